@@ -5,6 +5,8 @@ import pytest
 
 import ops
 from ops.cuda import rows, tables
+from ops.cuda.flash import flash_source
+from ops.cuda.implicit import kernel_source
 from taskflow import Executor, Graph, MachineModel, Rect, lower, single_device
 from tests import shim
 from tests.ops.launches import Launches
@@ -12,6 +14,7 @@ from tests.ops.ptx import compile_to_ptx, kernels_that_divide_in_loops, loops
 from tests.ops.test_gpu import SOURCES
 
 needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
+DTYPES = "float32", "bfloat16"
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13, "float16": 1e-3}
 
 
@@ -118,9 +121,12 @@ def test_too_many_windows_are_refused():
 # -- PTX ---------------------------------------------------------------------------------------------------------------
 
 CHECKS = "check.cu"  # looks at arrays with any steps, outside of a step
+MADE = [flash_source("float32", 64), flash_source("bfloat16", 64)]
+MADE += [kernel_source(k, d, 64, 32) for k in ("convolve", "slopes_of_image", "slopes_of_weight") for d in DTYPES]
+READ = [s for s in [*SOURCES, *MADE] if s.path.name != CHECKS]
 
 
-@pytest.mark.parametrize("source", [s for s in SOURCES if s.path.name != CHECKS], ids=lambda s: s.path.name)
+@pytest.mark.parametrize("source", READ, ids=lambda s: f"{s.path.name} {s.generated.partition('(')[0]}".strip())
 def test_no_kernel_divides_by_64_bits_in_a_loop(source):
     """Such a division takes some 70 instructions, what it finds the place of takes one."""
     assert not kernels_that_divide_in_loops(compile_to_ptx(source.text))
