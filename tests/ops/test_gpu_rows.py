@@ -126,7 +126,7 @@ MADE += [kernel_source(k, d, 64, 32) for k in ("convolve", "slopes_of_image", "s
 READ = [s for s in [*SOURCES, *MADE] if s.path.name != CHECKS]
 
 
-@pytest.mark.parametrize("source", READ, ids=lambda s: f"{s.path.name} {s.generated.partition('(')[0]}".strip())
+@pytest.mark.parametrize("source", READ, ids=lambda s: f"{s.path.name} {s.generated}".strip())
 def test_no_kernel_divides_by_64_bits_in_a_loop(source):
     """Such a division takes some 70 instructions, what it finds the place of takes one."""
     assert not kernels_that_divide_in_loops(compile_to_ptx(source.text))
