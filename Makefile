@@ -55,6 +55,9 @@ peers: $(STAMP)
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
 	  --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6,<2.14' 2>/dev/null \
 	  || echo "torch for CPUs cannot be had: the tests that compare with it will skip" >&2
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
+	  'transformers>=5,<6' 2>/dev/null \
+	  || echo "transformers cannot be had: its architectures are left out of the tests that import them" >&2
 
 # Tests of pages look at them in a real browser, and of traces in Perfetto; without these they skip by name.
 browser: $(STAMP)
