@@ -111,9 +111,13 @@ def _matrices(
         matrix = ctx.scratch(("matrix", k), (end - first, hi - lo), like.dtype)
         ctx.xp.copyto(matrix, 0)
         for points, shares in taps(mode, align_corners, np.arange(first, end), axis):
-            for row, (point, share) in enumerate(zip(points.tolist(), shares.tolist(), strict=True)):
-                if share and lo <= point < hi:  # number by number: an array would be copied from the host
-                    matrix[row, point - lo : point - lo + 1] += share
+            (rows,) = np.nonzero((shares != 0) & (lo <= points) & (points < hi))
+            if ctx.xp is np:  # a tap reads one point for each row
+                matrix[rows, points[rows] - lo] += shares[rows]
+                continue
+            for row in rows.tolist():  # on a GPU number by number: an array would be copied from the host
+                point = int(points[row]) - lo
+                matrix[row, point : point + 1] += float(shares[row])
         found.append(matrix)
     return found
 
