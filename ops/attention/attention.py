@@ -7,7 +7,6 @@ the query's configuration, softmax and weighted sum that of the scores, unless t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from ops.attention.fused_attention import fused_attention
@@ -189,7 +188,7 @@ def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[
     (x, weight, *_), ((x_term, weight_term, *rows), (y_term,)) = op.inputs, terms(op)
     sizes = {"k": op.extents["k"]}
     gx = launch_first(f"{op.name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx, sizes=sizes)
-    kernel = replace(_gradient_parameters.bind(summed=summed), float32_outputs=(1,) if rows else None)
+    kernel = _gradient_parameters.bind(summed=summed)
     pattern = f"{y_term}, {x_term} -> {', '.join((weight_term, *rows))}"
     return gx, *launch_all(f"{op.name}.dweight", pattern, [gy, x], kernel=kernel, sizes=sizes)
 

@@ -7,7 +7,6 @@ parallel, partial sums).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -156,8 +155,7 @@ def gradients_of_parameters(op: Operator, gy: LogicalRegion, bias: bool) -> tupl
     """Of the weight, and of the bias by the same operator: cuBLASLt sums what the product reads anyway."""
     (x_term, *_), (y_term, *_) = terms(op)
     pattern = f"{y_term}, {x_term.replace('^', '')} -> o i{', o' if bias else ''}"
-    kernel = replace(_gradient_parameters, float32_outputs=(1,)) if bias else _gradient_parameters
-    return launch_all(f"{op.name}.dweight", pattern, [gy, op.inputs[0]], kernel=kernel)
+    return launch_all(f"{op.name}.dweight", pattern, [gy, op.inputs[0]], kernel=_gradient_parameters)
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
@@ -202,9 +200,7 @@ def _gradients_with(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Ar
     """gyᵀ x and the sums of the columns of gy in one call on a GPU; False: nothing was done."""
     if not ctx.is_cuda or not gy.size or not x.size:
         return False
-    sums = gbias  # of the dtype of the product
-    if not gbias.flags.c_contiguous or gbias.dtype != gweight.dtype:
-        sums = ctx.scratch("sums", gbias.shape, gweight.dtype)
+    sums = gbias if gbias.flags.c_contiguous else ctx.scratch("sums", gbias.shape, gbias.dtype)
     if not ctx.xp.product(gy.T, x, gweight, "bias_gradient_of_second", sums):
         return False
     if sums is not gbias:
