@@ -1,6 +1,8 @@
 """Every test checks something: it, or a function of the tests that it calls, asserts, raises or expects an error."""
 
 import ast
+import subprocess
+import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -55,3 +57,32 @@ def test_every_test_checks_something():
 def test_a_test_without_a_check_is_found():
     (empty,) = ast.parse("def test_it():\n    make_nothing()\n").body
     assert not checks(Path(__file__), empty, set())
+
+
+WARNS = """
+import warnings
+def warn(module):
+    warnings.warn_explicit("was right", DeprecationWarning, "a.py", 1, module=module, registry={})
+def test_numpy():
+    warn("numpy.lib.future")
+def test_other():
+    warn("taskflow.core")
+"""
+
+
+def test_what_a_new_numpy_warns_of_is_no_error(tmp_path):
+    """Such a warning of any other module is one."""
+    (tmp_path / "test_warns.py").write_text(WARNS)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        ROOT / "setup.cfg",
+        "--rootdir",
+        tmp_path,
+        "-p",
+        "no:cacheprovider",
+    ]
+    done = subprocess.run([*command, tmp_path], capture_output=True, text=True, cwd=tmp_path)
+    assert "1 failed, 1 passed" in done.stdout and "FAILED test_warns.py::test_other" in done.stdout, done.stdout

@@ -11,6 +11,7 @@ Not yet run on hardware; the tests compile the sources for GPUs, and run them as
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from math import prod
@@ -27,6 +28,13 @@ BLOCK = 256  # threads that share a row
 def source(name: str) -> CudaSource:
     """A source of this folder."""
     return CudaSource(Path(__file__).parent / f"{name}.cu")
+
+
+def constant(source: CudaSource, name: str) -> int:
+    """The number that a source defines by that name."""
+    found = re.search(rf"^#define {name} (\d+)", source.text, re.MULTILINE)
+    assert found, f"{source} defines no {name}"
+    return int(found[1])
 
 
 DROPOUT, ROTARY, PAIRS = source("dropout"), source("rotary"), source("pairs")

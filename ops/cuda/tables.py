@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ops.cuda.kernels import BLOCK, in_dtype, launch, source
+from ops.cuda.kernels import BLOCK, constant, in_dtype, launch, source
 from ops.tiles import contiguous, deliver, sum_array, work_array
 from taskflow import Array, Context, Kernel
 
-_RUN, _TOGETHER, _CHUNK = 2048, 16, 32  # keys of a sorted run, runs that one kernel merges, keys of a chunk
-_MOST_KEYS, _WARP = 1 << 31, 32
 EMBEDDING, GATHER = source("embedding"), source("gather")
+_RUN, _CHUNK, _TOGETHER = constant(EMBEDDING, "SORTED"), constant(EMBEDDING, "CHUNK"), 16  # runs that one kernel merges
+_MOST_KEYS, _WARP = 1 << 31, 32
 
 
 def _bag(indices: Array, y: Array) -> int:

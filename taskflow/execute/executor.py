@@ -38,7 +38,7 @@ from taskflow.execute.guard import GivenUp, UpdateGuard
 from taskflow.execute.memory import Memory
 from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Compiler
-from taskflow.execute.readings import fetch, times_of_rows, together
+from taskflow.execute.readings import fetch, on_device, times_of_rows, together
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.standing import Standing
 from taskflow.tasks.memory import MemoryPlan, check_memory, plan_memory, with_reuse
@@ -334,6 +334,11 @@ class Executor:
         with self._alone:
             check_written(name, self.regions.cast(name, value), self.transport)
             self.regions.write(name, value)
+
+    def on_device(self, name: str) -> Array:
+        """A persistent region, or an output, where it lies on this rank: for DLPack; see `readings.on_device`."""
+        with self._alone:
+            return on_device(self.task_graph, self.memory, name)
 
     # -- reports ---------------------------------------------------------------------------------------------------
 

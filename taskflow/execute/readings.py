@@ -1,4 +1,4 @@
-"""Readings after a step: its outputs on every rank, and what its calls took, as times of the rows they belong to."""
+"""Readings after a step: its outputs on every rank, regions where they lie, and what calls took, as times of rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from taskflow.comm.transport import Transport
 from taskflow.core.geometry import Rect
+from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, NOTE, RankProgram
 from taskflow.graph.repeat import in_step
 from taskflow.tasks.task_graph import Array, TaskGraph
@@ -27,6 +28,29 @@ def fetch(graph: TaskGraph, transport: Transport, hold: Callable[[int, Rect], Ar
             transport.broadcast(value, transport.rank_of(first))
         values[name] = value
     return values
+
+
+def on_device(graph: TaskGraph, memory: Memory, name: str) -> Array:
+    """A persistent region, or an output of the last step, in the memory of the first device here that has all of it.
+
+    An array of NumPy, or of CuPy on a GPU, that other libraries take without a copy (DLPack): `torch.from_dlpack(...)`.
+    A step has ended on all streams when it returns, so nobody has to wait; the next one writes there, and who writes
+    there changes the region.
+
+    Raises:
+        ValueError: there is no such region, or no device of this rank has all of it.
+    """
+    homes = [(int(graph.instance_device[i]), i, rect) for i, rect in graph.homes.get(name, ())]
+    homes += graph.fetches.get(name, ())
+    if not homes:
+        known = ", ".join(sorted({*graph.homes, *graph.fetches}))
+        raise ValueError(f"on_device: '{name}' is no persistent region and no output; there are {known}")
+    whole = graph.regions[int(graph.instance_region[homes[0][1]])].rect
+    for device, instance, rect in homes:
+        if device in memory.own and rect.covers(whole):
+            return memory.view(instance, whole)
+    having = ", ".join(f"device {device} has {rect}" for device, _, rect in homes)
+    raise ValueError(f"on_device: no device of this rank has all of '{name}', {whole}: {having}")
 
 
 def together(values: Mapping[str, Array], repeat: int) -> dict[str, Array]:

@@ -111,6 +111,30 @@ def test_persistent_regions_are_read_and_written_whole(configs):
         assert step.steps == 1
 
 
+def test_other_libraries_read_regions_where_they_lie():
+    graph = network()
+    graph.output("loss2", tiny.mean_square(graph.regions["tanh"]))
+    with executor(graph) as step:
+        loss = step({"x": X})["loss2"]
+        weight = np.from_dlpack(step.on_device("fc.weight"))
+        assert np.shares_memory(weight, step.on_device("fc.weight"))
+        before = weight.copy()
+        assert np.from_dlpack(step.on_device("loss2")) == loss
+        step({"x": X})
+        assert (weight != before).any(), "the next step writes there"
+        weight[...] = before
+        np.testing.assert_array_equal(step.read("fc.weight"), before)
+        with pytest.raises(ValueError, match="on_device: 'tanh' is no persistent region and no output; there are "):
+            step.on_device("tanh")
+    with (
+        executor(network(), {"fc": {"o": 2}}) as step,
+        pytest.raises(
+            ValueError, match=r"no device of this rank has all of 'fc.weight', .*: device 0 has .*, device 1"
+        ),
+    ):
+        step.on_device("fc.weight")
+
+
 def test_a_seed_makes_the_first_values():
     weights = []
     for seed in (0, 0, 1):

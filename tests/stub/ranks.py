@@ -30,12 +30,12 @@ def main():
             step(model.feeds)
         step.close()
         kept.append(step)
+        del step  # else the last one is kept by both
         if (number + ranks.rank) % 2:
             kept.clear()
             gc.collect()
         ranks.barrier()
         blocks.append(stub.count("blocks"))
-    step = None
     kept.clear()
     faults = [line for found in ranks.gather(stub.take_faults()) for line in found]
     if ranks.rank == 0:
