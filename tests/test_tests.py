@@ -84,5 +84,6 @@ def test_what_a_new_numpy_warns_of_is_no_error(tmp_path):
         "-p",
         "no:cacheprovider",
     ]
-    done = subprocess.run([*command, tmp_path], capture_output=True, text=True, cwd=tmp_path)
+    command = [sys.executable, "-m", "pytest", *options, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert "1 failed, 1 passed" in done.stdout and "FAILED test_warns.py::test_other" in done.stdout, done.stdout
