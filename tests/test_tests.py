@@ -73,17 +73,7 @@ def test_other():
 def test_what_a_new_numpy_warns_of_is_no_error(tmp_path):
     """Such a warning of any other module is one."""
     (tmp_path / "test_warns.py").write_text(WARNS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-c",
-        ROOT / "setup.cfg",
-        "--rootdir",
-        tmp_path,
-        "-p",
-        "no:cacheprovider",
-    ]
+    options = ["-c", ROOT / "setup.cfg", "--rootdir", tmp_path, "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert "1 failed, 1 passed" in done.stdout and "FAILED test_warns.py::test_other" in done.stdout, done.stdout
