@@ -8,10 +8,8 @@ Seconds of the wall, medians of several executors.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -19,8 +17,6 @@ from taskbench_graph import Job, TaskRows, work
 from taskbench_systems import build
 
 import taskflow
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 COMM = MPI.COMM_WORLD
 
@@ -47,7 +43,7 @@ def stencil(tasks: int) -> taskflow.TaskGraph:
 
 def model(name: str) -> taskflow.TaskGraph:
     """A training graph of the examples, data parallel."""
-    graph = import_module(f"models.{name}").build(batch=4 * COMM.size)
+    graph = import_module(f"ops.models.{name}").build(batch=4 * COMM.size)
     machine = taskflow.MachineModel.local(COMM.size)
     return taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine)
 
