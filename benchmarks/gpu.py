@@ -5,7 +5,7 @@ one follows the other. `--parts gemm ranks` runs some, `--out FILE` writes what 
 process of its own with a time limit: one that fails or hangs says so, and the others go on. PyTorch is optional;
 without it our side is timed alone. `--fake` runs all parts on a fake device of NumPy with tiny models, to see that they
 work: its figures mean nothing. `--estimate` needs no GPU either: what each step launches, by real CuPy on a stub of
-CUDA (`gpu_launches`), beside PyTorch's launches.
+CUDA (`gpu_launches`), beside PyTorch's, eager and compiled (`gpu_inductor`).
 
 A line of a table ends with what is asked for and `yes` or `NO`.
 """
