@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
-from gpu_models import CASES
+from cpu_step_models import MODELS
+from gpu_models import CASES, Case
 from gpu_setting import verdict
 
 import taskflow
@@ -186,6 +187,26 @@ def torch_columns(name: str, precision: str, moved: float) -> str:
     return f" {kernels} + {products} | {counts} | {size / 1e9:.2f} | {moved / size:.2f}{asked} |"
 
 
+FUSION_HEAD = """| model | precision | operators | kernels + products | GB | fused | kernels + products | GB | share |
+|---|---|---|---|---|---|---|---|---|"""
+
+
+def fusion(names: Sequence[str]) -> Iterator[str]:
+    """What `taskflow.fuse` makes of the models of `cpu_step`, of plain operators, and of GPT-2: lines of a table."""
+    cases = {name: Case(model, model.batch) for name, model in MODELS.items()} | {"gpt-2": CASES["gpt"]}
+    yield FUSION_HEAD
+    for name in names or cases:
+        for precision in ("float32", "bfloat16"):
+            line, moved = f"| {name} | {precision} |", []
+            for is_fused in (False, True):
+                graph = cases[name].graph(precision, is_fused)
+                found = launches_of(graph)
+                count = Counter(each.kind for each in found)
+                moved.append(sum(each.bytes for each in found) / 1e9)
+                line += f" {len(graph.operators)} | {count['kernel']} + {count['product']} | {moved[-1]:.2f} |"
+            yield f"{line} {moved[1] / moved[0]:.2f} |"
+
+
 def longest(found: list[Launch], count: int = 12) -> Iterator[str]:
     """The kernels that take most of a step, with how often each runs."""
     seconds, often = dict[str, float](), Counter[str]()
@@ -201,8 +222,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="names, or names and a precision: gpt,bfloat16")
     parser.add_argument("--torch", action="store_true", help="beside PyTorch's kernels + products, compiled: and GB")
+    parser.add_argument("--fusion", action="store_true", help="what fusion changes, instead")
     parser.add_argument("--table", action="store_true", help="the table alone")
     options = parser.parse_args(arguments)
+    if options.fusion:
+        for line in fusion(options.models):
+            print(line, flush=True)
+        return
     title, rule = HEAD.splitlines()
     more = TORCH_HEAD.splitlines() if options.torch else ("", "")
     print(title + more[0], rule + more[1], sep="\n", flush=True)

@@ -45,12 +45,12 @@ class Case:
     target: float = 1.0
     classes: Mapping[str, int] = field(default_factory=dict)
 
-    def graph(self, precision: str = "float32") -> Graph:
+    def graph(self, precision: str = "float32", is_fused: bool = True) -> Graph:
         """The training graph."""
         loss = self.model.build(self.batch)
         graph = taskflow.precision(loss.graph, precision)
         getattr(ops, self.model.optimizer)(graph.regions[loss.name], **self.model.rates)
-        return taskflow.fuse(graph)
+        return taskflow.fuse(graph) if is_fused else graph
 
     def feeds(self, graph: Graph) -> dict[str, Array]:
         """Random inputs."""

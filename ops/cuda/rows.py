@@ -5,6 +5,7 @@ See `kernels` for the rest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from ops.cuda.kernels import BLOCK, in_dtype, launch, source, wide
@@ -27,16 +28,41 @@ def normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
     """See `layer_norm`."""
-    inputs = [x, wide(ctx, "weight", weight), wide(ctx, "bias", bias)]
-    name = f"layer_norm_{x.dtype}"
-    launch(ctx, LAYER_NORM, name, mean.size * BLOCK, inputs, [y, mean, scale], x.shape[-1], float(eps))
+    _normalize(ctx, [x, 0], weight, bias, [y, mean, scale], 0, x.shape[-1], eps)
+
+
+@partial(Kernel, takes_half=True)
+def normalize_sum(ctx: Context, *arrays: Array, eps: float) -> None:
+    """The same of the sum of two arrays, which is kept."""
+    a, b, weight, bias, *outputs = arrays
+    _normalize(ctx, [a, b], weight, bias, outputs, a.shape[-1], eps)
+
+
+def _normalize(
+    ctx: Context, inputs: Sequence[Array | int], weight: Array, bias: Array, outputs: Sequence[Array], *numbers: float
+) -> None:
+    y, mean, *_ = outputs
+    read = [*inputs, wide(ctx, "weight", weight), wide(ctx, "bias", bias)]
+    launch(ctx, LAYER_NORM, f"layer_norm_{y.dtype}", mean.size * BLOCK, read, outputs, *numbers)
 
 
 @partial(Kernel, takes_half=True)
 def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     """See `layer_norm`."""
-    inputs = [gy, x, mean, scale, wide(ctx, "weight", weight)]
-    launch(ctx, LAYER_NORM, f"layer_norm_gradient_{x.dtype}", mean.size * BLOCK, inputs, [gx], x.shape[-1])
+    _gradient(ctx, [gy, x, mean, scale], weight, 0, gx)
+
+
+@partial(Kernel, takes_half=True)
+def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
+    """The same and what is added to it, which comes first or last among the inputs."""
+    *known, weight = arrays[is_first : 5 + is_first]
+    _gradient(ctx, known, weight, arrays[0 if is_first else 5], arrays[-1])
+
+
+def _gradient(ctx: Context, known: Sequence[Array], weight: Array, more: Array | int, gx: Array) -> None:
+    inputs = [*known, wide(ctx, "weight", weight), more]
+    name, threads = f"layer_norm_gradient_{gx.dtype}", known[2].size * BLOCK
+    launch(ctx, LAYER_NORM, name, threads, inputs, [gx], gx.shape[-1])
 
 
 @partial(Kernel, takes_half=True)

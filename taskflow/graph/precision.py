@@ -26,7 +26,7 @@ from taskflow.backend.sources import CASTS
 from taskflow.core.dtypes import HALF
 from taskflow.graph.dtypes import PRECISIONS, LossScale, Precision, float32_outputs, is_product
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
-from taskflow.graph.kernel import Kernel
+from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.rebuild import rebuild
 from taskflow.graph.update import launch_beside
 
@@ -110,7 +110,8 @@ def _cast_together(ctx: Context, points: Sequence[Sequence[Array]]) -> Callable[
 
 
 _BLOCK, _PART = 256, 4096  # threads of a block, and elements that it casts
-_cast = Kernel(_copy, takes_half=True, cuda=Kernel(_copy, takes_half=True, together=_cast_together))
+_SAME = Pointwise("x", ("x",))
+_cast = Kernel(_copy, takes_half=True, cuda=Kernel(_copy, takes_half=True, together=_cast_together), expression=_SAME)
 
 
 def _cast_backward(op: Operator, gradient: LogicalRegion) -> LogicalRegion:

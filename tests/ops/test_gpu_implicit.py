@@ -88,8 +88,10 @@ def test_kernels_give_what_numpy_gives(name, dtype, monkeypatch):
     x, weight, bias, gy = arrays = [rng.normal(size=shape).astype(dtype_of(dtype)) for shape in shapes]
     windows = tuple(Window(a, k, s, 0, d) for a, k, s, d in zip("hw", sizes, strides, dilations))
     rounds = dtype == "tf32"
-    y, gx, gweight = (np.full_like(a, np.nan) for a in (gy, x, weight))
+    y, rectified, gx, gweight = (np.full_like(a, np.nan) for a in (gy, gy, x, weight))
     implicit.forward(Launches((), rounds), x, weight, bias, y, windows, corner, groups)
+    implicit.forward(Launches((), rounds), x, weight, bias, rectified, windows, corner, groups, is_rectified=True)
+    np.testing.assert_array_equal(rectified, np.where(y < 0, 0, y))
     implicit.gradient_x(Launches((), rounds), gy, weight, gx, windows, corner, groups)
     implicit.gradient_weight(Launches((), rounds), gy, x, gweight, windows, corner, groups)
     for what, found, wanted in zip(("y", "gx", "gweight"), (y, gx, gweight), reference(case, *arrays)):
