@@ -11,12 +11,13 @@ from functools import partial
 from ops.cuda.kernels import BLOCK, in_dtype, launch, source, wide
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
-from ops.tiles import last
+from ops.tiles import channels_last, contiguous, last
 from taskflow import Array, Context, Kernel
 
-SOFTMAX, LAYER_NORM, CLASSES, ROWS = map(source, ("softmax", "layer_norm", "classes", "rows"))
+SOFTMAX, LAYER_NORM, CLASSES, ROWS, COLUMNS = map(source, ("softmax", "layer_norm", "classes", "rows", "columns"))
 _STEPS = 8  # that one kernel adds up
 _LEAST_ROWS, _SUMMING_BLOCKS = 32, 528  # of a part of a sum over rows; four blocks for each multiprocessor of an H200
+_SECTOR = 8  # numbers of float32 that are read at once at least
 _SUM = Expression.parse("a + b")
 _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ignored")
 
@@ -76,6 +77,21 @@ def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweig
     launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
     name = f"layer_norm_sums_{mean.dtype}"
     launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count, dtype=mean.dtype)
+
+
+@partial(Kernel, takes_half=True)
+def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
+    """See `convolution`: the sums of all pixels, of which several are read at once where channels are few."""
+    pixels = contiguous(ctx, "gy", channels_last(gy))
+    width, sums = pixels.shape[-1], gbias.dtype if gbias.dtype.itemsize > 2 else "float32"
+    rows, lanes = pixels.size // width, min(BLOCK, 1 << (width - 1).bit_length())
+    across = -(-width // lanes)
+    count = max(1, min(rows * lanes // (_LEAST_ROWS * BLOCK), _SUMMING_BLOCKS // across))
+    parts, threads = ctx.scratch("parts", (count, width), sums), -(-width // _SECTOR) * BLOCK
+    numbers = rows, width, count, lanes
+    launch(ctx, COLUMNS, f"sum_columns_{gy.dtype}", count * across * BLOCK, [pixels], [parts], *numbers)
+    name, numbers = f"sum_columns_{parts.dtype}", (count, width, 1, _SECTOR)
+    launch(ctx, COLUMNS, name, threads, [parts], [gbias], *numbers, dtype=sums)
 
 
 # -- softmax and loss --------------------------------------------------------------------------------------------------

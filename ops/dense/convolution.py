@@ -17,6 +17,7 @@ from math import prod
 from ops.building import check_positive, checked, launch_first, layout_channels_last, pair, parameters, term, terms
 from ops.cpu import windows as cpu_windows
 from ops.cuda import convolution as gpu_convolution
+from ops.cuda import rows as gpu_rows
 from ops.dense import winograd
 from ops.elementwise.activation import RELU
 from ops.elementwise.pointwise import computes
@@ -295,7 +296,7 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
     deliver(ctx, out, channels_last(gweight))
 
 
-@partial(Kernel, is_captured=True)
+@partial(Kernel, is_captured=True, cuda=gpu_rows.sums_of_channels)
 def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
     """Per image first: two short sums are more exact than a long one."""
     by_image = ctx.scratch("by_image", gy.shape[:2], gy.dtype)

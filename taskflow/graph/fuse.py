@@ -4,7 +4,7 @@ An operator is fused into the one that reads its result first where all of this 
 
 * both see it whole and under the same axis names, so a tile of one is a tile of the other, and where it is a sum over
   more axes, these are not split then;
-* both use the same configuration anyway, or each would be named in a strategy;
+* both use the same configuration anyway, or each would be named in a strategy, or one is a cast that follows another;
 * the kernel of one of them knows a kernel of both (`Kernel.join`): of two expressions, of an update and the casts and
   sums of its gradient, of a normalization and what is added before or computed behind it.
 
@@ -30,7 +30,7 @@ from taskflow.graph.binding import bind
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Join
 from taskflow.graph.pattern import BoundPattern, Pattern
-from taskflow.graph.precision import casts_parameter
+from taskflow.graph.precision import casts_parameter, is_cast
 from taskflow.graph.rebuild import rebuild
 
 
@@ -68,7 +68,7 @@ class _Fusion:
         self._updated: dict[str, int] = {}  # region -> where it was updated in place last
         self._makers: dict[str, str] = {}
         self._fetched = {region.name for region in graph.outputs.values()}
-        self._read = set[str]()  # by the operators so far
+        self._read = Counter[str]()  # how often by the operators so far
         self._reads = Counter(region.name for op in graph.operators for region in op.inputs)
         self._joins = list(
             dict.fromkeys(o.kernel.join for o in graph.operators if o.kernel.join and o.kernel.expression)
@@ -79,6 +79,7 @@ class _Fusion:
         while (found := self._join_one(op)) is not None:
             other, fused = found
             del self._operators[other.name]
+            self._read.subtract(region.name for region in other.inputs)
             position = min(position, self._position.pop(other.name))
             if other.follows is None:
                 self._became[other.name] = fused.name
@@ -105,7 +106,7 @@ class _Fusion:
         """An operator that makes an input of `op`, and both as one."""
         for k, region in enumerate(op.inputs):
             other = self._operators.get(self._makers.get(region.name, ""))
-            if other is None or region.name in self._read or op.inputs.count(region) > 1:
+            if other is None or self._read[region.name] or op.inputs.count(region) > 1:
                 continue
             is_kept = self._reads[region.name] > 1 or region.name in self._fetched
             if self._go_together(op, other) and not self._is_outdated(other):
@@ -115,7 +116,9 @@ class _Fusion:
         return None
 
     def _go_together(self, op: Operator, other: Operator) -> bool:
-        """Whether they use the same ParallelConfig, or would each be given one."""
+        """Whether they use the same ParallelConfig, or would each be given one; a cast may use any."""
+        if other.follows is not None and other.inputs and is_cast(other, other.inputs[0].dtype):
+            return True
         is_one = (op.follows is None and other.follows is None) or self._leader(op) == self._leader(other)
         return is_one and op.beside == other.beside
 
