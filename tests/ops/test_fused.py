@@ -69,9 +69,8 @@ def model_of(build, kind, optimizer=ops.adamw, **options):
     if kind == "bfloat16":
         pytest.importorskip("ml_dtypes")
     graph = Graph()
-    is_half = kind in TOLERANCE
-    loss = build(graph, "float32" if is_half else kind)
-    graph = taskflow.precision(graph, kind, None) if is_half else graph
+    loss = build(graph, kind if kind == "float64" else "float32")
+    graph = graph if kind == "float64" else taskflow.precision(graph, kind, None)
     optimizer(graph.regions[loss.name], **{"lr": 0.01, **options})
     return Model(graph, feeds_of(graph))
 
