@@ -140,16 +140,16 @@ def _fused(op: Operator, k: int, other: Operator, is_kept: bool, more: Sequence[
     if kernel is None:
         return None
     inputs = (*op.inputs[:k], *other.inputs, *op.inputs[k + 1 :])
-    behind = len(other.inputs) - 1
+    behind, bound = len(other.inputs) - 1, _joined_pattern(op, k, other, inputs, is_kept)
     return replace(
         op,
         kernel=kernel,
-        bound=_joined_pattern(op, k, other, inputs, is_kept),
+        bound=bound,
         inputs=inputs,
         outputs=(*op.outputs, *(other.outputs if is_kept else ())),
         writes=tuple(w + behind * (w > k) for w in op.writes),
         orders=_joined_orders(op, k, other, is_kept),
-        flops=op.flops * prod(op.extents.values()) / prod(other.extents.values()) + other.flops,
+        flops=sum(one.flops * prod(one.extents.values()) for one in (op, other)) / prod(bound.extents.values()),
         follows=None if op.follows is None or other.follows is None else op.follows,
         members=(*(other.members or (other.name,)), *(op.members or (op.name,))),
     )
@@ -158,14 +158,15 @@ def _fused(op: Operator, k: int, other: Operator, is_kept: bool, more: Sequence[
 def _are_alike(op: Operator, k: int, other: Operator) -> bool:
     """Whether `other` writes one region, and both are on the points of it, under the same names.
 
-    Axes that `other` sums over are not split in the fused operator.
+    Axes that `other` sums over are not split in the fused operator; `op` may have more that are never split.
     """
     between, (made, *more) = op.bound.pattern.inputs[k].dims, other.bound.pattern.outputs or (None,)
     axes, updated = {axis for dim in between for axis in dim}, {op.inputs[w].name for w in op.writes}
     return (
         made is not None
         and between == made.dims
-        and axes == op.extents.keys() <= other.extents.keys()
+        and axes <= other.extents.keys()
+        and axes <= op.extents.keys() <= axes | op.bound.pattern.fixed
         and not (more or op.windows or other.writes or op.adds)
         and (not op.orders or not other.orders or op.orders[k] == other.orders[-1])
         and updated.isdisjoint(region.name for region in other.inputs)
@@ -181,7 +182,7 @@ def _joined_pattern(
         read, (*mine.outputs, *made), mine.fixed | its.fixed | (other.extents.keys() - op.extents.keys())
     )
     names, shapes = [r.name for r in inputs], [r.shape for r in inputs]
-    return bind(f"'{op.name}'", pattern, names, shapes, other.extents, other.windows)
+    return bind(f"'{op.name}'", pattern, names, shapes, {**other.extents, **op.extents}, other.windows)
 
 
 def _joined_orders(op: Operator, k: int, other: Operator, is_kept: bool) -> tuple[tuple[int, ...], ...]:

@@ -57,11 +57,18 @@ def tied(g, dtype):
     return ops.softmax_cross_entropy(y, t, name="loss")
 
 
+def recurrent(g, dtype):
+    """An LSTM and a GRU step by step: what comes from above is added to what comes from the next step."""
+    x, y = g.input("x", (4, 5, 6), dtype), g.input("y", (4, 5, 7), dtype)
+    h = ops.lstm(x, 7, name="lstm", group=1)[0]
+    return ops.mean_squared_error(ops.gru(h, 7, name="gru", group=1)[0], y, name="loss")
+
+
 def normed(x, name):
     return ops.batch_norm(ops.conv2d(x, 4, 3, padding=1, bias=False, name=name), name=f"{name}.norm")
 
 
-BUILDS = [transformer, images, windows, tied]
+BUILDS = [transformer, images, windows, tied, recurrent]
 
 
 def model_of(build, kind, optimizer=ops.adamw, **options):
@@ -136,6 +143,12 @@ def test_a_cast_of_one_of_two_gradients_is_in_the_update():
     assert members(fused(model_of(tied, "float16")))[f"{name}.adamw"] == (
         *(f"{name}.{end}" for end in ("gradient", "sum", "adamw")),
     )
+
+
+def test_sums_of_gradients_are_in_those_of_cells():
+    found = members(fused(model_of(recurrent, "float32")))
+    assert found["lstm.l0.t0.cell.dx"] == ("lstm.l0.t0.cell.0.sum", "lstm.l0.t0.cell.dx")
+    assert found["gru.l0.t0.cell.dx"] == tuple(f"gru.l0.t0.cell.{end}" for end in ("sum", "sum_2", "dx"))
 
 
 def test_clipping_is_in_updates():
