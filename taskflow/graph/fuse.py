@@ -30,7 +30,7 @@ from taskflow.graph.binding import bind
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Join
 from taskflow.graph.pattern import BoundPattern, Pattern
-from taskflow.graph.precision import casts_parameter, is_cast
+from taskflow.graph.precision import casts_parameter, is_cast, is_exact
 from taskflow.graph.rebuild import rebuild
 
 
@@ -109,7 +109,7 @@ class _Fusion:
             if other is None or self._read[region.name] or op.inputs.count(region) > 1:
                 continue
             is_kept = self._reads[region.name] > 1 or region.name in self._fetched
-            if self._go_together(op, other) and not self._is_outdated(other):
+            if op.step == other.step and self._go_together(op, other) and not self._is_outdated(other):
                 fused = _fused(op, k, other, is_kept, self._joins)
                 if fused is not None:
                     return other, fused
@@ -134,7 +134,7 @@ def _fused(op: Operator, k: int, other: Operator, is_kept: bool, more: Sequence[
     """
     joins = [kernel.join for kernel in (op.kernel, other.kernel) if kernel.join]
     joins = joins or [*(more if op.kernel.expression and other.kernel.expression else ())]
-    if not joins or not _are_alike(op, k, other):
+    if not joins or not _are_alike(op, k, other) or not (is_exact(op) and is_exact(other)):
         return None
     kernel = next((found for join in joins if (found := join(op, k, other, is_kept)) is not None), None)
     if kernel is None:

@@ -83,6 +83,11 @@ def is_cast(op: Operator | None, dtype: str) -> bool:
     return op is not None and op.kernel is _cast and op.inputs[0].dtype == dtype
 
 
+def is_exact(op: Operator) -> bool:
+    """Whether what reads a result of `op` may read what that reads instead: no if it casts but half and float32."""
+    return op.kernel is not _cast or {region.dtype for region in op.args} <= {*HALF, "float32"}
+
+
 def casts_parameter(op: Operator) -> bool:
     """Whether `op` casts a parameter to half."""
     return op.kernel is _cast and op.inputs[0].role == "parameter" and op.outputs[0].dtype in HALF

@@ -10,6 +10,7 @@ import pytest
 import ops
 import taskflow
 from taskflow import Graph, LogicalRegion, MachineModel, Strategy, differentiate, update
+from taskflow.graph.precision import cast
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rule = Callable[[Graph, MachineModel], Strategy]
@@ -171,6 +172,16 @@ def test_functions_without_a_fast_compiled_form_stay() -> None:
 
 def test_operators_of_other_kernels_stay() -> None:
     assert not members(pair(lambda graph, x: ops.softmax(ops.relu(x))))
+
+
+def test_casts_of_other_dtypes_stay() -> None:
+    """What float64 loses stays lost."""
+    graph = Graph()
+    x = graph.input("x", (6, 4), "float64")
+    ops.relu(x)
+    narrow = cast(x, "float32", graph.operators[-1], 0, "narrow")
+    graph.output("y", ops.tanh(narrow, name="tanh"))
+    assert not members(taskflow.fuse(graph))
 
 
 def test_what_is_updated_in_between_stays() -> None:
