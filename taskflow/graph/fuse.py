@@ -76,6 +76,7 @@ class _Fusion:
         self._became: dict[str, str] = {}  # a leader -> the operator that it is a member of
 
     def append(self, op: Operator, position: int) -> None:
+        self._updated.update({op.inputs[k].name: position for k in op.writes})
         while (found := self._join_one(op)) is not None:
             other, fused = found
             del self._operators[other.name]
@@ -87,7 +88,6 @@ class _Fusion:
         self._operators[op.name], self._position[op.name] = op, position
         self._makers.update({region.name: op.name for region in op.outputs})
         self._read.update(region.name for region in op.inputs)
-        self._updated.update({op.inputs[k].name: position for k in op.writes})
 
     def finished(self) -> list[Operator]:
         """All operators, which follow those that the operators that they followed have become part of."""

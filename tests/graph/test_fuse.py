@@ -9,6 +9,10 @@ import pytest
 
 import ops
 import taskflow
+from ops.elementwise.pointwise import pointwise
+from ops.expressions.assign import assign_together
+from ops.expressions.expression import Expression
+from ops.expressions.program import program
 from taskflow import Graph, LogicalRegion, MachineModel, Strategy, differentiate, update
 from taskflow.graph.precision import cast
 
@@ -191,6 +195,18 @@ def test_what_is_updated_in_between_stays() -> None:
     update("step", p, [p, x], kernel=lambda ctx, p, x: ctx.xp.add(p, x, out=p), writes=[p])
     graph.output("y", ops.relu(first, name="second"))
     assert not members(taskflow.fuse(graph))
+
+
+def test_what_is_updated_by_a_fused_operator_in_between_stays() -> None:
+    """An update counts where it is, not where its first member was."""
+    graph = Graph()
+    x, p = graph.input("x", (6, 4)), graph.parameter("p", (6, 4), 1.0)
+    graph.output("z", ops.add(x, p, name="reader"))
+    (twice,) = update("twice", p, [x], kernel=pointwise(Expression.parse("2 * x"), ("x",), {}), values=1)
+    first = ops.add(x, p, name="first")
+    update("step", p, [p, twice], kernel=assign_together.bind(program=program("p = p - g", "p g")), writes=[p])
+    graph.output("y", ops.relu(first, name="second"))
+    assert members(taskflow.fuse(graph)) == {"step": ("twice", "step")}
 
 
 def test_an_axis_that_either_never_splits_stays_whole() -> None:
