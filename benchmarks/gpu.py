@@ -5,7 +5,7 @@ one follows the other. `--parts gemm ranks` runs some, `--out FILE` writes what 
 process of its own with a time limit: one that fails or hangs says so, and the others go on. PyTorch is optional;
 without it our side is timed alone. `--fake` runs all parts on a fake device of NumPy with tiny models, to see that they
 work: its figures mean nothing. `--estimate` needs no GPU either: what each step launches, by real CuPy on a stub of
-CUDA (`gpu_launches`), beside PyTorch's launches.
+CUDA (`gpu_launches`), beside PyTorch's, eager and compiled (`gpu_inductor`); nor does `--fusion`: what fusion changes.
 
 A line of a table ends with what is asked for and `yes` or `NO`.
 """
@@ -365,13 +365,13 @@ def run_parts(names: Sequence[str], setting: Setting, keep: Callable[[str], obje
         keep(f"   ({time.perf_counter() - part_begin:.0f} s)")
 
 
-def estimate() -> None:
-    """Print kernels, products, bytes and a roofline of every model, beside PyTorch's kernels."""
+def estimate(*options: str) -> None:
+    """Run `gpu_launches` in the environment of the stub."""
     from tests.stub import build
 
     if reason := build.why_not():
         sys.exit(f"--estimate: the stub cannot be built: {reason}")
-    command = [sys.executable, str(Path(__file__).with_name("gpu_launches.py")), "--torch"]
+    command = [sys.executable, str(Path(__file__).with_name("gpu_launches.py")), *options]
     sys.exit(subprocess.run(command, env=build.environment()).returncode)
 
 
@@ -390,12 +390,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--parts", nargs="+", choices=choices, metavar="PART", help=f"of {', '.join(choices)}")
     parser.add_argument("--part", help="run one part in this process")
     parser.add_argument("--estimate", action="store_true", help="what steps launch, from a stub of CUDA: no GPU needed")
+    parser.add_argument("--fusion", action="store_true", help="the same of models without and with taskflow.fuse")
     parser.add_argument("--out", type=Path, help="a file that gets what is printed")
     parser.add_argument("--fake", action="store_true", help="a fake device and tiny models: a trial")
     options = parser.parse_args(arguments)
     setting = Setting(options.fake)
-    if options.estimate:
-        estimate()
+    if options.estimate or options.fusion:
+        estimate("--fusion" if options.fusion else "--torch")
         return
     if options.part:
         run_part(options.part, setting)

@@ -2,7 +2,8 @@
 
 `python benchmarks/gpu.py --estimate` runs it in the environment of the stub. Kernels are not executed, so seconds are
 estimates: each launch takes what a graph takes for a node, and what moves its bytes or does its flops, by the peaks of
-an H200; a kernel of fewer blocks than there are multiprocessors gets their share of the bandwidth.
+an H200; a kernel of fewer blocks than there are multiprocessors gets their share of the bandwidth. Bytes are those of
+each array once that a kernel reads, and once that it writes; the same is counted of torch.compile (`gpu_inductor`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
-from gpu_models import CASES
+from cpu_step_models import MODELS
+from gpu_models import CASES, Case
+from gpu_setting import verdict
 
 import taskflow
 from taskflow import Device, Executor, Graph, MachineModel, lower
@@ -33,6 +36,8 @@ FLOPS = {"bfloat16": 788e12, "float16": 788e12, "tf32": 394e12, "float32": 51e12
 TYPES = {0: "float32", 1: "float64", 2: "float16", 14: "bfloat16"}
 MULTIPLYING = ("flash_", "convolve_", "slopes_of_")  # kernels that multiply matrices themselves
 TF32 = 77  # the number of a compute type
+TABLES = 0  # no address
+BYTES_RATIO = 1.3  # to those of torch.compile that is asked for
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def launches_of(graph: Graph) -> list[Launch]:
             lines: list[list[str]] = []
             with _scratch() as scratch, stub.traced(lines):
                 streamed.backend.run(streamed.issue.streams[item.stream], item.call)
-            sizes = _sizes(step, item.row, item.name) | scratch
+            sizes = _sizes(step, item.row) | scratch
             flops = _flops(rows, item.row, lines)
             found += [_launch(line, str(rows_name(step, item.row)), sizes, flops) for line in lines]
     return found
@@ -101,19 +106,20 @@ class _scratch:
         Context.scratch = self._plain  # type: ignore[method-assign]
 
 
-def _sizes(step: Executor, row: int, name: str) -> dict[int, int]:
-    """Address -> bytes that are moved of the arrays of a row, or of all rows that run together with it."""
+def _sizes(step: Executor, row: int) -> dict[int, int]:
+    """Address -> bytes that are moved of the arrays of a row, or of all rows that run together with it.
+
+    A kernel of rows that run together finds the addresses in tables: TABLES stands for them all.
+    """
     rows, memory, found = step._rows, step.memory, dict[int, int]()
-    together = [row]
-    groups = step._streamed._groups  # type: ignore[union-attr]
-    for each in groups._groups.values():
-        together = next((members for members in each if members[0] == row), together)
+    groups = step._streamed._groups._groups.values()  # type: ignore[union-attr]
+    together = next((members for each in groups for members in each if members[0] == row), [row])
     for member in together:
         for instance, rect, privilege in rows.args(member):
             if instance >= 0:
                 view: Any = memory.view(instance, rect)
                 found[view.data.ptr] = view.nbytes * (1 + (privilege == Privilege.READ_WRITE))
-    return found
+    return found if len(together) == 1 else {TABLES: sum(found.values())}
 
 
 def _flops(rows: TaskGraph, row: int, lines: list[list[str]]) -> float:
@@ -126,7 +132,7 @@ def _launch(line: list[str], row: str, sizes: dict[int, int], flops: float) -> L
     kind = line[0]
     if kind == "kernel":
         _, _, grid, _, name, *pointers = line
-        moved = sum(sizes.get(int(pointer, 16), 0) for pointer in dict.fromkeys(pointers))
+        moved = sizes.get(TABLES) or sum(sizes.get(int(pointer, 16), 0) for pointer in dict.fromkeys(pointers))
         share = min(1.0, int(grid) / MULTIPROCESSORS)
         work = flops / FLOPS[name.rpartition("_")[2]] if name.startswith(MULTIPLYING) else 0.0
         return Launch(kind, name, row, moved, max(NODE_SECONDS, moved / BANDWIDTH / share, work / share))
@@ -162,14 +168,43 @@ HEAD = """| model | precision | kernels | products | copies, fills | casts | GB 
 |---|---|---|---|---|---|---|---|"""
 
 
-def torch_column(name: str, precision: str) -> str:
-    """Kernels and products of PyTorch eager, if it is installed."""
+TORCH_HEAD = """ torch eager | torch.compile | its GB | ours to its |
+---|---|---|---|"""
+
+
+def torch_columns(name: str, precision: str, moved: float) -> str:
+    """Kernels and products of PyTorch eager, those of torch.compile, its bytes and our share, if it is installed."""
     try:
+        import gpu_inductor
         import gpu_torch_launches
     except ImportError as error:
-        return f" no PyTorch: {error} |"
+        return f" no PyTorch: {error} | | | |"
     kernels, products = gpu_torch_launches.eager(name, precision)
-    return f" {kernels} + {products} |"
+    compiled = gpu_inductor.compiled(name, precision)
+    size = sum(each.bytes for each in compiled)
+    counts = gpu_inductor.summary(compiled)
+    asked = f", {verdict(moved / size <= BYTES_RATIO, f'{BYTES_RATIO}')}" if name == "gpt" else ""
+    return f" {kernels} + {products} | {counts} | {size / 1e9:.2f} | {moved / size:.2f}{asked} |"
+
+
+FUSION_HEAD = """| model | precision | operators | kernels + products | GB | fused | kernels + products | GB | share |
+|---|---|---|---|---|---|---|---|---|"""
+
+
+def fusion(names: Sequence[str]) -> Iterator[str]:
+    """What `taskflow.fuse` makes of the models of `cpu_step`, of plain operators, and of GPT-2: lines of a table."""
+    cases = {name: Case(model, model.batch) for name, model in MODELS.items()} | {"gpt-2": CASES["gpt"]}
+    yield FUSION_HEAD
+    for name in names or cases:
+        for precision in ("float32", "bfloat16"):
+            line, moved = f"| {name} | {precision} |", []
+            for is_fused in (False, True):
+                graph = cases[name].graph(precision, is_fused)
+                found = launches_of(graph)
+                count = Counter(each.kind for each in found)
+                moved.append(sum(each.bytes for each in found) / 1e9)
+                line += f" {len(graph.operators)} | {count['kernel']} + {count['product']} | {moved[-1]:.2f} |"
+            yield f"{line} {moved[1] / moved[0]:.2f} |"
 
 
 def longest(found: list[Launch], count: int = 12) -> Iterator[str]:
@@ -186,16 +221,23 @@ def main(arguments: list[str] | None = None) -> None:
     """Print the table, of all models or of those that are named, and what takes most of each step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="names, or names and a precision: gpt,bfloat16")
-    parser.add_argument("--torch", action="store_true", help="beside what PyTorch eager launches: kernels + products")
+    parser.add_argument("--torch", action="store_true", help="beside PyTorch's kernels + products, compiled: and GB")
+    parser.add_argument("--fusion", action="store_true", help="what fusion changes, instead")
     parser.add_argument("--table", action="store_true", help="the table alone")
     options = parser.parse_args(arguments)
+    if options.fusion:
+        for line in fusion(options.models):
+            print(line, flush=True)
+        return
     title, rule = HEAD.splitlines()
-    print(title + " torch eager |" * options.torch, rule + "---|" * options.torch, sep="\n", flush=True)
+    more = TORCH_HEAD.splitlines() if options.torch else ("", "")
+    print(title + more[0], rule + more[1], sep="\n", flush=True)
     details = []
     for name, precision in cases():
         if not options.models or {name, f"{name},{precision}"} & {*options.models}:
             found = launches_of(CASES[name].graph(precision))
-            beside = torch_column(name, precision) if options.torch else ""
+            moved = sum(each.bytes for each in found)
+            beside = torch_columns(name, precision, moved) if options.torch else ""
             print(table_row(name, precision, found) + beside, flush=True)
             details += [f"\n{name}, {precision}", *longest(found)]
     if not options.table:

@@ -45,12 +45,12 @@ class Case:
     target: float = 1.0
     classes: Mapping[str, int] = field(default_factory=dict)
 
-    def graph(self, precision: str = "float32") -> Graph:
+    def graph(self, precision: str = "float32", is_fused: bool = True) -> Graph:
         """The training graph."""
         loss = self.model.build(self.batch)
         graph = taskflow.precision(loss.graph, precision)
         getattr(ops, self.model.optimizer)(graph.regions[loss.name], **self.model.rates)
-        return taskflow.fuse(graph)
+        return taskflow.fuse(graph) if is_fused else graph
 
     def feeds(self, graph: Graph) -> dict[str, Array]:
         """Random inputs."""
@@ -81,8 +81,9 @@ def tiny_mlp(batch: int) -> LogicalRegion:
 
 
 def gpt(sizes: Mapping[str, Any]) -> Callable[[int], LogicalRegion]:
-    """A GPT-2 of these sizes without dropout, of fused operators."""
-    return lambda batch: gpt2.build(batch, dropout=0.0, training=False, fused=True, **sizes).outputs["loss"]
+    """A GPT-2 of these sizes without dropout, of fused operators, with a vocabulary that is padded."""
+    options = {"dropout": 0.0, "training": False, "fused": True, "vocabulary_multiple": 64}
+    return lambda batch: gpt2.build(batch, **options, **sizes).outputs["loss"]
 
 
 def _gpt_case(batch: int, sizes: Mapping[str, Any], precisions: tuple[str, ...]) -> Case:

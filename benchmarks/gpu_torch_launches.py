@@ -2,7 +2,7 @@
 
 Every operator that reaches the dispatcher and is no view, on tensors without memory; an optimizer's updates of
 all parameters (`foreach`) count once for each of its operations, though they are several launches where parameters are
-many. What Inductor makes of it is not counted: for a GPU it needs one.
+many. `gpu_inductor` counts what torch.compile makes of it.
 """
 
 from __future__ import annotations

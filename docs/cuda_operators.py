@@ -51,10 +51,10 @@ LAUNCHES = """
 ## Launches of a step
 
 What the models of `benchmarks/gpu.py` give to one GPU in a training step, from the trace of a stub of CUDA under real
-CuPy (`tests/stub`, `python benchmarks/gpu.py --estimate`), without cuDNN. The casts are among the kernels. Bytes are
-those of the arrays that kernels get, and seconds an estimate from the peaks of an H200: 1.2 us a launch at least, 4.2
-TB/s, less where a kernel has fewer blocks than there are multiprocessors; products, and own kernels that multiply, take
-what their flops do.
+CuPy (`tests/stub`), without cuDNN; `python benchmarks/gpu.py --estimate` prints it beside PyTorch's. The casts are
+among the kernels. Bytes are those of the arrays that kernels get, also in groups such as all updates, and seconds an
+estimate from the peaks of an H200: 1.2 us a launch at least, 4.2 TB/s, less where a kernel has fewer blocks than there
+are multiprocessors; products, and own kernels that multiply, take what their flops do.
 
 """
 

@@ -8,7 +8,7 @@ Not yet run on hardware; see `taskflow.backend.cuda.cudnn`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,20 +49,28 @@ def forward(
     windows: Windows,
     corner: Sequence[int],
     groups: int,
+    is_rectified: bool = False,
 ) -> None:
-    """y = x * weight + bias."""
+    """y = x * weight + bias, or 0 where that is less if it `is_rectified`."""
     image, options = _place(x, y, windows, corner)
-    if image is not None:
-        inputs, outputs = [_planes(image), _planes(weight)], [_planes(y)]
-        if bias is not None:
-            row = _planes(bias.reshape(1, 1, 1, -1))
-            if ctx.library("convolution", [*inputs, row], outputs, **options):
-                return
-        if ctx.library("convolution", inputs, outputs, **options):
-            if bias is not None:
-                ctx.xp.add(y, bias, out=y)
-            return
-    implicit.forward(ctx, x, weight, bias, y, windows, corner, groups)
+    if image is None or not _by_library(ctx, image, weight, bias, y, options):
+        implicit.forward(ctx, x, weight, bias, y, windows, corner, groups, is_rectified)
+    elif is_rectified:
+        ctx.xp.maximum(y, 0, out=y)
+
+
+def _by_library(
+    ctx: Context, image: Array, weight: Array, bias: Array | None, y: Array, options: Mapping[str, Any]
+) -> bool:
+    inputs, outputs = [_planes(image), _planes(weight)], [_planes(y)]
+    if bias is not None:
+        row = _planes(bias.reshape(1, 1, 1, -1))
+        if ctx.library("convolution", [*inputs, row], outputs, **options):
+            return True
+    is_done = ctx.library("convolution", inputs, outputs, **options)
+    if is_done and bias is not None:
+        ctx.xp.add(y, bias, out=y)
+    return bool(is_done)
 
 
 def gradient_x(

@@ -164,8 +164,8 @@ static __device__ Place place_of(int cols, int tile_cols, int groups) {
 }
 
 template <typename T, int COLS, int DEPTH>
-static __device__ void convolve(const T* x, const T* weight, const T* bias, T* y, const Convolution& c, bool by_vectors,
-                                bool has_vectors) {
+static __device__ void convolve(const T* x, const T* weight, const T* bias, T* y, const Convolution& c,
+                                bool is_rectified, bool by_vectors, bool has_vectors) {
   const int ROWS = 64;
   Place at = place_of(c.outs, COLS, c.groups);
   Image<T> image = {x, c.in_height, c.in_width, c.groups * c.ins, at.group * c.ins, c.ins};
@@ -184,6 +184,7 @@ static __device__ void convolve(const T* x, const T* weight, const T* bias, T* y
       int pixel = at.row * ROWS + sums.row(i), out = at.col + sums.col(j), channel = at.group * c.outs + out;
       if (pixel >= count || out >= c.outs) continue;
       if (bias) sums.sums[i][j] += bias[channel];
+      if (is_rectified && sums.sums[i][j] < 0) sums.sums[i][j] = 0;
       y[(long long)pixel * c.groups * c.outs + channel] = sums.sums[i][j];
     }
 }
@@ -292,11 +293,12 @@ static __device__ void slopes_of_weight(const T* gy, const T* x, typename SumsOf
 
 // -- kernels -----------------------------------------------------------------------------------------------------------
 
-#define CONVOLVE(T, A, name, COLS, DEPTH)                                                                     \
-  extern "C" __global__ void __launch_bounds__(THREADS) convolve_##name(                                      \
-      const T* x, const T* weight, const T* bias, T* y, SHAPE, long long by_vectors, long long has_vectors) { \
-    Convolution c = INTS;                                                                                     \
-    convolve<T, COLS, DEPTH>(x, weight, bias, y, c, by_vectors, has_vectors);                                 \
+#define CONVOLVE(T, A, name, COLS, DEPTH)                                               \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                 \
+      convolve_##name(const T* x, const T* weight, const T* bias, T* y, SHAPE,          \
+                      long long is_rectified, long long by_vectors, long long vectors) { \
+    Convolution c = INTS;                                                               \
+    convolve<T, COLS, DEPTH>(x, weight, bias, y, c, is_rectified, by_vectors, vectors); \
   }
 #define SLOPES_OF_IMAGE(T, A, name, COLS, DEPTH)                                                 \
   extern "C" __global__ void __launch_bounds__(THREADS) slopes_of_image_##name(                  \

@@ -37,8 +37,9 @@ def forward(
     windows: Windows,
     corner: Sequence[int],
     groups: int,
+    is_rectified: bool = False,
 ) -> None:
-    """y = x * weight + bias."""
+    """y = x * weight + bias, or 0 where that is less if it `is_rectified`."""
     outs = y.shape[3] // groups
     cols, depth = _tile(x.dtype.name, outs, weight.shape[3])
     blocks = -(-prod(y.shape[:3]) // _ROWS) * groups * -(-outs // cols)
@@ -46,7 +47,7 @@ def forward(
     arrays = x, weight, row, y
     numbers = _shape(x, y, windows, corner, groups)
     flags = _is_even(ctx, x, weight.shape[3]), _is_even(ctx, weight, weight.shape[3])
-    _launch(ctx, "convolve", _kind(ctx, x), (cols, depth), blocks, arrays, (*numbers, *flags))
+    _launch(ctx, "convolve", _kind(ctx, x), (cols, depth), blocks, arrays, (*numbers, is_rectified, *flags))
 
 
 def gradient_x(

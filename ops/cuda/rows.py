@@ -5,17 +5,19 @@ See `kernels` for the rest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from ops.cuda.kernels import BLOCK, in_dtype, launch, source, wide
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
-from ops.tiles import last
+from ops.tiles import channels_last, contiguous, last
 from taskflow import Array, Context, Kernel
 
-SOFTMAX, LAYER_NORM, CLASSES, ROWS = map(source, ("softmax", "layer_norm", "classes", "rows"))
+SOFTMAX, LAYER_NORM, CLASSES, ROWS, COLUMNS = map(source, ("softmax", "layer_norm", "classes", "rows", "columns"))
 _STEPS = 8  # that one kernel adds up
 _LEAST_ROWS, _SUMMING_BLOCKS = 32, 528  # of a part of a sum over rows; four blocks for each multiprocessor of an H200
+_SECTOR = 8  # numbers of float32 that are read at once at least
 _SUM = Expression.parse("a + b")
 _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ignored")
 
@@ -27,16 +29,41 @@ def normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
     """See `layer_norm`."""
-    inputs = [x, wide(ctx, "weight", weight), wide(ctx, "bias", bias)]
-    name = f"layer_norm_{x.dtype}"
-    launch(ctx, LAYER_NORM, name, mean.size * BLOCK, inputs, [y, mean, scale], x.shape[-1], float(eps))
+    _normalize(ctx, [x, 0], weight, bias, [y, mean, scale], 0, x.shape[-1], eps)
+
+
+@partial(Kernel, takes_half=True)
+def normalize_sum(ctx: Context, *arrays: Array, eps: float) -> None:
+    """The same of the sum of two arrays, which is kept."""
+    a, b, weight, bias, *outputs = arrays
+    _normalize(ctx, [a, b], weight, bias, outputs, a.shape[-1], eps)
+
+
+def _normalize(
+    ctx: Context, inputs: Sequence[Array | int], weight: Array, bias: Array, outputs: Sequence[Array], *numbers: float
+) -> None:
+    y, mean, *_ = outputs
+    read = [*inputs, wide(ctx, "weight", weight), wide(ctx, "bias", bias)]
+    launch(ctx, LAYER_NORM, f"layer_norm_{y.dtype}", mean.size * BLOCK, read, outputs, *numbers)
 
 
 @partial(Kernel, takes_half=True)
 def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     """See `layer_norm`."""
-    inputs = [gy, x, mean, scale, wide(ctx, "weight", weight)]
-    launch(ctx, LAYER_NORM, f"layer_norm_gradient_{x.dtype}", mean.size * BLOCK, inputs, [gx], x.shape[-1])
+    _gradient(ctx, [gy, x, mean, scale], weight, 0, gx)
+
+
+@partial(Kernel, takes_half=True)
+def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
+    """The same and what is added to it, which comes first or last among the inputs."""
+    *known, weight = arrays[is_first : 5 + is_first]
+    _gradient(ctx, known, weight, arrays[0 if is_first else 5], arrays[-1])
+
+
+def _gradient(ctx: Context, known: Sequence[Array], weight: Array, more: Array | int, gx: Array) -> None:
+    inputs = [*known, wide(ctx, "weight", weight), more]
+    name, threads = f"layer_norm_gradient_{gx.dtype}", known[2].size * BLOCK
+    launch(ctx, LAYER_NORM, name, threads, inputs, [gx], gx.shape[-1])
 
 
 @partial(Kernel, takes_half=True)
@@ -50,6 +77,21 @@ def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweig
     launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
     name = f"layer_norm_sums_{mean.dtype}"
     launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count, dtype=mean.dtype)
+
+
+@partial(Kernel, takes_half=True)
+def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
+    """See `convolution`: the sums of all pixels, of which several are read at once where channels are few."""
+    pixels = contiguous(ctx, "gy", channels_last(gy))
+    width, sums = pixels.shape[-1], gbias.dtype if gbias.dtype.itemsize > 2 else "float32"
+    rows, lanes = pixels.size // width, min(BLOCK, 1 << (width - 1).bit_length())
+    across = -(-width // lanes)
+    count = max(1, min(rows * lanes // (_LEAST_ROWS * BLOCK), _SUMMING_BLOCKS // across))
+    parts, threads = ctx.scratch("parts", (count, width), sums), -(-width // _SECTOR) * BLOCK
+    numbers = rows, width, count, lanes
+    launch(ctx, COLUMNS, f"sum_columns_{gy.dtype}", count * across * BLOCK, [pixels], [parts], *numbers)
+    name, numbers = f"sum_columns_{parts.dtype}", (count, width, 1, _SECTOR)
+    launch(ctx, COLUMNS, name, threads, [parts], [gbias], *numbers, dtype=sums)
 
 
 # -- softmax and loss --------------------------------------------------------------------------------------------------

@@ -17,7 +17,10 @@ from math import prod
 from ops.building import check_positive, checked, launch_first, layout_channels_last, pair, parameters, term, terms
 from ops.cpu import windows as cpu_windows
 from ops.cuda import convolution as gpu_convolution
+from ops.cuda import rows as gpu_rows
 from ops.dense import winograd
+from ops.elementwise.activation import RELU
+from ops.elementwise.pointwise import computes
 from ops.initializers import Init
 from ops.tiles import channels_last, contiguous, deliver, reach, spatial, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
@@ -201,16 +204,29 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
 # reads. As a matrix per group, outputs by elements of a window, they are one side of the products.
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
-def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
-    """y = x * weight + bias of one tile; the bias, if there is one, and y are `rest`."""
+def _join_relu(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
+    """A ReLU behind a convolution, whose channels are not split then; see `taskflow.Kernel`."""
+    return other.kernel.bind(is_rectified=True) if not is_kept and computes(op, RELU.value) else None
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True, join=_join_relu)
+def convolve(
+    ctx: Context,
+    x: Array,
+    weight: Array,
+    *rest: Array,
+    windows: Windows,
+    is_grouped: bool,
+    is_rectified: bool = False,
+) -> None:
+    """y = x * weight + bias of one tile, perhaps with a ReLU; the bias, if there is one, and y are `rest`."""
     *biases, y = rest
     bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
     source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
     weight = contiguous(ctx, "weight", channels_last(weight))
     if ctx.is_cuda:
-        gpu_convolution.forward(ctx, source, weight, bias, out, windows, corner, groups)
+        gpu_convolution.forward(ctx, source, weight, bias, out, windows, corner, groups, is_rectified)
     elif winograd.fits(windows, groups, source, out):
         winograd.forward(ctx, source, weight, bias, out, corner)
     else:
@@ -221,6 +237,8 @@ def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
             _multiply(ctx, read, matrix, _by_group(block, groups))
             if bias is not None:
                 ctx.xp.add(block, bias, out=block)
+    if is_rectified and not ctx.is_cuda:
+        ctx.xp.maximum(out, 0, out=out)
     deliver(ctx, out, channels_last(y))
 
 
@@ -278,7 +296,7 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
     deliver(ctx, out, channels_last(gweight))
 
 
-@partial(Kernel, is_captured=True)
+@partial(Kernel, is_captured=True, cuda=gpu_rows.sums_of_channels)
 def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
     """Per image first: two short sums are more exact than a long one."""
     by_image = ctx.scratch("by_image", gy.shape[:2], gy.dtype)

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from ops.building import check_positive, checked, distinct, launch_all, launch_first, parameters, term, terms
-from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
+from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, RELU, relu_gradient
+from ops.elementwise.pointwise import computes, pointwise
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
 from ops.initializers import Init
@@ -19,6 +20,7 @@ from ops.tiles import add_product, matrix, result_matrix, rows
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Backward = Callable[..., Any]
+_GELU = pointwise(GELU_TANH.value, ("x",), {})
 
 
 def linear(
@@ -75,7 +77,14 @@ def activated(name: str, inputs: list[LogicalRegion], activation: str, backward:
     return launch_all(name, pattern, inputs, kernel=kernel, backward=backward)
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+def _join_activation(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
+    """An activation behind an affine map, whose `i` is not split then; see `taskflow.Kernel`."""
+    if other.kernel is not forward or not computes(op, GELU_TANH.value if is_kept else RELU.value):
+        return None
+    return _forward_active.bind(activation="gelu_tanh" if is_kept else "relu")
+
+
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True, join=_join_activation)
 def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     """y = x Wᵀ + b of one tile; the bias, if there is one, and y are `rest`."""
     *bias, y = rest
@@ -88,7 +97,7 @@ def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
         ctx.xp.add(y, bias[0], out=y)
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activation: str) -> None:
     """With Gelu the second output is its argument."""
     kept = rest[-1] if activation == "gelu_tanh" else None
@@ -103,7 +112,7 @@ def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activat
     if kept is None:
         ctx.xp.maximum(y, 0, out=y)
     else:
-        evaluate(ctx, GELU_TANH.value, {"x": kept}, y)
+        _GELU(ctx, kept, y)
 
 
 def multiply_with(

@@ -8,9 +8,9 @@ from ops.elementwise.broadcast import elementwise, launch, of_one
 from ops.elementwise.pointwise import pointwise
 from taskflow import LogicalRegion
 
-_RELU = elementwise("max(x, 0)", 1, x="where(z > 0, g, 0)")
-relu_gradient = pointwise(_RELU.gradients["x"], ("g", "z"), {})
-relu = of_one("relu", "max(x, 0).", _RELU)
+RELU = elementwise("max(x, 0)", 1, x="where(z > 0, g, 0)")
+relu_gradient = pointwise(RELU.gradients["x"], ("g", "z"), {})
+relu = of_one("relu", "max(x, 0).", RELU)
 sigmoid = of_one("sigmoid", "1 / (1 + exp(-x)).", elementwise("sigmoid(x)", 8, x="g * z * (1 - z)"))
 tanh = of_one("tanh", "Hyperbolic tangent.", elementwise("tanh(x)", 8, x="g * (1 - z * z)"))
 silu = of_one(

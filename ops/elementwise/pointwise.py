@@ -16,7 +16,7 @@ from ops.expressions.assign import BY_PASSES, DTYPES, run_loop
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
 from ops.expressions.program import OUT, result_of
-from taskflow import Array, Context, Kernel, Pointwise
+from taskflow import Array, Context, Kernel, Operator, Pointwise
 
 _COMPILED = {"maximum", "minimum", "exp", "tanh", "erf", "where"}
 
@@ -29,11 +29,14 @@ def pointwise(expression: Expression, names: Sequence[str], numbers: Mapping[str
 
 def _kernel(kernel: Kernel, expression: Expression, names: tuple[str, ...], numbers: Mapping[str, float]) -> Kernel:
     bound = kernel.bind(expression=expression, names=names, numbers=numbers)
-    return replace(bound, expression=Pointwise(expression.text, names, numbers, _join))
+    return replace(bound, expression=Pointwise(expression.text, names, numbers), join=_join)
 
 
-def _join(outer: Pointwise, k: int, inner: Pointwise) -> Kernel | None:
-    """See `taskflow.Pointwise`. Inputs are called `x0`, `x1`, ... and numbers `n0`, `n1`, ... in the kernel of both."""
+def _join(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
+    """See `taskflow.Kernel`. Inputs are called `x0`, `x1`, ... and numbers `n0`, `n1`, ... in the kernel of both."""
+    outer, inner = op.kernel.expression, other.kernel.expression
+    if outer is None or inner is None or is_kept:
+        return None
     around, within = Expression.parse(outer.text), Expression.parse(inner.text)
     if (around.functions | within.functions) & BY_PASSES:
         return None
@@ -49,6 +52,15 @@ def _join(outer: Pointwise, k: int, inner: Pointwise) -> Kernel | None:
     return _kernel(
         _compiled_loop, around.renamed(outer_names), tuple(f"x{i}" for i in range(k + count + behind)), numbers
     )
+
+
+def computes(op: Operator, value: Expression) -> bool:
+    """Whether an operator computes this expression of `x` of its one input."""
+    own = op.kernel.expression
+    if own is None or len(own.names) != 1:
+        return False
+    known = {own.names[0]: "x"} | {name: repr(float(number)) for name, number in own.numbers.items()}
+    return Expression.parse(own.text).renamed(known).steps == value.steps
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

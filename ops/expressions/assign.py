@@ -9,9 +9,10 @@ from math import prod
 from typing import Any
 
 from ops.expressions import cuda_source, passes
-from ops.expressions.program import Pass, Program
+from ops.expressions.expression import Expression
+from ops.expressions.program import OUT, Pass, Program
 from ops.tiles import contiguous, deliver, last, work_array
-from taskflow import Array, Context, Kernel
+from taskflow import Array, Context, Kernel, Operator, Pointwise
 
 DTYPES = ("float32", "float64")
 BY_PASSES = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no fast compiled form
@@ -36,13 +37,76 @@ def run_on_gpu(ctx: Context, *arrays: Array, program: Program) -> None:
 _SEVERAL = replace(run_on_gpu, together=None)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=_SEVERAL)
+def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
+    """An expression of the one result of a program, at the end of that; see `taskflow.Kernel`."""
+    found, outer = other.kernel.options.get("program"), op.kernel.expression
+    if not isinstance(found, Program) or outer is None or is_kept or {r.shape for r in op.args} != {op.args[0].shape}:
+        return None
+    expression, result = Expression.parse(outer.text), found.arguments[-1]
+    if len(found.passes) > 1 or result not in found.passes[0].maps - found.passes[0].reads:
+        return None
+    if expression.functions & BY_PASSES or (found.contracts and "multiply" in expression.functions):
+        return None  # a product and a sum that were apart would be rounded once
+    names = {name: result if i == k else f"x{i}_{result}" for i, name in enumerate(outer.names)}
+    more, numbers = [names[name] for name in outer.names], {f"{name}_{result}": v for name, v in outer.numbers.items()}
+    value = expression.renamed(names | {name: f"{name}_{result}" for name in outer.numbers})
+    return other.kernel.bind(
+        program=replace(
+            found,
+            text=f"{found.text}; {OUT}_{result} = {value.text}",
+            arguments=(*more[:k], *found.arguments[:-1], *more[k + 1 :], f"{OUT}_{result}"),
+            numbers=(*found.numbers, *numbers.items()),
+        )
+    )
+
+
+def _join_before(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
+    """An expression in the place of an array that a program of one pass only reads; see `taskflow.Kernel`."""
+    found, inner = op.kernel.options.get("program"), other.kernel.expression or _as_expression(other.kernel)
+    if not isinstance(found, Program) or inner is None or is_kept:
+        return None
+    name, expression = found.arguments[k], Expression.parse(inner.text)
+    is_along = found.along is not None and any(r.ndim not in (0, op.inputs[k].ndim) for r in other.inputs)
+    if len(found.passes) > 1 or " " in name or name in found.passes[0].targets or is_along:
+        return None
+    if expression.functions & BY_PASSES or (found.contracts and "multiply" in expression.functions):
+        return None
+    if not expression.steps:
+        return op.kernel  # of another dtype: loops convert what they read
+    names = {one: f"{name}_{one}" for one in (*inner.names, *inner.numbers)}
+    return op.kernel.bind(
+        program=replace(
+            found,
+            text=f"{name} = {expression.renamed(names).text}; {found.text}",
+            arguments=(*found.arguments[:k], *(names[one] for one in inner.names), *found.arguments[k + 1 :]),
+            numbers=(*found.numbers, *((names[one], value) for one, value in inner.numbers.items())),
+        )
+    )
+
+
+def _as_expression(kernel: Kernel) -> Pointwise | None:
+    """What a program is that sets its last array once in every element, and nothing else."""
+    found = kernel.options.get("program")
+    if not isinstance(found, Program) or len(found.passes) > 1 or found.each_step or found.contracts:
+        return None
+    *read, result = found.arguments
+    one = found.passes[0]
+    if one.targets != {result} or result in one.reads or result not in one.maps or len(one.assignments) > 1:
+        return None
+    return Pointwise(one.assignments[0].value.text, tuple(read), dict(found.numbers))
+
+
+def _join(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
+    return _join_before(op, k, other, is_kept) or _join_behind(op, k, other, is_kept)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=_SEVERAL, join=_join)
 def assign(ctx: Context, *arrays: Array, program: Program) -> None:
     """Run a program without numbers of its own in each step."""
     run_program(ctx, arrays, program)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=run_on_gpu)
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=run_on_gpu, join=_join_before)
 def assign_together(ctx: Context, *arrays: Array, program: Program) -> None:
     """Run a program of one pass without sums, on arrays of one shape and on scalars: on GPUs many of them at once."""
     run_program(ctx, arrays, program)

@@ -1,9 +1,9 @@
 """CUDA C from programs and expressions: one kernel for a pass, for a sum or for a maximum.
 
-Takes the steps of `ops.expressions.expression`; gives a kernel for each pass, dtypes and number of dimensions.
-Arrays are read where they lie: each has a step per dimension, 0 where it is repeated. Numbers of half size are computed
-with as float32 and rounded once. Sums are taken in a fixed order: results are equal from run to run.
-Not yet run on hardware; the tests compile the sources for GPUs and run them as C++ against NumPy.
+Takes the steps of `ops.expressions.expression`; gives a kernel for each pass, dtypes and number of dimensions. Arrays
+are read where they lie: each has a step per dimension, 0 where it is repeated. Numbers of half size are computed with
+as float32 and rounded once. Sums are taken in a fixed order: results are equal from run to run. Not yet run on
+hardware; tests compile the sources for GPUs and run them as C++.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _COMMON = Path(__file__).with_suffix(".cu")
 _BLOCK = 256
 _PART = 4096  # points that a block sums at least, where a sum is shared among blocks
 _MOST_PARTS = 256
+_LANES = 32  # of a warp
 _SHARE = 16 * _BLOCK  # elements of a point among several that one block computes
 _CELL = "cell"  # an array of one number of float64, of the host, whatever the dtype of the others
 
@@ -156,15 +157,26 @@ def reduce(
     rows, points = prod(outer.extents), prod(inner.extents)
     if not rows:
         return
-    parts = min(_MOST_PARTS, max(1, points // _PART)) if rows < _MOST_PARTS else 1
+    lanes = _lanes(arrays, outer, inner)
+    blocks = -(-rows // lanes)
+    parts = min(_MOST_PARTS, max(1, points * lanes // _PART)) if blocks < _MOST_PARTS else 1
     dims = len(outer.extents), len(inner.extents)
     dtypes = _dtypes(named, numbers)
     source, name = _reduction(expression, dtypes, out.dtype.name, *dims, kind)
     wide = "float64" if "float64" in (out.dtype.name, *(dtype for _, dtype in dtypes)) else "float32"
     partial = ctx.scratch(("partial", name), (rows * parts,), wide)
-    arguments = (*map(origin, arrays), partial, *numbers.values(), *outer.numbers, *inner.numbers, points, parts)
-    ctx.launch(source, name, rows * parts * _BLOCK, *arguments)
+    counts = points, parts, rows, lanes
+    arguments = (*map(origin, arrays), partial, *numbers.values(), *outer.numbers, *inner.numbers, *counts)
+    ctx.launch(source, name, blocks * parts * _BLOCK, *arguments)
     ctx.launch(source, f"{name}_end", rows, partial, origin(out), *outer.numbers, parts, float(divisor), rows)
+
+
+def _lanes(arrays: Sequence[Array], outer: _Layout, inner: _Layout) -> int:
+    """So many sums a block makes side by side: several where they lie beside each other, what is summed does not."""
+    largest = max(range(len(arrays)), key=lambda k: arrays[k].size)
+    apart = [step for step in inner.steps[largest] if step]
+    is_beside = bool(outer.extents) and outer.steps[largest][-1] == 1 and min(apart, default=1) > 1
+    return min(_LANES, 1 << (prod(outer.extents) - 1).bit_length()) if is_beside else 1
 
 
 # -- layouts -----------------------------------------------------------------------------------------------------------
@@ -260,23 +272,31 @@ def _reduction(
 ) -> tuple[CudaSource, str]:
     code = _Code(dtypes, wide="double" if out == "float64" else "float")
     sizes = _sizes("n", "s", rows, len(code.arrays) + 1), _sizes("m", "t", ndim, len(code.arrays))
-    signature = code.signature("".join(sizes), "long long points, long long parts", first="A* partial, ")
+    counts = "long long points, long long parts, long long rows, long long lanes"
+    signature = code.signature("".join(sizes), counts, first="A* partial, ")
     combine = "total += s0" if kind == "sum" else "total = larger(total, s0)"
     first = "0" if kind == "sum" else "log((A)0)"  # minus infinity
     body = f"""
   __shared__ A shared[BLOCK];
-  long long row = blockIdx.x / parts, part = blockIdx.x % parts;
-  long long begin = points * part / parts, end = points * (part + 1) / parts;
+  int width = (int)lanes, lane = (int)threadIdx.x % width, beside = BLOCK / width;
+  long long row = blockIdx.x / parts * lanes + lane, part = blockIdx.x % parts;
+  long long begin = points * part / parts, end = row < rows ? points * (part + 1) / parts : begin;
 {code.locate("s", "n", rows, "row", [])}
   A total = {first};
-  for (long long at = begin + threadIdx.x; at < end; at += BLOCK) {{
+  for (long long at = begin + (int)threadIdx.x / width; at < end; at += beside) {{
 {code.locate("t", "m", ndim, "at", [], "in_")}
 {code.read(expression.names, "in_")}
 {code.steps(expression)}
     {combine};
   }}
-  total = block_{kind}(total, shared);
-  if (threadIdx.x == 0) partial[blockIdx.x] = total;"""
+  if (width == 1) total = block_{kind}(total, shared);
+  shared[threadIdx.x] = total;
+  __syncthreads();
+  for (int at = width > 1 && threadIdx.x < width ? lane + width : BLOCK; at < BLOCK; at += width) {{
+    A s0 = shared[at];
+    {combine};
+  }}
+  if (threadIdx.x < width && row < rows) partial[row * parts + part] = total;"""
     end = f"""
   long long row = THREAD;
   if (row >= count) return;

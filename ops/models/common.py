@@ -33,8 +33,10 @@ def classify(
     return finish(graph, loss, training, **options)
 
 
-def predict_words(graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, **options: Any) -> Graph:
-    """The end of a language model: cross entropy, perplexity, optimizer."""
-    loss = ops.softmax_cross_entropy(y, t, name="loss")
+def predict_words(
+    graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, words: int | None = None, **options: Any
+) -> Graph:
+    """The end of a language model: cross entropy over the first `words` columns of `y`, perplexity, optimizer."""
+    loss = ops.softmax_cross_entropy(y, t, name="loss", classes=words)
     graph.output("perplexity", ops.perplexity(loss))
     return finish(graph, loss, training, **options)

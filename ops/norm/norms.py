@@ -13,6 +13,7 @@ from math import prod
 from ops.building import check_positive, checked, distinct, launch_all, launch_first, parameters, term, terms
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import Term, axes_of, formula
+from ops.expressions.expression import Expression
 from ops.initializers import Init
 from ops.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -234,7 +235,38 @@ def _layer_norm_backward(
     return gx, *launch_all(f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(1, 2), cuda=gpu_rows.normalize_rows)
+def _join_sum(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
+    """A sum of two before a layer norm; others read the sum, too. See `taskflow.Kernel`."""
+    return _normalize_sum.bind(**op.kernel.options) if k == 0 and is_kept and _is_sum_of_two(other) else None
+
+
+def _join_gradient(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
+    """What is added to the gradient of a layer norm. See `taskflow.Kernel`."""
+    return None if is_kept or not _is_sum_of_two(op) else _gradient_rows_sum.bind(is_first=k == 1)
+
+
+def _is_sum_of_two(op: Operator) -> bool:
+    """Whether an operator adds two regions of one shape and dtype."""
+    of_add = op.kernel.expression and Expression.parse(op.kernel.expression.text).steps
+    is_add = of_add and len(of_add) == 1 and of_add[0].function == "add" and len(op.inputs) == 2
+    return bool(is_add) and len({(region.shape, region.dtype) for region in op.args}) == 1
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.normalize_sum)
+def _normalize_sum(ctx: Context, a: Array, b: Array, *rest: Array, eps: float) -> None:
+    weight, bias, y, mean, scale, total = rest
+    ctx.xp.add(a, b, out=total)
+    _normalize_rows(ctx, total, weight, bias, y, mean, scale, eps=eps)
+
+
+@partial(
+    Kernel,
+    is_compiled=True,
+    is_captured=True,
+    float32_outputs=(1, 2),
+    cuda=gpu_rows.normalize_rows,
+    join=_join_sum,
+)
 def _normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
@@ -247,7 +279,15 @@ def _normalize_rows(
         deliver(ctx, work, a)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows)
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows_sum)
+def _gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
+    """The gradient and what is added to it, which comes first or last among the inputs."""
+    known, more, gx = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5], arrays[-1]
+    _gradient_rows(ctx, *known, gx)
+    ctx.xp.add(gx, more, out=gx)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows, join=_join_gradient)
 def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     from ops.cpu import rows as cpu_rows
 

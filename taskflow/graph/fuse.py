@@ -1,14 +1,16 @@
 """Fusion: chains of operators on the same tiles become one operator. A graph -> graph transformation.
 
-An operator is fused into the one that reads its result where all of this holds:
+An operator is fused into the one that reads its result first where all of this holds:
 
-* nothing else reads the result;
-* both see it whole and under the same axis names, so a tile of one is a tile of the other;
-* both use the same configuration anyway, or each would be named in a strategy;
-* their kernels can become one (`taskflow.Pointwise`).
+* both see it whole and under the same axis names, so a tile of one is a tile of the other, and where it is a sum over
+  more axes, these are not split then;
+* both use the same configuration anyway, or each would be named in a strategy, or one is a cast that follows another;
+* the kernel of one of them knows a kernel of both (`Kernel.join`): of two expressions, of an update and the casts and
+  sums of its gradient, of a normalization and what is added before or computed behind it.
 
-The result between them needs no memory any more. The fused operator has the name of the last one, so that regions keep
-their names. Its flops are the sum; an axis that either of them never splits stays whole.
+The result between them needs no memory any more, unless others read it, too, and the kernel of both writes it beside
+its own. The fused operator has the name of the last one, so that regions keep their names. Its flops are the sum; an
+axis that either of them never splits stays whole.
 
 Casts of parameters to half come first: on a GPU all of them are one launch then.
 
@@ -22,12 +24,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
-from taskflow.core.dtypes import HALF
 from taskflow.graph.binding import bind
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
+from taskflow.graph.kernel import Join
 from taskflow.graph.pattern import BoundPattern, Pattern
-from taskflow.graph.precision import casts_parameter
+from taskflow.graph.precision import casts_parameter, is_cast, is_exact
 from taskflow.graph.rebuild import rebuild
 
 
@@ -65,20 +68,26 @@ class _Fusion:
         self._updated: dict[str, int] = {}  # region -> where it was updated in place last
         self._makers: dict[str, str] = {}
         self._fetched = {region.name for region in graph.outputs.values()}
+        self._read = Counter[str]()  # how often by the operators so far
         self._reads = Counter(region.name for op in graph.operators for region in op.inputs)
+        self._joins = list(
+            dict.fromkeys(o.kernel.join for o in graph.operators if o.kernel.join and o.kernel.expression)
+        )
         self._became: dict[str, str] = {}  # a leader -> the operator that it is a member of
 
     def append(self, op: Operator, position: int) -> None:
+        self._updated.update({op.inputs[k].name: position for k in op.writes})
         while (found := self._join_one(op)) is not None:
             other, fused = found
             del self._operators[other.name]
+            self._read.subtract(region.name for region in other.inputs)
             position = min(position, self._position.pop(other.name))
             if other.follows is None:
                 self._became[other.name] = fused.name
             op = fused
         self._operators[op.name], self._position[op.name] = op, position
         self._makers.update({region.name: op.name for region in op.outputs})
-        self._updated.update({op.inputs[k].name: position for k in op.writes})
+        self._read.update(region.name for region in op.inputs)
 
     def finished(self) -> list[Operator]:
         """All operators, which follow those that the operators that they followed have become part of."""
@@ -97,16 +106,19 @@ class _Fusion:
         """An operator that makes an input of `op`, and both as one."""
         for k, region in enumerate(op.inputs):
             other = self._operators.get(self._makers.get(region.name, ""))
-            if other is None or self._reads[region.name] > 1 or region.name in self._fetched or region.dtype in HALF:
-                continue  # half of a chain is rounded in between
-            if self._go_together(op, other) and not self._is_outdated(other):
-                fused = _fused(op, k, other)
+            if other is None or self._read[region.name] or op.inputs.count(region) > 1:
+                continue
+            is_kept = self._reads[region.name] > 1 or region.name in self._fetched
+            if op.step == other.step and self._go_together(op, other) and not self._is_outdated(other):
+                fused = _fused(op, k, other, is_kept, self._joins)
                 if fused is not None:
                     return other, fused
         return None
 
     def _go_together(self, op: Operator, other: Operator) -> bool:
-        """Whether they use the same ParallelConfig, or would each be given one."""
+        """Whether they use the same ParallelConfig, or would each be given one; a cast may use any."""
+        if other.follows is not None and other.inputs and is_cast(other, other.inputs[0].dtype):
+            return True
         is_one = (op.follows is None and other.follows is None) or self._leader(op) == self._leader(other)
         return is_one and op.beside == other.beside
 
@@ -115,39 +127,73 @@ class _Fusion:
         return any(self._updated.get(r.name, -1) >= self._position[other.name] for r in other.inputs)
 
 
-def _fused(op: Operator, k: int, other: Operator) -> Operator | None:
-    """`op` with `other`, which makes its input `k`, in it; None where they stay two."""
-    outer, inner = op.kernel.expression, other.kernel.expression
-    if outer is None or inner is None or not _are_alike(op, k, other):
+def _fused(op: Operator, k: int, other: Operator, is_kept: bool, more: Sequence[Join]) -> Operator | None:
+    """`op` with `other`, which makes its input `k`, in it; None where they stay two.
+
+    Expressions that know no kernel of both, such as sums of gradients, are joined as `more` join expressions.
+    """
+    joins = [kernel.join for kernel in (op.kernel, other.kernel) if kernel.join]
+    joins = joins or [*(more if op.kernel.expression and other.kernel.expression else ())]
+    if not joins or not _are_alike(op, k, other) or not (is_exact(op) and is_exact(other)):
         return None
-    join = outer.join or inner.join
-    if join is None or (kernel := join(outer, k, inner)) is None:
+    kernel = next((found for join in joins if (found := join(op, k, other, is_kept)) is not None), None)
+    if kernel is None:
         return None
     inputs = (*op.inputs[:k], *other.inputs, *op.inputs[k + 1 :])
+    behind, bound = len(other.inputs) - 1, _joined_pattern(op, k, other, inputs, is_kept)
     return replace(
         op,
         kernel=kernel,
-        bound=_joined_pattern(op, k, other, inputs),
+        bound=bound,
         inputs=inputs,
-        flops=op.flops + other.flops,
+        outputs=(*op.outputs, *(other.outputs if is_kept else ())),
+        writes=tuple(w + behind * (w > k) for w in op.writes),
+        orders=_joined_orders(op, k, other, is_kept),
+        flops=sum(one.flops * prod(one.extents.values()) for one in (op, other)) / prod(bound.extents.values()),
         follows=None if op.follows is None or other.follows is None else op.follows,
         members=(*(other.members or (other.name,)), *(op.members or (op.name,))),
     )
 
 
 def _are_alike(op: Operator, k: int, other: Operator) -> bool:
-    """Whether each writes one region, both on the points of the region between them, under the same names."""
-    between, (made, *more) = op.bound.pattern.inputs[k].dims, op.bound.pattern.outputs
-    axes = {axis for dim in between for axis in dim}
+    """Whether `other` writes one region, and both are on the points of it, under the same names.
+
+    Axes that `other` sums over are not split in the fused operator; `op` may have more that are never split.
+    """
+    between, (made, *more) = op.bound.pattern.inputs[k].dims, other.bound.pattern.outputs or (None,)
+    axes, updated = {axis for dim in between for axis in dim}, {op.inputs[w].name for w in op.writes}
     return (
-        between == made.dims == other.bound.pattern.outputs[0].dims
-        and axes == op.extents.keys() == other.extents.keys()
-        and not (more or other.outputs[1:] or op.windows or other.windows)
-        and not (op.writes or other.writes or op.orders or other.orders)
+        made is not None
+        and between == made.dims
+        and axes <= other.extents.keys()
+        and axes <= op.extents.keys() <= axes | op.bound.pattern.fixed
+        and not (more or op.windows or other.writes or op.adds)
+        and (not op.orders or not other.orders or op.orders[k] == other.orders[-1])
+        and updated.isdisjoint(region.name for region in other.inputs)
     )
 
 
-def _joined_pattern(op: Operator, k: int, other: Operator, inputs: tuple[LogicalRegion, ...]) -> BoundPattern:
+def _joined_pattern(
+    op: Operator, k: int, other: Operator, inputs: tuple[LogicalRegion, ...], is_kept: bool
+) -> BoundPattern:
     mine, its = op.bound.pattern, other.bound.pattern
-    pattern = Pattern.of((*mine.inputs[:k], *its.inputs, *mine.inputs[k + 1 :]), mine.outputs, mine.fixed | its.fixed)
-    return bind(f"'{op.name}'", pattern, [r.name for r in inputs], [r.shape for r in inputs], op.extents, {})
+    read, made = (*mine.inputs[:k], *its.inputs, *mine.inputs[k + 1 :]), its.outputs if is_kept else ()
+    pattern = Pattern.of(
+        read, (*mine.outputs, *made), mine.fixed | its.fixed | (other.extents.keys() - op.extents.keys())
+    )
+    names, shapes = [r.name for r in inputs], [r.shape for r in inputs]
+    return bind(f"'{op.name}'", pattern, names, shapes, {**other.extents, **op.extents}, other.windows)
+
+
+def _joined_orders(op: Operator, k: int, other: Operator, is_kept: bool) -> tuple[tuple[int, ...], ...]:
+    """The memory orders that one of both asks for; what the other one is computed with lies as what is between."""
+    if not op.orders and not other.orders:
+        return ()
+    between = op.orders[k] if op.orders else other.orders[-1]
+
+    def of(one: Operator) -> list[tuple[int, ...]]:
+        ranks = [len(region.shape) for region in one.args]
+        return [*(one.orders or (between if n == len(between) else tuple(range(n)) for n in ranks))]
+
+    mine, its, count = of(op), of(other), len(other.inputs)
+    return (*mine[:k], *its[:count], *mine[k + 1 :], *(its[count:] if is_kept else ()))

@@ -9,33 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from taskflow.backend import Array, Context, in_float32, note_calls
 
 Function = Callable[..., None]
 Call = Callable[[], object]
 Points = Sequence[Sequence[Array]]
+Join = Callable[[Any, int, Any, bool], "Kernel | None"]  # of two operators
 
 
 @dataclass(frozen=True)
 class Pointwise:
     """What a kernel computes in every element of its one output, from one element of each input.
 
-    Two such kernels can become one (see `taskflow.fuse`).
-
     Attributes:
         text: an expression of `names` and `numbers` in the syntax of Python, such as `"n * x + exp(y)"`.
         names: of the inputs, in order.
         numbers: name -> number.
-        join: `join(outer, k, inner)` gives the kernel of `outer` with `inner` in the place of its input `k`, bit for
-            bit: its inputs are those of `outer`, with those of `inner` in the place of input `k`. None: there is no
-            such kernel. A Pointwise without `join` is joined by that of the other one.
     """
 
     text: str
     names: tuple[str, ...]
     numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
-    join: Callable[[Pointwise, int, Pointwise], Kernel | None] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,6 +62,10 @@ class Kernel:
         float32_outputs: numbers of the outputs that are float32 where the others are float16 or bfloat16 (see
             `taskflow.precision`). None: scalars, and what is summed over axes of one input alone.
         expression: what it computes in every element, if that is all that it does.
+        join: what `taskflow.fuse` asks for the kernel of two operators, of which `inner` makes input `k` of `outer`:
+            `join(outer, k, inner, is_kept)`, where one of the two has this kernel. The joined one gives the same bits;
+            its inputs are those of `outer`, with those of `inner` in the place of input `k`, and its outputs those of
+            `outer` and, where it `is_kept`, that of `inner`. None: there is no such kernel.
         picks: number of an argument -> those of the arguments that index its first dimension, if it touches no more of
             it than a row for every index; its work is priced by that.
         window: of a convolution with square windows of stride 1, their size: GPUs save flops of small ones in float32.
@@ -88,6 +88,7 @@ class Kernel:
     together: Callable[..., Call] | None = None
     float32_outputs: tuple[int, ...] | None = None
     expression: Pointwise | None = None
+    join: Join | None = None
     picks: Mapping[int, Sequence[int]] = field(default_factory=dict, hash=False)
     window: int = 0
 
@@ -125,7 +126,9 @@ class Kernel:
         """The kernel that sets the arguments of these numbers to zero before it does its work."""
         if not numbers:
             return self
-        return replace(self, function=partial(_from_zero, self.function, numbers), together=None, expression=None)
+        return replace(
+            self, function=partial(_from_zero, self.function, numbers), together=None, expression=None, join=None
+        )
 
     @property
     def on_cuda(self) -> Kernel:

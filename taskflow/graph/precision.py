@@ -26,7 +26,7 @@ from taskflow.backend.sources import CASTS
 from taskflow.core.dtypes import HALF
 from taskflow.graph.dtypes import PRECISIONS, LossScale, Precision, float32_outputs, is_product
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
-from taskflow.graph.kernel import Kernel
+from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.rebuild import rebuild
 from taskflow.graph.update import launch_beside
 
@@ -83,6 +83,11 @@ def is_cast(op: Operator | None, dtype: str) -> bool:
     return op is not None and op.kernel is _cast and op.inputs[0].dtype == dtype
 
 
+def is_exact(op: Operator) -> bool:
+    """Whether what reads a result of `op` may read what that reads instead: no if it casts but half and float32."""
+    return op.kernel is not _cast or {region.dtype for region in op.args} <= {*HALF, "float32"}
+
+
 def casts_parameter(op: Operator) -> bool:
     """Whether `op` casts a parameter to half."""
     return op.kernel is _cast and op.inputs[0].role == "parameter" and op.outputs[0].dtype in HALF
@@ -110,7 +115,8 @@ def _cast_together(ctx: Context, points: Sequence[Sequence[Array]]) -> Callable[
 
 
 _BLOCK, _PART = 256, 4096  # threads of a block, and elements that it casts
-_cast = Kernel(_copy, takes_half=True, cuda=Kernel(_copy, takes_half=True, together=_cast_together))
+_SAME = Pointwise("x", ("x",))
+_cast = Kernel(_copy, takes_half=True, cuda=Kernel(_copy, takes_half=True, together=_cast_together), expression=_SAME)
 
 
 def _cast_backward(op: Operator, gradient: LogicalRegion) -> LogicalRegion:

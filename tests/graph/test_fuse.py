@@ -9,7 +9,12 @@ import pytest
 
 import ops
 import taskflow
+from ops.elementwise.pointwise import pointwise
+from ops.expressions.assign import assign_together
+from ops.expressions.expression import Expression
+from ops.expressions.program import program
 from taskflow import Graph, LogicalRegion, MachineModel, Strategy, differentiate, update
+from taskflow.graph.precision import cast
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rule = Callable[[Graph, MachineModel], Strategy]
@@ -64,10 +69,12 @@ def test_casts_of_parameters_come_first() -> None:
     loss = ops.softmax_cross_entropy(ops.linear(h, 5, name="fc2"), t)
     graph = taskflow.precision(graph, "float16")
     ops.sgd(graph.regions[loss.name], lr=0.1)
-    names = [op.name for op in taskflow.fuse(graph).operators]
+    fused = taskflow.fuse(graph)
+    names = [op.name for op in fused.operators]
     casts = [f"fc{k}.{part}.float16" for k in (1, 2) for part in ("weight", "bias")]
     assert names[:4] == casts and names.index("x.float16") > 3
-    assert sorted(names) == sorted(op.name for op in graph.operators)
+    assert {op.name for op in graph.operators} - {*names} == {"fc1"} | {f"fc{k}.weight.gradient" for k in (1, 2)}
+    assert fused.operator("fc1.weight.unscaled").members == ("fc1.weight.gradient", "fc1.weight.unscaled")
 
 
 def test_what_lay_between_is_gone_and_the_graph_before_is_as_it_was() -> None:
@@ -171,11 +178,14 @@ def test_operators_of_other_kernels_stay() -> None:
     assert not members(pair(lambda graph, x: ops.softmax(ops.relu(x))))
 
 
-def test_what_is_rounded_to_half_in_between_stays() -> None:
+def test_casts_of_other_dtypes_stay() -> None:
+    """What float64 loses stays lost."""
     graph = Graph()
-    graph.output("y", ops.sum(ops.relu(ops.add(graph.input("x", (6, 4)), 1.0))))
-    assert members(taskflow.fuse(graph))
-    assert not members(taskflow.fuse(taskflow.precision(graph, "float16")))
+    x = graph.input("x", (6, 4), "float64")
+    ops.relu(x)
+    narrow = cast(x, "float32", graph.operators[-1], 0, "narrow")
+    graph.output("y", ops.tanh(narrow, name="tanh"))
+    assert not members(taskflow.fuse(graph))
 
 
 def test_what_is_updated_in_between_stays() -> None:
@@ -187,12 +197,23 @@ def test_what_is_updated_in_between_stays() -> None:
     assert not members(taskflow.fuse(graph))
 
 
+def test_what_is_updated_by_a_fused_operator_in_between_stays() -> None:
+    """An update counts where it is, not where its first member was."""
+    graph = Graph()
+    x, p = graph.input("x", (6, 4)), graph.parameter("p", (6, 4), 1.0)
+    graph.output("z", ops.add(x, p, name="reader"))
+    (twice,) = update("twice", p, [x], kernel=pointwise(Expression.parse("2 * x"), ("x",), {}), values=1)
+    first = ops.add(x, p, name="first")
+    update("step", p, [p, twice], kernel=assign_together.bind(program=program("p = p - g", "p g")), writes=[p])
+    graph.output("y", ops.relu(first, name="second"))
+    assert members(taskflow.fuse(graph)) == {"step": ("twice", "step")}
+
+
 def test_an_axis_that_either_never_splits_stays_whole() -> None:
     def kernel(ctx: Any, x: Array, y: Array) -> None:
         ctx.xp.add(x, x, out=y)
 
-    expression = taskflow.Pointwise("x + x", ("x",), join=lambda outer, k, inner: joined)
-    joined = taskflow.Kernel(kernel, expression=expression)
+    joined = taskflow.Kernel(kernel, expression=taskflow.Pointwise("x + x", ("x",)), join=lambda *args: joined)
     graph = Graph()
     h = graph.launch("outer", "^b c -> ^b c", [graph.input("x", (6, 4))], kernel=joined)
     graph.output("y", graph.launch("inner", "b ^c -> b ^c", [h], kernel=joined))  # type: ignore[list-item,arg-type]

@@ -46,6 +46,21 @@ def test_a_gpt_of_fused_operators_trains_alike() -> None:
         assert_close(train(fused, strategy, MACHINE, batches), expected)
 
 
+def test_a_padded_vocabulary_changes_no_number() -> None:
+    """Rows behind the words have no gradient: of them there is nothing but the weight decay. Under any strategy."""
+    sizes = {"batch": 4, "dtype": "float64", "dropout": 0.0, "fused": True, **TINY["gpt"]}
+    graph, padded = build("gpt", **sizes), build("gpt", vocabulary_multiple=4, **sizes)
+    assert padded.regions["embed.weight"].shape == (8, 6) and padded.regions["fc"].shape[-1] == 8
+    batches = feeds(graph, "gpt", STEPS)
+    expected = train(graph, single_device(graph, MACHINE), MACHINE, batches)
+    for strategy in (single_device(padded, MACHINE), *(random_strategy(padded, MACHINE, seed) for seed in (0, 1))):
+        found = train(padded, strategy, MACHINE, batches)
+        states = {name for name, value in found.items() if value.shape == (8, 6)}
+        assert states == {"embed.weight", "embed.weight.adam_m", "embed.weight.adam_v"}
+        assert all(not found[name][7:].any() for name in states - {"embed.weight"})
+        assert_close({name: v[:7] if name in states else v for name, v in found.items()}, expected)
+
+
 @pytest.mark.parametrize("name", TINY)
 def test_evaluation_shares_the_parameters(name: str) -> None:
     graph, other = tiny(name), build(name, batch=2, dtype="float64", training=False, **TINY[name])

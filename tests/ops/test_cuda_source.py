@@ -100,6 +100,29 @@ def test_a_long_sum_is_shared_among_blocks_and_is_always_the_same():
 
 
 @needs_compiler
+@pytest.mark.parametrize("kind", ["sum", "max"])
+@pytest.mark.parametrize(
+    "shape, axes, blocks",
+    [
+        ((40, 3), (0,), 1),
+        ((9, 70), (0,), 3),
+        ((5000, 33), (0,), 2 * 39),
+        ((4, 9, 5, 16), (0, 1, 2), 1),
+        ((4, 300, 20), (1,), 3 * 2),
+        ((6, 50), (1,), 6),  # what is summed lies beside each other
+    ],
+)
+def test_columns_are_summed_side_by_side(shape, axes, blocks, kind):
+    """What lies beside each other is read by threads beside each other."""
+    x, ctx = np.random.default_rng(0).normal(size=shape), Context()
+    out = np.full([1 if k in axes else n for k, n in enumerate(shape)], np.nan)
+    cuda_source.reduce(ctx, Expression.parse("x * 2"), {"x": x}, out, axes, kind)
+    wanted = (x * 2).sum(axes, keepdims=True) if kind == "sum" else (x * 2).max(axes, keepdims=True)
+    np.testing.assert_allclose(out, wanted, rtol=1e-12, atol=1e-12)
+    assert ctx.launched[0][1] == blocks * 256
+
+
+@needs_compiler
 def test_numbers_of_half_size_are_rounded_once():
     x, y = numbers((3, 40), dtype="float16"), numbers((3, 40), 1, "float16")
     out, total = np.empty((3, 40), np.float16), np.empty((3, 1), np.float32)

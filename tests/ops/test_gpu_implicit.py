@@ -6,6 +6,7 @@ import pytest
 import ops
 from ops.cuda import implicit
 from ops.cuda.implicit import kernel_source
+from ops.cuda.rows import sums_of_channels
 from taskflow import Graph, MachineModel, ParallelConfig, Window, single_device
 from tests import laws, shim
 from tests.ops.launches import Launches
@@ -88,8 +89,10 @@ def test_kernels_give_what_numpy_gives(name, dtype, monkeypatch):
     x, weight, bias, gy = arrays = [rng.normal(size=shape).astype(dtype_of(dtype)) for shape in shapes]
     windows = tuple(Window(a, k, s, 0, d) for a, k, s, d in zip("hw", sizes, strides, dilations))
     rounds = dtype == "tf32"
-    y, gx, gweight = (np.full_like(a, np.nan) for a in (gy, x, weight))
+    y, rectified, gx, gweight = (np.full_like(a, np.nan) for a in (gy, gy, x, weight))
     implicit.forward(Launches((), rounds), x, weight, bias, y, windows, corner, groups)
+    implicit.forward(Launches((), rounds), x, weight, bias, rectified, windows, corner, groups, is_rectified=True)
+    np.testing.assert_array_equal(rectified, np.where(y < 0, 0, y))
     implicit.gradient_x(Launches((), rounds), gy, weight, gx, windows, corner, groups)
     implicit.gradient_weight(Launches((), rounds), gy, x, gweight, windows, corner, groups)
     for what, found, wanted in zip(("y", "gx", "gweight"), (y, gx, gweight), reference(case, *arrays)):
@@ -110,6 +113,19 @@ def test_pixels_are_shared_among_blocks_whose_sums_are_added_up(monkeypatch):
     whole = Launches()
     implicit.gradient_weight(whole, gy, x, gweight, windows, (0, 0), 1)
     assert (gweight == 1600).all() and whole.names == ["slopes_of_weight_float32"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (2, 64, 40, 30), (3, 70, 20, 9), (1, 300, 40, 5), (2, 1, 90, 90)])
+def test_sums_of_channels_are_those_of_numpy(shape, dtype):
+    gy = np.random.default_rng(0).normal(size=shape).astype(dtype_of(dtype))
+    gbias = np.full(shape[1], np.nan, "float64" if dtype == "float64" else "float32")
+    for given in (gy, np.ascontiguousarray(gy.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)):
+        sums_of_channels(launches := Launches(), given, gbias)
+        wanted = gy.astype(np.float64).sum((0, 2, 3))
+        np.testing.assert_allclose(gbias, wanted, rtol=0, atol=1e-12 if dtype == "float64" else 1e-4)
+    assert launches.names == [f"sum_columns_{dtype}", f"sum_columns_{gbias.dtype}"]
 
 
 def test_too_many_pixels_are_refused(monkeypatch):

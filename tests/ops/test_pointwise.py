@@ -1,6 +1,7 @@
 """Kernels of one expression: compiled loops beside passes of NumPy, for every way in which inputs are repeated."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -21,8 +22,8 @@ def values(shape: Sequence[int], seed: int) -> Array:
 
 
 def joined(outer: Kernel, k: int, inner: Kernel) -> Kernel:
-    assert outer.expression and inner.expression and outer.expression.join
-    both = outer.expression.join(outer.expression, k, inner.expression)
+    assert outer.join
+    both = outer.join(SimpleNamespace(kernel=outer), k, SimpleNamespace(kernel=inner), False)  # type: ignore[arg-type]
     assert both is not None
     return both
 

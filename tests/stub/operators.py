@@ -9,6 +9,7 @@ import os
 import pytest
 
 from tests.ops.cases import CASES
+from tests.ops.test_fused import BUILDS, fused, model_of
 from tests.stub.runs import SETTINGS, in_precision, run
 
 PART, PARTS = map(int, os.environ.get("STUB_PART", "0/1").split("/"))
@@ -27,3 +28,9 @@ def test_an_operator_keeps_to_the_rules_of_cuda(case, setting, monkeypatch):
     if not model.graph.operators:
         pytest.skip("a cast to what its input is: there is nothing to run")
     run(model, setting.devices, setting.captures)
+
+
+@pytest.mark.parametrize("setting", SETTINGS if PART == 0 else (), ids=str)
+@pytest.mark.parametrize("build", BUILDS)
+def test_fused_operators_keep_to_the_rules_of_cuda(build, setting):
+    run(fused(model_of(build, setting.precision)), setting.devices, setting.captures)
