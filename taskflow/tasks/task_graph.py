@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,12 +20,14 @@ from taskflow.core.columns import Array as Array
 from taskflow.core.columns import pointers, spread
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
+from taskflow.core.later import Later
 from taskflow.core.text import contents
 from taskflow.graph.graph import LogicalRegion
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.phases import Phase
 from taskflow.machine import MachineModel
+from taskflow.tasks.classes import Classes
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.steps import Way
 
@@ -142,7 +145,7 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TaskGraph:
+class TaskGraph(Later):
     """Rows, arguments, dependences and instances, all as NumPy columns; identical on every rank.
 
     Attributes:
@@ -163,7 +166,10 @@ class TaskGraph:
         groups: of the collectives.
         uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
         repeat: so many steps of the model are one step of the task graph.
+        classes: of devices that do the same, or None; the rows are made when somebody asks for them.
     """
+
+    classes: ClassVar[Classes | None] = None
 
     machine: MachineModel
     launches: tuple[Launch, ...]
@@ -194,9 +200,9 @@ class TaskGraph:
     fetches: Mapping[str, tuple[tuple[int, int, Rect], ...]]
     combine: Mapping[int, str]
     orders: Mapping[str, tuple[int, ...]]
-    devices_used: tuple[int, ...] = field(default=())
+    devices_used: tuple[int, ...] = field(default_factory=tuple)
     groups: Groups = field(default_factory=Groups)
-    ways: tuple[Way, ...] = ()
+    ways: tuple[Way, ...] = field(default_factory=tuple)
     uses_tf32: bool = False
     repeat: int = 1
 
@@ -297,6 +303,8 @@ class TaskGraph:
     @property
     def bytes_moved(self) -> int:
         """Bytes that cross between devices in one step."""
+        if self.classes is not None:
+            return self.classes.bytes_moved
         return int(self.bytes[self.is_communication].sum())
 
     def bytes_moved_by_device(self) -> Array:

@@ -1,0 +1,338 @@
+"""Which devices do the same, found from fragments and points, of which a graph of many devices has few.
+
+Devices are in one class where all that touches them is equal, in order: points, instances, arguments of rows. Then what
+touches a device is like what touches the first one of its class, at the same place. Classes hold where that is one
+answer for every row, whichever of its devices is asked, and where rows wait for rows that are like those for which the
+one waits that they are like (`tasks.classes`). All of this is checked; there is nothing that is only likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array, distinct, gather, pointers, spread
+from taskflow.core.grouping import grouped
+from taskflow.lowering.fragments import Found
+from taskflow.lowering.life import Lives
+from taskflow.lowering.movement import Fragment
+from taskflow.lowering.rows import Chosen
+from taskflow.machine import MachineModel
+from taskflow.tasks.task_graph import TaskGraph
+
+POINT, INSTANCE, ROW_ARGUMENT, POINT_ARGUMENT = range(4)  # what touches a device
+_WIDTH = 10  # columns that say how
+
+
+class Sample(NamedTuple):
+    """Every kind of region once: the regions of a kind have one fragment on the same devices.
+
+    Nodes are the points of `chosen`, then the rows that move the regions of the sample.
+
+    Attributes:
+        regions: the first of each kind.
+        kind: per region of the graph.
+        found: the fragments of `regions`.
+        points: how many nodes are points.
+        row, version_rows: of all fragments, as records, and how many of each version.
+        arg_row, arg_instance, privilege: arguments of rows.
+        instance_device, instances: of all fragments, and how many each has.
+        node, event_instance: of points that touch a region, event by event; -1: an empty box.
+        begin, waiting, awaited, edge_kind: the first node of its issuer of every edge's both ends, and the edges.
+    """
+
+    regions: Array
+    kind: Array
+    found: Found
+    points: int
+    row: Array
+    rows: Array
+    version_rows: Array
+    versions: Array
+    arg_row: Array
+    arg: Array
+    args: Array
+    instance_device: Array
+    instances: Array
+    node: Array
+    event: Array
+    event_kind: Array
+    event_instance: Array
+    begin: Array
+    waiting: Array
+    awaited: Array
+    edge_kind: Array
+
+
+def sample_of(found: Found, chosen: Chosen, lives: Lives) -> Sample:
+    """Every kind of region once."""
+    pairs = np.stack([found.which, found.shift], axis=1)
+    _, regions, kind = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    some = Found(found.fragments, found.which[regions], found.shift[regions])
+    row, rows = some.gather(lambda f: f.row)
+    arg, args = some.gather(lambda f: f.arg)
+    arg_count, _ = some.gather(lambda f: np.diff(f.row["arg_end"], prepend=0))
+    version_rows, versions = some.gather(lambda f: np.diff(f.version_row))
+    device, instances = some.gather(lambda f: f.instance_device)
+    event_instance, _ = some.gather(lambda f: f.event_instance)
+    first_point, points = pointers(chosen.count)[chosen.which], int(chosen.count.sum())
+
+    events, ops = np.diff(lives.event_ptr)[regions], np.diff(lives.op_ptr)[regions]
+    op = lives.op[spread(lives.op_ptr[regions], ops)]
+    base = np.cumsum(ops + versions) - (ops + versions)
+    issuer = np.empty((ops + versions).sum(), np.int64)
+    issuer[spread(base, ops)] = first_point[op]
+    issuer[spread(base + ops, versions)] = points + pointers(version_rows)[:-1]
+    edges, count = some.gather(lambda f: f.edges)
+    edge_kind = np.repeat(np.arange(len(regions)), count)
+    begin = np.stack([issuer[base[edge_kind] + edges[name]] for name in ("issuer", "awaited_issuer")])
+
+    event = lives.event[spread(lives.event_ptr[regions], events)]
+    of_kind = np.repeat(np.arange(len(regions)), events)
+    op = lives.op[lives.op_ptr[regions][of_kind] + event["issuer"]]
+    touching = chosen.count[chosen.which[op]]
+    return Sample(
+        regions,
+        kind.reshape(-1),
+        some,
+        points,
+        row,
+        rows,
+        version_rows,
+        versions,
+        np.repeat(np.arange(len(row)), arg_count),
+        arg,
+        args,
+        device + np.repeat(some.shift, instances),
+        instances,
+        spread(first_point[op], touching),
+        np.repeat(np.arange(len(op)), touching),
+        np.repeat(of_kind, touching),
+        event_instance,
+        begin,
+        begin[0] + edges["index"],
+        begin[1] + edges["awaited_index"],
+        edge_kind,
+    )
+
+
+def find_classes(x: Sample, chosen: Chosen, machine: MachineModel) -> Iterator[tuple[Array, Array]]:
+    """The first device of every device's class, and the node of first devices that every node is like.
+
+    At first devices may be alike wherever they are, then at the same place of their hosts alone.
+    """
+    touches, host = _touches(x, chosen, machine), np.array([d.host for d in machine.devices])
+    if touches is None or (np.diff(host) < 0).any():
+        return
+    before = place = np.arange(len(host))
+    for apart in np.zeros_like(host), place - np.searchsorted(host, host):
+        found = _find(x, *touches, apart)
+        if found is not None and (found[0] != place).any() and (found[0] != before).any() and _is_kept(x, found[1]):
+            before = found[0]
+            yield found
+
+
+def _touches(x: Sample, chosen: Chosen, machine: MachineModel) -> tuple[Array, Array, Array, Array] | None:
+    """By device, all that touches it: where a device's begin, the device, how it does, and the node (-1: none)."""
+    port = _ports(x, machine)
+    if port is None:
+        return None
+    devices, kinds = len(machine.devices), np.arange(len(x.regions))
+    ptr, order = grouped(x.instance_device, devices)
+    rank = np.empty(len(order), np.int64)  # of an instance on its device
+    rank[order] = np.arange(len(order)) - ptr[x.instance_device[order]]
+    size, _ = x.found.gather(lambda f: np.prod(f.instance_box[:, :, 1] - f.instance_box[:, :, 0], axis=1))
+    flags, _ = x.found.gather(_flags)
+    first = pointers(x.instances)[:-1]
+    version, row = np.repeat(np.arange(len(x.version_rows)), x.version_rows), x.row[x.arg_row]
+    instance = first[np.repeat(kinds, x.args)] + x.arg["instance"]
+    of_event = np.where(x.event_instance < 0, -1, rank[np.maximum(first[x.event_kind] + x.event_instance, 0)])
+    number = np.repeat(np.arange(len(chosen.count)), chosen.count)
+    parts = (
+        (POINT, chosen.device, number, chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal),
+        (INSTANCE, x.instance_device, np.repeat(kinds, x.instances), size, flags),
+        (
+            *(ROW_ARGUMENT, x.instance_device[instance], version[x.arg_row], rank[instance], x.arg["privilege"]),
+            *(row["kind"], row["collective"], row["ordinal"], row["points"], port[x.arg_row]),
+        ),
+        (POINT_ARGUMENT, chosen.device[x.node], x.event, of_event),
+    )
+    device = np.concatenate([part[1] for part in parts])
+    how, begin = np.zeros((len(device), _WIDTH), np.int64), 0
+    for part in parts:
+        end = begin + len(part[1])
+        how[begin:end, 0] = part[0]
+        for k, column in enumerate(part[2:]):
+            how[begin:end, k + 1] = column
+        begin = end
+    node = np.full(len(device), -1)
+    node[: x.points] = np.arange(x.points)
+    node[begin - len(x.node) - len(x.arg_row) : begin - len(x.node)] = x.points + x.arg_row
+    ptr, order = grouped(device, devices)
+    return ptr, device[order], how[order], node[order]
+
+
+def _flags(fragment: Fragment) -> Array:
+    """Of every instance, whether it is partial, a home, fetched."""
+    found = fragment.instance_partial.astype(np.int64)
+    found[fragment.homes] += 2
+    found[fragment.fetches[:, 1]] += 4
+    return found
+
+
+def _ports(x: Sample, machine: MachineModel) -> Array | None:
+    """Per row, by which of its source's ports a transfer leaves; None where sources share a port."""
+    shift = np.repeat(x.found.shift, x.rows)
+    source, device = x.row["source"] + shift, x.row["device"] + shift
+    sends_by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in machine.devices])
+    moved, port = np.flatnonzero((source != device) & sends_by_link[source]), np.zeros(len(source), np.int64)
+    links = len(machine.links)
+    leaving = source[moved] * links + machine.routes[source[moved], device[moved], 0]
+    pairs, which = np.unique(leaving, return_inverse=True)
+    if len(np.unique(pairs % links)) < len(pairs):
+        return None
+    port[moved] = (np.arange(len(pairs)) - np.searchsorted(pairs // links, pairs // links))[which]
+    return port
+
+
+def _find(x: Sample, ptr: Array, device: Array, how: Array, node: Array, apart: Array) -> tuple[Array, Array] | None:
+    """See `find_classes`, but for what rows wait for; devices of which `apart` differs are in different classes."""
+    at = np.arange(len(device)) - ptr[device]
+    code = at.astype(np.uint64)
+    for column in how.T:
+        code = (code ^ column.view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        code ^= code >> np.uint64(29)
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(code, dtype=np.uint64)])
+    keys = np.stack([(total[ptr[1:]] - total[ptr[:-1]]).view(np.int64), np.diff(ptr), apart], axis=1)
+    _, index, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    first = index[which.reshape(-1)]
+    there = ptr[first[device]] + at
+    like = np.arange(x.points + len(x.row))
+    has_node = node >= 0
+    like[node[has_node]] = node[there[has_node]]
+    is_one = (how == how[there]).all() and (like[node[has_node]] == node[there[has_node]]).all()
+    return (first, like) if is_one else None
+
+
+def _is_kept(x: Sample, like: Array) -> bool:
+    """Whether rows wait for those that are like those for which the row waits that they are like."""
+    nodes = len(like)
+    is_first = like == np.arange(nodes)
+    kind = x.edge_kind * nodes
+    every = distinct((kind + x.waiting) * nodes + like[x.awaited])
+    here = is_first[x.waiting] & is_first[x.awaited]
+    own = distinct((kind + x.waiting)[here] * nodes + x.awaited[here])
+    mapped = (every // nodes // nodes * nodes + like[every // nodes % nodes]) * nodes + every % nodes
+    if not len(own):
+        return not len(every)
+    at = np.minimum(np.searchsorted(own, mapped), len(own) - 1)
+    many = np.bincount(like, minlength=nodes)[own // nodes % nodes]  # nodes that are like the one that waits
+    return bool((own[at] == mapped).all() and (np.bincount(at, minlength=len(own)) == many).all())
+
+
+def first_fragments(x: Sample, first: Array, like: Array) -> list[Fragment]:
+    """The fragments of the sample with what first devices have of them alone."""
+    is_first, is_own = like == np.arange(len(like)), first[x.instance_device] == x.instance_device
+    before = pointers(is_first)
+    index = before[np.stack([x.waiting, x.awaited])] - before[x.begin]
+    is_edge, found = is_first[x.waiting] & is_first[x.awaited], []
+    begins = zip(*(pointers(c).tolist() for c in (x.instances, x.rows, x.args)), strict=True)
+    event, edge = (np.searchsorted(column, np.arange(len(x.regions) + 1)) for column in (x.event_kind, x.edge_kind))
+    for k, (instance, row, arg) in enumerate(list(begins)[:-1]):
+        fragment = x.found.fragments[x.found.which[k]]
+        own = is_own[instance : instance + x.instances[k]]
+        kept = is_first[x.points + row : x.points + row + x.rows[k]]
+        points, edges = slice(event[k], event[k + 1]), slice(edge[k], edge[k + 1])
+        arg_row = x.arg_row[arg : arg + x.args[k]] - row
+        found.append(
+            _only(fragment, first, own, kept, arg_row, is_first[x.node[points]], is_edge[edges], index[:, edges])
+        )
+    return found
+
+
+def _only(
+    f: Fragment, first: Array, own: Array, kept: Array, arg_row: Array, is_point: Array, is_edge: Array, index: Array
+) -> Fragment:
+    """A fragment with some instances, rows, points and edges, of which the indices are new."""
+    number = np.where(own, np.cumsum(own) - 1, -1)
+    args = kept[arg_row] & own[f.arg["instance"]]
+    row, arg, edges = f.row[kept].copy(), f.arg[args].copy(), f.edges[is_edge].copy()
+    row["arg_end"] = np.cumsum(np.bincount(arg_row[args], minlength=len(kept))[kept])
+    arg["instance"] = number[arg["instance"]]
+    edges["index"], edges["awaited_index"] = index[:, is_edge]
+    event, is_home, fetches = f.event_instance[is_point], own[f.homes], f.fetches[own[f.fetches[:, 1]]]
+    return Fragment(
+        f.instance_device[own],
+        f.instance_box[own],
+        f.instance_partial[own],
+        row,
+        arg,
+        f.arg_box[args],
+        pointers(kept)[f.version_row],
+        np.where(event < 0, -1, number[event]),
+        edges,
+        number[f.homes[is_home]],
+        f.home_box[is_home],
+        np.stack([fetches[:, 0], number[fetches[:, 1]]], axis=1),
+    )
+
+
+class Places(NamedTuple):
+    """Where the rows of a sample stand in its task graph: points by kind of operator, then what moves regions.
+
+    Attributes:
+        kind: of every operator.
+        start, begin, count: of every kind its first row, its first node, and how many there are.
+        moves: of what moves the regions of `x`, in the order of its nodes, the rows.
+        times: of every row, how many rows of a task graph it stands for.
+    """
+
+    kind: Array
+    start: Array
+    begin: Array
+    count: Array
+    moves: Array
+    x: Sample
+    times: Array
+
+    def number_of(self, rows: TaskGraph, row: Array, kept: Array) -> Array:
+        """Which row of the sample every one of `rows` is.
+
+        Args:
+            rows: of first devices.
+            row: which of them everything is, as it is found.
+            kept: whether what moves regions is there.
+        """
+        number, parts = np.empty(len(rows), np.int64), np.split(self.moves, np.cumsum(self.x.rows)[:-1])
+        parts = [of[here] for of, here in zip(parts, np.split(kept, np.cumsum(self.x.rows)[:-1]), strict=True)]
+        moved, _ = gather(parts, self.x.kind)
+        number[row[len(row) - len(moved) :]] = moved
+        points = rows.launch >= 0
+        number[points] = self.start[self.kind[rows.launch[points]]] + rows.point[points]
+        return number
+
+    def like(self, like: Array) -> Array:
+        """The row of first devices that every row is like, given the nodes."""
+        points, found = self.x.points, np.empty(len(self.times), np.int64)
+        found[: len(found) - len(self.moves)] = like[spread(self.begin, self.count)]
+        found[: len(found) - len(self.moves)] += np.repeat(self.start - self.begin, self.count)
+        found[self.moves] = self.moves[like[points:] - points]
+        return found
+
+
+def kinds_in_order(x: Sample, chosen: Chosen, ops: Array, kind: Array, order: Array) -> Places:
+    """The rows of a sample.
+
+    Args:
+        ops, kind: the first operator of every kind, and the kind of every operator.
+        order: in which what moves regions stands.
+    """
+    count, begin = chosen.count[chosen.which[ops]], pointers(chosen.count)[chosen.which[ops]]
+    start, points = pointers(count)[:-1], int(count.sum())
+    moves, times = np.empty(len(order), np.int64), np.empty(points + len(order), np.int64)
+    moves[order] = points + np.arange(len(order))
+    times[:points] = np.repeat(np.bincount(kind), count)
+    times[moves] = np.repeat(np.bincount(x.kind), x.rows)
+    return Places(kind, start, begin, count, moves, x, times)
