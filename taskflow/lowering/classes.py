@@ -22,8 +22,7 @@ from taskflow.lowering.rows import Chosen
 from taskflow.machine import MachineModel
 from taskflow.tasks.task_graph import TaskGraph
 
-POINT, INSTANCE, ROW_ARGUMENT, POINT_ARGUMENT = range(4)  # what touches a device
-_WIDTH = 10  # columns that say how
+MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
 
 
 class Sample(NamedTuple):
@@ -123,55 +122,59 @@ def find_classes(x: Sample, chosen: Chosen, machine: MachineModel) -> Iterator[t
 
     At first devices may be alike wherever they are, then at the same place of their hosts alone.
     """
-    touches, host = _touches(x, chosen, machine), np.array([d.host for d in machine.devices])
-    if touches is None or (np.diff(host) < 0).any():
+    port, host = _ports(x, machine), np.array([d.host for d in machine.devices])
+    if port is None or (np.diff(host) < 0).any():
         return
-    before = place = np.arange(len(host))
+    touches, before = _touches(x, chosen, port, len(host)), (place := np.arange(len(host)))
     for apart in np.zeros_like(host), place - np.searchsorted(host, host):
-        found = _find(x, *touches, apart)
+        found = _find(x, touches, apart)
         if found is not None and (found[0] != place).any() and (found[0] != before).any() and _is_kept(x, found[1]):
             before = found[0]
             yield found
 
 
-def _touches(x: Sample, chosen: Chosen, machine: MachineModel) -> tuple[Array, Array, Array, Array] | None:
-    """By device, all that touches it: where a device's begin, the device, how it does, and the node (-1: none)."""
-    port = _ports(x, machine)
-    if port is None:
-        return None
-    devices, kinds = len(machine.devices), np.arange(len(x.regions))
-    ptr, order = grouped(x.instance_device, devices)
-    rank = np.empty(len(order), np.int64)  # of an instance on its device
-    rank[order] = np.arange(len(order)) - ptr[x.instance_device[order]]
+class Touch(NamedTuple):
+    """Things of a kind that touch devices, by device.
+
+    Attributes:
+        ptr: where those of every device begin.
+        device, columns: of every thing its device, and how it touches it.
+        node: what nodes they are, if they are nodes, or rows' arguments.
+    """
+
+    ptr: Array
+    device: Array
+    columns: list[Array]
+    node: Array | None = None
+
+
+def _touches(x: Sample, chosen: Chosen, port: Array, devices: int) -> list[Touch]:
+    """All that touches devices: points, instances, arguments of rows and of points."""
+    kinds, first = np.arange(len(x.regions)), pointers(x.instances)[:-1]
+    instances = _touch(x.instance_device, devices, [])
+    rank = np.empty(len(x.instance_device), np.int64)  # of an instance on its device
+    order = grouped(x.instance_device, devices)[1]
+    rank[order] = np.arange(len(order)) - instances.ptr[instances.device]
     size, _ = x.found.gather(lambda f: np.prod(f.instance_box[:, :, 1] - f.instance_box[:, :, 0], axis=1))
     flags, _ = x.found.gather(_flags)
-    first = pointers(x.instances)[:-1]
-    version, row = np.repeat(np.arange(len(x.version_rows)), x.version_rows), x.row[x.arg_row]
+    version, row = np.repeat(np.arange(len(x.version_rows)), x.version_rows)[x.arg_row], x.row[x.arg_row]
     instance = first[np.repeat(kinds, x.args)] + x.arg["instance"]
+    of_row = [row[name] for name in ("kind", "collective", "ordinal", "points")]
+    of_row += [version, rank[instance], x.arg["privilege"], port[x.arg_row]]
     of_event = np.where(x.event_instance < 0, -1, rank[np.maximum(first[x.event_kind] + x.event_instance, 0)])
     number = np.repeat(np.arange(len(chosen.count)), chosen.count)
-    parts = (
-        (POINT, chosen.device, number, chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal),
-        (INSTANCE, x.instance_device, np.repeat(kinds, x.instances), size, flags),
-        (
-            *(ROW_ARGUMENT, x.instance_device[instance], version[x.arg_row], rank[instance], x.arg["privilege"]),
-            *(row["kind"], row["collective"], row["ordinal"], row["points"], port[x.arg_row]),
-        ),
-        (POINT_ARGUMENT, chosen.device[x.node], x.event, of_event),
-    )
-    device = np.concatenate([part[1] for part in parts])
-    how, begin = np.zeros((len(device), _WIDTH), np.int64), 0
-    for part in parts:
-        end = begin + len(part[1])
-        how[begin:end, 0] = part[0]
-        for k, column in enumerate(part[2:]):
-            how[begin:end, k + 1] = column
-        begin = end
-    node = np.full(len(device), -1)
-    node[: x.points] = np.arange(x.points)
-    node[begin - len(x.node) - len(x.arg_row) : begin - len(x.node)] = x.points + x.arg_row
+    of_point = [number, chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal]
+    return [
+        _touch(chosen.device, devices, of_point, np.arange(x.points)),
+        _touch(x.instance_device, devices, [np.repeat(kinds, x.instances), size, flags]),
+        _touch(x.instance_device[instance], devices, of_row, x.points + x.arg_row),
+        _touch(chosen.device[x.node], devices, [x.event, of_event]),
+    ]
+
+
+def _touch(device: Array, devices: int, columns: list[Array], node: Array | None = None) -> Touch:
     ptr, order = grouped(device, devices)
-    return ptr, device[order], how[order], node[order]
+    return Touch(ptr, device[order], [column[order] for column in columns], None if node is None else node[order])
 
 
 def _flags(fragment: Fragment) -> Array:
@@ -197,23 +200,27 @@ def _ports(x: Sample, machine: MachineModel) -> Array | None:
     return port
 
 
-def _find(x: Sample, ptr: Array, device: Array, how: Array, node: Array, apart: Array) -> tuple[Array, Array] | None:
+def _find(x: Sample, touches: list[Touch], apart: Array) -> tuple[Array, Array] | None:
     """See `find_classes`, but for what rows wait for; devices of which `apart` differs are in different classes."""
-    at = np.arange(len(device)) - ptr[device]
-    code = at.astype(np.uint64)
-    for column in how.T:
-        code = (code ^ column.view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        code ^= code >> np.uint64(29)
-    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(code, dtype=np.uint64)])
-    keys = np.stack([(total[ptr[1:]] - total[ptr[:-1]]).view(np.int64), np.diff(ptr), apart], axis=1)
-    _, index, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    first = index[which.reshape(-1)]
-    there = ptr[first[device]] + at
-    like = np.arange(x.points + len(x.row))
-    has_node = node >= 0
-    like[node[has_node]] = node[there[has_node]]
-    is_one = (how == how[there]).all() and (like[node[has_node]] == node[there[has_node]]).all()
-    return (first, like) if is_one else None
+    keys = [apart]
+    for touch in touches:
+        code = (np.arange(len(touch.device)) - touch.ptr[touch.device]).astype(np.uint64)
+        for column in touch.columns:
+            code = (code ^ column.astype(np.int64).view(np.uint64)) * MIXING
+            code ^= code >> np.uint64(29)
+        total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(code, dtype=np.uint64)])
+        keys += [(total[touch.ptr[1:]] - total[touch.ptr[:-1]]).view(np.int64), np.diff(touch.ptr)]
+    _, index, which = np.unique(np.stack(keys, axis=1), axis=0, return_index=True, return_inverse=True)
+    first, like = index[which.reshape(-1)], np.arange(x.points + len(x.row))
+    for ptr, device, columns, node in touches:
+        there = np.arange(len(device)) + (ptr[:-1][first] - ptr[:-1])[device]
+        if not all((column == column[there]).all() for column in columns):
+            return None
+        if node is not None:
+            like[node] = node[there]
+            if (like[node] != node[there]).any():
+                return None
+    return first, like
 
 
 def _is_kept(x: Sample, like: Array) -> bool:
