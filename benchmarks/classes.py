@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -48,7 +49,7 @@ def measure(devices: int, layers: int, plan: str, by_classes: bool) -> dict[str,
         times.append(clock())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     return {
-        "times": [b - a for a, b in zip(times[:-1], times[1:], strict=True)],
+        "times": [b - a for a, b in pairwise(times)],
         "gigabytes": peak,
         "is_by_classes": "start" not in vars(timeline),
         "said": [timeline.seconds, timeline.peak_bytes.tolist(), rows.bytes_moved],

@@ -18,10 +18,11 @@ from taskflow.core.grouping import grouped
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.movement import Fragment
-from taskflow.lowering.rows import Chosen
+from taskflow.lowering.rows import DistinctPoints, IssueOrder
 from taskflow.machine import MachineModel
 from taskflow.tasks.task_graph import TaskGraph
 
+ROW_ARGUMENTS = 2  # among the touches
 MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
 
 
@@ -65,7 +66,7 @@ class Sample(NamedTuple):
     edge_kind: Array
 
 
-def sample_of(found: Found, chosen: Chosen, lives: Lives) -> Sample:
+def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
     """Every kind of region once."""
     pairs = np.stack([found.which, found.shift], axis=1)
     _, regions, kind = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
@@ -76,7 +77,7 @@ def sample_of(found: Found, chosen: Chosen, lives: Lives) -> Sample:
     version_rows, versions = some.gather(lambda f: np.diff(f.version_row))
     device, instances = some.gather(lambda f: f.instance_device)
     event_instance, _ = some.gather(lambda f: f.event_instance)
-    first_point, points = pointers(chosen.count)[chosen.which], int(chosen.count.sum())
+    first_point, points = pointers(chosen.points)[chosen.which], int(chosen.points.sum())
 
     events, ops = np.diff(lives.event_ptr)[regions], np.diff(lives.op_ptr)[regions]
     op = lives.op[spread(lives.op_ptr[regions], ops)]
@@ -91,7 +92,7 @@ def sample_of(found: Found, chosen: Chosen, lives: Lives) -> Sample:
     event = lives.event[spread(lives.event_ptr[regions], events)]
     of_kind = np.repeat(np.arange(len(regions)), events)
     op = lives.op[lives.op_ptr[regions][of_kind] + event["issuer"]]
-    touching = chosen.count[chosen.which[op]]
+    touching = chosen.points[chosen.which[op]]
     return Sample(
         regions,
         kind.reshape(-1),
@@ -117,7 +118,7 @@ def sample_of(found: Found, chosen: Chosen, lives: Lives) -> Sample:
     )
 
 
-def find_classes(x: Sample, chosen: Chosen, machine: MachineModel) -> Iterator[tuple[Array, Array]]:
+def find_classes(x: Sample, chosen: DistinctPoints, machine: MachineModel) -> Iterator[tuple[Array, Array]]:
     """The first device of every device's class, and the node of first devices that every node is like.
 
     At first devices may be alike wherever they are, then at the same place of their hosts alone.
@@ -139,16 +140,16 @@ class Touch(NamedTuple):
     Attributes:
         ptr: where those of every device begin.
         device, columns: of every thing its device, and how it touches it.
-        node: what nodes they are, if they are nodes, or rows' arguments.
+        node: what nodes they are, or are arguments of; none, if it is neither.
     """
 
     ptr: Array
     device: Array
     columns: list[Array]
-    node: Array | None = None
+    node: Array
 
 
-def _touches(x: Sample, chosen: Chosen, port: Array, devices: int) -> list[Touch]:
+def _touches(x: Sample, chosen: DistinctPoints, port: Array, devices: int) -> list[Touch]:
     """All that touches devices: points, instances, arguments of rows and of points."""
     kinds, first = np.arange(len(x.regions)), pointers(x.instances)[:-1]
     instances = _touch(x.instance_device, devices, [])
@@ -162,7 +163,7 @@ def _touches(x: Sample, chosen: Chosen, port: Array, devices: int) -> list[Touch
     of_row = [row[name] for name in ("kind", "collective", "ordinal", "points")]
     of_row += [version, rank[instance], x.arg["privilege"], port[x.arg_row]]
     of_event = np.where(x.event_instance < 0, -1, rank[np.maximum(first[x.event_kind] + x.event_instance, 0)])
-    number = np.repeat(np.arange(len(chosen.count)), chosen.count)
+    number = np.repeat(np.arange(len(chosen.points)), chosen.points)
     of_point = [number, chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal]
     return [
         _touch(chosen.device, devices, of_point, np.arange(x.points)),
@@ -174,7 +175,8 @@ def _touches(x: Sample, chosen: Chosen, port: Array, devices: int) -> list[Touch
 
 def _touch(device: Array, devices: int, columns: list[Array], node: Array | None = None) -> Touch:
     ptr, order = grouped(device, devices)
-    return Touch(ptr, device[order], [column[order] for column in columns], None if node is None else node[order])
+    nodes = order[:0] if node is None else node[order]
+    return Touch(ptr, device[order], [column[order] for column in columns], nodes)
 
 
 def _flags(fragment: Fragment) -> Array:
@@ -202,25 +204,44 @@ def _ports(x: Sample, machine: MachineModel) -> Array | None:
 
 def _find(x: Sample, touches: list[Touch], apart: Array) -> tuple[Array, Array] | None:
     """See `find_classes`, but for what rows wait for; devices of which `apart` differs are in different classes."""
-    keys = [apart]
-    for touch in touches:
-        code = (np.arange(len(touch.device)) - touch.ptr[touch.device]).astype(np.uint64)
-        for column in touch.columns:
-            code = (code ^ column.astype(np.int64).view(np.uint64)) * MIXING
-            code ^= code >> np.uint64(29)
-        total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(code, dtype=np.uint64)])
-        keys += [(total[touch.ptr[1:]] - total[touch.ptr[:-1]]).view(np.int64), np.diff(touch.ptr)]
-    _, index, which = np.unique(np.stack(keys, axis=1), axis=0, return_index=True, return_inverse=True)
-    first, like = index[which.reshape(-1)], np.arange(x.points + len(x.row))
+    which = _numbered([apart, *(_code(touch, touch.columns) for touch in touches)])
+    rows, before = touches[ROW_ARGUMENTS], -1
+    while which.max() > before:  # those on whose rows are devices of other classes are in other classes, too
+        before, together = which.max(), np.zeros(x.points + len(x.row), np.uint64)
+        np.add.at(together, rows.node, _mixed(which[rows.device].astype(np.uint64), []))
+        which = _numbered([which, _code(rows, [together[rows.node].view(np.int64)])])
+    first, like = np.unique(which, return_index=True)[1][which], np.arange(x.points + len(x.row))
     for ptr, device, columns, node in touches:
         there = np.arange(len(device)) + (ptr[:-1][first] - ptr[:-1])[device]
         if not all((column == column[there]).all() for column in columns):
             return None
-        if node is not None:
+        if len(node):
             like[node] = node[there]
             if (like[node] != node[there]).any():
                 return None
     return first, like
+
+
+def _numbered(keys: list[Array]) -> Array:
+    """The same number for all whose keys are equal."""
+    found: Array = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    return found
+
+
+def _code(touch: Touch, columns: list[Array]) -> Array:
+    """Of every device a number that follows from what touches it, in order."""
+    code = _mixed((np.arange(len(touch.device)) - touch.ptr[touch.device]).astype(np.uint64), columns)
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(code, dtype=np.uint64)])
+    found: Array = (total[touch.ptr[1:]] - total[touch.ptr[:-1]]).view(np.int64)
+    return found
+
+
+def _mixed(code: Array, columns: list[Array]) -> Array:
+    """Numbers that look like random ones, equal where all is equal."""
+    for column in (np.zeros(len(code), np.int64), *columns):
+        code = (code ^ column.astype(np.int64).view(np.uint64)) * MIXING
+        code ^= code >> np.uint64(29)
+    return code
 
 
 def _is_kept(x: Sample, like: Array) -> bool:
@@ -286,12 +307,25 @@ def _only(
     )
 
 
+def _first_issued(x: Sample, issue: IssueOrder) -> Array:
+    """The rows that move regions, in the order of the first rows of a task graph that are so."""
+    lives, numbers = issue.lives, issue.numbers
+    place, first = np.empty(len(numbers), np.int64), pointers(x.versions)[:-1]
+    place[numbers] = np.arange(len(place))
+    of_region = np.diff(lives.producer_ptr)
+    least = np.full(len(x.version_rows), len(place))
+    np.minimum.at(least, spread(first[x.kind], of_region), place[len(place) - of_region.sum() :])
+    least = np.repeat(least, x.version_rows)
+    found: Array = np.lexsort((least, x.row["ordinal"], issue.group[numbers[least]]))
+    return found
+
+
 class Places(NamedTuple):
     """Where the rows of a sample stand in its task graph: points by kind of operator, then what moves regions.
 
     Attributes:
         kind: of every operator.
-        start, begin, count: of every kind its first row, its first node, and how many there are.
+        start, begin, points: of every kind its first row, its first node, and how many there are.
         moves: of what moves the regions of `x`, in the order of its nodes, the rows.
         times: of every row, how many rows of a task graph it stands for.
     """
@@ -299,7 +333,7 @@ class Places(NamedTuple):
     kind: Array
     start: Array
     begin: Array
-    count: Array
+    points: Array
     moves: Array
     x: Sample
     times: Array
@@ -323,20 +357,21 @@ class Places(NamedTuple):
     def like(self, like: Array) -> Array:
         """The row of first devices that every row is like, given the nodes."""
         points, found = self.x.points, np.empty(len(self.times), np.int64)
-        found[: len(found) - len(self.moves)] = like[spread(self.begin, self.count)]
-        found[: len(found) - len(self.moves)] += np.repeat(self.start - self.begin, self.count)
+        found[: len(found) - len(self.moves)] = like[spread(self.begin, self.points)]
+        found[: len(found) - len(self.moves)] += np.repeat(self.start - self.begin, self.points)
         found[self.moves] = self.moves[like[points:] - points]
         return found
 
 
-def kinds_in_order(x: Sample, chosen: Chosen, ops: Array, kind: Array, order: Array) -> Places:
+def kinds_in_order(x: Sample, chosen: DistinctPoints, ops: Array, kind: Array, issue: IssueOrder) -> Places:
     """The rows of a sample.
 
     Args:
         ops, kind: the first operator of every kind, and the kind of every operator.
-        order: in which what moves regions stands.
+        issue: what moves regions stands as the first rows that are so do.
     """
-    count, begin = chosen.count[chosen.which[ops]], pointers(chosen.count)[chosen.which[ops]]
+    order = _first_issued(x, issue)
+    count, begin = chosen.points[chosen.which[ops]], pointers(chosen.points)[chosen.which[ops]]
     start, points = pointers(count)[:-1], int(count.sum())
     moves, times = np.empty(len(order), np.int64), np.empty(points + len(order), np.int64)
     moves[order] = points + np.arange(len(order))

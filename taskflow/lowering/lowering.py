@@ -31,7 +31,7 @@ from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
-    Chosen,
+    DistinctPoints,
     IssueOrder,
     Shape,
     choose,
@@ -142,19 +142,19 @@ class Lowering:
         known = {name: getattr(classes.rows, name) for name in names}
         return TaskGraph.later(all_rows, classes=classes, devices_used=tuple(used.tolist()), **known)
 
-    def classes(self, numbers: Array, chosen: Chosen, found: Found, used: Array) -> Classes | None:
-        """The classes of devices, if some do the same as others; see `Chosen` and `Fragments.find`."""
+    def classes(self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array) -> Classes[TaskGraph] | None:
+        """The classes of devices, if some do the same as others; see `DistinctPoints` and `Fragments.find`."""
         x = sample_of(found, chosen, self.mover.table)
         alike, kinds = find_classes(x, chosen, self.machine), np.stack([self.cost_kind, numbers])
         _, ops, kind = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
-        place = kinds_in_order(x, chosen, ops, kind.reshape(-1), self.order.of_sample(x))
+        place = kinds_in_order(x, chosen, ops, kind.reshape(-1), self.order)
 
         @cache
         def sample() -> TaskGraph:
             rows = self._sample(ops, numbers[ops], x.found, x.regions, place.moves)
             return with_algorithms(rows, self._prices)
 
-        def next_ones() -> Classes | None:
+        def next_ones() -> Classes[TaskGraph] | None:
             for first, like in alike:
                 is_first = like == np.arange(len(like))
                 some = Found(first_fragments(x, first, like), x.kind, found.shift)
@@ -198,12 +198,12 @@ class Lowering:
 
     # -- assembling ------------------------------------------------------------------------------------------------
 
-    def _assemble(self, numbers: Array, chosen: Chosen, found: Found, used: Array) -> tuple[TaskGraph, Array]:
+    def _assemble(self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array) -> tuple[TaskGraph, Array]:
         """The task graph, without algorithms, and which row everything is, in the order in which it is found."""
         regions = np.arange(len(self.regions))
         first, instances = self._instances(found, regions)
         versions, _ = found.gather(lambda f: np.diff(f.version_row))
-        count = np.concatenate([chosen.count[chosen.which], versions])
+        count = np.concatenate([chosen.points[chosen.which], versions])
         points = point_columns(self._args, chosen)
         points["arg_instance"] = self.order.instances(found, count[: len(numbers)], first)
         if points["ordinal"].any():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
 from taskflow.strategy.partition import OperatorPoints
 from taskflow.tasks.task_graph import Kind, Privilege
-
-if TYPE_CHECKING:
-    from taskflow.lowering.classes import Sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,17 +77,17 @@ def padded(boxes: Array, ndim: int) -> Array:
     return found
 
 
-class Chosen(NamedTuple):
+class DistinctPoints(NamedTuple):
     """Points of operators: those of every number once.
 
     Attributes:
         which: per operator, the points that it has.
-        count, shapes: of these, how many there are, and what they look like.
+        points, shapes: of these, how many there are, and what they look like.
         device, bytes, flops, point, ordinal: of all these points in turn; `point` is the number in its operator.
     """
 
     which: Array
-    count: Array
+    points: Array
     shapes: Sequence[Shape]
     device: Array
     bytes: Array
@@ -98,15 +95,15 @@ class Chosen(NamedTuple):
     point: Array
     ordinal: Array
 
-    def only(self, kept: Array) -> Chosen:
+    def only(self, kept: Array) -> DistinctPoints:
         """Those points alone that are marked."""
-        ptr, of = pointers(self.count), np.repeat(np.arange(len(self.count)), self.count)
+        ptr, of = pointers(self.points), np.repeat(np.arange(len(self.points)), self.points)
         shapes = [shape.only(kept[a:b]) for shape, (a, b) in zip(self.shapes, pairwise(ptr.tolist()), strict=True)]
-        count = np.bincount(of[kept], minlength=len(self.count))
-        return Chosen(self.which, count, shapes, *(column[kept] for column in self[3:]))
+        count = np.bincount(of[kept], minlength=len(self.points))
+        return DistinctPoints(self.which, count, shapes, *(column[kept] for column in self[3:]))
 
 
-def choose(numbers: Array, store: PointStore, shape_of: Callable[[int], Shape]) -> Chosen:
+def choose(numbers: Array, store: PointStore, shape_of: Callable[[int], Shape]) -> DistinctPoints:
     """The points of operators; `numbers`: in the store."""
     table, (different, which) = store.table, np.unique(numbers, return_inverse=True)
     records = table.record[different]
@@ -114,13 +111,15 @@ def choose(numbers: Array, store: PointStore, shape_of: Callable[[int], Shape]) 
     device, at = table.device[spread(records["first_device"], count)], spread(records["first_model"], count)
     shapes = [shape_of(store.model(number)) for number in different.tolist()]
     point = spread(np.zeros_like(count), count)
-    return Chosen(which, count, shapes, device, table.bytes[at], table.flops[at], point, ordinals(device, count))
+    return DistinctPoints(
+        which, count, shapes, device, table.bytes[at], table.flops[at], point, ordinals(device, count)
+    )
 
 
-def point_columns(args: Array, chosen: Chosen) -> dict[str, Any]:
+def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
     """The rows of operators with so many arguments and these points."""
-    count, which = chosen.count[chosen.which], chosen.which
-    at = spread(pointers(chosen.count)[:-1][which], count)
+    count, which = chosen.points[chosen.which], chosen.which
+    at = spread(pointers(chosen.points)[:-1][which], count)
     device = chosen.device[at]
     return {
         "kind": np.full(len(at), int(Kind.POINT), np.uint8),
@@ -262,17 +261,6 @@ class IssueOrder:
         if ordinal.any():
             order = np.lexsort((found, ordinal, np.repeat(self.group, count)))
             found[order] = np.arange(len(order))
-        return found
-
-    def of_sample(self, x: Sample) -> Array:
-        """The rows that move the regions of a sample, in the order of the first rows that are so."""
-        place, first = np.empty(len(self.numbers), np.int64), pointers(x.versions)[:-1]
-        place[self.numbers] = np.arange(len(place))
-        of_region = np.diff(self.lives.producer_ptr)
-        least = np.full(len(x.version_rows), len(place))
-        np.minimum.at(least, spread(first[x.kind], of_region), place[self._ops :])
-        least = np.repeat(least, x.version_rows)
-        found: Array = np.lexsort((least, x.row["ordinal"], self.group[self.numbers[least]]))
         return found
 
     def dependences(self, found: Found, count: Array, row: Array) -> tuple[Array, Array]:

@@ -55,7 +55,7 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     return Loads(pointers(np.bincount(row, minlength=count)), number.reshape(-1), part, peak, latency)
 
 
-def find_class_loads(classes: Classes, seconds: Array) -> Loads | None:
+def find_class_loads(classes: Classes[TaskGraph], seconds: Array) -> Loads | None:
     """What rows of first devices load; None where rows that are alike share a link, or share links with others unlike.
 
     Links that the same kinds of rows load alike are one link: none of them is ever fuller than another.
@@ -77,7 +77,8 @@ def find_class_loads(classes: Classes, seconds: Array) -> Loads | None:
     if ((np.diff(link) == 0) & (np.diff(like[row]) == 0)).any() or (peak != peak[like]).any():
         return None
     loaded = np.stack([like[row], part.view(np.int64)], axis=1)
-    ptr, number, known = np.flatnonzero(np.diff(link, prepend=-1, append=-1)), np.zeros(len(link), np.int64), {}
+    ptr, number = np.flatnonzero(np.diff(link, prepend=-1, append=-1)), np.zeros(len(link), np.int64)
+    known = dict[bytes, int]()
     for a, b in pairwise(ptr.tolist()):
         number[a:b] = known.setdefault(loaded[a:b].tobytes(), len(known))
     every = np.unique(np.stack([row, number, part.view(np.int64)]), axis=1)

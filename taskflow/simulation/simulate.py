@@ -39,7 +39,7 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     return _of_rows(task_graph, costs)
 
 
-def _of_classes(classes: Classes, costs: CostModel) -> tuple[float, Array] | None:
+def _of_classes(classes: Classes[TaskGraph], costs: CostModel) -> tuple[float, Array] | None:
     """Seconds and peak bytes; None: rows that are alike take unequal seconds, or share links with others unlike."""
     seconds = costs.seconds(classes.sample)
     loads = find_class_loads(classes, seconds) if (seconds == seconds[classes.like]).all() else None

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from taskflow.core.columns import Array
 
-if TYPE_CHECKING:
-    from taskflow.tasks.task_graph import TaskGraph
+Rows = TypeVar("Rows")  # the task graph, which has classes
 
 
 @dataclass(frozen=True, eq=False)
-class Classes:
+class Classes(Generic[Rows]):
     """See above.
 
     Attributes:
@@ -34,15 +33,9 @@ class Classes:
     """
 
     first: Array
-    rows: TaskGraph
+    rows: Rows
     number: Array
-    sample: TaskGraph
+    sample: Rows
     like: Array
     times: Array
-    finer: Callable[[], Classes | None]
-
-    @property
-    def bytes_moved(self) -> int:
-        """See `TaskGraph.bytes_moved`."""
-        moved = self.sample.is_communication
-        return int((self.sample.bytes[moved] * self.times[moved]).sum())
+    finer: Callable[[], Classes[Rows] | None]

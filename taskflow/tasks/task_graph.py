@@ -29,6 +29,7 @@ from taskflow.graph.phases import Phase
 from taskflow.machine import MachineModel
 from taskflow.tasks.classes import Classes
 from taskflow.tasks.exchange import Exchange
+from taskflow.tasks.groups import Groups as Groups
 from taskflow.tasks.steps import Way
 
 
@@ -65,33 +66,6 @@ COLLECTIVES = (
     *("", "copy", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "reduce"),
     *("halo", "gather", "scatter"),
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """The groups of devices that collectives of a task graph run in, numbered from 0; CSR columns.
-
-    Attributes:
-        ptr, streams: every stream that a collective in group g occupies.
-        device_ptr, devices: the devices of group g, by host and number.
-    """
-
-    ptr: Array = field(default_factory=lambda: np.zeros(1, np.int64))
-    streams: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    device_ptr: Array = field(default_factory=lambda: np.zeros(1, np.int64))
-    devices: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def __len__(self) -> int:
-        return len(self.ptr) - 1
-
-    def streams_of(self, group: int) -> list[int]:
-        """The streams that a collective in this group occupies."""
-        found: list[int] = self.streams[self.ptr[group] : self.ptr[group + 1]].tolist()
-        return found
-
-    def devices_of(self, group: int) -> tuple[int, ...]:
-        """The devices of a group, by host and number."""
-        return tuple(self.devices[self.device_ptr[group] : self.device_ptr[group + 1]].tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +143,7 @@ class TaskGraph(Later):
         classes: of devices that do the same, or None; the rows are made when somebody asks for them.
     """
 
-    classes: ClassVar[Classes | None] = None
+    classes: ClassVar[Classes[TaskGraph] | None] = None
 
     machine: MachineModel
     launches: tuple[Launch, ...]
@@ -304,7 +278,8 @@ class TaskGraph(Later):
     def bytes_moved(self) -> int:
         """Bytes that cross between devices in one step."""
         if self.classes is not None:
-            return self.classes.bytes_moved
+            sample = self.classes.sample
+            return int((sample.bytes * self.classes.times)[sample.is_communication].sum())
         return int(self.bytes[self.is_communication].sum())
 
     def bytes_moved_by_device(self) -> Array:
