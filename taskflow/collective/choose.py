@@ -40,10 +40,8 @@ def with_algorithms(task_graph: TaskGraph, costs: CollectiveCosts) -> TaskGraph:
     for row in rows.tolist():
         key = row_digest(task_graph, row)
         if key not in numbers:
-            exchange, itemsize = task_graph.exchange(row), task_graph.regions[int(task_graph.region[row])].itemsize
-            algorithm = costs.algorithm(exchange, itemsize)
-            numbers[key] = len(ways) if algorithm else -1
-            if algorithm:
-                ways.append(Way(algorithm, costs.messages(exchange, itemsize, algorithm)))
+            way = costs.way(task_graph, row, key)
+            numbers[key] = len(ways) if way else -1
+            ways += [way] if way else []
         column[row] = numbers[key]
     return replace(task_graph, algorithm=column, ways=tuple(ways)) if len(rows) else task_graph

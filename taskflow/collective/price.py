@@ -25,7 +25,7 @@ from taskflow.tasks import exchange as exchanges
 from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.moves import Outline, boxes_of, cut_of, even_outline, straight_messages, with_outsiders
-from taskflow.tasks.steps import Messages, messages_of
+from taskflow.tasks.steps import Messages, Way, messages_of
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import TaskGraph
 
@@ -68,6 +68,7 @@ class CollectiveCosts:
         self.machine, self._few = machine, few
         self._table = StreamTable(machine)
         self._known: dict[tuple[bytes, str | None], Choice] = {}
+        self._ways: dict[bytes, Way | None] = {}
         self._models: dict[tuple[int, ...], tuple[GroupPrices, Array]] = {}  # with the machine's numbers of links
         self._alike: dict[tuple[bytes, ...], GroupPrices] = {}
 
@@ -118,6 +119,16 @@ class CollectiveCosts:
         if not exchange.is_regular:
             return Choice(prices.seconds_of(outline, ""), "")
         return prices.best(outline, algorithm or self.machine.collectives.get(exchange.name))
+
+    def way(self, task_graph: TaskGraph, row: int, key: bytes) -> Way | None:
+        """How a collective row is carried out, if it is regular; `key`: its digest."""
+        if key not in self._ways:
+            if len(self._ways) >= MOST:
+                self._ways = {}
+            exchange, itemsize = task_graph.exchange(row), task_graph.regions[int(task_graph.region[row])].itemsize
+            algorithm = self.algorithm(exchange, itemsize)
+            self._ways[key] = Way(algorithm, self.messages(exchange, itemsize, algorithm)) if algorithm else None
+        return self._ways[key]
 
     def algorithm(self, exchange: Exchange, itemsize: int) -> str:
         """The algorithm that `choose` gives it, of which no seconds are asked."""

@@ -56,10 +56,12 @@ class CostModel(ABC):
 
     Attributes:
         is_shared_out: whether a part r of a task takes at least r of its seconds, which lower bounds rely on.
+        knows_no_rows: whether seconds depend on what a row does and where, and not on which row it is.
         rates: of the machine.
     """
 
     is_shared_out = True
+    knows_no_rows = False
 
     def __init__(self, machine: MachineModel) -> None:
         self.machine = machine
@@ -174,6 +176,8 @@ def _point(task_graph: TaskGraph, row: int) -> str:
 
 class AnalyticCosts(CostModel):
     """See `CostModel.analytic`. The seconds of a point depend on its device's rates, flops, bytes and dtype only."""
+
+    knows_no_rows = True
 
     def __init__(self, machine: MachineModel, use_tf32: bool = False) -> None:
         super().__init__(machine)

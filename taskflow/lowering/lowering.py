@@ -10,28 +10,31 @@ once (`rows`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from taskflow.collective.choose import check_collectives, with_algorithms
 from taskflow.collective.price import CollectiveCosts
-from taskflow.core.columns import Array, distinct, spread
+from taskflow.core.columns import Array, distinct
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.pattern import Order
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
+from taskflow.lowering.classes import find_classes, first_fragments, kinds_in_order, sample_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
+    DistinctPoints,
     IssueOrder,
     Shape,
+    choose,
     in_order,
     move_columns,
     note_later_parts,
@@ -43,8 +46,11 @@ from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, completed, effective_config, in_steps
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
+from taskflow.tasks.classes import Classes
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Launch, TaskGraph
+
+MANY = 32  # devices of which some may do the same, see `taskflow.tasks.classes`
 
 
 def lower(
@@ -121,10 +127,43 @@ class Lowering:
         if not self.operators:
             raise ValueError("lower: the graph has no operators")
         check_strategy(self.graph, strategy, len(self.machine.devices))
-        numbers, table = self.numbers(strategy), self.store.table
-        of = table.record[numbers]
-        used = distinct(table.device[spread(of["first_device"], of["points"])])
-        return self._assemble(numbers, self.fragments.find(numbers, used), used)
+        numbers = self.numbers(strategy)
+        chosen = choose(numbers, self.store, self._shape)
+        used = distinct(chosen.device.copy())
+        found = self.fragments.find(numbers, used)
+
+        def all_rows() -> TaskGraph:
+            return with_algorithms(self._assemble(numbers, chosen, found, used)[0], self._prices)
+
+        classes = self.classes(numbers, chosen, found, used) if len(used) >= MANY else None
+        if classes is None:
+            return all_rows()
+        names = "machine", "regions", "orders", "uses_tf32", "repeat", "launches", "combine"
+        known = {name: getattr(classes.rows, name) for name in names}
+        return TaskGraph.later(all_rows, classes=classes, devices_used=tuple(used.tolist()), **known)
+
+    def classes(self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array) -> Classes[TaskGraph] | None:
+        """The classes of devices, if some do the same as others; see `DistinctPoints` and `Fragments.find`."""
+        x = sample_of(found, chosen, self.mover.table)
+        alike, kinds = find_classes(x, chosen, self.machine), np.stack([self.cost_kind, numbers])
+        _, ops, kind = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
+        place = kinds_in_order(x, chosen, ops, kind.reshape(-1), self.order)
+
+        @cache
+        def sample() -> TaskGraph:
+            rows = self._sample(ops, numbers[ops], x.found, x.regions, place.moves)
+            return with_algorithms(rows, self._prices)
+
+        def next_ones() -> Classes[TaskGraph] | None:
+            for first, like in alike:
+                is_first = like == np.arange(len(like))
+                some = Found(first_fragments(x, first, like), x.kind, found.shift)
+                rows, row = self._assemble(numbers, chosen.only(is_first[: x.points]), some, used[first[used] == used])
+                number = place.number_of(rows, row, is_first[x.points :])
+                return Classes(first, rows, number, sample(), place.like(like), place.times, cache(next_ones))
+            return None
+
+        return next_ones()
 
     def numbers(self, strategy: Strategy) -> Array:
         """The points of every operator, by their numbers in the store."""
@@ -142,20 +181,30 @@ class Lowering:
         ops, numbers = np.array(points, np.int64).reshape(-1, 2).T
         regions = np.array([region for region, _ in fragments], np.int64)
         found = Found([f for _, f in fragments], np.arange(len(fragments)), np.zeros_like(regions))
+        return self._sample(ops, numbers, found, regions)
+
+    def _sample(
+        self, ops: Array, numbers: Array, found: Found, regions: Array, place: Array | None = None
+    ) -> TaskGraph:
+        """See `sample`; `place`: which row each of those of regions becomes."""
         first, instances = self._instances(found, regions)
-        parts = [self._points(ops, numbers)] if points else []
-        parts += [move_columns(found, regions, self._itemsize, first, self.ndim)] if fragments else []
-        row = np.arange(sum(len(part["kind"]) for part in parts))
-        return self._task_graph(parts, row, tuple(self._launch(*point) for point in points), **instances)
+        parts = [self._points(ops, numbers)] if len(ops) else []
+        moves = [move_columns(found, regions, self._itemsize, first, self.ndim)] if len(regions) else []
+        row = np.arange(sum(len(part["kind"]) for part in [*parts, *moves]))
+        if place is not None:
+            row[len(row) - len(place) :] = place
+        launches = tuple(self._launch(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True))
+        return self._task_graph([*parts, *moves], row, launches, **instances)
 
     # -- assembling ------------------------------------------------------------------------------------------------
 
-    def _assemble(self, numbers: Array, found: Found, used: Array) -> TaskGraph:
+    def _assemble(self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array) -> tuple[TaskGraph, Array]:
+        """The task graph, without algorithms, and which row everything is, in the order in which it is found."""
         regions = np.arange(len(self.regions))
         first, instances = self._instances(found, regions)
         versions, _ = found.gather(lambda f: np.diff(f.version_row))
-        count = np.concatenate([self.store.table.record["points"][numbers], versions])
-        points = self._points(np.arange(len(numbers)), numbers)
+        count = np.concatenate([chosen.points[chosen.which], versions])
+        points = point_columns(self._args, chosen)
         points["arg_instance"] = self.order.instances(found, count[: len(numbers)], first)
         if points["ordinal"].any():
             note_later_parts(points)
@@ -174,7 +223,7 @@ class Lowering:
             **instances,
         )
         task_graph.check()
-        return with_algorithms(task_graph, self._prices)
+        return task_graph, row
 
     def _task_graph(
         self, parts: Sequence[dict[str, Any]], row: Array, launches: tuple[Launch, ...], **rest: Any
@@ -205,9 +254,7 @@ class Lowering:
 
     def _points(self, ops: Array, numbers: Array) -> dict[str, Any]:
         """The rows of operators with points of these numbers, instances left open."""
-        models, which = np.unique([self.store.model(number) for number in numbers.tolist()], return_inverse=True)
-        shapes = [self._shape(model) for model in models.tolist()]
-        return point_columns(self._args[ops], numbers, self.store, shapes, which)
+        return point_columns(self._args[ops], choose(numbers, self.store, self._shape))
 
     def _shape(self, model: int) -> Shape:
         if model not in self._shapes:

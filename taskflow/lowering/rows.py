@@ -6,10 +6,11 @@ region after region. `in_order` brings them into the issue order, which `IssueOr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,11 @@ class Shape:
     spans: Array
     arg_box: Array
     arg_privilege: Array
+
+    def only(self, kept: Array) -> Shape:
+        """Of those points alone that are marked; the spans stay."""
+        args = np.repeat(kept, len(self.arg_box) // max(len(kept), 1))
+        return Shape(self.spans, self.arg_box[args], self.arg_privilege[args])
 
 
 def shape_of(points: OperatorPoints, ndim: int) -> Shape:
@@ -71,39 +77,66 @@ def padded(boxes: Array, ndim: int) -> Array:
     return found
 
 
-def point_columns(
-    args: Array, numbers: Array, store: PointStore, shapes: Sequence[Shape], which: Array
-) -> dict[str, Any]:
-    """The rows of operators with so many arguments and points of these numbers, whose shape is `shapes[which]`."""
-    table = store.table
-    records = table.record[numbers]
+class DistinctPoints(NamedTuple):
+    """Points of operators: those of every number once.
+
+    Attributes:
+        which: per operator, the points that it has.
+        points, shapes: of these, how many there are, and what they look like.
+        device, bytes, flops, point, ordinal: of all these points in turn; `point` is the number in its operator.
+    """
+
+    which: Array
+    points: Array
+    shapes: Sequence[Shape]
+    device: Array
+    bytes: Array
+    flops: Array
+    point: Array
+    ordinal: Array
+
+    def only(self, kept: Array) -> DistinctPoints:
+        """Those points alone that are marked."""
+        ptr, of = pointers(self.points), np.repeat(np.arange(len(self.points)), self.points)
+        shapes = [shape.only(kept[a:b]) for shape, (a, b) in zip(self.shapes, pairwise(ptr.tolist()), strict=True)]
+        count = np.bincount(of[kept], minlength=len(self.points))
+        return DistinctPoints(self.which, count, shapes, *(column[kept] for column in self[3:]))
+
+
+def choose(numbers: Array, store: PointStore, shape_of: Callable[[int], Shape]) -> DistinctPoints:
+    """The points of operators; `numbers`: in the store."""
+    table, (different, which) = store.table, np.unique(numbers, return_inverse=True)
+    records = table.record[different]
     count = records["points"]
     device, at = table.device[spread(records["first_device"], count)], spread(records["first_model"], count)
+    shapes = [shape_of(store.model(number)) for number in different.tolist()]
+    point = spread(np.zeros_like(count), count)
+    return DistinctPoints(
+        which, count, shapes, device, table.bytes[at], table.flops[at], point, ordinals(device, count)
+    )
+
+
+def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
+    """The rows of operators with so many arguments and these points."""
+    count, which = chosen.points[chosen.which], chosen.which
+    at = spread(pointers(chosen.points)[:-1][which], count)
+    device = chosen.device[at]
     return {
         "kind": np.full(len(at), int(Kind.POINT), np.uint8),
         "launch": np.repeat(np.arange(len(args)), count),
-        "point": spread(np.zeros_like(count), count),
+        "point": chosen.point[at],
         "region": np.full(len(at), -1, np.int64),
         "device": device,
         "source": device,
-        "ordinal": _ordinals(store, numbers),
+        "ordinal": chosen.ordinal[at],
         "collective": np.zeros(len(at), np.uint8),
-        "bytes": table.bytes[at],
-        "flops": table.flops[at],
+        "bytes": chosen.bytes[at],
+        "flops": chosen.flops[at],
         "arg_count": np.repeat(args, count),
         "arg_instance": np.full((count * args).sum(), -1, np.int64),
-        "arg_box": select([shape.arg_box for shape in shapes], which)[0],
-        "arg_privilege": gather([shape.arg_privilege for shape in shapes], which)[0],
+        "arg_box": select([shape.arg_box for shape in chosen.shapes], which)[0],
+        "arg_privilege": gather([shape.arg_privilege for shape in chosen.shapes], which)[0],
     }
-
-
-def _ordinals(store: PointStore, numbers: Array) -> Array:
-    """See `ordinals`, of the points of these numbers: each number is looked at once."""
-    different, which = np.unique(numbers, return_inverse=True)
-    records = store.table.record[different]
-    count = records["points"]
-    found = ordinals(store.table.device[spread(records["first_device"], count)], count)
-    return found[spread((np.cumsum(count) - count)[which], count[which])]
 
 
 def ordinals(device: Array, count: Array) -> Array:

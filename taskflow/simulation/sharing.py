@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
-from taskflow.core.columns import Array, pointers
+from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
 from taskflow.tasks.agenda import NONE
+from taskflow.tasks.classes import Classes
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
 from taskflow.tasks.streams import find_queues, follows, ports_of
@@ -50,6 +53,43 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     part = rate / peak[row] / machine.link_bandwidth[link]
     _, number = np.unique(link, return_inverse=True)
     return Loads(pointers(np.bincount(row, minlength=count)), number.reshape(-1), part, peak, latency)
+
+
+def find_class_loads(classes: Classes[TaskGraph], seconds: Array) -> Loads | None:
+    """What rows of first devices load; None where rows that are alike share a link, or share links with others unlike.
+
+    Links that the same kinds of rows load alike are one link: none of them is ever fuller than another.
+
+    Args:
+        classes: of a task graph.
+        seconds: of every row of the sample.
+    """
+    sample, like = classes.sample, classes.like
+    machine, count = sample.machine, len(sample)
+    (row, link, rate), latency = _hops(sample, seconds), _latencies(sample)
+    peak = np.zeros(count)
+    np.maximum.at(peak, row, rate)
+    kept = _is_shared(sample, row, link, classes.times > 1)[link]
+    row, link, rate = row[kept], link[kept], rate[kept]
+    part = rate / peak[row] / machine.link_bandwidth[link]
+    order = np.lexsort((part, like[row], link))
+    row, link, part = row[order], link[order], part[order]
+    if ((np.diff(link) == 0) & (np.diff(like[row]) == 0)).any() or (peak != peak[like]).any():
+        return None
+    loaded = np.stack([like[row], part.view(np.int64)], axis=1)
+    ptr, number = np.flatnonzero(np.diff(link, prepend=-1, append=-1)), np.zeros(len(link), np.int64)
+    known = dict[bytes, int]()
+    for a, b in pairwise(ptr.tolist()):
+        number[a:b] = known.setdefault(loaded[a:b].tobytes(), len(known))
+    every = np.unique(np.stack([row, number, part.view(np.int64)]), axis=1)
+    own = every[:, like[every[0]] == every[0]]
+    many = np.bincount(like, minlength=count)
+    mapped, often = np.unique(np.stack([like[every[0]], *every[1:]]), axis=1, return_counts=True)
+    if mapped.shape != own.shape or (mapped != own).any() or (often != many[own[0]]).any():
+        return None
+    ptr, row = pointers(np.bincount(own[0], minlength=count)), classes.number
+    at, width = spread(ptr[row], ptr[row + 1] - ptr[row]), ptr[row + 1] - ptr[row]
+    return Loads(pointers(width), own[1][at], own[2].view(np.float64)[at], peak[row], latency[row])
 
 
 def find_hops(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array]:
@@ -97,11 +137,20 @@ def _hops(task_graph: TaskGraph, seconds: Array) -> Hops:
         alike.setdefault((key[0], key[1]) if key[1] >= 0 else (NONE, each), []).append(each)
     for rows in alike.values():
         own = np.array(rows)
-        links, parts = links_of_exchange(machine, task_graph.exchange(rows[0]))
+        links, parts = links_of(task_graph, rows[0])
         paces = paces_of(machine, links, parts, task_graph.bytes[own] / seconds[own])
         found.append((np.repeat(own, len(links)), np.tile(links, len(own)), paces.reshape(-1)))
     row, link, rate = (np.concatenate(columns) for columns in zip(*found, strict=True))
     return row, link, rate
+
+
+def links_of(task_graph: TaskGraph, row: int) -> tuple[Array, Array]:
+    """See `links_of_exchange`, of a collective row."""
+    number, machine = int(task_graph.algorithm[row]), task_graph.machine
+    known = task_graph.ways[number].carried if number >= 0 else []
+    if not known:
+        known.append(links_of_exchange(machine, task_graph.exchange(row)))
+    return known[0]
 
 
 def paces_of(machine: MachineModel, links: Array, parts: Array, rates: Array) -> Array:
@@ -120,8 +169,8 @@ def links_of_exchange(machine: MachineModel, exchange: Exchange) -> tuple[Array,
     return links, carried[links] / max(size.sum(), 1)
 
 
-def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
-    """Whether several sending and several receiving streams use a link; per link."""
+def _is_shared(task_graph: TaskGraph, row: Array, link: Array, is_often: Array | None = None) -> Array:
+    """Whether several sending and several receiving streams use a link; per link. `is_often`: a row is several."""
     devices, links = task_graph.machine.devices, len(task_graph.machine.links)
     is_shared, source, device = np.ones(links, np.bool_), task_graph.source[row], task_graph.device[row]
     is_collective = task_graph.kind[row] == Kind.COLLECTIVE
@@ -132,6 +181,6 @@ def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
         users = np.where(is_alone, len(devices) + row, ends)
         low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
         np.minimum.at(low, link, users)
-        np.maximum.at(high, link, users)
+        np.maximum.at(high, link, users if is_often is None else users + len(is_often) * (is_alone & is_often[row]))
         is_shared &= low != high
     return is_shared

@@ -15,7 +15,9 @@ from taskflow.core.columns import pointers
 from taskflow.core.compiling import njit
 from taskflow.core.start_rule import finish_of, latest, occupy, start_of
 from taskflow.cost.model import CostModel
-from taskflow.simulation.sharing import find_hops, schedule_fairly
+from taskflow.simulation.sharing import find_class_loads, find_hops, find_tax, find_waits, schedule_fairly
+from taskflow.tasks.classes import Classes
+from taskflow.tasks.fair import fair_pass
 from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.streams import count_streams, find_queues
 from taskflow.tasks.task_graph import Array, TaskGraph
@@ -23,7 +25,33 @@ from taskflow.tasks.timeline import Timeline
 
 
 def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
-    """The predicted Timeline of one step: `.seconds`, `.bytes_moved`, `.peak_bytes`, `.critical_path()`."""
+    """The predicted Timeline of one step: `.seconds`, `.bytes_moved`, `.peak_bytes`, `.critical_path()`.
+
+    Of devices that do the same one is simulated, where the costs allow that; when a row of another one begins and ends
+    is found when somebody asks.
+    """
+    classes = task_graph.classes if costs.knows_no_rows else None
+    while classes is not None:
+        if found := _of_classes(classes, costs):
+            seconds, peak = found
+            return Timeline.later(lambda: _of_rows(task_graph, costs), seconds=seconds, peak_bytes=peak)
+        classes = classes.finer()
+    return _of_rows(task_graph, costs)
+
+
+def _of_classes(classes: Classes[TaskGraph], costs: CostModel) -> tuple[float, Array] | None:
+    """Seconds and peak bytes; None: rows that are alike take unequal seconds, or share links with others unlike."""
+    seconds = costs.seconds(classes.sample)
+    loads = find_class_loads(classes, seconds) if (seconds == seconds[classes.like]).all() else None
+    if loads is None:
+        return None
+    plan = plan_memory(classes.rows, is_predicted=True)
+    waiting = with_reuse(classes.rows, plan)
+    _, end = fair_pass(find_waits(waiting), loads, seconds[classes.number], find_tax(waiting))
+    return float(end.max(initial=0.0)), plan.peak_bytes[classes.first]
+
+
+def _of_rows(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     plan = plan_memory(task_graph, is_predicted=True)
     waiting = with_reuse(task_graph, plan)
     return Timeline(waiting, *schedule_fairly(waiting, costs.seconds(task_graph)), plan.peak_bytes)

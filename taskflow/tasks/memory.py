@@ -101,7 +101,7 @@ def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = (), *, is_predi
     room, is_free = spendable_bytes(task_graph.machine) - staged_bytes(task_graph), np.zeros(devices, np.bool_)
     if np.any(peak < room):
         longer, more = place(*wait_free_lifetimes(task_graph, first, last))
-        is_free = 2 * more <= peak + room
+        is_free = (2 * more <= peak + room) & (peak < room)
         begin, peak = np.where(is_free[device[passing]], longer, begin), np.where(is_free, more, peak)
     offset[passing] = begin
     edges = reuse_edges(task_graph, offset, size * ~(is_predicted & is_free[device]), first, last)

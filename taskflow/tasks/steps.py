@@ -10,6 +10,7 @@ is not its own exactly once, from one that has it. So the way of a piece is a tr
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -87,11 +88,17 @@ class Messages(NamedTuple):
     adds: Array
 
 
-class Way(NamedTuple):
-    """How a collective is carried out: the algorithm, and its messages."""
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How a collective is carried out: the algorithm, and its messages.
+
+    Attributes:
+        carried: the links that it crosses, and the part of its bytes that each carries, once that is known.
+    """
 
     algorithm: str
     messages: Messages
+    carried: list[tuple[Array, Array]] = field(default_factory=list)
 
 
 def messages_of(name: str, steps: Steps, parts: int) -> Messages:

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,13 +20,16 @@ from taskflow.core.columns import Array as Array
 from taskflow.core.columns import pointers, spread
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
+from taskflow.core.later import Later
 from taskflow.core.text import contents
 from taskflow.graph.graph import LogicalRegion
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.phases import Phase
 from taskflow.machine import MachineModel
+from taskflow.tasks.classes import Classes
 from taskflow.tasks.exchange import Exchange
+from taskflow.tasks.groups import Groups as Groups
 from taskflow.tasks.steps import Way
 
 
@@ -62,33 +66,6 @@ COLLECTIVES = (
     *("", "copy", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "reduce"),
     *("halo", "gather", "scatter"),
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """The groups of devices that collectives of a task graph run in, numbered from 0; CSR columns.
-
-    Attributes:
-        ptr, streams: every stream that a collective in group g occupies.
-        device_ptr, devices: the devices of group g, by host and number.
-    """
-
-    ptr: Array = field(default_factory=lambda: np.zeros(1, np.int64))
-    streams: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    device_ptr: Array = field(default_factory=lambda: np.zeros(1, np.int64))
-    devices: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def __len__(self) -> int:
-        return len(self.ptr) - 1
-
-    def streams_of(self, group: int) -> list[int]:
-        """The streams that a collective in this group occupies."""
-        found: list[int] = self.streams[self.ptr[group] : self.ptr[group + 1]].tolist()
-        return found
-
-    def devices_of(self, group: int) -> tuple[int, ...]:
-        """The devices of a group, by host and number."""
-        return tuple(self.devices[self.device_ptr[group] : self.device_ptr[group + 1]].tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +119,7 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TaskGraph:
+class TaskGraph(Later):
     """Rows, arguments, dependences and instances, all as NumPy columns; identical on every rank.
 
     Attributes:
@@ -163,7 +140,10 @@ class TaskGraph:
         groups: of the collectives.
         uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
         repeat: so many steps of the model are one step of the task graph.
+        classes: of devices that do the same, or None; the rows are made when somebody asks for them.
     """
+
+    classes: ClassVar[Classes[TaskGraph] | None] = None
 
     machine: MachineModel
     launches: tuple[Launch, ...]
@@ -194,9 +174,9 @@ class TaskGraph:
     fetches: Mapping[str, tuple[tuple[int, int, Rect], ...]]
     combine: Mapping[int, str]
     orders: Mapping[str, tuple[int, ...]]
-    devices_used: tuple[int, ...] = field(default=())
+    devices_used: tuple[int, ...] = field(default_factory=tuple)
     groups: Groups = field(default_factory=Groups)
-    ways: tuple[Way, ...] = ()
+    ways: tuple[Way, ...] = field(default_factory=tuple)
     uses_tf32: bool = False
     repeat: int = 1
 
@@ -297,6 +277,9 @@ class TaskGraph:
     @property
     def bytes_moved(self) -> int:
         """Bytes that cross between devices in one step."""
+        if self.classes is not None:
+            sample = self.classes.sample
+            return int((sample.bytes * self.classes.times)[sample.is_communication].sum())
         return int(self.bytes[self.is_communication].sum())
 
     def bytes_moved_by_device(self) -> Array:

@@ -14,13 +14,14 @@ import numpy as np
 
 from taskflow.core.files import replace_file
 from taskflow.core.grouping import grouped
+from taskflow.core.later import Later
 from taskflow.tasks.streams import find_queues, follows
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.trace import trace_events
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Timeline:
+class Timeline(Later):
     """Start and end of every row in seconds since the start of the step.
 
     Attributes:

@@ -1,0 +1,380 @@
+"""Which devices do the same, found from fragments and points, of which a graph of many devices has few.
+
+Devices are in one class where all that touches them is equal, in order: points, instances, arguments of rows. Then what
+touches a device is like what touches the first one of its class, at the same place. Classes hold where that is one
+answer for every row, whichever of its devices is asked, and where rows wait for rows that are like those for which the
+one waits that they are like (`tasks.classes`). All of this is checked; there is nothing that is only likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array, distinct, gather, pointers, spread
+from taskflow.core.grouping import grouped
+from taskflow.lowering.fragments import Found
+from taskflow.lowering.life import Lives
+from taskflow.lowering.movement import Fragment
+from taskflow.lowering.rows import DistinctPoints, IssueOrder
+from taskflow.machine import MachineModel
+from taskflow.tasks.task_graph import TaskGraph
+
+ROW_ARGUMENTS = 2  # among the touches
+MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
+
+
+class Sample(NamedTuple):
+    """Every kind of region once: the regions of a kind have one fragment on the same devices.
+
+    Nodes are the points of `chosen`, then the rows that move the regions of the sample.
+
+    Attributes:
+        regions: the first of each kind.
+        kind: per region of the graph.
+        found: the fragments of `regions`.
+        points: how many nodes are points.
+        row, version_rows: of all fragments, as records, and how many of each version.
+        arg_row, arg_instance, privilege: arguments of rows.
+        instance_device, instances: of all fragments, and how many each has.
+        node, event_instance: of points that touch a region, event by event; -1: an empty box.
+        begin, waiting, awaited, edge_kind: the first node of its issuer of every edge's both ends, and the edges.
+    """
+
+    regions: Array
+    kind: Array
+    found: Found
+    points: int
+    row: Array
+    rows: Array
+    version_rows: Array
+    versions: Array
+    arg_row: Array
+    arg: Array
+    args: Array
+    instance_device: Array
+    instances: Array
+    node: Array
+    event: Array
+    event_kind: Array
+    event_instance: Array
+    begin: Array
+    waiting: Array
+    awaited: Array
+    edge_kind: Array
+
+
+def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
+    """Every kind of region once."""
+    pairs = np.stack([found.which, found.shift], axis=1)
+    _, regions, kind = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    some = Found(found.fragments, found.which[regions], found.shift[regions])
+    row, rows = some.gather(lambda f: f.row)
+    arg, args = some.gather(lambda f: f.arg)
+    arg_count, _ = some.gather(lambda f: np.diff(f.row["arg_end"], prepend=0))
+    version_rows, versions = some.gather(lambda f: np.diff(f.version_row))
+    device, instances = some.gather(lambda f: f.instance_device)
+    event_instance, _ = some.gather(lambda f: f.event_instance)
+    first_point, points = pointers(chosen.points)[chosen.which], int(chosen.points.sum())
+
+    events, ops = np.diff(lives.event_ptr)[regions], np.diff(lives.op_ptr)[regions]
+    op = lives.op[spread(lives.op_ptr[regions], ops)]
+    base = np.cumsum(ops + versions) - (ops + versions)
+    issuer = np.empty((ops + versions).sum(), np.int64)
+    issuer[spread(base, ops)] = first_point[op]
+    issuer[spread(base + ops, versions)] = points + pointers(version_rows)[:-1]
+    edges, count = some.gather(lambda f: f.edges)
+    edge_kind = np.repeat(np.arange(len(regions)), count)
+    begin = np.stack([issuer[base[edge_kind] + edges[name]] for name in ("issuer", "awaited_issuer")])
+
+    event = lives.event[spread(lives.event_ptr[regions], events)]
+    of_kind = np.repeat(np.arange(len(regions)), events)
+    op = lives.op[lives.op_ptr[regions][of_kind] + event["issuer"]]
+    touching = chosen.points[chosen.which[op]]
+    return Sample(
+        regions,
+        kind.reshape(-1),
+        some,
+        points,
+        row,
+        rows,
+        version_rows,
+        versions,
+        np.repeat(np.arange(len(row)), arg_count),
+        arg,
+        args,
+        device + np.repeat(some.shift, instances),
+        instances,
+        spread(first_point[op], touching),
+        np.repeat(np.arange(len(op)), touching),
+        np.repeat(of_kind, touching),
+        event_instance,
+        begin,
+        begin[0] + edges["index"],
+        begin[1] + edges["awaited_index"],
+        edge_kind,
+    )
+
+
+def find_classes(x: Sample, chosen: DistinctPoints, machine: MachineModel) -> Iterator[tuple[Array, Array]]:
+    """The first device of every device's class, and the node of first devices that every node is like.
+
+    At first devices may be alike wherever they are, then at the same place of their hosts alone.
+    """
+    port, host = _ports(x, machine), np.array([d.host for d in machine.devices])
+    if port is None or (np.diff(host) < 0).any():
+        return
+    touches, before = _touches(x, chosen, port, len(host)), (place := np.arange(len(host)))
+    for apart in np.zeros_like(host), place - np.searchsorted(host, host):
+        found = _find(x, touches, apart)
+        if found is not None and (found[0] != place).any() and (found[0] != before).any() and _is_kept(x, found[1]):
+            before = found[0]
+            yield found
+
+
+class Touch(NamedTuple):
+    """Things of a kind that touch devices, by device.
+
+    Attributes:
+        ptr: where those of every device begin.
+        device, columns: of every thing its device, and how it touches it.
+        node: what nodes they are, or are arguments of; none, if it is neither.
+    """
+
+    ptr: Array
+    device: Array
+    columns: list[Array]
+    node: Array
+
+
+def _touches(x: Sample, chosen: DistinctPoints, port: Array, devices: int) -> list[Touch]:
+    """All that touches devices: points, instances, arguments of rows and of points."""
+    kinds, first = np.arange(len(x.regions)), pointers(x.instances)[:-1]
+    instances = _touch(x.instance_device, devices, [])
+    rank = np.empty(len(x.instance_device), np.int64)  # of an instance on its device
+    order = grouped(x.instance_device, devices)[1]
+    rank[order] = np.arange(len(order)) - instances.ptr[instances.device]
+    size, _ = x.found.gather(lambda f: np.prod(f.instance_box[:, :, 1] - f.instance_box[:, :, 0], axis=1))
+    flags, _ = x.found.gather(_flags)
+    version, row = np.repeat(np.arange(len(x.version_rows)), x.version_rows)[x.arg_row], x.row[x.arg_row]
+    instance = first[np.repeat(kinds, x.args)] + x.arg["instance"]
+    of_row = [row[name] for name in ("kind", "collective", "ordinal", "points")]
+    of_row += [version, rank[instance], x.arg["privilege"], port[x.arg_row]]
+    of_event = np.where(x.event_instance < 0, -1, rank[np.maximum(first[x.event_kind] + x.event_instance, 0)])
+    number = np.repeat(np.arange(len(chosen.points)), chosen.points)
+    of_point = [number, chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal]
+    return [
+        _touch(chosen.device, devices, of_point, np.arange(x.points)),
+        _touch(x.instance_device, devices, [np.repeat(kinds, x.instances), size, flags]),
+        _touch(x.instance_device[instance], devices, of_row, x.points + x.arg_row),
+        _touch(chosen.device[x.node], devices, [x.event, of_event]),
+    ]
+
+
+def _touch(device: Array, devices: int, columns: list[Array], node: Array | None = None) -> Touch:
+    ptr, order = grouped(device, devices)
+    nodes = order[:0] if node is None else node[order]
+    return Touch(ptr, device[order], [column[order] for column in columns], nodes)
+
+
+def _flags(fragment: Fragment) -> Array:
+    """Of every instance, whether it is partial, a home, fetched."""
+    found = fragment.instance_partial.astype(np.int64)
+    found[fragment.homes] += 2
+    found[fragment.fetches[:, 1]] += 4
+    return found
+
+
+def _ports(x: Sample, machine: MachineModel) -> Array | None:
+    """Per row, by which of its source's ports a transfer leaves; None where sources share a port."""
+    shift = np.repeat(x.found.shift, x.rows)
+    source, device = x.row["source"] + shift, x.row["device"] + shift
+    sends_by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in machine.devices])
+    moved, port = np.flatnonzero((source != device) & sends_by_link[source]), np.zeros(len(source), np.int64)
+    links = len(machine.links)
+    leaving = source[moved] * links + machine.routes[source[moved], device[moved], 0]
+    pairs, which = np.unique(leaving, return_inverse=True)
+    if len(np.unique(pairs % links)) < len(pairs):
+        return None
+    port[moved] = (np.arange(len(pairs)) - np.searchsorted(pairs // links, pairs // links))[which]
+    return port
+
+
+def _find(x: Sample, touches: list[Touch], apart: Array) -> tuple[Array, Array] | None:
+    """See `find_classes`, but for what rows wait for; devices of which `apart` differs are in different classes."""
+    which = _numbered([apart, *(_code(touch, touch.columns) for touch in touches)])
+    rows, before = touches[ROW_ARGUMENTS], -1
+    while which.max() > before:  # those on whose rows are devices of other classes are in other classes, too
+        before, together = which.max(), np.zeros(x.points + len(x.row), np.uint64)
+        np.add.at(together, rows.node, _mixed(which[rows.device].astype(np.uint64), []))
+        which = _numbered([which, _code(rows, [together[rows.node].view(np.int64)])])
+    first, like = np.unique(which, return_index=True)[1][which], np.arange(x.points + len(x.row))
+    for ptr, device, columns, node in touches:
+        there = np.arange(len(device)) + (ptr[:-1][first] - ptr[:-1])[device]
+        if not all((column == column[there]).all() for column in columns):
+            return None
+        if len(node):
+            like[node] = node[there]
+            if (like[node] != node[there]).any():
+                return None
+    return first, like
+
+
+def _numbered(keys: list[Array]) -> Array:
+    """The same number for all whose keys are equal."""
+    found: Array = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    return found
+
+
+def _code(touch: Touch, columns: list[Array]) -> Array:
+    """Of every device a number that follows from what touches it, in order."""
+    code = _mixed((np.arange(len(touch.device)) - touch.ptr[touch.device]).astype(np.uint64), columns)
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(code, dtype=np.uint64)])
+    found: Array = (total[touch.ptr[1:]] - total[touch.ptr[:-1]]).view(np.int64)
+    return found
+
+
+def _mixed(code: Array, columns: list[Array]) -> Array:
+    """Numbers that look like random ones, equal where all is equal."""
+    for column in (np.zeros(len(code), np.int64), *columns):
+        code = (code ^ column.astype(np.int64).view(np.uint64)) * MIXING
+        code ^= code >> np.uint64(29)
+    return code
+
+
+def _is_kept(x: Sample, like: Array) -> bool:
+    """Whether rows wait for those that are like those for which the row waits that they are like."""
+    nodes = len(like)
+    is_first = like == np.arange(nodes)
+    kind = x.edge_kind * nodes
+    every = distinct((kind + x.waiting) * nodes + like[x.awaited])
+    here = is_first[x.waiting] & is_first[x.awaited]
+    own = distinct((kind + x.waiting)[here] * nodes + x.awaited[here])
+    mapped = (every // nodes // nodes * nodes + like[every // nodes % nodes]) * nodes + every % nodes
+    if not len(own):
+        return not len(every)
+    at = np.minimum(np.searchsorted(own, mapped), len(own) - 1)
+    many = np.bincount(like, minlength=nodes)[own // nodes % nodes]  # nodes that are like the one that waits
+    return bool((own[at] == mapped).all() and (np.bincount(at, minlength=len(own)) == many).all())
+
+
+def first_fragments(x: Sample, first: Array, like: Array) -> list[Fragment]:
+    """The fragments of the sample with what first devices have of them alone."""
+    is_first, is_own = like == np.arange(len(like)), first[x.instance_device] == x.instance_device
+    before = pointers(is_first)
+    index = before[np.stack([x.waiting, x.awaited])] - before[x.begin]
+    is_edge, found = is_first[x.waiting] & is_first[x.awaited], []
+    begins = zip(*(pointers(c).tolist() for c in (x.instances, x.rows, x.args)), strict=True)
+    event, edge = (np.searchsorted(column, np.arange(len(x.regions) + 1)) for column in (x.event_kind, x.edge_kind))
+    for k, (instance, row, arg) in enumerate(list(begins)[:-1]):
+        fragment = x.found.fragments[x.found.which[k]]
+        own = is_own[instance : instance + x.instances[k]]
+        kept = is_first[x.points + row : x.points + row + x.rows[k]]
+        points, edges = slice(event[k], event[k + 1]), slice(edge[k], edge[k + 1])
+        arg_row = x.arg_row[arg : arg + x.args[k]] - row
+        found.append(
+            _only(fragment, first, own, kept, arg_row, is_first[x.node[points]], is_edge[edges], index[:, edges])
+        )
+    return found
+
+
+def _only(
+    f: Fragment, first: Array, own: Array, kept: Array, arg_row: Array, is_point: Array, is_edge: Array, index: Array
+) -> Fragment:
+    """A fragment with some instances, rows, points and edges, of which the indices are new."""
+    number = np.where(own, np.cumsum(own) - 1, -1)
+    args = kept[arg_row] & own[f.arg["instance"]]
+    row, arg, edges = f.row[kept].copy(), f.arg[args].copy(), f.edges[is_edge].copy()
+    row["arg_end"] = np.cumsum(np.bincount(arg_row[args], minlength=len(kept))[kept])
+    arg["instance"] = number[arg["instance"]]
+    edges["index"], edges["awaited_index"] = index[:, is_edge]
+    event, is_home, fetches = f.event_instance[is_point], own[f.homes], f.fetches[own[f.fetches[:, 1]]]
+    return Fragment(
+        f.instance_device[own],
+        f.instance_box[own],
+        f.instance_partial[own],
+        row,
+        arg,
+        f.arg_box[args],
+        pointers(kept)[f.version_row],
+        np.where(event < 0, -1, number[event]),
+        edges,
+        number[f.homes[is_home]],
+        f.home_box[is_home],
+        np.stack([fetches[:, 0], number[fetches[:, 1]]], axis=1),
+    )
+
+
+def _first_issued(x: Sample, issue: IssueOrder) -> Array:
+    """The rows that move regions, in the order of the first rows of a task graph that are so."""
+    lives, numbers = issue.lives, issue.numbers
+    place, first = np.empty(len(numbers), np.int64), pointers(x.versions)[:-1]
+    place[numbers] = np.arange(len(place))
+    of_region = np.diff(lives.producer_ptr)
+    least = np.full(len(x.version_rows), len(place))
+    np.minimum.at(least, spread(first[x.kind], of_region), place[len(place) - of_region.sum() :])
+    least = np.repeat(least, x.version_rows)
+    found: Array = np.lexsort((least, x.row["ordinal"], issue.group[numbers[least]]))
+    return found
+
+
+class Places(NamedTuple):
+    """Where the rows of a sample stand in its task graph: points by kind of operator, then what moves regions.
+
+    Attributes:
+        kind: of every operator.
+        start, begin, points: of every kind its first row, its first node, and how many there are.
+        moves: of what moves the regions of `x`, in the order of its nodes, the rows.
+        times: of every row, how many rows of a task graph it stands for.
+    """
+
+    kind: Array
+    start: Array
+    begin: Array
+    points: Array
+    moves: Array
+    x: Sample
+    times: Array
+
+    def number_of(self, rows: TaskGraph, row: Array, kept: Array) -> Array:
+        """Which row of the sample every one of `rows` is.
+
+        Args:
+            rows: of first devices.
+            row: which of them everything is, as it is found.
+            kept: whether what moves regions is there.
+        """
+        number, parts = np.empty(len(rows), np.int64), np.split(self.moves, np.cumsum(self.x.rows)[:-1])
+        parts = [of[here] for of, here in zip(parts, np.split(kept, np.cumsum(self.x.rows)[:-1]), strict=True)]
+        moved, _ = gather(parts, self.x.kind)
+        number[row[len(row) - len(moved) :]] = moved
+        points = rows.launch >= 0
+        number[points] = self.start[self.kind[rows.launch[points]]] + rows.point[points]
+        return number
+
+    def like(self, like: Array) -> Array:
+        """The row of first devices that every row is like, given the nodes."""
+        points, found = self.x.points, np.empty(len(self.times), np.int64)
+        found[: len(found) - len(self.moves)] = like[spread(self.begin, self.points)]
+        found[: len(found) - len(self.moves)] += np.repeat(self.start - self.begin, self.points)
+        found[self.moves] = self.moves[like[points:] - points]
+        return found
+
+
+def kinds_in_order(x: Sample, chosen: DistinctPoints, ops: Array, kind: Array, issue: IssueOrder) -> Places:
+    """The rows of a sample.
+
+    Args:
+        ops, kind: the first operator of every kind, and the kind of every operator.
+        issue: what moves regions stands as the first rows that are so do.
+    """
+    order = _first_issued(x, issue)
+    count, begin = chosen.points[chosen.which[ops]], pointers(chosen.points)[chosen.which[ops]]
+    start, points = pointers(count)[:-1], int(count.sum())
+    moves, times = np.empty(len(order), np.int64), np.empty(points + len(order), np.int64)
+    moves[order] = points + np.arange(len(order))
+    times[:points] = np.repeat(np.bincount(kind), count)
+    times[moves] = np.repeat(np.bincount(x.kind), x.rows)
+    return Places(kind, start, begin, count, moves, x, times)
