@@ -73,7 +73,8 @@ def test_casts_of_parameters_come_first() -> None:
     names = [op.name for op in fused.operators]
     casts = [f"fc{k}.{part}.float16" for k in (1, 2) for part in ("weight", "bias")]
     assert names[:4] == casts and names.index("x.float16") > 3
-    assert {op.name for op in graph.operators} - {*names} == {"fc1"} | {f"fc{k}.weight.gradient" for k in (1, 2)}
+    gradients = {f"fc{k}.{part}.gradient" for k in (1, 2) for part in ("weight", "bias")}
+    assert {op.name for op in graph.operators} - {*names} == {"fc1"} | gradients
     assert fused.operator("fc1.weight.unscaled").members == ("fc1.weight.gradient", "fc1.weight.unscaled")
 
 
