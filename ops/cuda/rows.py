@@ -69,6 +69,8 @@ def _gradient(ctx: Context, known: Sequence[Array], weight: Array, more: Array |
 @partial(Kernel, takes_half=True)
 def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     """See `layer_norm`; as many parts as keep the GPU busy, of some rows at least."""
+    if not gbias.size:
+        return
     rows, width = mean.size, x.shape[-1]
     across = -(-width // BLOCK)
     count = max(1, min(rows // _LEAST_ROWS, _SUMMING_BLOCKS // across))
@@ -82,6 +84,8 @@ def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweig
 @partial(Kernel, takes_half=True)
 def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
     """See `convolution`: the sums of all pixels, of which several are read at once where channels are few."""
+    if not gbias.size:
+        return
     pixels = contiguous(ctx, "gy", channels_last(gy))
     width, sums = pixels.shape[-1], gbias.dtype if gbias.dtype.itemsize > 2 else "float32"
     rows, lanes = pixels.size // width, min(BLOCK, 1 << (width - 1).bit_length())

@@ -34,5 +34,6 @@ class Later:
         return vars(self)
 
     def _complete(self) -> None:
-        if make := vars(self).pop("_make", None):
+        if make := vars(self).get("_make"):
             vars(self).update({**vars(make()), **vars(self)})
+            vars(self).pop("_make", None)  # last: another thread may read a field meanwhile

@@ -36,11 +36,14 @@ class Sample(NamedTuple):
         kind: per region of the graph.
         found: the fragments of `regions`.
         points: how many nodes are points.
-        row, version_rows: of all fragments, as records, and how many of each version.
-        arg_row, arg_instance, privilege: arguments of rows.
+        row, rows: those of all fragments, as records, and how many each has.
+        version_rows, versions: how many rows each version has, and how many versions each fragment.
+        arg_row, arg, args: arguments of rows: whose they are, the arguments as records, how many each fragment has.
         instance_device, instances: of all fragments, and how many each has.
-        node, event_instance: of points that touch a region, event by event; -1: an empty box.
-        begin, waiting, awaited, edge_kind: the first node of its issuer of every edge's both ends, and the edges.
+        node, event, event_kind, event_instance: of what points do with a region, event by event: the point, the
+            number of the event, the kind of the region, the instance; -1: an empty box.
+        begin, waiting, awaited, edge_kind: of every edge, the first nodes of the issuers of both ends, both ends, and
+            the kind of the region.
     """
 
     regions: Array
