@@ -15,7 +15,7 @@ from taskflow.collective.multitree import multitree
 from taskflow.collective.ring import bidirectional_ring, ring, rings
 from taskflow.collective.straight import straight
 from taskflow.collective.tree import binomial_tree
-from taskflow.collective.two_level import owners_by_number, shorter_level, two_level
+from taskflow.collective.two_level import owners_by_number, shorter_level, two_level, two_level_doubling
 from taskflow.core.columns import Array
 from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.steps import Steps, pipelined
@@ -75,6 +75,7 @@ ALGORITHMS = {
     "two-level": Algorithm(two_level, owners_by_number),
     "two-level in 4 parts": Algorithm(two_level, owners_by_number, parts=4, stride=shorter_level),
     "two-level in 8 parts": Algorithm(two_level, owners_by_number, parts=8, stride=shorter_level),
+    "two-level doubling": Algorithm(two_level_doubling, owners_by_number),
     "2-D ring": Algorithm(grid_ring),
     "multitree": Algorithm(multitree),
 }

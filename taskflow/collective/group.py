@@ -6,6 +6,7 @@ them, so that groups that look alike are equal, whatever their devices: what is 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -15,6 +16,8 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.machine import MachineModel
 from taskflow.tasks.streams import StreamTable
+
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +68,13 @@ class Group:
         return tuple(np.repeat(np.arange(len(self.host_begin) - 1), np.diff(self.host_begin)).tolist())
 
     @cached_property
-    def key(self) -> tuple[bytes, ...]:
-        """Equal for groups that are alike."""
-        return tuple(np.ascontiguousarray(getattr(self, field.name)).tobytes() for field in fields(self))
+    def key(self) -> bytes:
+        """A hash, equal for groups that are alike."""
+        hasher = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        for column in (getattr(self, field.name) for field in fields(self)):
+            hasher.update(f"{column.dtype}{column.shape}".encode())
+            hasher.update(column.tobytes())
+        return hasher.digest()
 
 
 def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) -> tuple[Group, Array]:
@@ -101,8 +108,11 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
 
 def _by_first_use(numbers: Array) -> tuple[Array, Array]:
     """The numbers that are used, in the order of their first use, and for every number its place there; -1 stays."""
-    found, first, place = np.unique(np.append(-1, numbers), return_index=True, return_inverse=True)
-    order = np.argsort(first)  # of -1, which stands first, the place is 0
-    rank = np.empty_like(order)
-    rank[order] = np.arange(-1, len(order) - 1)
-    return found[order[1:]], rank[place[1:]].reshape(numbers.shape)
+    flat = numbers.ravel()
+    first = np.full(int(flat.max(initial=-1)) + 2, len(flat))
+    first[flat[::-1]] = np.arange(len(flat))[::-1]  # of several the last assignment counts
+    first[-1] = len(flat)  # where -1 is
+    found = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(flat))]
+    rank = np.full(len(first), -1)
+    rank[found] = np.arange(len(found))
+    return found, rank[numbers]

@@ -8,6 +8,7 @@ An algorithm is left out without a pass where its busiest stream or link alone t
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from taskflow.tasks import exchange as exchanges
 from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.moves import Outline, boxes_of, cut_of, even_outline, straight_messages, with_outsiders
-from taskflow.tasks.steps import Messages, Way, messages_of
+from taskflow.tasks.steps import Messages, Steps, Way, messages_of
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import TaskGraph
 
@@ -38,7 +39,7 @@ SMALL = 8  # devices of a machine on which searches, too, try every algorithm
 # 256 H100 and V100, of 4 KB to 256 MB, that takes up to 1.12 times what the fastest of all does. To try all on 1,024
 # takes hours.
 MANY = 128
-WITH_MANY = ("two-level", "halving-doubling", "tree", "chain in 16 parts")
+WITH_MANY = ("two-level", "two-level doubling", "halving-doubling", "tree", "chain in 16 parts")
 _MOST_MEMBERS, _TRIED_BYTES = 64, (1 << 14, 1 << 20, 1 << 25)  # of groups and collectives, see `_winners`
 _DIGEST_BYTES = 16
 
@@ -58,6 +59,18 @@ class Carried(NamedTuple):
     parts: Array
 
 
+class Asked(NamedTuple):
+    """What the costs of an exchange depend on: its members, and whether an algorithm can carry it out."""
+
+    group: tuple[int, ...]
+    outline: Outline
+    is_regular: bool
+
+
+def _asked(exchange: Exchange, itemsize: int) -> Asked:
+    return Asked(tuple(exchange.members), exchange.outline(itemsize), exchange.is_regular)
+
+
 class CollectiveCosts:
     """Seconds and algorithms of collectives on one machine, each found once.
 
@@ -69,8 +82,18 @@ class CollectiveCosts:
         self._table = StreamTable(machine)
         self._known: dict[tuple[bytes, str | None], Choice] = {}
         self._ways: dict[bytes, Way | None] = {}
+        self._rows: dict[bytes, Asked] = {}
         self._models: dict[tuple[int, ...], tuple[GroupPrices, Array]] = {}  # with the machine's numbers of links
-        self._alike: dict[tuple[bytes, ...], GroupPrices] = {}
+        self._alike: dict[bytes, GroupPrices] = {}
+
+    @staticmethod
+    def of(machine: MachineModel) -> CollectiveCosts:
+        """Those of a machine, the same ones while few others are asked for: lowering and costs share what they find."""
+        found = [costs for costs in _RECENT if costs.machine is machine]
+        if not found:
+            found.append(CollectiveCosts(machine))
+            _RECENT.append(found[0])
+        return found[0]
 
     @staticmethod
     def of_search(machine: MachineModel) -> CollectiveCosts:
@@ -101,49 +124,57 @@ class CollectiveCosts:
     def of_row(self, task_graph: TaskGraph, row: int) -> Choice:
         """Of a collective row, with the algorithm that it has, if it has one; else what lowering would choose."""
         number = int(task_graph.algorithm[row])
-        algorithm = task_graph.ways[number].algorithm if number >= 0 else None
-        key = row_digest(task_graph, row), algorithm
+        way = task_graph.ways[number] if number >= 0 else None
+        key = row_digest(task_graph, row), way.algorithm if way else None
         if key not in self._known:
-            itemsize = task_graph.regions[int(task_graph.region[row])].itemsize
             if len(self._known) >= MOST:
                 self._known = {}
-            self._known[key] = self.choose(task_graph.exchange(row), itemsize, algorithm)
+            self._known[key] = self._choose(self._asked(task_graph, row, key[0]), key[1])
+        if way and not way.carried:
+            asked = self._asked(task_graph, row, key[0])
+            way.carried.append(self._carried(asked.group, asked.outline, way.algorithm)[1:])
         return self._known[key]
 
     def choose(self, exchange: Exchange, itemsize: int, algorithm: str | None = None) -> Choice:
         """The algorithm of an exchange, by default the machine's for it, or the fastest; and what it takes."""
-        return self._choose(exchange, exchange.outline(itemsize), algorithm)
+        return self._choose(_asked(exchange, itemsize), algorithm)
 
-    def _choose(self, exchange: Exchange, outline: Outline, algorithm: str | None = None) -> Choice:
-        prices = self.prices(tuple(exchange.members))
-        if not exchange.is_regular:
-            return Choice(prices.seconds_of(outline, ""), "")
-        return prices.best(outline, algorithm or self.machine.collectives.get(exchange.name))
+    def _choose(self, asked: Asked, algorithm: str | None = None) -> Choice:
+        prices = self.prices(asked.group)
+        if not asked.is_regular:
+            return Choice(prices.seconds_of(asked.outline, ""), "")
+        return prices.best(asked.outline, algorithm or self.machine.collectives.get(asked.outline.name))
 
     def way(self, task_graph: TaskGraph, row: int, key: bytes) -> Way | None:
         """How a collective row is carried out, if it is regular; `key`: its digest."""
         if key not in self._ways:
             if len(self._ways) >= MOST:
                 self._ways = {}
-            exchange, itemsize = task_graph.exchange(row), task_graph.regions[int(task_graph.region[row])].itemsize
-            algorithm = self.algorithm(exchange, itemsize)
-            self._ways[key] = Way(algorithm, self.messages(exchange, itemsize, algorithm)) if algorithm else None
+            asked = self._asked(task_graph, row, key)
+            algorithm, prices = self._algorithm(asked), self.prices(asked.group)
+            self._ways[key] = Way(algorithm, prices.messages(asked.outline, algorithm)) if algorithm else None
         return self._ways[key]
 
-    def algorithm(self, exchange: Exchange, itemsize: int) -> str:
-        """The algorithm that `choose` gives it, of which no seconds are asked."""
-        return self._algorithm(exchange, exchange.outline(itemsize))
+    def _asked(self, task_graph: TaskGraph, row: int, key: bytes) -> Asked:
+        """Of a row with this digest."""
+        if key not in self._rows:
+            if len(self._rows) >= MOST:
+                self._rows = {}
+            itemsize = task_graph.regions[int(task_graph.region[row])].itemsize
+            self._rows[key] = _asked(task_graph.exchange(row), itemsize)
+        return self._rows[key]
 
-    def _algorithm(self, exchange: Exchange, outline: Outline) -> str:
-        if not exchange.is_regular:
+    def _algorithm(self, asked: Asked) -> str:
+        """The algorithm that `choose` gives it, of which no seconds are asked."""
+        if not asked.is_regular:
             return ""
-        given = self.machine.collectives.get(exchange.name)
-        return self.prices(tuple(exchange.members)).algorithm(outline, given)
+        given = self.machine.collectives.get(asked.outline.name)
+        return self.prices(asked.group).algorithm(asked.outline, given)
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:
         """What an exchange takes by the algorithm that is chosen, and of the links."""
-        outline = exchange.outline(itemsize)
-        return self._carried(tuple(exchange.members), outline, self._algorithm(exchange, outline))
+        asked = _asked(exchange, itemsize)
+        return self._carried(asked.group, asked.outline, self._algorithm(asked))
 
     def carried_evenly(self, name: str, group: tuple[int, ...], size: float) -> Carried:
         """What a collective of so many bytes takes where all of a group have, or get, equal parts."""
@@ -157,10 +188,6 @@ class CollectiveCosts:
         crossed = np.argsort(links)
         crossed = crossed[load[crossed] > 0]
         return Carried(seconds, links[crossed], load[crossed] / max(load[-1], 1.0))
-
-    def messages(self, exchange: Exchange, itemsize: int, algorithm: str) -> Messages:
-        """What an algorithm sends for it."""
-        return self.prices(tuple(exchange.members)).messages(exchange.outline(itemsize), algorithm)
 
     def prices(self, group: tuple[int, ...]) -> GroupPrices:
         """The prices of a group, by host and number, the root first; those that look alike share them."""
@@ -180,6 +207,9 @@ class CollectiveCosts:
     def _part(self, group: tuple[int, ...], members: tuple[int, ...]) -> GroupPrices:
         """The prices of some members of a group."""
         return self.prices(tuple(group[k] for k in members))
+
+
+_RECENT: deque[CollectiveCosts] = deque(maxlen=4)
 
 
 def row_digest(graph: TaskGraph, row: int) -> bytes:
@@ -212,6 +242,7 @@ class GroupPrices:
     ) -> None:
         self.group, self._part, self._few = group, part, few
         self._library = times_of(group, library)
+        self._steps: dict[tuple[str, str], Steps] = {}
         self._among: dict[tuple[str, str, int], Messages] = {}
         self._sent: dict[tuple[object, ...], tuple[Messages, Array]] = {}
         self._work: dict[tuple[object, ...], tuple[Array, Array]] = {}
@@ -290,7 +321,7 @@ class GroupPrices:
             return self._measured(outline)
         messages = self._messages(outline, algorithm)[0]
         has_all = len(outline.sources) == self.group.count  # else something that is added comes to nothing: no fold
-        key = outline.name, algorithm, _parts(outline), has_all
+        key = outline.name, algorithm, outline.parts, has_all
         if key not in self._work:
             self._work[key] = _work_of(messages, self.group, has_all)
         fixed, per_piece = self._work[key]
@@ -308,7 +339,7 @@ class GroupPrices:
         if outline.name == "all-to-all":  # nothing of it is known beforehand
             messages = TO_EACH[algorithm](outline)
             return messages, shared_links(self.group, messages)
-        parts = _parts(outline)
+        parts = outline.parts
         key = outline.name, algorithm, parts, outline.outsiders
         if key not in self._sent:
             core = self
@@ -323,8 +354,10 @@ class GroupPrices:
         """The messages of a collective of which all members have, or get, a part; see `steps.messages_of`."""
         key = name, algorithm, parts
         if key not in self._among:
-            steps = ALGORITHMS["ring" if algorithm == LIBRARY else algorithm].steps(name, self.group)
-            self._among[key] = messages_of(name, steps, parts)
+            known = name, "ring" if algorithm == LIBRARY else algorithm
+            if known not in self._steps:
+                self._steps[known] = ALGORITHMS[known[1]].steps(name, self.group)
+            self._among[key] = messages_of(name, self._steps[known], parts)
         return self._among[key]
 
     # -- of equal pieces -----------------------------------------------------------------------------------------------
@@ -336,12 +369,6 @@ class GroupPrices:
     def seconds(self, name: str, algorithm: str, size: float) -> float:
         """`seconds_of` such a one."""
         return self.seconds_of(even_outline(name, self.group.hosts, size), algorithm)
-
-
-def _parts(outline: Outline) -> int:
-    """See `steps.messages_of`."""
-    is_cut = outline.name == "reduce-scatter" or outline.whole_bytes > exchanges.SMALL_BYTES
-    return len(outline.core) if is_cut else 1
 
 
 def tried(outline: Outline, few: Mapping[str, Collection[str]] = {}) -> tuple[str, ...]:

@@ -1,10 +1,16 @@
-"""Two levels: every piece goes round the hosts first, one member of each, then round the members of every host.
+"""Two levels: every piece goes to all hosts first, to one member of each, then to the other members of every host.
 
 So each piece enters a host once. Hosts may be unequal: the piece of the j-th member of a host is taken on another host
-by the j-th one there, counted round.
+by the j-th one there, counted round. On both levels pieces go round rings, or who has them doubles: as many bytes in
+few rounds, for any number of members.
+
+Source of the second: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in
+multiport message-passing systems", 1997.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,24 +18,38 @@ from taskflow.collective.group import Group
 from taskflow.core.columns import Array
 from taskflow.tasks.steps import Steps, steps_of
 
+Way = Callable[[Array], tuple[Array, Array]]  # distances from an owner -> rounds, and from how far a piece comes there
+
 
 def two_level(group: Group, owners: Array) -> Steps:
     """Rings across hosts, then rings within; `owners` in any order."""
+    return _two_levels(group, owners, lambda away: (away - 1, away - 1))
+
+
+def two_level_doubling(group: Group, owners: Array) -> Steps:
+    """Twice as many hosts in every round, then twice as many members of each; `owners` in any order."""
+    return _two_levels(group, owners, _doubling)
+
+
+def _doubling(away: Array) -> tuple[Array, Array]:
+    round_ = np.frexp(away)[1].astype(np.int64) - 1
+    return round_, away - (1 << round_)
+
+
+def _two_levels(group: Group, owners: Array, way: Way) -> Steps:
     begin, size = group.host_begin, np.diff(group.host_begin)
     hosts, pieces = len(size), np.arange(len(owners))
     host = np.searchsorted(begin, owners, "right") - 1
-    number = owners - begin[host]
-    k = np.arange(hosts)[:, None]
-    at = (host + k) % hosts
-    taking = begin[at] + number % size[at]  # by round and piece
-    across = (np.repeat(k[:-1], len(owners), 1), taking[:-1], taking[1:], np.broadcast_to(pieces, taking[1:].shape))
-    k = np.arange(size.max() - 1)[:, None, None]
-    first, size = begin[at], size[at]
-    source, target = (first + (taking - first + turn) % size for turn in (k, k + 1))
-    is_there = np.broadcast_to(k < size - 1, source.shape)
-    shape = (hosts - 1 + np.broadcast_to(k, source.shape), source, target, np.broadcast_to(pieces, source.shape))
-    within = [column[is_there] for column in shape]
-    columns = (np.concatenate([a.ravel(), b]) for a, b in zip(across, within, strict=True))
+    at = (host + np.arange(hosts)[:, None]) % hosts
+    taking = begin[at] + (owners - begin[host]) % size[at]  # by distance and piece
+    round_, before = way(np.arange(1, hosts))
+    across = np.broadcast_arrays(round_[:, None], taking[before], taking[1:], pieces)
+    first, size, away = begin[at], size[at], np.arange(1, size.max())[:, None, None]
+    later, before = way(away)
+    source, target = (first + (taking - first + distance) % size for distance in (before, away))
+    within = np.broadcast_arrays(round_.max(initial=-1) + 1 + later, source, target, pieces)
+    is_there = np.broadcast_to(away < size, source.shape)
+    columns = (np.concatenate([a.ravel(), b[is_there]]) for a, b in zip(across, within, strict=True))
     return steps_of(owners, *columns)
 
 

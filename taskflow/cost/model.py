@@ -76,7 +76,7 @@ class CostModel(ABC):
             flops=np.ones((len(_DTYPES) + len(WINOGRAD), len(devices))),
             compute_ramp=np.zeros(len(devices)),
         )
-        self._collectives = CollectiveCosts(machine)
+        self._collectives = CollectiveCosts.of(machine)
 
     @staticmethod
     def analytic(machine: MachineModel, use_tf32: bool = False) -> AnalyticCosts:

@@ -64,8 +64,9 @@ class Kernel:
         expression: what it computes in every element, if that is all that it does.
         join: what `taskflow.fuse` asks for the kernel of two operators, of which `inner` makes input `k` of `outer`:
             `join(outer, k, inner, is_kept)`, where one of the two has this kernel. The joined one gives the same bits,
-            but in half precision, where it rounds once, at its end; its inputs are those of `outer`, with those of `inner` in the place of input `k`, and its outputs those of
-            `outer` and, where it `is_kept`, that of `inner`. None: there is no such kernel.
+            but in half precision, where it rounds once, at its end; its inputs are those of `outer`, with those of
+            `inner` in the place of input `k`, and its outputs those of `outer` and, where it `is_kept`, that of
+            `inner`. None: there is no such kernel.
         picks: number of an argument -> those of the arguments that index its first dimension, if it touches no more of
             it than a row for every index; its work is priced by that.
         window: of a convolution with square windows of stride 1, their size: GPUs save flops of small ones in float32.

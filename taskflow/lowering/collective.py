@@ -74,7 +74,7 @@ def sum_in_row(s: State, box: Any, is_whole: bool, source: Any, target: Any, inv
     if is_whole or len(owner) == 1:
         owner, owned = adding(s, box if is_whole else owned[0], target, source, involved)
     else:
-        owner, owned = arriving(box, owner, owned, source)
+        owner, owned = arriving(s, box, owner, owned, source)
     name = REDUCE if len(target) == 1 else ALL_REDUCE if is_whole else REDUCE_SCATTER
     begin = s.args
     read_sources(s, source, box)
@@ -114,18 +114,25 @@ def adding(s: State, box: Any, target: Any, source: Any, involved: int) -> tuple
     for device in target:
         able[device] = True
     owner = numbers(able)
-    if volume(box) * s.itemsize > s.small_bytes and not s.is_scalar:
+    parts = parts_of(s, box, len(target) if len(target) > 1 else involved)
+    if parts > 1 and not s.is_scalar:
         cut = 2 * cut_dimension((box[1::2] - box[::2]), involved)
-        parts = len(target) if len(target) > 1 else involved
         part[cut + 1] = box[cut] + -(-(box[cut + 1] - box[cut]) // parts)
     return owner, repeated(part, len(owner))
 
 
-@inner
-def arriving(box: Any, owner: Any, owned: Any, source: Any) -> tuple[Any, Any]:
-    """The devices that may add something to tiles of a box, and boxes as large as all that one device owns.
+@leaf
+def parts_of(s: State, box: Any, most: int) -> int:
+    """A sum of a box arrives in so many parts: as few as there is room for, at `most` so many."""
+    return int(max(1, min(most, -(-volume(box) * s.itemsize // max(s.room_bytes, 1)))))
 
-    Any piece may come to any device that has a partial result; the others add nothing.
+
+@inner
+def arriving(s: State, box: Any, owner: Any, owned: Any, source: Any) -> tuple[Any, Any]:
+    """The devices that may add something to tiles of a box, and boxes as large as what arrives at once.
+
+    That is all that one device owns, at least. Any piece may come to any device that has a partial result; the others
+    add nothing.
     """
     points, best = np.zeros(len(source), np.int64), 0
     for i in range(len(owner)):
@@ -133,11 +140,12 @@ def arriving(box: Any, owner: Any, owned: Any, source: Any) -> tuple[Any, Any]:
         if volume(owned[i]) > volume(owned[best]):
             best = i
     devices, room = numbers(source >= 0), owned[best].copy()
-    if points.max() > volume(room):
+    least = max(points.max(), -(-volume(box) // parts_of(s, box, len(devices))))
+    if least > volume(room):
         put(room, box)
         cut = 2 * cut_dimension((box[1::2] - box[::2]), len(devices))
         extent = box[cut + 1] - box[cut]
-        room[cut + 1] = box[cut] - (-points.max() * extent // volume(box))
+        room[cut + 1] = box[cut] - (-least * extent // volume(box))
     return devices, repeated(room, len(devices))
 
 

@@ -44,7 +44,7 @@ from taskflow.lowering.rows import (
 )
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
-from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, completed, effective_config, in_steps
+from taskflow.strategy.strategy import Strategy, check_strategy, completed, effective_config, in_steps
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.classes import Classes
 from taskflow.tasks.streams import StreamTable
@@ -98,7 +98,7 @@ class Lowering:
         check_collectives(machine)
         table = tabulate(self.operators, self.regions, self.fetched)
         self.lives = lives(self.regions, table)
-        self._streams, self._prices = StreamTable(machine), CollectiveCosts(machine)
+        self._streams, self._prices = StreamTable(machine), CollectiveCosts.of(machine)
         hosts = np.array([d.host for d in machine.devices], np.int64)
         exchanges = EXCHANGES.get(machine.collectives.get("all-to-all", "copies"), BY_RELAYS)
         few = machine.few("all-reduce"), machine.few("all-gather"), exchanges
@@ -118,8 +118,8 @@ class Lowering:
         self.store = PointStore(self.operators, self.op_kind)
         self.fragments = Fragments(self.mover, self.store, self.life_kind)
         self.order = IssueOrder(table, self._args)
-        self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
-        self._splits: dict[ParallelConfig, str] = {}
+        self._launches: dict[tuple[int, int], Launch] = {}
+        self._splits: dict[int, str] = {}
         self._shapes: dict[int, Shape] = {}  # by the model of points
 
     def lower(self, strategy: Strategy) -> TaskGraph:
@@ -287,10 +287,10 @@ class Lowering:
         return fetches
 
     def _launch(self, which: int, number: int) -> Launch:
-        config = self.store.config(number)
-        if (key := (which, config)) not in self._launches:
-            op, split = self.operators[which], self._splits.setdefault(config, "") or str(config)
-            self._splits[config] = split
+        if number not in self._splits:
+            self._splits[number] = str(self.store.config(number))
+        if (key := (which, number)) not in self._launches:
+            op = self.operators[which]
             self._launches[key] = Launch(
                 op.name,
                 op.kernel,
@@ -299,7 +299,7 @@ class Lowering:
                 tuple(self.number[r.name] for r in op.args),
                 self._identities[which],
                 op.follows or op.name,
-                split,
+                self._splits[number],
                 op.bound,
                 op.members,
                 op.step,

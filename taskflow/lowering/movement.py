@@ -30,7 +30,7 @@ from taskflow.core.columns import Array
 from taskflow.core.errors import InternalError
 from taskflow.lowering.life import Life, Lives
 from taskflow.lowering.pointstore import PointStore
-from taskflow.tasks import exchange
+from taskflow.tasks import moves
 
 if TYPE_CHECKING:
     from taskflow.lowering.state import State
@@ -99,7 +99,7 @@ class Mover:
         """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
         tables = tuple(self.table), tuple(store.table)
         arriving = self.doors, int(self.is_queued)
-        return *tables, points_of, used, self.hosts, *self.few, *arriving, exchange.SMALL_BYTES, self.piece_bytes
+        return *tables, points_of, used, self.hosts, *self.few, *arriving, moves.ROOM_BYTES, self.piece_bytes
 
     def move(self, number: int, points_of: Array, used: Array, store: PointStore) -> Fragment:
         """The fragment of one region.

@@ -41,7 +41,7 @@ class World(NamedTuple):
         points_of: number of the points of every operator.
         used: the devices that fetch what is fetched.
         hosts: of all devices.
-        few_sums, few_gathers, exchanges, doors, is_queued, small_bytes, piece_bytes: see `State`.
+        few_sums, few_gathers, exchanges, doors, is_queued, room_bytes, piece_bytes: see `State`.
     """
 
     lives: Lives
@@ -54,7 +54,7 @@ class World(NamedTuple):
     exchanges: int
     doors: int
     is_queued: int
-    small_bytes: int
+    room_bytes: int
     piece_bytes: int
 
 
@@ -124,7 +124,7 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     clear(s, memory, len(life.whole), world.hosts)
     s.few_sums, s.few_gathers, s.exchanges, s.doors = world.few_sums, world.few_gathers, world.exchanges, world.doors
     s.is_queued = world.is_queued
-    s.small_bytes, s.piece_bytes, s.is_brief = world.small_bytes, world.piece_bytes, is_brief and not has_parts
+    s.room_bytes, s.piece_bytes, s.is_brief = world.room_bytes, world.piece_bytes, is_brief and not has_parts
     s.itemsize, s.is_scalar = life.itemsize, life.is_scalar
     version_row, homes = play(s, life, points, fetch, ordinal if has_parts else ordinal[:0])
     end = NO_STATE if s.is_full else NOBODY if s.lost else DONE

@@ -28,7 +28,7 @@ class State(Tables):
         exchanges: how all-to-alls are carried out, see `tasks.all_to_all`.
         doors: how many messages can arrive at a device at once.
         is_queued: whether what arrives at a device, and what is copied within it, is in one stream.
-        small_bytes: of a sum of less, all can arrive at once where it is added.
+        room_bytes: of a sum, so much can arrive at once where it is added, and one part for each device at least.
         piece_bytes: a sum of more, in a row of its own that many read whole, is several rows; 0: it is one.
         itemsize, is_scalar: of the region; a scalar has no dimension, its boxes have one of one point.
         is_brief: whether edges that the order of streams implies may be left out.
@@ -55,7 +55,7 @@ class State(Tables):
     """
 
     numbers: ClassVar = (
-        *("width", "devices", "few_sums", "few_gathers", "exchanges", "doors", "is_queued", "small_bytes"),
+        *("width", "devices", "few_sums", "few_gathers", "exchanges", "doors", "is_queued", "room_bytes"),
         *("piece_bytes", "itemsize", "is_scalar", "is_brief", "version", "issuer", "first"),
         *("instances", "accesses", "edges", "rows", "args", "held_boxes", "needs", "copies", "sums", "summands"),
         *("is_full", "lost"),

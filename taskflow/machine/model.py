@@ -207,7 +207,7 @@ class MachineModel:
                 overlap; anything else there: none is. An `all-to-all` is copies unless it is named: `pairwise`,
                 `two-level` (gathered within each host first, so that few messages cross) or `fastest`.
         """
-        return replace(self, collectives={**self.collectives, **collectives})
+        return replace(self, collectives={**self.collectives, **collectives}) if collectives else self
 
     def shares(self, devices: Sequence[int]) -> tuple[float, ...] | None:
         """The part of some work that each of these devices does in equal time, by flop/s; None: they are equal."""

@@ -27,8 +27,7 @@ from taskflow.tasks.moves import cut_dimension as cut_dimension
 from taskflow.tasks.steps import SUMS as SUMS
 from taskflow.tasks.steps import Messages
 
-# Of a sum of less, all can arrive at once where it is added; of a larger one, one of p parts.
-SMALL_BYTES = 16384
+SMALL_BYTES = 16384  # so little may go straight from everybody to everybody
 
 
 class ExchangeStep(NamedTuple):

@@ -18,6 +18,8 @@ from taskflow.core.compiling import leaf, njit
 from taskflow.tasks.steps import SUMS, Messages
 
 TILED = ("reduce-scatter", "all-gather", "all-to-all")  # the collectives in which members have, or get, tiles
+# Of a sum, so much can arrive at once where it is added, and one of p parts at least: as in NCCL (NCCL_BUFFSIZE).
+ROOM_BYTES = 1 << 22
 _EVEN = 8  # elements for each device along the dimension that is cut: then parts are about even
 
 
@@ -57,15 +59,22 @@ class Outline(NamedTuple):
         return self.name not in TILED
 
     @property
-    def whole_bytes(self) -> int:
-        """Of all, where there is one box."""
-        return self.unit_bytes * (self.boxes[0][1] - self.boxes[0][0]) if self.is_whole else 0
+    def volumes(self) -> Array:
+        """Elements of every tile."""
+        boxes = np.array(self.boxes).reshape(len(self.boxes), 2, -1)
+        volumes: Array = (boxes[:, 1] - boxes[:, 0]).prod(axis=1)
+        return volumes
 
     @property
     def tile_bytes(self) -> int:
         """Of the largest tile."""
-        boxes = np.array(self.boxes).reshape(len(self.boxes), 2, -1)
-        return self.unit_bytes * int((boxes[:, 1] - boxes[:, 0]).prod(axis=1).max())
+        return self.unit_bytes * int(self.volumes.max())
+
+    @property
+    def parts(self) -> int:
+        """A sum arrives in so many parts: as few as there is room for, at most one for each member of the core."""
+        whole = self.unit_bytes * int(self.volumes.sum())
+        return max(1, min(len(self.core), -(-whole // max(ROOM_BYTES, 1))))
 
     @property
     def core(self) -> tuple[int, ...]:
@@ -221,9 +230,8 @@ def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
     else:
         has[source] = True
     room = np.iinfo(np.int64).max
-    if o.name == "reduce-scatter":  # what is added arrives in memory as large as what one member gets
-        whole = np.array(o.boxes).reshape(len(o.boxes), 2, -1)
-        room = o.room or int(np.bincount(o.owners, (whole[:, 1] - whole[:, 0]).prod(axis=1)).max())
+    if o.name == "reduce-scatter":  # what is added arrives in memory as large as what one member gets, at least
+        room = o.room or max(int(np.bincount(o.owners, o.volumes).max()), -(-int(o.volumes.sum()) // o.parts))
     owner = np.zeros_like(cut.owner) if o.name == "all-to-all" else cut.owner  # no two tiles are one box
     columns = messages.source, messages.target, cut.ptr[messages.first], cut.ptr[messages.last], messages.adds
     return Moves(*_move(columns, (boxes, cut.tile, owner), has, gets, o.name in SUMS, room))

@@ -47,15 +47,12 @@ class Steps(NamedTuple):
 def steps_of(owner: Array, round_: Array, source: Array, target: Array, piece: Array) -> Steps:
     """Steps of messages of a piece each, in any order; neighbouring pieces that go the same way at once become one."""
     columns = [np.asarray(column, np.int64).ravel() for column in np.broadcast_arrays(round_, source, target, piece)]
-    order = np.lexsort((columns[3], columns[2], columns[1], columns[0]))
-    round_, source, target, piece = (column[order] for column in columns)
-    is_first = np.ones(len(piece), np.bool_)
-    is_first[1:] = np.diff(piece) != 1
-    for column in (round_, source, target):
-        is_first[1:] |= np.diff(column) != 0
-    at = np.flatnonzero(is_first)
-    count = np.diff([*at, len(piece)])
-    return Steps(np.asarray(owner, np.int64), round_[at], source[at], target[at], piece[at], piece[at] + count)
+    extents = [int(column.max(initial=0)) + 2 for column in columns]  # so the last piece has no neighbour
+    key = np.sort(np.ravel_multi_index(columns, extents))
+    at = np.flatnonzero(np.diff(key, prepend=-2) != 1)
+    round_, source, target, piece = np.unravel_index(key[at], extents)
+    count = np.diff(at, append=len(key))
+    return Steps(np.asarray(owner, np.int64), round_, source, target, piece, piece + count)
 
 
 def pipelined(steps: Steps, parts: int, stride: int) -> Steps:

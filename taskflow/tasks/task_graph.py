@@ -301,18 +301,20 @@ class TaskGraph(Later):
 
     def exchange(self, row: int) -> Exchange:
         """How the collective `row` is carried out."""
-        instances, boxes, privileges = zip(*self.args(row), strict=True)
-        sources = privileges.count(Privilege.READ)
-        scratch = sum(bool(self.instance_partial[k]) for k in instances[sources:])
+        args, ndim = slice(*self.arg_ptr[row : row + 2].tolist()), self.regions[int(self.region[row])].ndim
+        instances, rects = self.arg_instance[args], dict[bytes, Rect]()
+        sources = int((self.arg_privilege[args] == Privilege.READ).sum())
+        keyed = ((box.tobytes(), box) for box in self.arg_box[args])  # of many a box is one object
+        boxes = [rects.get(key) or rects.setdefault(key, self._rect(box, ndim)) for key, box in keyed]
         return Exchange(
             COLLECTIVES[int(self.collective[row])],
             [d.host for d in self.machine.devices],
             self.machine.doors,
-            self.instance_device[list(instances)].tolist(),
-            instances,
+            self.instance_device[instances].tolist(),
+            instances.tolist(),
             boxes,
             sources,
-            len(instances) - sources - scratch,
+            len(instances) - sources - int(self.instance_partial[instances[sources:]].sum()),
             self.ways[self.algorithm[row]].messages if self.algorithm[row] >= 0 else None,
         )
 

@@ -11,7 +11,7 @@ from taskflow.collective.price import SMALL, CollectiveCosts, tried
 from taskflow.execute.expand import expand
 from taskflow.machine.topology import torus
 from taskflow.simulation.sharing import links_of_exchange, schedule_fairly
-from taskflow.tasks import exchange
+from taskflow.tasks import moves
 from tests import tiny
 from tests.collectives import NAMED, by_copies, one_collective
 from tests.lowered import matrix
@@ -30,7 +30,7 @@ MACHINES = [
 def test_a_row_takes_what_its_steps_take(data):
     """Any roots, partial groups, uneven tiles and boxes of few elements; bounds are below, the best is chosen."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
+        patch.setattr(moves, "ROOM_BYTES", data.draw(st.sampled_from([0, 40, 200])))
         machine = by_copies(data.draw(st.sampled_from(MACHINES)), 1)
         graph = data.draw(graphs()).graph
         task_graph = lower(graph, random_strategy(graph, machine, data.draw(st.integers(0, 2**32 - 1))), machine)

@@ -9,7 +9,7 @@ import taskflow
 from taskflow import CostModel, Device, Executor, Kind, MachineModel, lower, reorder, simulate
 from taskflow.execute.expand import _Expander, expand, expand_plan
 from taskflow.schedule import critical_path, first_ready, program
-from taskflow.tasks import exchange
+from taskflow.tasks import moves
 from taskflow.tasks.memory import plan_memory
 from tests import laws
 from tests.collectives import by_copies
@@ -27,7 +27,7 @@ def machine_of(devices, each=8, kind="cpu", direct=4):
 @pytest.fixture
 def always(monkeypatch):
     """Sums and gathers of however little are collectives."""
-    monkeypatch.setattr(exchange, "SMALL_BYTES", 0)
+    monkeypatch.setattr(moves, "ROOM_BYTES", 0)
 
 
 def trained(devices, each=8, width=24, kind="cpu"):
@@ -87,7 +87,7 @@ def test_bytes_and_memory_are_those_of_the_collectives(always, devices, each):
 @pytest.mark.parametrize("small", [0, 1 << 20])
 @pytest.mark.parametrize("each", [8, 4])
 def test_eight_devices_train_as_one(monkeypatch, each, small, order):
-    monkeypatch.setattr(exchange, "SMALL_BYTES", small)
+    monkeypatch.setattr(moves, "ROOM_BYTES", small)
     graph, task_graph = trained(8, each)
     assert {t.collective for t in task_graph if t.kind == Kind.COLLECTIVE} == {
         "all-reduce",
@@ -125,7 +125,7 @@ def test_emulated_devices_take_about_as_long_as_predicted():
 @given(data=st.data())
 def test_laws_hold_for_collectives_of_any_size(data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
+        patch.setattr(moves, "ROOM_BYTES", data.draw(st.sampled_from([0, 40, 200])))
         devices, each, direct = (data.draw(values) for values in (*[st.integers(2, 8)] * 2, st.sampled_from([1, 4, 8])))
         model, machine = data.draw(graphs()), machine_of(devices, each, direct=devices if direct == 8 else direct)
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))

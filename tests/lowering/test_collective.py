@@ -5,7 +5,7 @@ import pytest
 
 import taskflow
 from taskflow import Kind, MachineModel, lower
-from taskflow.tasks import exchange
+from taskflow.tasks import moves
 from tests import tiny
 from tests.collectives import by_copies
 from tests.lowered import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
@@ -30,7 +30,7 @@ def test_a_small_sum_that_six_devices_need_is_one_row():
 
 
 def test_a_large_sum_is_cut_among_its_devices(monkeypatch):
-    monkeypatch.setattr(exchange, "SMALL_BYTES", 0)
+    monkeypatch.setattr(moves, "ROOM_BYTES", 0)
     total = summed()
     graph = tiny.add_row(total.graph.input("y", (6, 12), "float64"), total, "read").graph
     task_graph = lowered(graph, {"sum": {"b": 6}, "read": {"b": 6}}, 6)
@@ -45,7 +45,7 @@ def test_a_sum_that_is_read_by_tiles_is_one_row():
     parts = " ".join(f"{12 + d}[0:12]" for d in range(6))
     tiles, scratch = (
         " ".join(f"{6 + d}[{2 * d}:{2 * d + 2}]" for d in range(6)),
-        " ".join(f"{18 + d}[0:2]" for d in range(6)),
+        " ".join(f"{18 + d}[0:12]" for d in range(6)),
     )
     assert collectives(task_graph) == [f"12 reduce-scatter sum @0 {parts} {tiles} {scratch} after [6, 7, 8, 9, 10, 11]"]
     assert task_graph.bytes_moved == 5 * 12 * ITEM
@@ -60,8 +60,9 @@ def test_who_reads_a_sum_whole_reads_its_tiles_there_too():
     assert row.collective == "all-reduce" and row.bytes == 2 * 5 * 12 * ITEM
 
 
-def test_tiles_of_one_device_are_summed_with_all_algorithms():
-    """Twelve tiles on six devices, in turn: what arrives lies in memory as large as both tiles of a device."""
+def test_tiles_of_one_device_are_summed_with_all_algorithms(monkeypatch):
+    """Twelve tiles on six devices, in turn: what arrives lies in memory as large as both tiles of a device, or more."""
+    monkeypatch.setattr(moves, "ROOM_BYTES", 0)
     graph = tiny.copy(summed(24), "read").graph
     machine = MachineModel.uniform(6).with_collectives({"reduce-scatter": "ring"})
     in_turn = taskflow.ParallelConfig({"c": 12}, [k % 6 for k in range(12)])
@@ -135,7 +136,7 @@ def test_four_others_are_told_row_by_row():
 @pytest.mark.parametrize("small", [0, 1 << 20])
 @pytest.mark.parametrize("devices", [5, 6, 7, 8])
 def test_data_parallel_moves_the_least(monkeypatch, devices, small):
-    monkeypatch.setattr(exchange, "SMALL_BYTES", small)
+    monkeypatch.setattr(moves, "ROOM_BYTES", small)
     graph = network(batch=840, width=840, layers=1)
     task_graph = lowered(graph, {op.name: {"b": devices} for op in graph.operators if not op.follows}, devices)
     moved = {k: v for k, v in transfers(task_graph).items() if k[0] != "loss"}

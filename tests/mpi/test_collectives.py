@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from taskflow import Device, Executor, MachineModel
 from taskflow.comm import transport
-from taskflow.tasks import exchange
+from taskflow.tasks import moves
 from tests import laws
 from tests.collectives import NAMED, by_copies, fed, one_collective
 from tests.fake_gpu.streams import FakeStreams
@@ -26,7 +26,7 @@ def test_collectives_give_the_numbers_of_one_device(carrier, record, data):
     devices = tuple(Device(host=d // each) for d in range(SIZE))
     machine = by_copies(MachineModel(devices, MachineModel.uniform(SIZE).links), 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
+        patch.setattr(moves, "ROOM_BYTES", data.draw(st.sampled_from([0, 40, 200])))
         on_hosts(patch, data.draw(st.integers(1, 2)))
         model = data.draw(graphs())
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))

@@ -9,7 +9,7 @@ from taskflow.cost.model import MeasuredCosts
 from taskflow.searching import rehearsal
 from taskflow.searching.rehearsal import FEWEST, Rehearsal, can_rehearse, rehearse, typical_seconds
 from taskflow.simulation.simulate import schedule
-from taskflow.tasks import exchange
+from taskflow.tasks import moves
 from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import Kind
 from tests.collectives import by_copies
@@ -55,7 +55,7 @@ def test_what_an_all_reduce_copies_is_in_its_folds():
 
 
 def test_collectives_keep_their_formula(monkeypatch):
-    monkeypatch.setattr(exchange, "SMALL_BYTES", 0)
+    monkeypatch.setattr(moves, "ROOM_BYTES", 0)
     machine = by_copies(MachineModel.uniform(3), 1)
     task_graph, costs = task_graph_of(data_parallel, machine), MeasuredCosts(machine)
     together = task_graph.kind == Kind.COLLECTIVE

@@ -12,6 +12,7 @@ from taskflow import MachineModel
 from taskflow.collective.algorithms import serving
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.geometry import Rect, balanced_bounds
+from taskflow.tasks import moves
 from taskflow.tasks.exchange import Exchange, ring_order
 from tests.strategies import examples
 
@@ -32,7 +33,7 @@ def make(name, hosts, sources, targets, scratch=(), algorithm=None):
         return x
     assert x.is_regular
     prices = CollectiveCosts(MachineModel.uniform(8)).prices(tuple(x.members))
-    return replace(x, messages=prices.messages(x.outline(1 << 20 if len(scratch) > 1 else 1), algorithm))
+    return replace(x, messages=prices.messages(x.outline(moves.ROOM_BYTES if len(scratch) > 1 else 1), algorithm))
 
 
 def run(exchange, values):

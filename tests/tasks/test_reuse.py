@@ -23,7 +23,7 @@ from taskflow import (
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.progress import foldable_in_place
 from taskflow.simulation.simulate import schedule
-from taskflow.tasks import exchange
+from taskflow.tasks import moves
 from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.timeline import RowsBefore
 from tests import laws, tiny
@@ -88,7 +88,7 @@ def test_who_takes_over_memory_comes_after_all_who_use_it(data, is_cpu, small):
     machine, strategy = data.draw(strategies(model.graph))
     machine = by_copies(machine if is_cpu else emulated(machine), 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "SMALL_BYTES", small)
+        patch.setattr(moves, "ROOM_BYTES", small)
         task_graph = lower(model.graph, strategy, machine)
     order = laws.random_order(task_graph, np.random.default_rng(data.draw(st.integers(0, 9))))
     for rows in (task_graph, tight(task_graph), tight(task_graph.reordered(order))):
