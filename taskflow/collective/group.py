@@ -80,7 +80,9 @@ class Group:
 def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) -> tuple[Group, Array]:
     """The group of these devices, which stand by host and number; and of each of its links the machine's number."""
     at, members = np.array(devices, np.int64), [machine.devices[d] for d in devices]
-    pair, rate = np.ix_(at, at), np.array([d.memory_efficiency * d.memory_bandwidth for d in members])
+    is_run = bool((np.diff(at) == 1).all())  # then nothing is copied
+    pair = (slice(at[0], at[-1] + 1),) * 2 if is_run else np.ix_(at, at)
+    rate = np.array([d.memory_efficiency * d.memory_bandwidth for d in members])
     used, links = _by_first_use(machine.routes[pair])
     ends = table.of_transfers[pair][:, :, : table.of_transfers.shape[2] - table.routes.shape[2]]
     by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in members])

@@ -135,11 +135,8 @@ class CollectiveCosts:
             way.carried.append(self._carried(asked.group, asked.outline, way.algorithm)[1:])
         return self._known[key]
 
-    def choose(self, exchange: Exchange, itemsize: int, algorithm: str | None = None) -> Choice:
-        """The algorithm of an exchange, by default the machine's for it, or the fastest; and what it takes."""
-        return self._choose(_asked(exchange, itemsize), algorithm)
-
-    def _choose(self, asked: Asked, algorithm: str | None = None) -> Choice:
+    def _choose(self, asked: Asked, algorithm: str | None) -> Choice:
+        """The algorithm given, else the machine's for it, or the fastest; and what it takes."""
         prices = self.prices(asked.group)
         if not asked.is_regular:
             return Choice(prices.seconds_of(asked.outline, ""), "")
@@ -165,7 +162,7 @@ class CollectiveCosts:
         return self._rows[key]
 
     def _algorithm(self, asked: Asked) -> str:
-        """The algorithm that `choose` gives it, of which no seconds are asked."""
+        """The algorithm that `_choose` gives it, of which no seconds are asked."""
         if not asked.is_regular:
             return ""
         given = self.machine.collectives.get(asked.outline.name)

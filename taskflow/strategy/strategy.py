@@ -244,6 +244,8 @@ def completed(graph: Graph, strategy: Strategy) -> Strategy:
 
 def in_steps(strategy: Strategy, repeat: int) -> Strategy:
     """The strategy of a graph of several steps (see `taskflow.graph.repeat`): the same in each."""
+    if repeat == 1:
+        return strategy
     configs = {in_step(n, step): c for step in range(repeat) for n, c in strategy.items()}
     return Strategy(configs, strategy.signatures)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from operator import sub
 from typing import NamedTuple
 
 import numpy as np
@@ -127,9 +128,10 @@ class Exchange:
         """What decides who sends what to whom, and how much."""
         number, tile = {device: k for k, device in enumerate(self.members)}, {b: k for k, b in enumerate(self.tiles)}
         member = [number[device] for device in self.devices]
-        boxes, is_whole = [(*box.lo, *box.hi) for box in self.tiles], self.name not in TILED
+        lowest = [min(each) for each in zip(*(box.lo for box in self.tiles), strict=True)]
+        boxes = [tuple(map(sub, (*box.lo, *box.hi), 2 * lowest)) for box in self.tiles]
         first, unit = dict[int, int](), itemsize
-        if is_whole:
+        if self.name not in TILED:
             shape = self.tiles[0].shape or (1,)
             extent = shape[cut_dimension(shape, len(self.members))]
             boxes, unit = [(0, extent)], itemsize * self.tiles[0].volume // max(extent, 1)
@@ -140,7 +142,8 @@ class Exchange:
         for k, own in sorted(zip(self.having, of, strict=True), key=lambda pair: member[pair[0]] in serving):
             first.setdefault(own, member[k])
         owners = [member[k] for k in self.getting] if self.name in SUMS else [first[own] for own in sorted(first)]
-        relays = tuple(number[device] for device in self.relays)
+        relays, hosts = tuple(number[device] for device in self.relays), [self.hosts[d] for d in self.members]
+        place = {host: k for k, host in enumerate(dict.fromkeys(hosts))}
         return Outline(
             self.name,
             unit,
@@ -151,7 +154,7 @@ class Exchange:
             tuple((member[k], self.boxes[source].volume * itemsize) for k, source in self.local),
             min((self.boxes[k].volume for k in self.scratch), default=0),
             tuple(serving.items()),
-            tuple(self.hosts[device] for device in self.members),
+            tuple(place[host] for host in hosts),
             relays,
         )
 

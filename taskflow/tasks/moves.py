@@ -29,7 +29,8 @@ class Outline(NamedTuple):
     Attributes:
         name: of `task.COLLECTIVES`.
         unit_bytes: of an element of the boxes.
-        boxes: the tiles, (lowest.., highest..); or the extent of all along the dimension that is cut.
+        boxes: the tiles, (lowest.., highest..), counted from the lowest of all; or the extent of all along the
+            dimension that is cut.
         owners: the members that have, or get, the tiles; of what an outsider has or gets, the one that serves it.
         sources: members that have something at the beginning, and which tile; all, where results are partial.
         targets: members that get something: of tiles, those in their order.
@@ -37,7 +38,7 @@ class Outline(NamedTuple):
         room: what is to be added arrives in memory of so many elements; 0: of as many as one owner gets.
         outsiders: members without a partial result, or that do not get the whole, and the member that serves each: it
             sends a tile that it has summed, or gets one for all.
-        hosts: of every member.
+        hosts: of every member, numbered from 0 as members first name them.
         relays: of an all-to-all, by tile, who may pass it on; none: nobody.
     """
 
