@@ -23,7 +23,6 @@ from taskflow.core.geometry import Rect
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 _MASK, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
-_CHUNK_BYTES = 1 << 18  # of a tile that does not lie as it is numbered
 _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 
@@ -91,34 +90,34 @@ def uniform(out: Array, key: int, shape: Sequence[int], rect: Rect) -> None:
 def _by_index(
     kernel: Callable[..., None], out: Array, key: int, shape: Sequence[int], rect: Rect, *numbers: object
 ) -> None:
-    """Run `kernel` over the tile as rows that are contiguous in the region, each from its offset."""
+    """Run `kernel` over the tile as it lies in memory, in rows of elements whose numbers are evenly apart."""
     if out.size == 0:
         return
-    each = max(1, _CHUNK_BYTES * len(out) // out.nbytes) if out.ndim and not out.flags.c_contiguous else 0
-    if 0 < each < len(out):  # through memory that stays in the cache
-        for first in range(0, len(out), each):
-            some = out[first : first + each]
-            lo, hi = rect.lo[0] + first, rect.lo[0] + first + len(some)
-            _by_index(kernel, some, key, shape, Rect((lo, *rect.lo[1:]), (hi, *rect.hi[1:])), *numbers)
-        return
-    rows, width, offsets = _row_offsets(tuple(shape), rect)
-    target = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-    kernel(target.reshape(rows, width), offsets, np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32), *numbers)
-    if target is not out:
-        out[...] = target
+    order = np.argsort([-abs(step) for step in out.strides], kind="stable").tolist()
+    target = out.transpose(order)
+    if not target.flags.c_contiguous:
+        target = np.empty(target.shape, out.dtype)
+    offsets, step, width = _numbers(tuple(shape), rect, order)
+    rows = target.reshape(len(offsets), width)
+    kernel(rows, offsets, step, np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32), *numbers)
+    if not np.may_share_memory(target, out):
+        out.transpose(order)[...] = target
 
 
-def _row_offsets(shape: tuple[int, ...], rect: Rect) -> tuple[int, int, Array]:
-    """Rows, their width, and the offset of each: a row has all dimensions behind the last one that the tile cuts."""
-    if not shape:
-        return 1, 1, np.zeros(1, np.int64)
-    last = max((k for k, n in enumerate(shape) if (rect.lo[k], rect.hi[k]) != (0, n)), default=0)
+def _numbers(shape: tuple[int, ...], rect: Rect, order: Sequence[int]) -> tuple[Array, int, int]:
+    """The number of the first element of each row, the step from one to the next, and the width of all.
+
+    `order`: the dimensions, slowest first.
+    """
     strides = [prod(shape[k + 1 :]) for k in range(len(shape))]
-    offsets = np.full(1, rect.lo[last] * strides[last], np.int64)
-    for k in range(last):
-        along = np.arange(rect.lo[k], rect.hi[k], dtype=np.int64) * strides[k]
-        offsets = (offsets.reshape(-1, 1) + along.reshape(1, -1)).reshape(-1)
-    return len(offsets), (rect.hi[last] - rect.lo[last]) * strides[last], offsets
+    merged = [(1, 0)]  # extents and steps of dimensions that are evenly apart together
+    for extent, step in ((rect.shape[k], strides[k]) for k in order if rect.shape[k] > 1):
+        is_next = merged[-1][1] == extent * step
+        merged[-1:] = [(merged[-1][0] * extent, step)] if is_next else [*merged[-1:], (extent, step)]
+    offsets = np.full(1, sum(lo * stride for lo, stride in zip(rect.lo, strides, strict=True)), np.int64)
+    for extent, step in merged[:-1]:
+        offsets = (offsets[:, None] + np.arange(extent) * step).reshape(-1)
+    return offsets, merged[-1][1], merged[-1][0]
 
 
 @njit(inline="always")
@@ -136,22 +135,22 @@ def _philox(counter: np.uint64, k0: np.uint32, k1: np.uint32) -> tuple[np.uint64
 
 
 @njit
-def _uniform(out: Array, offsets: Array, k0: np.uint32, k1: np.uint32, scale: float, low: float) -> None:
-    """`out[r, j]` = low + scale times a uniform number in [0, 1) of the element with global index `offsets[r] + j`."""
+def _uniform(out: Array, offsets: Array, step: int, k0: np.uint32, k1: np.uint32, scale: float, low: float) -> None:
+    """`out[r, j]` = low + scale times a uniform number in [0, 1) of the element number `offsets[r] + j * step`."""
     number = out.dtype.type
     largest = np.nextafter(number(1), number(0))  # what is nearer to 1 would be rounded to it
     for r in range(out.shape[0]):
         for j in range(out.shape[1]):
-            a, _ = _philox(np.uint64(offsets[r] + j), k0, k1)
+            a, _ = _philox(np.uint64(offsets[r] + j * step), k0, k1)
             out[r, j] = min(number(np.float64(a >> np.uint64(11)) * _UNIT), largest) * scale + low
 
 
 @njit
-def _normal(out: Array, offsets: Array, k0: np.uint32, k1: np.uint32) -> None:
-    """`out[r, j]` = standard normal (Box-Muller) of the element with global index `offsets[r] + j`."""
+def _normal(out: Array, offsets: Array, step: int, k0: np.uint32, k1: np.uint32) -> None:
+    """`out[r, j]` = standard normal (Box-Muller) of the element number `offsets[r] + j * step`."""
     for r in range(out.shape[0]):
         for j in range(out.shape[1]):
-            a, b = _philox(np.uint64(offsets[r] + j), k0, k1)
+            a, b = _philox(np.uint64(offsets[r] + j * step), k0, k1)
             u = (np.float64(a >> np.uint64(11)) + 1.0) * _UNIT
             v = np.float64(b >> np.uint64(11)) * _UNIT
             out[r, j] = math.sqrt(-2.0 * math.log(u)) * math.cos(2.0 * math.pi * v)

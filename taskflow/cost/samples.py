@@ -25,6 +25,7 @@ from taskflow.tasks.threads.division import Part, best_alone, whole_part
 from taskflow.tasks.threads.sections import part_calls
 
 _SAMPLES = 4096  # random numbers of an array, which it repeats
+_WARM = set[object]()  # kernels that have run, see `warm_up`
 
 
 def sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], object]:
@@ -59,7 +60,7 @@ def sample_call(
 
 
 def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping[int, Sequence[Part]]) -> None:
-    """Run every compiled kernel of the devices that `drives` names once, so that no step has to compile.
+    """Run every compiled kernel of the devices that `drives` names once a process, so that no step has to compile.
 
     What is compiled depends on dtypes and layouts, not on shapes, so the smallest point of each kernel will do. Where a
     point is divided into `parts`, these decide on the layouts.
@@ -70,8 +71,11 @@ def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping
         if launch.kernel.is_compiled and drives(int(task_graph.device[row])):
             orders = tuple(tuple(task_graph.order(n)) for n in launch.args)
             key = launch.identity, orders, _split_axes(parts.get(row, ()))
+            if key in _WARM:
+                continue
             if key not in smallest or task_graph.bytes[row] < task_graph.bytes[smallest[key]]:
                 smallest[key] = row
+    _WARM.update(smallest)
     for row in smallest.values():
         whole = [whole_part(task_graph, row)]
         sample_call(task_graph, task_graph.launches[int(task_graph.launch[row])], row, parts.get(row, whole))()
