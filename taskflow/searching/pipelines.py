@@ -7,25 +7,44 @@ Using Megatron-LM", SC 2021): tensor parallelism stays within a host, stages pas
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from typing import NamedTuple
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.budget import Budget
 from taskflow.searching.fold import block_interiors
 from taskflow.searching.outcome import Outcome
+from taskflow.searching.placement import divisors
 from taskflow.searching.starts import Start
 from taskflow.searching.variants import Variant
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.stages import stages
 
-MICRO_BATCHES = 2, 4, 1  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
-TENSORS = 2  # degrees of tensor parallelism, the best of the grids
+MICRO_BATCHES = 1, 2, 4  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
 PART = 0.25  # of the seconds of a budget, at most
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
-FAR = 1.2  # times the best start: with so many stages no other pipeline is tried
+FAR = 1.2  # times the best start: what is slower, whatever its tensor parallelism, is changed no further
 SCHEDULES = ("one_f_one_b", 1), ("interleaved", 2)  # and the stages of each group of devices
+
+
+class PipelineShape(NamedTuple):
+    """A pipeline of equal stages.
+
+    Attributes:
+        tensor: degree of tensor parallelism.
+        parts: micro-batches for each stage.
+        schedule: its name, and the stages of each group of devices.
+        groups: of devices.
+        again: operators that are computed again.
+    """
+
+    tensor: int
+    parts: int
+    schedule: tuple[str, int]
+    groups: int
+    again: tuple[str, ...]
 
 
 def judged_pipelines(
@@ -33,84 +52,132 @@ def judged_pipelines(
 ) -> list[Outcome]:
     """Pipelines between the hosts of a machine, as many as there is time for; none without a budget in seconds.
 
+    One thing is changed after the other, as long as that makes the best one faster.
+
     Args:
-        starts: whose best degrees of tensor parallelism are taken.
+        starts: of whose degrees of tensor parallelism the best comes first.
         row_seconds: that a prediction takes for every row.
     """
-    hosts, found = len({d.host for d in first.machine.devices}), list[Outcome]()
+    machine, known = first.machine, dict[PipelineShape, Outcome | None]()
+    hosts = len({d.host for d in machine.devices})
     if hosts < 2 or budget.seconds is None:
-        return found
-    points = len(first.graph.operators) * len(first.machine.devices) * MICRO_BATCHES[0]  # of the first one
+        return []
+    points = len(first.graph.operators) * len(machine.devices) * MICRO_BATCHES[0]  # of the first one
     if TIMES * row_seconds * points > PART * budget.seconds:
-        return found
-    tensors = list(dict.fromkeys(s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor))
-    begin, limit = budget.elapsed, FAR * min((start.seconds for start in starts), default=math.inf)
-    tried_ones = pipelines(first, tensors[:TENSORS] or [1], list(dict.fromkeys([hosts, 2])), limit)
-    for tried, outcome in enumerate(tried_ones, 1):
-        found += [outcome] if outcome else []
-        is_over = (budget.elapsed - begin) * (tried + 1) / tried > PART * budget.seconds
-        if is_over or budget.is_interrupted or (tried > 1 and not found):  # a graph that can have none
-            break
-    return found
+        return []
+    ranked = [s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor]
+    within = divisors(len(machine.devices) // hosts)
+    options = PipelineOptions(
+        list(dict.fromkeys([*(t for t in ranked if t in within), *within])),
+        MICRO_BATCHES,
+        SCHEDULES,
+        [groups for groups in reversed(divisors(hosts)) if groups > 1],
+    )
+    begin, most = budget.elapsed, PART * budget.seconds
+    limit = FAR * min((start.seconds for start in starts), default=math.inf)
+
+    def seconds(shape: PipelineShape) -> float:
+        if shape not in known:
+            known[shape] = _judge(first, shape)
+        return found.seconds if (found := known[shape]) else math.inf
+
+    def is_over() -> bool:
+        tried = len([found for found in known.values() if found])
+        return budget.is_interrupted or (budget.elapsed - begin) * (tried + 1) / max(tried, 1) > most
+
+    for again in dict.fromkeys([(), _recomputed(first)]):
+        if not any(found and math.isfinite(found.seconds) for found in known.values()):
+            _climb(_first(first, options, again), options, seconds, limit, is_over)
+    return [found for found in known.values() if found]
 
 
-def pipelines(
-    first: Variant, tensors: Sequence[int], counts: Sequence[int], limit: float = math.inf
-) -> Iterator[Outcome | None]:
-    """Judge pipelines of a graph as it is, likely ones first; those that do not fit also with layers computed again.
+class PipelineOptions(NamedTuple):
+    """What a `PipelineShape` may have, likely ones first; in this order one thing is changed after the other."""
+
+    tensor: Sequence[int]
+    parts: Sequence[int]
+    schedule: Sequence[tuple[str, int]]
+    groups: Sequence[int]
+
+
+def _first(first: Variant, options: PipelineOptions, again: tuple[str, ...]) -> PipelineShape:
+    """The likeliest that can be, if one can be."""
+    numbers = product(options.parts, options.groups, options.tensor)
+    shapes = [PipelineShape(tensor, parts, options.schedule[0], groups, again) for parts, groups, tensor in numbers]
+    return next((shape for shape in shapes if _is_even(first, shape)), shapes[0])
+
+
+def _climb(
+    best: PipelineShape,
+    options: PipelineOptions,
+    seconds: Callable[[PipelineShape], float],
+    limit: float,
+    is_over: Callable[[], bool],
+) -> None:
+    """Change the best one until nothing makes it faster, or none is within the limit."""
+    before: PipelineShape | None = None
+    while best != before:
+        before = best
+        for field, values in options._asdict().items():
+            for value in values:
+                if is_over():
+                    return
+                best = min(best, best._replace(**{field: value}), key=seconds)
+            if math.isfinite(seconds(best)) and seconds(best) > limit:
+                return
+
+
+def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> Iterator[Outcome | None]:
+    """Judge all pipelines of a graph as it is; those that do not fit also with layers computed again.
 
     None stands for one that cannot be.
 
     Args:
-        tensors: degrees of tensor parallelism, the best first.
+        tensors: degrees of tensor parallelism.
         counts: of groups of devices, each with a stage or several.
-        limit: seconds; a count whose first pipeline that fits is slower is given up.
     """
-    shapes = [shape for shape in product(MICRO_BATCHES, counts, tensors) if _is_even(first, *shape)]
-    again, is_roomy = block_interiors(first.graph) if first.graph.differentiations else (), set[object]()
-    hopeful: dict[int, bool] = {}  # by count
-    for interiors in dict.fromkeys([(), again]):
-        for (schedule, loops), (parts, count, tensor) in product(SCHEDULES, shapes):
-            if (schedule, parts, count, tensor) not in is_roomy and hopeful.get(count, True):
-                plan = _plan(first, parts, count, tensor, (schedule, loops), interiors)
-                name = f"{schedule}, {count} stages, {parts * count} micro-batches, tensor {tensor}"
-                found = _judge(first, plan, name + ", computed again" * bool(interiors)) if plan else None
+    is_roomy = set[PipelineShape]()
+    for again in dict.fromkeys([(), _recomputed(first)]):
+        for schedule, parts, groups, tensor in product(SCHEDULES, MICRO_BATCHES, counts, tensors):
+            shape = PipelineShape(tensor, parts, schedule, groups, again)
+            if shape._replace(again=()) not in is_roomy and _is_even(first, shape):
+                found = _judge(first, shape)
                 if found and math.isfinite(found.seconds):
-                    is_roomy.add((schedule, parts, count, tensor))
-                    hopeful.setdefault(count, found.seconds <= limit)
+                    is_roomy.add(shape._replace(again=()))
                 yield found
 
 
-def _is_even(first: Variant, parts: int, count: int, tensor: int) -> bool:
+def _recomputed(first: Variant) -> tuple[str, ...]:
+    """What a pipeline that has too little memory computes again: the inside of layers."""
+    return block_interiors(first.graph) if first.graph.differentiations else ()
+
+
+def _is_even(first: Variant, shape: PipelineShape) -> bool:
     """Whether all groups of devices are equal, and all micro-batches."""
+    parts, count, tensor = shape.parts, shape.groups, shape.tensor
     devices, samples = len(first.machine.devices), [region.shape[0] for region in first.graph.inputs if region.shape]
     if count < 2 or devices % count or (devices // count) % tensor:
         return False
     return min(samples, default=1) % (parts * count * (devices // count // tensor)) == 0
 
 
-def _plan(
-    first: Variant, parts: int, count: int, tensor: int, schedule: tuple[str, int], again: tuple[str, ...]
-) -> Plan | None:
-    size, (name, loops) = len(first.machine.devices) // count, schedule
-    within = first.grids.strategy(range(size), tensor, "sequence" if tensor > 1 else "replicas")
-    if within is None:
+def _judge(first: Variant, shape: PipelineShape) -> Outcome | None:
+    """What `simulate` says; None: it cannot be."""
+    count, (name, loops) = shape.groups, shape.schedule
+    size, parts = len(first.machine.devices) // count, shape.parts * count
+    within = first.grids.strategy(range(size), shape.tensor, "sequence" if shape.tensor > 1 else "replicas")
+    if within is None or not _is_even(first, shape):
         return None
     groups = [range(k * size, (k + 1) * size) for k in range(count)]
-    try:
+    try:  # fewer operators than stages, or no such micro-batches or schedule
         strategy = stages(first.graph, first.machine, count * loops, within=within, devices=groups * loops)
-    except ValueError:  # fewer operators than stages
-        return None
-    return Plan(strategy, parts * count, name, again)
-
-
-def _judge(first: Variant, plan: Plan, name: str) -> Outcome | None:
-    """What `simulate` says; None: its micro-batches or its schedule cannot be."""
-    try:
+        plan = Plan(strategy, parts, name, shape.again)
         _, rows = plan.apply(first.graph, first.machine, first.costs)
     except ValueError:
         return None
     timeline = simulate(rows, first.costs)
     has_room = all(peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, first.machine.devices, strict=True))
     figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
-    return Outcome(plan, timeline.seconds if has_room else math.inf, *figures, name)
+    said = f"{name}, {count} stages, {parts} micro-batches, tensor {shape.tensor}"
+    said += ", computed again" * bool(shape.again)
+    return Outcome(plan, timeline.seconds if has_room else math.inf, *figures, said)

@@ -38,10 +38,11 @@ class Predictions:
         self.orders: tuple[str | None, ...] = AS_LOWERED
         self.each_seconds = self.row_seconds = 0.0
         self._budget = budget
-        self._known: dict[int, list[Outcome]] = {}  # by the identity of a strategy
+        self._known: dict[int, dict[str | None, Outcome]] = {}  # by the identity of a strategy, and its order
+        self._left_out = dict[int, Strategy]()
 
     def begin(self, starts: Sequence[Start], orders: tuple[str | None, ...]) -> Start:
-        """Predict the best start in all of `orders`, and the next ones in the best of these.
+        """Predict the likeliest starts as lowered, the best of them in all `orders`, the others in the best one.
 
         A walk, which takes links for queues, may judge the best of them a tenth too slow. One that is too large to be
         lowered counts as one that does not fit.
@@ -49,19 +50,23 @@ class Predictions:
         Raises:
             MemoryError: so are all that fit.
         """
-        until = ORDERING * (self._budget.seconds or math.inf)
-        fitting = sorted((start for start in starts if start.fits), key=lambda start: start.seconds)
-        for best in fitting:
-            begin = self._budget.elapsed
-            if found := self.of(best.variant, best.strategy, orders, until):
+        until, likely = ORDERING * (self._budget.seconds or math.inf), list[Start]()
+        for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
+            if likely and (len(likely) == NEXT or not self.has_time(start.variant, start.strategy, ORDERING)):
                 break
-            best.seconds = math.inf
-        else:
+            if self.of(start.variant, start.strategy, AS_LOWERED):
+                likely.append(start)
+            else:
+                start.seconds = math.inf
+        if not likely:
             raise MemoryError("search: of no start that fits the devices is there memory here for all rows")
+        likely.sort(key=lambda start: self.of(start.variant, start.strategy, AS_LOWERED)[0].figures)
+        best, begin = likely[0], self._budget.elapsed
+        found = self.of(best.variant, best.strategy, orders, until)
         fastest = min(zip(found, orders, strict=False), key=lambda each: each[0].figures)
         self.orders = tuple(dict.fromkeys([None, fastest[1]]))
         self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / len(found)
-        for start in [start for start in fitting if start.fits][1:NEXT]:
+        for start in likely[1:]:
             if self.has_time(start.variant, start.strategy, NEXT_UNTIL):
                 self.of(start.variant, start.strategy, self.orders)
         return best
@@ -69,25 +74,26 @@ class Predictions:
     def of(
         self, variant: Variant, strategy: Strategy, orders: Sequence[str | None], until: float = math.inf
     ) -> list[Outcome]:
-        """What comes of a strategy in these orders, or in those in which it was predicted before.
+        """What comes of a strategy in these orders.
 
         Of those after the first only what is begun before `until`; none where there is too little memory for all rows.
         """
-        if id(strategy) not in self._known:
-            found = self._known[id(strategy)] = []
-            timelines, begin = variant.judge.timelines(strategy, orders), self._budget.elapsed
-            try:
-                for order, (timeline, has_room) in zip(orders, timelines, strict=True):
-                    figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
-                    seconds = timeline.seconds if has_room else math.inf
-                    found.append(Outcome(variant.plan_of(strategy, order), seconds, *figures))
-                    taken = (self._budget.elapsed - begin) / len(found)
-                    self.row_seconds = max(self.row_seconds, taken / max(len(timeline.start), 1))
-                    if self._budget.elapsed > until:
-                        break
-            except MemoryError as error:
-                _log.info("search: a strategy is left out, since its rows do not fit into memory here: %s", error)
-        return self._known[id(strategy)]
+        known, rows, begin = self._known.setdefault(id(strategy), {}), 0, self._budget.elapsed
+        new = [order for order in orders if order not in known and id(strategy) not in self._left_out]
+        timelines = variant.judge.timelines(strategy, new) if new else ()
+        try:
+            for number, (order, (timeline, has_room)) in enumerate(zip(new, timelines, strict=True), 1):
+                figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
+                seconds = timeline.seconds if has_room else math.inf
+                known[order] = Outcome(variant.plan_of(strategy, order), seconds, *figures)
+                taken, rows = (self._budget.elapsed - begin) / number, rows or variant.judge.count_rows(strategy)
+                self.row_seconds = max(self.row_seconds, taken / max(rows, 1))
+                if self._budget.elapsed > until:
+                    break
+        except MemoryError as error:
+            self._left_out[id(strategy)] = strategy
+            _log.info("search: a strategy is left out, since its rows do not fit into memory here: %s", error)
+        return [known[order] for order in orders if order in known]
 
     def ask_tight(self, starts: Sequence[Start]) -> None:
         """Where no start fits, predict those that may: the fastest first, until one does."""
@@ -99,7 +105,7 @@ class Predictions:
     @property
     def all(self) -> tuple[Outcome, ...]:
         """Of all strategies so far."""
-        return tuple(each for found in self._known.values() for each in found)
+        return tuple(each for found in self._known.values() for each in found.values())
 
     def has_time(self, variant: Variant, strategy: Strategy, part: float = 1.0) -> bool:
         """Whether a strategy was predicted, or can be before this part of the seconds of the budget is over."""

@@ -33,8 +33,8 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     classes = task_graph.classes if costs.knows_no_rows else None
     while classes is not None:
         if found := _of_classes(classes, costs):
-            seconds, peak = found
-            return Timeline.later(lambda: _of_rows(task_graph, costs), seconds=seconds, peak_bytes=peak)
+            known = {"seconds": found[0], "peak_bytes": found[1], "bytes_moved": task_graph.bytes_moved}
+            return Timeline.later(lambda: _of_rows(task_graph, costs), **known)
         classes = classes.finer()
     return _of_rows(task_graph, costs)
 

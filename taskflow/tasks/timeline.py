@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ class Timeline(Later):
     def __repr__(self) -> str:
         return f"Timeline({self.seconds * 1e3:.3f} ms, {len(self.start)} rows, {self.bytes_moved} bytes moved)"
 
-    @property
+    @cached_property
     def bytes_moved(self) -> int:
         """Bytes that cross between devices."""
         return self.task_graph.bytes_moved
