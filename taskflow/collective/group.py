@@ -71,10 +71,14 @@ class Group:
     def key(self) -> bytes:
         """A hash, equal for groups that are alike."""
         hasher = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        for column in (getattr(self, field.name) for field in fields(self)):
-            hasher.update(f"{column.dtype}{column.shape}".encode())
+        for name in _FIELDS:
+            column = getattr(self, name)
+            hasher.update(repr(column.shape).encode())
             hasher.update(column.tobytes())
         return hasher.digest()
+
+
+_FIELDS = tuple(field.name for field in fields(Group))
 
 
 def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) -> tuple[Group, Array]:

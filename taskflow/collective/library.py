@@ -32,7 +32,7 @@ def is_one_call(outline: Outline) -> bool:
         return False
     if outline.is_whole:
         return True
-    boxes = np.array(outline.boxes).reshape(len(outline.boxes), 2, -1)
+    boxes = outline.tiles
     low, high = boxes[:, 0], boxes[:, 1]
     follows = (low[1:, 0] == high[:-1, 0]).all() and len(set((high - low)[:, 0].tolist())) == 1
     is_wide = (low[:, 1:] == low[0, 1:]).all() and (high[:, 1:] == high[0, 1:]).all()

@@ -114,26 +114,31 @@ def fair_pass(waits: Successors, loads: Loads, seconds: Array, tax: Tax | None =
 
 def no_flows(loads: Loads) -> tuple[FlowTimes, Crossing, Agenda]:
     """The state in which no row has begun."""
-    rows, links = len(loads.ptr) - 1, int(loads.link.max(initial=-1)) + 1
-    flows = int((np.diff(loads.ptr) > 0).sum())
-    crossing = Crossing(
-        head=np.full(links, NONE),
-        hop=np.zeros(len(loads.link), HOP),
-        row=np.repeat(np.arange(rows), np.diff(loads.ptr)),
-        flow=np.full(rows, NONE),
-        flows=np.zeros(flows, FLOW),
-        free=np.arange(flows)[::-1].copy(),
-        stale=np.zeros(links, np.int64),
-        is_stale=np.zeros(links, np.bool_),
-        found=np.zeros(flows, np.int64),
-        near=np.zeros(links, np.int64),
-        room=np.zeros(links),
-        taken=np.zeros(links),
-        left=np.zeros(links, np.int64),
-        used=np.array([flows, 0, 0, 0]),
+    times, crossing, agenda = _no_flows(loads.ptr, loads.link)
+    return FlowTimes(*times), Crossing(*crossing), Agenda(*agenda)
+
+
+@njit
+def _no_flows(ptr: Array, link: Array) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, ...]]:
+    """Columns of `FlowTimes`, `Crossing` and `Agenda`."""
+    rows, links, flows = len(ptr) - 1, 0, 0
+    row = np.empty(len(link), np.int64)
+    for k in range(rows):
+        flows += ptr[k] < ptr[k + 1]
+        row[ptr[k] : ptr[k + 1]] = k
+    for k in range(len(link)):
+        links = max(links, link[k] + 1)
+    free, used = np.arange(flows)[::-1].copy(), np.zeros(4, np.int64)
+    used[0] = flows
+    stale, near, left = np.zeros((3, links), np.int64)
+    listed = np.full(links, NONE), np.zeros(len(link), HOP), row, np.full(rows, NONE), np.zeros(flows, FLOW), free
+    found = stale, np.zeros(links, np.bool_), np.zeros(flows, np.int64), near
+    agenda = np.zeros(rows), np.zeros(rows, np.int64), np.full(rows, NONE), np.zeros(1, np.int64)
+    return (
+        (np.zeros(rows), np.zeros(rows)),
+        (*listed, *found, np.zeros(links), np.zeros(links), left, used),
+        agenda,
     )
-    agenda = Agenda(np.zeros(rows), np.zeros(rows, np.int64), np.full(rows, NONE), np.zeros(1, np.int64))
-    return FlowTimes(np.zeros(rows), np.zeros(rows)), crossing, agenda
 
 
 def turn_round(rows: int, before: Array, after: Array) -> Successors:

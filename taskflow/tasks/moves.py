@@ -8,6 +8,8 @@ have several tiles, so what a message carries may be several boxes: they travel 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -23,7 +25,8 @@ ROOM_BYTES = 1 << 22
 _EVEN = 8  # elements for each device along the dimension that is cut: then parts are about even
 
 
-class Outline(NamedTuple):
+@dataclass(frozen=True)
+class Outline:
     """A collective, as far as its moves depend on it; members are numbers.
 
     Attributes:
@@ -54,16 +57,27 @@ class Outline(NamedTuple):
     hosts: tuple[int, ...]
     relays: tuple[int, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.unit_bytes, self.boxes, self.owners, self.sources, self.outsiders))
+
     @property
     def is_whole(self) -> bool:
         """Whether there is one box, which all members have, or get."""
         return self.name not in TILED
 
-    @property
+    @cached_property
+    def tiles(self) -> Array:
+        """(tiles, 2, dimensions) `boxes`."""
+        return np.array(self.boxes).reshape(len(self.boxes), 2, -1)
+
+    @cached_property
     def volumes(self) -> Array:
         """Elements of every tile."""
-        boxes = np.array(self.boxes).reshape(len(self.boxes), 2, -1)
-        volumes: Array = (boxes[:, 1] - boxes[:, 0]).prod(axis=1)
+        volumes: Array = (self.tiles[:, 1] - self.tiles[:, 0]).prod(axis=1)
         return volumes
 
     @property
@@ -71,13 +85,13 @@ class Outline(NamedTuple):
         """Of the largest tile."""
         return self.unit_bytes * int(self.volumes.max())
 
-    @property
+    @cached_property
     def parts(self) -> int:
         """A sum arrives in so many parts: as few as there is room for, at most one for each member of the core."""
         whole = self.unit_bytes * int(self.volumes.sum())
         return max(1, min(len(self.core), -(-whole // max(ROOM_BYTES, 1))))
 
-    @property
+    @cached_property
     def core(self) -> tuple[int, ...]:
         """The members among which an algorithm brings pieces to all."""
         outside = {member for member, _ in self.outsiders}
@@ -211,7 +225,7 @@ def _cut_boxes(tiles: Array, cut: tuple[Array, ...], members: int) -> Array:
 
 def boxes_of(o: Outline, cut: Cut) -> Array:
     """(parts, 2, dimensions) boxes of the parts."""
-    return cut_boxes(np.array(o.boxes).reshape(len(o.boxes), 2, -1), cut, len(o.hosts))
+    return cut_boxes(o.tiles, cut, len(o.hosts))
 
 
 def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
@@ -320,13 +334,27 @@ def _serve(o: Outline, messages: Messages) -> Messages:
     if not o.outsiders:
         return messages
     outside, serving = np.array(o.outsiders).reshape(-1, 2).T
-    k, piece = np.nonzero(serving[:, None] == messages.owner)
-    begin = np.flatnonzero(np.diff(np.stack([k, piece - np.arange(len(k))]), prepend=-1).any(axis=0))
-    last = piece[np.append(begin[1:], len(piece)) - 1] + 1
+    k, first, last = _served(serving, messages.owner)
     source, target = (outside, serving) if o.name not in SUMS else (serving, outside)
-    own = source[k[begin]], target[k[begin]], piece[begin], last, np.zeros(len(begin), np.bool_)
+    own = source[k], target[k], first, last, np.zeros(len(k), np.bool_)
     order = (messages[1:], own) if o.name in SUMS else (own, messages[1:])
     return Messages(messages.owner, *(np.concatenate(columns) for columns in zip(*order, strict=True)))
+
+
+@njit
+def _served(serving: Array, owner: Array) -> tuple[Array, Array, Array]:
+    """Outsiders, and the pieces from `first` to before `last` that belong to those who serve them."""
+    found, n = np.empty((3, len(serving) * len(owner)), np.int64), 0
+    for k in range(len(serving)):
+        for piece in range(len(owner)):
+            if owner[piece] != serving[k]:
+                continue
+            if piece and owner[piece - 1] == serving[k]:
+                found[2, n - 1] = piece + 1
+            else:
+                found[:, n] = k, piece, piece + 1
+                n += 1
+    return found[0, :n], found[1, :n], found[2, :n]
 
 
 def straight_messages(o: Outline) -> Messages:
