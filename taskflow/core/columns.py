@@ -103,3 +103,12 @@ def distinct(values: Array) -> Array:
     is_new = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=is_new[1:])
     return values[is_new]
+
+
+def distinct_columns(table: Array) -> tuple[Array, Array]:
+    """The columns of a table of int64 in order, each once, and how often each is there."""
+    table = table[:, np.lexsort(table[::-1])]
+    is_new = np.ones(table.shape[1], np.bool_)
+    is_new[1:] = (table[:, 1:] != table[:, :-1]).any(axis=0)
+    first = np.flatnonzero(is_new)
+    return table[:, first], np.diff(first, append=len(is_new))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from taskflow.core.columns import Array, pointers, spread
+from taskflow.core.columns import Array, distinct_columns, pointers, spread
 from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
 from taskflow.tasks.agenda import NONE
@@ -81,10 +81,10 @@ def find_class_loads(classes: Classes[TaskGraph], seconds: Array) -> Loads | Non
     known = dict[bytes, int]()
     for a, b in pairwise(ptr.tolist()):
         number[a:b] = known.setdefault(loaded[a:b].tobytes(), len(known))
-    every = np.unique(np.stack([row, number, part.view(np.int64)]), axis=1)
+    every, _ = distinct_columns(np.stack([row, number, part.view(np.int64)]))
     own = every[:, like[every[0]] == every[0]]
     many = np.bincount(like, minlength=count)
-    mapped, often = np.unique(np.stack([like[every[0]], *every[1:]]), axis=1, return_counts=True)
+    mapped, often = distinct_columns(np.stack([like[every[0]], *every[1:]]))
     if mapped.shape != own.shape or (mapped != own).any() or (often != many[own[0]]).any():
         return None
     ptr, row = pointers(np.bincount(own[0], minlength=count)), classes.number
