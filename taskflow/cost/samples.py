@@ -75,10 +75,10 @@ def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping
                 continue
             if key not in smallest or task_graph.bytes[row] < task_graph.bytes[smallest[key]]:
                 smallest[key] = row
-    _WARM.update(smallest)
-    for row in smallest.values():
+    for kernel, row in smallest.items():
         whole = [whole_part(task_graph, row)]
         sample_call(task_graph, task_graph.launches[int(task_graph.launch[row])], row, parts.get(row, whole))()
+        _WARM.add(kernel)
 
 
 def _split_axes(parts: Sequence[Part]) -> tuple[str, ...]:
