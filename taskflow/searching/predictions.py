@@ -51,6 +51,7 @@ class Predictions:
             MemoryError: so are all that fit.
         """
         until, likely = ORDERING * (self._budget.seconds or math.inf), list[Start]()
+        begin = self._budget.elapsed
         for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
             if likely and (len(likely) == NEXT or not self.has_time(start.variant, start.strategy, ORDERING)):
                 break
@@ -61,11 +62,12 @@ class Predictions:
         if not likely:
             raise MemoryError("search: of no start that fits the devices is there memory here for all rows")
         likely.sort(key=lambda start: self.of(start.variant, start.strategy, AS_LOWERED)[0].figures)
-        best, begin = likely[0], self._budget.elapsed
+        best = likely[0]
         found = self.of(best.variant, best.strategy, orders, until)
         fastest = min(zip(found, orders, strict=False), key=lambda each: each[0].figures)
         self.orders = tuple(dict.fromkeys([None, fastest[1]]))
-        self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / len(found)
+        made = len(likely) - 1 + len(found)
+        self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / made
         for start in likely[1:]:
             if self.has_time(start.variant, start.strategy, NEXT_UNTIL):
                 self.of(start.variant, start.strategy, self.orders)
