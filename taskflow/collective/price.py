@@ -31,12 +31,12 @@ from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import TaskGraph
 
 MOST = 1 << 12  # collectives and groups that are remembered
-# Tried where there are outsiders, and straight if little is sent: of what searches asked for, on average within
-# 0.2 % (P100), 0.8 % (H100), 1.4 % (V100, two hosts each) of the fastest. To try all takes three quarters of a search.
+# Tried where there are outsiders, and straight if little is sent: of what walks asked for, on average within 0.8 % (64
+# P100), 0.4 % (64 H100), 1.7 % (16 V100) of the fastest. To try all takes three quarters of a search.
 WITH_OUTSIDERS = ("ring", "rings", "two-level in 4 parts")
 SMALL = 8  # devices of a machine on which searches, too, try every algorithm
 # In groups of more, of these that whose busiest stream or link takes the least, or the fastest where one has all. On
-# 256 H100 and V100, of 4 KB to 256 MB, that takes up to 1.12 times what the fastest of all does. To try all on 1,024
+# 256 H100 and V100, of 4 KB to 256 MB, that takes up to 1.31 times what the fastest of all does. To try all on 1,024
 # takes hours.
 MANY = 128
 WITH_MANY = ("two-level", "two-level doubling", "halving-doubling", "tree", "chain in 16 parts")
@@ -206,7 +206,7 @@ class CollectiveCosts:
         return self.prices(tuple(group[k] for k in members))
 
 
-_RECENT: deque[CollectiveCosts] = deque(maxlen=4)
+_RECENT: deque[CollectiveCosts] = deque(maxlen=4)  # see `CollectiveCosts.of`
 
 
 def row_digest(graph: TaskGraph, row: int) -> bytes:

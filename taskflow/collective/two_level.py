@@ -32,6 +32,7 @@ def two_level_doubling(group: Group, owners: Array) -> Steps:
 
 
 def _doubling(away: Array) -> tuple[Array, Array]:
+    """In round k a piece goes 2**k further from all who have it."""
     round_ = np.frexp(away)[1].astype(np.int64) - 1
     return round_, away - (1 << round_)
 

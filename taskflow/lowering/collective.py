@@ -17,9 +17,9 @@ from taskflow.lowering.needs import cut_out, missing, needs_of, owners_of
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import READ, READ_WRITE, WRITE, State, add_instance, find_instance, hold, note_write
 from taskflow.lowering.tiles import Points, Tile, by_number
-from taskflow.tasks import exchange
+from taskflow.tasks import exchange, moves
 
-cut_dimension = leaf(exchange.cut_dimension)
+cut_dimension, parts_of = leaf(exchange.cut_dimension), leaf(moves.parts_of)
 
 # -- sums as one row ---------------------------------------------------------------------------------------------------
 
@@ -114,17 +114,11 @@ def adding(s: State, box: Any, target: Any, source: Any, involved: int) -> tuple
     for device in target:
         able[device] = True
     owner = numbers(able)
-    parts = parts_of(s, box, len(target) if len(target) > 1 else involved)
+    parts = parts_of(volume(box) * s.itemsize, s.room_bytes, len(target) if len(target) > 1 else involved)
     if parts > 1 and not s.is_scalar:
         cut = 2 * cut_dimension((box[1::2] - box[::2]), involved)
         part[cut + 1] = box[cut] + -(-(box[cut + 1] - box[cut]) // parts)
     return owner, repeated(part, len(owner))
-
-
-@leaf
-def parts_of(s: State, box: Any, most: int) -> int:
-    """A sum of a box arrives in so many parts: as few as there is room for, at `most` so many."""
-    return int(max(1, min(most, -(-volume(box) * s.itemsize // max(s.room_bytes, 1)))))
 
 
 @inner
@@ -140,7 +134,7 @@ def arriving(s: State, box: Any, owner: Any, owned: Any, source: Any) -> tuple[A
         if volume(owned[i]) > volume(owned[best]):
             best = i
     devices, room = numbers(source >= 0), owned[best].copy()
-    least = max(points.max(), -(-volume(box) // parts_of(s, box, len(devices))))
+    least = max(points.max(), -(-volume(box) // parts_of(volume(box) * s.itemsize, s.room_bytes, len(devices))))
     if least > volume(room):
         put(room, box)
         cut = 2 * cut_dimension((box[1::2] - box[::2]), len(devices))

@@ -87,9 +87,8 @@ class Outline:
 
     @cached_property
     def parts(self) -> int:
-        """A sum arrives in so many parts: as few as there is room for, at most one for each member of the core."""
-        whole = self.unit_bytes * int(self.volumes.sum())
-        return max(1, min(len(self.core), -(-whole // max(ROOM_BYTES, 1))))
+        """A sum arrives in so many parts, at most one for each member of the core."""
+        return parts_of(self.unit_bytes * int(self.volumes.sum()), ROOM_BYTES, len(self.core))
 
     @cached_property
     def core(self) -> tuple[int, ...]:
@@ -169,6 +168,11 @@ def cut_dimension(extents: Sequence[int], members: int) -> int:
 
 
 _cut_dimension = leaf(cut_dimension)
+
+
+def parts_of(whole_bytes: int, room_bytes: int, most: int) -> int:
+    """A sum of so many bytes arrives in so many parts: as few as there is room for, at `most` so many."""
+    return max(1, min(most, -(-whole_bytes // max(room_bytes, 1))))
 
 
 def cut_of(o: Outline, owner: Array) -> Cut:

@@ -1,5 +1,7 @@
 """Random numbers by global index: a tile is a slice of the whole, whatever the tile."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,6 +34,14 @@ def test_a_tile_is_a_slice_of_the_whole(distribution, data):
 def test_a_view_that_is_not_contiguous_is_filled_too():
     rect = Rect((1, 0, 2), (3, 5, 4))
     out = np.zeros((2, 5, 9))[:, :, 3:5]
+    uniform(out, KEY, SHAPE, rect)
+    np.testing.assert_array_equal(out, filled(Uniform(0, 1), rect=rect))
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("rect", [Rect.of_shape(SHAPE), Rect((1, 0, 2), (3, 5, 4))])
+def test_memory_of_any_order_is_filled_where_it_lies(order, rect):
+    out = np.zeros([rect.shape[k] for k in order]).transpose(np.argsort(order))
     uniform(out, KEY, SHAPE, rect)
     np.testing.assert_array_equal(out, filled(Uniform(0, 1), rect=rect))
 
