@@ -96,7 +96,7 @@ _GATES, _SLOPES = "i f g o", "gi gf gg go"
 
 @partial(Kernel, is_compiled=True, is_captured=True)
 def _steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: bool) -> None:
-    """Step by step: the cell of inputs + W h + biases. On a CPU `active` holds that sum before, on GPUs its parts."""
+    """Step by step: the cell of inputs + W h + biases. On a CPU the product is added to the biases, in its cache."""
     *given, hs, last_h, last_c, cs, active = rest
     biases, state = (given[:-2], given[-2:]) if has_state else (given, [])
     samples, count, gates, hidden = inputs.shape
@@ -104,25 +104,20 @@ def _steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: 
     h, c = (contiguous(ctx, k, a) for k, a in enumerate(state)) if state else [zeros(ctx, "c", narrow, cs.dtype)] * 2
     works = [work_array(ctx, ("made", k), a) for k, a in enumerate((hs, cs, active))]
     made_h, made_c, made = works
-    parts, bias = made.reshape(samples, count * gates, hidden), _sum(ctx, biases, weight)
-    by = _Products(ctx, matrix(ctx, "weight", weight, 2))
-    if ctx.is_cuda:
-        product = ctx.scratch("product", (samples, 1, gates * hidden), cs.dtype)
-        read = contiguous(ctx, "inputs", inputs).reshape(parts.shape)
-    else:
-        ctx.xp.add(inputs, bias, out=made)
+    parts = made.reshape(samples, count * gates, hidden)
+    by, read = _Products(ctx, matrix(ctx, "weight", weight, 2)), contiguous(ctx, "inputs", inputs).reshape(parts.shape)
+    product, bias = ctx.scratch("product", (samples, 1, gates * hidden), cs.dtype), _sum(ctx, biases, weight)
+    summands = [read, product.reshape(samples, gates, hidden), *([bias[None]] if ctx.is_cuda else [])]
+    start = 0 if ctx.is_cuda else bias.reshape(-1)
+    ctx.xp.copyto(product, start)
+    one = lstm_program(len(summands)).passes[0]
+    names = [" ".join(f"{gate}{k}" for gate in _GATES.split()) for k in range(len(summands))]
     for t in range(count):
-        summands: list[tuple[Array, int]] = [(read, gates * t), (bias[None], 0)] if ctx.is_cuda else []
         if t or has_state:
-            before = (made_h, t - 1) if t else (h, 0)
-            if ctx.is_cuda:
-                by.product(*before, product, 0)
-                summands.append((product.reshape(samples, gates, hidden), 0))
-            else:
-                by.product(*before, made.reshape(samples, count, gates * hidden), t)
-        named = {" ".join(f"{gate}{k}" for gate in _GATES.split()): a for k, a in enumerate(summands)}
+            by.product(*((made_h, t - 1) if t else (h, 0)), product, start)
+        named = {name: (a, gates * t if a is read else 0) for name, a in zip(names, summands, strict=True)}
         named |= {"c": (made_c, t - 1) if t else (c, 0), "new_h": (made_h, t), "new_c": (made_c, t)}
-        run_parts(ctx, lstm_program(len(summands)).passes[0], named | {_GATES: (parts, gates * t)})
+        run_parts(ctx, one, named | {_GATES: (parts, gates * t)})
     for work, a in zip(works, (hs, cs, active), strict=True):
         deliver(ctx, work, a)
     ctx.xp.copyto(last_h, made_h[:, -1:])
@@ -159,9 +154,7 @@ def _steps_gradient(ctx: Context, *args: Array, has: tuple[bool, bool, bool], ha
         named |= {"c": (cs, t - 1) if t else (c, 0), _GATES: (active, 4 * t), _SLOPES: (work.reshape(shape), 4 * t)}
         run_parts(ctx, one, named)
         if t or has_state:
-            if not ctx.is_cuda:
-                ctx.xp.copyto(gh, 0)
-            by.product(work.reshape(samples, count, 4 * hidden), t, gh, 0)
+            by.product(work.reshape(samples, count, 4 * hidden), t, gh)
     deliver(ctx, work, ggates)
     for target, made in zip(gstate, (gh, gc)):
         ctx.xp.copyto(target, made)
@@ -180,16 +173,17 @@ class _Products:
             self._packed, self._edge = packed, ctx.scratch("edge", panels.edge_shape(weight.dtype), weight.dtype)
             ctx.call(panels.pack, weight, packed)
 
-    def product(self, a: Array, step: int, target: Array, target_step: int) -> None:
-        """a[:, step] weightᵀ: `target[:, target_step]` is that on a GPU; a CPU adds it to what is there."""
+    def product(self, a: Array, step: int, target: Array, start: Array | int = 0) -> None:
+        """`target`, (rows, 1, columns), becomes a[:, step] weightᵀ; on a CPU with `start` added."""
         if self._ctx.is_cuda:
-            self._ctx.xp.matmul(a[:, step], self._weight.T, out=target[:, target_step])
+            self._ctx.xp.matmul(a[:, step], self._weight.T, out=target[:, 0])
             return
         from ops.cpu import panels
 
         read = a.view()
         read.flags.writeable = False  # one variant is compiled
-        self._ctx.call(panels.add_step, read, step, self._packed, target, target_step, self._edge)
+        self._ctx.xp.copyto(target, start)
+        self._ctx.call(panels.add_step, read, step, self._packed, target, self._edge)
 
 
 def _sum(ctx: Context, biases: Sequence[Array], weight: Array) -> Array:
