@@ -22,7 +22,7 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.stages import stages
 
 MICRO_BATCHES = 1, 2, 4  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
-PART = 0.25  # of the seconds of a budget, at most
+PART, LEADING = 0.25, 0.5  # of the seconds of a budget, at most: while no pipeline is the fastest so far, and then
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
 FAR = 1.2  # times the best start: what is slower, whatever its tensor parallelism, is changed no further
@@ -73,8 +73,8 @@ def judged_pipelines(
         SCHEDULES,
         [groups for groups in reversed(divisors(hosts)) if groups > 1],
     )
-    begin, most = budget.elapsed, PART * budget.seconds
-    limit = FAR * min((start.seconds for start in starts), default=math.inf)
+    begin, seconds_in_all = budget.elapsed, budget.seconds
+    best_start = min((start.seconds for start in starts), default=math.inf)
 
     def seconds(shape: PipelineShape) -> float:
         if shape not in known:
@@ -82,12 +82,14 @@ def judged_pipelines(
         return found.seconds if (found := known[shape]) else math.inf
 
     def is_over() -> bool:
-        tried = len([found for found in known.values() if found])
-        return budget.is_interrupted or (budget.elapsed - begin) * (tried + 1) / max(tried, 1) > most
+        judged = [found.seconds for found in known.values() if found]
+        part = LEADING if min(judged, default=math.inf) < best_start else PART
+        with_next = (budget.elapsed - begin) * (len(judged) + 1) / max(len(judged), 1)
+        return budget.is_interrupted or with_next > part * seconds_in_all
 
     for again in dict.fromkeys([(), _recomputed(first)]):
         if not any(found and math.isfinite(found.seconds) for found in known.values()):
-            _climb(_first(first, options, again), options, seconds, limit, is_over)
+            climb(_first(first, options, again), options, seconds, FAR * best_start, is_over)
     return [found for found in known.values() if found]
 
 
@@ -107,24 +109,32 @@ def _first(first: Variant, options: PipelineOptions, again: tuple[str, ...]) -> 
     return next((shape for shape in shapes if _is_even(first, shape)), shapes[0])
 
 
-def _climb(
+def climb(
     best: PipelineShape,
     options: PipelineOptions,
     seconds: Callable[[PipelineShape], float],
     limit: float,
     is_over: Callable[[], bool],
-) -> None:
-    """Change the best one until nothing makes it faster, or none is within the limit."""
+) -> PipelineShape:
+    """Change the best one until nothing makes it faster, or none is within the limit.
+
+    Fewer groups, for which there is no room, are tried with more tensor parallelism.
+    """
     before: PipelineShape | None = None
     while best != before:
         before = best
         for field, values in options._asdict().items():
             for value in values:
                 if is_over():
-                    return
-                best = min(best, best._replace(**{field: value}), key=seconds)
+                    return best
+                other = best._replace(**{field: value})
+                if field == "groups" and math.isinf(seconds(other)) and not is_over():
+                    as_much = best.tensor * best.groups // value  # so each device has as much of the parameters
+                    other = other._replace(tensor=as_much) if as_much in options.tensor else best
+                best = min(best, other, key=seconds)
             if math.isfinite(seconds(best)) and seconds(best) > limit:
-                return
+                return best
+    return best
 
 
 def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> Iterator[Outcome | None]:

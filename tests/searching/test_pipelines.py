@@ -7,7 +7,7 @@ import pytest
 import taskflow
 from taskflow import CostModel, MachineModel, lower, simulate
 from taskflow.lowering import Lowering
-from taskflow.searching.pipelines import pipelines
+from taskflow.searching.pipelines import SCHEDULES, PipelineOptions, PipelineShape, climb, pipelines
 from taskflow.searching.variants import Variant
 from tests.searching.test_grids import transformer
 
@@ -51,6 +51,17 @@ def test_what_does_not_fit_is_judged_again_with_layers_computed_again():
 @pytest.mark.parametrize("count, tensor", [(1, 1), (3, 1), (2, 8), (8, 2)])
 def test_unequal_groups_are_left_out(count, tensor):
     assert not list(pipelines(first_of(transformer(2, 32).graph), [tensor], [count]))
+
+
+@pytest.mark.parametrize("tensors, found", [([4, 8], (8, 4)), ([4], (4, 8))])
+def test_fewer_groups_are_tried_with_more_tensor_parallelism_where_there_is_no_room(tensors, found):
+    def seconds(shape):
+        has_room = shape.tensor * shape.groups >= 32
+        return {(4, 8): 6.0, (8, 8): 7.0, (8, 4): 5.0}[shape.tensor, shape.groups] if has_room else math.inf
+
+    options = PipelineOptions(tensors, [2], SCHEDULES[:1], [8, 4, 2])
+    best = climb(PipelineShape(4, 2, SCHEDULES[0], 8, ()), options, seconds, math.inf, lambda: False)
+    assert (best.tensor, best.groups) == found
 
 
 def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
