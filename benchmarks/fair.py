@@ -26,7 +26,7 @@ from taskflow import CostModel, Graph, MachineModel, Strategy, lower, simulate
 from taskflow.lowering import Lowering
 from taskflow.searching.space import Space
 from taskflow.simulation.sharing import schedule_fairly
-from taskflow.simulation.simulate import WalkPass, schedule
+from taskflow.simulation.simulate import schedule, walk_pass
 
 import_path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
@@ -110,9 +110,9 @@ def time_passes() -> None:
         machine = MachineModel.preset(cluster, nodes=hosts)
         graph = import_module(f"ops.models.{model}").build(batch=len(machine.devices), **options)
         task_graph = lower(graph, taskflow.data_parallel(graph, machine), machine)
-        one = WalkPass(task_graph, CostModel.analytic(machine).seconds(task_graph))
-        one.run()
-        taken = min(timeit.repeat(one.run, number=1, repeat=7)) / len(task_graph) * 1e9
+        run = walk_pass(task_graph, CostModel.analytic(machine).seconds(task_graph))
+        run()
+        taken = min(timeit.repeat(run, number=1, repeat=7)) / len(task_graph) * 1e9
         verdict = "ok" if taken <= MOST_NANOSECONDS else "TOO SLOW"
         print(f"{model} on {len(machine.devices)} {cluster}, {len(task_graph)} rows: one pass takes")
         print(f"  {taken:.1f} ns a row (at most {MOST_NANOSECONDS:.0f}): {verdict}", flush=True)

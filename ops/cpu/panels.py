@@ -5,10 +5,9 @@ that takes as long as a third of the product; and its libraries have no way to k
 
 A matrix of (columns, depth) is packed as panels: `LANE_BYTES` of columns side by side for `DEPTH` numbers of depth, so
 that a panel stays in the cache while all rows pass by. `ROWS` rows meet a panel at a time, their sums kept in
-registers: eight of AVX2, 16 of AVX-512, enough additions under way to hide how long each takes, and few loads for each.
-Of 32 rows, 1,024 columns and 256 numbers of depth, a Zen 5 does 230 GFLOP/s so, and 133 with the tile for AVX2; the
-bits are the same. Written as IR, like `lanes`, since numba keeps no array in registers. The scheme is that of Goto and
-van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+registers: eight of AVX2, 16 of AVX-512 (230 GFLOP/s on a Zen 5, where the tile for AVX2 does 133), which hides how long
+additions take. The bits are the same. Written as IR, like `lanes`, since numba keeps no array in registers. The scheme
+is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 
 Called from compiled functions only.
 """
@@ -27,9 +26,8 @@ from numpy.typing import DTypeLike
 from ops.cpu.lanes import spread
 from taskflow import Array, njit
 
-_build: Any = cgutils  # these have no types
-_code: Any = codegen
-_settings: Any = config
+_untyped: Any = cgutils, codegen, config
+_build, _code, _settings = _untyped
 _HAS_AVX512 = "+avx512f" in (_settings.CPU_FEATURES or _code.get_host_cpu_features()).split(",")
 LANE_BYTES, ROWS = (128, 8) if _HAS_AVX512 else (64, 4)
 DEPTH = 256

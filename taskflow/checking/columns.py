@@ -66,7 +66,7 @@ def check_streams(graph: TaskGraph) -> None:
     expected = np.where(kind == Kind.POINT, table.compute[graph.device], table.within[graph.device])
     expected = np.where(kind == Kind.FEED, table.host[graph.device], expected)
     remote = ((kind == Kind.COPY) | (kind == Kind.FOLD)) & (graph.source != graph.device)
-    expected = np.where(remote, table.of_transfers[graph.source, graph.device, 0], expected)
+    expected = np.where(remote, table.arriving[graph.device], expected)
     bad = (first != expected) & (kind != Kind.COLLECTIVE)
     others = graph.streams[:, 1:]
     on_device = (others >= 0) & (others < STREAMS * len(graph.machine.devices))

@@ -88,20 +88,20 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
     pair = (slice(at[0], at[-1] + 1),) * 2 if is_run else np.ix_(at, at)
     rate = np.array([d.memory_efficiency * d.memory_bandwidth for d in members])
     used, links = _by_first_use(machine.routes[pair])
-    ends = table.of_transfers[pair][:, :, : table.of_transfers.shape[2] - table.routes.shape[2]]
-    by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in members])
-    ends = np.concatenate([ends, np.where(by_link[:, None], table.routes[pair][:, :, 0], -1)[..., None]], axis=2)
+    ends = table.ends(at[:, None], at[None, :])
+    if table.by_link[at].any():
+        ends = np.concatenate([ends, table.ports(at[:, None], at[None, :])[..., None]], axis=2)
     _, streams = _by_first_use(np.append(ends, table.within[at]))
-    inside = set(at.tolist())
-    behind = np.array([end if end in inside else -1 for end in (machine.links[k].ends[1] for k in used)] + [-1])
     bandwidth = machine.link_bandwidth[used]
+    member = {d: k for k, d in enumerate(devices)}
+    behind = np.array([member.get(machine.links[k].ends[1], -1) for k in used.tolist()], np.int64)
     group = Group(
         np.flatnonzero(np.diff([-1, *(d.host for d in members), -1])),
-        streams[: -len(at)].reshape(len(at), len(at), -1),
+        streams[: -len(at)].reshape(ends.shape),
         machine.latency_seconds[pair],
         machine.bandwidth[pair],
         links,
-        ((behind[links] >= 0) & (behind[links] != at[:, None])).any(axis=2),
+        _are_relayed(links, behind),
         bandwidth,
         np.maximum(1, (bandwidth / bandwidth.min(initial=np.inf) + 1e-9).astype(np.int64)),
         machine.doors[pair],
@@ -114,11 +114,19 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
 
 def _by_first_use(numbers: Array) -> tuple[Array, Array]:
     """The numbers that are used, in the order of their first use, and for every number its place there; -1 stays."""
-    flat = numbers.ravel()
+    flat = numbers.reshape(-1)
     first = np.full(int(flat.max(initial=-1)) + 2, len(flat))
     first[flat[::-1]] = np.arange(len(flat))[::-1]  # of several the last assignment counts
     first[-1] = len(flat)  # where -1 is
     found = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(flat))]
-    rank = np.full(len(first), -1)
+    rank = np.full(len(first), -1, np.int32)
     rank[found] = np.arange(len(found))
     return found, rank[numbers]
+
+
+def _are_relayed(links: Array, behind: Array) -> Array:
+    """(p, p) whether another member passes on what is sent; `behind`: the member where a link ends, -1: none."""
+    found, is_passed = np.zeros(links.shape[:2], np.bool_), np.append(behind >= 0, False)
+    for k in range(links.shape[2] - 1):
+        found |= is_passed[links[:, :, k]] & (links[:, :, k + 1] >= 0)
+    return found

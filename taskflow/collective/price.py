@@ -79,7 +79,7 @@ class CollectiveCosts:
 
     def __init__(self, machine: MachineModel, few: Mapping[str, Collection[str]] = {}) -> None:
         self.machine, self._few = machine, few
-        self._table = StreamTable(machine)
+        self.table = StreamTable(machine)
         self._known: dict[tuple[bytes, str | None], Choice] = {}
         self._ways: dict[bytes, Way | None] = {}
         self._rows: dict[bytes, Asked] = {}
@@ -195,7 +195,7 @@ class CollectiveCosts:
         if group not in self._models:
             if len(self._models) >= MOST:
                 self._known, self._models, self._alike = {}, {}, {}
-            model, links = group_of(self.machine, self._table, group)
+            model, links = group_of(self.machine, self.table, group)
             part = partial(self._part, group)
             prices = GroupPrices(model, part, self._few, self.machine.library)
             self._models[group] = self._alike.setdefault(model.key, prices), links

@@ -70,7 +70,7 @@ def _shared(source: Array, target: Array, streams: Array, links: Array, count: i
         for k in range(len(source)):
             stream = streams[source[k], target[k], column]
             for link in links[source[k], target[k]]:
-                is_apart[link] &= stream != NONE and user[link] in (NOBODY, stream)
+                is_apart[link] &= stream != NONE and (user[link] == NOBODY or user[link] == stream)
                 user[link] = stream
         is_shared &= ~is_apart
     return is_shared

@@ -47,7 +47,6 @@ from taskflow.strategy.partition import to_rects
 from taskflow.strategy.strategy import Strategy, check_strategy, completed, effective_config, in_steps
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.classes import Classes
-from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
 MANY = 32  # devices of which some may do the same, see `taskflow.tasks.classes`
@@ -98,7 +97,8 @@ class Lowering:
         check_collectives(machine)
         table = tabulate(self.operators, self.regions, self.fetched)
         self.lives = lives(self.regions, table)
-        self._streams, self._prices = StreamTable(machine), CollectiveCosts.of(machine)
+        self._prices = CollectiveCosts.of(machine)
+        self._streams = self._prices.table
         hosts = np.array([d.host for d in machine.devices], np.int64)
         exchanges = EXCHANGES.get(machine.collectives.get("all-to-all", "copies"), BY_RELAYS)
         few = machine.few("all-reduce"), machine.few("all-gather"), exchanges

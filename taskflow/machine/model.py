@@ -268,6 +268,8 @@ class MachineModel:
     @cached_property
     def doors(self) -> Array:
         """(devices, devices) by which of its links a transfer comes to a device, from 0; 0 if that has one queue."""
+        if not any(d.sends_by_link for d in self.devices):
+            return np.zeros(self.routes.shape[:2], np.int64)
         seen, number = dict[int | str, int](), [0] * (len(self.links) + 1)  # the last one for none
         for k, link in enumerate(self.links):
             number[k] = seen[link.ends[1]] = seen.get(link.ends[1], -1) + 1
@@ -309,7 +311,7 @@ def find_routes(devices: int, links: Sequence[Link]) -> Array:
         for lo in range(0, devices, width)
     ]
     longest = max(len(p) for p in parts)
-    routes = np.full((devices, devices, longest), -1, np.int64)
+    routes = np.full((devices, devices, longest), -1, np.int32)
     for lo, part in zip(range(0, devices, width), parts, strict=True):
         for hop, taken in enumerate(part):
             routes[:, lo : lo + width, hop] = taken

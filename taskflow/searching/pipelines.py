@@ -116,10 +116,7 @@ def climb(
     limit: float,
     is_over: Callable[[], bool],
 ) -> PipelineShape:
-    """Change the best one until nothing makes it faster, or none is within the limit.
-
-    Fewer groups, for which there is no room, are tried with more tensor parallelism.
-    """
+    """Change the best one until nothing makes it faster, or none is within the limit."""
     before: PipelineShape | None = None
     while best != before:
         before = best
@@ -128,8 +125,8 @@ def climb(
                 if is_over():
                     return best
                 other = best._replace(**{field: value})
-                if field == "groups" and math.isinf(seconds(other)) and not is_over():
-                    as_much = best.tensor * best.groups // value  # so each device has as much of the parameters
+                if field == "groups" and math.isinf(seconds(other)) and not is_over():  # no room, so more tensor ones
+                    as_much = best.tensor * best.groups // value  # of the parameters on each device
                     other = other._replace(tensor=as_much) if as_much in options.tensor else best
                 best = min(best, other, key=seconds)
             if math.isfinite(seconds(best)) and seconds(best) > limit:

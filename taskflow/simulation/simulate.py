@@ -9,6 +9,8 @@ at the same time share it fairly (`simulation.sharing`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from taskflow.core.columns import pointers
@@ -62,24 +64,20 @@ def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float
 
     Rows wait for what `task_graph` says: for memory too if it is one of `with_reuse`.
     """
-    return WalkPass(task_graph, seconds).run()
+    return walk_pass(task_graph, seconds)()
 
 
-class WalkPass:
-    """The columns of `schedule`, made once, for as many passes as one likes."""
+def walk_pass(task_graph: TaskGraph, seconds: Array) -> Callable[[], tuple[Array, Array, float]]:
+    """`schedule` as a call, which may be made again and again."""
+    rows, seconds = len(task_graph), np.asarray(seconds, float)
+    queues, hops = _by_row(rows, *find_queues(task_graph)), _by_row(rows, *find_hops(task_graph, seconds))
 
-    def __init__(self, task_graph: TaskGraph, seconds: Array) -> None:
-        rows, self._seconds = len(task_graph), np.asarray(seconds, float)
-        self._streams = count_streams(task_graph.machine)
-        queues = _by_row(rows, *find_queues(task_graph))
-        hops = _by_row(rows, *find_hops(task_graph, self._seconds))
-        self._columns = task_graph.dep_ptr, task_graph.dep_row, *queues, *hops
-
-    def run(self) -> tuple[Array, Array, float]:
-        """See `schedule`."""
-        start, end, free = np.zeros_like(self._seconds), np.zeros_like(self._seconds), np.zeros(self._streams)
-        _one_pass(*self._columns, self._seconds, start, end, free)
+    def run() -> tuple[Array, Array, float]:
+        start, end, free = np.zeros(rows), np.zeros(rows), np.zeros(count_streams(task_graph.machine))
+        _one_pass(task_graph.dep_ptr, task_graph.dep_row, *queues, *hops, seconds, start, end, free)
         return start, end, float(max(end.max(initial=0.0), free.max(initial=0.0)))
+
+    return run
 
 
 def busiest(task_graph: TaskGraph, seconds: Array) -> float:

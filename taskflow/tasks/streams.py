@@ -38,32 +38,45 @@ class StreamTable:
         self._groups: dict[tuple[int, ...], Array] = {}
         self.one_thread = np.array([d.kind == "cpu" for d in machine.devices])
         self.compute = np.arange(count)
-        by_link = np.array([d.sends_by_link for d in machine.devices]) & ~self.one_thread
-        self.sending = np.where(self.one_thread | by_link, -1, count + self.compute)
+        self.by_link = np.array([d.sends_by_link for d in machine.devices]) & ~self.one_thread
+        self.sending = np.where(self.one_thread | self.by_link, -1, count + self.compute)
         self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
         self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
         self.within = np.where(self.one_thread, self.compute, 4 * count + self.compute)
         self.of_device = np.stack([self.compute, self.receiving, self.host, self.sending, self.within])
-        routes, arriving = machine.routes, np.where(by_link, -1, self.receiving)
-        self.routes = np.where(routes < 0, -1, STREAMS * count + routes)
-        ends = [np.broadcast_to(s[..., None], (count, count, 1)) for s in (arriving, self.sending[:, None])]
-        self.of_transfers = np.concatenate([*ends, self.routes], axis=2)  # of device pairs
-        self.of_transfers[self.compute, self.compute] = -1
-        self.ports = np.where(by_link[:, None], self.routes[:, :, :1].max(axis=2, initial=-1), -1)
+        self.arriving = np.where(self.by_link, -1, self.receiving)  # of transfers
         self.count = count_streams(machine)
         self.machine, self.first_link = machine, STREAMS * count
+
+    def routes(self, source: Array, target: Array) -> Array:
+        """(..., longest) links on the way from some devices to others, -1 behind the last."""
+        routes = self.machine.routes[source, target]
+        return np.where(routes < 0, -1, self.first_link + routes)
+
+    def ends(self, source: Array, target: Array) -> Array:
+        """(..., 2) streams of the devices between which transfers go, the receiver's first; -1 for none."""
+        found = np.empty((*np.broadcast_shapes(source.shape, target.shape), 2), np.int32)
+        found[..., 0], found[..., 1] = self.arriving[target], self.sending[source]
+        found[source == target] = -1
+        return found
+
+    def ports(self, source: Array, target: Array) -> Array:
+        """The first link of transfers from devices that send by link; -1 for others."""
+        first = self.routes(source, target)[..., :1].max(axis=-1, initial=-1)
+        return np.where(self.by_link[source], first, -1)
 
     def of_rows(
         self, kind: Array, source: Array, device: Array, arg_ptr: Array, arg_device: Array
     ) -> tuple[Array, Groups]:
         """(rows, n) stream numbers, -1 where there are fewer, -2 - g for those of group g; and the groups."""
-        streams = np.full((len(kind), 2 + self.routes.shape[2]), -1, np.int64)
+        streams = np.full((len(kind), 2 + self.machine.routes.shape[2]), -1, np.int64)
         streams[:, 0] = self.compute[device]
         moves = (kind == Kind.COPY) | (kind == Kind.FOLD)
         streams[moves, 0] = self.within[device[moves]]
         streams[kind == Kind.FEED, 0] = self.host[device[kind == Kind.FEED]]
         remote = moves & (source != device)
-        streams[remote] = self.of_transfers[source[remote], device[remote]]
+        ways = source[remote], device[remote]
+        streams[remote] = np.concatenate([self.ends(*ways), self.routes(*ways)], axis=1)
         numbers: dict[tuple[int, ...], int] = {}
         for row in np.flatnonzero(kind == Kind.COLLECTIVE):
             group = tuple(np.unique(arg_device[arg_ptr[row] : arg_ptr[row + 1]]).tolist())
@@ -88,7 +101,8 @@ class StreamTable:
         if group not in self._groups:
             ring = ring_order(group, self.hosts)
             is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
-            for streams in (self.sending[ring], self.receiving[ring], self.routes[ring, [*ring[1:], ring[0]]]):
+            source, target = np.array(ring), np.array([*ring[1:], ring[0]])
+            for streams in (self.sending[source], self.receiving[source], self.routes(source, target)):
                 is_used[streams] = True
             self._groups[group] = np.flatnonzero(is_used[:-1])
         return self._groups[group]
@@ -110,17 +124,20 @@ class StreamSets:
 
     def __init__(self, table: StreamTable) -> None:
         count, machine = len(table.compute), table.machine
-        queues = np.stack([table.of_transfers[:, :, 0], np.maximum(table.of_transfers[:, :, 1], table.ports)], axis=2)
+        pairs = table.compute[:, None], table.compute[None, :]
+        routes, ports, queues = table.routes(*pairs), table.ports(*pairs), table.ends(*pairs)
+        queues[:, :, 1] = np.maximum(queues[:, :, 1], ports)
         queues[table.compute, table.compute, 0] = table.within
         flat, alone = queues.reshape(count * count, -1), 2 * count + table.count
         lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(alone, np.int64)])
-        self._table, self._is_shared, self._groups = table, _shared(table), dict[tuple[bytes, ...], int]()
+        self._table, self._is_shared = table, _shared(table, routes)
+        self._groups: dict[tuple[bytes, ...], int] = {}
         self.count = table.count
         self._ptr, self._streams = Column(np.int64), Column(np.int64)
         self._hop_ptr, self._hop = Column(np.int64), Column(HOP)
         self._ptr.add(pointers(lengths))
         self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute, np.arange(table.count)]))
-        is_kept = (table.routes >= 0) & self._is_shared[table.routes] & (table.routes != table.ports[:, :, None])
+        is_kept = (routes >= 0) & self._is_shared[routes] & (routes != ports[:, :, None])
         is_kept[table.compute, table.compute] = False
         source, target, k = np.nonzero(is_kept)
         links, latency = machine.routes[source, target, k], machine.latency_seconds[source, target]
@@ -166,12 +183,12 @@ class StreamSets:
         self._hop.add(hop)
 
 
-def _shared(table: StreamTable) -> Array:
+def _shared(table: StreamTable, routes: Array) -> Array:
     """Per stream, whether it is of a link that no one sending stream, and no one receiving stream, implies."""
-    source, target, _ = np.nonzero(table.routes >= 0)
-    used = table.routes[table.routes >= 0]
+    source, target, _ = np.nonzero(routes >= 0)
+    used = routes[routes >= 0]
     is_shared = np.ones(table.count, np.bool_)
-    for streams in (table.of_transfers[source, target, 1], table.of_transfers[source, target, 0]):
+    for streams in (table.sending[source], table.arriving[target]):
         low, high = np.full(len(is_shared), np.iinfo(np.int64).max), np.full(len(is_shared), -1)
         np.minimum.at(low, used, streams)
         np.maximum.at(high, used, streams)

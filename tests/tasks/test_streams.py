@@ -23,7 +23,7 @@ def test_a_link_with_one_sender_is_implied_by_its_sending_stream():
     assert streams_of(sets, 0 * 8 + 4) == {int(table.sending[0]), int(table.receiving[4])}
     assert len(links_of(sets, 0 * 8 + 1)) == 0
     across = links_of(sets, 0 * 8 + 4)  # those that other devices of the hosts use as well
-    assert len(across) and set(across["link"].tolist()) <= set(table.routes[0, 4].tolist())
+    assert len(across) and set(across["link"].tolist()) <= set(table.routes(0, 4).tolist())
     bandwidth = table.machine.link_bandwidth[across["link"] - table.first_link]
     np.testing.assert_allclose(across["part"] * bandwidth, table.machine.bandwidth[0, 4])
     assert (across["latency"] == table.machine.latency_seconds[0, 4]).all()
