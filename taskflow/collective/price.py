@@ -39,6 +39,7 @@ SMALL = 8  # devices of a machine on which searches, too, try every algorithm
 # 256 H100 and V100, of 4 KB to 256 MB, that takes up to 1.31 times what the fastest of all does. To try all on 1,024
 # takes hours.
 MANY = 128
+MANY_TREES = 64  # in groups of more no trees are grown where nobody relays: that takes 0.2 s, and others are as fast
 WITH_MANY = ("two-level", "two-level doubling", "halving-doubling", "tree", "chain in 16 parts")
 _MOST_MEMBERS, _TRIED_BYTES = 64, (1 << 14, 1 << 20, 1 << 25)  # of groups and collectives, see `_winners`
 _DIGEST_BYTES = 16
@@ -65,10 +66,6 @@ class Asked(NamedTuple):
     group: tuple[int, ...]
     outline: Outline
     is_regular: bool
-
-
-def _asked(exchange: Exchange, itemsize: int) -> Asked:
-    return Asked(tuple(exchange.members), exchange.outline(itemsize), exchange.is_regular)
 
 
 class CollectiveCosts:
@@ -157,8 +154,9 @@ class CollectiveCosts:
         if key not in self._rows:
             if len(self._rows) >= MOST:
                 self._rows = {}
-            itemsize = task_graph.regions[int(task_graph.region[row])].itemsize
-            self._rows[key] = _asked(task_graph.exchange(row), itemsize)
+            exchange, region = task_graph.exchange(row), task_graph.regions[int(task_graph.region[row])]
+            outline = exchange.outline(region.itemsize)
+            self._rows[key] = Asked(tuple(exchange.members), outline, exchange.is_regular)
         return self._rows[key]
 
     def _algorithm(self, asked: Asked) -> str:
@@ -170,7 +168,7 @@ class CollectiveCosts:
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:
         """What an exchange takes by the algorithm that is chosen, and of the links."""
-        asked = _asked(exchange, itemsize)
+        asked = Asked(tuple(exchange.members), exchange.outline(itemsize), exchange.is_regular)
         return self._carried(asked.group, asked.outline, self._algorithm(asked))
 
     def carried_evenly(self, name: str, group: tuple[int, ...], size: float) -> Carried:
@@ -239,6 +237,7 @@ class GroupPrices:
     ) -> None:
         self.group, self._part, self._few = group, part, few
         self._library = times_of(group, library)
+        self._has_trees = group.count <= MANY_TREES or bool(group.is_relayed.any())
         self._steps: dict[tuple[str, str], Steps] = {}
         self._among: dict[tuple[str, str, int], Messages] = {}
         self._sent: dict[tuple[object, ...], tuple[Messages, Array]] = {}
@@ -275,7 +274,7 @@ class GroupPrices:
         library = (LIBRARY,) if self._serves(outline) else ()
         if algorithm and algorithm in (*serving(outline.name), *library):
             return (algorithm,)
-        able = (*tried(outline, self._few), *library)
+        able = (*(each for each in tried(outline, self._few) if each != "multitree" or self._has_trees), *library)
         if self.group.count <= MANY or len(able) == 1 or outline.name in ROOTED:
             return able
         return (min(able, key=lambda each: self._busiest(outline, each, np.mean)),)
