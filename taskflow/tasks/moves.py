@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array
-from taskflow.core.compiling import leaf, njit
+from taskflow.core.columns import Array, pointers
+from taskflow.core.compiling import inner, leaf, njit
 from taskflow.tasks.steps import SUMS, Messages
 
 TILED = ("reduce-scatter", "all-gather", "all-to-all")  # the collectives in which members have, or get, tiles
@@ -253,7 +253,8 @@ def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
         room = o.room or max(int(np.bincount(o.owners, o.volumes).max()), -(-int(o.volumes.sum()) // o.parts))
     owner = np.zeros_like(cut.owner) if o.name == "all-to-all" else cut.owner  # no two tiles are one box
     columns = messages.source, messages.target, cut.ptr[messages.first], cut.ptr[messages.last], messages.adds
-    return Moves(*_move(columns, (boxes, cut.tile, owner), has, gets, o.name in SUMS, room))
+    before = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
+    return Moves(*_move(columns, (boxes, before, cut.tile, owner), has, gets, o.name in SUMS, room))
 
 
 @njit
@@ -262,34 +263,37 @@ def _move(
 ) -> tuple[Array, ...]:
     """Columns of `Moves`; `has`: (members, parts), is changed; `room`: so many elements arrive at once."""
     source, target, first, last, adds = columns
-    boxes, tile, owner = parts
+    boxes, before, tile, owner = parts
     most = int((last - first).sum())
-    found, n, message = np.empty((7, most), np.int64), 0, -1
-    joined = np.empty_like(boxes[0])
+    found, n, message, along = np.empty((7, most), np.int64), 0, -1, _along(boxes, before)
     for k in range(len(source)):
         s, t, at, is_new, filled = source[k], target[k], first[k], True, 0
         while at < last[k]:
-            begin, end = at, at + 1
+            begin, end, way = at, at + 1, _ANY
             at += 1
-            if _is_empty(boxes[begin]):
+            if before[at] == before[begin]:
                 continue
-            joined[:] = boxes[begin]
             while at < last[k]:
-                if not _is_empty(boxes[at]):
+                if before[at] < before[at + 1]:
                     if tile[at] != tile[end - 1] and owner[at] == owner[end - 1]:
                         break  # they lie in instances of their own
                     if has[s, at] != has[s, begin] or has[t, at] != has[t, begin]:
                         break  # one of them moves nothing, or only one is added
-                    if not _joins(joined, boxes[at], room):
+                    if before[at + 1] - before[begin] > room:
                         break
-                    joined[1] = boxes[at, 1]
+                    if way == _ANY:
+                        way = along[at]
+                    elif way != along[at] and way >= 0:  # they may be one in another dimension yet
+                        way = _joined_along(boxes[begin, 0], boxes[end - 1, 1], boxes[at])
+                    if way < 0:
+                        break
                     end = at + 1
                 at += 1
             if not has[s, begin] or (not adds[k] and (not gets[t, begin] or (has[t, begin] and not is_sum))):
                 continue
             found[0, n], found[1, n], found[2, n], found[3, n] = s, t, begin, end
             found[4, n] = adds[k] and has[t, begin]
-            size = _volume(joined) * found[4, n]
+            size = (before[end] - before[begin]) * found[4, n]
             if is_new or filled + size > room:
                 message, filled, is_new = message + 1, 0, False
             found[5, n], found[6, n] = message, filled
@@ -299,32 +303,29 @@ def _move(
     return found[0, :n], found[1, :n], found[2, :n], found[3, :n], found[4, :n] > 0, found[5, :n], found[6, :n]
 
 
-@leaf
-def _volume(box: Array) -> int:
-    volume = 1
-    for k in range(box.shape[1]):
-        volume *= box[1, k] - box[0, k]
-    return volume
+_ANY, _NONE = -2, -1  # dimensions
+
+
+@inner
+def _along(boxes: Array, before: Array) -> Array:
+    """Along which dimension each part and the last one before it that has elements are one box; `_NONE`."""
+    found, last = np.full(len(boxes), _NONE), -1
+    for k in range(len(boxes)):
+        if before[k] < before[k + 1]:
+            if last >= 0:
+                found[k] = _joined_along(boxes[last, 0], boxes[last, 1], boxes[k])
+            last = k
+    return found
 
 
 @leaf
-def _is_empty(box: Array) -> bool:
-    for k in range(box.shape[1]):  # noqa: SIM110 numba has no `any` of a generator
-        if box[0, k] >= box[1, k]:
-            return True
-    return False
-
-
-@leaf
-def _joins(a: Array, b: Array, room: int) -> bool:
-    """Whether two boxes are one together, with room for it: neighbours along one dimension and equal in the others."""
-    other, along, volume = 0, 0, 1
-    for k in range(a.shape[1]):
-        volume *= b[1, k] - a[0, k]
-        if a[0, k] != b[0, k] or a[1, k] != b[1, k]:
-            other += 1
-            along = k
-    return other == 1 and bool(a[1, along] == b[0, along]) and volume <= room
+def _joined_along(low: Array, high: Array, other: Array) -> int:
+    """Along which dimension two boxes are neighbours that are equal in the others: they are one; `_NONE`."""
+    unequal, along = 0, _NONE
+    for k in range(len(low)):
+        if low[k] != other[0, k] or high[k] != other[1, k]:
+            unequal, along = unequal + 1, k
+    return along if unequal == 1 and high[along] == other[0, along] else _NONE
 
 
 def with_outsiders(o: Outline, messages: Messages) -> Messages:
