@@ -23,6 +23,7 @@ ORDERS: tuple[str | None, ...] = None, "critical_path", "forward_first", "first_
 NEXT, NEXT_UNTIL = 4, 0.4  # starts, the best included, that are predicted before a walk, and until when
 TIGHT = 0.75  # of the seconds of a budget: then no other start is asked for whether its rows fit
 ORDERING = 0.25  # of the seconds of a budget: then no other order is tried
+ORDERED_ROWS = 2_000_000  # of more, no other order: it needs all rows, also where devices do the same, in 3.5 kB each
 
 
 class Predictions:
@@ -50,8 +51,7 @@ class Predictions:
         Raises:
             MemoryError: so are all that fit.
         """
-        until, likely = ORDERING * (self._budget.seconds or math.inf), list[Start]()
-        begin = self._budget.elapsed
+        until, begin, likely = ORDERING * (self._budget.seconds or math.inf), self._budget.elapsed, list[Start]()
         for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
             if likely and (len(likely) == NEXT or not self.has_time(start.variant, start.strategy, ORDERING)):
                 break
@@ -80,16 +80,16 @@ class Predictions:
 
         Of those after the first only what is begun before `until`; none where there is too little memory for all rows.
         """
-        known, rows, begin = self._known.setdefault(id(strategy), {}), 0, self._budget.elapsed
+        known, begin = self._known.setdefault(id(strategy), {}), self._budget.elapsed
         new = [order for order in orders if order not in known and id(strategy) not in self._left_out]
+        rows = variant.judge.count_rows(strategy) if new else 0
+        new = [order for order in new if order is None or rows <= ORDERED_ROWS]
         timelines = variant.judge.timelines(strategy, new) if new else ()
         try:
-            for number, (order, (timeline, has_room)) in enumerate(zip(new, timelines, strict=True), 1):
-                figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
-                seconds = timeline.seconds if has_room else math.inf
-                known[order] = Outcome(variant.plan_of(strategy, order), seconds, *figures)
-                taken, rows = (self._budget.elapsed - begin) / number, rows or variant.judge.count_rows(strategy)
-                self.row_seconds = max(self.row_seconds, taken / max(rows, 1))
+            for number, (order, (said, has_room)) in enumerate(zip(new, timelines, strict=True), 1):
+                figures = said.seconds if has_room else math.inf, said.bytes_moved, int(said.peak_bytes.max())
+                known[order] = Outcome(variant.plan_of(strategy, order), *figures)
+                self.row_seconds = max(self.row_seconds, (self._budget.elapsed - begin) / number / max(rows, 1))
                 if self._budget.elapsed > until:
                     break
         except MemoryError as error:

@@ -75,6 +75,13 @@ def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
     assert alone.plan.schedule and alone.seconds < as_lowered.seconds
 
 
+def test_no_order_is_tried_of_what_has_more_rows_than_there_is_memory_for(monkeypatch):
+    graph, machine = transformer(2, 32, "float32").graph, HOSTS.take(4)
+    monkeypatch.setattr("taskflow.searching.predictions.ORDERED_ROWS", 0)
+    found = taskflow.search(graph, machine, CostModel.analytic(machine), proposals=50)
+    assert not found.plan.schedule and found.seconds == seconds_of(found.plan, graph, machine).seconds
+
+
 def test_where_nothing_else_fits_a_pipeline_of_experts_is_the_answer(monkeypatch):
     graph = transformer(2, 32, "float32").graph
     machine = HOSTS.with_rates(memory_bytes=12_000)
