@@ -1,5 +1,7 @@
 """Rehearsals: every row of a graph gets a cost, which is what was timed and no more."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -125,3 +127,13 @@ def test_several_take_turns_as_many_at_a_time_as_fit(monkeypatch):
     assert rehearse(costs, *graphs, rounds=2) == graphs and turns == [graphs[0]] * 2 + [graphs[1]] * 2
     turns.clear()
     assert rehearse(costs, *graphs, is_late=lambda: True) == graphs[:1] and turns == graphs[:1] * FEWEST
+
+
+@pytest.mark.parametrize("short, passes", [(0.0, 2), (math.inf, 4)])
+def test_a_short_step_is_passed_once_more_before_each_time(short, passes, monkeypatch):
+    made, time_all = [], rehearsal._time_all
+    monkeypatch.setattr(rehearsal, "SHORT_SECONDS", short)
+    monkeypatch.setattr(rehearsal, "_time_all", lambda calls: made.append(0) or time_all(calls))
+    one = Rehearsal(task_graph_of(data_parallel))
+    made.clear()
+    assert (one.time_rows(2).shape[0], len(made)) == (2, passes)
