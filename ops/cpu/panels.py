@@ -6,7 +6,7 @@ that takes as long as a third of the product; and its libraries have no way to k
 A matrix of (columns, depth) is packed as panels: `LANE_BYTES` of columns side by side for `DEPTH` numbers of depth, so
 that a panel stays in the cache while all rows pass by. `ROWS` rows meet a panel at a time, their sums kept in
 registers: eight of AVX2, 16 of AVX-512 (230 GFLOP/s on a Zen 5, where the tile for AVX2 does 133), which hides how long
-additions take. The bits are the same. Written as IR, like `lanes`, since numba keeps no array in registers. The scheme
+additions take. Bits are the same. Written as IR, like `lanes`, since numba keeps no array in registers. The scheme
 is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 
 Called from compiled functions only.

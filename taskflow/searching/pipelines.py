@@ -125,9 +125,9 @@ def climb(
                 if is_over():
                     return best
                 other = best._replace(**{field: value})
-                if field == "groups" and math.isinf(seconds(other)) and not is_over():  # no room, so more tensor ones
-                    as_much = best.tensor * best.groups // value  # of the parameters on each device
-                    other = other._replace(tensor=as_much) if as_much in options.tensor else best
+                if field == "groups" and math.isinf(seconds(other)) and not is_over():
+                    wider = best.tensor * best.groups // value  # a device has as much of the parameters as before
+                    other = other._replace(tensor=wider) if wider in options.tensor else best
                 best = min(best, other, key=seconds)
             if math.isfinite(seconds(best)) and seconds(best) > limit:
                 return best

@@ -303,7 +303,7 @@ def _move(
     return found[0, :n], found[1, :n], found[2, :n], found[3, :n], found[4, :n] > 0, found[5, :n], found[6, :n]
 
 
-_ANY, _NONE = -2, -1  # dimensions
+_ANY, _NONE = -2, -1  # in place of a dimension: not chosen yet, and there is none
 
 
 @inner
