@@ -8,6 +8,8 @@ from functools import cache, partial
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ops.expressions import cuda_source, passes
 from ops.expressions.expression import Expression
 from ops.expressions.program import OUT, Pass, Program
@@ -15,6 +17,7 @@ from ops.tiles import contiguous, deliver, last, work_array
 from taskflow import Array, Context, Kernel, Operator, Pointwise
 
 DTYPES = ("float32", "float64")
+_DTYPES = frozenset(map(np.dtype, DTYPES))
 BY_PASSES = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no fast compiled form
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -163,8 +166,8 @@ def _along(a: Array, ndim: int, along: int) -> Array:
 def run_program(ctx: Context, arrays: Sequence[Array], program: Program) -> None:
     """Of a captured kernel: all passes on these arrays, in place."""
     numbers, steps = program.known(ctx.step), program if program.each_step else None
-    dtypes = {a.dtype.name for a in arrays if a.ndim}
-    is_simple = len(dtypes) <= 1 and dtypes <= set(DTYPES)
+    dtypes = {a.dtype for a in arrays if a.ndim}
+    is_simple = len(dtypes) <= 1 and dtypes <= _DTYPES
     for one in program.passes:
         used = {n: a for n, a in zip(program.arguments, arrays, strict=True) if one.names & set(n.split())}
         known = {name: value for name, value in numbers.items() if name in one.reads}

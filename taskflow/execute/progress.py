@@ -256,15 +256,23 @@ def copied_by_folds(graph: TaskGraph, in_place: dict[int, int]) -> dict[int, int
     for copy, fold in in_place.items():
         reading.setdefault(fold, []).append(copy)
     found: dict[int, int] = {}
-    for copy in np.flatnonzero(graph.is_transfer).tolist():
-        (source, rect, _), (target, _, _) = graph.args(copy)
-        deps = graph.deps(copy)
-        makers = [d for d in deps if graph.kind[d] == Kind.FOLD and graph.args(d)[0][:2] == (source, rect)]
-        if copy in in_place or not makers:
+    for copy, fold in _made_by_folds(graph).items():
+        if copy in in_place:
             continue
-        fold = makers[-1]
+        deps, target = graph.deps(copy), graph.arg_instance[graph.arg_ptr[copy] + 1]
         before = {d for row in (fold, *reading.get(fold, ())) for d in (row, *graph.deps(row))}
-        is_alive = any(target == k for d in deps if d != fold for k, _, _ in graph.args(d))
-        if is_alive and before.issuperset(deps):
+        used = (graph.arg_instance[graph.arg_ptr[d] : graph.arg_ptr[d + 1]] for d in deps if d != fold)
+        if before.issuperset(deps) and any(target in instances for instances in used):
             found[copy] = fold
     return found
+
+
+def _made_by_folds(graph: TaskGraph) -> dict[int, int]:
+    """Transfer row -> the last fold that it waits for and that makes just the box that it reads."""
+    row = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+    is_asked = graph.is_transfer[row] & (graph.kind == Kind.FOLD)[graph.dep_row]
+    row, fold = row[is_asked], graph.dep_row[is_asked]
+    read, made = graph.arg_ptr[row], graph.arg_ptr[fold]
+    is_same = graph.arg_instance[read] == graph.arg_instance[made]
+    is_same &= (graph.arg_box[read] == graph.arg_box[made]).all(axis=(1, 2))
+    return dict(zip(row[is_same].tolist(), fold[is_same].tolist(), strict=True))

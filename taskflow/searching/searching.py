@@ -334,7 +334,7 @@ class _Search:
         fitting = [each for each in known if math.isfinite(each.seconds)]
         best, last, tried, latest = min(fitting, key=lambda each: each.figures, default=None), 0, 0, None
         baseline = {start.name: start.seconds for start in starts if not start.fits}
-        baseline |= {each.name: each.seconds for each in self.piped}
+        baseline |= {each.name: each.seconds for each in self.piped if each.name}
         for number, name, variant, strategy in self._finalists(starts):
             if best and not self.predictions.has_time(variant, strategy):
                 continue

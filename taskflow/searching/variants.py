@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from taskflow.cost.model import CostModel
+from taskflow.graph.family import families
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
+from taskflow.searching.bound import whole_seconds
 from taskflow.searching.fold import block_interiors
 from taskflow.searching.grids import Grids
 from taskflow.searching.judge import Judge
@@ -54,6 +56,14 @@ class Variant:
     def grids(self) -> Grids:
         """Of experts."""
         return Grids(self.graph)
+
+    @cached_property
+    def seconds(self) -> list[float]:
+        """Of every family of operators, not split, on the first device."""
+        found = {family.leader.name: 0.0 for family in families(self.graph)}
+        for op, each in zip(self.graph.operators, whole_seconds(self.graph, self.machine, self.costs), strict=True):
+            found[op.follows or op.name] += float(each[0])
+        return list(found.values())
 
     @cached_property
     def sharded(self) -> ShardedState:

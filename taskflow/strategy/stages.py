@@ -84,17 +84,44 @@ def _cut(graph: Graph, found: Sequence[Family], count: int, cuts: Sequence[str] 
         return bounds
     if not 1 <= count <= len(found):
         raise ValueError(f"stages: {count} stages of {len(found)} operators")
+    return [0, *quantile_cuts(flops_of(graph, found), count), len(found)]
+
+
+def flops_of(graph: Graph, found: Sequence[Family]) -> list[float]:
+    """Floating-point operations of every family."""
     flops = dict.fromkeys((f.leader.name for f in found), 0.0)
     for op in graph.operators:
         flops[op.follows or op.name] += op.flops * prod(op.extents.values())
-    work = np.cumsum(list(flops.values()))
-    wanted = work[-1] * np.arange(1, count) / count
-    bounds = [0, *(int(np.argmin(abs(work - each))) + 1 for each in wanted), len(found)]
+    return list(flops.values())
+
+
+def quantile_cuts(work: Sequence[float], count: int) -> list[int]:
+    """Where the second, third, ... of so many stages begin: near each of the quantiles of all work."""
+    done, number = np.cumsum(work), len(work)
+    cuts = [0, *(int(np.argmin(abs(done - done[-1] * k / count))) + 1 for k in range(1, count)), number]
     for k in range(1, count):
-        bounds[k] = max(bounds[k], bounds[k - 1] + 1)
+        cuts[k] = max(cuts[k], cuts[k - 1] + 1)
     for k in range(count - 1, 0, -1):
-        bounds[k] = min(bounds[k], bounds[k + 1] - 1)
-    return bounds
+        cuts[k] = min(cuts[k], cuts[k + 1] - 1)
+    return cuts[1:-1]
+
+
+def level_cuts(work: Sequence[float], count: int) -> list[int]:
+    """The same where stages are as equal as can be: the sum of the squares of their work is the smallest.
+
+    At most as many stages as there are numbers in `work`.
+    """
+    done = np.concatenate([[0.0], np.cumsum(work)])
+    squares = np.where(np.tri(len(done), dtype=np.bool_), np.inf, (done - done[:, None]) ** 2)  # from a cut to the next
+    least, before = squares[0], list[np.ndarray]()
+    for _ in range(count - 1):
+        sums = least[:, None] + squares
+        before.append(sums.argmin(axis=0))
+        least = sums.min(axis=0)
+    cuts = [len(work)]
+    for each in reversed(before):
+        cuts.append(int(each[cuts[-1]]))
+    return cuts[:0:-1]
 
 
 def config_in_stage(

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import repeat
 from typing import ClassVar
 
 import numpy as np
@@ -50,6 +51,9 @@ class Privilege(IntEnum):
     WRITE = 1
     READ_WRITE = 2
     REDUCE = 3
+
+
+_PRIVILEGES = tuple(Privilege)  # by number, faster than `Privilege(number)`
 
 
 def access(privileges: Sequence[Privilege]) -> tuple[list[bool], list[bool]]:
@@ -211,12 +215,13 @@ class TaskGraph(Later):
 
     def args(self, row: int) -> tuple[tuple[int, Rect, Privilege], ...]:
         """Instance (-1: an empty box), box in global coordinates and privilege of every argument of a row."""
-        launch, first = int(self.launch[row]), int(self.arg_ptr[row])
+        launch, span = int(self.launch[row]), slice(*self.arg_ptr[row : row + 2].tolist())
+        numbers = self.launches[launch].args if launch >= 0 else repeat(int(self.region[row]))
+        columns = (c[span].tolist() for c in (self.arg_instance, self.arg_box, self.arg_privilege))
         found = []
-        for k in range(first, int(self.arg_ptr[row + 1])):
-            number = self.launches[launch].args[k - first] if launch >= 0 else int(self.region[row])
-            rect = self._rect(self.arg_box[k], self.regions[number].ndim)
-            found.append((int(self.arg_instance[k]), rect, Privilege(int(self.arg_privilege[k]))))
+        for number, instance, (lo, hi), privilege in zip(numbers, *columns, strict=False):
+            ndim = self.regions[number].ndim
+            found.append((instance, Rect(tuple(lo[:ndim]), tuple(hi[:ndim])), _PRIVILEGES[privilege]))
         return tuple(found)
 
     def deps(self, row: int) -> list[int]:

@@ -1,14 +1,27 @@
 """Orders of rows and pipelines of experts in a search: what is found is what its plan gives, and no start is faster."""
 
 import math
+from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 
 import taskflow
 from taskflow import CostModel, MachineModel, lower, simulate
 from taskflow.lowering import Lowering
-from taskflow.searching.pipelines import SCHEDULES, PipelineOptions, PipelineShape, climb, pipelines
+from taskflow.searching.budget import Budget
+from taskflow.searching.pipelines import (
+    SCHEDULES,
+    PipelineOptions,
+    PipelineShape,
+    _judge,
+    climb,
+    judged_pipelines,
+    move_cuts,
+    pipelines,
+)
 from taskflow.searching.variants import Variant
+from taskflow.strategy.stages import level_cuts
 from tests.searching.test_grids import transformer
 
 HOSTS = MachineModel.preset("p100", nodes=2)
@@ -59,9 +72,82 @@ def test_fewer_groups_are_tried_with_more_tensor_parallelism_where_there_is_no_r
         has_room = shape.tensor * shape.groups >= 32
         return {(4, 8): 6.0, (8, 8): 7.0, (8, 4): 5.0}[shape.tensor, shape.groups] if has_room else math.inf
 
-    options = PipelineOptions(tensors, [2], SCHEDULES[:1], [8, 4, 2])
+    options = PipelineOptions([8, 4, 2], tensors, SCHEDULES[:1], [2], [False])
     best = climb(PipelineShape(4, 2, SCHEDULES[0], 8, ()), options, seconds, math.inf, lambda: False)
     assert (best.tensor, best.groups) == found
+
+
+def squares(work, cuts):
+    return sum(sum(work[a:b]) ** 2 for a, b in pairwise([0, *cuts, len(work)]))
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_level_stages_have_the_least_sum_of_squares(count):
+    random = np.random.default_rng(count)
+    for _ in range(20):
+        work = random.exponential(size=7).tolist()
+        cuts = level_cuts(work, count)
+        every = [squares(work, each) for each in combinations(range(1, 7), count - 1)]
+        assert len(cuts) == count - 1 and cuts == sorted({*cuts}) and {*cuts} <= {*range(1, 7)}
+        assert squares(work, cuts) == pytest.approx(min(every), rel=1e-12)
+
+
+def test_level_stages_take_more_equal_times():
+    first = first_of(transformer(4, 32, "float32").graph)
+    spread = []
+    for is_level in (False, True):
+        cuts = judged(first, 2, ("interleaved", 2), is_level=is_level)
+        families = list(first.proposals.space.names)
+        at = [0, *sorted(families.index(name) for name in cuts), len(families)]
+        taken = [sum(first.seconds[a:b]) for a, b in pairwise(at)]
+        spread.append(max(taken) / min(taken))
+    assert 1.0 <= spread[1] < spread[0]
+
+
+def judged(first, groups, schedule, **fields):
+    """The operators that begin stages of a pipeline."""
+    found = _judge(first, PipelineShape(1, 1, schedule, groups, (), **fields))
+    assert found.seconds == seconds_of(found.plan, first.graph).seconds
+    placed = [(name, found.plan.strategy[name].devices[0] // 4) for name in first.proposals.space.names]
+    return [name for (_, before), (name, host) in pairwise(placed) if host != before]
+
+
+def test_in_a_v_the_last_group_has_the_stage_at_its_turn_and_the_first_group_both_ends():
+    first = first_of(transformer(4, 32, "float32").graph)
+    assert len(judged(first, 2, ("zb_v", 2))) == PipelineShape(1, 1, ("zb_v", 2), 2, ()).stages - 1 == 2
+    found = _judge(first, PipelineShape(1, 1, ("zb_v", 2), 2, ()))
+    assert {found.plan.strategy[name].devices[0] // 4 for name in ("words", "head")} == {0}
+
+
+def test_a_cut_moves_where_it_is_told_and_not_past_the_ends():
+    first = first_of(transformer(4, 32, "float32").graph)
+    names = list(first.proposals.space.names)
+    (cut,) = judged(first, 2, ("one_f_one_b", 1))
+    for by in (-2, 1):
+        assert judged(first, 2, ("one_f_one_b", 1), moved=(by,)) == [names[names.index(cut) + by]]
+    for by in (-names.index(cut), len(names) - names.index(cut)):
+        assert _judge(first, PipelineShape(1, 1, ("one_f_one_b", 1), 2, (), moved=(by,))) is None
+
+
+def test_cuts_are_moved_to_the_least_seconds_while_there_is_time():
+    wanted, asked = (3, -5, 1), []
+
+    def seconds(shape):
+        asked.append(shape)
+        return 1.0 + sum(abs(a - b) for a, b in zip(shape.moved or (0, 0, 0), wanted, strict=True))
+
+    shape = PipelineShape(1, 1, SCHEDULES[0], 4, ())
+    assert move_cuts(shape, seconds, lambda: False).moved == wanted
+    asked.clear()
+    assert seconds(move_cuts(shape, seconds, lambda: len(asked) > 8)) < seconds(shape) and len(asked) < 14
+
+
+def test_pipelines_of_one_host_have_groups_of_its_devices():
+    machine = HOSTS.take(4)
+    first = first_of(transformer(4, 32, "float32").graph, machine)
+    found = judged_pipelines(first, [], Budget(None, 60.0))
+    sizes = {len(set(each.plan.strategy["head"].devices)) for each in found}
+    assert {1, 2} <= sizes and {each.plan.schedule for each in found} >= {"zb_v", "zb_h1", "interleaved"}
 
 
 def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
@@ -89,7 +175,7 @@ def test_where_nothing_else_fits_a_pipeline_of_experts_is_the_answer(monkeypatch
     monkeypatch.setattr("taskflow.searching.searching.random_start", lambda *args: False)
     monkeypatch.setattr("taskflow.searching.searching.search_stages", refused)
     found = taskflow.search(graph, machine, CostModel.analytic(machine), proposals=20, seconds=40.0)
-    assert found.plan.schedule == "one_f_one_b" and found.seconds == seconds_of(found.plan, graph, machine).seconds
+    assert found.plan.parts > 1 and found.seconds == seconds_of(found.plan, graph, machine).seconds
 
 
 def refused(*args, **options):
