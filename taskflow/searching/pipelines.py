@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -26,7 +28,8 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts, stages
 
 MICRO_BATCHES = 1, 2, 4  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
-PART, LEADING = 0.25, 0.5  # of the seconds of a budget, at most: while no pipeline is the fastest so far, and then
+PART, LATER = 0.25, 0.4  # of the seconds of a budget, at most: before walks, and behind them if one is the fastest
+CLIMBING = 0.4  # of the later ones, before cuts are moved
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
 FAR = 1.2  # times the best start: what is slower, whatever its tensor parallelism, is changed no further
@@ -62,56 +65,96 @@ class PipelineShape(NamedTuple):
         return self.groups * self.schedule[1] - (self.schedule[0] == "zb_v")
 
 
-def judged_pipelines(
-    first: Variant, starts: Sequence[Start], budget: Budget, row_seconds: float = ROW_SECONDS
-) -> list[Outcome]:
-    """Pipelines between hosts, or the devices of one, as many as there is time for; none without a budget in seconds.
-
-    One thing is changed after the other, as long as that makes the best one faster.
+class Pipelines:
+    """Pipelines between hosts, or the devices of one, as far as there is time to judge them.
 
     Args:
         starts: of whose degrees of tensor parallelism the best comes first.
         row_seconds: that a prediction takes for every row.
+
+    Attributes:
+        seconds: of the fastest so far.
     """
-    machine, known = first.machine, dict[PipelineShape, Outcome | None]()
-    hosts, devices = len({d.host for d in machine.devices}), len(machine.devices)
-    most = hosts if hosts > 1 else devices  # groups of devices
-    if most < 2 or budget.seconds is None:
-        return []
-    points = len(first.graph.operators) * devices * MICRO_BATCHES[0]  # of the first one
-    if TIMES * row_seconds * points > PART * budget.seconds:
-        return []
-    ranked = [s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor]
-    within = divisors(devices // hosts)
-    options = PipelineOptions(
-        [groups for groups in reversed(divisors(most)) if groups > 1],
-        list(dict.fromkeys([*(t for t in ranked if t in within), *within])),
-        (SCHEDULES[0], *MORE_SCHEDULES, *SCHEDULES[1:]),
-        MICRO_BATCHES,
-        (True, False),
-    )
-    begin, seconds_in_all = budget.elapsed, budget.seconds
-    best_start = min((start.seconds for start in starts), default=math.inf)
 
-    def seconds(shape: PipelineShape) -> float:
-        if shape not in known:
-            known[shape] = _judge(first, shape)
-        return found.seconds if (found := known[shape]) else math.inf
+    def __init__(
+        self, first: Variant, starts: Sequence[Start], budget: Budget, row_seconds: float = ROW_SECONDS
+    ) -> None:
+        self._first, self._budget, self.seconds = first, budget, math.inf
+        self._known: dict[PipelineShape, Outcome | None] = {}
+        self._best_start = min((start.seconds for start in starts), default=math.inf)
+        self._judging = 0.0  # seconds that it has taken so far
+        hosts, devices = len({d.host for d in first.machine.devices}), len(first.machine.devices)
+        needed = (
+            TIMES * row_seconds * len(first.graph.operators) * devices * MICRO_BATCHES[0]
+        )  # for the first one
+        self._can_be = not first.is_limited and needed < PART * (budget.seconds or 0.0)
+        ranked = [s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor]
+        within = divisors(devices // hosts)
+        self._options = PipelineOptions(
+            [groups for groups in reversed(divisors(hosts if hosts > 1 else devices)) if groups > 1],
+            list(dict.fromkeys([*(t for t in ranked if t in within), *within])),
+            (SCHEDULES[0], *MORE_SCHEDULES, *SCHEDULES[1:]),
+            MICRO_BATCHES,
+            (True, False),
+        )
 
-    def is_over() -> bool:
-        judged = [found.seconds for found in known.values() if found]
-        part = LEADING if min(judged, default=math.inf) < best_start else PART
-        with_next = (budget.elapsed - begin) * (len(judged) + 1) / max(len(judged), 1)
-        return budget.is_interrupted or with_next > part * seconds_in_all
+    @property
+    def is_leading(self) -> bool:
+        """Whether one is faster than all starts."""
+        return self.seconds < self._best_start
 
-    for again in dict.fromkeys([(), _recomputed(first)]):
-        if not any(found and math.isfinite(found.seconds) for found in known.values()):
-            likely = (_first(first, options, again)._replace(parts=parts) for parts in MICRO_BATCHES)
-            begun = next((shape for shape in likely if is_over() or math.isfinite(seconds(shape))), None)
-            best = climb(begun or _first(first, options, again), options, seconds, FAR * best_start, is_over)
-            if seconds(best) < best_start:
-                move_cuts(best, seconds, is_over)
-    return [found for found in known.values() if found]
+    @property
+    def found(self) -> list[Outcome]:
+        """All that were judged."""
+        return [found for found in self._known.values() if found]
+
+    @contextmanager
+    def around(self, others: Callable[[], float]) -> Iterator[None]:
+        """Search before walks, and behind them if one is faster than these have found (`others`)."""
+        self.search(PART)
+        kept_back = LATER * (self._budget.seconds or 0.0) * self.is_leading
+        self._budget.kept_back += kept_back
+        yield
+        self._budget.kept_back -= kept_back
+        if self.seconds < others():
+            self.search(LATER, CLIMBING)
+
+    def search(self, part: float, climbing: float = 1.0) -> None:
+        """Judge more of them, in that part of the budget's seconds; none without a budget in seconds.
+
+        One thing is changed after the other, as long as that makes the best one faster; then cuts are moved, at the
+        latest when a part of the time is over (`climbing`).
+        """
+        if not self._can_be:
+            return
+        begin, most = self._budget.elapsed, part * (self._budget.seconds or 0.0)
+        is_late, is_over = (partial(self._is_over, begin + each * most) for each in (climbing, 1.0))
+        ways = self._options, self._judge, FAR * self._best_start, is_late
+        for again in dict.fromkeys([(), _recomputed(self._first)]):
+            begins = _begins(self._first, self._options, again)
+            for shape in begins:
+                if not is_late() and math.isfinite(self._judge(shape)):
+                    climb(shape, *ways)
+            if begins and not math.isfinite(self.seconds):
+                climb(begins[0], *ways)
+            if math.isfinite(self.seconds):
+                break
+        best = min(self._known, key=self._judge, default=None)
+        if best and self.is_leading:
+            move_cuts(best, self._judge, is_over)
+
+    def _judge(self, shape: PipelineShape) -> float:
+        if shape not in self._known:
+            begin = self._budget.elapsed
+            found = self._known[shape] = _judge(self._first, shape)
+            self.seconds = min(self.seconds, found.seconds if found else math.inf)
+            self._judging += self._budget.elapsed - begin
+        return found.seconds if (found := self._known[shape]) else math.inf
+
+    def _is_over(self, end: float) -> bool:
+        """Whether the next one will not be judged by then."""
+        each = self._judging / max(len(self.found), 1)
+        return self._budget.is_interrupted or self._budget.elapsed + each > end
 
 
 class PipelineOptions(NamedTuple):
@@ -124,11 +167,14 @@ class PipelineOptions(NamedTuple):
     is_level: Sequence[bool]
 
 
-def _first(first: Variant, options: PipelineOptions, again: tuple[str, ...]) -> PipelineShape:
-    """The likeliest that can be, if one can be."""
-    numbers = product(options.parts, options.groups, options.tensor)
-    shapes = [PipelineShape(tensor, parts, options.schedule[0], groups, again) for parts, groups, tensor in numbers]
-    return next((shape for shape in shapes if _is_even(first, shape)), shapes[0])
+def _begins(first: Variant, options: PipelineOptions, again: tuple[str, ...]) -> list[PipelineShape]:
+    """From which to climb, the likeliest first: of all numbers of groups and micro-batches, where groups are equal."""
+    found = dict[tuple[int, int], PipelineShape]()
+    for groups, parts, tensor in product(options.groups, options.parts, options.tensor):
+        shape = PipelineShape(tensor, parts, options.schedule[0], groups, again)
+        if _is_even(first, shape):
+            found.setdefault((groups, parts), shape)
+    return list(found.values())
 
 
 def climb(

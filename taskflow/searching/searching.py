@@ -39,7 +39,7 @@ from taskflow.searching.budget import Budget
 from taskflow.searching.fold import fold
 from taskflow.searching.joint import search_stages
 from taskflow.searching.outcome import Outcome, non_dominated
-from taskflow.searching.pipelines import judged_pipelines
+from taskflow.searching.pipelines import CLIMBING, LATER, Pipelines
 from taskflow.searching.predictions import AS_LOWERED, ORDERS, Predictions
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.space import Space, count_strategies
@@ -104,8 +104,8 @@ def search(
         proposals: budget of every rank, in strategies judged; default 10,000 if `seconds` are not given.
         seed: equal seeds give equal results, if the budget is in proposals alone.
         starts: name -> strategy, besides single device, operator placement, placed tables, data parallel, model
-            parallel and one weird trick on all devices, a half, a quarter and so on, the grids of experts and, on
-            several hosts and with a budget in seconds, their pipelines.
+            parallel and one weird trick on all devices, a half, a quarter and so on, the grids of experts and, with a
+            budget in seconds, pipelines.
         progress: called with (proposals done, best seconds), both of this rank.
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
@@ -143,15 +143,19 @@ def search(
         has_room = any(start.fits for start in found) or random_start(first, found, seed)
         if has_room:
             run.prepare(found, may_stage=space is None)
-            if space is None:
-                run.piped = judged_pipelines(first, found, budget, run.predictions.row_seconds)
-            run.search(found, until_local)
+            pipes = Pipelines(first, found, budget, run.predictions.row_seconds)
+            with pipes.around(lambda: run.seconds):
+                run.search(found)
+            run.go_on(until_local)
+            run.piped = pipes.found
         else:
             run.predictions.ask_tight(found)
         if space is None and (not has_room or run.staging > 0):
             run.search_stages(first)
         if not has_room and not run.staged:
-            run.piped = judged_pipelines(first, found, budget) if space is None else []
+            pipes = Pipelines(first, found, budget)
+            pipes.search(LATER, CLIMBING)
+            run.piped = pipes.found
             if not any(math.isfinite(each.seconds) for each in (*run.piped, *run.predictions.all)):
                 refuse(found, first, len(named))
         baseline = run.settle(found)
@@ -216,8 +220,8 @@ class _Search:
                 self.staging = 0.0
             self.budget.kept_back = self._predicting + self.staging
 
-    def search(self, starts: Sequence[Start], until_local: bool) -> None:
-        """Spend the budget."""
+    def search(self, starts: Sequence[Start]) -> None:
+        """Spend a part of the budget, from starts."""
         fitting = sorted((start for start in starts if start.fits), key=lambda start: start.seconds)
         if count_strategies(self.variant.space) < 2:
             self.is_local = True
@@ -226,6 +230,9 @@ class _Search:
         begin, walking, walked = self.budget.used, self._part(WALKING), list(self._starts(fitting))
         for k, start in enumerate(walked, 1):
             self._walk(start, begin + walking * k / len(walked))
+
+    def go_on(self, until_local: bool) -> None:
+        """Spend the rest of it from the best found."""
         end = math.inf if until_local else 1.0
         while not self.is_local and self.budget.used < end:
             self._descend(end)

@@ -25,12 +25,13 @@ class Variant:
 
     Args:
         plan: says how the graph is transformed.
-        space: of the graph as it is, if one was given.
+        space: of the graph as it is, if one was given: then the search is limited to it.
     """
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel, plan: Plan, space: Space | None) -> None:
         self.plan, self.machine, self.costs = plan, machine, costs
         self._given, self._space = graph, space
+        self.is_limited = space is not None
 
     @cached_property
     def graph(self) -> Graph:

@@ -13,10 +13,10 @@ from taskflow.searching.budget import Budget
 from taskflow.searching.pipelines import (
     SCHEDULES,
     PipelineOptions,
+    Pipelines,
     PipelineShape,
     _judge,
     climb,
-    judged_pipelines,
     move_cuts,
     pipelines,
 )
@@ -145,7 +145,10 @@ def test_cuts_are_moved_to_the_least_seconds_while_there_is_time():
 def test_pipelines_of_one_host_have_groups_of_its_devices():
     machine = HOSTS.take(4)
     first = first_of(transformer(4, 32, "float32").graph, machine)
-    found = judged_pipelines(first, [], Budget(None, 60.0))
+    pipes = Pipelines(first, [], Budget(None, 60.0))
+    pipes.search(0.5)
+    found = pipes.found
+    assert pipes.is_leading and pipes.seconds == min(each.seconds for each in found)
     sizes = {len(set(each.plan.strategy["head"].devices)) for each in found}
     assert {1, 2} <= sizes and {each.plan.schedule for each in found} >= {"zb_v", "zb_h1", "interleaved"}
 
