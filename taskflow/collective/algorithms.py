@@ -33,6 +33,11 @@ def first_member(_: Group) -> Array:
     return np.zeros(1, np.int64)
 
 
+def other_hosts(group: Group) -> int:
+    """How many hosts there are besides that of a member."""
+    return len(group.host_begin) - 2
+
+
 class Algorithm(NamedTuple):
     """How pieces come to all members.
 
@@ -42,6 +47,7 @@ class Algorithm(NamedTuple):
         serves: the collectives that it is for.
         parts: each piece in so many, one behind the other.
         stride: of a group, rounds from one part to the next.
+        sends: of a group, how many messages a member sends at least, one behind the other.
     """
 
     bring: Callable[[Group, Array], Steps]
@@ -49,6 +55,7 @@ class Algorithm(NamedTuple):
     serves: tuple[str, ...] = ("all-reduce", "reduce-scatter", "all-gather")
     parts: int = 1
     stride: Callable[[Group], int] = lambda _: 1
+    sends: Callable[[Group], int] = lambda _: 0
 
     def steps(self, name: str, group: Group) -> Steps:
         """The steps that bring pieces from their owners to all, in a collective of this name."""
@@ -72,7 +79,7 @@ ALGORITHMS = {
     "double tree": Algorithm(double_tree, tree_roots, _ALL_REDUCE),
     "double tree in 4 parts": Algorithm(double_tree, tree_roots, _ALL_REDUCE, 4, lambda _: 2),
     "double tree in 16 parts": Algorithm(double_tree, tree_roots, _ALL_REDUCE, 16, lambda _: 2),
-    "two-level": Algorithm(two_level, owners_by_number),
+    "two-level": Algorithm(two_level, owners_by_number, sends=other_hosts),
     "two-level in 4 parts": Algorithm(two_level, owners_by_number, parts=4, stride=shorter_level),
     "two-level in 8 parts": Algorithm(two_level, owners_by_number, parts=8, stride=shorter_level),
     "two-level doubling": Algorithm(two_level_doubling, owners_by_number),

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from taskflow.core.columns import Array
+from taskflow.core.compiling import njit
 from taskflow.machine import MachineModel
 from taskflow.tasks.streams import StreamTable
 
@@ -114,14 +115,22 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
 
 def _by_first_use(numbers: Array) -> tuple[Array, Array]:
     """The numbers that are used, in the order of their first use, and for every number its place there; -1 stays."""
-    flat = numbers.reshape(-1)
-    first = np.full(int(flat.max(initial=-1)) + 2, len(flat))
-    first[flat[::-1]] = np.arange(len(flat))[::-1]  # of several the last assignment counts
-    first[-1] = len(flat)  # where -1 is
-    found = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(flat))]
-    rank = np.full(len(first), -1, np.int32)
-    rank[found] = np.arange(len(found))
+    rank = np.full(int(numbers.max(initial=-1)) + 2, -1, np.int32)
+    found = np.empty(_rank(numbers.reshape(-1), rank), np.int64)
+    used = np.flatnonzero(rank >= 0)
+    found[rank[used]] = used
     return found, rank[numbers]
+
+
+@njit
+def _rank(numbers: Array, rank: Array) -> int:
+    """Set the ranks of numbers, which are -1, by their first use; how many there are."""
+    count = 0
+    for number in numbers:
+        if number >= 0 and rank[number] < 0:
+            rank[number] = count
+            count += 1
+    return count
 
 
 def _are_relayed(links: Array, behind: Array) -> Array:

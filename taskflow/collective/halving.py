@@ -11,24 +11,26 @@ import numpy as np
 
 from taskflow.collective.group import Group
 from taskflow.core.columns import Array
-from taskflow.tasks.steps import Steps, steps_of
+from taskflow.tasks.steps import Steps, in_order
 
 
 def halving_doubling(group: Group, owners: Array) -> Steps:
     """`owners`, ascending: all members, or those of `core_members`."""
     core = core_members(group)
-    rounds, pieces = len(core).bit_length() - 1, np.arange(len(owners))
     block = np.searchsorted(core, owners, "right") - 1  # of every piece: the core member that takes part for its owner
-    joined = np.flatnonzero(core[block] != owners)
-    found = [(np.zeros_like(joined), owners[joined], core[block[joined]], pieces[joined])]
+    joined, at = np.flatnonzero(core[block] != owners), np.arange(len(core))
+    found = [(np.zeros_like(joined), owners[joined], core[block[joined]], joined, joined + 1)]
+    rounds = len(core).bit_length() - 1
     for k in range(rounds):
-        has = np.arange(len(core))[:, None] >> k == block >> k
-        member, piece = np.nonzero(has)
-        found.append((np.full(len(member), k + 1), core[member], core[member ^ (1 << k)], piece))
+        first, last = (np.searchsorted(block, ((at >> k) + more) << k) for more in (0, 1))
+        found.append((np.full_like(at, k + 1), core, core[at ^ (1 << k)], first, last))
     extra = np.setdiff1d(np.arange(group.count), core)
-    member, piece = np.nonzero(extra[:, None] != owners)
-    found.append((np.full(len(member), rounds + 1), extra[member] - 1, extra[member], piece))
-    return steps_of(owners, *(np.concatenate(columns) for columns in zip(*found, strict=True)))
+    begin, end = (np.searchsorted(owners, extra, side) for side in ("left", "right"))  # of their own pieces
+    has_none = begin == end
+    begin[has_none] = end[has_none] = len(owners)
+    for first, last in ((np.zeros_like(begin), begin), (end, np.full_like(end, len(owners)))):
+        found.append((np.full_like(extra, rounds + 1), extra - 1, extra, first, last))
+    return in_order(owners, *(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
 
 def core_members(group: Group) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 from taskflow.collective.algorithms import ALGORITHMS, BY_STEPS, ROOTED, serving
 from taskflow.collective.group import Group, group_of
 from taskflow.collective.library import is_one_call, times_of
-from taskflow.collective.rows import rows_of, shared_links
+from taskflow.collective.rows import rows_of, shared_links, work_of
 from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
 from taskflow.machine.library import LIBRARY, LibraryTimes
@@ -277,7 +277,19 @@ class GroupPrices:
         able = (*(each for each in tried(outline, self._few) if each != "multitree" or self._has_trees), *library)
         if self.group.count <= MANY or len(able) == 1 or outline.name in ROOTED:
             return able
-        return (min(able, key=lambda each: self._busiest(outline, each, np.mean)),)
+        return (self._least_busy(outline, able),)
+
+    def _least_busy(self, outline: Outline, able: Sequence[str]) -> str:
+        """Of these algorithms the one whose busiest stream or link takes the least; those with too many messages are
+        not looked at.
+        """
+        latency = float(self.group.latency.min(initial=np.inf, where=self.group.latency > 0))
+        sends = [0 if each == LIBRARY else ALGORITHMS[each].sends(self.group) for each in able]
+        best = np.inf, 0
+        for k in np.argsort(sends, kind="stable").tolist():
+            if sends[k] * latency < best[0]:
+                best = min(best, (self._busiest(outline, able[k], np.mean), k))
+        return able[best[1]]
 
     def seconds_of(self, outline: Outline, algorithm: str) -> float:
         """Seconds of one algorithm, on links that nothing else occupies; "": see `Exchange.is_regular`."""
@@ -319,7 +331,7 @@ class GroupPrices:
         has_all = len(outline.sources) == self.group.count  # else something that is added comes to nothing: no fold
         key = outline.name, algorithm, outline.parts, has_all
         if key not in self._work:
-            self._work[key] = _work_of(messages, self.group, has_all)
+            self._work[key] = work_of(messages, self.group, has_all)
         fixed, per_piece = self._work[key]
         cut = cut_of(outline, messages.owner)
         end = pointers(np.prod(np.diff(boxes_of(outline, cut), axis=1)[:, 0], axis=1))[cut.ptr]
@@ -377,22 +389,3 @@ def tried(outline: Outline, few: Mapping[str, Collection[str]] = {}) -> tuple[st
         return (*(each for each in WITH_OUTSIDERS if each in able), *([""] if is_small else []))
     able = tuple(each for each in able if each in few.get(outline.name, able))
     return able if outline.is_even or outline.name == "all-to-all" else (*able, "")
-
-
-def _work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array]:
-    _, source, target, first, last, adds = messages
-    adds = adds & has_folds
-    streams, count = int(max(g.streams.max(), g.folding.max())) + 1, last - first
-
-    def total(at: Array, length: int, values: Array) -> Array:
-        """The values by where they are, which is (messages, n); -1: nowhere."""
-        found: Array = np.bincount((at + 1).ravel(), np.repeat(values, at.shape[1]), length + 1)[1:]
-        return found
-
-    occupied, folding = g.streams[source, target], g.folding[target][:, None]
-    fixed = total(occupied, streams, g.latency[source, target])
-    fixed += total(folding, streams, np.where(adds, g.fold_seconds[target], 0.0))
-    per_piece = total(occupied, streams, count / g.bandwidth[source, target])
-    per_piece += total(folding, streams, np.where(adds, 3 * count / g.memory_bandwidth[target], 0.0))
-    per_link = total(g.links[source, target], len(g.link_bandwidth), count) / g.link_bandwidth
-    return np.concatenate([fixed, np.zeros_like(per_link)]), np.concatenate([per_piece, per_link])

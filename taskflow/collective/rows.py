@@ -76,6 +76,26 @@ def _shared(source: Array, target: Array, streams: Array, links: Array, count: i
     return is_shared
 
 
+def work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array]:
+    """Per stream, then per link, the fixed seconds of all messages, and the seconds for each byte of a piece."""
+    _, source, target, first, last, adds = messages
+    adds = adds & has_folds
+    streams, count = int(max(g.streams.max(), g.folding.max())) + 1, last - first
+
+    def total(at: Array, length: int, values: Array) -> Array:
+        """The values by where they are, which is (messages, n); -1: nowhere."""
+        found: Array = np.bincount((at + 1).ravel(), np.repeat(values, at.shape[1]), length + 1)[1:]
+        return found
+
+    occupied, folding = g.streams[source, target], g.folding[target][:, None]
+    fixed = total(occupied, streams, g.latency[source, target])
+    fixed += total(folding, streams, np.where(adds, g.fold_seconds[target], 0.0))
+    per_piece = total(occupied, streams, count / g.bandwidth[source, target])
+    per_piece += total(folding, streams, np.where(adds, 3 * count / g.memory_bandwidth[target], 0.0))
+    per_link = total(g.links[source, target], len(g.link_bandwidth), count) / g.link_bandwidth
+    return np.concatenate([fixed, np.zeros_like(per_link)]), np.concatenate([per_piece, per_link])
+
+
 @njit
 def _rows(
     moves: tuple[Array, ...], end: Array, local: Array, group: tuple[Array, ...], is_shared: Array

@@ -16,7 +16,7 @@ import numpy as np
 
 from taskflow.collective.group import Group
 from taskflow.core.columns import Array
-from taskflow.tasks.steps import Steps, steps_of
+from taskflow.tasks.steps import Steps, in_order, steps_of
 
 Way = Callable[[Array], tuple[Array, Array]]  # distances from an owner -> rounds, and from how far a piece comes there
 
@@ -39,19 +39,31 @@ def _doubling(away: Array) -> tuple[Array, Array]:
 
 def _two_levels(group: Group, owners: Array, way: Way) -> Steps:
     begin, size = group.host_begin, np.diff(group.host_begin)
-    hosts, pieces = len(size), np.arange(len(owners))
-    host = np.searchsorted(begin, owners, "right") - 1
+    hosts, host = len(size), np.searchsorted(begin, owners, "right") - 1
+    number = owners - begin[host]
     at = (host + np.arange(hosts)[:, None]) % hosts
-    taking = begin[at] + (owners - begin[host]) % size[at]  # by distance and piece
+    taking = begin[at] + number % size[at]  # by distance and piece
     round_, before = way(np.arange(1, hosts))
-    across = np.broadcast_arrays(round_[:, None], taking[before], taking[1:], pieces)
-    first, size, away = begin[at], size[at], np.arange(1, size.max())[:, None, None]
+    across = steps_of(owners, round_[:, None], taking[before], taking[1:], np.arange(len(owners)))
+    found = [_within(begin[:-1][size == each], number % each, each, way) for each in np.unique(size).tolist()]
+    rounds, *columns = (np.concatenate(column) for column in zip(*found, strict=True))
+    within = in_order(owners, rounds + round_.max(initial=-1) + 1, *columns)
+    return Steps(owners, *(np.concatenate(column) for column in zip(across[1:], within[1:], strict=True)))
+
+
+def _within(begin: Array, holder: Array, size: int, way: Way) -> tuple[Array, ...]:
+    """Round, source, target and pieces of the messages within hosts of one size.
+
+    Args:
+        begin: the first member of each.
+        holder: per piece, the number of the member who has it.
+    """
+    first = np.flatnonzero(np.diff(holder, prepend=-1))
+    away = np.arange(1, size)
     later, before = way(away)
-    source, target = (first + (taking - first + distance) % size for distance in (before, away))
-    within = np.broadcast_arrays(round_.max(initial=-1) + 1 + later, source, target, pieces)
-    is_there = np.broadcast_to(away < size, source.shape)
-    columns = (np.concatenate([a.ravel(), b[is_there]]) for a, b in zip(across, within, strict=True))
-    return steps_of(owners, *columns)
+    source, target = ((holder[first, None] + distance) % size + begin[:, None, None] for distance in (before, away))
+    ends = first[:, None], np.append(first[1:], len(holder))[:, None]
+    return tuple(column.ravel() for column in np.broadcast_arrays(later, source, target, *ends))
 
 
 def shorter_level(group: Group) -> int:

@@ -84,9 +84,7 @@ class Pipelines:
         self._best_start = min((start.seconds for start in starts), default=math.inf)
         self._judging = 0.0  # seconds that it has taken so far
         hosts, devices = len({d.host for d in first.machine.devices}), len(first.machine.devices)
-        needed = (
-            TIMES * row_seconds * len(first.graph.operators) * devices * MICRO_BATCHES[0]
-        )  # for the first one
+        needed = TIMES * row_seconds * len(first.graph.operators) * devices * MICRO_BATCHES[0]  # for the first one
         self._can_be = not first.is_limited and needed < PART * (budget.seconds or 0.0)
         ranked = [s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor]
         within = divisors(devices // hosts)

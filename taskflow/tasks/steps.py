@@ -55,6 +55,19 @@ def steps_of(owner: Array, round_: Array, source: Array, target: Array, piece: A
     return Steps(np.asarray(owner, np.int64), round_, source, target, piece, piece + count)
 
 
+def in_order(owner: Array, *columns: Array) -> Steps:
+    """Steps of messages in any order, see `Steps`: those with no pieces are left out, neighbours become one."""
+    found = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)])
+    found = found[:, found[3] < found[4]]
+    found = found[:, np.lexsort(found[3::-1])]
+    is_new = np.ones(found.shape[1], np.bool_)
+    is_new[1:] = (found[:3, 1:] != found[:3, :-1]).any(axis=0) | (found[3, 1:] != found[4, :-1])
+    begins = np.flatnonzero(is_new)
+    round_, source, target, first, _ = found[:, begins]
+    last = found[4, np.append(begins, found.shape[1])[1:] - 1]
+    return Steps(np.asarray(owner, np.int64), round_, source, target, first, last)
+
+
 def pipelined(steps: Steps, parts: int, stride: int) -> Steps:
     """Each message in so many parts, each part `stride` rounds behind the one before.
 

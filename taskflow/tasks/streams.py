@@ -62,8 +62,8 @@ class StreamTable:
 
     def ports(self, source: Array, target: Array) -> Array:
         """The first link of transfers from devices that send by link; -1 for others."""
-        first = self.routes(source, target)[..., :1].max(axis=-1, initial=-1)
-        return np.where(self.by_link[source], first, -1)
+        first = self.machine.routes[source, target, :1].max(axis=-1, initial=-1)
+        return np.where(self.by_link[source] & (first >= 0), self.first_link + first, -1)
 
     def of_rows(
         self, kind: Array, source: Array, device: Array, arg_ptr: Array, arg_device: Array
