@@ -28,7 +28,7 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts, stages
 
 MICRO_BATCHES = 1, 2, 4  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
-PART, LATER = 0.25, 0.4  # of the seconds of a budget, at most: before walks, and behind them if one is the fastest
+PART = 0.25  # of the seconds of a budget, at most: before walks, and as much behind them if one is the fastest
 CLIMBING = 0.4  # of the later ones, before cuts are moved
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
@@ -110,12 +110,12 @@ class Pipelines:
     def around(self, others: Callable[[], float]) -> Iterator[None]:
         """Search before walks, and behind them if one is faster than these have found (`others`)."""
         self.search(PART)
-        kept_back = LATER * (self._budget.seconds or 0.0) * self.is_leading
+        kept_back = PART * (self._budget.seconds or 0.0) * self.is_leading
         self._budget.kept_back += kept_back
         yield
         self._budget.kept_back -= kept_back
         if self.seconds < others():
-            self.search(LATER, CLIMBING)
+            self.search(PART, CLIMBING)
 
     def search(self, part: float, climbing: float = 1.0) -> None:
         """Judge more of them, in that part of the budget's seconds; none without a budget in seconds.

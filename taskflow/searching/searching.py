@@ -39,7 +39,7 @@ from taskflow.searching.budget import Budget
 from taskflow.searching.fold import fold
 from taskflow.searching.joint import search_stages
 from taskflow.searching.outcome import Outcome, non_dominated
-from taskflow.searching.pipelines import CLIMBING, LATER, Pipelines
+from taskflow.searching.pipelines import PART, Pipelines
 from taskflow.searching.predictions import AS_LOWERED, ORDERS, Predictions
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.space import Space, count_strategies
@@ -154,7 +154,7 @@ def search(
             run.search_stages(first)
         if not has_room and not run.staged:
             pipes = Pipelines(first, found, budget)
-            pipes.search(LATER, CLIMBING)
+            pipes.search(2 * PART)
             run.piped = pipes.found
             if not any(math.isfinite(each.seconds) for each in (*run.piped, *run.predictions.all)):
                 refuse(found, first, len(named))
