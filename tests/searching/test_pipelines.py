@@ -22,6 +22,7 @@ from taskflow.searching.pipelines import (
 )
 from taskflow.searching.variants import Variant
 from taskflow.strategy.stages import level_cuts
+from tests.laws import assert_close, one_device, run
 from tests.searching.test_grids import transformer
 
 HOSTS = MachineModel.preset("p100", nodes=2)
@@ -151,6 +152,21 @@ def test_pipelines_of_one_host_have_groups_of_its_devices():
     assert pipes.is_leading and pipes.seconds == min(each.seconds for each in found)
     sizes = {len(set(each.plan.strategy["head"].devices)) for each in found}
     assert {1, 2} <= sizes and {each.plan.schedule for each in found} >= {"zb_v", "zb_h1", "interleaved"}
+
+
+def test_every_pipeline_that_is_tried_gives_the_numbers_of_one_device():
+    """Law 1: of each schedule, level or not, the first ones, and the first ones with moved cuts."""
+    model, machine = transformer(3, 8), MachineModel.uniform(4)
+    pipes = Pipelines(first_of(model.graph, machine), [], Budget(None, 600.0))
+    pipes.search(0.2)
+    chosen = {
+        (shape.schedule, shape.is_level, any(shape.moved)): found for shape, found in pipes._known.items() if found
+    }
+    assert {name for (name, _), *_ in chosen} == {"one_f_one_b", "zb_v", "interleaved", "zb_h1"} and len(chosen) > 8
+    expected = one_device(model, machine, 2)
+    for found in chosen.values():
+        rows = found.plan.apply(model.graph, machine, CostModel.analytic(machine))[1]
+        assert_close(run(rows, model.feeds, 2), expected)
 
 
 def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
