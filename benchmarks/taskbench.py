@@ -14,6 +14,7 @@ runtime's overhead alone: a compiled kernel takes half a microsecond to be calle
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import math
 import os
@@ -33,6 +34,7 @@ SYSTEMS = {
     "mpi4py persistent": mpi_persistent,
     "mpi4py blocking": mpi_blocking,
     "taskflow": replayed,
+    "taskflow recorded": functools.partial(replayed, record=True),
     "dask threads": dask_threads,
     "ray": ray_tasks,
 }

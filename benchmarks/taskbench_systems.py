@@ -30,12 +30,12 @@ def serial(job: Job) -> System:
     return run
 
 
-def replayed(job: Job, transport: str = "auto") -> System:
-    """taskflow: every row is an operator with a point per column."""
+def replayed(job: Job, transport: str = "auto", record: bool = False) -> System:
+    """taskflow: every row is an operator with a point per column; `record`: when each task ends is noted."""
     iterations = [0]
     graph, strategy = build(job, iterations)
     task_graph = taskflow.lower(graph, strategy, taskflow.MachineModel.local(job.ranks))
-    step = taskflow.Executor(task_graph, record=False, transport=transport)
+    step = taskflow.Executor(task_graph, record=record, transport=transport)
 
     def run(count: int) -> None:
         iterations[0] = count

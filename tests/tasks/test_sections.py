@@ -78,6 +78,19 @@ def test_what_is_short_is_left_whole_unless_it_lies_between():
     assert [len(parts) for parts in only.parts] == [1, 1]
 
 
+def test_what_one_thread_does_alone_is_compared_with_nothing():
+    """Of a chain of points that cannot be divided that took time that grows with the square of its length."""
+
+    class Unasked:
+        def sharing(self, instance):
+            raise AssertionError("one thread meets nobody")
+
+    (only,) = planned(task_graph(*["^a ^b -> ^a ^b"] * 5), Unasked())
+    assert [len(parts) for parts in only.parts] == [1] * 5
+    with pytest.raises(AssertionError, match="meets nobody"):
+        planned(task_graph(*["a b -> a b"] * 5), Unasked())
+
+
 class Apart:
     """Instances that share no bytes."""
 

@@ -74,10 +74,13 @@ def _extend(points: Sequence[tuple[int, Sequence[Option]]], first: Option, uses:
         lone = _lone_seconds(others)
         most = lone + MEETING_SECONDS if is_divided else lone
         near = [o for o in others if o.seconds <= most and (is_divided or len(o.parts) == 1)]
-        option = next((o for o in near if not uses.meet(row, o.parts)), None)
+        option = next(
+            (o for o in near if not is_divided or not uses.meet(row, o.parts)), None
+        )  # one alone meets nobody
         if option is None:
             break
-        uses.add(row, option.parts)
+        if is_divided:
+            uses.add(row, option.parts)
         chosen.append(option)
         saved += lone - option.seconds
     return saved, chosen
