@@ -29,7 +29,8 @@ from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts, stages
 
 MICRO_BATCHES = 1, 2, 4  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
 PART = 0.25  # of the seconds of a budget, at most: before walks, and as much behind them if one is the fastest
-CLIMBING = 0.4  # of the later ones, before cuts are moved
+CLIMBING = 0.4  # of the later ones, for climbs but the first, before cuts are moved
+LEAD = 0.95  # times the best start: what is slower walks overtake
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
 FAR = 1.2  # times the best start: what is slower, whatever its tensor parallelism, is changed no further
@@ -98,8 +99,8 @@ class Pipelines:
 
     @property
     def is_leading(self) -> bool:
-        """Whether one is faster than all starts."""
-        return self.seconds < self._best_start
+        """Whether one is so much faster than all starts that walks from them may not overtake it."""
+        return self.seconds < LEAD * self._best_start
 
     @property
     def found(self) -> list[Outcome]:
@@ -120,21 +121,22 @@ class Pipelines:
     def search(self, part: float, climbing: float = 1.0) -> None:
         """Judge more of them, in that part of the budget's seconds; none without a budget in seconds.
 
-        One thing is changed after the other, as long as that makes the best one faster; then cuts are moved, at the
-        latest when a part of the time is over (`climbing`).
+        One thing is changed after the other, as long as that makes the best one faster, from several beginnings; then
+        cuts are moved: once a part of the time is over (`climbing`), when the first climb has ended.
         """
         if not self._can_be:
             return
         begin, most = self._budget.elapsed, part * (self._budget.seconds or 0.0)
         is_late, is_over = (partial(self._is_over, begin + each * most) for each in (climbing, 1.0))
-        ways = self._options, self._judge, FAR * self._best_start, is_late
+        ways, end = (self._options, self._judge, FAR * self._best_start), is_over
         for again in dict.fromkeys([(), _recomputed(self._first)]):
             begins = _begins(self._first, self._options, again)
             for shape in begins:
-                if not is_late() and math.isfinite(self._judge(shape)):
-                    climb(shape, *ways)
+                if not end() and math.isfinite(self._judge(shape)):
+                    climb(shape, *ways, end)
+                    end = is_late
             if begins and not math.isfinite(self.seconds):
-                climb(begins[0], *ways)
+                climb(begins[0], *ways, end)
             if math.isfinite(self.seconds):
                 break
         best = min(self._known, key=self._judge, default=None)
