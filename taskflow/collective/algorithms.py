@@ -47,7 +47,7 @@ class Algorithm(NamedTuple):
         serves: the collectives that it is for.
         parts: each piece in so many, one behind the other.
         stride: of a group, rounds from one part to the next.
-        sends: of a group, how many messages a member sends at least, one behind the other.
+        sends: of a group, how many messages its busiest member sends at least, one behind the other.
     """
 
     bring: Callable[[Group, Array], Steps]

@@ -280,8 +280,9 @@ class GroupPrices:
         return (self._least_busy(outline, able),)
 
     def _least_busy(self, outline: Outline, able: Sequence[str]) -> str:
-        """Of these algorithms the one whose busiest stream or link takes the least; those with too many messages are
-        not looked at.
+        """Of these algorithms the one whose busiest stream or link takes the least.
+
+        Messages are not made where the latencies of those that one member sends take longer than another algorithm.
         """
         latency = float(self.group.latency.min(initial=np.inf, where=self.group.latency > 0))
         sends = [0 if each == LIBRARY else ALGORITHMS[each].sends(self.group) for each in able]

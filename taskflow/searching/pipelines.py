@@ -29,8 +29,9 @@ from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts, stages
 
 MICRO_BATCHES = 1, 2, 4  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
 PART = 0.25  # of the seconds of a budget, at most: before walks, and as much behind them if one is the fastest
-CLIMBING = 0.4  # of the later ones, for climbs but the first, before cuts are moved
-LEAD = 0.95  # times the best start: what is slower walks overtake
+CLIMBING = 0.4  # of the seconds behind walks: then no other climb begins, and cuts are moved
+LEAD = 0.95  # times the best start: of what is slower walks are expected to find something faster
+MOST_LEVEL = 5_000  # operators that a strategy names: level stages need a table of the square of that
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
 FAR = 1.2  # times the best start: what is slower, whatever its tensor parallelism, is changed no further
@@ -40,7 +41,7 @@ MOVED = 4, 2, 1  # operators by which a cut is moved
 
 
 class PipelineShape(NamedTuple):
-    """A pipeline of equal stages.
+    """What a pipeline is like.
 
     Attributes:
         tensor: degree of tensor parallelism.
@@ -48,7 +49,8 @@ class PipelineShape(NamedTuple):
         schedule: its name, and the stages of each group of devices.
         groups: of devices.
         again: operators that are computed again.
-        is_level: whether stages take equally long, instead of as many floating-point operations.
+        is_level: whether stages take equally long, as if all were on the first device; else they have as many
+            floating-point operations.
         moved: by how many operators every cut between stages is moved.
     """
 
@@ -94,7 +96,7 @@ class Pipelines:
             list(dict.fromkeys([*(t for t in ranked if t in within), *within])),
             (SCHEDULES[0], *MORE_SCHEDULES, *SCHEDULES[1:]),
             MICRO_BATCHES,
-            (True, False),
+            (True, False) if len(families(first.graph)) <= MOST_LEVEL else (False,),
         )
 
     @property
@@ -121,32 +123,32 @@ class Pipelines:
     def search(self, part: float, climbing: float = 1.0) -> None:
         """Judge more of them, in that part of the budget's seconds; none without a budget in seconds.
 
-        One thing is changed after the other, as long as that makes the best one faster, from several beginnings; then
-        cuts are moved: once a part of the time is over (`climbing`), when the first climb has ended.
+        From several beginnings one thing is changed after the other, as long as that makes the best one faster. Then
+        the cuts of the best are moved. No second climb begins, or goes on, after a part of the time (`climbing`).
         """
         if not self._can_be:
             return
         begin, most = self._budget.elapsed, part * (self._budget.seconds or 0.0)
         is_late, is_over = (partial(self._is_over, begin + each * most) for each in (climbing, 1.0))
-        ways, end = (self._options, self._judge, FAR * self._best_start), is_over
+        ways, end = (self._options, self._seconds, FAR * self._best_start), is_over
         for again in dict.fromkeys([(), _recomputed(self._first)]):
             begins = _begins(self._first, self._options, again)
             for shape in begins:
-                if not end() and math.isfinite(self._judge(shape)):
+                if not end() and math.isfinite(self._seconds(shape)):
                     climb(shape, *ways, end)
                     end = is_late
             if begins and not math.isfinite(self.seconds):
                 climb(begins[0], *ways, end)
             if math.isfinite(self.seconds):
                 break
-        best = min(self._known, key=self._judge, default=None)
+        best = min(self._known, key=self._seconds, default=None)
         if best and self.is_leading:
-            move_cuts(best, self._judge, is_over)
+            move_cuts(best, self._seconds, is_over)
 
-    def _judge(self, shape: PipelineShape) -> float:
+    def _seconds(self, shape: PipelineShape) -> float:
         if shape not in self._known:
             begin = self._budget.elapsed
-            found = self._known[shape] = _judge(self._first, shape)
+            found = self._known[shape] = judge_shape(self._first, shape)
             self.seconds = min(self.seconds, found.seconds if found else math.inf)
             self._judging += self._budget.elapsed - begin
         return found.seconds if (found := self._known[shape]) else math.inf
@@ -233,7 +235,7 @@ def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> 
         for schedule, parts, groups, tensor in product(SCHEDULES, MICRO_BATCHES, counts, tensors):
             shape = PipelineShape(tensor, parts, schedule, groups, again)
             if shape._replace(again=()) not in is_roomy and _is_even(first, shape):
-                found = _judge(first, shape)
+                found = judge_shape(first, shape)
                 if found and math.isfinite(found.seconds):
                     is_roomy.add(shape._replace(again=()))
                 yield found
@@ -253,7 +255,7 @@ def _is_even(first: Variant, shape: PipelineShape) -> bool:
     return min(samples, default=1) % (parts * count * (devices // count // tensor)) == 0
 
 
-def _judge(first: Variant, shape: PipelineShape) -> Outcome | None:
+def judge_shape(first: Variant, shape: PipelineShape) -> Outcome | None:
     """What `simulate` says; None: it cannot be."""
     if not _is_even(first, shape):
         return None
@@ -284,7 +286,7 @@ def _cuts(first: Variant, shape: PipelineShape) -> list[str]:
     if shape.stages > len(found):
         raise ValueError(f"{shape.stages} stages of {len(found)} operators")
     cuts = (
-        level_cuts(first.seconds, shape.stages)
+        level_cuts(first.family_seconds, shape.stages)
         if shape.is_level
         else quantile_cuts(flops_of(first.graph, found), shape.stages)
     )

@@ -59,7 +59,7 @@ class Variant:
         return Grids(self.graph)
 
     @cached_property
-    def seconds(self) -> list[float]:
+    def family_seconds(self) -> list[float]:
         """Of every family of operators, not split, on the first device."""
         found = {family.leader.name: 0.0 for family in families(self.graph)}
         for op, each in zip(self.graph.operators, whole_seconds(self.graph, self.machine, self.costs), strict=True):

@@ -56,7 +56,10 @@ def steps_of(owner: Array, round_: Array, source: Array, target: Array, piece: A
 
 
 def in_order(owner: Array, *columns: Array) -> Steps:
-    """Steps of messages in any order, see `Steps`: those with no pieces are left out, neighbours become one."""
+    """Steps of messages in any order: those with no pieces are left out, neighbours that go the same way become one.
+
+    `columns`: round, source, target, first and last, see `Steps`.
+    """
     found = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)])
     found = found[:, found[3] < found[4]]
     found = found[:, np.lexsort(found[3::-1])]

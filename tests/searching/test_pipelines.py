@@ -15,8 +15,8 @@ from taskflow.searching.pipelines import (
     PipelineOptions,
     Pipelines,
     PipelineShape,
-    _judge,
     climb,
+    judge_shape,
     move_cuts,
     pipelines,
 )
@@ -100,14 +100,14 @@ def test_level_stages_take_more_equal_times():
         cuts = judged(first, 2, ("interleaved", 2), is_level=is_level)
         families = list(first.proposals.space.names)
         at = [0, *sorted(families.index(name) for name in cuts), len(families)]
-        taken = [sum(first.seconds[a:b]) for a, b in pairwise(at)]
+        taken = [sum(first.family_seconds[a:b]) for a, b in pairwise(at)]
         spread.append(max(taken) / min(taken))
     assert 1.0 <= spread[1] < spread[0]
 
 
 def judged(first, groups, schedule, **fields):
     """The operators that begin stages of a pipeline."""
-    found = _judge(first, PipelineShape(1, 1, schedule, groups, (), **fields))
+    found = judge_shape(first, PipelineShape(1, 1, schedule, groups, (), **fields))
     assert found.seconds == seconds_of(found.plan, first.graph).seconds
     placed = [(name, found.plan.strategy[name].devices[0] // 4) for name in first.proposals.space.names]
     return [name for (_, before), (name, host) in pairwise(placed) if host != before]
@@ -116,7 +116,7 @@ def judged(first, groups, schedule, **fields):
 def test_in_a_v_the_last_group_has_the_stage_at_its_turn_and_the_first_group_both_ends():
     first = first_of(transformer(4, 32, "float32").graph)
     assert len(judged(first, 2, ("zb_v", 2))) == PipelineShape(1, 1, ("zb_v", 2), 2, ()).stages - 1 == 2
-    found = _judge(first, PipelineShape(1, 1, ("zb_v", 2), 2, ()))
+    found = judge_shape(first, PipelineShape(1, 1, ("zb_v", 2), 2, ()))
     assert {found.plan.strategy[name].devices[0] // 4 for name in ("words", "head")} == {0}
 
 
@@ -127,7 +127,7 @@ def test_a_cut_moves_where_it_is_told_and_not_past_the_ends():
     for by in (-2, 1):
         assert judged(first, 2, ("one_f_one_b", 1), moved=(by,)) == [names[names.index(cut) + by]]
     for by in (-names.index(cut), len(names) - names.index(cut)):
-        assert _judge(first, PipelineShape(1, 1, ("one_f_one_b", 1), 2, (), moved=(by,))) is None
+        assert judge_shape(first, PipelineShape(1, 1, ("one_f_one_b", 1), 2, (), moved=(by,))) is None
 
 
 def test_cuts_are_moved_to_the_least_seconds_while_there_is_time():

@@ -74,9 +74,8 @@ def _extend(points: Sequence[tuple[int, Sequence[Option]]], first: Option, uses:
         lone = _lone_seconds(others)
         most = lone + MEETING_SECONDS if is_divided else lone
         near = [o for o in others if o.seconds <= most and (is_divided or len(o.parts) == 1)]
-        option = next(
-            (o for o in near if not is_divided or not uses.meet(row, o.parts)), None
-        )  # one alone meets nobody
+        # a thread alone meets nobody
+        option = next((o for o in near if not is_divided or not uses.meet(row, o.parts)), None)
         if option is None:
             break
         if is_divided:
