@@ -123,8 +123,18 @@ def empty(memory, cell, iterations, row, column):
 
 KERNELS = {"compute": compute, "memory": stream, "imbalance": imbalance, "empty": empty}
 Cells = list[np.ndarray]
-Work = Callable[[np.ndarray, int, int, int], None]  # (cell, iterations, row, column)
+Work = functools.partial[None]  # of a kernel with its working set: (cell, iterations, row, column)
 System = Callable[[int], object]  # runs all tasks with so many iterations
+
+
+@functools.cache
+def counted(kernel: Callable[..., None]) -> Callable[..., None]:
+    """The kernel with the iteration count in an array: so its arguments are the same in every run."""
+
+    def run(memory, cell, iterations, row, column):
+        kernel(memory, cell, iterations[0], row, column)
+
+    return run if kernel is empty else njit(nogil=True)(run)
 
 
 def work(name: str, width: int) -> Work:

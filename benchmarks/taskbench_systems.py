@@ -5,11 +5,10 @@ A system is made from a `Job` and runs all of its tasks at each call `system(ite
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from taskbench_graph import Cells, Job, System, two_rows, verify
+from taskbench_graph import Cells, Job, System, counted, two_rows, verify
 
 import taskflow
 
@@ -32,7 +31,7 @@ def serial(job: Job) -> System:
 
 def replayed(job: Job, transport: str = "auto", record: bool = False) -> System:
     """taskflow: every row is an operator with a point per column; `record`: when each task ends is noted."""
-    iterations = [0]
+    iterations = np.zeros(1, np.int64)
     graph, strategy = build(job, iterations)
     task_graph = taskflow.lower(graph, strategy, taskflow.MachineModel.local(job.ranks))
     step = taskflow.Executor(task_graph, record=record, transport=transport)
@@ -44,7 +43,7 @@ def replayed(job: Job, transport: str = "auto", record: bool = False) -> System:
     return run
 
 
-def build(job: Job, iterations: list[int]) -> tuple[taskflow.Graph, taskflow.Strategy]:
+def build(job: Job, iterations: np.ndarray) -> tuple[taskflow.Graph, taskflow.Strategy]:
     """The graph, whose kernels read the iteration count from `iterations`, and where its tasks run.
 
     A row is one operator, split into its columns; where its dependences are no windows, an operator per column.
@@ -79,17 +78,17 @@ def build(job: Job, iterations: list[int]) -> tuple[taskflow.Graph, taskflow.Str
     return graph, taskflow.Strategy(configs)
 
 
-def _kernel(job: Job, iterations: list[int], row: int, first: int) -> Callable[..., None]:
-    work = job.work
+def _kernel(job: Job, iterations: np.ndarray, row: int, first: int) -> taskflow.Kernel:
+    run, memory = counted(job.work.func), job.work.args[0]
 
     def task(ctx: Any, *cells: np.ndarray) -> None:
-        work(cells[-1], iterations[0], row, first + ctx.point)
+        ctx.call(run, memory, cells[-1], iterations, row, first + ctx.point)
 
     def verified(ctx: Any, *cells: np.ndarray) -> None:
         verify(job.shape, row, first + ctx.point, [c for c in cells[:-1] if len(c)])
         task(ctx, *cells)
 
-    return verified if job.verifies else task
+    return taskflow.Kernel(verified if job.verifies else task, is_captured=not job.verifies)
 
 
 def dask_threads(job: Job) -> System:

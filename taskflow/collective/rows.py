@@ -51,7 +51,12 @@ def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) ->
     moves = moves_of(outline, messages, cut, boxes)
     end = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1)) * outline.unit_bytes
     local = np.array(outline.local, np.int64).reshape(-1, 2)
-    ptr, before, taken, load, *loads = _rows(tuple(moves), end, local, g.columns, is_shared)
+    last = (
+        np.full(g.stream_count, NONE),
+        np.full((g.count, len(end) - 1), NONE),  # by NumPy, which asks for huge pages
+        np.full((g.count, g.most_doors), NONE),
+    )
+    ptr, before, taken, load, *loads = _rows(tuple(moves), end, local, g.columns, is_shared, last)
     return CollectiveRows(ptr, before, taken, load, Loads(*loads) if len(loads[1]) else None)
 
 
@@ -80,7 +85,7 @@ def work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array
     """Per stream, then per link, the fixed seconds of all messages, and the seconds for each byte of a piece."""
     _, source, target, first, last, adds = messages
     adds = adds & has_folds
-    streams, count = int(max(g.streams.max(), g.folding.max())) + 1, last - first
+    streams, count = g.stream_count, last - first
 
     def total(at: Array, length: int, values: Array) -> Array:
         """The values by where they are, which is (messages, n); -1: nowhere."""
@@ -98,17 +103,27 @@ def work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array
 
 @njit
 def _rows(
-    moves: tuple[Array, ...], end: Array, local: Array, group: tuple[Array, ...], is_shared: Array
+    moves: tuple[Array, ...],
+    end: Array,
+    local: Array,
+    group: tuple[Array, ...],
+    is_shared: Array,
+    last_rows: tuple[Array, ...],
 ) -> tuple[Array, ...]:
-    """Columns of `CollectiveRows`, of its `Loads` too; `end`: bytes of all parts before one; `group`: its `columns`."""
+    """Columns of `CollectiveRows`, of its `Loads` too.
+
+    Args:
+        end: bytes of all parts before one.
+        group: its `columns`.
+        last_rows: on every stream; that wrote (member, part); that arrived at (member, door). There is none.
+    """
     source, target, first, last, adds, message, _ = moves
     streams, latency, bandwidth, links, link_bandwidth, doors, folding, fold_seconds, memory_bandwidth = group
     rows, most = len(local) + len(source) + adds.sum(), len(local) + 6 * len(source) + 2 * (last - first).sum()
     ptr, before, n, row, begun = np.zeros(rows + 1, np.int64), np.empty(most, np.int64), 0, 0, 0
     taken, waiting, peak, load = np.empty(rows), np.zeros(rows), np.ones(rows), np.zeros(len(link_bandwidth) + 1)
     hop_ptr, hop, hops = np.zeros(rows + 1, np.int64), np.empty(len(source) * links.shape[2], np.int64), 0
-    on = np.full(max(streams.max(), folding.max()) + 1, NONE)  # the last row on every stream
-    writer, scratch = np.full((len(folding), len(end) - 1), NONE), np.full((len(folding), doors.max() + 1), NONE)
+    on, writer, scratch = last_rows
     for member, size in local:
         n = _add(before, n, on[folding[member]])
         taken[row] = fold_seconds[member] + size / memory_bandwidth[member]

@@ -202,7 +202,7 @@ def gather_together(s: State, sources: int) -> None:
     """One row for every box that many devices lack and that others hold in tiles, or whole."""
     needs = needs_of(s, s.version)
     done, alike = np.zeros(len(needs), np.bool_), np.empty(len(needs), np.int64)
-    if len(needs) <= s.few_gathers or not sources:
+    if len(needs) <= s.few_gathers or not sources or lacking_of(s, needs)[1] <= s.few_gathers:
         return
     for i in range(len(needs)):
         if done[i]:

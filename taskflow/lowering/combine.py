@@ -59,16 +59,15 @@ def place_partials(s: State, life: RegionLife, e: int, tile: Tile, p: Points) ->
             groups_at[p.device[tile.kept[i]]] += 1
     for g in range(len(tile.leader)):
         for i in range(ptr[tile.leader[g] + 1] - ptr[tile.leader[g]]):
-            first = -1
-            for c in range(tile.leader[g], len(tile.group)):
-                if tile.group[c] == g:
-                    point = tile.kept[ptr[c] + i]
-                    device, k = p.device[point], first if adds_up else -1
-                    if first < 0 and (groups_at[device] == 1 or (event.role == ADDS and g == 0)):
-                        k = find_instance(s, device, p.box[point])
-                    p.instance[point] = k if k >= 0 else add_instance(s, device, p.box[point], True)
-                    note_write(s, p.instance[point], p.box[point], event.issuer, point - begin)
-                    first = p.instance[point]
+            first, c = -1, tile.leader[g]
+            while c >= 0:
+                point = tile.kept[ptr[c] + i]
+                device, k = p.device[point], first if adds_up else -1
+                if first < 0 and (groups_at[device] == 1 or (event.role == ADDS and g == 0)):
+                    k = find_instance(s, device, p.box[point])
+                p.instance[point] = k if k >= 0 else add_instance(s, device, p.box[point], True)
+                note_write(s, p.instance[point], p.box[point], event.issuer, point - begin)
+                first, c = p.instance[point], tile.next[c]
 
 
 @leaf
@@ -78,14 +77,16 @@ def fold_local(s: State, tile: Tile, p: Points) -> None:
     So each is needed no longer than until the next one is there, and they add up in the same order in every schedule.
     """
     ptr = tile.ptr
-    for g in range(len(tile.leader)):
-        for c in range(tile.leader[g] + 1, len(tile.group)):
-            for i in range(ptr[c + 1] - ptr[c] if tile.group[c] == g else 0):
-                first, point = tile.kept[ptr[tile.leader[g]] + i], tile.kept[ptr[c] + i]
+    for leader in tile.leader:
+        c = tile.next[leader]
+        while c >= 0:
+            for i in range(ptr[c + 1] - ptr[c]):
+                first, point = tile.kept[ptr[leader] + i], tile.kept[ptr[c] + i]
                 add_arg(s, p.instance[first], p.box[first], READ_WRITE)
                 add_arg(s, p.instance[first], p.box[first], READ)
                 add_arg(s, p.instance[point], p.box[first], READ)
                 add_row(s, FOLD, p.device[first], p.device[first])
+            c = tile.next[c]
 
 
 @inner

@@ -252,12 +252,14 @@ def able_of(s: State, part: Any, wanted: Wanted, holds: Any, able: Any) -> int:
 def cut_at_borders(s: State, tile: Any, wanted: Any) -> Any:
     """The tile in parts such that every wanted box is a union of parts."""
     put(s.work[0], tile)
-    count = 1
+    count, seen, distinct = 1, np.empty(len(wanted), np.int64), 0
     for k in range(len(wanted)):
-        is_new = True
-        for j in range(k):
-            is_new = is_new and not same(wanted[j], wanted[k])
-        if is_new:
+        j = 0
+        while j < distinct and not same(wanted[seen[j]], wanted[k]):
+            j += 1
+        if j == distinct:
+            seen[distinct] = k
+            distinct += 1
             count = cut_along(s, count, wanted[k])
     return s.work[:count].copy()
 

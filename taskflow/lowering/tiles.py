@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.compiling import inner
+from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import same
 
 
@@ -22,12 +22,13 @@ class Points(NamedTuple):
 class Tile(NamedTuple):
     """The points of one tile (equal boxes) by colour: those of colour c are `kept[ptr[c] : ptr[c + 1]]`.
 
-    Colours with the same devices are a group: `group` of every colour, `leader`: the first colour of every group.
+    Colours with the same devices are a group: `leader` is the first colour of every group, `next` of every colour the
+    next one of its group, -1 behind the last.
     """
 
     kept: Any
     ptr: Any
-    group: Any
+    next: Any
     leader: Any
 
 
@@ -66,9 +67,9 @@ def tiles_of(box: Any, begin: int, end: int) -> tuple[Any, Any]:
 @inner
 def tile_of(points: Any, p: Points) -> Tile:
     """The points of a tile by colour, in order of appearance, each colour once a device."""
-    most, colours = 0, 0
+    most, devices, colours = 0, 0, 0
     for i in points:
-        most = max(most, p.colour[i] + 1)
+        most, devices = max(most, p.colour[i] + 1), max(devices, p.device[i] + 1)
     number, local = np.full(most, -1, np.int64), np.empty(len(points), np.int64)
     for i in range(len(points)):
         c = p.colour[points[i]]
@@ -78,37 +79,48 @@ def tile_of(points: Any, p: Points) -> Tile:
         local[i] = number[c]
     order, all_ptr = by_number(local, colours)
     kept, ptr, n = np.empty(len(points), np.int64), np.zeros(colours + 1, np.int64), 0
+    latest = np.full(devices, -1, np.int64)  # of every device, the last colour that it has
     for c in range(colours):
         for i in order[all_ptr[c] : all_ptr[c + 1]]:
-            is_new = True
-            for j in range(ptr[c], n):
-                is_new = is_new and p.device[kept[j]] != p.device[points[i]]
-            if is_new:
+            device = p.device[points[i]]
+            if latest[device] != c:
+                latest[device] = c
                 kept[n] = points[i]
                 n += 1
         ptr[c + 1] = n
-    group, leader = groups_of(kept[:n], ptr, p.device)
-    return Tile(kept[:n], ptr, group, leader)
+    following, leader = groups_of(kept[:n], ptr, p.device, devices)
+    return Tile(kept[:n], ptr, following, leader)
 
 
 @inner
-def groups_of(kept: Any, ptr: Any, device: Any) -> tuple[Any, Any]:
-    """Group of every colour, and the first colour of every group; see `Tile`."""
+def groups_of(kept: Any, ptr: Any, device: Any, devices: int) -> tuple[Any, Any]:
+    """Of every colour the next one of its group, and the first colour of every group; see `Tile`."""
     colours = len(ptr) - 1
-    group, leader, groups = np.empty(colours, np.int64), np.empty(colours, np.int64), 0
+    following, last, leader = np.full(colours, -1, np.int64), np.empty(colours, np.int64), np.empty(colours, np.int64)
+    latest = np.full(devices, -1, np.int64)  # of every device, the last group whose first device it is
+    before = np.empty(colours, np.int64)  # of every group, the one before with the same first device
+    groups = 0
     for c in range(colours):
-        found = -1
-        for g in range(groups):
-            a = leader[g]
-            if found < 0 and ptr[a + 1] - ptr[a] == ptr[c + 1] - ptr[c]:
-                found = g
-                for i in range(ptr[c + 1] - ptr[c]):
-                    if device[kept[ptr[a] + i]] != device[kept[ptr[c] + i]]:
-                        found = -1
-                        break
-        if found < 0:
-            found = groups
-            leader[groups] = c
+        first = device[kept[ptr[c]]]
+        g = latest[first]
+        while g >= 0 and not are_same(kept, ptr, device, leader[g], c):
+            g = before[g]
+        if g >= 0:
+            following[last[g]] = last[g] = c
+        else:
+            leader[groups], last[groups], before[groups] = c, c, latest[first]
+            latest[first] = groups
             groups += 1
-        group[c] = found
-    return group, leader[:groups]
+    return following, leader[:groups]
+
+
+@leaf
+def are_same(kept: Any, ptr: Any, device: Any, a: int, b: int) -> bool:
+    """Whether two colours have the same devices, in the same order."""
+    count = ptr[a + 1] - ptr[a]
+    if ptr[b + 1] - ptr[b] != count:
+        return False
+    for i in range(count):  # noqa: SIM110 - compiled
+        if device[kept[ptr[a] + i]] != device[kept[ptr[b] + i]]:
+            return False
+    return True

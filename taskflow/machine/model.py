@@ -266,17 +266,24 @@ class MachineModel:
         return np.array([*(link.bandwidth for link in self.links), np.inf])
 
     @cached_property
-    def doors(self) -> Array:
-        """(devices, devices) by which of its links a transfer comes to a device, from 0; 0 if that has one queue."""
-        if not any(d.sends_by_link for d in self.devices):
-            return np.zeros(self.routes.shape[:2], np.int64)
-        seen, number = dict[int | str, int](), [0] * (len(self.links) + 1)  # the last one for none
+    def link_doors(self) -> Array:
+        """(links + 1,) the number of every link among those that end where it does; the last one: of none."""
+        seen, number = dict[int | str, int](), np.zeros(len(self.links) + 1, np.int32)
         for k, link in enumerate(self.links):
             number[k] = seen[link.ends[1]] = seen.get(link.ends[1], -1) + 1
-        last = np.full(self.routes.shape[:2], -1)
-        for links in np.moveaxis(self.routes, 2, 0):
-            last = np.where(links < 0, last, links)
-        return np.where([d.sends_by_link for d in self.devices], np.array(number)[last], 0)
+        return number
+
+    @cached_property
+    def doors(self) -> Array:
+        """(devices, devices) by which of its links a transfer comes to a device, from 0; 0 if that has one queue."""
+        if len(self.devices) == 1 or not any(d.sends_by_link for d in self.devices):
+            return np.zeros(self.routes.shape[:2], np.int32)
+        last = self.routes[:, :, 0].copy()
+        for links in np.moveaxis(self.routes, 2, 0)[1:]:
+            np.copyto(last, links, where=links >= 0)
+        found = self.link_doors[last]
+        found[:, [not d.sends_by_link for d in self.devices]] = 0
+        return found
 
     @cached_property
     def bandwidth(self) -> Array:

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numba import njit
 
 from taskflow import Executor, Graph, Kernel, MachineModel, lower, single_device
 from taskflow.backend import Context
@@ -37,6 +38,36 @@ def test_the_calls_are_repeated_and_the_rest_is_not():
         call()
         np.testing.assert_array_equal(y, 2 * x + 1)
     assert looked == [(4,)]
+
+
+def test_a_function_of_numba_is_called_as_it_was_compiled_for_these_types():
+    @njit
+    def add(x, y, number):
+        y[:] = x + number
+
+    @njit
+    def add_one(x, y, number=1):
+        y[:] = x + number
+
+    @njit("void(float64[:], float64[:], int64)")
+    def add_as_said(x, y, number):
+        y[:] = x + number
+
+    @partial(Kernel, is_captured=True)
+    def kernel(ctx, x, y, z):
+        ctx.call(add, x, y, 2)
+        ctx.call(add_one, y, y)
+        ctx.call(add_as_said, y, z, 10)
+
+    x, y, z = np.arange(4.0), np.zeros(4), np.zeros(4)
+    x.flags.writeable = False
+    call = kernel.call(context(), [x, y, z])
+    assert len(add.signatures) == 1 and not z.any()
+    for _ in range(2):
+        call()
+        np.testing.assert_array_equal(z, x + 13)
+    noted = [each.func for each in call.args[0]]
+    assert noted[0] is not add and noted[1:] == [add_one, add_as_said]
 
 
 def test_what_depends_on_the_step_is_done_in_every_step():

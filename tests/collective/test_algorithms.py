@@ -120,6 +120,16 @@ def test_groups_that_look_alike_are_alike():
     assert first == second != other
 
 
+def test_groups_over_hosts_are_alike_wherever_their_members_stand_in_them():
+    """Though links end at doors of other numbers of a switch between them."""
+    machine = MachineModel.preset("h100", nodes=4)
+    groups = [group_of(machine, StreamTable(machine), range(k, 32, 8))[0] for k in range(8)]
+    assert len({group.key for group in groups}) == 1
+    for name in ("streams", "latency", "bandwidth", "links", "doors", "is_relayed", "capacity"):
+        for group in groups[1:]:
+            np.testing.assert_array_equal(getattr(group, name), getattr(groups[0], name))
+
+
 def test_a_device_that_sends_by_link_is_no_queue():
     table = StreamTable(torus((2, 2), NODE))
     assert table.ends(*np.array([0, 1])).tolist() == [-1, -1] and table.routes(0, 1)[0] >= 0
