@@ -2,6 +2,7 @@
 
 `mpirun -n 2 python benchmarks/allreduce.py` (or -n 4). The graph is two operators without work: one that leaves partial
 sums on every rank and one that reads their sum whole on every rank, so a step is the all-reduce between them.
+`pass`: every rank adds 1 to an array of its own. An all-reduce reads and writes as many bytes, at the least.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def main() -> None:
     sizes = options.megabytes or ([1, 16, 64] if ranks == 2 else [1, 8, 32])
     if comm.rank == 0:
         print(f"{ranks} ranks; microseconds, median of {options.rounds} rounds, slowest rank")
-        print(f"{'MB':>6s} {'MPI_Allreduce':>14s} {'messages':>10s} {'shared':>10s} {'ratio':>7s}")
+        print(f"{'MB':>6s} {'MPI_Allreduce':>14s} {'messages':>10s} {'shared':>10s} {'ratio':>7s} {'pass':>8s}")
     for megabytes in sizes:
         elements = int(megabytes * 2**20) // 4
         graph, strategy = build(ranks, elements)
@@ -50,6 +51,7 @@ def main() -> None:
         buffer = np.ones(elements, np.float32)
         steps = {
             "library": lambda b=buffer: comm.Allreduce(MPI.IN_PLACE, b),
+            "pass": lambda b=buffer: np.add(b, 1, out=b),
             "messages": taskflow.Executor(task_graph, transport="messages", record=False),
             "shared": taskflow.Executor(task_graph, transport="shared", record=False),
         }
@@ -66,9 +68,11 @@ def main() -> None:
                 for _ in range(repeat):
                     step()
                 times[name].append(comm.allreduce((time.perf_counter() - begin) / repeat, MPI.MAX))
-        library, messages, shared = (float(np.median(times[n])) * 1e6 for n in ("library", "messages", "shared"))
+        names = "library", "messages", "shared", "pass"
+        library, messages, shared, least = (float(np.median(times[n])) * 1e6 for n in names)
         if comm.rank == 0:
-            print(f"{megabytes:6g} {library:14.0f} {messages:10.0f} {shared:10.0f} {shared / library:7.2f}", flush=True)
+            took = f"{megabytes:6g} {library:14.0f} {messages:10.0f} {shared:10.0f}"
+            print(f"{took} {shared / library:7.2f} {least:8.0f}", flush=True)
 
 
 if __name__ == "__main__":
