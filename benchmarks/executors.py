@@ -37,7 +37,7 @@ def stencil(tasks: int) -> taskflow.TaskGraph:
     """About so many empty tasks a rank."""
     width = 4 * COMM.size
     job = Job(TaskRows("stencil_1d", width, tasks // 4), work("empty", width), COMM.size, False)
-    graph, strategy = build(job, [0])
+    graph, strategy = build(job, np.zeros(1, np.int64))
     return taskflow.lower(graph, strategy, taskflow.MachineModel.local(COMM.size))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from taskflow.core.geometry import Rect
 
 Call = Callable[[], object]
 
+_NUMBERS = bool, int, float, complex, np.number, np.bool_
 _VIEWS = frozenset(("broadcast_shapes", "broadcast_to", "dtype"))  # of NumPy: what reads no values
 
 
@@ -47,8 +49,22 @@ def _compiled(function: Callable[..., object], args: Sequence[object]) -> Callab
     numba: Any = function
     if not hasattr(function, "typeof_pyval") or numba.py_func.__defaults__ or not numba._can_compile:
         return function
-    found: Callable[..., object] = numba.compile(tuple(map(numba.typeof_pyval, args)))
-    return found
+    known, kinds = _ENTRIES.setdefault(function, {}), tuple(map(_kind, args))
+    if kinds not in known:
+        known[kinds] = numba.compile(tuple(map(numba.typeof_pyval, args)))
+    return known[kinds]
+
+
+_ENTRIES: WeakKeyDictionary[Callable[..., object], dict[object, Callable[..., object]]] = WeakKeyDictionary()
+
+
+def _kind(value: object) -> object:
+    """What is equal for values of one type of numba's: finding that out takes 20 us."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.ndim, value.flags.num
+    if isinstance(value, tuple):
+        return type(value), *map(_kind, value)
+    return type(value) if isinstance(value, _NUMBERS) else value
 
 
 class _Noting(Context):

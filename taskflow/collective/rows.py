@@ -53,7 +53,7 @@ def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) ->
     local = np.array(outline.local, np.int64).reshape(-1, 2)
     last = (
         np.full(g.stream_count, NONE),
-        np.full((g.count, len(end) - 1), NONE),  # by NumPy, which asks for huge pages
+        np.full((g.count, len(end) - 1), NONE, np.int32),  # by NumPy, which asks for huge pages
         np.full((g.count, g.most_doors), NONE),
     )
     ptr, before, taken, load, *loads = _rows(tuple(moves), end, local, g.columns, is_shared, last)

@@ -54,6 +54,14 @@ def tell_status(handle: int, before: bytes) -> None:
         libc.on_exit(libc.fputc, stream)
 
 
+def free_bytes() -> int:
+    """Memory of the host that processes can have; where the system does not say, all that there is."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable")))
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 STOPPING = signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1  # ask for an end; mpirun passes the last on
 
 

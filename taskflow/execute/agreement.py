@@ -46,7 +46,10 @@ def check_ranks(task_graph: TaskGraph, seed: int, transport: Transport) -> None:
         raise ValueError(f"executor: seed is a whole number of 64 bits, not {seed!r}")
     if transport.size == 1:
         return
-    kernels = [_short(launch.kernel) for launch in task_graph.launches]
+    known, kernels = dict[object, bytes](), []
+    for kernel in (launch.kernel for launch in task_graph.launches):
+        same = id(kernel.function), *kernel.options, *map(id, kernel.options.values())
+        kernels.append(known[same] if same in known else known.setdefault(same, _short(kernel)))
     found = transport.gather((task_graph.digest(), seed, kernels))
     for rank, (digest, other, theirs) in enumerate(found):
         if digest != found[0][0]:

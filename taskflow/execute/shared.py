@@ -134,13 +134,10 @@ class SharedCompiler(Compiler):
         return self._buffers.setdefault(id(array), array.reshape(-1).view(np.uint8).data)  # `_one` keeps it alive
 
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
-        args = self.graph.args(row)
-        for k in range(1, len(args)):
-            copy = self._copy_of.get((row, k))
-            if copy is not None:
-                views[k] = self._one(self.memory.view(self.graph.args(copy)[0][0], args[k][1]))
-        targets = [self.graph.args(copy)[1][:2] for copy in self._copies_by.get(row, ())]
-        return super()._fold(row, views, [self._one(self.memory.view(*target)) for target in targets])
+        for k in range(1, len(views)):
+            if (copy := self._copy_of.get((row, k))) is not None:
+                views[k] = self._arrays(copy)[0]
+        return super()._fold(row, views, [self._arrays(copy)[1] for copy in self._copies_by.get(row, ())])
 
 
 class UnawaitedCompiler(SharedCompiler):

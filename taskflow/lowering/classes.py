@@ -8,7 +8,7 @@ one waits that they are like (`tasks.classes`). All of this is checked; there is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -121,20 +121,27 @@ def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
     )
 
 
-def find_classes(x: Sample, chosen: DistinctPoints, machine: MachineModel) -> Iterator[tuple[Array, Array]]:
-    """The first device of every device's class, and the node of first devices that every node is like.
+Finder = Callable[[Array], "tuple[Array, Array] | None"]
 
-    At first devices may be alike wherever they are, then at the same place of their hosts alone.
+
+def class_finder(x: Sample, chosen: DistinctPoints, machine: MachineModel) -> tuple[Finder, Array] | None:
+    """What finds classes, and of every device its place on its host; None: there are none.
+
+    It takes numbers of the devices: those with other ones are not alike. It gives the first device of every device's
+    class, and the node of first devices that every node is like; None: no two devices are alike.
     """
     port, host = _ports(x, machine), np.array([d.host for d in machine.devices])
     if port is None or (np.diff(host) < 0).any():
-        return
-    touches, before = _touches(x, chosen, port, len(host)), (place := np.arange(len(host)))
-    for apart in np.zeros_like(host), place - np.searchsorted(host, host):
+        return None
+    touches, every = _touches(x, chosen, port, len(host)), np.arange(len(host))
+
+    def find(apart: Array) -> tuple[Array, Array] | None:
         found = _find(x, touches, apart)
-        if found is not None and (found[0] != place).any() and (found[0] != before).any() and _is_kept(x, found[1]):
-            before = found[0]
-            yield found
+        if found is None or (found[0] == every).all() or not _is_kept(x, found[1]):
+            return None
+        return found
+
+    return find, every - np.searchsorted(host, host)
 
 
 class Touch(NamedTuple):

@@ -19,12 +19,13 @@ from taskflow.collective.choose import check_collectives, with_algorithms
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.columns import Array, distinct
 from taskflow.core.geometry import Rect
+from taskflow.core.system import free_bytes
 from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.pattern import Order
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
-from taskflow.lowering.classes import find_classes, first_fragments, kinds_in_order, sample_of
+from taskflow.lowering.classes import class_finder, first_fragments, kinds_in_order, sample_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
@@ -49,6 +50,7 @@ from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.classes import Classes
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
+ROW_BYTES = 1_500  # that a row takes at most while it is made
 MANY = 32  # devices of which some may do the same, see `taskflow.tasks.classes`
 
 
@@ -76,6 +78,7 @@ def lower(
             `taskflow.schedule.forward_first`). It is for all-reduces that are rows, see `with_collectives`.
 
     Raises:
+        MemoryError: rows take more than is free, and devices do not do the same.
         ValueError: the strategy does not fit the graph or the machine (the message names the operator), or the graph
             cannot be repeated (see `taskflow.graph.repeat`).
     """
@@ -131,6 +134,7 @@ class Lowering:
         chosen = choose(numbers, self.store, self._shape)
         used = distinct(chosen.device.copy())
         found = self.fragments.find(numbers, used)
+        _check_room(sum(len(fragment.row) for fragment in found.fragments))
 
         def all_rows() -> TaskGraph:
             return with_algorithms(self._assemble(numbers, chosen, found, used)[0], self._prices)
@@ -145,25 +149,32 @@ class Lowering:
     def classes(self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array) -> Classes[TaskGraph] | None:
         """The classes of devices, if some do the same as others; see `DistinctPoints` and `Fragments.find`."""
         x = sample_of(found, chosen, self.mover.table)
-        alike, kinds = find_classes(x, chosen, self.machine), np.stack([self.cost_kind, numbers])
+        if not (finder := class_finder(x, chosen, self.machine)):
+            return None
+        (find, place), kinds = finder, np.stack([self.cost_kind, numbers])
         _, ops, kind = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
-        place = kinds_in_order(x, chosen, ops, kind.reshape(-1), self.order)
+        places = kinds_in_order(x, chosen, ops, kind.reshape(-1), self.order)
 
         @cache
         def sample() -> TaskGraph:
-            rows = self._sample(ops, numbers[ops], x.found, x.regions, place.moves)
+            rows = self._sample(ops, numbers[ops], x.found, x.regions, places.moves)
             return with_algorithms(rows, self._prices)
 
-        def next_ones() -> Classes[TaskGraph] | None:
-            for first, like in alike:
-                is_first = like == np.arange(len(like))
-                some = Found(first_fragments(x, first, like), x.kind, found.shift)
-                rows, row = self._assemble(numbers, chosen.only(is_first[: x.points]), some, used[first[used] == used])
-                number = place.number_of(rows, row, is_first[x.points :])
-                return Classes(first, rows, number, sample(), place.like(like), place.times, cache(next_ones))
-            return None
+        def made(first: Array, like: Array) -> Classes[TaskGraph]:
+            is_first = like == np.arange(len(like))
+            some = Found(first_fragments(x, first, like), x.kind, found.shift)
+            rows, row = self._assemble(numbers, chosen.only(is_first[: x.points]), some, used[first[used] == used])
+            number = places.number_of(rows, row, is_first[x.points :])
 
-        return next_ones()
+            def finer(apart: Array) -> Classes[TaskGraph] | None:
+                both = np.unique(np.stack([first, apart], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+                others = find(both) if both.max() >= len(np.unique(first)) else None
+                return made(*others) if others else None
+
+            return Classes(first, rows, number, sample(), places.like(like), places.times, finer)
+
+        alike = find(np.zeros_like(place)) or find(place)  # wherever they are, or at the same place of their hosts
+        return made(*alike) if alike else None
 
     def numbers(self, strategy: Strategy) -> Array:
         """The points of every operator, by their numbers in the store."""
@@ -200,10 +211,10 @@ class Lowering:
 
     def _assemble(self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array) -> tuple[TaskGraph, Array]:
         """The task graph, without algorithms, and which row everything is, in the order in which it is found."""
-        regions = np.arange(len(self.regions))
-        first, instances = self._instances(found, regions)
-        versions, _ = found.gather(lambda f: np.diff(f.version_row))
+        regions, (versions, _) = np.arange(len(self.regions)), found.gather(lambda f: np.diff(f.version_row))
         count = np.concatenate([chosen.points[chosen.which], versions])
+        _check_room(int(count.sum()))
+        first, instances = self._instances(found, regions)
         points = point_columns(self._args, chosen)
         points["arg_instance"] = self.order.instances(found, count[: len(numbers)], first)
         if points["ordinal"].any():
@@ -319,6 +330,13 @@ class Lowering:
             if made.setdefault(self.number[name], "sum") != "sum":
                 raise ValueError(f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum")
         return made
+
+
+def _check_room(rows: int) -> None:
+    """MemoryError where so many rows take more memory than is free: a process that takes it all the same is killed."""
+    needed, free = rows * ROW_BYTES, free_bytes()
+    if needed > free:
+        raise MemoryError(f"lower: {rows} rows take {needed / 1e9:.0f} GB, and {free / 1e9:.0f} are free")
 
 
 def _kind_of(op: Operator) -> tuple[object, ...]:

@@ -28,12 +28,15 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.errors import InternalError
+from taskflow.core.system import free_bytes
 from taskflow.lowering.life import Life, Lives
 from taskflow.lowering.pointstore import PointStore
 from taskflow.tasks import moves
 
 if TYPE_CHECKING:
     from taskflow.lowering.state import State
+
+_MORE = 4  # times the room, where a region needs more
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +139,10 @@ class Mover:
         elif end == moving.NO_MEMORY:
             self.asking = -1  # it may have no memory
             self.memory = np.empty(more, np.int64)
+        elif end == moving.NO_STATE and _MORE * self.memory.nbytes > free_bytes():
+            raise MemoryError(f"lower: what moves region '{self.lives[number].region.name}' does not fit into memory")
         elif end == moving.NO_STATE:
-            self.room, self.asking = 4 * self.room, number
+            self.room, self.asking = _MORE * self.room, number
         elif end == moving.NOBODY:
             where = f"region '{self.lives[number].region.name}'"
             raise InternalError(f"{where}: nobody holds what is needed of it ({more})")

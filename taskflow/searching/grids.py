@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import prod
 
 import numpy as np
 
@@ -196,14 +197,20 @@ def grid_config(family: Family, devices: Sequence[int], degrees: Iterable[tuple[
     able = [(a if a and family.most.get(a, 0) >= n else REPLICAS, n) for a, n in wanted]
     if not family.allows({a: n for a, n in able if a}):
         able = [(a if k == 0 else REPLICAS, n) for k, (a, n) in enumerate(able)]
-    points = np.array(devices[: int(np.prod([n for _, n in able]))]).reshape([n for _, n in able])
     rank = {axis: k for k, axis in enumerate(family.leader.extents)}
-    order = sorted(range(len(able)), key=lambda k: rank.get(able[k][0], len(rank)))
-    points = points.transpose(order)
+    order = tuple(sorted(range(len(able)), key=lambda k: rank.get(able[k][0], len(rank))))
     split: dict[str, int] = {}
     for k in order:
         split[able[k][0]] = split.get(able[k][0], 1) * able[k][1]
-    return ParallelConfig(split, points.reshape(-1).tolist())
+    every = devices if isinstance(devices, range) else tuple(devices)
+    return ParallelConfig(split, _row_major(every, tuple(n for _, n in able), order))
+
+
+@lru_cache(1 << 12)
+def _row_major(devices: Sequence[int], extents: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Devices of a grid of these extents, of which the dimensions are in this order: one object for all operators."""
+    points = np.array(devices[: prod(extents)]).reshape(extents).transpose(order)
+    return tuple(points.reshape(-1).tolist())
 
 
 def _axes_of(op: Operator, weights: Collection[str]) -> frozenset[str]:

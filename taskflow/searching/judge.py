@@ -61,7 +61,10 @@ class Judge:
     Attributes:
         last_refusal: why the last strategy was infinitely slow, where it is not the limit.
         last_excess: bytes that it lacked, about, where that is the reason.
+        is_quick: a neighbour of the current strategy is judged much faster than a strategy as a whole.
     """
+
+    is_quick = True
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
         self.graph, self.machine, self.costs = graph, machine, costs

@@ -88,7 +88,7 @@ class Pipelines:
         self._judging = 0.0  # seconds that it has taken so far
         hosts, devices = len({d.host for d in first.machine.devices}), len(first.machine.devices)
         needed = TIMES * row_seconds * len(first.graph.operators) * devices * MICRO_BATCHES[0]  # for the first one
-        self._can_be = not first.is_limited and needed < PART * (budget.seconds or 0.0)
+        self._can_be = first.judge.is_quick and not first.is_limited and needed < PART * (budget.seconds or 0.0)
         ranked = [s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor]
         within = divisors(devices // hosts)
         self._options = PipelineOptions(
@@ -266,13 +266,13 @@ def judge_shape(first: Variant, shape: PipelineShape) -> Outcome | None:
         return None
     groups = [range(k * size, (k + 1) * size) for k in range(count)]
     groups = [*groups, *groups[-2::-1]] if name == "zb_v" else groups * loops
-    try:  # fewer operators than stages, or no such micro-batches or schedule
+    try:  # fewer operators than stages, no such micro-batches or schedule, or too many rows for the memory here
         strategy = stages(first.graph, first.machine, cuts=_cuts(first, shape), within=within, devices=groups)
         plan = Plan(strategy, parts, name, shape.again)
         _, rows = plan.apply(first.graph, first.machine, first.costs)
-    except ValueError:
+        timeline = simulate(rows, first.costs)
+    except (ValueError, MemoryError):
         return None
-    timeline = simulate(rows, first.costs)
     has_room = all(peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, first.machine.devices, strict=True))
     figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
     said = f"{name}, {count} stages, {parts} micro-batches, tensor {shape.tensor}"

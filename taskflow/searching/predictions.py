@@ -83,7 +83,8 @@ class Predictions:
         known, begin = self._known.setdefault(id(strategy), {}), self._budget.elapsed
         new = [order for order in orders if order not in known and id(strategy) not in self._left_out]
         rows = variant.judge.count_rows(strategy) if new else 0
-        new = [order for order in new if order is None or rows <= ORDERED_ROWS]
+        may_order = variant.judge.is_quick and rows <= ORDERED_ROWS
+        new = [order for order in new if order is None or may_order]
         timelines = variant.judge.timelines(strategy, new) if new else ()
         try:
             for number, (order, (said, has_room)) in enumerate(zip(new, timelines, strict=True), 1):

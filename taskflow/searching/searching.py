@@ -226,15 +226,16 @@ class _Search:
         if count_strategies(self.variant.space) < 2:
             self.is_local = True
             return
-        self._descend_tied(fitting, self._part(TIED))
-        begin, walking, walked = self.budget.used, self._part(WALKING), list(self._starts(fitting))
+        is_quick = self.variant.judge.is_quick  # else there is no time for walks
+        self._descend_tied(fitting, self._part(TIED if is_quick else 1.0))
+        begin, walking, walked = self.budget.used, self._part(WALKING), [*self._starts(fitting)] if is_quick else []
         for k, start in enumerate(walked, 1):
             self._walk(start, begin + walking * k / len(walked))
 
     def go_on(self, until_local: bool) -> None:
         """Spend the rest of it from the best found."""
         end = math.inf if until_local else 1.0
-        while not self.is_local and self.budget.used < end:
+        while self.variant.judge.is_quick and not self.is_local and self.budget.used < end:
             self._descend(end)
             while self.is_local and self.budget.used < 1:
                 self._walk(self.strategy, min(self.budget.used + AGAIN, 1.0))
@@ -337,8 +338,7 @@ class _Search:
 
         Starts come by their seconds without waits; for the slowest there may be no time left.
         """
-        known = (*self.predictions.all, *self.staged, *self.piped)
-        fitting = [each for each in known if math.isfinite(each.seconds)]
+        fitting = [e for e in (*self.predictions.all, *self.staged, *self.piped) if math.isfinite(e.seconds)]
         best, last, tried, latest = min(fitting, key=lambda each: each.figures, default=None), 0, 0, None
         baseline = {start.name: start.seconds for start in starts if not start.fits}
         baseline |= {each.name: each.seconds for each in self.piped if each.name}

@@ -98,14 +98,15 @@ def _twin(start: Start, found: Sequence[Start]) -> Start | None:
 def _all_starts(
     first: Variant, named: Mapping[str, Strategy], found: Sequence[Start], is_given: bool
 ) -> Iterator[Start]:
-    for name, strategy in named.items():
-        yield Start(name, first, strategy)
+    by_name = [Start(name, first, strategy) for name, strategy in named.items()]
+    is_quick, made = first.judge.is_quick, list[Start]()
+    yield from by_name if is_quick or is_given else ()
     if is_given:
         return
-    made: list[Start] = []
     for start in grid_starts(first):
         yield start  # it is judged meanwhile
         made.append(start)
+    yield from () if is_quick else by_name  # of so many devices these do not all do the same
     if all(start.fits for start in found):
         return
     for name in named:

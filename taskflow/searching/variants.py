@@ -16,6 +16,7 @@ from taskflow.searching.grids import Grids
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
+from taskflow.searching.whole import judge_of
 from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import Strategy
 
@@ -41,7 +42,7 @@ class Variant:
     @cached_property
     def judge(self) -> Judge:
         """Of its strategies."""
-        return Judge(self.graph, self.machine, self.costs)
+        return judge_of(self.graph, self.machine, self.costs)
 
     @cached_property
     def space(self) -> Space:

@@ -17,6 +17,7 @@ from taskflow.tasks.streams import find_queues, follows, ports_of
 from taskflow.tasks.task_graph import JOINED, STREAMS, Kind, TaskGraph
 from taskflow.tasks.tax import Tax, make_tax
 
+_MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
 Hops = tuple[Array, Array, Array]  # columns of rows, links, and bytes per second at full pace
 
 
@@ -55,6 +56,42 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     return Loads(pointers(np.bincount(row, minlength=count)), number.reshape(-1), part, peak, latency)
 
 
+def _class_links(classes: Classes[TaskGraph], seconds: Array) -> tuple[Array, ...]:
+    """Of the sample: rows, the links that they load, the parts of these, and of all rows the largest rate.
+
+    Links that the same kinds of rows load alike have one number.
+    """
+    sample, like = classes.sample, classes.like
+    row, link, rate = _hops(sample, seconds)
+    peak = np.zeros(len(sample))
+    np.maximum.at(peak, row, rate)
+    kept = _is_shared(sample, row, link, classes.times > 1)[link]
+    row, link, rate = row[kept], link[kept], rate[kept]
+    part = rate / peak[row] / sample.machine.link_bandwidth[link]
+    order = np.lexsort((part, like[row], link))
+    row, link, part = row[order], link[order], part[order]
+    loaded = np.stack([like[row], part.view(np.int64)], axis=1)
+    ptr, number = np.flatnonzero(np.diff(link, prepend=-1, append=-1)), np.zeros(len(link), np.int64)
+    known = dict[bytes, int]()
+    for a, b in pairwise(ptr.tolist()):
+        number[a:b] = known.setdefault(loaded[a:b].tobytes(), len(known))
+    return row, link, number, part, peak
+
+
+def find_unlike(classes: Classes[TaskGraph], seconds: Array) -> Array:
+    """Numbers of the devices: those whose rows take other seconds, or load other links, have different ones."""
+    sample, like = classes.sample, classes.like
+    row, _, number, part, _ = _class_links(classes, seconds)
+    code = _MIXING * (number.astype(np.uint64) + _MIXING * part.view(np.uint64))
+    of_row = _MIXING * (seconds.view(np.uint64) ^ like.astype(np.uint64))
+    np.add.at(of_row, row, code ^ (code >> np.uint64(29)))
+    of_row = np.where(sample.kind == Kind.COLLECTIVE, np.uint64(0), of_row * _MIXING)  # which is nobody's own
+    found = np.zeros(len(sample.machine.devices), np.uint64)
+    np.add.at(found, sample.device, of_row ^ (of_row >> np.uint64(31)))
+    np.add.at(found, sample.source, of_row)
+    return found.view(np.int64)
+
+
 def find_class_loads(classes: Classes[TaskGraph], seconds: Array) -> Loads | None:
     """What rows of first devices load; None where rows that are alike share a link, or share links with others unlike.
 
@@ -64,23 +101,11 @@ def find_class_loads(classes: Classes[TaskGraph], seconds: Array) -> Loads | Non
         classes: of a task graph.
         seconds: of every row of the sample.
     """
-    sample, like = classes.sample, classes.like
-    machine, count = sample.machine, len(sample)
-    (row, link, rate), latency = _hops(sample, seconds), _latencies(sample)
-    peak = np.zeros(count)
-    np.maximum.at(peak, row, rate)
-    kept = _is_shared(sample, row, link, classes.times > 1)[link]
-    row, link, rate = row[kept], link[kept], rate[kept]
-    part = rate / peak[row] / machine.link_bandwidth[link]
-    order = np.lexsort((part, like[row], link))
-    row, link, part = row[order], link[order], part[order]
+    sample, like, count = classes.sample, classes.like, len(classes.sample)
+    row, link, number, part, peak = _class_links(classes, seconds)
+    latency = _latencies(sample)
     if ((np.diff(link) == 0) & (np.diff(like[row]) == 0)).any() or (peak != peak[like]).any():
         return None
-    loaded = np.stack([like[row], part.view(np.int64)], axis=1)
-    ptr, number = np.flatnonzero(np.diff(link, prepend=-1, append=-1)), np.zeros(len(link), np.int64)
-    known = dict[bytes, int]()
-    for a, b in pairwise(ptr.tolist()):
-        number[a:b] = known.setdefault(loaded[a:b].tobytes(), len(known))
     every, _ = distinct_columns(np.stack([row, number, part.view(np.int64)]))
     own = every[:, like[every[0]] == every[0]]
     many = np.bincount(like, minlength=count)

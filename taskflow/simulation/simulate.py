@@ -17,7 +17,7 @@ from taskflow.core.columns import pointers
 from taskflow.core.compiling import njit
 from taskflow.core.start_rule import finish_of, latest, occupy, start_of
 from taskflow.cost.model import CostModel
-from taskflow.simulation.sharing import find_class_loads, find_hops, find_tax, find_waits, schedule_fairly
+from taskflow.simulation.sharing import find_class_loads, find_hops, find_tax, find_unlike, find_waits, schedule_fairly
 from taskflow.tasks.classes import Classes
 from taskflow.tasks.fair import fair_pass
 from taskflow.tasks.memory import plan_memory, with_reuse
@@ -34,16 +34,16 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     """
     classes = task_graph.classes if costs.knows_no_rows else None
     while classes is not None:
-        if found := _of_classes(classes, costs):
+        seconds = costs.seconds(classes.sample)
+        if found := _of_classes(classes, seconds):
             known = {"seconds": found[0], "peak_bytes": found[1], "bytes_moved": task_graph.bytes_moved}
             return Timeline.later(lambda: _of_rows(task_graph, costs), **known)
-        classes = classes.finer()
+        classes = classes.finer(find_unlike(classes, seconds))
     return _of_rows(task_graph, costs)
 
 
-def _of_classes(classes: Classes[TaskGraph], costs: CostModel) -> tuple[float, Array] | None:
+def _of_classes(classes: Classes[TaskGraph], seconds: Array) -> tuple[float, Array] | None:
     """Seconds and peak bytes; None: rows that are alike take unequal seconds, or share links with others unlike."""
-    seconds = costs.seconds(classes.sample)
     loads = find_class_loads(classes, seconds) if (seconds == seconds[classes.like]).all() else None
     if loads is None:
         return None

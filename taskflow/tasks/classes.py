@@ -29,7 +29,8 @@ class Classes(Generic[Rows]):
         sample: rows without dependences.
         like: of these, the row of first devices.
         times: of these, how many rows of the task graph it stands for.
-        finer: makes classes of fewer devices, if there are some.
+        finer: makes classes of fewer devices: those for which an array holds different numbers are in different ones.
+            None: there are no such classes.
     """
 
     first: Array
@@ -38,4 +39,4 @@ class Classes(Generic[Rows]):
     sample: Rows
     like: Array
     times: Array
-    finer: Callable[[], Classes[Rows] | None]
+    finer: Callable[[Array], Classes[Rows] | None]

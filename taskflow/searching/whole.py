@@ -1,0 +1,119 @@
+"""The judge of a machine of very many devices: every strategy is lowered and simulated anew, by classes of devices.
+
+`Judge` holds all rows, a few hundred bytes each, to judge the next strategy by what is new in it. Of 4,096 devices they
+are more than fit. Where devices do the same, a whole strategy takes some seconds and as little memory as one device;
+any other is refused.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from taskflow.core.errors import CostError
+from taskflow.cost.model import CostModel
+from taskflow.graph.graph import Graph
+from taskflow.lowering import Lowering, lower
+from taskflow.machine import MachineModel
+from taskflow.searching.judge import Judge
+from taskflow.simulation.simulate import simulate
+from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, completed
+from taskflow.tasks.timeline import Timeline
+
+HELD_ROWS = 8_000_000  # of a graph, about, for which `Judge` has memory
+
+
+def judge_of(graph: Graph, machine: MachineModel, costs: CostModel) -> Judge:
+    """The judge of strategies of this graph."""
+    rows = len(graph.operators) * len(machine.devices)
+    return (WholeJudge if rows > HELD_ROWS else Judge)(graph, machine, costs)
+
+
+class WholeJudge(Judge):
+    """See the module; it is asked what a `Judge` is, and `rows` are a guess."""
+
+    is_quick = False
+
+    def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
+        self.graph, self.machine, self.costs = graph, machine, costs
+        self.last_refusal, self.last_excess = "", 0
+        self.lowering, self.strategy = Lowering(graph, machine), Strategy({})
+        self._capacity = np.array([d.memory_bytes for d in machine.devices])
+        self._other: Strategy | None = None
+        self._said: dict[int, tuple[Strategy, Timeline | str]] = {}  # by the identity of a strategy
+
+    def start(self, strategy: Strategy) -> float:
+        """See `Judge.start`."""
+        self.strategy = strategy.copy()
+        return self.seconds(strategy)
+
+    def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
+        """See `Judge.propose_all`."""
+        self._other = self.strategy.copy()
+        self._other.update(changes)
+        seconds = self.seconds(self._other)
+        return seconds if seconds <= limit else math.inf
+
+    def accept(self) -> None:
+        """See `Judge.accept`."""
+        assert self._other is not None, "nothing was proposed"
+        self.strategy = self._other
+
+    def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
+        """See `Judge.seconds`; what `simulate` says of it."""
+        try:
+            check_strategy(self.graph, strategy, len(self.machine.devices))
+            timeline, has_room = next(self.timelines(strategy, [None]))
+        except CostError:
+            raise
+        except (ValueError, MemoryError) as error:
+            self.last_refusal, self.last_excess = str(error), sys.maxsize
+            return math.inf
+        return timeline.seconds if has_room and timeline.seconds <= limit else math.inf
+
+    def seconds_with_room(self, strategy: Strategy) -> float:
+        """See `Judge.seconds_with_room`."""
+        return next(self.timelines(strategy, [None]))[0].seconds
+
+    def count_rows(self, strategy: Strategy) -> int:
+        """Rows of a strategy's task graph, about."""
+        return len(self.lowering.operators) * len(self.machine.devices)
+
+    def timelines(self, strategy: Strategy, orders: Iterable[str | None]) -> Iterator[tuple[Timeline, bool]]:
+        """See `Judge.timelines`; of all orders there is only that in which rows are lowered."""
+        for order in orders:
+            assert order is None, "another order needs all rows"
+            said = self._timeline(strategy)
+            yield said, self._is_within(said.peak_bytes, self._capacity)
+
+    def _timeline(self, strategy: Strategy) -> Timeline:
+        """Of a strategy, found once; MemoryError, where it needs all rows and they do not fit."""
+        if id(strategy) not in self._said:
+            self._said[id(strategy)] = strategy, self._simulated(strategy)
+        if isinstance(said := self._said[id(strategy)][1], str):
+            raise MemoryError(said)
+        return said
+
+    def _simulated(self, strategy: Strategy) -> Timeline | str:
+        """Or why not. It holds no rows: those of one strategy are of little use for the next, and take memory."""
+
+        def simulated() -> Timeline:
+            return simulate(lower(self.graph, completed(self.graph, strategy), self.machine), self.costs)
+
+        def complete() -> Timeline:
+            found = simulated()
+            assert len(found.start)  # a field of all rows: so all fields are made
+            return found
+
+        try:
+            found = simulated()
+        except MemoryError as error:
+            return str(error)  # the error itself would hold on to all that there was
+        finally:
+            gc.collect()  # else rows, of which there are gigabytes, stay until the end of the search
+        known = {name: getattr(found, name) for name in ("seconds", "peak_bytes", "bytes_moved")}
+        return Timeline.later(complete, **known)
