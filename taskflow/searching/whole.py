@@ -44,7 +44,7 @@ class WholeJudge(Judge):
         self.lowering, self.strategy = Lowering(graph, machine), Strategy({})
         self._capacity = np.array([d.memory_bytes for d in machine.devices])
         self._other: Strategy | None = None
-        self._said: dict[int, tuple[Strategy, Timeline | str]] = {}  # by the identity of a strategy
+        self._said: dict[object, tuple[Strategy, Timeline | str]] = {}  # by the identities of configurations
 
     def start(self, strategy: Strategy) -> float:
         """See `Judge.start`."""
@@ -92,9 +92,11 @@ class WholeJudge(Judge):
 
     def _timeline(self, strategy: Strategy) -> Timeline:
         """Of a strategy, found once; MemoryError, where it needs all rows and they do not fit."""
-        if id(strategy) not in self._said:
-            self._said[id(strategy)] = strategy, self._simulated(strategy)
-        if isinstance(said := self._said[id(strategy)][1], str):
+        key = frozenset((name, id(config)) for name, config in strategy.items())
+        if key not in self._said:
+            held = strategy.copy()  # who asks may change it
+            self._said[key] = held, self._simulated(held)
+        if isinstance(said := self._said[key][1], str):
             raise MemoryError(said)
         return said
 

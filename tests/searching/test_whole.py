@@ -43,6 +43,8 @@ def test_it_says_what_simulate_says():
     assert seconds == simulate(lower(judge.graph, both, HOSTS), COSTS).seconds
     judge.accept()
     assert dict(judge.strategy) == dict(both)
+    strategy.update(changes)  # who owns it changes it
+    assert judge.seconds(strategy) == seconds != said.seconds
 
 
 def test_what_does_not_fit_or_is_none_is_refused():
