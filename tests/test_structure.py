@@ -20,7 +20,7 @@ from tests.sources import PACKAGES, ROOT, imports_in, is_within, owner, parse, r
 ENTRIES = 20  # folders and modules at the top of a package
 NO_ENTRIES = {"__init__.py", "__main__.py", "py.typed", "__pycache__"}
 FILE_LINES, MEDIAN_LINES = 400, 150
-TOTAL_LINES = 64_320
+TOTAL_LINES = 64_330
 COMMENT_SHARE = 0.184  # of the lines: comments and docstrings; it was so before the house was tidied
 PARAMETERS = 12  # of a function; `self` and `cls` are not counted
 ANY_SHARE = 0.08  # of the arguments

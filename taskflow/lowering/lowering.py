@@ -168,7 +168,8 @@ class Lowering:
 
             def finer(apart: Array) -> Classes[TaskGraph] | None:
                 both = np.unique(np.stack([first, apart], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-                others = find(both) if both.max() >= len(np.unique(first)) else None
+                is_worth = len(np.unique(first)) <= both.max() < len(both) // 2  # half of the rows are saved at least
+                others = find(both) if is_worth else None
                 return made(*others) if others else None
 
             return Classes(first, rows, number, sample(), places.like(like), places.times, finer)

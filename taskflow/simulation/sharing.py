@@ -79,7 +79,10 @@ def _class_links(classes: Classes[TaskGraph], seconds: Array) -> tuple[Array, ..
 
 
 def find_unlike(classes: Classes[TaskGraph], seconds: Array) -> Array:
-    """Numbers of the devices: those whose rows take other seconds, or load other links, have different ones."""
+    """Numbers of the devices, different for those whose rows take other seconds, or load links that are loaded unlike.
+
+    By hashes, which may be equal by chance: then these classes are refused as the last ones were.
+    """
     sample, like = classes.sample, classes.like
     row, _, number, part, _ = _class_links(classes, seconds)
     code = _MIXING * (number.astype(np.uint64) + _MIXING * part.view(np.uint64))
