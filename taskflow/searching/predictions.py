@@ -111,8 +111,11 @@ class Predictions:
         return tuple(each for found in self._known.values() for each in found.values())
 
     def has_time(self, variant: Variant, strategy: Strategy, part: float = 1.0) -> bool:
-        """Whether a strategy was predicted, or can be before this part of the seconds of the budget is over."""
-        if self._budget.seconds is None or id(strategy) in self._known:
+        """Whether a strategy was predicted, or can be before this part of the seconds of the budget is over.
+
+        A judge that is not quick has predicted whatever it has judged.
+        """
+        if self._budget.seconds is None or id(strategy) in self._known or not variant.judge.is_quick:
             return True
         left = part * self._budget.seconds - self._budget.elapsed
         if left < self.each_seconds:

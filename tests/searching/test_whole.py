@@ -8,7 +8,10 @@ import pytest
 from taskflow import CostModel, MachineModel, ParallelConfig, data_parallel, lower, search, simulate, single_device
 from taskflow.lowering import lowering, movement
 from taskflow.searching import whole
+from taskflow.searching.budget import Budget
 from taskflow.searching.judge import Judge
+from taskflow.searching.predictions import Predictions
+from taskflow.searching.variants import Variant
 from taskflow.searching.whole import WholeJudge, judge_of
 from tests.searching.test_grids import transformer
 
@@ -66,6 +69,11 @@ def test_a_search_finds_no_less_than_the_best_start(monkeypatch):
     assert found.seconds <= min(found.baseline_seconds.values())
     assert found.seconds == simulate(found.plan.apply(model, HOSTS, COSTS)[1], COSTS).seconds
     assert 0 < found.proposals <= 40
+    variant = Variant(model, HOSTS, COSTS, found.plan, None)
+    predictions = Predictions(Budget(None, 1e-9))
+    assert predictions.has_time(variant, found.strategy)  # it was judged, and so predicted
+    monkeypatch.undo()
+    assert not predictions.has_time(Variant(model, HOSTS, COSTS, found.plan, None), found.strategy)
 
 
 def test_what_needs_more_memory_than_is_free_is_refused_before_it_is_taken(monkeypatch):
