@@ -227,8 +227,7 @@ def run_loop(
         order = sorted(range(ndim), key=lambda d: -first.strides[d])  # what has no gaps becomes contiguous
         padded = {name: a.transpose(order) for name, a in padded.items()}
     shapes = tuple(a.shape for a in padded.values())
-    shape = ctx.xp.broadcast_shapes(*shapes)
-    columns, lying = _layouts(shape, shapes)
+    shape, columns, lying = _layouts(shapes)
     sums = one.targets - one.maps  # of one row that has all points
     layouts = ["row" if name in sums and lies == "matrix" else lies for name, lies in zip(padded, lying, strict=True)]
     works = []
@@ -249,14 +248,16 @@ def run_loop(
 
 
 @cache
-def _layouts(shape: Sequence[int], inputs: tuple[Sequence[int], ...]) -> tuple[int, tuple[str, ...]]:
-    """How many columns a tile is seen with, and how each input lies: as a matrix, a row, a column or one number.
+def _layouts(inputs: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], int, tuple[str, ...]]:
+    """The shape of a tile, with how many columns it is seen, and how each input lies: as a matrix, a row, a column or
+    one number.
 
     The tile is cut into rows and columns where most inputs need no copy.
     """
+    shape = np.broadcast_shapes(*inputs)
     found = [[_layout(shape, own, cut) for own in inputs] for cut in range(len(shape) + 1)]
     best = min(range(len(found)), key=lambda cut: found[cut].count(None))
-    return prod(shape[best:]), tuple(layout or "matrix" for layout in found[best])
+    return shape, prod(shape[best:]), tuple(layout or "matrix" for layout in found[best])
 
 
 def _layout(shape: Sequence[int], own: Sequence[int], cut: int) -> str | None:

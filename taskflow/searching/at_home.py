@@ -3,8 +3,8 @@
 A search judges by kernels timed alone, and steps take 1.2 to 2.4 times as long as it says, some plans more and some
 less. So what it found and its starts are rehearsed (`rehearsal`), one device among them. The rehearsals say how many
 times longer kernels, copies and messages take than alone. The next search is by costs that are corrected so, and is
-rehearsed again, until what it finds best was rehearsed before. What was fastest in rehearsal is returned, or a start
-that was as fast, with the seconds of its rehearsal: `simulate` and `explain` give the same by the same costs.
+rehearsed again, until what it finds best was rehearsed before. What was fastest in rehearsal is returned, with the
+seconds of its rehearsal: `simulate` and `explain` give the same by the same costs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ SHARES = 0.5, 0.25, 0.25  # of the budget: that of each search and the rehearsal
 SEARCHING = 0.5  # of the seconds of a share
 FOUND, OTHERS = 3, 4  # plans that are rehearsed: of those found last, and of starts that are no rule
 SLOWER = 3.0  # a rehearsal than predicted, at most
-NOISE = 0.02  # by which two rehearsals of one plan differ, about
 ALONE = "single device"
 BEFORE = "rehearsed before"  # a start of the second search and the third
 
@@ -183,18 +182,13 @@ class _Home:
         return bool(known) and self.transport.on_rank_0(lambda: self._left(1.0) > 0)
 
     def settle(self, result: SearchResult) -> SearchResult:
-        """The result of the last search, with the plan that is fastest in rehearsal and what rehearsals say.
-
-        A start wins where that is a tie: what was found may be faster by chance.
-        """
+        """The result of the last search, with the plan that is fastest in rehearsal and what rehearsals say."""
         if not self.known:
             return result
         digests = {name: self._digests.get(name) for name in result.baseline_seconds}
         of_starts = {name: self.known[d].prediction[0] for name, d in digests.items() if d in self.known}
         baseline = {name: of_starts.get(name, s) for name, s in result.baseline_seconds.items() if name != BEFORE}
-        simple = [self.known[d] for name, d in digests.items() if d in self.known and name != BEFORE]
-        tied = [each for each in simple if each.prediction[0] <= (1 + NOISE) * self.best.prediction[0]]
-        best = min(tied or [self.best], key=lambda each: each.prediction)
+        best = self.best
         return replace(
             result,
             plan=best.plan,
