@@ -50,9 +50,11 @@ def _compiled(function: Callable[..., object], args: Sequence[object]) -> Callab
     if not hasattr(function, "typeof_pyval") or numba.py_func.__defaults__ or not numba._can_compile:
         return function
     known, kinds = _ENTRIES.setdefault(function, {}), tuple(map(_kind, args))
-    if kinds not in known:
-        known[kinds] = numba.compile(tuple(map(numba.typeof_pyval, args)))
-    return known[kinds]
+    try:
+        found = known.get(kinds)
+    except TypeError:  # an argument cannot be looked up: a list, say
+        return function
+    return found or known.setdefault(kinds, numba.compile(tuple(map(numba.typeof_pyval, args))))
 
 
 _ENTRIES: WeakKeyDictionary[Callable[..., object], dict[object, Callable[..., object]]] = WeakKeyDictionary()

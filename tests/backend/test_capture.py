@@ -53,11 +53,16 @@ def test_a_function_of_numba_is_called_as_it_was_compiled_for_these_types():
     def add_as_said(x, y, number):
         y[:] = x + number
 
+    @njit
+    def add_bytes(x, y, bytes):
+        y[:] = x + len(bytes)
+
     @partial(Kernel, is_captured=True)
     def kernel(ctx, x, y, z):
         ctx.call(add, x, y, 2)
         ctx.call(add_one, y, y)
-        ctx.call(add_as_said, y, z, 10)
+        ctx.call(add_as_said, y, z, 5)
+        ctx.call(add_bytes, z, z, bytearray(b"12345"))  # which has no hash
 
     x, y, z = np.arange(4.0), np.zeros(4), np.zeros(4)
     x.flags.writeable = False
@@ -67,7 +72,7 @@ def test_a_function_of_numba_is_called_as_it_was_compiled_for_these_types():
         call()
         np.testing.assert_array_equal(z, x + 13)
     noted = [each.func for each in call.args[0]]
-    assert noted[0] is not add and noted[1:] == [add_one, add_as_said]
+    assert noted[0] is not add and noted[1:] == [add_one, add_as_said, add_bytes]
 
 
 def test_what_depends_on_the_step_is_done_in_every_step():
