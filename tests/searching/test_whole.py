@@ -62,18 +62,19 @@ def test_what_does_not_fit_or_is_none_is_refused():
 
 def test_a_search_finds_no_less_than_the_best_start(monkeypatch):
     monkeypatch.setattr(whole, "HELD_ROWS", 0)
-    model = graph()
-    found = search(model, HOSTS, COSTS, proposals=40)
+    model, few = graph(), MachineModel.preset("p100")
+    costs = CostModel.analytic(few)
+    found = search(model, few, costs, proposals=20)
     assert {"data parallel", "single device"} <= set(found.baseline_seconds)
     assert any(name.startswith("tensor 2") for name in found.baseline_seconds)
     assert found.seconds <= min(found.baseline_seconds.values())
-    assert found.seconds == simulate(found.plan.apply(model, HOSTS, COSTS)[1], COSTS).seconds
-    assert 0 < found.proposals <= 40
-    variant = Variant(model, HOSTS, COSTS, found.plan, None)
+    assert found.seconds == simulate(found.plan.apply(model, few, costs)[1], costs).seconds
+    assert 0 < found.proposals <= 20
+    variant = Variant(model, few, costs, found.plan, None)
     predictions = Predictions(Budget(None, 1e-9))
     assert predictions.has_time(variant, found.strategy)  # it was judged, and so predicted
     monkeypatch.undo()
-    assert not predictions.has_time(Variant(model, HOSTS, COSTS, found.plan, None), found.strategy)
+    assert not predictions.has_time(Variant(model, few, costs, found.plan, None), found.strategy)
 
 
 def test_what_needs_more_memory_than_is_free_is_refused_before_it_is_taken(monkeypatch):
