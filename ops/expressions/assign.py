@@ -249,8 +249,7 @@ def run_loop(
 
 @cache
 def _layouts(inputs: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], int, tuple[str, ...]]:
-    """The shape of a tile, with how many columns it is seen, and how each input lies: as a matrix, a row, a column or
-    one number.
+    """Shape of a tile, number of its columns, and how each input lies: as a matrix, a row, a column or a number.
 
     The tile is cut into rows and columns where most inputs need no copy.
     """

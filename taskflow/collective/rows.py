@@ -115,7 +115,8 @@ def _rows(
     Args:
         end: bytes of all parts before one.
         group: its `columns`.
-        last_rows: on every stream; that wrote (member, part); that arrived at (member, door). There is none.
+        last_rows: memory for the last row on every stream, that which wrote each part at each member, and that which
+            arrived by each door of each member; NONE in all of it.
     """
     source, target, first, last, adds, message, _ = moves
     streams, latency, bandwidth, links, link_bandwidth, doors, folding, fold_seconds, memory_bandwidth = group

@@ -125,10 +125,11 @@ Finder = Callable[[Array], "tuple[Array, Array] | None"]
 
 
 def class_finder(x: Sample, chosen: DistinctPoints, machine: MachineModel) -> tuple[Finder, Array] | None:
-    """What finds classes, and of every device its place on its host; None: there are none.
+    """A function that finds classes, and of every device its place on its host; None: there are no classes.
 
-    It takes numbers of the devices: those with other ones are not alike. It gives the first device of every device's
-    class, and the node of first devices that every node is like; None: no two devices are alike.
+    The function takes a number for every device; devices with different numbers are in different classes. It gives the
+    first device of every device's class, and the node of first devices that every node is like; None: no two devices
+    are alike.
     """
     port, host = _ports(x, machine), np.array([d.host for d in machine.devices])
     if port is None or (np.diff(host) < 0).any():

@@ -206,7 +206,7 @@ def grid_config(family: Family, devices: Sequence[int], degrees: Iterable[tuple[
     return ParallelConfig(split, _row_major(every, tuple(n for _, n in able), order))
 
 
-@lru_cache(1 << 12)
+@lru_cache(1 << 10)
 def _row_major(devices: Sequence[int], extents: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
     """Devices of a grid of these extents, of which the dimensions are in this order: one object for all operators."""
     points = np.array(devices[: prod(extents)]).reshape(extents).transpose(order)

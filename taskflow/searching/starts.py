@@ -63,7 +63,7 @@ class Start:
 
 
 def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget, is_given: bool) -> list[Start]:
-    """The starts that were judged before time ran out, the named ones first.
+    """The starts that were judged before time ran out: the named ones first; behind the grids, if judging takes long.
 
     Args:
         first: the graph as it is.

@@ -1,8 +1,8 @@
 """The judge of a machine of very many devices: every strategy is lowered and simulated anew, by classes of devices.
 
 `Judge` holds all rows, a few hundred bytes each, to judge the next strategy by what is new in it. Of 4,096 devices they
-are more than fit. Where devices do the same, a whole strategy takes some seconds and as little memory as one device;
-any other is refused.
+do not fit into memory. Where devices do the same, their rows are not made: a whole strategy takes some seconds and a
+few gigabytes. Other strategies are refused if all their rows do not fit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def judge_of(graph: Graph, machine: MachineModel, costs: CostModel) -> Judge:
 
 
 class WholeJudge(Judge):
-    """See the module; it is asked what a `Judge` is, and `rows` are a guess."""
+    """See the module. It answers what a search asks of a `Judge`."""
 
     is_quick = False
 
