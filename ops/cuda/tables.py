@@ -87,7 +87,7 @@ def _sort(ctx: Context, index: Array, lo: int, rows: int) -> Array:
     count = index.size
     if max(rows, count) > _MOST_KEYS:
         raise ValueError(f"an embedding on a GPU: {rows} rows and {count} indices of a tile, more than {_MOST_KEYS}")
-    keys, other = (ctx.scratch(("keys", k), (count,), "int64") for k in (0, 1))
+    keys, other = (ctx.scratch(("keys", k), (count,), "uint64") for k in (0, 1))
     threads = -(-count // _RUN) * _RUN // 2
     ctx.launch(EMBEDDING, f"sort_runs_{index.dtype}", threads, index, keys, lo, rows, count, block=_RUN // 2)
     length = _RUN
