@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ops.cuda.kernels import BLOCK, constant, in_dtype, launch, source
+from ops.cuda.kernels import BLOCK, constant, launch, source, widest
 from ops.tiles import contiguous, deliver, sum_array, work_array
 from taskflow import Array, Context, Kernel
 
@@ -121,8 +121,7 @@ def gather_along(ctx: Context, x: Array, index: Array, y: Array, dim: int, exten
         return
     picks, index_width = y.size // (lines * width), index.size * width // y.size
     numbers = ctx.rect(0).lo[dim], extent, x.shape[dim], picks, width, index_width, y.size
-    inputs = [in_dtype(ctx, "cast", x, y.dtype), index]
-    launch(ctx, GATHER, f"gather_{y.dtype}_{index.dtype}", y.size, inputs, [y], *numbers)
+    launch(ctx, GATHER, f"gather_{widest(x, y)}_{index.dtype}", y.size, [x, index], [y], *numbers)
 
 
 @partial(Kernel, takes_half=True)
@@ -137,5 +136,5 @@ def add_along(ctx: Context, gy: Array, index: Array, gx: Array, dim: int) -> Non
     picks = gy.size // max(lines * width, 1)
     index_width = index.size * width // gy.size if gy.size else 1
     numbers = ctx.rect(2).lo[dim], gx.shape[dim], picks, width, index_width, gx.size
-    inputs = [in_dtype(ctx, "cast", gy, gx.dtype), index]
-    launch(ctx, GATHER, f"gather_gradient_{gx.dtype}_{index.dtype}", gx.size, inputs, [gx], *numbers)
+    name = f"gather_gradient_{widest(gy, gx)}_{index.dtype}"
+    launch(ctx, GATHER, name, gx.size, [gy, index], [gx], *numbers)
