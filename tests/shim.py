@@ -41,6 +41,7 @@ def compile_for(text, architecture):
 COMPILER = shutil.which("g++")
 _KERNEL = re.compile(r'extern "C"\s+static\s+void\s+(\w+)\s*\(([^)]*)\)')
 _NUMBERS = {"double": ctypes.c_double, "float": ctypes.c_float, "int": ctypes.c_int, "long long": ctypes.c_longlong}
+_NUMBERS |= {"unsigned char": ctypes.c_ubyte, "unsigned": ctypes.c_uint}
 _CACHE = Path(__file__).parents[1] / ".cache" / "shim"
 # In C++ 14 <cmath> is half as long, and few libraries are linked: 0.09 s of the processor a source, it was 0.15.
 # A vector that is read where it cannot be on a GPU traps: the process ends.
@@ -125,6 +126,7 @@ def refuse_unconverted(signature, args):
         else:
             is_array = dtype is not None and not isinstance(value, np.generic)
             assert is_array == parameter.is_pointer, f"{where}, and gets {type(value).__name__} {value!r}"
+            assert dtype is not None, f"{where}, and gets the {type(value).__name__} {value!r}"
             assert dtype.name == (parameter.dtype or dtype.name), f"{where}, and gets {dtype}"
 
 

@@ -119,7 +119,7 @@ def scaled_dot_product_attention(
         return contract(f"{name}.sum", f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}", weights, v)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _scores_on_gpu(
     ctx: Context, q: Array, k: Array, out: Array, *, layouts: Layouts, scale: float, is_causal: bool
 ) -> None:

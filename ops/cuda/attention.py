@@ -25,7 +25,7 @@ _BLOCK_BYTES = 160 << 20  # of the scores of some queries; GPT-2's 1024 are then
 _GRAIN = 64  # queries of a block are a multiple of this: a tile of a product
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def forward(
     ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
 ) -> None:
@@ -48,7 +48,7 @@ def forward(
     deliver(ctx, kept, statistics)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
     """See `fused_attention`."""
     if _gradients_by_library(ctx, *arrays, scale=scale, is_causal=is_causal):

@@ -13,7 +13,7 @@ EXPERTS = source("experts")
 _ONES: Sequence[Array | int] = (0,)  # a null pointer stands for weights of one
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
     """See `gate.top_k_gate`."""
     k, count = weights.shape[-1], weights.size // weights.shape[-1]
@@ -21,7 +21,7 @@ def top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: 
     launch(ctx, EXPERTS, name, count, [p], [weights, choices], normalize, p.shape[-1], k, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
     """See `gate.top_k_gate`."""
     count = gp.size // gp.shape[-1]
@@ -45,7 +45,7 @@ def slots(
     ctx.xp.copyto(out, made[ctx.rect(1).slices(read.lo)])
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.dispatch`."""
     *weights, y = rest
@@ -58,7 +58,7 @@ def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
     deliver(ctx, work, y)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.combine`."""
     *weights, y = rest
@@ -67,7 +67,7 @@ def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> N
     launch(ctx, EXPERTS, f"gather_{widest(x, y)}_{slots.dtype}", y.size, inputs, [y], *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int) -> None:
     """See `dispatch.combine`."""
     numbers = *ctx.rect(1).lo[:2], places, *x.shape[:2], slots.shape[-1], gy.shape[-1]
@@ -81,7 +81,7 @@ def dropped(ctx: Context, slots: Array, out: Array) -> None:
     launch(ctx, EXPERTS, f"count_dropped_{slots.dtype}", BLOCK, [slots], [out], slots.size)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     """See `gate.expert_load`."""
     name, numbers = f"expert_load_{load.dtype}_{choices.dtype}", (ctx.interval("e")[0], choices.size, count)

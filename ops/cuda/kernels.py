@@ -94,7 +94,7 @@ def wide(ctx: Context, slot: object, a: Array) -> Array:
     return in_dtype(ctx, slot, a, a.dtype if a.dtype.itemsize > 2 else "float32")
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[int, ...]) -> None:
     """See `dropout`."""
     where = ctx.key(name), *ctx.index_map(shape, ctx.rect(1))
@@ -102,7 +102,7 @@ def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[
     launch(ctx, DROPOUT, f"dropout_{widest(x, y)}", y.size, [x], [y], *where, p, scale, y.size)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def turn(
     ctx: Context, x: Array, y: Array, *, base: float, features: int, interleaved: bool, offset: int, sign: float
 ) -> None:

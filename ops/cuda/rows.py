@@ -24,7 +24,7 @@ _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ign
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
@@ -32,7 +32,7 @@ def normalize_rows(
     _normalize(ctx, [x, 0], weight, bias, [y, mean, scale], 0, x.shape[-1], eps)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def normalize_sum(ctx: Context, *arrays: Array, eps: float) -> None:
     """The same of the sum of two arrays, which is kept."""
     a, b, weight, bias, *outputs = arrays
@@ -47,13 +47,13 @@ def _normalize(
     launch(ctx, LAYER_NORM, name, mean.size * BLOCK, [*inputs, weight, bias], outputs, *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     """See `layer_norm`."""
     _gradient(ctx, [gy, x, mean, scale], weight, 0, gx)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The same and what is added to it, which comes first or last among the inputs."""
     *known, weight = arrays[is_first : 5 + is_first]
@@ -65,7 +65,7 @@ def _gradient(ctx: Context, known: Sequence[Array], weight: Array, more: Array |
     launch(ctx, LAYER_NORM, name, threads, [*known, weight, more], [gx], gx.shape[-1])
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     """See `layer_norm`; as many parts as keep the GPU busy, of some rows at least."""
     if not gbias.size:
@@ -80,7 +80,7 @@ def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweig
     launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
     """See `convolution`: the sums of all pixels, of which several are read at once where channels are few."""
     if not gbias.size:
@@ -100,7 +100,7 @@ def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
 # -- softmax and loss --------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
     x, y = last(x, dim), last(y, dim)
@@ -108,7 +108,7 @@ def softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     launch(ctx, ROWS, f"softmax_{widest(x, y)}", y.size // width * BLOCK, [x], [y], width)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
     inputs, width = [last(gy, dim), last(y, dim)], gx.shape[dim]
@@ -116,7 +116,7 @@ def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) 
     launch(ctx, ROWS, name, gx.size // width * BLOCK, inputs, [last(gx, dim)], width)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int) -> None:
     """See `softmax_cross_entropy`; a class out of range makes the loss NaN."""
     losses = ctx.scratch("losses", (t.size,), loss.dtype)
@@ -125,7 +125,7 @@ def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, 
     ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", BLOCK, losses, loss, t.size, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
     """See `softmax_cross_entropy`."""
     gloss, y, levels, t, gy = arrays
@@ -133,7 +133,7 @@ def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: in
     launch(ctx, SOFTMAX, name, t.size * BLOCK, [gloss, y, levels, t], [gy], *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def entropy_sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None) -> None:
     """See `cross_entropy`; a class out of range makes the loss NaN."""
     y, largest, t, *outputs = arrays
@@ -142,7 +142,7 @@ def entropy_sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, i
     launch(ctx, CLASSES, name, t.size * BLOCK, [y, largest, t], outputs, *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def entropy_gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> None:
     """See `cross_entropy`."""
     gtotal, gright, y, largest, t, gy = arrays
@@ -151,7 +151,7 @@ def entropy_gradient(ctx: Context, *arrays: Array, classes: int, smoothing: floa
     launch(ctx, CLASSES, name, gy.size, [gtotal, gright, y, largest, t], [gy], *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
     """See `cross_entropy`."""
     _sum(ctx, _DIFFERS, {"t": t, "ignored": ignored}, t, count)
@@ -160,20 +160,20 @@ def count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def count_before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """See `metrics.accuracy`."""
     name = f"count_before_{y.dtype}_{t.dtype}"
     launch(ctx, CLASSES, name, before.size * BLOCK, [y, t, right], [before], ctx.rect(0).lo[-1], y.shape[-1])
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int) -> None:
     """See `metrics.accuracy`."""
     _sum(ctx, _IS_BELOW, {"before": before, "k": k}, before, share, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def in_order(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
     """See `extremes.topk`; for each of the `k` the row is read once."""
     read, values, indices = (last(a, dim) for a in (x, values, indices))
@@ -181,7 +181,7 @@ def in_order(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int,
     launch(ctx, CLASSES, name, values.size // k * BLOCK, [read], [values, indices], x.shape[dim], k, largest)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
     """See `extremes.argmax`."""
     numbers = ctx.rect(0).lo[dim], x.shape[dim], extent
@@ -199,7 +199,7 @@ def _sum(
     cuda_source.reduce(ctx, expression, values, out.reshape((1,) * a.ndim), range(a.ndim), divisor=divisor)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def sums_of_rows(ctx: Context, *args: Array) -> None:
     """See `recurrent.products.bias_gradient`; a few steps at a time."""
     *steps, total = args

@@ -23,7 +23,7 @@ def _bag(indices: Array, y: Array) -> int:
     return indices.shape[-1] if indices.ndim == y.ndim else 1
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding` and `embedding_bag`."""
     index, table, out = contiguous(ctx, "index", indices), contiguous(ctx, "weight", weight), work_array(ctx, "y", y)
@@ -33,7 +33,7 @@ def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int
     deliver(ctx, out, y)
 
 
-@partial(Kernel, takes_half=True, accumulates=True)
+@partial(Kernel, takes_mixed=True, accumulates=True)
 def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     """See `embedding` and `embedding_bag`."""
     table, gradients = sum_array(ctx, "table", gweight), contiguous(ctx, "gy", gy)
@@ -102,13 +102,13 @@ def _threads(width: int) -> int:
     return min(BLOCK, -(-max(width, 1) // _WARP) * _WARP)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gather(ctx: Context, x: Array, index: Array, y: Array, *, count: int, dim: int = 1) -> None:
     """See `gather`, and `gather_rows`."""
     gather_along(ctx, x, index, y, dim, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
     """See `metrics.accuracy`."""
     gather_along(ctx, y, t, right, y.ndim - 1, classes)
@@ -124,7 +124,7 @@ def gather_along(ctx: Context, x: Array, index: Array, y: Array, dim: int, exten
     launch(ctx, GATHER, f"gather_{widest(x, y)}_{index.dtype}", y.size, [x, index], [y], *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gather_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -> None:
     """See `gather`, `gather_rows` and `topk`."""
     add_along(ctx, gy, index, gx, dim)

@@ -50,12 +50,12 @@ class WindowLoops:
 # (`extents`).
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _pool(ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()) -> None:
     _launch(ctx, kernel, arrays, arrays[1], _along(windows, extents, ctx.rect(1), ctx.rect(0)))
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _pool_gradient(
     ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()
 ) -> None:

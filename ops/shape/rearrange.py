@@ -228,12 +228,12 @@ def _concat_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[Logi
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _copy(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
     if y.flags.c_contiguous:
         ctx.xp.copyto(y.reshape(x.shape), x)
@@ -241,12 +241,12 @@ def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
         ctx.xp.copyto(y, contiguous(ctx, "x", x).reshape(y.shape))
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _copy_transposed(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
     ctx.xp.copyto(y, x.transpose(dims))
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _join(ctx: Context, *args: Array, dim: int, offsets: tuple[int, ...]) -> None:
     _copy_all(ctx, args, dim, offsets)
 
@@ -262,7 +262,7 @@ def _copy_all(ctx: Context, args: Sequence[Array], dim: int, offsets: Sequence[i
             ctx.xp.copyto(y[(*before, slice(lo, lo + x.shape[dim]))], x)
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _place(ctx: Context, *args: Array, dim: int, starts: tuple[int, ...]) -> None:
     *xs, y = args
     if sum(x.shape[dim] if x.size else 0 for x in xs) < y.shape[dim]:

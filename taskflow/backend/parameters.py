@@ -107,10 +107,11 @@ class Parameter:
     def _number(self, value: Any) -> np.generic:
         dtype = np.dtype(self.dtype)
         if dtype.kind == "f":
-            found = dtype.type(value)
-            if np.isinf(found) and not np.isinf(value):
+            with np.errstate(over="ignore"):
+                number = dtype.type(float(value))
+            if np.isinf(number) and not np.isinf(float(value)):
                 raise ValueError(f"{value!r} does not fit")
-            return found  # type: ignore[no-any-return]
+            return number  # type: ignore[no-any-return]
         try:
             whole = int(value) if isinstance(value, bool | np.bool_) else operator.index(value)
         except TypeError:

@@ -116,7 +116,7 @@ def _cast_together(ctx: Context, points: Sequence[Sequence[Array]]) -> Callable[
 
 _BLOCK, _PART = 256, 4096  # threads of a block, and elements that it casts
 _SAME = Pointwise("x", ("x",))
-_cast = Kernel(_copy, takes_half=True, cuda=Kernel(_copy, takes_half=True, together=_cast_together), expression=_SAME)
+_cast = Kernel(_copy, takes_mixed=True, cuda=Kernel(_copy, takes_mixed=True, together=_cast_together), expression=_SAME)
 
 
 def _cast_backward(op: Operator, gradient: LogicalRegion) -> LogicalRegion:
