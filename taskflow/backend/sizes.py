@@ -1,8 +1,8 @@
 """Arrays of more elements than 32 bits count, and CuPy's functions, of which some are silently wrong on them.
 
 Elementwise functions, sums and copies pick wider integers for such arrays (CuPy 14). Of others some do not: `take`
-gives other elements, `cumsum` gave its input, `argmax` negative places (https://github.com/cupy/cupy/issues/10290, 9841 and
-8014). So all but what is known to be right is refused.
+gives other elements, `cumsum` gave its input, `argmax` negative places (issues 10290, 9841 and 8014 of
+https://github.com/cupy/cupy). So all but what is known to be right is refused.
 """
 
 from __future__ import annotations
