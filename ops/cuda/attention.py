@@ -2,8 +2,6 @@
 some queries at a time.
 
 Arrays are (batch, points, heads, features), statistics (batch, heads, queries). cuDNN takes float16 and bfloat16.
-
-Not yet run on hardware; see `kernels`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ list.
 
 Indices are not checked here, which would make the host wait: one out of range gives NaN, so the loss is not finite.
 
-Not yet run on hardware; the tests compile the sources for GPUs, and run them as C++ against the NumPy kernels.
+The tests compile the sources for GPUs, and run them as C++ against the NumPy kernels; tests/gpu runs them on a GPU.
 """
 
 from __future__ import annotations
