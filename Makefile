@@ -21,7 +21,7 @@ export HOME                         ?= $(CACHE)
 # Some hundred processes import the packages; where this is set, as in containers, each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs site links warm collect peers browser test lint check format clean
+.PHONY: demo docs site links warm collect peers browser test skipped lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
@@ -72,6 +72,10 @@ test: $(STAMP) warm
 	$(PYTEST) -n $(WORKERS) --dist worksteal -o cache_dir=$(CACHE)/pytest
 	$(MPIRUN) -n 2 $(PYTEST) tests/mpi -q -p no:cacheprovider
 	$(MPIRUN) -n 4 $(PYTEST) tests/mpi -q -p no:cacheprovider
+
+# What skipped in `make test`, and nothing else: for after `make peers browser`.
+skipped: $(STAMP)
+	$(PYTEST) -n $(WORKERS) --dist worksteal -o cache_dir=$(CACHE)/pytest --skipped
 
 lint: $(STAMP)
 	$(VENV)/ruff check .

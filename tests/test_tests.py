@@ -1,6 +1,7 @@
 """Every test checks something: it, or a function of the tests that it calls, asserts, raises or expects an error."""
 
 import ast
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -77,3 +78,38 @@ def test_what_a_new_numpy_warns_of_is_no_error(tmp_path):
     command = [sys.executable, "-m", "pytest", *options, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert "1 failed, 1 passed" in done.stdout and "FAILED test_warns.py::test_other" in done.stdout, done.stdout
+
+
+MISSES = """
+import os, pytest
+@pytest.mark.parametrize("name", ["torch", "browser"])
+def test_one(name):
+    if name not in os.environ["THERE"]:
+        pytest.skip(f"no {name}")
+    assert name in os.environ["RIGHT"]
+def test_two():
+    assert True
+"""
+
+
+def test_what_skipped_runs_again_and_nothing_else(tmp_path):
+    """Whether it passes then, fails, or skips once more; tests that other runs leave out stay as they are."""
+    (tmp_path / "conftest.py").write_text(
+        "from tests.skipped import pytest_addoption, pytest_collection_modifyitems, pytest_configure\n"
+    )
+    (tmp_path / "test_misses.py").write_text(MISSES)
+
+    def run(*options, there, right="torch browser"):
+        command = [sys.executable, "-m", "pytest", "-c", ROOT / "setup.cfg", "--rootdir", tmp_path, *options, tmp_path]
+        variables = {"THERE": there, "RIGHT": right, "PYTHONPATH": str(ROOT)}
+        cache = ["-o", f"cache_dir={tmp_path / 'cache'}"]
+        done = subprocess.run(
+            [*command, *cache], capture_output=True, text=True, cwd=tmp_path, env=os.environ | variables
+        )
+        return done.stdout.splitlines()[-1].split(" in ")[0].strip("= ")
+
+    assert run("-n2", there="") == "1 passed, 2 skipped"
+    assert run("-k", "two", there="torch") == "1 passed, 2 deselected"
+    assert run("-n2", "--skipped", there="torch") == "1 passed, 1 skipped"
+    assert run("--skipped", there="torch browser", right="") == "1 failed, 2 deselected"
+    assert run("--skipped", there="torch browser") == "3 deselected"
