@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from math import gcd, prod
 
 from ops.building import check_dim, check_region, checked, distinct, fresh, gradient_of_first, launch_first, term, terms
@@ -90,9 +91,9 @@ def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -
             )
         if x.dtype != xs[0].dtype:
             raise ValueError(f"{where}: '{xs[0].name}' is {xs[0].dtype} and '{x.name}' is {x.dtype}")
-    offsets = tuple(sum(x.shape[dim] for x in xs[:k]) for k in range(len(xs)))
-    extent, backward = sum(x.shape[dim] for x in xs), partial(_concat_backward, dim=dim)
-    return put_together(name or "concat", xs, distinct(xs[0].axes), dim, offsets, extent, backward=backward)
+    *offsets, extent = accumulate((x.shape[dim] for x in xs), initial=0)
+    backward = partial(_concat_backward, dim=dim)
+    return put_together(name or "concat", xs, distinct(xs[0].axes), dim, tuple(offsets), extent, backward=backward)
 
 
 def put_together(

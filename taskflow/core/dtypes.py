@@ -31,6 +31,8 @@ def known_dtype(where: str, name: object) -> str:
         TypeError: there is no such dtype, or kernels do not take it: longdouble, texts and times, other byte orders.
         ModuleNotFoundError: it is bfloat16, and ml_dtypes is not installed.
     """
+    if isinstance(name, str) and name != "bfloat16" and name in KNOWN:
+        return name
     if name == "bfloat16":
         try:
             import ml_dtypes  # noqa: F401 (makes NumPy know the name)

@@ -27,6 +27,7 @@ from taskflow.core.dtypes import HALF
 from taskflow.graph.dtypes import PRECISIONS, LossScale, Precision, float32_outputs, is_product
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel, Pointwise
+from taskflow.graph.program_order import ProgramOrder
 from taskflow.graph.rebuild import rebuild
 from taskflow.graph.update import launch_beside
 
@@ -134,7 +135,7 @@ class _Narrowing:
 
     def run(self) -> None:
         """Replace all operators."""
-        operators, self.graph.operators = self.graph.operators, []
+        operators, self.graph.operators = self.graph.operators, ProgramOrder()
         for op in operators:
             self._add(op)
         for name, region in self.graph.outputs.items():
