@@ -61,7 +61,7 @@ WHY = {
     ("top_k_gate", "e"): "the order of all experts decides; no sum or maximum of parts gives it",
     ("top_k_gate", "k"): "the places of the k largest are known together",
     ("topk", "k"): "the places of the k largest are known together",
-    ("reverse", "c_in"): "a turned tile is no window: each task reads the dimension whole",
+    ("flip", "c_in"): "a turned tile is no window: each task reads the dimension whole",
     ("adaptive_max_pool2d", "y"): "windows of different sizes: each task reads the image whole",
     ("adaptive_max_pool2d", "x"): "windows of different sizes: each task reads the image whole",
     ("lstm", "s"): "all steps are one task; without `fused` each is one",

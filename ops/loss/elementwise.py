@@ -6,11 +6,11 @@ its elements. Losses of classes are in `softmax` and `cross_entropy`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import exp, prod
 
-from ops.building import check_region, checked, distinct, launch_first, term, terms
+from ops.building import check_number, check_region, checked, distinct, launch_first, term, terms
 from ops.elementwise.broadcast import Elementwise, elementwise, launch
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
@@ -27,6 +27,16 @@ _HUBER = elementwise(
     x="g * max(min(x - y, delta), -delta)",
     y="g * max(min(y - x, delta), -delta)",
 )
+_SMOOTH = elementwise(
+    "where(abs(x - y) < beta, 0.5 * (x - y) * (x - y) / divisor, abs(x - y) - 0.5 * beta)",
+    8,
+    x="where(abs(x - y) < beta, g * (x - y) / divisor, g * sign(x - y))",
+    y="where(abs(x - y) < beta, g * (y - x) / divisor, g * sign(y - x))",
+)
+_DIVERGENCE = elementwise(
+    "where(y == 0, 0, y * log(where(y == 0, 1, y))) - x * y", 12, x="-g * y", y="g * (log(y) + y / y - x)"
+)
+_DIVERGENCE_OF_LOG = elementwise("exp(y) * (y - x)", 12, x="-g * exp(y)", y="g * exp(y) * (y - x + 1)")
 _WITH_LOGITS = elementwise("max(x, 0) - x * y + log1p(exp(-abs(x)))", 20, x="g * (sigmoid(x) - y)", y="-g * x")
 _BINARY = elementwise(  # logarithms from -100 on, as torch's
     "-(y * log(max(x, tiny)) + (1 - y) * log(max(1 - x, tiny)))",
@@ -36,9 +46,7 @@ _BINARY = elementwise(  # logarithms from -100 on, as torch's
 )
 
 
-def mean_squared_error(
-    x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean"
-) -> LogicalRegion:
+def mse_loss(x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean") -> LogicalRegion:
     """The mean over all elements of (x - y)², as torch.nn.functional.mse_loss.
 
     Args:
@@ -52,14 +60,51 @@ def mean_squared_error(
     Raises:
         ValueError: the shapes differ, a dtype is wrong, or there is no such reduction.
     """
-    return _pairwise("mean_squared_error", _SQUARED, x, y, name, reduction)
+    return _pairwise("mse_loss", _SQUARED, x, y, name, reduction)
 
 
-def mean_absolute_error(
-    x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean"
+def l1_loss(x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean") -> LogicalRegion:
+    """The mean over all elements of |x - y|, as torch's l1_loss; args and errors as `mse_loss`."""
+    return _pairwise("l1_loss", _ABSOLUTE, x, y, name, reduction)
+
+
+mean_squared_error, mean_absolute_error = mse_loss, l1_loss
+
+
+def smooth_l1_loss(
+    x: LogicalRegion, y: LogicalRegion, beta: float = 1.0, name: str | None = None, *, reduction: str = "mean"
 ) -> LogicalRegion:
-    """The mean over all elements of |x - y|, as torch's l1_loss; args and errors as `mean_squared_error`."""
-    return _pairwise("mean_absolute_error", _ABSOLUTE, x, y, name, reduction)
+    """The mean of d² / (2 beta) where |d| < beta, else |d| - beta / 2, d = x - y (Girshick, ICCV 2015), as torch's.
+
+    Args, returns and raises as `mse_loss`; `beta` is finite, and 0 makes it `l1_loss`.
+    """
+    check_number(f"smooth_l1_loss '{name or 'smooth_l1_loss'}'", "beta", beta, "a finite number from 0 on")
+    return _pairwise("smooth_l1_loss", _SMOOTH, x, y, name, reduction, {"beta": beta, "divisor": beta or 1.0})
+
+
+def kl_div(
+    x: LogicalRegion, t: LogicalRegion, name: str | None = None, *, reduction: str = "mean", log_target: bool = False
+) -> LogicalRegion:
+    """The mean of t (log t - x): the Kullback-Leibler divergence of the distribution exp(x) from t, as torch's.
+
+    Args:
+        x: logarithms of probabilities, any shape, floating point.
+        t: probabilities, from 0 on, of the same shape; both get gradients.
+        name: of the operator.
+        reduction: "mean" over all elements, "batchmean": the sum divided by the extent of dimension 0, as the
+            mathematics has it, "sum", or "none" for the elements.
+        log_target: whether `t` holds logarithms, too.
+
+    Returns:
+        A scalar, or with "none" the shape of `x`.
+
+    Raises:
+        ValueError: the shapes differ, a dtype is wrong, or there is no such reduction.
+    """
+    where, rule = checked("kl_div", name, x), _DIVERGENCE_OF_LOG if log_target else _DIVERGENCE
+    if reduction == "batchmean" and x.ndim == 0:
+        raise ValueError(f"{where}: '{x.name}' is a scalar, 'batchmean' divides by the extent of dimension 0")
+    return _pairwise("kl_div", rule, x, t, name, reduction, reductions=(*REDUCTIONS, "batchmean"))
 
 
 def huber_loss(
@@ -67,7 +112,7 @@ def huber_loss(
 ) -> LogicalRegion:
     """The mean of d² / 2 where |d| <= delta, else delta (|d| - delta / 2), d = x - y (Huber 1964), as torch's.
 
-    Args, returns and raises as `mean_squared_error`; `delta` is positive.
+    Args, returns and raises as `mse_loss`; `delta` is positive.
     """
     if not delta > 0:
         raise ValueError(f"huber_loss '{name or 'huber_loss'}': delta is {delta}, it is positive")
@@ -82,7 +127,7 @@ def binary_cross_entropy_with_logits(
     Args:
         x: scores before the sigmoid σ, any shape, floating point.
         t: targets in [0, 1] of the same shape, floating point; both get gradients.
-        name, reduction: as for `mean_squared_error`, as are what is returned and raised.
+        name, reduction: as for `mse_loss`, as are what is returned and raised.
     """
     return _pairwise("binary_cross_entropy_with_logits", _WITH_LOGITS, x, t, name, reduction)
 
@@ -97,10 +142,11 @@ def binary_cross_entropy(
     return _pairwise("binary_cross_entropy", _BINARY, x, t, name, reduction, {"tiny": exp(-100)})
 
 
-def check_reduction(where: str, reduction: str) -> None:
+def check_reduction(where: str, reduction: str, known: Sequence[str] = REDUCTIONS) -> None:
     """ValueError for what is no reduction."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"{where}: reduction is '{reduction}', it is 'mean', 'sum' or 'none'")
+    if reduction not in known:
+        *others, last = (f"'{each}'" for each in known)
+        raise ValueError(f"{where}: reduction is '{reduction}', it is {', '.join(others)} or {last}")
 
 
 def _pairwise(
@@ -111,16 +157,17 @@ def _pairwise(
     name: str | None,
     reduction: str,
     numbers: Mapping[str, float] | None = None,
+    reductions: Sequence[str] = REDUCTIONS,
 ) -> LogicalRegion:
     where, numbers = checked(kind, name, x), dict(numbers or {})
-    check_reduction(where, reduction)
+    check_reduction(where, reduction, reductions)
     check_region(where, y)
     if x.shape != y.shape:
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{y.name}' is {y.shape}")
     if reduction == "none":
         return launch(kind, rule, {"x": x, "y": y, **numbers}, name)
     axes = term(distinct(x.axes))
-    count = prod(x.shape) if reduction == "mean" else 1
+    count = {"mean": prod(x.shape), "batchmean": (*x.shape, 1)[0]}.get(reduction, 1)
     kernel = _total.bind(expression=rule.value, numbers=numbers, count=count)
     backward = partial(_backward, rule=rule, numbers=numbers, count=count)
     pattern = f"{axes}, {axes} -> ."
