@@ -107,6 +107,7 @@ from ops.loss.metrics import accuracy as accuracy
 from ops.loss.metrics import perplexity as perplexity
 from ops.loss.metrics import root_mean_squared_error as root_mean_squared_error
 from ops.loss.metrics import top_k_accuracy as top_k_accuracy
+from ops.loss.nll import nll_loss as nll_loss
 from ops.loss.softmax import log_softmax as log_softmax
 from ops.loss.softmax import softmax as softmax
 from ops.loss.softmax import softmax_cross_entropy as softmax_cross_entropy
@@ -157,6 +158,10 @@ from ops.reduce.reductions import global_avg_pool2d as global_avg_pool2d
 from ops.reduce.reductions import mean as mean
 from ops.reduce.reductions import sum as sum
 from ops.reduce.reductions import sum_to as sum_to
+from ops.reduce.sorting import argsort as argsort
+from ops.reduce.sorting import sort as sort
+from ops.shape.columns import fold as fold
+from ops.shape.columns import unfold as unfold
 from ops.shape.expand import cast as cast
 from ops.shape.expand import detach as detach
 from ops.shape.expand import expand as expand
@@ -178,6 +183,9 @@ from ops.tables.embedding import embedding_bag as embedding_bag
 from ops.tables.embedding import position_embedding as position_embedding
 from ops.tables.gather import gather as gather
 from ops.tables.gather import gather_rows as gather_rows
+from ops.tables.scatter import index_add as index_add
+from ops.tables.scatter import one_hot as one_hot
+from ops.tables.scatter import scatter_add as scatter_add
 from ops.torch.dtensor import DTensorPlan as DTensorPlan
 from ops.torch.dtensor import to_dtensor as to_dtensor
 from ops.torch.from_torch import from_torch as from_torch

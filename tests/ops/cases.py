@@ -357,5 +357,6 @@ from . import (  # noqa: E402, F401
     cases_sequences,
     cases_shapes,
     cases_torch,
+    cases_torch_names,
     cases_wide,
 )

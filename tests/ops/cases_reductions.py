@@ -192,6 +192,38 @@ case(
     lambda v: entropy(sigmoid(v["x"]), v["y"]).mean(),
     PAIR,
 )
+TRIPLE = {**PAIR, "w": (5, 1)}
+
+
+def binary(v: Values, positive: Array | float = 1.0) -> Array:
+    p, t = sigmoid(v["x"]), v["y"]
+    return -positive * t * np.log(p) - (1 - t) * np.log(1 - p)
+
+
+case(
+    "binary_cross_entropy_with_logits, weighted",
+    lambda x, y, w: ops.binary_cross_entropy_with_logits(x, y, weight=w),
+    lambda v: (binary(v) * v["w"]).mean(),
+    TRIPLE,
+)
+case(
+    "binary_cross_entropy_with_logits of positives",
+    lambda x, y, w: ops.binary_cross_entropy_with_logits(x, y, pos_weight=w, reduction="sum"),
+    lambda v: binary(v, v["w"]).sum(),
+    TRIPLE,
+)
+case(
+    "binary_cross_entropy_with_logits of both",
+    lambda x, y, w: ops.binary_cross_entropy_with_logits(x, y, weight=w, pos_weight=w, reduction="none"),
+    lambda v: binary(v, v["w"]) * v["w"],
+    TRIPLE,
+)
+case(
+    "binary_cross_entropy, weighted",
+    lambda x, y, w: ops.binary_cross_entropy(ops.sigmoid(x, name="positive"), y, weight=w),
+    lambda v: (binary(v) * v["w"]).mean(),
+    TRIPLE,
+)
 case(
     "root_mean_squared_error",
     ops.root_mean_squared_error,

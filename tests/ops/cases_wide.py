@@ -19,6 +19,8 @@ WITHOUT_GRADIENT = (
     ops.argmax,
     ops.cast,
     ops.expert_load,
+    ops.one_hot,
+    ops.argsort,
 )  # in float64 only
 HEADS = {"q": (5, 7, 5, 5), "k": (5, 5, 5, 5), "v": (5, 5, 5, 5)}
 
@@ -97,6 +99,14 @@ wide(ops.bmm, {"x": (5, 7, 5), "y": (5, 5, 7)})
 wide(lambda x, y: ops.einsum("bij,bjk->bik", x, y), {"x": (5, 7, 5), "y": (5, 5, 7)}, name="einsum")
 wide(ops.embedding, {"i": (7,)}, 5, 7, dtype="float64")
 wide(ops.embedding_bag, {"i": (5, 7)}, 5, 7, dtype="float64")
+wide(lambda y, t: ops.nll_loss(y, t), {"y": (7, 5), "t": (7,)}, name="nll_loss")
+wide(ops.one_hot, {"t": (5, 7)}, 11, dtype="float64")
+wide(lambda x, i, s: ops.scatter_add(x, 1, i, s), {"x": (5, 7), "i": (5, 5), "s": (5, 5)}, name="scatter_add")
+wide(lambda x, i, s: ops.index_add(x, 1, i, s), {"x": (5, 7), "i": (5,), "s": (5, 5)}, name="index_add")
+wide(ops.sort, CUBE, 1, pick=0)
+wide(ops.argsort, CUBE, 1)
+wide(ops.unfold, {"x": (5, 5, 7, 7)}, 3)
+wide(ops.fold, {"x": (5, 45, 25)}, 7, 3)
 wide(ops.gather_rows, {"x": (5, 7, 5), "i": (5, 5)})
 wide(lambda x, i: ops.gather(x, 1, i), {"x": (5, 7, 5), "i": (5, 5, 5)}, name="gather")
 wide(ops.position_embedding, CUBE)

@@ -233,6 +233,14 @@ def scores(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
     return operator(x, m.input((b, keys, h, d)), m.input((b, keys, h, d)))
 
 
+def added(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """Something to the points of a dimension that an index names."""
+    dim, picks = m.dim(x), m.number(1, 4)
+    shape = [picks if k == dim else n for k, n in enumerate(x.shape)]
+    index = m.input(shape if operator is ops.scatter_add else (picks,), "int32")
+    return operator(x, dim, index, m.input(shape))
+
+
 def product(m: Maker, x: LogicalRegion) -> LogicalRegion:
     equation = m.pick(["bsd,bsd->bs", "bsd,bsd->sd", "bsd,bsd->db"])
     return ops.einsum(equation, x, ops.tanh(x))
@@ -342,6 +350,13 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "gather": (1, 4, gathered),
     "gather_rows": (3, 3, lambda m, x: ops.gather_rows(x, m.input((x.shape[0], m.number(1, 5)), "int32"))),
     "position_embedding": (3, 3, lambda m, x: ops.position_embedding(x)),
+    "scatter_add": (1, 4, partial(added, ops.scatter_add)),
+    "index_add": (1, 4, partial(added, ops.index_add)),
+    "sort": (1, 4, lambda m, x: ops.sort(x, m.dim(x), m.chance())[0]),
+    "argsort": (1, 4, lambda m, x: ops.add(x, ops.cast(ops.argsort(x, m.dim(x)), x.dtype))),
+    "one_hot": (1, 3, lambda m, x: ops.one_hot(m.input(x.shape, "int32"), m.number(2, 5), dtype="float32")),
+    "unfold": (4, 4, lambda m, x: ops.unfold(x, min(2, *x.shape[2:]), padding=m.number(0, 1))),
+    "fold": (3, 3, lambda m, x: ops.fold(ops.permute(x, (0, 1, 2)), (1, x.shape[2]), 1)),
     "cast": (1, 5, lambda m, x: ops.cast(ops.cast(x, "float64"), "float32")),
     "squeeze": (1, 5, lambda m, x: ops.squeeze(ops.unsqueeze(x, m.number(0, x.ndim)))),
     "expand": (1, 4, expanded),
@@ -418,11 +433,15 @@ def _random_graph(seed: int, steps: int, optimizers: Sequence[Any]) -> Graph:
     return m.graph
 
 
+def logs(x: LogicalRegion, t: LogicalRegion) -> LogicalRegion:
+    return ops.nll_loss(ops.log_softmax(x), t)
+
+
 def _loss(m: Maker, x: LogicalRegion) -> LogicalRegion:
     if x.ndim < 2 or m.chance():
         return m.pick(LOSSES)(x, m.input(x.shape))
     t = m.input(x.shape[:-1], "int32")
-    loss = m.pick([ops.softmax_cross_entropy, ops.cross_entropy])(x, t)
+    loss = m.pick([ops.softmax_cross_entropy, ops.cross_entropy, logs])(x, t)
     m.output(ops.accuracy(x, t))
     m.output(ops.top_k_accuracy(x, t, m.number(1, x.shape[-1])))
     m.output(ops.perplexity(loss))

@@ -53,7 +53,7 @@ PARTS += [
     "einsum",
 ]
 PARTS += ["conv3d", "max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "instance_norm", "relu6"]
-PARTS += ["dropout1d", "dropout3d"]
+PARTS += ["dropout1d", "dropout3d", "argsort", "index_add", "one_hot", "scatter_add", "sort"]
 OTHERS = ["DTensorPlan", "ParameterGroup", "gradients", "to_dtensor", "to_torch"]
 OTHERS += ["Imported", "RecurrentWeights", "constant", "fan_in_uniform", "from_torch", "from_torch_state", "normal"]
 OTHERS += ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "recurrent_weights", "uniform"]
@@ -95,6 +95,8 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
     "conv1d": ((32, 64, 128), lambda x: ops.conv1d(x, 32, 3)),
     "max_pool2d": (IMAGES, lambda x: ops.max_pool2d(x, 2)),
     "dropout2d": (IMAGES, ops.dropout2d),
+    "unfold": (IMAGES, lambda x: ops.unfold(x, 2)),
+    "fold": (TOKENS, lambda x: ops.fold(x, (17, 5), 2)),
     "avg_pool2d": (IMAGES, lambda x: ops.avg_pool2d(x, 2)),
     "global_avg_pool2d": (IMAGES, ops.global_avg_pool2d),
     "global_max_pool2d": (IMAGES, ops.global_max_pool2d),
@@ -126,6 +128,7 @@ CLASSES: dict[str, Build] = {
     "softmax_cross_entropy": ops.softmax_cross_entropy,
     "cross_entropy": ops.cross_entropy,
     "cross_entropy, smoothed": lambda x, t: ops.cross_entropy(x, t, 0, 0.1),
+    "nll_loss": ops.nll_loss,
     "accuracy": ops.accuracy,
     "top_k_accuracy": lambda x, t: ops.top_k_accuracy(x, t, 3),
     "gather": lambda x, t: ops.gather(x, 1, ops.unsqueeze(t, 1)),

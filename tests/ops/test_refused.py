@@ -148,7 +148,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     ),
     (
         lambda r: ops.cross_entropy(r["x"], r["t"], label_smoothing=2),
-        "cross_entropy 'cross_entropy': label_smoothing is 2, it is in [0, 1]",
+        "cross_entropy 'cross_entropy': label_smoothing is 2, a number in [0, 1] is needed",
     ),
     (lambda r: ops.huber_loss(r["x"], r["x"], 0), "huber_loss 'huber_loss': delta is 0, it is positive"),
     (
