@@ -64,7 +64,7 @@ def _extreme_backward(op: Operator, g: LogicalRegion, *, text: str) -> LogicalRe
     ties = formula(f"{op.name}.ties", f"{text} == z", inputs, row)
     inputs |= {"g": (g, row), "ties": (ties, row)}
     sign = "-" if text == "-x" else ""
-    return formula(f"{op.name}.dx", f"{sign}g * ({text} == z) / ties", inputs, full)
+    return formula(f"{op.name}.dx", f"where({text} == z, {sign}g / ties, 0)", inputs, full)
 
 
 def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | None = None) -> LogicalRegion:

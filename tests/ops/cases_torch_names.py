@@ -108,6 +108,56 @@ for name, ignored, reduction in (("", None, "mean"), (", some ignored", 2, "mean
     case(f"nll_loss of weights{name}", nll, picked, WEIGHTED, ["t", "i"], high=5)
 
 
+# -- attention and softmax of what is not seen -------------------------------------------------------------------------
+
+
+def attended(v: Values, is_causal: bool = False) -> Array:
+    """Keys are seen where `i` is not 0; a query that sees none gives zeros."""
+    scores = np.einsum("bqkd,btkd->bkqt", v["q"], v["k"]) * 0.7
+    seen = np.broadcast_to(v["i"] != 0, scores.shape)
+    if is_causal:
+        seen = seen & np.tri(*scores.shape[2:], dtype=bool)
+    weights = np.exp(scores - scores.max(-1, keepdims=True)) * seen
+    total = weights.sum(-1, keepdims=True)
+    return np.einsum("bkqt,btkd->bqkd", weights / np.where(total > 0, total, 1), v["v"])
+
+
+SEEN = {"q": (2, 5, 3, 2), "k": (2, 4, 3, 2), "v": (2, 4, 3, 2)}
+for name, shape, is_causal in (
+    (" of a mask", (2, 1, 5, 4), False),
+    (" of a mask of keys", (2, 1, 1, 4), False),
+    (" of a mask, causal", (5, 4), True),
+):
+
+    def attend(
+        q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, i: LogicalRegion, is_causal: bool = is_causal
+    ) -> LogicalRegion:
+        mask = ops.not_equal(i, 0, name="positive")
+        return ops.scaled_dot_product_attention(q, k, v, is_causal, mask=mask, scale=0.7)
+
+    case(
+        f"scaled_dot_product_attention{name}",
+        attend,
+        lambda v, is_causal=is_causal: attended(v, is_causal),
+        {**SEEN, "i": shape},
+        ["i"],
+        high=2,
+    )
+for composed in (False, True):
+
+    def seen(x: LogicalRegion, i: LogicalRegion, composed: bool = composed) -> LogicalRegion:
+        hidden = ops.where(ops.not_equal(i, 0, name="positive"), x, -np.inf, name="shifted")
+        return ops.softmax(hidden, composed=composed, zero_rows=True)
+
+    case(
+        f"softmax of rows without numbers{', composed' * composed}",
+        seen,
+        lambda v: np.exp(v["x"]) * v["i"] / np.maximum((np.exp(v["x"]) * v["i"]).sum(-1, keepdims=True), 1e-300),
+        {"x": (7, 3), "i": (7, 3)},
+        ["i"],
+        high=2,
+    )
+
 # -- by index ----------------------------------------------------------------------------------------------------------
 
 case(
