@@ -98,12 +98,24 @@ def entropy_gradient(
 ) -> None:
     """The gradient of `entropy_sums`."""
     for r in range(y.shape[0]):
-        share = spread * gright[r]
+        share = spread * gright[r] if spread != 0 else gy.dtype.type(0)  # 0 times infinity is none
         for k in range(y.shape[1]):
             gy[r, k] = exp(y[r, k] - largest[r]) * gtotal[r] + share
         at = t[r] - first
         if 0 <= at < y.shape[1]:
             gy[r, at] += keep * gright[r]
+
+
+@njit(nogil=True)
+def clear_unseen(x: Array, y: Array) -> None:
+    """Zeros in the rows of `y` where a row of `x` is nothing but minus infinity."""
+    for r in range(x.shape[0]):
+        k = 0
+        while k < x.shape[1] and x[r, k] == -math.inf:
+            k += 1
+        if k == x.shape[1]:
+            for k in range(x.shape[1]):
+                y[r, k] = 0
 
 
 @njit(nogil=True)

@@ -11,11 +11,14 @@ from math import prod
 from ops.building import check_positive, checked, distinct, launch_first, term
 from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
-from ops.elementwise.activation import exp, sqrt
-from ops.loss.elementwise import mean_squared_error
+from ops.elementwise.activation import exp
+from ops.elementwise.broadcast import elementwise, launch
+from ops.loss.elementwise import mse_loss
 from ops.loss.softmax import check_targets
 from ops.tiles import take_along
 from taskflow import Array, Context, Kernel, LogicalRegion
+
+_ROOT = elementwise("sqrt(x)", 4, x="where(z == 0, 0, 0.5 * g / (z + (z == 0)))")
 
 
 def accuracy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -96,7 +99,7 @@ def _share_below(ctx: Context, before: Array, share: Array, *, k: int, count: in
 
 
 def root_mean_squared_error(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
-    """The square root of the mean over all elements of (x - y)²; it may be differentiated where it is not 0.
+    """The square root of the mean over all elements of (x - y)²; the gradient is 0 where it is 0, as of torch's norm.
 
     Args:
         x, y: equal shapes, floating point.
@@ -108,9 +111,9 @@ def root_mean_squared_error(x: LogicalRegion, y: LogicalRegion, name: str | None
     Raises:
         ValueError: the shapes differ, or a dtype is wrong.
     """
-    square = mean_squared_error(x, y, name or "root_mean_squared_error")
+    square = mse_loss(x, y, name or "root_mean_squared_error")
     with x.graph.following(square.name):
-        return sqrt(square, f"{square.name}.root")
+        return launch("sqrt", _ROOT, {"x": square}, f"{square.name}.root")
 
 
 def perplexity(loss: LogicalRegion, name: str | None = None) -> LogicalRegion:

@@ -9,18 +9,34 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+import numpy as np
+
 from ops.building import check_dim, check_integers, check_positive, checked, distinct, launch_first, term, terms
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import formula
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
 from ops.tiles import check_classes, contiguous, deliver, last, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
-_VALUES = {"softmax": "exp(x - largest) / total", "log_softmax": "x - largest - log(total)"}
-_SUMS = {"softmax": "g * z", "log_softmax": "g"}
-_GRADIENTS = {"softmax": "(g - row) * z", "log_softmax": "g - row * exp(z)"}
+_VALUES = {
+    "softmax": "exp(x - largest) / total",
+    "softmax of seen": "exp(x - largest) / (total + (total == 0))",
+    "log_softmax": "x - largest - log(total)",
+}
+_SUMS = {"softmax": "g * z", "softmax of seen": "g * z", "log_softmax": "g"}
+_GRADIENTS = {"softmax": "(g - row) * z", "softmax of seen": "(g - row) * z", "log_softmax": "g - row * exp(z)"}
+_SEEN = Expression.parse("where(x < least, 0, y)")
 
 
-def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False) -> LogicalRegion:
+def _least(dtype: str) -> float:
+    """The least finite number; half precision is computed in float32."""
+    return -float(np.finfo("float64" if dtype == "float64" else "float32").max)
+
+
+def softmax(
+    x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False, zero_rows: bool = False
+) -> LogicalRegion:
     """exp(x) / sum over `dim` of exp(x), as torch.nn.functional.softmax.
 
     Args:
@@ -28,19 +44,21 @@ def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, compose
         dim: the dimension that sums to one; it is never split unless the operator is composed.
         name: of the operator.
         composed: of maximum, sum and result, which read `x` three times, so that `dim` may be split.
+        zero_rows: whether nothing but minus infinity along `dim` gives zeros, without a gradient, as in torch's
+            attention where a query sees no key; else NaN.
 
     Raises:
         ValueError: `dim` is out of range, or `x` is of another dtype.
     """
     if composed:
-        return _composed("softmax", x, dim, name)
+        return _composed("softmax of seen" if zero_rows else "softmax", x, dim, name)
     dim = check_dim(checked("softmax", name, x), dim, x.ndim)
     axes = term([f"^{a}" if k == dim else a for k, a in enumerate(distinct(x.axes))])
     return launch_first(
         name or "softmax",
         f"{axes} -> {axes}",
         [x],
-        kernel=_softmax.bind(dim=dim),
+        kernel=(_softmax_of_seen if zero_rows else _softmax).bind(dim=dim),
         backward=partial(_softmax_backward, dim=dim),
         flops=10,
     )
@@ -60,6 +78,23 @@ def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     x, y = last(x, dim), last(y, dim)
     work = work_array(ctx, "y", y)
     ctx.call(cpu_rows.softmax, rows(ctx, "x", x), work.reshape(-1, x.shape[-1]))
+    deliver(ctx, work, y)
+
+
+@partial(Kernel, takes_mixed=True)
+def _softmax_of_seen_on_gpu(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
+    gpu_rows.softmax(ctx, x, y, dim=dim)
+    cuda_source.evaluate(ctx, _SEEN, {"x": x, "y": y, "least": _least(x.dtype.name)}, y)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=_softmax_of_seen_on_gpu)
+def _softmax_of_seen(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
+    from ops.cpu import rows as cpu_rows
+
+    x, y = last(x, dim), last(y, dim)
+    read, work = rows(ctx, "x", x), work_array(ctx, "y", y)
+    ctx.call(cpu_rows.softmax, read, work.reshape(-1, x.shape[-1]))
+    ctx.call(cpu_rows.clear_unseen, read, work.reshape(-1, x.shape[-1]))
     deliver(ctx, work, y)
 
 
@@ -92,12 +127,14 @@ def log_softmax(x: LogicalRegion, dim: int = -1, name: str | None = None) -> Log
 
 def _composed(kind: str, x: LogicalRegion, dim: int, name: str | None) -> LogicalRegion:
     """`kind` is a key of `_VALUES`."""
-    dim = check_dim(checked(kind, name, x), dim, x.ndim)
+    public = kind.partition(" ")[0]
+    dim = check_dim(checked(public, name, x), dim, x.ndim)
     axes = distinct(x.axes)
     full, row = term(axes), term((*axes[:dim], *axes[dim + 1 :]))
-    name = x.graph.unique_name(name or kind)
+    name = x.graph.unique_name(name or public)
+    text, numbers = ("max(x, least)", {"least": _least(x.dtype)}) if kind == "softmax of seen" else ("x", {})
     with x.graph.following(name):
-        largest = formula(f"{name}.max", "x", {"x": (x, full)}, row, "max")
+        largest = formula(f"{name}.max", text, {"x": (x, full)}, row, "max", numbers=numbers)
         inputs = {"x": (x, full), "largest": (largest, row)}
         total = formula(f"{name}.total", "exp(x - largest)", inputs, row, flops=10)
     inputs["total"] = total, row
@@ -134,10 +171,7 @@ def softmax_cross_entropy(
         ValueError: the shapes do not agree, there are fewer columns than classes, or a dtype is wrong.
     """
     where = check_targets("softmax_cross_entropy", name, y, t)
-    count = y.shape[-1] if classes is None else classes
-    check_positive(where, classes=count)
-    if count > y.shape[-1]:
-        raise ValueError(f"{where}: classes is {count}, '{y.name}' has {y.shape[-1]} columns")
+    count = check_columns(where, y, classes)
     *lead, columns = distinct(y.axes)
     y_term, options = term((*lead, f"^{columns}")), {"classes": count, "count": prod(t.shape)}
     return launch_first(
@@ -148,6 +182,15 @@ def softmax_cross_entropy(
         backward=partial(_cross_entropy_backward, classes=count, count=prod(t.shape)),
         flops=12,
     )
+
+
+def check_columns(where: str, y: LogicalRegion, classes: int | None) -> int:
+    """The number of classes, all columns where none is given; ValueError where there are more than columns."""
+    count = y.shape[-1] if classes is None else classes
+    check_positive(where, classes=count)
+    if count > y.shape[-1]:
+        raise ValueError(f"{where}: classes is {count}, '{y.name}' has {y.shape[-1]} columns")
+    return count
 
 
 def check_targets(kind: str, name: str | None, y: LogicalRegion, t: LogicalRegion) -> str:

@@ -64,7 +64,7 @@ def _extreme_backward(op: Operator, g: LogicalRegion, *, text: str) -> LogicalRe
     ties = formula(f"{op.name}.ties", f"{text} == z", inputs, row)
     inputs |= {"g": (g, row), "ties": (ties, row)}
     sign = "-" if text == "-x" else ""
-    return formula(f"{op.name}.dx", f"{sign}g * ({text} == z) / ties", inputs, full)
+    return formula(f"{op.name}.dx", f"where({text} == z, {sign}g / ties, 0)", inputs, full)
 
 
 def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
@@ -149,7 +149,7 @@ def topk(
         [x],
         kernel=largest_of_rows.bind(dim=dim, largest=largest),
         sizes={"k": k},
-        backward=partial(_topk_backward, dim=dim),
+        backward=partial(put_backward, dim=dim),
         flops=10 / k,
         dtype=[x.dtype, "int64"],
     )
@@ -168,15 +168,16 @@ def largest_of_rows(ctx: Context, x: Array, values: Array, indices: Array, *, di
     deliver(ctx, made[1], indices)
 
 
-def _topk_backward(
+def put_backward(
     op: Operator, g: LogicalRegion | None, gindices: LogicalRegion | None, *, dim: int
 ) -> LogicalRegion | None:
+    """The backward function of what picks points along `dim`; its second output says where they stood."""
     if g is None:
         return None
     (x_term,), (z_term, _) = terms(op)
     pattern, kernel = f"{z_term}, {z_term} -> {x_term}", _put.bind(dim=dim)
-    inputs, sizes = [g, op.outputs[1]], dict(op.extents)
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / op.extents["k"])
+    inputs, sizes, count = [g, op.outputs[1]], dict(op.extents), op.outputs[0].shape[dim]
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / count)
 
 
 @partial(Kernel, cuda=gpu_tables.gather_gradient)
