@@ -171,7 +171,7 @@ def _operands(expression: Expression, values: Mapping[str, Array | float]) -> tu
     """Arrays and numbers that occur, each in the order of the names."""
     found = {name: values[name] for name in expression.names}
     numbers = {name: float(v) for name, v in found.items() if isinstance(v, int | float | np.number)}
-    return {name: v for name, v in found.items() if name not in numbers}, numbers
+    return {name: v for name, v in found.items() if not isinstance(v, int | float | np.number)}, numbers
 
 
 def _dtypes(arrays: Mapping[str, Array], numbers: Iterable[str], cells: Iterable[str] = ()) -> Dtypes:
