@@ -8,6 +8,8 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.sources import ROOT, parse
 
 CHECKS = {"raises", "warns", "fail", "assert_allclose", "assert_array_equal", "assert_array_less"}
@@ -113,3 +115,30 @@ def test_what_skipped_runs_again_and_nothing_else(tmp_path):
     assert run("-n2", "--skipped", there="torch") == "1 passed, 1 skipped"
     assert run("--skipped", there="torch browser", right="") == "1 failed, 2 deselected"
     assert run("--skipped", there="torch browser") == "3 deselected"
+
+
+ENDED = """
+import os, time, pytest
+@pytest.mark.parametrize("number", range(3))
+def test_one(number):
+    print(f"model {number}")
+    if number == 1:
+        assert number == 7, "it differs"
+    if number == 2:
+        time.sleep(1)
+        os.kill(os.getppid(), 9) if "PYTEST_XDIST_WORKER" in os.environ else os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-n2",), ("-q", "-s")], ids=" ".join)
+def test_a_failure_on_a_gpu_is_told_before_a_run_is_ended(options, tmp_path):
+    folder = tmp_path / "some" / "gpu"
+    folder.mkdir(parents=True)
+    (folder / "conftest.py").write_text("from tests.gpu.at_once import pytest_configure\n")
+    (folder / "test_ended.py").write_text(ENDED)
+    options = [*options, "-c", ROOT / "setup.cfg", "--rootdir", tmp_path, "-p", "no:cacheprovider"]
+    command, variables = [sys.executable, "-m", "pytest", *options, folder], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=variables)
+    assert done.returncode < 0 or done.returncode == 9
+    assert "some/gpu/test_ended.py::test_one[1] (call)" in done.stdout and "it differs" in done.stdout
+    assert "model 1\n" in done.stdout

@@ -5,6 +5,7 @@ import weakref
 import pytest
 
 from taskflow.backend import find_gpus
+from tests.gpu.at_once import pytest_configure  # noqa: F401
 
 
 def pytest_collection_modifyitems(items):

@@ -7,7 +7,7 @@ Each subject runs on one device as it is, and in another setting in turn: fused,
 
 import pytest
 
-from tests.gpu.references import reference_of
+from tests.gpu.references import of_subject
 from tests.ops.precisions import BOUNDS, PRECISIONS, SETTINGS, assert_near, on_device, subjects
 
 PAIRS = [
@@ -24,4 +24,4 @@ def test_a_gpu_gives_the_numbers_of_numpy(subject, setting):
     if not subject.make().graph.operators:
         pytest.skip("nothing to run")
     found = on_device(subject, setting, backend=CudaStreams())
-    assert_near(found, reference_of(subject), BOUNDS[subject.precision])
+    assert_near(found, of_subject(subject), BOUNDS[subject.precision])
