@@ -215,8 +215,8 @@ class Trainer:
                 warning. Each size is lowered once.
 
         Raises:
-            FloatingPointError: the loss, a gradient or a state is not finite; in `back` and `skip`, no batch of an epoch
-                was, or of its validation.
+            FloatingPointError: the loss, a gradient or a state is not finite; in `back` and `skip`, no batch of an
+                epoch was, or of its validation.
             ValueError: the newest checkpoint is damaged or of another run, or another run owns the folder.
             SystemExit: a signal came.
         """
