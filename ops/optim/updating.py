@@ -101,7 +101,7 @@ class UpdateRule:
             order, overflow = unscale(order, scale, loss)
         rates = self._learning_rates(parameters)
         if self.clip_norm is not None and order:
-            order = clip_by_global_norm(order, self.clip_norm, loss, scope.state("gradient_norm"))
+            order = clip_by_global_norm(order, self.clip_norm, loss, scope.state("gradient_norm"), overflow)
         return order, Controls(rates, overflow)
 
     def _learning_rates(self, parameters: Sequence[LogicalRegion]) -> dict[LogicalRegion, LogicalRegion]:
