@@ -31,13 +31,16 @@ def mixture_of_experts(
     bias: bool = True,
     activation: Callable[..., LogicalRegion] = gelu,
     name: str | None = None,
+    *,
+    parts: int = 1,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     """Experts of two layers each, of which every token gets `k` (GShard, Lepikhin et al., ICLR 2021; for k = 1 the
     Switch Transformer, Fedus, Zoph and Shazeer, JMLR 23, 2022).
 
     Each expert has room for capacity_factor * k / num_experts of the tokens of a group, rounded up. A choice over
     capacity adds nothing to its token, so that one without any is zero: a shortcut around the layer carries it on. How
-    many there were is fetched at every step as `<name>.dropped`.
+    many there were is fetched at every step as `<name>.dropped`. Every token takes part, padding, too: it takes slots
+    of experts and counts in their load. Where a batch has much of it, gather what is no padding first, or give room.
 
     Args:
         x: (tokens, ..., features), floating point.
@@ -52,6 +55,8 @@ def mixture_of_experts(
         name: of the layer. Its parameters are `<name>.gate.weight` (num_experts, features), `<name>.up.weight`
             (num_experts, hidden_features, features), `<name>.down.weight` (num_experts, features, hidden_features), and
             `.bias` of the last two.
+        parts: of dimension 0: the load-balance loss is the mean of those of so many equal runs of tokens. With as many
+            `groups`, micro-batches do not wait for each other, and a pipeline may have them.
 
     Returns:
         y, of the shape of `x`, and the load-balance loss, a scalar that is 1 at its least for an even gate: add a
@@ -61,7 +66,7 @@ def mixture_of_experts(
         ValueError: the extents do not agree, or a dtype is wrong.
     """
     where = checked("mixture_of_experts", name or "experts", x, least=2)
-    check_positive(where, num_experts=num_experts, hidden_features=hidden_features, k=k, groups=groups)
+    check_positive(where, num_experts=num_experts, hidden_features=hidden_features, k=k, groups=groups, parts=parts)
     graph, name = x.graph, x.graph.unique_name(name or "experts", "gate")
     capacity = _capacity(where, prod(x.shape[:-1]) // groups, num_experts, k, capacity_factor)
     scores = linear(x, num_experts, bias=False, name=f"{name}.gate")
@@ -77,7 +82,7 @@ def mixture_of_experts(
         h = _expert_linear(activation(h, name=f"{name}.act"), x.shape[-1], bias, f"{name}.down", "h", "d")
     with graph.following(f"{name}.dispatch"):
         y = combine(h, slots, weights, groups, f"{name}.combine")
-    return y, load_balance_loss(probabilities, choices, f"{name}.balance")
+    return y, load_balance_loss(probabilities, choices, f"{name}.balance", parts=parts)
 
 
 def _capacity(where: str, tokens: int, experts: int, k: int, factor: float | None) -> int:
