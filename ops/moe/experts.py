@@ -95,7 +95,13 @@ def _capacity(where: str, tokens: int, experts: int, k: int, factor: float | Non
 
 
 def expert_linear(
-    x: LogicalRegion, out_features: int, bias: bool = True, name: str | None = None, *, weight_init: Init | None = None
+    x: LogicalRegion,
+    out_features: int,
+    bias: bool = True,
+    name: str | None = None,
+    *,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
 ) -> LogicalRegion:
     """y[e, c, o] = sum over i of x[e, c, i] weight[e, o, i] + bias[e, o]: a linear layer for every expert.
 
@@ -104,7 +110,7 @@ def expert_linear(
         out_features: extent of the last dimension of the result.
         bias: whether to add `<name>.bias` (experts, out_features).
         name: of the operator; its weight is `<name>.weight` (experts, out_features, in_features).
-        weight_init: first values; default those of `linear`, uniform in ±1/sqrt(in_features), as for the bias.
+        weight_init, bias_init: first values; default those of `linear`, uniform in ±1/sqrt(in_features).
 
     Returns:
         (experts, slots, out_features).
@@ -112,11 +118,18 @@ def expert_linear(
     Raises:
         ValueError: `x` has not three dimensions, or is of another dtype, or `out_features` is not positive.
     """
-    return _expert_linear(x, out_features, bias, name, "i", "o", weight_init)
+    return _expert_linear(x, out_features, bias, name, "i", "o", weight_init, bias_init)
 
 
 def _expert_linear(
-    x: LogicalRegion, extent: int, bias: bool, name: str | None, i: str, o: str, init: Init | None = None
+    x: LogicalRegion,
+    extent: int,
+    bias: bool,
+    name: str | None,
+    i: str,
+    o: str,
+    init: Init | None = None,
+    bias_init: Init | None = None,
 ) -> LogicalRegion:
     """The axes of features have names, so that the second of two layers continues a split of the first."""
     where = checked("expert_linear", name, x, ndim=(3,))
@@ -129,7 +142,8 @@ def _expert_linear(
         graph.parameter(f"{name}.weight", (experts, extent, features), even if init is None else init, x.dtype),
     ]
     if bias:
-        inputs.append(graph.parameter(f"{name}.bias", (experts, extent), even, x.dtype))
+        init = even if bias_init is None else bias_init
+        inputs.append(graph.parameter(f"{name}.bias", (experts, extent), init, x.dtype))
 
     pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
     return launch_first(name, pattern, inputs, kernel=_forward.bind(summed=i), backward=_linear_backward)

@@ -137,8 +137,8 @@ def balance(v: Values) -> Array:
 
 
 case(
-    "load_balance_loss of parts",
-    lambda x, i: ops.load_balance_loss(x, i, "load_balance_loss", parts=3),
+    "balance of parts",
+    lambda x, i: ops.load_balance_loss(x, i, parts=3),
     balance,
     {"x": (6, 2, 4), "i": (6, 2, 1)},
     ["i"],
