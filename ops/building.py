@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from math import inf, isfinite
-from numbers import Real
+from numbers import Integral, Real
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -170,7 +170,7 @@ def check_integers(where: str, region: LogicalRegion, role: str) -> None:
 def check_positive(where: str, **values: int) -> None:
     """ValueError for an extent that is not a positive integer."""
     for key, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{where}: {key} is {value!r}, a positive integer is needed")
 
 
@@ -194,6 +194,13 @@ def check_number(where: str, key: str, value: object, needed: str = "a number") 
     if is_number(value) and _NUMBERS[needed](number := float(cast(float, value))):
         return number
     raise ValueError(f"{where}: {key} is {value!r}, {needed} is needed")
+
+
+def check_not_negative(where: str, **values: int) -> None:
+    """ValueError for what is no integer from 0 on."""
+    for key, value in values.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 0:
+            raise ValueError(f"{where}: {key} is {value!r}, an integer from 0 on is needed")
 
 
 def check_dim(where: str, dim: int, ndim: int) -> int:

@@ -105,6 +105,7 @@ def clip(
     return launch("clip", _CLIP, {"x": x, "low": min, "high": max}, name)
 
 
+clamp = clip
 _NORMAL = f"(0.5 + 0.5 * erf(x * {math.sqrt(0.5)}))"
 _DENSITY = f"({1 / math.sqrt(2 * math.pi)} * exp(-0.5 * x * x))"
 

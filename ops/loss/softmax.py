@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, and the loss that is made of it. Every axis may be split but, in one operator, the classes.
+"""Softmax and its logarithm. Every axis may be split but, in one operator, the classes.
 
 Composed, three operators read the scores: their maximum, the sum of exponentials, and the result; each combines the
 partial results of its tiles. `softmax` in one operator reads them once.
@@ -7,7 +7,6 @@ partial results of its tiles. `softmax` in one operator reads them once.
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import formula
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
-from ops.tiles import check_classes, contiguous, deliver, last, rows, work_array
+from ops.tiles import deliver, last, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 _VALUES = {
@@ -149,41 +148,6 @@ def _composed_backward(op: Operator, g: LogicalRegion, *, kind: str) -> tuple[Lo
     return formula(f"{op.name}.dx", _GRADIENTS[kind], flowing | {"row": (sums, row)}, full), None, None
 
 
-def softmax_cross_entropy(
-    y: LogicalRegion, t: LogicalRegion, name: str | None = None, *, classes: int | None = None
-) -> LogicalRegion:
-    """The mean over all rows of -log softmax(y)[t], as torch.nn.functional.cross_entropy with integer targets.
-
-    Of the softmax it keeps one number of each row, the logarithm of the sum of exponentials; the gradient makes the
-    probabilities anew.
-
-    Args:
-        y: (..., columns), floating point: one row of scores per prediction.
-        t: (...), integers: the right class of each row. A class out of range is a ValueError when the step runs.
-        name: of the operator.
-        classes: the columns behind so many are padding, with no part in the loss and no gradient: a vocabulary whose
-            size is a multiple of 64 makes for faster products. None: all columns are classes.
-
-    Returns:
-        A scalar of the dtype of `y`. Split over rows, each task holds the share of its rows in the mean of all.
-
-    Raises:
-        ValueError: the shapes do not agree, there are fewer columns than classes, or a dtype is wrong.
-    """
-    where = check_targets("softmax_cross_entropy", name, y, t)
-    count = check_columns(where, y, classes)
-    *lead, columns = distinct(y.axes)
-    y_term, options = term((*lead, f"^{columns}")), {"classes": count, "count": prod(t.shape)}
-    return launch_first(
-        name or "softmax_cross_entropy",
-        f"{y_term}, {term(lead)} -> ., {term(lead)}",
-        [y, t],
-        kernel=_cross_entropy.bind(**options),
-        backward=partial(_cross_entropy_backward, classes=count, count=prod(t.shape)),
-        flops=12,
-    )
-
-
 def check_columns(where: str, y: LogicalRegion, classes: int | None) -> int:
     """The number of classes, all columns where none is given; ValueError where there are more than columns."""
     count = y.shape[-1] if classes is None else classes
@@ -200,37 +164,3 @@ def check_targets(kind: str, name: str | None, y: LogicalRegion, t: LogicalRegio
     if y.ndim == 0 or t.shape != y.shape[:-1]:
         raise ValueError(f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}, not {y.shape[:-1]}")
     return where
-
-
-@partial(Kernel, is_compiled=True, float32_outputs=(0, 1), cuda=gpu_rows.cross_entropy)
-def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int) -> None:
-    from ops.cpu import rows as cpu_rows
-
-    check_classes("softmax_cross_entropy: the target", t, classes)
-    work, row = work_array(ctx, "levels", levels), ctx.scratch("row", (classes,), y.dtype)
-    target = contiguous(ctx, "t", t).reshape(-1)
-    loss[...] = cpu_rows.cross_entropy(rows(ctx, "y", y), target, row, work.reshape(-1)) / count
-    deliver(ctx, work, levels)
-
-
-def _cross_entropy_backward(
-    op: Operator, gloss: LogicalRegion | None, glevels: LogicalRegion | None, **options: int
-) -> tuple[LogicalRegion, None]:
-    if gloss is None or glevels is not None:
-        raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
-    y, t = op.inputs
-    (y_term, t_term), _ = terms(op)
-    pattern, inputs = f"., {y_term}, {t_term}, {t_term} -> {y_term}", [gloss, y, op.outputs[1], t]
-    kernel = _cross_entropy_gradient.bind(**options)
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype), None
-
-
-@partial(Kernel, is_compiled=True, cuda=gpu_rows.cross_entropy_gradient)
-def _cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
-    from ops.cpu import rows as cpu_rows
-
-    gloss, y, levels, t, gy = arrays
-    work, scale = work_array(ctx, "gy", gy), gy.dtype.type(gloss / count)
-    flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in (("levels", levels), ("t", t))]
-    cpu_rows.cross_entropy_gradient(scale, rows(ctx, "y", y), *flat, classes, work.reshape(-1, gy.shape[-1]))
-    deliver(ctx, work, gy)

@@ -6,6 +6,7 @@ by the mean and variance of the whole batch, or of its part. They follow the mai
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -51,7 +52,8 @@ def _kernel(text: str, arguments: str, per: str, **numbers: float) -> Kernel:
     """The kernel of a program on arrays whose dimension 1 is that of the channels; statistics are of `per`."""
     found = program(text, arguments, numbers, along=1, contracts=True)
     axis, _, channel = per.partition(" ")
-    return _by_part.bind(program=found, axis=axis) if channel else assign.bind(program=found)
+    kernel = _by_part.bind(program=found, axis=axis) if channel else assign.bind(program=found)
+    return replace(kernel, apart="ops.batch_norm(..., parts={parts})")
 
 
 def batch_norm(

@@ -99,6 +99,9 @@ def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -
     return put_together(name or "concat", xs, distinct(xs[0].axes), dim, tuple(offsets), extent, backward=backward)
 
 
+cat = concat
+
+
 def put_together(
     name: str,
     xs: Sequence[LogicalRegion],
