@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from ops.building import check_region, distinct, launch_first, term, terms
 from ops.elementwise.pointwise import pointwise
 from ops.expressions.expression import Expression
@@ -58,8 +60,8 @@ def launch(
         ValueError: the shapes do not broadcast, or an operand outside of `any_dtype` is not of floating point.
     """
     where = f"{kind} '{name or kind}'"
-    regions = {k: r for k, r in operands.items() if not isinstance(r, int | float)}
-    numbers = {k: float(n) for k, n in operands.items() if isinstance(n, int | float)}
+    regions = {k: r for k, r in operands.items() if not isinstance(r, int | float | np.number)}
+    numbers = {k: float(n) for k, n in operands.items() if isinstance(n, int | float | np.number)}
     if not regions:
         raise TypeError(f"{where}: all operands are numbers, at least one region is needed")
     for role, region in regions.items():

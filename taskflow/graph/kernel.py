@@ -11,6 +11,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from taskflow.backend import Array, Context, in_float32, is_uniform, note_calls
 
 Function = Callable[..., None]
@@ -121,8 +123,12 @@ class Kernel:
         return f"<Kernel {self.name}>"
 
     def bind(self, **options: object) -> Kernel:
-        """The kernel with these options, besides those that it has."""
-        return replace(self, options={**self.options, **options})
+        """The kernel with these options, besides those that it has.
+
+        Numbers of NumPy become Python's: float64 of NumPy is wide where it meets an array of float32, a float is not.
+        """
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
+        return replace(self, options={**self.options, **plain})
 
     @property
     def name(self) -> str:
