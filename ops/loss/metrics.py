@@ -16,7 +16,7 @@ from ops.elementwise.broadcast import elementwise, launch
 from ops.elementwise.formula import formula
 from ops.loss.by_class import count_rows, known_targets
 from ops.loss.elementwise import mse_loss
-from ops.loss.softmax import check_columns, check_targets
+from ops.loss.softmax import check_columns, check_ignored, check_targets
 from ops.shape.sections import slice
 from ops.tiles import take_along
 from taskflow import Array, Context, Kernel, LogicalRegion
@@ -78,7 +78,8 @@ def _share_of_right(
     classes: int | None,
     ignored: int | None,
 ) -> LogicalRegion:
-    columns = check_columns(check_targets(kind, name, y, t), y, classes)
+    where = check_targets(kind, name, y, t)
+    columns, ignored = check_columns(where, y, classes), check_ignored(where, ignored)
     graph, name = y.graph, y.graph.unique_name(name or kind)
     axes = distinct(y.axes)
     full, row = term(axes), term(axes[:-1])

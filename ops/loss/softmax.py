@@ -10,7 +10,17 @@ from functools import partial
 
 import numpy as np
 
-from ops.building import check_dim, check_integers, check_positive, checked, distinct, launch_first, term, terms
+from ops.building import (
+    check_dim,
+    check_integers,
+    check_positive,
+    checked,
+    distinct,
+    is_integer,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import formula
 from ops.expressions import cuda_source
@@ -155,6 +165,13 @@ def check_columns(where: str, y: LogicalRegion, classes: int | None) -> int:
     if count > y.shape[-1]:
         raise ValueError(f"{where}: classes is {count}, '{y.name}' has {y.shape[-1]} columns")
     return count
+
+
+def check_ignored(where: str, ignored: int | None) -> int | None:
+    """`ignore_index` as an integer of Python; ValueError for what is none."""
+    if ignored is not None and not is_integer(ignored):
+        raise ValueError(f"{where}: ignore_index is {ignored!r}, an integer or None is needed")
+    return None if ignored is None else int(ignored)
 
 
 def check_targets(kind: str, name: str | None, y: LogicalRegion, t: LogicalRegion) -> str:

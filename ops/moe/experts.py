@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil, prod
 
-from ops.building import check_positive, checked, launch_first, terms
+from ops.building import check_number, check_positive, checked, launch_first, terms
 from ops.dense.linear import linear
 from ops.elementwise.activation import gelu
 from ops.initializers import Init, uniform
@@ -89,8 +89,7 @@ def _capacity(where: str, tokens: int, experts: int, k: int, factor: float | Non
     """Slots of an expert for a group of so many tokens; a token chooses an expert once at most."""
     if factor is None:
         return tokens
-    if not factor > 0:
-        raise ValueError(f"{where}: capacity_factor is {factor}, it is positive or None")
+    check_number(where, "capacity_factor", factor, "a positive finite number")
     return min(ceil(factor * k * tokens / experts), tokens)
 
 

@@ -51,7 +51,8 @@ def top_k_gate(
         ValueError: `k` is not in 1..experts, or the dtype is wrong.
     """
     where = checked("top_k_gate", name, probabilities, "probabilities")
-    if probabilities.ndim == 0 or not 1 <= k <= probabilities.shape[-1]:
+    check_positive(where, k=k)
+    if probabilities.ndim == 0 or k > probabilities.shape[-1]:
         raise ValueError(f"{where}: k is {k}, and '{probabilities.name}' has shape {probabilities.shape}")
     lead = distinct(probabilities.axes[:-1], ("e", "k"))
     few = term((*lead, "^k"))

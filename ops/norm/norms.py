@@ -131,6 +131,8 @@ def group_norm(
     check_positive(where, num_groups=num_groups)
     if x.shape[1] % num_groups:
         raise ValueError(f"{where}: {x.shape[1]} channels do not divide into {num_groups} groups")
+    if not affine and (weight_init, bias_init) != (1.0, 0.0):
+        raise ValueError(f"{where}: first values are given, but there are no parameters: affine is False")
     batch, *rest = distinct((x.axes[0], *x.axes[2:]), ("g", "c"))
     full, row = term((batch, "(g c)", *rest)), term((batch, "g"))
     count = prod(x.shape[1:]) // num_groups

@@ -11,7 +11,18 @@ from functools import partial
 from itertools import accumulate
 from math import gcd, prod
 
-from ops.building import check_dim, check_region, checked, distinct, fresh, gradient_of_first, launch_first, term, terms
+from ops.building import (
+    check_dim,
+    check_region,
+    checked,
+    distinct,
+    fresh,
+    gradient_of_first,
+    is_integer,
+    launch_first,
+    term,
+    terms,
+)
 from ops.tiles import contiguous
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
@@ -28,6 +39,8 @@ def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> 
         ValueError: the number of elements differs.
     """
     where = checked("reshape", name, x, floating=False)
+    if not all(map(is_integer, shape)):
+        raise ValueError(f"{where}: the shape is {tuple(shape)}, integers are needed")
     target = _resolve(where, x, tuple(shape))
     left, right, sizes = _common_axes(x, target)
     return launch_first(

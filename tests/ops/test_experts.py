@@ -108,7 +108,7 @@ REFUSED: list[tuple[Callable[[LogicalRegion, LogicalRegion], object], str]] = [
     ),
     (
         lambda x, i: ops.mixture_of_experts(x, 4, 3, capacity_factor=0),
-        "mixture_of_experts 'experts': capacity_factor is 0, it is positive or None",
+        "mixture_of_experts 'experts': capacity_factor is 0, a positive finite number is needed",
     ),
     (
         lambda x, i: ops.mixture_of_experts(x, 4, 3, groups=3),
