@@ -174,6 +174,20 @@ def of_first(first, shape, source, precision):
     return Model(graph, feeds_of(graph))
 
 
+EXTREMES = [0.0, -0.0, 1.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, 1e30, -1e30, 1e-30, np.inf, -np.inf, np.nan]
+
+
+def extreme(model):
+    """The same model, fed zeros, ties, kinks, numbers that are large and such that are not finite."""
+    generator = np.random.default_rng(5)
+    values = np.array(EXTREMES)
+    feeds = {
+        name: values[generator.integers(0, len(values), v.shape)].astype(v.dtype) if v.dtype.kind == "f" else v
+        for name, v in model.feeds.items()
+    }
+    return Model(model.graph, feeds)
+
+
 # -- running and comparing ---------------------------------------------------------------------------------------------
 
 
@@ -197,7 +211,9 @@ def reference(subject):
 
 def on_device(subject, setting, **options):
     """What a GPU gives, or what stands in for it."""
-    model = fused(subject.make()) if setting.fuses else subject.make()
+    model = subject.make()
+    if setting.fuses:
+        model = fused(model)
     seed = 1 if setting.devices > 1 else None
     with np.errstate(all="ignore"):
         return run_model(model, setting.devices, seed, "cuda", record=False, **options)
