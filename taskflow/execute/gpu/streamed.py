@@ -12,7 +12,7 @@ Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a prog
 * Points whose kernels declare it (updates of parameters) run as one (`taskflow.execute.gpu.grouping`).
 * Feeds come by way of `taskflow.execute.gpu.staging`. Outputs are copied to pinned memory at the end of the step.
 
-Ran on an H200 (docs/cuda.md); ranks that share a GPU have not been seen to end well there. Tests run it on fake streams.
+Ran on an H200 (docs/cuda.md), where ranks that share a GPU have not been seen to end well. Tests run on fake streams.
 """
 
 from __future__ import annotations
