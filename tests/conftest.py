@@ -69,7 +69,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     ) -> subprocess.CompletedProcess[str]:
         command = [launch.find_mpirun(), "-n", str(ranks), sys.executable, *arguments]
         with launch.session_folder() as session:
-            environment = outside | launch.settings() | session | variables
+            environment = launch.launch_environment(outside, ranks) | launch.settings() | session | variables
             try:
                 return subprocess.run(
                     command, env=environment, cwd=ROOT, timeout=timeout, capture_output=True, text=True
