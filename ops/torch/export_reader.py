@@ -12,21 +12,22 @@ from typing import Any
 
 import numpy as np
 
+from ops.torch.apart import Exported, Refused
 from ops.torch.aten import elementwise, images, layers, reductions, sequences, shapes
 from ops.torch.aten.layers import Updated
-from ops.torch.compare import array_of
-from ops.torch.exporting import Exported
 from ops.torch.imported import Imported, check_apart
-from ops.torch.rules import Missing, Unsupported, dtype_of
+from ops.torch.peer import array_of
+from ops.torch.places import path_of, place
+from ops.torch.refusals import Missing, Unsupported, dtype_of
+from ops.torch.schema import HARMLESS, refuse_unread
 from ops.torch.site import Book, Site, Weight
 from ops.torch.state import from_torch_state
-from ops.torch.tracing import place
 from taskflow import Array, Graph, LogicalRegion
 
 _PLAIN = elementwise.RULES | shapes.RULES | reductions.RULES | layers.RULES | images.RULES
 _RAW = shapes.RAW | layers.RAW | sequences.RAW
-_ABOUT_MEMORY = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "dtype_layout"}
 _OF_VALUES = {"item", "_local_scalar_dense", "nonzero", "masked_select", "sym_size", "unique", "equal"}
+_NEVER_KNOWN = {"empty", "dropout", "native_dropout"}  # what these give of constants is no constant
 _ASSERTS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"}
 
 
@@ -104,7 +105,7 @@ class ExportReader:
             return self._stored(name, self.module.get_buffer(name))
         if node.name in exported.constants:
             return self._stored("", exported.constants[node.name])
-        value = node.meta.get("val")
+        value = self.exported.results.get(node)
         if isinstance(value, torch.Tensor):
             made = self.graph.input(node.name, tuple(value.shape), dtype_of(value))
             self.inputs[node.name] = made
@@ -120,9 +121,7 @@ class ExportReader:
 
     def _outputs(self, node: Any) -> tuple[LogicalRegion, ...]:
         if self.unknown:
-            only = len(self.unknown) == 1
-            named = f" {self.unknown[0]}" if only else "".join(f"\n  {each}" for each in self.unknown)
-            raise ValueError(f"from_torch: there is no operator for{named}")
+            raise ValueError(f"from_torch: there is no operator for {'; '.join(dict.fromkeys(self.unknown))}")
         results = list(self._resolve(node.args[0]))
         count = len(self.exported.updated)
         for name, value in zip(self.exported.updated, results[:count], strict=True):
@@ -132,6 +131,8 @@ class ExportReader:
         for value in results[count:]:
             if value is None:
                 continue
+            if isinstance(value, Missing):
+                raise ValueError(f"from_torch: forward returns {value.what}, which is not computed")
             made = self._site(node, f"output{len(found)}").region(value)
             if not isinstance(made, LogicalRegion):
                 raise ValueError(f"from_torch: forward returns a {type(made).__name__}, tensors are needed")
@@ -141,7 +142,6 @@ class ExportReader:
     def _call(self, node: Any) -> Any:
         """Regions where regions or parameters go in; else what torch gives."""
         args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
-        kwargs = {k: v for k, v in kwargs.items() if k not in _ABOUT_MEMORY}
         given = list(_leaves((args, kwargs)))
         name = getattr(node.target, "__name__", str(node.target))
         packet = name.partition(".")[0]
@@ -150,7 +150,8 @@ class ExportReader:
         if packet == "getitem":
             return args[0][args[1]]
         try:
-            if not any(isinstance(v, LogicalRegion | Weight | Missing | Updated) for v in given) and packet != "empty":
+            is_known_now = not any(isinstance(v, LogicalRegion | Weight | Missing | Updated) for v in given)
+            if is_known_now and packet not in _NEVER_KNOWN:
                 return self._compute(node, args)
             if packet in _OF_VALUES:
                 raise ValueError("what forward does depends on the value of a tensor")
@@ -162,12 +163,14 @@ class ExportReader:
             for value in given:
                 if isinstance(value, Missing):
                     raise Unsupported(f"{value.what} is not computed, which")
+            refuse_unread(rule, node.target, args, kwargs)
+            kwargs = {k: v for k, v in kwargs.items() if k not in HARMLESS}
             site = self._site(node)
             if not is_raw:
                 args, kwargs = _mapped(site.region, args), _mapped(site.region, kwargs)
             return self._checked(node, rule(site, *args, **kwargs))
         except (Unsupported, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
-            raise ValueError(f"from_torch: {place(node)}: {error}") from error
+            raise Refused(node.target, f"from_torch: {place(node)}: {error}") from error
 
     def _compute(self, node: Any, args: Any) -> Any:
         """What torch gives."""
@@ -181,7 +184,7 @@ class ExportReader:
 
     def _checked(self, node: Any, result: Any) -> Any:
         """The result, which has to have torch's shape and dtype."""
-        expected = node.meta.get("val")
+        expected = self.exported.results.get(node)
         for value, example in zip(_as_list(result), _as_list(expected), strict=False):
             if isinstance(value, LogicalRegion):
                 own, theirs = (value.shape, value.dtype), (tuple(example.shape), dtype_of(example))
@@ -191,15 +194,14 @@ class ExportReader:
 
     def _site(self, node: Any, more: str = "") -> Site:
         """The call is named after the innermost module that it is in: as that, if it is a layer of torch."""
-        value: Any = next(iter(_as_list(node.meta.get("val"))), None)
+        value: Any = next(iter(_as_list(self.exported.results.get(node))), None)
         shape = tuple(value.shape) if hasattr(value, "shape") else ()
         dtype = dtype_of(value) if hasattr(value, "dtype") else ""
         return Site(self.book, self._name(node, more), shape, dtype)
 
     def _name(self, node: Any, more: str) -> str:
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        path, kind = stack[-1] if stack else ("", "")
-        path = str(path).removeprefix("L['self']").strip(".")
+        path, stack = path_of(node), list((node.meta.get("nn_module_stack") or {}).values())
+        kind = stack[-1][1] if stack else ""
         own = more or getattr(node.target, "__name__", node.name).partition(".")[0].strip("_")
         if path and "torch.nn.modules" in str(kind) and not more:
             return path
@@ -241,6 +243,12 @@ def _place_of(tensor: Any) -> object:
 def _touches(value: Array, others: dict[str, Array], trained: set[str]) -> bool:
     """Whether a tensor that is not trained shares memory with one that is."""
     return any(np.may_share_memory(value, other) for name, other in others.items() if name in trained)
+
+
+def is_known(target: Any) -> bool:
+    """Whether a call has a rule."""
+    name = getattr(target, "__name__", str(target))
+    return _rule(name)[0] is not None or name.partition(".")[0] in _ASSERTS | _OF_VALUES | {"getitem"}
 
 
 def _rule(name: str) -> tuple[Callable[..., Any] | None, bool]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ops.torch.compare import array_of
 from ops.torch.export_reader import first_names
+from ops.torch.peer import array_of
 from ops.torch.state import from_torch_state
 from taskflow import Array, Executor
 

@@ -15,18 +15,12 @@ from ops.elementwise.dropout import dropout
 from ops.elementwise.logical import logical_and, logical_not
 from ops.shape.expand import cast
 from ops.shape.sections import slice
-from ops.torch.rules import Unsupported
+from ops.torch.refusals import Missing, need
 from ops.torch.site import Site
 from taskflow import LogicalRegion
 
 Rule = Callable[..., Any]
 Region = LogicalRegion
-
-
-def need(fact: bool, what: str) -> None:
-    """Unsupported unless it is so."""
-    if not fact:
-        raise Unsupported(f"{what} is not supported")
 
 
 def _is_integer(dtype: str) -> bool:
@@ -168,16 +162,6 @@ def _dropout(at: Site, x: Region, p: float, train: bool) -> Region:
     return dropout(x, p, train and at.book.is_dropping, at.name)
 
 
-def _feature_dropout(at: Site, x: Region, p: float, train: bool) -> Region:
-    """Whole channels: a mask of one number for each is multiplied."""
-    import torch
-
-    if not train or not at.book.is_dropping or p == 0:
-        return x
-    ones = at.constant(torch.ones((*x.shape[:2], *(1,) * (x.ndim - 2)), dtype=getattr(torch, x.dtype)))
-    return multiply(x, dropout(ones, p, name=at.name))
-
-
 _ONE_BY_NAME: dict[str, Callable[..., Region]] = {
     **{f.__name__: f for f in (activation.abs, activation.cos, activation.exp, activation.log, activation.relu)},
     **{f.__name__: f for f in (activation.rsqrt, activation.sigmoid, activation.silu, activation.sin, activation.sqrt)},
@@ -233,6 +217,5 @@ RULES: dict[str, Rule] = {
     "leaky_relu": lambda at, x, slope=0.01: activation.leaky_relu(x, float(slope), at.name),
     "softplus": _softplus,
     "dropout": _dropout,
-    "native_dropout": lambda at, x, p, train: (_dropout(at, x, p, train is not False), None),
-    "feature_dropout": _feature_dropout,
+    "native_dropout": lambda at, x, p, train: (_dropout(at, x, p, train is not False), Missing("a mask of dropout")),
 }

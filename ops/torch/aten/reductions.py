@@ -17,8 +17,8 @@ from ops.reduce import extremes, reductions
 from ops.shape.expand import cast, squeeze, unsqueeze
 from ops.shape.rearrange import flatten, reshape
 from ops.tables.gather import gather
-from ops.torch.aten.elementwise import need
 from ops.torch.aten.shapes import permuted
+from ops.torch.refusals import need
 from ops.torch.site import Site
 from taskflow import LogicalRegion
 

@@ -17,8 +17,8 @@ from ops.shape.expand import cast, expand, unsqueeze
 from ops.shape.padding import reverse
 from ops.shape.rearrange import concat, reshape
 from ops.shape.sections import slice
-from ops.torch.aten.elementwise import need
 from ops.torch.aten.shapes import exchanged
+from ops.torch.refusals import need
 from ops.torch.site import Site, Weight
 from taskflow import LogicalRegion
 

@@ -15,7 +15,7 @@ from ops.shape.rearrange import concat, reshape, transpose
 from ops.shape.sections import slice, split
 from ops.tables.embedding import embedding
 from ops.tables.gather import gather
-from ops.torch.aten.elementwise import need
+from ops.torch.refusals import need
 from ops.torch.site import Site, Weight
 from taskflow import LogicalRegion
 
@@ -44,7 +44,7 @@ def exchanged(at: Site, x: Region, dim0: int, dim1: int) -> Region:
     return permuted(at, x, dims)
 
 
-def shaped(at: Site, x: Region, *_: Any) -> Region:
+def shaped(at: Site, x: Region, *of_result: Any) -> Region:
     """As the result of the call."""
     return x if x.shape == at.shape else reshape(x, at.shape, at.name)
 
@@ -270,7 +270,7 @@ def _edge(x: Region, dim: int, width: int, mode: str, is_front: bool) -> list[Re
 def _filled(value: float | None) -> Rule:
     """What torch makes in the shape and dtype of the result; it is a constant."""
 
-    def rule(at: Site, x: Any, *args: Any, **_: Any) -> Any:
+    def rule(at: Site, x: Any, *args: Any, **of_result: Any) -> Any:
         import torch
 
         return torch.full(at.shape, args[-1] if value is None else value, dtype=getattr(torch, at.dtype))
@@ -278,15 +278,15 @@ def _filled(value: float | None) -> Rule:
     return rule
 
 
-def _same(at: Site, x: Any, *_: Any, **__: Any) -> Any:
+def _same(at: Site, x: Any, *of_result: Any) -> Any:
     return x
 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "view_as"), shaped),
     **dict.fromkeys(("clone", "contiguous", "alias", "lift_fresh_copy", "alias_copy", "view.dtype"), _same),
-    **dict.fromkeys(("_to_copy", "to", "type_as"), lambda at, x, *_, **__: cast(x, at.dtype, at.name)),
-    **dict.fromkeys(("expand", "broadcast_to", "expand_as"), lambda at, x, *_, **__: expand(x, at.shape, at.name)),
+    **dict.fromkeys(("_to_copy", "to", "type_as"), lambda at, x, *of_result, **more: cast(x, at.dtype, at.name)),
+    **dict.fromkeys(("expand", "broadcast_to", "expand_as"), lambda at, x, *of_result: expand(x, at.shape, at.name)),
     **dict.fromkeys(("zeros_like", "new_zeros", "empty_like", "new_empty"), _filled(0)),
     **dict.fromkeys(("ones_like", "new_ones"), _filled(1)),
     **dict.fromkeys(("full_like", "new_full"), _filled(None)),
