@@ -19,7 +19,7 @@ DEVICES = 4
 graph = taskflow.Graph()
 x, t = graph.input("x", (16, 256)), graph.input("t", (16, 256))
 h = ops.gelu(ops.linear(x, 1024, name="up"), name="gelu")
-ops.adam(ops.mean_squared_error(ops.linear(h, 256, name="down"), t, name="loss"), lr=1e-3)
+ops.adam(ops.mse_loss(ops.linear(h, 256, name="down"), t, name="loss"), lr=1e-3)
 machine = taskflow.MachineModel.local(devices=DEVICES)
 
 data_parallel = taskflow.data_parallel(graph, machine)

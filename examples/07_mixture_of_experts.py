@@ -18,7 +18,7 @@ graph = taskflow.Graph()
 x, t = graph.input("x", (TOKENS, FEATURES)), graph.input("t", (TOKENS, FEATURES))
 h = ops.tanh(ops.linear(x, FEATURES, name="fc"), name="tanh")
 y, balance = ops.mixture_of_experts(h, EXPERTS, 64, k=2, capacity_factor=1.25, groups=DEVICES, name="experts")
-error = ops.mean_squared_error(ops.add(h, y, name="shortcut"), t, name="error")
+error = ops.mse_loss(ops.add(h, y, name="shortcut"), t, name="error")
 graph.output("error", error)
 loss = ops.add(error, ops.multiply(balance, 0.01), name="loss")  # an even load is a part of the aim
 ops.adam(loss, lr=0.01)

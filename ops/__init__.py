@@ -23,6 +23,7 @@ from ops.dense.feed_forward import feed_forward as feed_forward
 from ops.dense.interaction import dot_interaction as dot_interaction
 from ops.dense.linear import linear as linear
 from ops.dense.product import batch_matmul as batch_matmul
+from ops.dense.product import bmm as bmm
 from ops.dense.product import einsum as einsum
 from ops.dense.product import matmul as matmul
 from ops.dense.transposed import conv_transpose1d as conv_transpose1d
@@ -58,9 +59,13 @@ from ops.elementwise.arithmetic import pow as pow
 from ops.elementwise.arithmetic import subtract as subtract
 from ops.elementwise.arithmetic import where as where
 from ops.elementwise.dropout import dropout as dropout
+from ops.elementwise.dropout import dropout1d as dropout1d
+from ops.elementwise.dropout import dropout2d as dropout2d
+from ops.elementwise.dropout import dropout3d as dropout3d
 from ops.elementwise.logical import logical_and as logical_and
 from ops.elementwise.logical import logical_not as logical_not
 from ops.elementwise.logical import logical_or as logical_or
+from ops.elementwise.rectifiers import celu as celu
 from ops.elementwise.rectifiers import erf as erf
 from ops.elementwise.rectifiers import expm1 as expm1
 from ops.elementwise.rectifiers import hardsigmoid as hardsigmoid
@@ -68,11 +73,17 @@ from ops.elementwise.rectifiers import hardswish as hardswish
 from ops.elementwise.rectifiers import hardtanh as hardtanh
 from ops.elementwise.rectifiers import log1p as log1p
 from ops.elementwise.rectifiers import log_sigmoid as log_sigmoid
+from ops.elementwise.rectifiers import logsigmoid as logsigmoid
 from ops.elementwise.rectifiers import mish as mish
 from ops.elementwise.rectifiers import prelu as prelu
 from ops.elementwise.rectifiers import relu6 as relu6
 from ops.elementwise.rectifiers import selu as selu
 from ops.elementwise.rectifiers import softsign as softsign
+from ops.elementwise.rounding import ceil as ceil
+from ops.elementwise.rounding import floor as floor
+from ops.elementwise.rounding import round as round
+from ops.elementwise.rounding import sign as sign
+from ops.elementwise.rounding import trunc as trunc
 from ops.initializers import constant as constant
 from ops.initializers import fan_in_uniform as fan_in_uniform
 from ops.initializers import glorot_normal as glorot_normal
@@ -86,12 +97,17 @@ from ops.loss.cross_entropy import cross_entropy as cross_entropy
 from ops.loss.elementwise import binary_cross_entropy as binary_cross_entropy
 from ops.loss.elementwise import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from ops.loss.elementwise import huber_loss as huber_loss
+from ops.loss.elementwise import kl_div as kl_div
+from ops.loss.elementwise import l1_loss as l1_loss
 from ops.loss.elementwise import mean_absolute_error as mean_absolute_error
 from ops.loss.elementwise import mean_squared_error as mean_squared_error
+from ops.loss.elementwise import mse_loss as mse_loss
+from ops.loss.elementwise import smooth_l1_loss as smooth_l1_loss
 from ops.loss.metrics import accuracy as accuracy
 from ops.loss.metrics import perplexity as perplexity
 from ops.loss.metrics import root_mean_squared_error as root_mean_squared_error
 from ops.loss.metrics import top_k_accuracy as top_k_accuracy
+from ops.loss.nll import nll_loss as nll_loss
 from ops.loss.softmax import log_softmax as log_softmax
 from ops.loss.softmax import softmax as softmax
 from ops.loss.softmax import softmax_cross_entropy as softmax_cross_entropy
@@ -142,16 +158,22 @@ from ops.reduce.reductions import global_avg_pool2d as global_avg_pool2d
 from ops.reduce.reductions import mean as mean
 from ops.reduce.reductions import sum as sum
 from ops.reduce.reductions import sum_to as sum_to
+from ops.reduce.sorting import argsort as argsort
+from ops.reduce.sorting import sort as sort
+from ops.shape.columns import fold as fold
+from ops.shape.columns import unfold as unfold
 from ops.shape.expand import cast as cast
 from ops.shape.expand import detach as detach
 from ops.shape.expand import expand as expand
 from ops.shape.expand import squeeze as squeeze
 from ops.shape.expand import unsqueeze as unsqueeze
 from ops.shape.interpolate import interpolate as interpolate
+from ops.shape.padding import flip as flip
 from ops.shape.padding import pad as pad
 from ops.shape.padding import reverse as reverse
 from ops.shape.rearrange import concat as concat
 from ops.shape.rearrange import flatten as flatten
+from ops.shape.rearrange import permute as permute
 from ops.shape.rearrange import reshape as reshape
 from ops.shape.rearrange import transpose as transpose
 from ops.shape.sections import slice as slice
@@ -161,6 +183,9 @@ from ops.tables.embedding import embedding_bag as embedding_bag
 from ops.tables.embedding import position_embedding as position_embedding
 from ops.tables.gather import gather as gather
 from ops.tables.gather import gather_rows as gather_rows
+from ops.tables.scatter import index_add as index_add
+from ops.tables.scatter import one_hot as one_hot
+from ops.tables.scatter import scatter_add as scatter_add
 from ops.torch.dtensor import DTensorPlan as DTensorPlan
 from ops.torch.dtensor import to_dtensor as to_dtensor
 from ops.torch.from_torch import from_torch as from_torch
@@ -168,8 +193,8 @@ from ops.torch.imported import Imported as Imported
 from ops.torch.state import from_torch_state as from_torch_state
 from ops.torch.to_torch import to_torch as to_torch
 
-# The classes and functions above.
-__all__ = sorted(name for name, value in globals().items() if callable(value) and name != "import_module")
+# The classes and functions above, without aliases: those bear the names that they had before torch's.
+__all__ = sorted(name for name, value in globals().items() if getattr(value, "__name__", "") == name != "import_module")
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of `ops`
 

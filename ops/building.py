@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from math import inf
+from math import inf, isfinite
 from numbers import Real
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
+import numpy as np
 
 from ops.initializers import Init, fan_in_uniform
 from taskflow import Graph, Kernel, LogicalRegion, Operator
@@ -170,6 +172,28 @@ def check_positive(where: str, **values: int) -> None:
     for key, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{where}: {key} is {value!r}, a positive integer is needed")
+
+
+_NUMBERS: dict[str, Callable[[float], bool]] = {
+    "a number": lambda v: v == v,
+    "a finite number": isfinite,
+    "a finite number other than 0": lambda v: isfinite(v) and v != 0,
+    "a finite number from 0 on": lambda v: 0 <= v < inf,
+    "a positive finite number": lambda v: 0 < v < inf,
+    "a number in [0, 1]": lambda v: 0 <= v <= 1,
+}
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number of Python or of NumPy: a truth value is one, 0 or 1."""
+    return isinstance(value, Real) or (isinstance(value, np.generic) and value.dtype == bool)
+
+
+def check_number(where: str, key: str, value: object, needed: str = "a number") -> float:
+    """The value of an option as a float; ValueError unless it is what is `needed`, a key of `_NUMBERS`."""
+    if is_number(value) and _NUMBERS[needed](number := float(cast(float, value))):
+        return number
+    raise ValueError(f"{where}: {key} is {value!r}, {needed} is needed")
 
 
 def check_dim(where: str, dim: int, ndim: int) -> int:

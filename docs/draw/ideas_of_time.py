@@ -60,7 +60,7 @@ def idea_schedule() -> Picture:
     h = graph.input("x", (64, 64))
     for k in range(3):
         h = ops.linear(h, 64, bias=False, name=f"layer{k}")
-    ops.sgd(ops.mean_squared_error(h, graph.input("t", (64, 64)), name="loss"), lr=0.1)
+    ops.sgd(ops.mse_loss(h, graph.input("t", (64, 64)), name="loss"), lr=0.1)
     machine = taskflow.MachineModel.uniform(3)
     costs = taskflow.CostModel.analytic(machine)
     rows = taskflow.lower(graph, taskflow.stages(graph, machine, cuts=["layer1", "layer2"], parts=4), machine)

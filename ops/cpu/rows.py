@@ -98,7 +98,7 @@ def entropy_gradient(
 ) -> None:
     """The gradient of `entropy_sums`."""
     for r in range(y.shape[0]):
-        share = spread * gright[r]
+        share = spread * gright[r] if spread != 0 else gy.dtype.type(0)  # 0 times infinity is none
         for k in range(y.shape[1]):
             gy[r, k] = exp(y[r, k] - largest[r]) * gtotal[r] + share
         at = t[r] - first

@@ -15,7 +15,7 @@ from ops.reduce.adaptive_pooling import adaptive_avg_pool2d
 from ops.reduce.pooling import avg_pool2d, max_pool2d
 from ops.shape.expand import unsqueeze
 from ops.shape.padding import pad
-from ops.shape.rearrange import concat, reshape, transpose
+from ops.shape.rearrange import concat, permute, reshape
 from ops.shape.sections import slice
 from taskflow import LogicalRegion
 
@@ -74,7 +74,7 @@ def conv3d(
     weight, *biases = parameters(x, name, shape, bias, weight_init, bias_init)
     planes = _planes(where, name, x, sizes[0], strides[0], paddings[0], dilations[0])
     (n, _, _, h, w), depth = x.shape, planes[0].shape[2]
-    turned = [unsqueeze(transpose(p, (0, 2, 1, 3, 4), f"{name}.turned"), 3, f"{name}.plane") for p in planes]
+    turned = [unsqueeze(permute(p, (0, 2, 1, 3, 4), f"{name}.turned"), 3, f"{name}.plane") for p in planes]
     beside = turned[0] if len(turned) == 1 else concat(turned, 3, f"{name}.planes")
     images = reshape(beside, (n * depth, x.shape[1] * sizes[0], h, w), f"{name}.images")
     windows = image_windows(where, images, sizes[1:], strides[1:], paddings[1:], dilations[1:])
@@ -82,7 +82,7 @@ def conv3d(
     rest = (out_channels, groups, bias, (None, None), image_kernels(), [flat, *biases])
     y = launch_convolution(where, name, images, windows, *rest)
     volumes = reshape(y, (n, depth, *y.shape[1:]), f"{name}.volumes")
-    return transpose(volumes, (0, 2, 1, 3, 4), f"{name}.back")
+    return permute(volumes, (0, 2, 1, 3, 4), f"{name}.back")
 
 
 def _planes(

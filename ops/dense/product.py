@@ -40,14 +40,17 @@ def matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> Logic
     return contract(name or "matmul", f"{term((*lead, m, 'i'))}, {term(right)} -> {term((*lead, m, 'o'))}", x, y)
 
 
-def batch_matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
+def bmm(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
     """z[b, m, o] = sum over i of x[b, m, i] y[b, i, o], as torch.bmm.
 
     Args, returns and raises as `matmul`; both regions have three dimensions.
     """
     for role, region in (("x", x), ("y", y)):
-        checked("batch_matmul", name, region, role, ndim=(3,))
-    return matmul(x, y, name or "batch_matmul")
+        checked("bmm", name, region, role, ndim=(3,))
+    return matmul(x, y, name or "bmm")
+
+
+batch_matmul = bmm
 
 
 def einsum(equation: str, x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:

@@ -111,9 +111,9 @@ _DENSITY = f"({1 / math.sqrt(2 * math.pi)} * exp(-0.5 * x * x))"
 
 # -- mathematics -------------------------------------------------------------------------------------------------------
 
-_CLIP = elementwise("min(max(x, low), high)", 2, x="g * (x >= low) * (x <= high)")
-_LEAKY_RELU = elementwise("max(x, 0) + slope * min(x, 0)", 4, x="g * ((x > 0) + slope * (x <= 0))")
-_ELU = elementwise("max(x, 0) + alpha * expm1(min(x, 0))", 12, x="g * ((x > 0) + alpha * (x <= 0) * exp(min(x, 0)))")
+_CLIP = elementwise("min(max(x, low), high)", 2, x="where((x >= low) * (x <= high), g, 0)")
+_LEAKY_RELU = elementwise("where(x > 0, x, slope * x)", 4, x="where(x > 0, g, slope * g)")
+_ELU = elementwise("max(x, 0) + alpha * expm1(min(x, 0))", 12, x="where(x <= 0, alpha * g * exp(min(x, 0)), g)")
 _SOFTPLUS = elementwise("(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta", 20, x="g * sigmoid(beta * x)")
 
 _ROOT, _CUBIC = math.sqrt(2 / math.pi), 0.044715

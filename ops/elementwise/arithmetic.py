@@ -38,18 +38,27 @@ divide = of_two("divide", f"x / y; {_AS_ADD}", elementwise("x / y", x="g / y", y
 maximum = of_two(
     "maximum",
     f"The larger one; equal operands get half of the gradient each, as torch's; {_AS_ADD}",
-    elementwise("max(x, y)", x="0.5 * g * ((x > y) + (x >= y))", y="0.5 * g * ((y > x) + (y >= x))"),
+    elementwise(
+        "max(x, y)", x="where(x < y, 0, where(x == y, 0.5 * g, g))", y="where(y < x, 0, where(x == y, 0.5 * g, g))"
+    ),
 )
 minimum = of_two(
     "minimum",
     f"The smaller one; equal operands get half of the gradient each, as torch's; {_AS_ADD}",
-    elementwise("min(x, y)", x="0.5 * g * ((x < y) + (x <= y))", y="0.5 * g * ((y < x) + (y <= x))"),
+    elementwise(
+        "min(x, y)", x="where(x > y, 0, where(x == y, 0.5 * g, g))", y="where(y > x, 0, where(x == y, 0.5 * g, g))"
+    ),
 )
 pow = of_two(
     "pow",
     f"x to the power of y, as torch.pow: NaN for a negative x unless y is whole; {_AS_ADD}",
-    # y x^(y - 1) is 0 where y is 0, and z log(x) is 0 where x is 0
-    elementwise("x ** y", 20, x="g * y * x ** (y - (y != 0))", y="g * z * log(x + (x == 0))"),
+    # z log(x) is 0 where x is 0 and y is not negative
+    elementwise(
+        "x ** y",
+        20,
+        x="where(y == 0, 0, g * y * x ** (y - (y != 0)))",
+        y="g * z * log(x + (x == 0) * (y >= 0))",
+    ),
 )
 _WHERE = elementwise("where(condition, x, y)", x="where(condition, g, 0)", y="where(condition, 0, g)")
 

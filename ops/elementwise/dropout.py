@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import checked, distinct, launch_first, term, terms
+from ops.building import check_number, checked, distinct, first, launch_first, term, terms
 from ops.cuda import kernels as gpu
+from ops.elementwise.formula import formula
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -25,14 +26,59 @@ def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str |
         ValueError: `p` is not a probability, or `x` is of another dtype.
     """
     where = checked("dropout", name, x)
-    if not 0 <= p <= 1:
-        raise ValueError(f"{where}: p is {p}, a probability is in [0, 1]")
-    if not training or p == 0:
+    share = check_number(where, "p", p, "a number in [0, 1]")
+    if not training or share == 0:
         return x
     name = x.graph.unique_name(name or "dropout")
     axes = term(distinct(x.axes))
-    kernel = _drop.bind(name=name, p=float(p), shape=x.shape)
+    kernel = _drop.bind(name=name, p=share, shape=x.shape)
     return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, backward=_backward, flops=20)
+
+
+def dropout1d(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
+    """`dropout2d` of sequences, (batch, channels, steps)."""
+    return _drop_channels("dropout1d", x, p, training, name, 3)
+
+
+def dropout2d(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
+    """Zeroes each channel of each image with probability `p` and scales the others by 1 / (1 - p), as torch's.
+
+    Args:
+        x: (batch, channels, height, width), floating point; every axis may be split.
+        p: probability of zero, in [0, 1].
+        training: when False, or p is 0, the result is `x` itself.
+        name: of the operator; the scales of the channels are `<name>.scales`, on whose name the mask depends.
+
+    Raises:
+        ValueError: `x` has not four dimensions or is of another dtype, or `p` is not a probability.
+    """
+    return _drop_channels("dropout2d", x, p, training, name, 4)
+
+
+def dropout3d(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
+    """`dropout2d` of volumes, (batch, channels, depth, height, width)."""
+    return _drop_channels("dropout3d", x, p, training, name, 5)
+
+
+def _drop_channels(kind: str, x: LogicalRegion, p: float, training: bool, name: str | None, ndim: int) -> LogicalRegion:
+    where = checked(kind, name, x, ndim=(ndim,))
+    share = check_number(where, "p", p, "a number in [0, 1]")
+    if not training or share == 0:
+        return x
+    graph, name = x.graph, x.graph.unique_name(name or kind)
+    axes = distinct(x.axes)
+    sizes = dict(zip(axes, x.shape[:2]))
+    with graph.following(name):
+        ones = first(graph.launch(f"{name}.ones", f"-> {term(axes[:2])}", [], kernel=_fill, sizes=sizes, dtype=x.dtype))
+        scales = dropout(ones, share, name=f"{name}.scales")
+    inputs = {"x": (x, term(axes)), "scale": (scales, term(axes[:2]))}
+    return formula(name, "x * scale", inputs, term(axes), backward=_channels_backward)
+
+
+def _channels_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, None]:
+    (full, channels), _ = terms(op)
+    inputs = {"g": (g, full), "scale": (op.inputs[1], channels)}
+    return formula(f"{op.name}.dx", "g * scale", inputs, full), None
 
 
 def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
@@ -49,3 +95,8 @@ def _drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple
     ctx.xp.greater_equal(number, p, out=kept)
     ctx.xp.multiply(x, 1 / (1 - p) if p < 1 else 0.0, out=y)
     ctx.xp.multiply(y, kept, out=y)
+
+
+@partial(Kernel, takes_half=True)
+def _fill(ctx: Context, ones: Array) -> None:
+    ones.fill(1)

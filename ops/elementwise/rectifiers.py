@@ -5,7 +5,7 @@ Element by element; every axis may be split.
 
 from __future__ import annotations
 
-from ops.building import check_positive, checked, distinct, term, terms
+from ops.building import check_number, check_positive, checked, distinct, term, terms
 from ops.elementwise.broadcast import elementwise, launch, of_one
 from ops.elementwise.formula import formula
 from ops.initializers import Init
@@ -16,13 +16,13 @@ _TANH = f"tanh({_SOFTPLUS})"
 
 hardsigmoid = of_one(
     "hardsigmoid",
-    "min(max(x / 6 + 1/2, 0), 1), as torch's.",
-    elementwise("min(max(x + 3, 0), 6) / 6", 4, x="g * (x > -3) * (x < 3) / 6"),
+    "min(max(x / 6 + 1/2, 0), 1), as torch's: the gradient is 0 at -3 and 3.",
+    elementwise("min(max(x + 3, 0), 6) / 6", 4, x="where((x > -3) * (x < 3), g / 6, 0)"),
 )
 hardswish = of_one(
     "hardswish",
-    "x hardsigmoid(x) (Howard et al., ICCV 2019), as torch's.",
-    elementwise("x * min(max(x + 3, 0), 6) / 6", 5, x="g * where(x < -3, 0, where(x <= 3, x / 3 + 0.5, 1))"),
+    "x hardsigmoid(x) (Howard et al., ICCV 2019), as torch's of 2.13: the gradient is 0 at -3 and 1 at 3.",
+    elementwise("x * min(max(x + 3, 0), 6) / 6", 5, x="where(x <= -3, 0, where(x < 3, g * (x / 3 + 0.5), g))"),
 )
 mish = of_one(
     "mish",
@@ -35,21 +35,25 @@ selu = of_one(
     elementwise(
         "1.0507009873554805 * (max(x, 0) + 1.6732632423543772 * expm1(min(x, 0)))",
         12,
-        x="1.0507009873554805 * g * ((x > 0) + 1.6732632423543772 * (x <= 0) * exp(min(x, 0)))",
+        x="1.0507009873554805 * where(x <= 0, 1.6732632423543772 * g * exp(min(x, 0)), g)",
     ),
 )
 softsign = of_one(
     "softsign", "x / (1 + |x|).", elementwise("x / (1 + abs(x))", 3, x="g / ((1 + abs(x)) * (1 + abs(x)))")
 )
-log_sigmoid = of_one(
-    "log_sigmoid",
+logsigmoid = of_one(
+    "logsigmoid",
     "log σ(x), exact for large |x|.",
     elementwise("min(x, 0) - log1p(exp(-abs(x)))", 20, x="g * sigmoid(-x)"),
 )
+log_sigmoid = logsigmoid
 log1p = of_one("log1p", "log(1 + x).", elementwise("log1p(x)", 8, x="g / (1 + x)"))
 expm1 = of_one("expm1", "exp(x) - 1.", elementwise("expm1(x)", 8, x="g * (z + 1)"))
 erf = of_one("erf", "The error function.", elementwise("erf(x)", 8, x="1.1283791670955126 * g * exp(-x * x)"))
-_HARDTANH = elementwise("min(max(x, low), high)", 2, x="g * (x > low) * (x < high)")
+_CELU = elementwise(
+    "max(x, 0) + alpha * expm1(min(x, 0) / alpha)", 12, x="where(x <= 0, g * exp(min(x, 0) / alpha), g)"
+)
+_HARDTANH = elementwise("min(max(x, low), high)", 2, x="where((x > low) * (x < high), g, 0)")
 
 
 def hardtanh(x: LogicalRegion, min_val: float = -1.0, max_val: float = 1.0, name: str | None = None) -> LogicalRegion:
@@ -71,6 +75,21 @@ def hardtanh(x: LogicalRegion, min_val: float = -1.0, max_val: float = 1.0, name
 def relu6(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
     """min(max(x, 0), 6), as torch's. `x`: any shape, floating point; ValueError for another dtype."""
     return hardtanh(x, 0.0, 6.0, name or "relu6")
+
+
+def celu(x: LogicalRegion, alpha: float = 1.0, name: str | None = None) -> LogicalRegion:
+    """x where it is positive, else alpha (exp(x / alpha) - 1) (Barron 2017), as torch's.
+
+    Args:
+        x: any shape, floating point.
+        alpha: a finite number, not 0.
+        name: of the operator.
+
+    Raises:
+        ValueError: `alpha` is 0 or not finite, or `x` is of another dtype.
+    """
+    check_number(f"celu '{name or 'celu'}'", "alpha", alpha, "a finite number other than 0")
+    return launch("celu", _CELU, {"x": x, "alpha": alpha}, name)
 
 
 def prelu(
@@ -96,12 +115,12 @@ def prelu(
     weight = x.graph.parameter(f"{name}.weight", (num_parameters,), weight_init, x.dtype)
     axes = distinct(x.axes)
     inputs = {"x": (x, term(axes)), "slope": (weight, "1" if num_parameters == 1 else axes[dim])}
-    return formula(name, "max(x, 0) + slope * min(x, 0)", inputs, term(axes), backward=_prelu_backward)
+    return formula(name, "where(x > 0, x, slope * x)", inputs, term(axes), backward=_prelu_backward)
 
 
 def _prelu_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
     (full, channel), _ = terms(op)
     known = {"g": (g, full), "x": (op.inputs[0], full)}
-    text = "g * ((x > 0) + slope * (x <= 0))"
+    text = "where(x > 0, g, slope * g)"
     gx = formula(f"{op.name}.dx", text, {**known, "slope": (op.inputs[1], channel)}, full)
-    return gx, formula(f"{op.name}.dweight", "g * min(x, 0)", known, channel)
+    return gx, formula(f"{op.name}.dweight", "where(x > 0, 0, g * x)", known, channel)

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ops.expressions.expression import COMPARISONS, Argument, Expression
+from ops.expressions.expression import COMPARISONS, OF_C, Argument, Expression
 from ops.expressions.program import OUT, Pass, result_of, value_in
 from ops.tiles import origin
 from taskflow import Array, Context, CudaSource
@@ -52,7 +52,7 @@ _TYPES = {
 _C = {
     **{name: f"{{}} {sign} {{}}" for name, sign in zip(("add", "subtract", "multiply", "divide"), "+-*/")},
     **{name: f"(A)({{}} {sign} {{}})" for name, sign in COMPARISONS.items()},
-    **{name: f"{name}({{}})" for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sqrt", "erf")},
+    **{name: f"{name}({{}})" for name in OF_C},
     "power": "pow({}, {})",
     "negative": "-{}",
     "absolute": "fabs({})",

@@ -33,13 +33,17 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.NotEq: "not_equal",
 }
 COMPARISONS = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!="}
+ROUNDING = ("floor", "ceil", "trunc", "rint")
+OF_C = ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sqrt", "erf", *ROUNDING)  # called so in C, too
 _FUNCTIONS = {
-    **{name: name for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sqrt", "sign", "erf", "where")},
+    **{name: name for name in (*OF_C, "sign", "where")},
+    "round": "rint",
     "abs": "absolute",
     "max": "maximum",
     "min": "minimum",
 }
-_MACROS = {"sigmoid": "(0.5 + 0.5 * tanh(0.5 * ({})))"}  # does not overflow
+# exact for large negative numbers, too, and without an overflow
+_MACROS = {"sigmoid": "(where(({0}) < 0, exp(-abs({0})), 1) / (1 + exp(-abs({0}))))"}
 
 Argument = str | float | int  # a name, a number, or the slot of an earlier result
 

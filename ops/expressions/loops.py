@@ -17,7 +17,7 @@ from typing import Any
 
 import taskflow
 from ops.expressions import math as cpu_math
-from ops.expressions.expression import COMPARISONS, Argument, Step
+from ops.expressions.expression import COMPARISONS, ROUNDING, Argument, Step
 from ops.expressions.program import Assignment, Pass
 
 _PART = 256  # rows
@@ -32,6 +32,7 @@ _CODE = {
     "exp": "exp({})",
     "tanh": "tanh({})",
     "erf": "erf({})",
+    **{name: f"np.{name}({{}})" for name in ROUNDING},
     "maximum": "{1} if {0} <= {1} or {1} != {1} else {0}",  # NaN where one is, as NumPy's
     "minimum": "{1} if {0} >= {1} or {1} != {1} else {0}",
     "where": "{1} if {0} != zero else {2}",

@@ -10,11 +10,13 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import distinct, launch_all, launch_first, term, terms
+from ops.building import check_number, checked, distinct, launch_all, launch_first, term, terms
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import formula
-from ops.loss.elementwise import check_reduction
-from ops.loss.softmax import check_targets
+from ops.loss.by_class import check_weight, known_targets, reduce_rows, weights_of_rows
+from ops.loss.pairwise import check_reduction
+from ops.loss.softmax import check_columns, check_targets, log_softmax
+from ops.shape.sections import slice
 from ops.tiles import check_classes, contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -27,81 +29,141 @@ def cross_entropy(
     name: str | None = None,
     *,
     reduction: str = "mean",
+    weight: LogicalRegion | None = None,
+    classes: int | None = None,
 ) -> LogicalRegion:
     """-log softmax(y)[t] of every row, reduced, as torch.nn.functional.cross_entropy with the classes last.
 
     With smoothing ε the target of a row is 1 - ε at its class plus ε / classes everywhere (Szegedy et al., CVPR 2016).
 
     Args:
-        y: (..., classes), floating point: one row of scores per prediction. Every axis may be split.
-        t: (...), integers: the right class of each row. A class out of range is a ValueError when the step runs.
+        y: (..., columns), floating point: one row of scores per prediction. Every axis may be split.
+        t: (...), integers: the right class of each row. A class out of range is a ValueError when the step runs. Or
+            (..., columns), floating point: the probability of each class; it gets a gradient, too.
         ignore_index: rows with this target have no loss, no gradient and no part in the mean; None: every row counts.
         label_smoothing: ε in [0, 1].
         name: of the operator that strategies split; the loss is made by `<name>.loss`.
-        reduction: "mean" of the rows that count (of none: NaN), "sum", or "none" for the loss of each row.
+        reduction: "mean" of the rows that count (of none: NaN, as torch), "sum", or "none" for the loss of each row.
+        weight: (classes,), floating point: of each class. The mean of integer targets is divided by the weights of the
+            rows that count, that of probabilities by the number of rows, as torch does.
+        classes: the columns behind so many are padding, with no part in the loss and no gradient. None: there is none.
 
     Returns:
         A scalar of the dtype of `y`, or with "none" (...).
 
     Raises:
-        ValueError: the shapes do not agree, a dtype is wrong, there is no such reduction, or ε is out of range.
+        ValueError: the shapes do not agree, a dtype is wrong, there is no such reduction, ε is out of range, there are
+            fewer columns than classes, or probabilities have an `ignore_index`.
     """
-    where = check_targets("cross_entropy", name, y, t)
+    of_classes = isinstance(t, LogicalRegion) and t.is_floating
+    where = check_probabilities(name, y, t, ignore_index) if of_classes else check_targets("cross_entropy", name, y, t)
     check_reduction(where, reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"{where}: label_smoothing is {label_smoothing}, it is in [0, 1]")
+    check_number(where, "label_smoothing", label_smoothing, "a number in [0, 1]")
+    columns = check_columns(where, y, classes)
+    check_weight(where, weight, columns)
     graph, name = y.graph, y.graph.unique_name(name or "cross_entropy")
-    axes = distinct(y.axes)
+    with graph.following(name):
+        y = slice(y, y.ndim - 1, 0, columns, f"{name}.classes")
+        if of_classes:
+            t = slice(t, t.ndim - 1, 0, columns, f"{name}.targets")
+    if of_classes:
+        return _of_probabilities(name, y, t, label_smoothing, weight, reduction)
+    return _of_integers(name, y, t, ignore_index, label_smoothing, weight, reduction)
+
+
+def check_probabilities(name: str | None, y: LogicalRegion, t: LogicalRegion, ignored: int | None) -> str:
+    """As `check_targets`, of the probabilities of classes."""
+    where = checked("cross_entropy", name, y, "y", least=1)
+    if t.shape != y.shape:
+        raise ValueError(f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}")
+    if ignored is not None:
+        raise ValueError(f"{where}: ignore_index is {ignored}, but '{t.name}' has probabilities, no classes")
+    return where
+
+
+def _of_integers(
+    name: str,
+    y: LogicalRegion,
+    t: LogicalRegion,
+    ignored: int | None,
+    smoothing: float,
+    weight: LogicalRegion | None,
+    reduction: str,
+) -> LogicalRegion:
+    graph, axes = y.graph, distinct(y.axes)
     full, row = term(axes), term(axes[:-1])
     with graph.following(name):
         largest = formula(f"{name}.max", "x", {"x": (y, full)}, row, "max")
-    kernel = _sums.bind(classes=y.shape[-1], smoothing=label_smoothing, ignored=ignore_index)
-    backward = partial(_backward, classes=y.shape[-1], smoothing=label_smoothing)
+    inner = 0.0 if weight else float(smoothing)  # a smoothing by weights is added below
+    kernel = _sums.bind(classes=y.shape[-1], smoothing=inner, ignored=ignored)
+    backward = partial(_backward, classes=y.shape[-1], smoothing=inner)
     pattern = f"{full}, {row}, {row} -> {row}, {row}"
     sums = launch_all(name, pattern, [y, largest, t], kernel=kernel, backward=backward, flops=12)
+    values = {"total": (sums[0], row), "right": (sums[1], row)}
     with graph.following(name):
-        return _reduce(name, t, sums, row, ignore_index, reduction)
+        if weight is None:
+            slopes = {"total": "1 / total", "right": "-1"}
+            return reduce_rows(name, values, "log(total) - right", slopes, t, row, ignored, None, reduction)
+        weights = weights_of_rows(name, weight, known_targets(name, t, ignored))
+        values["weight"] = weights, row
+        text, slopes = "weight * (log(total) - right)", {"total": "weight / total", "right": "-weight"}
+        if smoothing:
+            keep, spread = repr(1.0 - smoothing), repr(smoothing / y.shape[-1])
+            values["smooth"] = _weighted_scores(name, y, largest, weight, full, row), row
+            values["every"] = formula(f"{name}.every", "w", {"w": (weight, axes[-1])}, "."), "."
+            text = f"{keep} * {text} + {spread} * (every * log(total) - smooth)"
+            slopes = {"total": f"({keep} * weight + {spread} * every) / total", "right": f"-{keep} * weight"}
+            slopes["smooth"] = f"-{spread}"
+        return reduce_rows(name, values, text, slopes, t, row, ignored, weights, reduction)
 
 
-def _reduce(
-    name: str, t: LogicalRegion, sums: tuple[LogicalRegion, ...], row: str, ignored: int | None, reduction: str
+def _weighted_scores(
+    name: str, y: LogicalRegion, largest: LogicalRegion, weight: LogicalRegion, full: str, row: str
 ) -> LogicalRegion:
-    rows, is_mean = {"total": (sums[0], row), "right": (sums[1], row)}, reduction == "mean"
-    numbers = {"count": float(prod(t.shape)) if is_mean else 1.0, "ignored": float(ignored or 0)}
-    text, counted = "log(total) - right", "count"
-    if ignored is not None:
-        rows["t"] = t, row
-        text = f"({text}) * (t != ignored)"
-        if is_mean:
-            kernel = _count.bind(ignored=ignored)
-            count = launch_first(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=sums[0].dtype)
-            rows["rows"], counted = (count, "."), "rows"
-    out = row if reduction == "none" else "."
-    backward = partial(_reduce_backward, numbers=numbers, names=tuple(rows), counted=counted)
-    return formula(f"{name}.loss", f"({text}) / {counted}", rows, out, backward=backward, numbers=numbers, flops=10)
+    """The sum over the classes of weight (y - largest)."""
+    inputs = {"y": (y, full), "largest": (largest, row), "w": (weight, full.split()[-1])}
+    return formula(f"{name}.smooth", "w * (y - largest)", inputs, row, backward=_weighted_backward)
 
 
-def _reduce_backward(
-    op: Operator, g: LogicalRegion, *, numbers: dict[str, float], names: tuple[str, ...], counted: str
+def _weighted_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, None, None]:
+    """A maximum that all scores are taken from cancels, so it has no gradient."""
+    (full, row, c), _ = terms(op)
+    inputs = {"y": (op.inputs[0], full), "g": (g, row), "w": (op.inputs[2], c)}
+    return formula(f"{op.name}.dx", "g * w + 0 * (y == y)", inputs, full), None, None
+
+
+def _of_probabilities(
+    name: str, y: LogicalRegion, t: LogicalRegion, smoothing: float, weight: LogicalRegion | None, reduction: str
+) -> LogicalRegion:
+    """The sum over classes and rows of -t weight log softmax(y), t smoothed."""
+    graph, axes = y.graph, distinct(y.axes)
+    full, row = term(axes), term(axes[:-1])
+    with graph.following(name):
+        levels = log_softmax(y, name=f"{name}.log_softmax")
+    inputs = {"x": (levels, full), "t": (t, full)}
+    if weight is not None:
+        inputs["w"] = weight, axes[-1]
+    numbers = {
+        "keep": 1.0 - smoothing,
+        "spread": smoothing / y.shape[-1],
+        "count": float(prod(y.shape[:-1])) if reduction == "mean" else 1.0,
+    }
+    text = "-(keep * t + spread) * x / count" + " * w" * (weight is not None)
+    out, backward = row if reduction == "none" else ".", partial(_probabilities_backward, numbers=numbers)
+    return formula(name, text, inputs, out, backward=backward, numbers=numbers, flops=6)
+
+
+def _probabilities_backward(
+    op: Operator, g: LogicalRegion, *, numbers: dict[str, float]
 ) -> tuple[LogicalRegion | None, ...]:
-    """1 / total and -1 of the share of each row."""
-    read, (out,) = terms(op)
-    known = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)}
-    share = "g * (t != ignored)" if "t" in names else "g"
-    row = read[0]
-
-    def gradient(of: str, text: str, unread: str) -> LogicalRegion:
-        inputs = {k: v for k, v in known.items() if k != unread} | {"g": (g, out)}
-        return formula(f"{op.name}.d{of}", text, inputs, row, numbers=numbers)
-
-    gtotal = gradient("total", f"{share} / ({counted} * total)", unread="right")
-    gright = gradient("right", f"-{share} / {counted}", unread="total")
-    return gtotal, gright, *[None] * (len(names) - 2)
-
-
-@partial(Kernel, cuda=gpu_rows.count_rows)
-def _count(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
-    count[...] = ctx.xp.count_nonzero(t != ignored)
+    (full, *others), (out,) = terms(op)
+    flowing = {"g": (g, out)} | ({"w": (op.inputs[2], others[1])} if len(others) > 1 else {})
+    times, (x, t, *_) = " * w" * (len(others) > 1), op.inputs
+    gx = formula(
+        f"{op.name}.dx", f"-g * (keep * t + spread) / count{times}", {"t": (t, full), **flowing}, full, numbers=numbers
+    )
+    gt = formula(f"{op.name}.dt", f"-g * keep * x / count{times}", {"x": (x, full), **flowing}, full, numbers=numbers)
+    return gx, gt, *[None] * (len(others) - 1)
 
 
 def _backward(

@@ -1,23 +1,19 @@
 """Losses that compare two regions element by element; every axis may be split.
 
-Each is one formula and its derivatives. The mean is of all elements: split over any axis, each task holds the share of
-its elements. Losses of classes are in `softmax` and `cross_entropy`.
+A loss with weights is composed of the losses of the elements and of their sum. Losses of classes are in `softmax`,
+`cross_entropy` and `nll`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from math import exp, prod
+from math import exp
 
-from ops.building import check_region, checked, distinct, launch_first, term, terms
-from ops.elementwise.broadcast import Elementwise, elementwise, launch
-from ops.expressions import cuda_source
-from ops.expressions.expression import Expression
-from ops.expressions.passes import evaluate
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
-
-REDUCTIONS = ("mean", "sum", "none")
+from ops.building import check_number, check_region, checked
+from ops.elementwise.arithmetic import multiply
+from ops.elementwise.broadcast import elementwise, launch
+from ops.loss.pairwise import REDUCTIONS, check_reduction, pairwise
+from ops.reduce.reductions import mean, sum
+from taskflow import LogicalRegion
 
 _SQUARED = elementwise("(x - y) * (x - y)", 3, x="2 * g * (x - y)", y="2 * g * (y - x)")
 _ABSOLUTE = elementwise("abs(x - y)", 3, x="g * sign(x - y)", y="g * sign(y - x)")
@@ -27,18 +23,34 @@ _HUBER = elementwise(
     x="g * max(min(x - y, delta), -delta)",
     y="g * max(min(y - x, delta), -delta)",
 )
+_SMOOTH = elementwise(
+    "where(abs(x - y) < beta, 0.5 * (x - y) * (x - y) / divisor, abs(x - y) - 0.5 * beta)",
+    8,
+    x="where(abs(x - y) < beta, g * (x - y) / divisor, g * sign(x - y))",
+    y="where(abs(x - y) < beta, g * (y - x) / divisor, g * sign(y - x))",
+)
+_DIVERGENCE = elementwise(
+    "where(y == 0, 0, y * log(where(y == 0, 1, y))) - x * y", 12, x="-g * y", y="g * (log(y) + y / y - x)"
+)
+_DIVERGENCE_OF_LOG = elementwise("exp(y) * (y - x)", 12, x="-g * exp(y)", y="g * exp(y) * (y - x + 1)")
+_SOFTPLUS = "(max(-x, 0) + log1p(exp(-abs(x))))"  # of -x
 _WITH_LOGITS = elementwise("max(x, 0) - x * y + log1p(exp(-abs(x)))", 20, x="g * (sigmoid(x) - y)", y="-g * x")
 _BINARY = elementwise(  # logarithms from -100 on, as torch's
-    "-(y * log(max(x, tiny)) + (1 - y) * log(max(1 - x, tiny)))",
+    "-(y * max(log(max(x, tiny)), -100) + (1 - y) * max(log(max(1 - x, tiny)), -100))",
     20,
     x="g * (x - y) / max(x * (1 - x), 1e-12)",
-    y="g * (log(max(1 - x, tiny)) - log(max(x, tiny)))",
+    y="g * (log(1 - x) - log(x))",
+)
+_POSITIVE = elementwise(
+    f"(1 - y) * x + (1 + (p - 1) * y) * {_SOFTPLUS}",
+    22,
+    x="g * (1 - y - (1 + (p - 1) * y) * sigmoid(-x))",
+    y=f"g * ((p - 1) * {_SOFTPLUS} - x)",
+    p=f"g * y * {_SOFTPLUS}",
 )
 
 
-def mean_squared_error(
-    x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean"
-) -> LogicalRegion:
+def mse_loss(x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean") -> LogicalRegion:
     """The mean over all elements of (x - y)², as torch.nn.functional.mse_loss.
 
     Args:
@@ -52,14 +64,51 @@ def mean_squared_error(
     Raises:
         ValueError: the shapes differ, a dtype is wrong, or there is no such reduction.
     """
-    return _pairwise("mean_squared_error", _SQUARED, x, y, name, reduction)
+    return pairwise("mse_loss", _SQUARED, x, y, name, reduction)
 
 
-def mean_absolute_error(
-    x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean"
+def l1_loss(x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean") -> LogicalRegion:
+    """The mean over all elements of |x - y|, as torch's l1_loss; args and errors as `mse_loss`."""
+    return pairwise("l1_loss", _ABSOLUTE, x, y, name, reduction)
+
+
+mean_squared_error, mean_absolute_error = mse_loss, l1_loss
+
+
+def smooth_l1_loss(
+    x: LogicalRegion, y: LogicalRegion, beta: float = 1.0, name: str | None = None, *, reduction: str = "mean"
 ) -> LogicalRegion:
-    """The mean over all elements of |x - y|, as torch's l1_loss; args and errors as `mean_squared_error`."""
-    return _pairwise("mean_absolute_error", _ABSOLUTE, x, y, name, reduction)
+    """The mean of d² / (2 beta) where |d| < beta, else |d| - beta / 2, d = x - y (Girshick, ICCV 2015), as torch's.
+
+    Args, returns and raises as `mse_loss`; `beta` is finite, and 0 makes it `l1_loss`.
+    """
+    check_number(f"smooth_l1_loss '{name or 'smooth_l1_loss'}'", "beta", beta, "a finite number from 0 on")
+    return pairwise("smooth_l1_loss", _SMOOTH, x, y, name, reduction, {"beta": beta, "divisor": beta or 1.0})
+
+
+def kl_div(
+    x: LogicalRegion, t: LogicalRegion, name: str | None = None, *, reduction: str = "mean", log_target: bool = False
+) -> LogicalRegion:
+    """The mean of t (log t - x): the Kullback-Leibler divergence of the distribution exp(x) from t, as torch's.
+
+    Args:
+        x: logarithms of probabilities, any shape, floating point.
+        t: probabilities, from 0 on, of the same shape; both get gradients.
+        name: of the operator.
+        reduction: "mean" over all elements, "batchmean": the sum divided by the extent of dimension 0, as the
+            mathematics has it, "sum", or "none" for the elements.
+        log_target: whether `t` holds logarithms, too.
+
+    Returns:
+        A scalar, or with "none" the shape of `x`.
+
+    Raises:
+        ValueError: the shapes differ, a dtype is wrong, or there is no such reduction.
+    """
+    where, rule = checked("kl_div", name, x), _DIVERGENCE_OF_LOG if log_target else _DIVERGENCE
+    if reduction == "batchmean" and x.ndim == 0:
+        raise ValueError(f"{where}: '{x.name}' is a scalar, 'batchmean' divides by the extent of dimension 0")
+    return pairwise("kl_div", rule, x, t, name, reduction, reductions=(*REDUCTIONS, "batchmean"))
 
 
 def huber_loss(
@@ -67,95 +116,90 @@ def huber_loss(
 ) -> LogicalRegion:
     """The mean of d² / 2 where |d| <= delta, else delta (|d| - delta / 2), d = x - y (Huber 1964), as torch's.
 
-    Args, returns and raises as `mean_squared_error`; `delta` is positive.
+    Args, returns and raises as `mse_loss`; `delta` is positive.
     """
     if not delta > 0:
         raise ValueError(f"huber_loss '{name or 'huber_loss'}': delta is {delta}, it is positive")
-    return _pairwise("huber_loss", _HUBER, x, y, name, reduction, {"delta": delta})
+    return pairwise("huber_loss", _HUBER, x, y, name, reduction, {"delta": delta})
 
 
 def binary_cross_entropy_with_logits(
-    x: LogicalRegion, t: LogicalRegion, name: str | None = None, *, reduction: str = "mean"
+    x: LogicalRegion,
+    t: LogicalRegion,
+    name: str | None = None,
+    *,
+    reduction: str = "mean",
+    weight: LogicalRegion | None = None,
+    pos_weight: LogicalRegion | None = None,
 ) -> LogicalRegion:
     """The mean over all elements of -t log σ(x) - (1 - t) log(1 - σ(x)), as torch's function of this name.
 
     Args:
         x: scores before the sigmoid σ, any shape, floating point.
         t: targets in [0, 1] of the same shape, floating point; both get gradients.
-        name, reduction: as for `mean_squared_error`, as are what is returned and raised.
+        name: of the operator; with weights, of the losses of the elements, which `<name>.weighted` and `<name>.reduced`
+            follow.
+        reduction: "mean", "sum", or "none" for the errors themselves.
+        weight: of each element, a region whose shape broadcasts to that of `x`; a mean is still that of all elements.
+        pos_weight: factor of the first term, a region whose shape broadcasts to that of `x`.
+
+    Returns:
+        A scalar, or with "none" the shape of `x`.
+
+    Raises:
+        ValueError: the shapes do not agree, a dtype is wrong, or there is no such reduction.
     """
-    return _pairwise("binary_cross_entropy_with_logits", _WITH_LOGITS, x, t, name, reduction)
+    kind = "binary_cross_entropy_with_logits"
+    _check(kind, name, x, t, reduction, weight=weight, pos_weight=pos_weight)
+    if weight is None and pos_weight is None:
+        return pairwise(kind, _WITH_LOGITS, x, t, name, reduction)
+    if pos_weight is None:
+        each = pairwise(kind, _WITH_LOGITS, x, t, name, "none")
+    else:
+        each = launch(kind, _POSITIVE, {"x": x, "y": t, "p": pos_weight}, name)
+    return _reduced(each, weight, reduction)
 
 
 def binary_cross_entropy(
-    x: LogicalRegion, t: LogicalRegion, name: str | None = None, *, reduction: str = "mean"
+    x: LogicalRegion,
+    t: LogicalRegion,
+    name: str | None = None,
+    *,
+    reduction: str = "mean",
+    weight: LogicalRegion | None = None,
 ) -> LogicalRegion:
     """The mean over all elements of -t log x - (1 - t) log(1 - x), logarithms from -100 on, as torch's.
 
     Args, returns and raises as `binary_cross_entropy_with_logits`, but `x` are probabilities.
     """
-    return _pairwise("binary_cross_entropy", _BINARY, x, t, name, reduction, {"tiny": exp(-100)})
+    _check("binary_cross_entropy", name, x, t, reduction, weight=weight)
+    numbers = {"tiny": exp(-103)}  # float32 has such a number, if not exp(-100) itself
+    if weight is None:
+        return pairwise("binary_cross_entropy", _BINARY, x, t, name, reduction, numbers)
+    return _reduced(pairwise("binary_cross_entropy", _BINARY, x, t, name, "none", numbers), weight, reduction)
 
 
-def check_reduction(where: str, reduction: str) -> None:
-    """ValueError for what is no reduction."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"{where}: reduction is '{reduction}', it is 'mean', 'sum' or 'none'")
-
-
-def _pairwise(
-    kind: str,
-    rule: Elementwise,
-    x: LogicalRegion,
-    y: LogicalRegion,
-    name: str | None,
-    reduction: str,
-    numbers: Mapping[str, float] | None = None,
-) -> LogicalRegion:
-    where, numbers = checked(kind, name, x), dict(numbers or {})
-    check_reduction(where, reduction)
-    check_region(where, y)
-    if x.shape != y.shape:
-        raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{y.name}' is {y.shape}")
-    if reduction == "none":
-        return launch(kind, rule, {"x": x, "y": y, **numbers}, name)
-    axes = term(distinct(x.axes))
-    count = prod(x.shape) if reduction == "mean" else 1
-    kernel = _total.bind(expression=rule.value, numbers=numbers, count=count)
-    backward = partial(_backward, rule=rule, numbers=numbers, count=count)
-    pattern = f"{axes}, {axes} -> ."
-    return launch_first(name or kind, pattern, [x, y], kernel=kernel, backward=backward, flops=rule.flops)
-
-
-def _backward(
-    op: Operator, gloss: LogicalRegion, *, rule: Elementwise, numbers: Mapping[str, float], count: int
-) -> tuple[LogicalRegion, ...]:
-    axes = terms(op)[0][0]
-
-    def launch_gradient(what: str, expression: Expression) -> LogicalRegion:
-        kernel = _gradient.bind(expression=expression, numbers=numbers, count=count)
-        pattern, inputs = f"., {axes}, {axes} -> {axes}", [gloss, *op.inputs]
-        return launch_first(f"{op.name}.d{what}", pattern, inputs, kernel=kernel, flops=rule.flops)
-
-    return tuple(launch_gradient(what, expression) for what, expression in rule.gradients.items())
-
-
-@partial(Kernel, takes_half_on_cuda=True)
-def _total(
-    ctx: Context, x: Array, y: Array, loss: Array, *, expression: Expression, numbers: Mapping[str, float], count: int
+def _check(
+    kind: str, name: str | None, x: LogicalRegion, t: LogicalRegion, reduction: str, **weights: LogicalRegion | None
 ) -> None:
-    if ctx.is_cuda:
-        out = loss[(*[None] * x.ndim, ...)]
-        cuda_source.reduce(ctx, expression, {"x": x, "y": y, **numbers}, out, tuple(range(x.ndim)), divisor=count)
-        return
-    each = ctx.scratch("each", x.shape, x.dtype)
-    evaluate(ctx, expression, {"x": x, "y": y, **numbers}, each)
-    loss[...] = each.sum() / count
+    where = checked(kind, name, x)
+    check_reduction(where, reduction)
+    check_region(where, t, "t")
+    if x.shape != t.shape:
+        raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{t.name}' is {t.shape}")
+    for role, weight in weights.items():
+        if weight is not None:
+            check_region(where, weight, role)
+            tail = x.shape[x.ndim - weight.ndim :] if weight.ndim <= x.ndim else ()
+            if weight.ndim > x.ndim or any(n not in (1, m) for n, m in zip(weight.shape, tail, strict=True)):
+                raise ValueError(f"{where}: {role} '{weight.name}' is {weight.shape}, '{x.name}' is {x.shape}")
 
 
-@partial(Kernel, takes_half_on_cuda=True)
-def _gradient(ctx: Context, *arrays: Array, expression: Expression, numbers: Mapping[str, float], count: int) -> None:
-    gloss, x, y, out = arrays
-    share = ctx.scratch("share", gloss.shape, gloss.dtype)
-    ctx.xp.divide(gloss, count, out=share)
-    evaluate(ctx, expression, {"g": share, "x": x, "y": y, **numbers}, out)
+def _reduced(each: LogicalRegion, weight: LogicalRegion | None, reduction: str) -> LogicalRegion:
+    name = each.name
+    with each.graph.following(name):
+        if weight is not None:
+            each = multiply(each, weight, f"{name}.weighted")
+        if reduction == "none":
+            return each
+        return (mean if reduction == "mean" else sum)(each, name=f"{name}.reduced")

@@ -12,7 +12,7 @@ from ops.building import check_positive, checked, distinct, launch_first, term
 from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.activation import exp, sqrt
-from ops.loss.elementwise import mean_squared_error
+from ops.loss.elementwise import mse_loss
 from ops.loss.softmax import check_targets
 from ops.tiles import take_along
 from taskflow import Array, Context, Kernel, LogicalRegion
@@ -108,7 +108,7 @@ def root_mean_squared_error(x: LogicalRegion, y: LogicalRegion, name: str | None
     Raises:
         ValueError: the shapes differ, or a dtype is wrong.
     """
-    square = mean_squared_error(x, y, name or "root_mean_squared_error")
+    square = mse_loss(x, y, name or "root_mean_squared_error")
     with x.graph.following(square.name):
         return sqrt(square, f"{square.name}.root")
 

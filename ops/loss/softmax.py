@@ -134,10 +134,7 @@ def softmax_cross_entropy(
         ValueError: the shapes do not agree, there are fewer columns than classes, or a dtype is wrong.
     """
     where = check_targets("softmax_cross_entropy", name, y, t)
-    count = y.shape[-1] if classes is None else classes
-    check_positive(where, classes=count)
-    if count > y.shape[-1]:
-        raise ValueError(f"{where}: classes is {count}, '{y.name}' has {y.shape[-1]} columns")
+    count = check_columns(where, y, classes)
     *lead, columns = distinct(y.axes)
     y_term, options = term((*lead, f"^{columns}")), {"classes": count, "count": prod(t.shape)}
     return launch_first(
@@ -148,6 +145,15 @@ def softmax_cross_entropy(
         backward=partial(_cross_entropy_backward, classes=count, count=prod(t.shape)),
         flops=12,
     )
+
+
+def check_columns(where: str, y: LogicalRegion, classes: int | None) -> int:
+    """The number of classes, all columns where none is given; ValueError where there are more than columns."""
+    count = y.shape[-1] if classes is None else classes
+    check_positive(where, classes=count)
+    if count > y.shape[-1]:
+        raise ValueError(f"{where}: classes is {count}, '{y.name}' has {y.shape[-1]} columns")
+    return count
 
 
 def check_targets(kind: str, name: str | None, y: LogicalRegion, t: LogicalRegion) -> str:

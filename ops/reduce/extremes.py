@@ -149,7 +149,7 @@ def topk(
         [x],
         kernel=largest_of_rows.bind(dim=dim, largest=largest),
         sizes={"k": k},
-        backward=partial(_topk_backward, dim=dim),
+        backward=partial(put_backward, dim=dim),
         flops=10 / k,
         dtype=[x.dtype, "int64"],
     )
@@ -168,15 +168,16 @@ def largest_of_rows(ctx: Context, x: Array, values: Array, indices: Array, *, di
     deliver(ctx, made[1], indices)
 
 
-def _topk_backward(
+def put_backward(
     op: Operator, g: LogicalRegion | None, gindices: LogicalRegion | None, *, dim: int
 ) -> LogicalRegion | None:
+    """The backward function of what picks points along `dim`; its second output says where they stood."""
     if g is None:
         return None
     (x_term,), (z_term, _) = terms(op)
     pattern, kernel = f"{z_term}, {z_term} -> {x_term}", _put.bind(dim=dim)
-    inputs, sizes = [g, op.outputs[1]], dict(op.extents)
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / op.extents["k"])
+    inputs, sizes, count = [g, op.outputs[1]], dict(op.extents), op.outputs[0].shape[dim]
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / count)
 
 
 @partial(Kernel, cuda=gpu_tables.gather_gradient)

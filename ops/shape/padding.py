@@ -79,7 +79,7 @@ def _surround(ctx: Context, x: Array, y: Array, *, before: Sequence[int], value:
         y[tuple(slice(start, start + n) for start, n in zip(starts, x.shape, strict=True))] = x
 
 
-def reverse(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None) -> LogicalRegion:
+def flip(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None) -> LogicalRegion:
     """Dimensions turned around, as torch.flip. Every axis may be split; a turned one is read whole.
 
     Args:
@@ -90,33 +90,36 @@ def reverse(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None
     Raises:
         ValueError: a dimension is out of range or named twice.
     """
-    where = checked("reverse", name, x, floating=False)
+    where = checked("flip", name, x, floating=False)
     named = (dims,) if isinstance(dims, int) else tuple(dims)
     turned = tuple(check_dim(where, d, x.ndim) for d in named)
     if len(set(turned)) < len(turned):
         raise ValueError(f"{where}: dims {named} names a dimension of '{x.name}' twice")
     axes = distinct(x.axes)
     read = distinct([f"{a}_in" for a in axes], axes)
-    return _launch_reverse(x, term(axes), [read[k] if k in turned else a for k, a in enumerate(axes)], turned, name)
+    return _launch_flip(x, term(axes), [read[k] if k in turned else a for k, a in enumerate(axes)], turned, name)
 
 
-def _launch_reverse(
+reverse = flip
+
+
+def _launch_flip(
     x: LogicalRegion, out: str, read: Sequence[str], turned: tuple[int, ...], name: str | None
 ) -> LogicalRegion:
     return launch_first(
-        name or "reverse",
+        name or "flip",
         f"{term([f'^{a}' if k in turned else a for k, a in enumerate(read)])} -> {out}",
         [x],
         kernel=_turn.bind(dims=turned),
         sizes={a: x.shape[k] for k, a in enumerate(out.replace(".", "").split())},
-        backward=partial(_reverse_backward, turned=turned),
+        backward=partial(_flip_backward, turned=turned),
         flops=1,
     )
 
 
-def _reverse_backward(op: Operator, gy: LogicalRegion, *, turned: tuple[int, ...]) -> LogicalRegion:
+def _flip_backward(op: Operator, gy: LogicalRegion, *, turned: tuple[int, ...]) -> LogicalRegion:
     (x_term,), (y_term,) = terms(op)
-    return _launch_reverse(gy, y_term, x_term.replace("^", "").split(), turned, f"{op.name}.dx")
+    return _launch_flip(gy, y_term, x_term.replace("^", "").split(), turned, f"{op.name}.dx")
 
 
 @partial(Kernel, takes_half=True)

@@ -1,4 +1,4 @@
-"""Changing the shape: reshape, flatten, transpose, concatenate. Each task copies its tile.
+"""Changing the shape: reshape, flatten, permute, concatenate. Each task copies its tile.
 
 A reshape splits over what both shapes have in common in memory order: (n, c, h, w) -> (n, c h w) over `n`, over `c`,
 and so on; a part of a dimension that falls apart differently in both shapes stays whole.
@@ -54,20 +54,23 @@ def flatten(x: LogicalRegion, start_dim: int = 1, end_dim: int = -1, name: str |
     return reshape(x, shape, name or "flatten")
 
 
-def transpose(x: LogicalRegion, dims: Sequence[int], name: str | None = None) -> LogicalRegion:
+def permute(x: LogicalRegion, dims: Sequence[int], name: str | None = None) -> LogicalRegion:
     """Dimension k of the result is dimension `dims[k]` of `x`, as torch.permute.
 
     Raises:
         ValueError: `dims` is not a permutation of the dimensions.
     """
-    where = checked("transpose", name, x, floating=False)
+    where = checked("permute", name, x, floating=False)
     order = tuple(check_dim(where, d, x.ndim) for d in dims)
     if sorted(order) != list(range(x.ndim)):
         raise ValueError(f"{where}: dims {tuple(dims)} is not a permutation of the {x.ndim} dimensions of '{x.name}'")
     axes = distinct(x.axes)
     pattern = f"{term(axes)} -> {term([axes[d] for d in order])}"
     kernel = _copy_transposed.bind(dims=order)
-    return launch_first(name or "transpose", pattern, [x], kernel=kernel, backward=_transpose_backward)
+    return launch_first(name or "permute", pattern, [x], kernel=kernel, backward=_permute_backward)
+
+
+transpose = permute
 
 
 def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -> LogicalRegion:
@@ -201,7 +204,7 @@ def _groups(dims: Dims) -> str:
 # -- backward ----------------------------------------------------------------------------------------------------------
 
 
-def _transpose_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
+def _permute_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     (x_term,), (y_term,) = terms(op)
     dims = tuple(y_term.split().index(axis) for axis in x_term.split()) if x_term != "." else ()
     kernel = _copy_transposed.bind(dims=dims)

@@ -42,7 +42,7 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
         f"{term(axes)}, {picked} -> {picked}",
         [x, index],
         kernel=_gather.bind(dim=dim, count=x.shape[dim]),
-        backward=partial(gradient_of_first, kernel=_scatter.bind(dim=dim)),
+        backward=partial(gradient_of_first, kernel=scatter.bind(dim=dim)),
         flops=1 / x.shape[dim],
     )
 
@@ -73,7 +73,7 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
         f"{b} {s} {e}, {b} p -> {b} p {e}",
         [x, indices],
         kernel=_gather.bind(count=x.shape[1]),
-        backward=partial(gradient_of_first, kernel=_scatter),
+        backward=partial(gradient_of_first, kernel=scatter),
         flops=1 / x.shape[1],
     )
 
@@ -87,7 +87,7 @@ def _gather(ctx: Context, x: Array, index: Array, y: Array, *, count: int, dim: 
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_tables.gather_gradient)
-def _scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -> None:
+def scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -> None:
     """Seen as (..., points of `dim`, what is picked with a point): one number, or a row."""
     if index.ndim == gx.ndim:
         gy, index, gx = gy.swapaxes(dim, -1)[..., None], index.swapaxes(dim, -1), gx.swapaxes(dim, -1)[..., None]

@@ -231,10 +231,10 @@ for source, target in (
     )
 case("flatten", ops.flatten, lambda v: v["x"].reshape(3, -1), {"x": (3, 2, 5, 3)})
 case("flatten in the middle", lambda x: ops.flatten(x, 1, 2), lambda v: v["x"].reshape(3, 6, 5), {"x": (3, 2, 3, 5)})
-case("transpose", lambda x: ops.transpose(x, (2, 0, 1)), lambda v: v["x"].transpose(2, 0, 1), {"x": (5, 3, 2)})
+case("permute", lambda x: ops.permute(x, (2, 0, 1)), lambda v: v["x"].transpose(2, 0, 1), {"x": (5, 3, 2)})
 case(
-    "transpose of images",
-    lambda x: ops.transpose(x, (0, -2, -1, 1)),
+    "permute of images",
+    lambda x: ops.permute(x, (0, -2, -1, 1)),
     lambda v: v["x"].transpose(0, 2, 3, 1),
     {"x": (2, 3, 4, 5)},
 )
@@ -357,5 +357,6 @@ from . import (  # noqa: E402, F401
     cases_sequences,
     cases_shapes,
     cases_torch,
+    cases_torch_names,
     cases_wide,
 )

@@ -139,14 +139,46 @@ def entropy(p: Array, t: Array) -> Array:
     return -(t * np.log(p) + (1 - t) * np.log(1 - p))
 
 
-case("mean_squared_error", ops.mean_squared_error, lambda v: ((v["x"] - v["y"]) ** 2).mean(), PAIR)
+case("mse_loss", ops.mse_loss, lambda v: ((v["x"] - v["y"]) ** 2).mean(), PAIR)
 case(
-    "mean_squared_error of each",
-    lambda x, y: ops.mean_squared_error(x, y, reduction="none"),
+    "mse_loss of each",
+    lambda x, y: ops.mse_loss(x, y, reduction="none"),
     lambda v: (v["x"] - v["y"]) ** 2,
     PAIR,
 )
-case("mean_absolute_error", ops.mean_absolute_error, lambda v: np.abs(v["x"] - v["y"]).mean(), PAIR)
+case("l1_loss", ops.l1_loss, lambda v: np.abs(v["x"] - v["y"]).mean(), PAIR)
+
+
+def smooth(v: Values, beta: float) -> Array:
+    d = np.abs(v["x"] - v["y"])
+    return np.where(d < beta, d**2 / 2 / max(beta, 1e-9), d - beta / 2)
+
+
+case("smooth_l1_loss", ops.smooth_l1_loss, lambda v: smooth(v, 1.0).mean(), PAIR)
+case(
+    "smooth_l1_loss of beta",
+    lambda x, y: ops.smooth_l1_loss(x, y, 0.4, reduction="none"),
+    lambda v: smooth(v, 0.4),
+    PAIR,
+)
+case(
+    "smooth_l1_loss of 0", lambda x, y: ops.smooth_l1_loss(x, y, 0, reduction="sum"), lambda v: smooth(v, 0).sum(), PAIR
+)
+for reduction, reduce in (("mean", np.mean), ("batchmean", lambda d: d.sum() / len(d)), ("none", np.array)):
+
+    def divergence(x: LogicalRegion, y: LogicalRegion, reduction: str = reduction) -> LogicalRegion:
+        return ops.kl_div(x, ops.exp(y, name="positive"), reduction=reduction)
+
+    def divergence_of_log(x: LogicalRegion, y: LogicalRegion, reduction: str = reduction) -> LogicalRegion:
+        return ops.kl_div(x, y, reduction=reduction, log_target=True)
+
+    for suffix, build in (("", divergence), (" of logarithms", divergence_of_log)):
+        case(
+            f"kl_div{suffix}, {reduction}",
+            build,
+            lambda v, reduce=reduce: reduce(np.exp(v["y"]) * (v["y"] - v["x"])),
+            PAIR,
+        )
 case("huber_loss", lambda x, y: ops.huber_loss(x, y, 0.7), lambda v: huber(v, 0.7), PAIR)
 case(
     "binary_cross_entropy_with_logits",
@@ -159,6 +191,38 @@ case(
     lambda x, y: ops.binary_cross_entropy(ops.sigmoid(x), y),
     lambda v: entropy(sigmoid(v["x"]), v["y"]).mean(),
     PAIR,
+)
+TRIPLE = {**PAIR, "w": (5, 1)}
+
+
+def binary(v: Values, positive: Array | float = 1.0) -> Array:
+    p, t = sigmoid(v["x"]), v["y"]
+    return -positive * t * np.log(p) - (1 - t) * np.log(1 - p)
+
+
+case(
+    "binary_cross_entropy_with_logits, weighted",
+    lambda x, y, w: ops.binary_cross_entropy_with_logits(x, y, weight=w),
+    lambda v: (binary(v) * v["w"]).mean(),
+    TRIPLE,
+)
+case(
+    "binary_cross_entropy_with_logits of positives",
+    lambda x, y, w: ops.binary_cross_entropy_with_logits(x, y, pos_weight=w, reduction="sum"),
+    lambda v: binary(v, v["w"]).sum(),
+    TRIPLE,
+)
+case(
+    "binary_cross_entropy_with_logits of both",
+    lambda x, y, w: ops.binary_cross_entropy_with_logits(x, y, weight=w, pos_weight=w, reduction="none"),
+    lambda v: binary(v, v["w"]) * v["w"],
+    TRIPLE,
+)
+case(
+    "binary_cross_entropy, weighted",
+    lambda x, y, w: ops.binary_cross_entropy(ops.sigmoid(x, name="positive"), y, weight=w),
+    lambda v: (binary(v) * v["w"]).mean(),
+    TRIPLE,
 )
 case(
     "root_mean_squared_error",

@@ -14,7 +14,7 @@ from .cases import Array, Values, case, sigmoid, softmax
 case("matmul", ops.matmul, lambda v: v["x"] @ v["y"], {"x": (5, 3), "y": (3, 4)})
 case("matmul by one matrix", ops.matmul, lambda v: v["x"] @ v["y"], {"x": (2, 5, 3), "y": (3, 4)})
 case("matmul of rank 4", ops.matmul, lambda v: v["x"] @ v["y"], {"x": (2, 3, 5, 2), "y": (2, 3, 2, 3)})
-case("batch_matmul", ops.batch_matmul, lambda v: v["x"] @ v["y"], {"x": (3, 2, 5), "y": (3, 5, 4)})
+case("bmm", ops.bmm, lambda v: v["x"] @ v["y"], {"x": (3, 2, 5), "y": (3, 5, 4)})
 for equation, shapes in (
     ("bqkd,btkd->bkqt", {"x": (3, 2, 3, 2), "y": (3, 4, 3, 2)}),
     ("bse,ve->bsv", {"x": (2, 3, 5), "y": (7, 5)}),

@@ -16,8 +16,8 @@ case(
     lambda v: np.pad(v["x"], [(0, 0), (2, 1), (0, 3)], constant_values=0.5),
     {"x": (3, 4, 2)},
 )
-case("reverse", lambda x: ops.reverse(x, 1), lambda v: v["x"][:, ::-1], {"x": (4, 5)})
-case("reverse of two dims", lambda x: ops.reverse(x, (0, -1)), lambda v: v["x"][::-1, :, ::-1], {"x": (4, 2, 3)})
+case("flip", lambda x: ops.flip(x, 1), lambda v: v["x"][:, ::-1], {"x": (4, 5)})
+case("flip of two dims", lambda x: ops.flip(x, (0, -1)), lambda v: v["x"][::-1, :, ::-1], {"x": (4, 2, 3)})
 for dim, shape in ((0, (7, 5, 2)), (1, (4, 3, 2)), (-1, (4, 5, 3))):
 
     def pick(x: LogicalRegion, i: LogicalRegion, dim: int = dim) -> LogicalRegion:

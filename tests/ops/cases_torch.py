@@ -30,11 +30,17 @@ for operator, function in (
     (ops.mish, lambda x: x * np.tanh(np.log1p(np.exp(x)))),
     (ops.selu, lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772)),
     (ops.softsign, lambda x: x / (1 + np.abs(x))),
-    (ops.log_sigmoid, lambda x: np.log(sigmoid(x))),
+    (ops.logsigmoid, lambda x: np.log(sigmoid(x))),
     (ops.expm1, np.expm1),
     (ops.erf, np.vectorize(math.erf)),
     (ops.relu6, lambda x: np.clip(x, 0, 6)),
     (ops.hardtanh, lambda x: np.clip(x, -1, 1)),
+    (ops.celu, lambda x: elu(x, 1.0)),
+    (ops.floor, np.floor),
+    (ops.ceil, np.ceil),
+    (ops.round, np.rint),
+    (ops.trunc, np.trunc),
+    (ops.sign, np.sign),
 ):
 
     def wide(x: LogicalRegion, operator: Callable[..., LogicalRegion] = operator) -> LogicalRegion:
@@ -46,6 +52,7 @@ for operator, function in (
         of_x(lambda x, function=function, k=4.0 if operator not in (ops.hardtanh, ops.erf) else 1.0: function(k * x)),
         {"x": (5, 7)},
     )
+case("celu, alpha", lambda x: ops.celu(x, 0.3), of_x(lambda x: elu(x / 0.3, 0.3) * (x <= 0) + x * (x > 0)), {"x": (7,)})
 case("log1p", lambda x: ops.log1p(ops.multiply(x, x)), of_x(lambda x: np.log1p(x * x)), {"x": (5, 7)})
 
 

@@ -19,6 +19,8 @@ WITHOUT_GRADIENT = (
     ops.argmax,
     ops.cast,
     ops.expert_load,
+    ops.one_hot,
+    ops.argsort,
 )  # in float64 only
 HEADS = {"q": (5, 7, 5, 5), "k": (5, 5, 5, 5), "v": (5, 5, 5, 5)}
 
@@ -75,25 +77,36 @@ for reduce in (ops.sum, ops.mean, ops.max, ops.min, ops.argmax):
 wide(ops.sum_to, ROWS, (7,))
 wide(ops.reshape, CUBE, (5, 35))
 wide(ops.flatten, IMAGE)
-wide(ops.transpose, CUBE, (1, 2, 0))
+wide(ops.permute, CUBE, (1, 2, 0))
 wide(lambda x, y: ops.concat([x, y], 1), {"x": (5, 5), "y": (5, 2)}, name="concat")
 wide(ops.slice, {"x": (5, 11)}, 1, 2, 7)
 wide(ops.split, {"x": (5, 15)}, 5, 1, pick=1)
 wide(ops.pad, ROWS, (0, 4, 1, 1))
-wide(ops.reverse, ROWS, 1)
+wide(ops.flip, ROWS, 1)
 wide(ops.expand, {"x": (5, 1)}, (7, 5, 5))
 wide(ops.squeeze, {"x": (5, 1, 7)})
 wide(ops.unsqueeze, ROWS, 1)
 wide(ops.cast, ROWS, "float32")
 wide(ops.batch_norm, IMAGE)
+wide(ops.dropout1d, CUBE, 0.4)
+wide(ops.dropout2d, IMAGE, 0.4)
+wide(ops.dropout3d, {"x": (5, 7, 5, 5, 5)}, 0.4)
 wide(ops.group_norm, {"x": (5, 25, 5, 5)}, 5)
 wide(ops.accuracy, {"y": (7, 5), "t": (7,)})
 wide(ops.top_k_accuracy, {"y": (7, 5), "t": (7,)}, 2)
 wide(ops.matmul, {"x": (5, 7), "y": (7, 5)})
-wide(ops.batch_matmul, {"x": (5, 7, 5), "y": (5, 5, 7)})
+wide(ops.bmm, {"x": (5, 7, 5), "y": (5, 5, 7)})
 wide(lambda x, y: ops.einsum("bij,bjk->bik", x, y), {"x": (5, 7, 5), "y": (5, 5, 7)}, name="einsum")
 wide(ops.embedding, {"i": (7,)}, 5, 7, dtype="float64")
 wide(ops.embedding_bag, {"i": (5, 7)}, 5, 7, dtype="float64")
+wide(lambda y, t: ops.nll_loss(y, t), {"y": (7, 5), "t": (7,)}, name="nll_loss")
+wide(ops.one_hot, {"t": (5, 7)}, 11, dtype="float64")
+wide(lambda x, i, s: ops.scatter_add(x, 1, i, s), {"x": (5, 7), "i": (5, 5), "s": (5, 5)}, name="scatter_add")
+wide(lambda x, i, s: ops.index_add(x, 1, i, s), {"x": (5, 7), "i": (5,), "s": (5, 5)}, name="index_add")
+wide(ops.sort, CUBE, 1, pick=0)
+wide(ops.argsort, CUBE, 1)
+wide(ops.unfold, {"x": (5, 5, 7, 7)}, 3)
+wide(ops.fold, {"x": (5, 45, 25)}, 7, 3)
 wide(ops.gather_rows, {"x": (5, 7, 5), "i": (5, 5)})
 wide(lambda x, i: ops.gather(x, 1, i), {"x": (5, 7, 5), "i": (5, 5, 5)}, name="gather")
 wide(ops.position_embedding, CUBE)

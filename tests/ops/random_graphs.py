@@ -89,27 +89,27 @@ def part(m: Maker, x: LogicalRegion) -> LogicalRegion:
 
 
 def turn(m: Maker, x: LogicalRegion) -> LogicalRegion:
-    return ops.transpose(x, m.generator.permutation(x.ndim).tolist())
+    return ops.permute(x, m.generator.permutation(x.ndim).tolist())
 
 
 def time_major(m: Maker, x: LogicalRegion) -> LogicalRegion:
     """(b, s, ...) -> (s b, ...): the batch is no leftmost axis any more."""
-    x = ops.transpose(x, (1, 0, *range(2, x.ndim)))
+    x = ops.permute(x, (1, 0, *range(2, x.ndim)))
     return ops.linear(ops.reshape(x, (-1, *x.shape[2:])), m.number(1, 8))
 
 
 def heads_in_batch(m: Maker, x: LogicalRegion) -> LogicalRegion:
     """(b, s, h d) -> (b h, s, d) -> softmax -> back."""
     (b, s, f), h = x.shape, m.divisor(x.shape[2])
-    y = ops.reshape(ops.transpose(ops.reshape(x, (b, s, h, f // h)), (0, 2, 1, 3)), (b * h, s, f // h))
+    y = ops.reshape(ops.permute(ops.reshape(x, (b, s, h, f // h)), (0, 2, 1, 3)), (b * h, s, f // h))
     y = ops.reshape(ops.softmax(y), (b, h, s, f // h))
-    return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (b, s, f))
+    return ops.reshape(ops.permute(y, (0, 2, 1, 3)), (b, s, f))
 
 
 def patches(m: Maker, x: LogicalRegion) -> LogicalRegion:
     """A vision transformer's: (n, c, h, w) -> (n, 1 + h w, c), and its head on the first of them."""
     n, c, h, w = x.shape
-    tokens = ops.transpose(ops.reshape(x, (n, c, h * w)), (0, 2, 1))
+    tokens = ops.permute(ops.reshape(x, (n, c, h * w)), (0, 2, 1))
     first = ops.expand(m.graph.parameter(m.name("first"), (1, c)), (n, 1, c))
     tokens = ops.concat([first, tokens], 1)
     if m.chance():
@@ -233,6 +233,14 @@ def scores(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
     return operator(x, m.input((b, keys, h, d)), m.input((b, keys, h, d)))
 
 
+def added(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """Something to the points of a dimension that an index names."""
+    dim, picks = m.dim(x), m.number(1, 4)
+    shape = [picks if k == dim else n for k, n in enumerate(x.shape)]
+    index = m.input(shape if operator is ops.scatter_add else (picks,), "int32")
+    return operator(x, dim, index, m.input(shape))
+
+
 def product(m: Maker, x: LogicalRegion) -> LogicalRegion:
     equation = m.pick(["bsd,bsd->bs", "bsd,bsd->sd", "bsd,bsd->db"])
     return ops.einsum(equation, x, ops.tanh(x))
@@ -244,12 +252,15 @@ def reduced(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
 
 ONE = [
     ops.abs,
+    ops.ceil,
+    ops.celu,
     ops.clip,
     ops.cos,
     ops.elu,
     ops.erf,
     ops.exp,
     ops.expm1,
+    ops.floor,
     ops.gelu,
     ops.hardsigmoid,
     ops.hardswish,
@@ -257,25 +268,29 @@ ONE = [
     ops.leaky_relu,
     ops.log,
     ops.log1p,
-    ops.log_sigmoid,
+    ops.logsigmoid,
     ops.mish,
     ops.relu,
     ops.relu6,
+    ops.round,
     ops.rsqrt,
     ops.selu,
     ops.sigmoid,
+    ops.sign,
     ops.silu,
     ops.sin,
     ops.softplus,
     ops.softsign,
     ops.sqrt,
     ops.tanh,
+    ops.trunc,
 ]
 TWO = [ops.add, ops.subtract, ops.multiply, ops.divide, ops.maximum, ops.minimum, ops.pow]
 COMPARE = [ops.equal, ops.greater, ops.greater_equal, ops.less, ops.less_equal, ops.not_equal]
 LOGIC = [ops.logical_and, ops.logical_or]
 POOLS = [ops.max_pool3d, ops.avg_pool3d]
 REDUCE = [ops.sum, ops.mean, ops.max, ops.min]
+DROPS = [ops.dropout1d, ops.dropout2d, ops.dropout3d]
 STEPS = [ops.lstm_steps, ops.gru_steps, ops.rnn_steps]
 # Name -> the least and most dimensions of the region, and how it grows.
 BUILDERS: dict[str, tuple[int, int, Builder]] = {
@@ -300,7 +315,7 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "linear": (1, 4, lambda m, x: ops.linear(x, m.number(1, 8), activation=m.pick([None, "relu", "gelu_tanh"]))),
     "feed_forward": (1, 4, lambda m, x: ops.feed_forward(x, m.number(1, 8))),
     "matmul": (2, 4, lambda m, x: ops.matmul(x, m.input((x.shape[-1], m.number(1, 6))))),
-    "batch_matmul": (3, 3, lambda m, x: ops.batch_matmul(x, m.input((x.shape[0], x.shape[2], m.number(1, 6))))),
+    "bmm": (3, 3, lambda m, x: ops.bmm(x, m.input((x.shape[0], x.shape[2], m.number(1, 6))))),
     "einsum": (3, 3, product),
     "dot_interaction": (2, 2, lambda m, x: ops.dot_interaction([x, ops.tanh(x), ops.relu(x)])),
     "conv1d": (3, 3, lambda m, x: ops.conv1d(x, m.number(1, 6), min(3, x.shape[2]), padding=1)),
@@ -328,18 +343,26 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "softmax": (1, 5, lambda m, x: ops.softmax(x, m.dim(x), composed=m.chance())),
     "log_softmax": (1, 5, lambda m, x: ops.log_softmax(x, m.dim(x))),
     "dropout": (1, 5, lambda m, x: ops.dropout(x, 0.3)),
+    **{f.__name__: (n, n, lambda m, x, f=f: f(x, 0.3)) for n, f in enumerate(DROPS, 3)},
     "topk": (1, 4, lambda m, x: ops.topk(x, m.number(1, x.shape[-1]))[0]),
     "argmax": (2, 4, looked_up),
     "embedding_bag": (2, 3, bag),
     "gather": (1, 4, gathered),
     "gather_rows": (3, 3, lambda m, x: ops.gather_rows(x, m.input((x.shape[0], m.number(1, 5)), "int32"))),
     "position_embedding": (3, 3, lambda m, x: ops.position_embedding(x)),
+    "scatter_add": (1, 4, partial(added, ops.scatter_add)),
+    "index_add": (1, 4, partial(added, ops.index_add)),
+    "sort": (1, 4, lambda m, x: ops.sort(x, m.dim(x), m.chance())[0]),
+    "argsort": (1, 4, lambda m, x: ops.add(x, ops.cast(ops.argsort(x, m.dim(x)), x.dtype))),
+    "one_hot": (1, 3, lambda m, x: ops.one_hot(m.input(x.shape, "int32"), m.number(2, 5), dtype="float32")),
+    "unfold": (4, 4, lambda m, x: ops.unfold(x, min(2, *x.shape[2:]), padding=m.number(0, 1))),
+    "fold": (3, 3, lambda m, x: ops.fold(ops.permute(x, (0, 1, 2)), (1, x.shape[2]), 1)),
     "cast": (1, 5, lambda m, x: ops.cast(ops.cast(x, "float64"), "float32")),
     "squeeze": (1, 5, lambda m, x: ops.squeeze(ops.unsqueeze(x, m.number(0, x.ndim)))),
     "expand": (1, 4, expanded),
     "concat": (1, 4, lambda m, x: ops.concat([x, ops.tanh(x), m.input(x.shape)][: m.number(2, 3)], m.dim(x))),
     "pad": (1, 4, lambda m, x: ops.pad(x, (m.number(0, 2), m.number(0, 2)))),
-    "reverse": (1, 4, lambda m, x: ops.reverse(x, m.dim(x))),
+    "flip": (1, 4, lambda m, x: ops.flip(x, m.dim(x))),
     "slice": (1, 4, cut),
     "split": (1, 4, sections),
     "multihead_attention": (3, 3, attention),
@@ -359,9 +382,11 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
 }
 
 LOSSES = [
-    ops.mean_squared_error,
-    ops.mean_absolute_error,
+    ops.mse_loss,
+    ops.l1_loss,
     ops.huber_loss,
+    ops.smooth_l1_loss,
+    lambda x, t: ops.kl_div(x, ops.sigmoid(t)),
     ops.root_mean_squared_error,
     ops.binary_cross_entropy_with_logits,
     lambda x, t: ops.binary_cross_entropy(ops.sigmoid(x), t),
@@ -408,11 +433,15 @@ def _random_graph(seed: int, steps: int, optimizers: Sequence[Any]) -> Graph:
     return m.graph
 
 
+def logs(x: LogicalRegion, t: LogicalRegion) -> LogicalRegion:
+    return ops.nll_loss(ops.log_softmax(x), t)
+
+
 def _loss(m: Maker, x: LogicalRegion) -> LogicalRegion:
     if x.ndim < 2 or m.chance():
         return m.pick(LOSSES)(x, m.input(x.shape))
     t = m.input(x.shape[:-1], "int32")
-    loss = m.pick([ops.softmax_cross_entropy, ops.cross_entropy])(x, t)
+    loss = m.pick([ops.softmax_cross_entropy, ops.cross_entropy, logs])(x, t)
     m.output(ops.accuracy(x, t))
     m.output(ops.top_k_accuracy(x, t, m.number(1, x.shape[-1])))
     m.output(ops.perplexity(loss))

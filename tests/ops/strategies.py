@@ -125,7 +125,7 @@ def _reshape(draw, x):
     if x.ndim > 2 and draw(st.booleans()):
         return ops.flatten(x)
     if draw(st.booleans()):
-        return ops.transpose(x, draw(st.permutations(range(x.ndim))))
+        return ops.permute(x, draw(st.permutations(range(x.ndim))))
     even = next((n for n in range(2, x.shape[-1]) if x.shape[-1] % n == 0), 1)
     return ops.reshape(x, (*x.shape[:-1], even, x.shape[-1] // even))
 
@@ -134,4 +134,4 @@ def _loss(draw, graph, x):
     flat = ops.flatten(x) if x.ndim > 1 else ops.reshape(x, (x.shape[0], 1))
     if flat.shape[1] > 1 and draw(st.booleans()):
         return ops.softmax_cross_entropy(flat, graph.input(f"{x.name} classes", flat.shape[:1], "int32"))
-    return ops.mean_squared_error(flat, graph.input(f"{x.name} target", flat.shape, "float64"))
+    return ops.mse_loss(flat, graph.input(f"{x.name} target", flat.shape, "float64"))

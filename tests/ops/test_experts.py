@@ -24,7 +24,7 @@ def layer(groups: int = 4, factor: float | None = 0.75) -> Graph:
     x, t = (graph.input(n, (BATCH, SEQUENCE, HIDDEN), "float64") for n in "xt")
     x = ops.linear(x, HIDDEN, name="first")
     y, balance = ops.mixture_of_experts(x, EXPERTS, 8, CHOICES, factor, groups, name="experts")
-    loss = ops.mean_squared_error(ops.add(x, y, name="add"), t, name="error")
+    loss = ops.mse_loss(ops.add(x, y, name="add"), t, name="error")
     ops.adam(ops.add(loss, ops.multiply(balance, 0.01), name="loss"), 0.01)
     return graph
 

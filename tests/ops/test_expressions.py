@@ -63,5 +63,5 @@ def test_where_picks_among_results(text: str) -> None:
 
 def test_expressions_in_the_place_of_names() -> None:
     put = Expression.parse("x * sigmoid(y)").renamed({"x": "a - b", "y": "c"})
-    assert put.text == "(a - b) * (0.5 + 0.5 * tanh(0.5 * c))"
+    assert put.text == "(a - b) * (where(c < 0, exp(-abs(c)), 1) / (1 + exp(-abs(c))))"
     assert put.names == ("a", "b", "c")

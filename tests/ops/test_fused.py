@@ -61,7 +61,7 @@ def recurrent(g, dtype):
     """An LSTM and a GRU step by step: what comes from above is added to what comes from the next step."""
     x, y = g.input("x", (4, 5, 6), dtype), g.input("y", (4, 5, 7), dtype)
     h = ops.lstm(x, 7, name="lstm", group=1)[0]
-    return ops.mean_squared_error(ops.gru(h, 7, name="gru", group=1)[0], y, name="loss")
+    return ops.mse_loss(ops.gru(h, 7, name="gru", group=1)[0], y, name="loss")
 
 
 def normed(x, name):

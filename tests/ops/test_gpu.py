@@ -37,7 +37,7 @@ def trained(case):
     graph, y = case.build()
     graph.output("y", y)
     if case.is_differentiable:
-        loss = ops.mean_squared_error(y, graph.input("wanted", y.shape, "float64"))
+        loss = ops.mse_loss(y, graph.input("wanted", y.shape, "float64"))
         for parameter, gradient in ops.sgd(loss, lr=0.01, momentum=0.9).items():
             graph.output(f"gradient of {parameter.name}", gradient)
     return Model(graph, feeds_of(graph, classes=min(case.high, 3)))
@@ -117,7 +117,7 @@ def pooled(g):
     x, y = g.input("x", (3, 4, 9, 7)), g.input("y", (3, 4, 5))
     h = ops.adaptive_max_pool2d(ops.avg_pool2d(ops.multiply(x, x), 3, 1, 1), (6, 5))
     h = ops.reshape(ops.adaptive_avg_pool2d(h, (4, 3)), (3, 4, 12))
-    return ops.mean_squared_error(ops.gru(ops.linear(h, 6), 5)[0], y)
+    return ops.mse_loss(ops.gru(ops.linear(h, 6), 5)[0], y)
 
 
 @needs_compiler

@@ -28,7 +28,7 @@ def images(shape=(3, 4, 9, 7), precision="float32", **conv):
 
 
 def trained(graph, y, precision="float32"):
-    loss = ops.mean_squared_error(y, graph.input("wanted", y.shape))
+    loss = ops.mse_loss(y, graph.input("wanted", y.shape))
     graph = taskflow.precision(graph, precision)
     for parameter, gradient in ops.sgd(graph.regions[loss.name], lr=0.01).items():
         graph.output(f"gradient of {parameter.name}", gradient)

@@ -24,21 +24,22 @@ Build = Callable[..., Region | tuple[Region, ...]]
 WIDE, IMAGES, TOKENS, HEADS = (512, 512), (16, 16, 32, 32), (32, 128, 64), (8, 128, 4, 64)
 ALONE = ["abs", "argmax", "cos", "dropout", "elu", "exp", "flatten", "gelu", "layer_norm", "leaky_relu", "log"]
 ALONE += ["log_softmax", "max", "mean", "min", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "sin", "softmax"]
-ALONE += ["detach", "erf", "expm1", "hardsigmoid", "hardswish", "hardtanh", "log1p", "log_sigmoid", "logical_not"]
+ALONE += ["detach", "erf", "expm1", "hardsigmoid", "hardswish", "hardtanh", "log1p", "logsigmoid", "logical_not"]
 ALONE += ["mish", "prelu", "selu", "softsign"]
+ALONE += ["ceil", "celu", "floor", "round", "sign", "trunc"]
 ALONE += ["softplus", "sqrt", "squeeze", "sum", "tanh"]
 PAIRS = [
     "add",
-    "batch_matmul",
+    "bmm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "divide",
     "equal",
     "greater",
 ]
-PAIRS += ["greater", "greater_equal", "huber_loss", "less", "less_equal", "matmul", "maximum", "mean_absolute_error"]
-PAIRS += ["logical_and", "logical_or"]
-PAIRS += ["mean_squared_error", "minimum", "multiply", "not_equal", "pow", "root_mean_squared_error", "subtract"]
+PAIRS += ["greater", "greater_equal", "huber_loss", "less", "less_equal", "matmul", "maximum", "l1_loss"]
+PAIRS += ["logical_and", "logical_or", "kl_div", "smooth_l1_loss"]
+PAIRS += ["mse_loss", "minimum", "multiply", "not_equal", "pow", "root_mean_squared_error", "subtract"]
 OPTIMIZERS = ["adagrad", "adam", "adama", "adamw", "lamb", "rmsprop", "sgd"]
 # these are parts of others, or no operators
 PARTS = ["combine", "count_dropped", "dispatch", "expert_linear", "expert_load", "expert_slots", "load_balance_loss"]
@@ -52,6 +53,7 @@ PARTS += [
     "einsum",
 ]
 PARTS += ["conv3d", "max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "instance_norm", "relu6"]
+PARTS += ["dropout1d", "dropout3d", "argsort", "index_add", "one_hot", "scatter_add", "sort"]
 OTHERS = ["DTensorPlan", "ParameterGroup", "gradients", "to_dtensor", "to_torch"]
 OTHERS += ["Imported", "RecurrentWeights", "constant", "fan_in_uniform", "from_torch", "from_torch_state", "normal"]
 OTHERS += ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "recurrent_weights", "uniform"]
@@ -73,11 +75,11 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
     "top_k_gate": ((65536, 8), lambda x: ops.top_k_gate(ops.softmax(x), 2)),
     "clip": (WIDE, lambda x: ops.clip(x, -1.0, 1.0)),
     "linear": (WIDE, lambda x: ops.linear(x, 512)),
-    "transpose": (WIDE, lambda x: ops.transpose(x, (1, 0))),
+    "permute": (WIDE, lambda x: ops.permute(x, (1, 0))),
     "reshape": (WIDE, lambda x: ops.reshape(x, (256, 1024))),
     "split": (WIDE, lambda x: ops.split(x, 256, 1)),
     "pad": (WIDE, lambda x: ops.pad(x, (1, 2))),
-    "reverse": (WIDE, lambda x: ops.reverse(x, 0)),
+    "flip": (WIDE, lambda x: ops.flip(x, 0)),
     "concat": (WIDE, lambda x: ops.concat([x, x], 1)),
     "batch_norm of rows": (WIDE, ops.batch_norm),
     "batch_norm": (IMAGES, ops.batch_norm),
@@ -92,6 +94,9 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
     "slice, steps": (WIDE, lambda x: ops.slice(x, 1, 0, 512, step=2)),
     "conv1d": ((32, 64, 128), lambda x: ops.conv1d(x, 32, 3)),
     "max_pool2d": (IMAGES, lambda x: ops.max_pool2d(x, 2)),
+    "dropout2d": (IMAGES, ops.dropout2d),
+    "unfold": (IMAGES, lambda x: ops.unfold(x, 2)),
+    "fold": (TOKENS, lambda x: ops.fold(x, (17, 5), 2)),
     "avg_pool2d": (IMAGES, lambda x: ops.avg_pool2d(x, 2)),
     "global_avg_pool2d": (IMAGES, ops.global_avg_pool2d),
     "global_max_pool2d": (IMAGES, ops.global_max_pool2d),
@@ -113,8 +118,8 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
     "position_embedding": (TOKENS, ops.position_embedding),
 }
 TWO: dict[str, Build] = {
-    **{name: getattr(ops, name) for name in PAIRS if name != "batch_matmul"},
-    "batch_matmul": lambda x, y: ops.batch_matmul(ops.reshape(x, (4, 128, 512)), ops.reshape(y, (4, 512, 128))),
+    **{name: getattr(ops, name) for name in PAIRS if name != "bmm"},
+    "bmm": lambda x, y: ops.bmm(ops.reshape(x, (4, 128, 512)), ops.reshape(y, (4, 512, 128))),
     "dot_interaction": lambda x, y: ops.dot_interaction([x, y]),
     "where": lambda x, y: ops.where(ops.less(x, y), x, y),
     "add of a row": lambda x, y: ops.add(x, ops.sum(y, 0)),
@@ -123,6 +128,7 @@ CLASSES: dict[str, Build] = {
     "softmax_cross_entropy": ops.softmax_cross_entropy,
     "cross_entropy": ops.cross_entropy,
     "cross_entropy, smoothed": lambda x, t: ops.cross_entropy(x, t, 0, 0.1),
+    "nll_loss": ops.nll_loss,
     "accuracy": ops.accuracy,
     "top_k_accuracy": lambda x, t: ops.top_k_accuracy(x, t, 3),
     "gather": lambda x, t: ops.gather(x, 1, ops.unsqueeze(t, 1)),

@@ -42,7 +42,7 @@ def transformer(g):
 
 def recurrent(g):
     x, y = g.input("x", (4, 5, 6)), g.input("y", (4, 5, 7))
-    return ops.mean_squared_error(ops.lstm(x, 7)[0], y)
+    return ops.mse_loss(ops.lstm(x, 7)[0], y)
 
 
 def bags(g):

@@ -75,7 +75,7 @@ class _Gpu(Context):
     xp = _Numpy()
 
 
-PRODUCTS = ("matmul", "einsum", "batch_matmul", "bmm", "linear", "multihead", "attention", "expert", "scaled")
+PRODUCTS = ("matmul", "einsum", "bmm", "linear", "multihead", "attention", "expert", "scaled")
 
 
 def in_half(case: Case, dtype: str) -> Graph:

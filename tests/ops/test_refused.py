@@ -62,8 +62,8 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     ),
     (lambda r: ops.flatten(r["x"], 1, 0), "flatten 'flatten': start_dim 1 stands behind end_dim 0"),
     (
-        lambda r: ops.transpose(r["x"], (0, 0)),
-        "transpose 'transpose': dims (0, 0) is not a permutation of the 2 dimensions of 'x'",
+        lambda r: ops.permute(r["x"], (0, 0)),
+        "permute 'permute': dims (0, 0) is not a permutation of the 2 dimensions of 'x'",
     ),
     (lambda r: ops.concat([]), "concat 'concat': at least one region is needed"),
     (
@@ -84,8 +84,8 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         "accuracy 'accuracy': 'one' is (1, 3) and 't' is (5,), not (1,)",
     ),
     (
-        lambda r: ops.mean_squared_error(r["x"], r["one"]),
-        "mean_squared_error 'mean_squared_error': 'x' is (5, 3) and 'one' is (1, 3)",
+        lambda r: ops.mse_loss(r["x"], r["one"]),
+        "mse_loss 'mse_loss': 'x' is (5, 3) and 'one' is (1, 3)",
     ),
     (
         lambda r: ops.batch_norm(r["one"]),
@@ -113,7 +113,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda r: ops.batch_norm(r["x"], eps=True),
         "batch_norm 'batch_norm': eps is True, a positive finite number is needed",
     ),
-    (lambda r: ops.dropout(r["x"], 1.5), "dropout 'dropout': p is 1.5, a probability is in [0, 1]"),
+    (lambda r: ops.dropout(r["x"], 1.5), "dropout 'dropout': p is 1.5, a number in [0, 1] is needed"),
     (
         lambda r: ops.embedding(r["x"], 3, 2),
         "embedding 'embedding': indices 'x' is float32, an integer dtype is needed",
@@ -148,7 +148,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     ),
     (
         lambda r: ops.cross_entropy(r["x"], r["t"], label_smoothing=2),
-        "cross_entropy 'cross_entropy': label_smoothing is 2, it is in [0, 1]",
+        "cross_entropy 'cross_entropy': label_smoothing is 2, a number in [0, 1] is needed",
     ),
     (lambda r: ops.huber_loss(r["x"], r["x"], 0), "huber_loss 'huber_loss': delta is 0, it is positive"),
     (
@@ -171,7 +171,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda r: ops.pad(r["x"], (1, -1)),
         "pad 'pad': pad is (1, -1): pairs of numbers from 0, at most 2 of them, are needed",
     ),
-    (lambda r: ops.reverse(r["x"], (0, -2)), "reverse 'reverse': dims (0, -2) names a dimension of 'x' twice"),
+    (lambda r: ops.flip(r["x"], (0, -2)), "flip 'flip': dims (0, -2) names a dimension of 'x' twice"),
     (
         lambda r: ops.gather(r["x"], 0, r["t"]),
         "gather 'gather': 'x' is (5, 3) and 't' is (5,); only dim 0 may differ",

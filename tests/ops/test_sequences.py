@@ -178,8 +178,8 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         "matmul 'matmul': 'scalar' has shape (), at least two dimensions are needed",
     ),
     (
-        lambda r: ops.batch_matmul(r["x"], r["cube"]),
-        "batch_matmul 'batch_matmul': 'x' has shape (5, 3), 3 dimensions are needed",
+        lambda r: ops.bmm(r["x"], r["cube"]),
+        "bmm 'bmm': 'x' has shape (5, 3), 3 dimensions are needed",
     ),
     (
         lambda r: ops.einsum("bi,bi", r["x"], r["x"]),

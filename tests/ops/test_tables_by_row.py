@@ -131,11 +131,11 @@ def test_a_row_and_an_index_are_moved_for_every_look_up_and_no_table(devices: in
     words = graph.input("words", (64, bag), "int32")
     y = ops.embedding_bag(words, 5000, 16, name="bag", dtype="float64")
     t = graph.input("t", y.shape, "float64")
-    ops.sgd(ops.mean_squared_error(y, t), 0.1)
+    ops.sgd(ops.mse_loss(y, t), 0.1)
     rows = graph.operator("bag.weight.sgd").inputs[2].name
     task_graph = lower(graph, data_parallel(graph, machine), machine)
     moved = bytes_of(task_graph)
-    assert moved.keys() == {rows, "mean_squared_error"}
+    assert moved.keys() == {rows, "mse_loss"}
     assert moved[rows] == (devices - 1) * 64 * 16 * 8
     fed = [task.bytes for task in task_graph if task.kind is Kind.FEED and task.name == "words"]
     assert sum(fed) == devices * 64 * bag * 4  # an index is fed to whoever reads it
@@ -255,7 +255,7 @@ def test_kernels_of_gpus_give_the_numbers_of_numpy(name: str, devices: int) -> N
 def test_the_work_of_a_look_up_is_priced_by_its_rows() -> None:
     graph, machine = Graph(), MachineModel.uniform(2)
     y = ops.embedding(graph.input("words", (8,), "int32"), 1000, 16, name="table")
-    ops.sgd(ops.mean_squared_error(y, graph.input("t", y.shape)), 0.1)
+    ops.sgd(ops.mse_loss(y, graph.input("t", y.shape)), 0.1)
     strategy = data_parallel(graph, machine)
     rows = 4 * 16 * 4  # bytes of those of one device
     priced = {task.name: task.bytes for task in lower(graph, strategy, machine) if task.kind is Kind.POINT}

@@ -1,0 +1,150 @@
+"""What losses of classes share: the weights of classes, rows that do not count, and the reduction of rows to a loss.
+
+A row that does not count is left out by a choice, never by a product: what its scores are, NaN too, is without effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+
+from ops.building import check_region, distinct, launch_first, term, terms
+from ops.cuda import rows as gpu_rows
+from ops.cuda import tables as gpu_tables
+from ops.elementwise.formula import Term, formula
+from ops.expressions.expression import Expression
+from ops.tiles import check_classes
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+
+
+def check_weight(where: str, weight: LogicalRegion | None, classes: int) -> None:
+    """ValueError unless `weight` has one number of floating point for each class."""
+    if weight is not None:
+        check_region(where, weight, "weight")
+        if weight.shape != (classes,):
+            raise ValueError(f"{where}: weight '{weight.name}' is {weight.shape}, there are {classes} classes")
+
+
+def known_targets(name: str, t: LogicalRegion, ignored: int | None) -> LogicalRegion:
+    """`t` with 0 in the place of `ignored`, which need not be a class."""
+    if ignored is None:
+        return t
+    row = term(distinct(t.axes))
+    return launch_first(f"{name}.known", f"{row} -> {row}", [t], kernel=_known.bind(ignored=ignored), flops=1)
+
+
+def weights_of_rows(name: str, weight: LogicalRegion, t: LogicalRegion) -> LogicalRegion:
+    """weight[t], of targets that are classes."""
+    *lead, v = distinct((*t.axes, "v"))
+    return launch_first(
+        f"{name}.weights",
+        f"^{v}, {term(lead)} -> {term(lead)}",
+        [weight, t],
+        kernel=_weights_of_rows.bind(what=f"{name.partition('.')[0]}: the target"),
+        dtype=weight.dtype,
+        flops=1,
+    )
+
+
+def reduce_rows(
+    name: str,
+    values: Mapping[str, Term],
+    text: str,
+    slopes: Mapping[str, str],
+    t: LogicalRegion,
+    row: str,
+    ignored: int | None,
+    weights: LogicalRegion | None,
+    reduction: str,
+) -> LogicalRegion:
+    """`<name>.loss`: the losses of rows, the expression `text` of `values`, reduced.
+
+    Args:
+        name: of the main operator.
+        values: name in the expression -> region and term.
+        text: of the loss of a row.
+        slopes: name of a value -> the expression of its slope, of the same names.
+        t: the targets.
+        row: their term.
+        ignored: rows of this target do not count.
+        weights: of the rows; they are in `text` already. A mean is divided by their sum.
+        reduction: "mean", "sum" or "none".
+    """
+    known, is_mean = dict(values), reduction == "mean"
+    numbers = {"count": float(prod(t.shape)) if is_mean else 1.0, "ignored": float(ignored or 0)}
+    chosen, counted = "({})", "count"
+    if ignored is not None:
+        known["t"], chosen = (t, row), "where(t != ignored, {}, 0)"
+    if is_mean and (ignored is not None or weights is not None):
+        known["rows"], counted = (_count(name, t, row, ignored, weights, known, numbers), "."), "rows"
+    out = row if reduction == "none" else "."
+    found = {value: chosen.format(f"g * ({slope}) / {counted}") for value, slope in slopes.items()}
+    backward = partial(_backward, numbers=numbers, names=tuple(known), slopes=found)
+    text = f"{chosen.format(text)} / {counted}"
+    return formula(f"{name}.loss", text, known, out, backward=backward, numbers=numbers, flops=10)
+
+
+def _count(
+    name: str,
+    t: LogicalRegion,
+    row: str,
+    ignored: int | None,
+    weights: LogicalRegion | None,
+    known: Mapping[str, Term],
+    numbers: Mapping[str, float],
+) -> LogicalRegion:
+    """How many rows count, or the sum of their weights."""
+    if weights is None:
+        dtype, kernel = next(iter(known.values()))[0].dtype, _count_rows.bind(ignored=ignored)
+        return launch_first(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=dtype)
+    inputs = {"weight": (weights, row)} | {k: v for k, v in known.items() if k == "t"}
+    text = "where(t != ignored, weight, 0)" if "t" in inputs else "weight"
+    return formula(f"{name}.count", text, inputs, ".", numbers=numbers)
+
+
+def _backward(
+    op: Operator,
+    g: LogicalRegion,
+    *,
+    numbers: Mapping[str, float],
+    names: tuple[str, ...],
+    slopes: Mapping[str, str],
+) -> tuple[LogicalRegion | None, ...]:
+    read, (out,) = terms(op)
+    known = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)} | {"g": (g, out)}
+
+    def gradient(name: str, text: str) -> LogicalRegion:
+        """The value itself comes first, which gives the extents."""
+        used = {k: v for k, v in known.items() if k in Expression.parse(text).names}
+        return formula(f"{op.name}.d{name}", text, {name: known[name], **used}, known[name][1], numbers=numbers)
+
+    return tuple(gradient(name, slopes[name]) if name in slopes else None for name in names)
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+@partial(Kernel, cuda=gpu_rows.count_rows)
+def _count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
+    count[...] = ctx.xp.count_nonzero(t != ignored)
+
+
+@Kernel
+def _known(ctx: Context, t: Array, known: Array, *, ignored: int) -> None:
+    is_ignored = ctx.scratch("ignored", t.shape, bool)
+    ctx.xp.equal(t, ignored, out=is_ignored)
+    ctx.xp.copyto(known, t)
+    ctx.xp.copyto(known, 0, where=is_ignored)
+
+
+@Kernel
+def _weights_on_gpu(ctx: Context, weight: Array, t: Array, of_rows: Array, *, what: str) -> None:
+    """NaN for what is no class."""
+    gpu_tables.gather_along(ctx, weight, t, of_rows, 0, len(weight))
+
+
+@partial(Kernel, cuda=_weights_on_gpu)
+def _weights_of_rows(ctx: Context, weight: Array, t: Array, of_rows: Array, *, what: str) -> None:
+    check_classes(what, t, len(weight))
+    ctx.xp.take(weight, t, axis=0, out=of_rows, mode="clip")  # checked above; "raise" would buffer the result
