@@ -1,6 +1,7 @@
 """Inputs on which a module may compute otherwise than on an ordinary example: its example, changed.
 
-Numbers are zeros, ties, kinks of the usual functions, large, or the ends of what the example has; masks (booleans, and
+Numbers are zeros, ties, kinks of the usual functions, large, or the ends of what the example has (of chances: 0 and 1,
+too); masks (booleans, and
 numbers that are all 0 or 1, or all 0 or -inf) are full, empty, or empty in some rows; indices are all the least, all
 the greatest, or exchanged. Numbers change while masks and indices stay, and the other way round.
 """
@@ -37,7 +38,8 @@ def _changes() -> dict[str, tuple[Callable[[Any], bool], Change]]:
     def ends(x: Any, random: Any) -> Any:
         finite = x[x.isfinite()]
         low, high = (finite.min().item(), finite.max().item()) if finite.numel() else (0.0, 0.0)
-        return drawn([low, high, *(v for v in (0.0, 1.0) if low <= v <= high)], x, random)
+        is_chance = low >= 0 and high <= 1
+        return drawn([low, high, *(v for v in (0.0, 1.0) if is_chance or low <= v <= high)], x, random)
 
     def some_rows(x: Any, random: Any) -> Any:
         rows = torch.arange(x.shape[-2] if x.ndim > 1 else 1) % 2 == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ops.torch.exporting import quiet
@@ -76,9 +77,17 @@ def decomposition_of(target: Any) -> Callable[..., Any] | None:
 
     if not isinstance(target, torch._ops.OpOverload):
         return None
-    composite = torch.export.default_decompositions()
+    composite = _composite()
     found: Callable[..., Any] | None = composite[target] if target in composite else decomposition_table.get(target)
     return found
+
+
+@cache
+def _composite() -> Any:
+    """torch's own table takes half a second to make."""
+    import torch
+
+    return torch.export.default_decompositions()
 
 
 def run_once(program: Any, module: Any, example: Sequence[Any]) -> Exported:

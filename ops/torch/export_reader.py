@@ -13,19 +13,22 @@ from typing import Any
 import numpy as np
 
 from ops.torch.apart import Exported, Refused
-from ops.torch.aten import elementwise, images, layers, reductions, sequences, shapes
+from ops.torch.aten import elementwise, images, indices, layers, losses, reductions, sequences, shapes
 from ops.torch.aten.layers import Updated
+from ops.torch.buffers import overwrite
 from ops.torch.imported import Imported, check_apart
 from ops.torch.peer import array_of
 from ops.torch.places import path_of, place
 from ops.torch.refusals import Missing, Unsupported, dtype_of
 from ops.torch.schema import HARMLESS, refuse_unread
 from ops.torch.site import Book, Site, Weight
-from ops.torch.state import from_torch_state
+from ops.torch.state import parts_of
 from taskflow import Array, Graph, LogicalRegion
 
-_PLAIN = elementwise.RULES | shapes.RULES | reductions.RULES | layers.RULES | images.RULES
-_RAW = shapes.RAW | layers.RAW | sequences.RAW
+_PLAIN = (
+    elementwise.RULES | shapes.RULES | indices.RULES | reductions.RULES | layers.RULES | images.RULES | losses.RULES
+)
+_RAW = indices.RAW | shapes.RAW | layers.RAW | sequences.RAW
 _OF_VALUES = {"item", "_local_scalar_dense", "nonzero", "masked_select", "sym_size", "unique", "equal"}
 _NEVER_KNOWN = {"empty", "dropout", "native_dropout"}  # what these give of constants is no constant
 _ASSERTS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"}
@@ -76,7 +79,7 @@ class ExportReader:
         """
         tensors = dict(self.module.named_parameters(remove_duplicate=False))
         tensors |= dict(self.module.named_buffers(remove_duplicate=False))
-        parts = from_torch_state({self._first[name]: array_of(t) for name, t in tensors.items()})
+        parts = parts_of({self._first[name]: array_of(t) for name, t in tensors.items()})
         found = dict(self.book.constants)
         for region in self.graph.regions.values():
             if region.is_persistent and region.name not in found:
@@ -102,6 +105,8 @@ class ExportReader:
             p = self.module.get_parameter(name)
             return Weight(self._first[name], tuple(p.shape), dtype_of(p), p.requires_grad)
         if (name := exported.buffers.get(node.name)) is not None:
+            if name in exported.updated:
+                return self._state(self._first[name])
             return self._stored(name, self.module.get_buffer(name))
         if node.name in exported.constants:
             return self._stored("", exported.constants[node.name])
@@ -111,6 +116,13 @@ class ExportReader:
             self.inputs[node.name] = made
             return made
         return value
+
+    def _state(self, name: str) -> LogicalRegion:
+        """The region of a buffer that forward changes."""
+        if name not in self.graph.regions:
+            buffer = self.module.get_buffer(name)
+            self.graph.parameter(name, tuple(buffer.shape), 0.0, dtype_of(buffer), trainable=False)
+        return self.graph.regions[name]
 
     def _stored(self, name: str, tensor: Any) -> Any:
         """A copy of a tensor of the module, which is found again by where it begins."""
@@ -125,8 +137,7 @@ class ExportReader:
         results = list(self._resolve(node.args[0]))
         count = len(self.exported.updated)
         for name, value in zip(self.exported.updated, results[:count], strict=True):
-            if not isinstance(value, Updated) and not name.endswith("num_batches_tracked"):
-                raise ValueError(f"from_torch: forward changes '{name}' in place, which is not supported")
+            self._update(node, name, value)
         found = list[LogicalRegion]()
         for value in results[count:]:
             if value is None:
@@ -138,6 +149,19 @@ class ExportReader:
                 raise ValueError(f"from_torch: forward returns a {type(made).__name__}, tensors are needed")
             found.append(made)
         return tuple(found)
+
+    def _update(self, node: Any, name: str, value: Any) -> None:
+        """A buffer has another value after forward; the operators of normalisation write theirs themselves."""
+        import torch
+
+        if isinstance(value, Updated):
+            return
+        if isinstance(value, Missing):
+            raise ValueError(f"from_torch: forward makes '{name}' {value.what}, which is not computed")
+        state, site = self._state(self._first[name]), self._site(node, f"{name}.value")
+        made = site.constant(value) if isinstance(value, torch.Tensor) else site.region(value)
+        if made is not state:
+            overwrite(state, made)
 
     def _call(self, node: Any) -> Any:
         """Regions where regions or parameters go in; else what torch gives."""

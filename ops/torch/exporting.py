@@ -8,11 +8,13 @@ would lose that on the way, so their results are detached first.
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from inspect import signature
 from io import StringIO
 from typing import Any
 
@@ -34,7 +36,7 @@ def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             _detach_without_gradient(program)
             program = program.run_decompositions({})
     except Exception as error:
-        raise _refusal(error) from error
+        raise _refusal(error, module, args, kwargs) from error
     if changed := list(program.graph_signature.user_inputs_to_mutate.values()):
         raise ValueError(f"from_torch: forward changes its input '{changed[0]}' in place, which is not supported")
     return program
@@ -127,12 +129,29 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _refusal(error: Exception) -> ValueError:
-    """One line: what torch says, and the last line on the way there that is not torch's own."""
+def _refusal(error: Exception, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ValueError:
+    """One line: what torch says, the last line on the way there that is not torch's own, and the inputs."""
     where, text = _line_of(error), (str(error).splitlines() or [repr(error)])[0]
     if "DataDependent" in type(error).__name__ or "data-dependent" in text:
         return ValueError(f"from_torch: what forward does depends on the value of a tensor{where}")
-    return ValueError(f"from_torch: torch.export cannot follow the module: {text}{where}")
+    if found := re.search(r"Found <class '(.*?)'> in output", text):
+        has_cache = getattr(getattr(module, "config", None), "use_cache", False)
+        advice = "; say use_cache=False in its configuration" if has_cache else ""
+        return ValueError(f"from_torch: forward returns a {found[1]}, tensors are needed{advice}")
+    given = ", ".join(_named(module, args, kwargs))
+    return ValueError(f"from_torch: torch.export cannot follow the module: {text}{where}; its inputs are {given}")
+
+
+def _named(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """The arguments of forward as messages call them."""
+    try:
+        given = signature(module.forward).bind(*args, **kwargs).arguments
+    except TypeError:  # too many, or one is missing
+        given = {f"input {k}": x for k, x in enumerate((*args, *kwargs.values()))}
+    return [
+        f"'{name}' {str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}" if hasattr(x, "dtype") else f"'{name}'"
+        for name, x in given.items()
+    ]
 
 
 def _line_of(error: BaseException | None) -> str:

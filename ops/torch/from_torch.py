@@ -50,7 +50,7 @@ def from_torch(module: Any, example_inputs: Any, *, check: bool = True) -> Impor
     with only_computing(module):
         imported, other = _read(module, args, kwargs)
     inputs, spec = torch.utils._pytree.tree_flatten((args, kwargs))
-    with changed_weights(module, near), without_dropout(module), only_computing(module):
+    with changed_weights(module, near), without_dropout(), only_computing(module):
         frozen = compare(module, inputs, spec, other.imported())
     regions = imported.graph.regions
     states = {name: replace(regions[name], role="state") for name in frozen if name in regions}

@@ -159,32 +159,21 @@ def _fill(value: Any, parts: dict[Any, Any]) -> None:
 
 
 @contextmanager
-def without_dropout(module: Any) -> Iterator[None]:
-    """Dropout keeps every element meanwhile: in torch, and in a graph that is traced."""
+def without_dropout() -> Iterator[None]:
+    """Dropout keeps every element meanwhile: what torch draws for it is always the chance to stay.
+
+    So a call is known when torch computes it, below all Python: a mode that sees functions would change them (torch's
+    `l1_loss` loses its weight on the way).
+    """
     import torch
-    from torch.nn import functional
+    from torch.utils._python_dispatch import TorchDispatchMode
 
-    dropouts = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if function is torch.ops.aten.bernoulli_.float:
+                return args[0].fill_(args[1] if len(args) > 1 else kwargs.get("p", 0.5))
+            return function(*args, **kwargs)
 
-    class Mode(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function in dropouts:
-                return args[0] if args else kwargs["input"]
-            if function is functional.scaled_dot_product_attention:
-                args, kwargs = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args, kwargs or {}
-                kwargs = {**kwargs, "dropout_p": 0.0} if "dropout_p" in kwargs else kwargs
-            return function(*args, **(kwargs or {}))
-
-    kinds = torch.nn.modules.dropout._DropoutNd
-    fields = {kinds: "p", torch.nn.MultiheadAttention: "dropout", torch.nn.RNNBase: "dropout"}
-    found = [
-        (m, name, getattr(m, name)) for m in module.modules() for kind, name in fields.items() if isinstance(m, kind)
-    ]
-    try:
-        for each, name, _ in found:
-            setattr(each, name, 0.0)
-        with Mode():
-            yield
-    finally:
-        for each, name, value in found:
-            setattr(each, name, value)
+    with Mode():
+        yield

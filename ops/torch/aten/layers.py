@@ -24,7 +24,7 @@ from ops.shape.expand import detach, expand, squeeze, unsqueeze
 from ops.shape.padding import pad
 from ops.shape.rearrange import reshape
 from ops.tables.embedding import embedding, embedding_bag
-from ops.torch.aten.shapes import taken
+from ops.torch.aten.indices import taken
 from ops.torch.refusals import Missing, need
 from ops.torch.site import Site
 from taskflow import LogicalRegion
