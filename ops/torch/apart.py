@@ -13,7 +13,10 @@ from functools import cache
 from typing import Any
 
 from ops.torch.exporting import quiet
+from ops.torch.places import place
 
+# torch forgets what tables say of gradients; the weights of recurrent layers are cut into gates
+_NOT_APART = {f"aten::{name}" for name in ("embedding", "embedding_bag", "lstm", "gru", "rnn_tanh", "rnn_relu")}
 _log = logging.getLogger(__name__)
 
 
@@ -35,6 +38,7 @@ class Exported:
         parameters, buffers: name of a placeholder -> its name in the module.
         constants: name of a placeholder -> the tensor.
         updated: the buffers that the first results are new values of.
+        origins: source of a call that torch has taken apart -> what was called there.
     """
 
     nodes: Sequence[Any]
@@ -43,6 +47,7 @@ class Exported:
     buffers: Mapping[str, str]
     constants: Mapping[str, Any]
     updated: Sequence[str]
+    origins: Mapping[str, str]
 
 
 def taken_apart(program: Any, is_known: Callable[[Any], bool], refused: frozenset[Any]) -> Any:
@@ -75,7 +80,7 @@ def decomposition_of(target: Any) -> Callable[..., Any] | None:
     import torch
     from torch._decomp import decomposition_table
 
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.name in _NOT_APART:
         return None
     composite = _composite()
     found: Callable[..., Any] | None = composite[target] if target in composite else decomposition_table.get(target)
@@ -90,7 +95,13 @@ def _composite() -> Any:
     return torch.export.default_decompositions()
 
 
-def run_once(program: Any, module: Any, example: Sequence[Any]) -> Exported:
+def origins_of(program: Any, is_known: Callable[[Any], bool]) -> dict[str, str]:
+    """Source -> the call there that has no rule."""
+    nodes = [n for n in program.graph.nodes if hasattr(n.target, "_schema") and not is_known(n.target)]
+    return {node.stack_trace: place(node) for node in reversed(nodes) if node.stack_trace}
+
+
+def run_once(program: Any, module: Any, example: Sequence[Any], origins: Mapping[str, str]) -> Exported:
     """The program's graph, with what came out of every node on the example.
 
     Raises:
@@ -114,7 +125,7 @@ def run_once(program: Any, module: Any, example: Sequence[Any]) -> Exported:
         text = (str(error).splitlines() or [repr(error)])[0]
         raise ValueError(f"from_torch: what torch.export makes of the module does not run: {text}") from error
     updated = list(signature.buffers_to_mutate.values())
-    return Exported(list(program.graph.nodes), runner.results, parameters, buffers, constants, updated)
+    return Exported(list(program.graph.nodes), runner.results, parameters, buffers, constants, updated, origins)
 
 
 def _runner() -> Any:

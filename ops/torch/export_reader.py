@@ -29,6 +29,7 @@ _PLAIN = (
     elementwise.RULES | shapes.RULES | indices.RULES | reductions.RULES | layers.RULES | images.RULES | losses.RULES
 )
 _RAW = indices.RAW | shapes.RAW | layers.RAW | sequences.RAW
+RULES = _PLAIN | _RAW
 _OF_VALUES = {"item", "_local_scalar_dense", "nonzero", "masked_select", "sym_size", "unique", "equal"}
 _NEVER_KNOWN = {"empty", "dropout", "native_dropout"}  # what these give of constants is no constant
 _ASSERTS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"}
@@ -83,6 +84,10 @@ class ExportReader:
         found = dict(self.book.constants)
         for region in self.graph.regions.values():
             if region.is_persistent and region.name not in found:
+                if region.name not in parts:
+                    raise ValueError(
+                        f"from_torch: the weight '{region.name}' is read whole, its parts are weights here"
+                    )
                 found[region.name] = parts[region.name]
         self._check_memory(tensors)
         return found
@@ -181,7 +186,7 @@ class ExportReader:
                 raise ValueError("what forward does depends on the value of a tensor")
             rule, is_raw = _rule(name)
             if rule is None:
-                self.unknown.append(place(node))
+                self.unknown.append(self.exported.origins.get(node.stack_trace or "", place(node)))
             if rule is None or self.unknown:
                 return Missing(node.name)
             for value in given:
@@ -279,10 +284,8 @@ def _rule(name: str) -> tuple[Callable[..., Any] | None, bool]:
     """What makes operators of a call, and whether it takes weights and tensors as they are."""
     packet, _, overload = name.partition(".")
     for key in (f"{packet}.{overload}", packet):
-        if key in _RAW:
-            return _RAW[key], True
-        if key in _PLAIN:
-            return _PLAIN[key], False
+        if key in RULES:
+            return RULES[key], key in _RAW
     return None, False
 
 

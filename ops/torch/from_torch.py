@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ops.torch.apart import Refused, decomposition_of, run_once, taken_apart
+from ops.torch.apart import Refused, decomposition_of, origins_of, run_once, taken_apart
 from ops.torch.compare import compare
 from ops.torch.export_reader import ExportReader, is_known
 from ops.torch.exporting import export
@@ -71,10 +71,10 @@ def _read(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[I
     import torch
 
     program, example = export(module, args, kwargs), torch.utils._pytree.tree_leaves((args, kwargs))
-    refused, first = frozenset[Any](), None
+    refused, first, origins = frozenset[Any](), None, origins_of(program, is_known)
     while True:
         try:
-            exported = run_once(taken_apart(program, is_known, refused), module, example)
+            exported = run_once(taken_apart(program, is_known, refused), module, example, origins)
             made = ExportReader(module, exported).read()
             return made.imported(), ExportReader(module, exported, is_dropping=False).read()
         except Refused as error:

@@ -92,15 +92,15 @@ class Peer:
         passed = [x.clone() if isinstance(x, torch.Tensor) else x for x in leaves]
         args, kwargs = torch.utils._pytree.tree_unflatten(passed, self.spec)
         weights = dict(module.named_parameters())
-        buffers = {name: b.detach().clone() for name, b in module.named_buffers()}
-        with changed_weights(module, change), torch.enable_grad():
-            result = torch.func.functional_call(module, weights | buffers, args, kwargs)
+        with changed_weights(module, change), _own_buffers(module), torch.enable_grad():
+            result = module(*args, **kwargs)
             outputs = [x for x in torch.utils._pytree.tree_leaves(result) if x is not None]
             wanted = weights | {f"input {k}": x for k, x in enumerate(tensors_of(leaves))}
             gradients = self._gradients(outputs, {k: x for k, x in wanted.items() if x.requires_grad})
+            buffers = {name: array_of(b).copy() for name, b in module.named_buffers()}
         if changed := [k for k, x in enumerate(tensors_of(passed)) if x._version]:
             raise ValueError(f"from_torch: forward changes its input {changed[0]} in place, which is not supported")
-        return Answer(outputs, {name: array_of(b) for name, b in buffers.items()}, gradients)
+        return Answer(outputs, buffers, gradients)
 
     def _gradients(self, outputs: Sequence[Any], wanted: dict[str, Any]) -> dict[str, Any]:
         import torch
@@ -169,3 +169,18 @@ def changed_weights(module: Any, change: Callable[[Any], Any]) -> Iterator[None]
         with torch.no_grad():
             for memory, value in kept:
                 memory.copy_(value)
+
+
+@contextmanager
+def _own_buffers(module: Any) -> Iterator[None]:
+    """The module with copies of its buffers, for a while; those that are one tensor are one copy."""
+    kept = [(each, dict(each._buffers)) for each in module.modules()]
+    copies = {id(b): b.detach().clone() for _, buffers in kept for b in buffers.values() if b is not None}
+    try:
+        for each, buffers in kept:
+            each._buffers.update({name: b if b is None else copies[id(b)] for name, b in buffers.items()})
+        yield
+    finally:
+        for each, buffers in kept:
+            each._buffers.clear()
+            each._buffers.update(buffers)

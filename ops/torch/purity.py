@@ -39,8 +39,8 @@ def only_computing(module: Any) -> Iterator[None]:
         for name, kept in before:
             changed += [f"{name}.{key}".removeprefix(".") for key in kept.changed()]
             kept.restore()
-    if changed:
-        raise ValueError(f"from_torch: forward changes '{changed[0]}', which is not supported")
+        if changed:  # whatever came of it
+            raise ValueError(f"from_torch: forward changes '{changed[0]}', which is not supported")
     if generators() != drawn:
         raise ValueError("from_torch: forward draws random numbers other than by dropout, which is not supported")
 

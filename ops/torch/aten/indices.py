@@ -69,7 +69,7 @@ def _index(at: Site, x: Any, indices: Sequence[Any]) -> Region:
     return taken(at, merged, dims[0], torch.as_tensor(at_once))
 
 
-def _gather(at: Site, x: Region, dim: int, index: Region, sparse_grad: bool = False) -> Region:
+def _gather(at: Site, x: Region, dim: int, index: Region, _sparse: bool = False) -> Region:
     """torch reads a corner of `x` where the index is smaller."""
     dim %= x.ndim
     for d in range(x.ndim):

@@ -54,7 +54,7 @@ def repeated(at: Site, x: Region, counts: Sequence[int]) -> Region:
     return reshape(expand(reshape(x, between), wide, at.name), at.shape)
 
 
-def _repeat_interleave(at: Site, x: Region, repeats: Any, dim: int | None = None, output_size: Any = None) -> Region:
+def _repeat_interleave(at: Site, x: Region, repeats: Any, dim: int | None = None) -> Region:
     need(isinstance(repeats, int) and dim is not None, "repeat_interleave without dim or with several repeats")
     dim = dim % x.ndim  # type: ignore[operator]
     between = unsqueeze(x, dim + 1)

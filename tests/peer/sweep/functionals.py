@@ -60,8 +60,20 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "celu": ("4 3", "(x)", "(x, 0.5)"),
     "celu_": ("4 3", "(x * 2)"),
     "channel_shuffle": ("2 4 3", "(x, 2)"),
-    "conv1d": (f"{_LINE}; 4 3 3; 4; 6 1 2", "(x, y)", "(x, y, z, 2, 1, 2)", "(x, w, groups=3)", "(x, y, padding='same')"),
-    "conv2d": (f"{_IMAGE}; 4 3 3 2; 4", "(x, y)", "(x, y, z, (2, 1), (1, 0), (1, 2))", "(x[0], y)", "(x, y, z, 1, 'same')"),
+    "conv1d": (
+        f"{_LINE}; 4 3 3; 4; 6 1 2",
+        "(x, y)",
+        "(x, y, z, 2, 1, 2)",
+        "(x, w, groups=3)",
+        "(x, y, padding='same')",
+    ),
+    "conv2d": (
+        f"{_IMAGE}; 4 3 3 2; 4",
+        "(x, y)",
+        "(x, y, z, (2, 1), (1, 0), (1, 2))",
+        "(x[0], y)",
+        "(x, y, z, 1, 'same')",
+    ),
     "conv3d": (f"{_VOLUME}; 4 2 2 2 2; 4", "(x, y)", "(x, y, z, 2, 1)"),
     "conv_transpose1d": (f"{_LINE}; 3 4 3; 4", "(x, y)", "(x, y, z, 2, 1, 1)", "(x, y, z, 3, 0, 2, 1, 2)"),
     "conv_transpose2d": (f"{_IMAGE}; 3 4 3 2; 4", "(x, y)", "(x, y, z, 2, 1, 1)", "(x[0], y)"),
@@ -227,28 +239,3 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "upsample_bilinear": (_IMAGE, "(x, 9)"),
     "upsample_nearest": (_IMAGE, "(x, 9)"),
 }
-
-
-def cases():
-    import torch
-    from torch.nn import functional as F
-
-    from tests.peer.sweep import tensors
-
-    class Call(torch.nn.Module):
-        def __init__(self, run, used):
-            super().__init__()
-            self.run, self.used = run, used
-
-        def forward(self, *given):
-            return self.run(*given)
-
-    for name, (inputs, *calls) in FUNCTIONS.items():
-        if not hasattr(F, name):
-            continue
-        for call in calls:
-            letters = "xyzwv"[: inputs.count(";") + 1]
-            used = [k for k, a in enumerate(letters) if any(f"{s}{a}{e}" in call for s in "( ,=*" for e in ",)[ .")]
-            own = ", ".join(letters[k] for k in used)
-            run = eval(f"lambda {own}: F.{name}{call}", {"F": F, "torch": torch})
-            yield f"{name}{call}", (lambda run=run, used=used: Call(run, used).double()), tuple(tensors(inputs)[k] for k in used)
