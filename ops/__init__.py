@@ -29,6 +29,7 @@ from ops.dense.product import matmul as matmul
 from ops.dense.transposed import conv_transpose1d as conv_transpose1d
 from ops.dense.transposed import conv_transpose2d as conv_transpose2d
 from ops.elementwise.activation import abs as abs
+from ops.elementwise.activation import clamp as clamp
 from ops.elementwise.activation import clip as clip
 from ops.elementwise.activation import cos as cos
 from ops.elementwise.activation import elu as elu
@@ -103,6 +104,7 @@ from ops.loss.elementwise import mean_absolute_error as mean_absolute_error
 from ops.loss.elementwise import mean_squared_error as mean_squared_error
 from ops.loss.elementwise import mse_loss as mse_loss
 from ops.loss.elementwise import smooth_l1_loss as smooth_l1_loss
+from ops.loss.in_one import softmax_cross_entropy as softmax_cross_entropy
 from ops.loss.metrics import accuracy as accuracy
 from ops.loss.metrics import perplexity as perplexity
 from ops.loss.metrics import root_mean_squared_error as root_mean_squared_error
@@ -110,7 +112,6 @@ from ops.loss.metrics import top_k_accuracy as top_k_accuracy
 from ops.loss.nll import nll_loss as nll_loss
 from ops.loss.softmax import log_softmax as log_softmax
 from ops.loss.softmax import softmax as softmax
-from ops.loss.softmax import softmax_cross_entropy as softmax_cross_entropy
 from ops.moe.dispatch import combine as combine
 from ops.moe.dispatch import dispatch as dispatch
 from ops.moe.experts import expert_linear as expert_linear
@@ -147,12 +148,17 @@ from ops.recurrent.lstm import lstm_cell as lstm_cell
 from ops.recurrent.lstm import lstm_steps as lstm_steps
 from ops.reduce.adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from ops.reduce.adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
+from ops.reduce.extremes import amax as amax
+from ops.reduce.extremes import amin as amin
 from ops.reduce.extremes import argmax as argmax
+from ops.reduce.extremes import argmin as argmin
 from ops.reduce.extremes import global_max_pool2d as global_max_pool2d
 from ops.reduce.extremes import max as max
 from ops.reduce.extremes import min as min
 from ops.reduce.extremes import topk as topk
+from ops.reduce.pooling import avg_pool1d as avg_pool1d
 from ops.reduce.pooling import avg_pool2d as avg_pool2d
+from ops.reduce.pooling import max_pool1d as max_pool1d
 from ops.reduce.pooling import max_pool2d as max_pool2d
 from ops.reduce.reductions import global_avg_pool2d as global_avg_pool2d
 from ops.reduce.reductions import mean as mean
@@ -171,6 +177,7 @@ from ops.shape.interpolate import interpolate as interpolate
 from ops.shape.padding import flip as flip
 from ops.shape.padding import pad as pad
 from ops.shape.padding import reverse as reverse
+from ops.shape.rearrange import cat as cat
 from ops.shape.rearrange import concat as concat
 from ops.shape.rearrange import flatten as flatten
 from ops.shape.rearrange import permute as permute
@@ -193,7 +200,7 @@ from ops.torch.imported import Imported as Imported
 from ops.torch.state import from_torch_state as from_torch_state
 from ops.torch.to_torch import to_torch as to_torch
 
-# The classes and functions above, without aliases: those bear the names that they had before torch's.
+# The classes and functions above, without aliases: other names of torch, and those before torch's.
 __all__ = sorted(name for name, value in globals().items() if getattr(value, "__name__", "") == name != "import_module")
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of `ops`

@@ -6,15 +6,16 @@ Nothing here runs in a step; what kernels share is in `tiles`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf, isfinite
-from numbers import Real
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from numbers import Integral, Real
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from ops.initializers import Init, fan_in_uniform
-from taskflow import Graph, Kernel, LogicalRegion, Operator
+from taskflow import Graph, Kernel, LogicalRegion, Operator, Window
 
 _Options = ParamSpec("_Options")
 _Result = TypeVar("_Result")
@@ -31,6 +32,24 @@ def several(outputs: Regions) -> tuple[LogicalRegion, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
+def _plain(value: Any) -> Any:
+    """The value itself, or where there are numbers of NumPy in it, the same with Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        found = {key: _plain(each) for key, each in value.items()}
+        return value if all(found[key] is each for key, each in value.items()) else found
+    if isinstance(value, Kernel):
+        plain = _plain(value.options)
+        return value if plain is value.options else replace(value, options=plain)
+    if isinstance(value, Window):
+        return replace(value, **{key: _plain(getattr(value, key)) for key in ("size", "stride", "padding", "dilation")})
+    if type(value) in (tuple, list):
+        made = type(value)(map(_plain, value))
+        return value if all(new is old for new, old in zip(made, value, strict=True)) else made
+    return value
+
+
 def _on_graph_of_inputs(
     launch: Callable[Concatenate[Graph, str, str, Sequence[LogicalRegion], _Options], Regions],
     give: Callable[[Regions], _Result],
@@ -38,6 +57,8 @@ def _on_graph_of_inputs(
     def launched(
         name: str, pattern: str, inputs: Sequence[LogicalRegion], /, *args: _Options.args, **options: _Options.kwargs
     ) -> _Result:
+        for key in options.keys() & {"kernel", "sizes", "windows"}:
+            options[key] = _plain(options[key])
         return give(launch(inputs[0].graph, name, pattern, inputs, *args, **options))
 
     return launched
@@ -71,8 +92,11 @@ def parameters(
 ) -> list[LogicalRegion]:
     """`<name>.weight` of `shape`, and perhaps `<name>.bias` of its first dimension, in the dtype of `x`.
 
-    First values are by default torch's for affine maps: uniform in ±1/sqrt(fan_in), for both.
+    First values are by default torch's for affine maps: uniform in ±1/sqrt(fan_in), for both. ValueError for those of a
+    bias that is not there.
     """
+    if not bias and bias_init is not None:
+        raise ValueError(f"'{name}': bias_init is {bias_init!r}, but there is no bias")
     init = fan_in_uniform if weight_init is None else weight_init
     made = [x.graph.parameter(f"{name}.weight", shape, init, x.dtype)]
     if bias:
@@ -147,8 +171,9 @@ def checked(
     if x.ndim < least:
         needed = ("", "one dimension is", "two dimensions are", "three dimensions are")[least]
         raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, at least {needed} needed")
-    if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 < eps < inf:
+    if isinstance(eps, bool):
         raise ValueError(f"{where}: eps is {eps!r}, a positive finite number is needed")
+    check_number(where, "eps", eps, "a positive finite number")
     return where
 
 
@@ -170,15 +195,17 @@ def check_integers(where: str, region: LogicalRegion, role: str) -> None:
 def check_positive(where: str, **values: int) -> None:
     """ValueError for an extent that is not a positive integer."""
     for key, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not is_integer(value) or value < 1:
             raise ValueError(f"{where}: {key} is {value!r}, a positive integer is needed")
 
 
+# What is needed of a number -> whether one is so.
 _NUMBERS: dict[str, Callable[[float], bool]] = {
     "a number": lambda v: v == v,
     "a finite number": isfinite,
     "a finite number other than 0": lambda v: isfinite(v) and v != 0,
     "a finite number from 0 on": lambda v: 0 <= v < inf,
+    "a positive number": lambda v: v > 0,
     "a positive finite number": lambda v: 0 < v < inf,
     "a number in [0, 1]": lambda v: 0 <= v <= 1,
 }
@@ -189,23 +216,48 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real) or (isinstance(value, np.generic) and value.dtype == bool)
 
 
+def is_integer(value: object) -> bool:
+    """Whether it is an integer of Python or of NumPy; a truth value is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def as_float(number: object) -> float:
+    """A number as Python's float."""
+    return float(cast(float, number))
+
+
 def check_number(where: str, key: str, value: object, needed: str = "a number") -> float:
     """The value of an option as a float; ValueError unless it is what is `needed`, a key of `_NUMBERS`."""
-    if is_number(value) and _NUMBERS[needed](number := float(cast(float, value))):
+    if is_number(value) and _NUMBERS[needed](number := as_float(value)):
         return number
     raise ValueError(f"{where}: {key} is {value!r}, {needed} is needed")
 
 
+def check_not_negative(where: str, **values: int) -> None:
+    """ValueError for what is no integer from 0 on."""
+    for key, value in values.items():
+        if not is_integer(value) or value < 0:
+            raise ValueError(f"{where}: {key} is {value!r}, an integer from 0 on is needed")
+
+
 def check_dim(where: str, dim: int, ndim: int) -> int:
-    """`dim` counted from the front; ValueError when it is out of range."""
+    """`dim` counted from the front; ValueError when it is no integer, or out of range."""
+    if not is_integer(dim):
+        raise ValueError(f"{where}: dim is {dim!r}, an integer is needed")
     if not -ndim <= dim < ndim:
         raise ValueError(f"{where}: dim is {dim}, the region has {ndim} dimensions")
-    return dim % ndim
+    return int(dim) % ndim
 
 
 def pair(where: str, key: str, value: int | Sequence[int]) -> tuple[int, int]:
     """A number for both spatial dimensions, or one each."""
-    values = (value, value) if isinstance(value, int) else tuple(value)
-    if len(values) != 2 or not all(isinstance(v, int) for v in values):
-        raise ValueError(f"{where}: {key} is {value!r}, an integer or two are needed")
-    return values[0], values[1]
+    found = integers(where, key, value, 2, "two")
+    return found[0], found[1]
+
+
+def integers(where: str, key: str, value: int | Sequence[int], count: int, word: str) -> tuple[int, ...]:
+    """A number for each of so many dimensions, or one for all; ValueError for anything else."""
+    values: Sequence[Any] = value if isinstance(value, Sequence) else (value,) * count
+    if len(values) != count or not all(map(is_integer, values)):
+        raise ValueError(f"{where}: {key} is {value!r}, an integer or {word} are needed")
+    return tuple(map(int, values))

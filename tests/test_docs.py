@@ -28,6 +28,7 @@ DEGREES = (2, 3, 4)
 # Axes whose extents nobody chooses: gates, the one point of time of a step, the one channel of a group.
 GIVEN = {(kind, axis) for cell in ("lstm", "gru", "rnn") for kind in (cell, f"{cell}_cell") for axis in "gs"}
 GIVEN |= {("instance_norm", "c")}  # one channel a group
+GIVEN |= {("avg_pool1d", "h"), ("max_pool1d", "h")}  # a sequence is an image of one line
 
 
 # Their axes hang together by groups, choices and capacity; tests/ops/cases_experts.py has what fits.

@@ -8,13 +8,16 @@ the query's configuration, softmax and weighted sum that of the scores, unless t
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 
 from ops.attention.fused_attention import fused_attention
-from ops.attention.linear_attention import check_heads, memory_linear_attention
-from ops.building import check_positive, checked, distinct, launch_all, launch_first, parameters, terms
+from ops.attention.linear_attention import check_heads, check_scale, memory_linear_attention
+from ops.building import check_positive, check_region, checked, distinct, launch_all, launch_first, parameters, terms
 from ops.cuda import attention as gpu_attention
 from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Layouts, contract, multiply_matrices
+from ops.elementwise.arithmetic import add
+from ops.elementwise.arithmetic import where as choose
 from ops.elementwise.dropout import dropout
 from ops.loss.softmax import softmax
 from ops.tiles import deliver, matrix, result_matrix, work_array
@@ -33,6 +36,7 @@ def multihead_attention(
     *,
     memory_linear: bool = False,
     fused: bool = False,
+    mask: LogicalRegion | None = None,
 ) -> LogicalRegion:
     """Multi-head attention (Vaswani et al., NeurIPS 2017), as torch.nn.MultiheadAttention with batch_first.
 
@@ -49,13 +53,15 @@ def multihead_attention(
         memory_linear: by `memory_linear_attention`, which keeps no scores and has no dropout; queries and keys may be
             split alike.
         fused: by `fused_attention`, one operator without dropout, which sees the keys whole.
+        mask: of bool, whether a query sees a key, or of floating point, added to the scores; its shape broadcasts to
+            (batch, heads, queries, keys). A query that sees no key gives zeros (before the last projection).
 
     Returns:
         (batch, queries, features).
 
     Raises:
         ValueError: the shapes do not agree, the features do not divide into heads, a dtype is wrong, there is dropout
-            where there can be none, or both `memory_linear` and `fused` are asked for.
+            or a mask where there can be none, or both `memory_linear` and `fused` are asked for.
     """
     source = x if memory is None else memory
     where = checked("multihead_attention", name or "attention", x, ndim=(3,))
@@ -70,6 +76,9 @@ def multihead_attention(
     if (memory_linear or fused) and dropout_p and training:
         kind = "fused" if fused else "memory-linear"
         raise ValueError(f"{where}: {kind} attention has no dropout, dropout_p is {dropout_p}")
+    if (memory_linear or fused) and mask is not None:
+        kind = "fused" if fused else "memory-linear"
+        raise ValueError(f"{where}: {kind} attention has no mask, '{mask.name}' was given")
     graph, features = x.graph, x.shape[2]
     name = graph.unique_name(name or "attention", "q")
     q = _to_heads(x, features, num_heads, bias, f"{name}.q")
@@ -80,7 +89,7 @@ def multihead_attention(
     elif memory_linear:
         y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")
     else:
-        y = scaled_dot_product_attention(q, k, v, is_causal, dropout_p, training, f"{name}.scores")
+        y = scaled_dot_product_attention(q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask)
     return _from_heads(y, bias, f"{name}.out")
 
 
@@ -92,31 +101,52 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     training: bool = True,
     name: str | None = None,
+    *,
+    mask: LogicalRegion | None = None,
+    scale: float | None = None,
 ) -> LogicalRegion:
     """softmax(q kᵀ / sqrt(d)) v for every head, as torch's function with dimensions 1 and 2 exchanged.
+
+    A query that sees no key gives zeros and has no gradient, as in torch.
 
     Args:
         q: (batch, queries, heads, d), floating point.
         k, v: (batch, keys, heads, d).
-        is_causal, dropout_p, training: as for `multihead_attention`.
+        is_causal, dropout_p, training, mask: as for `multihead_attention`.
         name: of the operator of the scores; softmax and weighted sum are `<name>.softmax` and `<name>.sum`.
+        scale: of the scores, in the place of 1 / sqrt(d).
 
     Returns:
         (batch, queries, heads, d).
 
     Raises:
-        ValueError: the shapes do not agree, or a dtype is wrong.
+        ValueError: the shapes do not agree, `scale` is no finite number, or a dtype is wrong.
     """
-    check_heads("scaled_dot_product_attention", name, q, k, v, alike=4)
+    where = check_heads("scaled_dot_product_attention", name, q, k, v, alike=4)
+    check_mask(where, mask, q, k)
+    factor = check_scale(where, scale, q)
     graph, name = q.graph, q.graph.unique_name(name or "attention")
     b, s, heads, d = distinct(q.axes, ("t",))
     pattern = f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {b} {heads} {s} t"
-    kernel = _scores.bind(layouts=Layouts.of(pattern), scale=q.shape[3] ** -0.5, is_causal=is_causal)
-    backward = partial(_scores_backward, scale=q.shape[3] ** -0.5)
+    kernel = _scores.bind(layouts=Layouts.of(pattern), scale=factor, is_causal=bool(is_causal))
+    backward = partial(_scores_backward, scale=factor)
     scores = launch_first(name, pattern, [q, k], kernel=kernel, backward=backward, flops=2)
-    with graph.following(scores.name):
-        weights = dropout(softmax(scores, name=f"{name}.softmax"), dropout_p, training, f"{name}.drop")
+    with graph.following(name):
+        if mask is not None:
+            is_bool = mask.dtype == "bool"
+            scores = choose(mask, scores, -inf, f"{name}.mask") if is_bool else add(scores, mask, f"{name}.mask")
+        weights = softmax(scores, name=f"{name}.softmax", zero_rows=mask is not None)
+        weights = dropout(weights, dropout_p, training, f"{name}.drop")
         return contract(f"{name}.sum", f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}", weights, v)
+
+
+def check_mask(where: str, mask: LogicalRegion | None, q: LogicalRegion, k: LogicalRegion) -> None:
+    """ValueError unless a mask is of bool or floating point, and its shape broadcasts to that of the scores."""
+    if mask is not None:
+        check_region(where, mask, "mask", floating=mask.dtype != "bool")
+        shape = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
+        if mask.ndim > 4 or any(n not in (1, m) for n, m in zip(mask.shape, shape[4 - mask.ndim :], strict=True)):
+            raise ValueError(f"{where}: mask '{mask.name}' is {mask.shape}, the scores are {shape}")
 
 
 @partial(Kernel, takes_half=True)

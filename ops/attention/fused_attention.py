@@ -8,15 +8,22 @@ that is installed (`ops.cuda.attention`). Every query sees its keys whole: `memo
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from ops.attention.linear_attention import block_shape, blocks, check_heads, heads, write_gradients
+from ops.attention.linear_attention import block_shape, blocks, check_heads, check_scale, heads, write_gradients
 from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def fused_attention(
-    q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, is_causal: bool = False, name: str | None = None
+    q: LogicalRegion,
+    k: LogicalRegion,
+    v: LogicalRegion,
+    is_causal: bool = False,
+    name: str | None = None,
+    *,
+    scale: float | None = None,
 ) -> LogicalRegion:
     """softmax(q kᵀ / sqrt(d)) v for every head in one operator; what `scaled_dot_product_attention` gives.
 
@@ -26,18 +33,19 @@ def fused_attention(
         v: (batch, keys, heads, e).
         is_causal: whether query number q sees only the keys up to number q.
         name: of the operator.
+        scale: of the scores, in the place of 1 / sqrt(d).
 
     Returns:
         (batch, queries, heads, e). Batch, queries and heads may be split.
 
     Raises:
-        ValueError: the shapes do not agree, or a dtype is wrong.
+        ValueError: the shapes do not agree, `scale` is no finite number, or a dtype is wrong.
     """
-    check_heads("fused_attention", name, q, k, v)
+    factor = check_scale(check_heads("fused_attention", name, q, k, v), scale, q)
     name = q.graph.unique_name(name or "attention")
     b, s, h, d = distinct(q.axes, ("t", "e"))
     pattern = f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}"
-    options = {"scale": q.shape[3] ** -0.5, "is_causal": is_causal}
+    options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
     kernel, backward = _forward.bind(**options), partial(_backward, flops=5 * features, **options)
     return launch_first(name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from ops.building import checked, distinct, launch_all, launch_first, term, terms
+from ops.building import check_number, checked, distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from ops.elementwise.formula import formula
 from ops.tiles import contiguous, deliver, work_array
@@ -24,7 +25,13 @@ _BLOCK_BYTES = 1 << 20  # of the scores of some queries: they stay near the core
 
 
 def memory_linear_attention(
-    q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, is_causal: bool = False, name: str | None = None
+    q: LogicalRegion,
+    k: LogicalRegion,
+    v: LogicalRegion,
+    is_causal: bool = False,
+    name: str | None = None,
+    *,
+    scale: float | None = None,
 ) -> LogicalRegion:
     """softmax(q kᵀ / sqrt(d)) v for every head; what `scaled_dot_product_attention` gives, without its scores.
 
@@ -34,16 +41,17 @@ def memory_linear_attention(
         v: (batch, keys, heads, e).
         is_causal: whether query number q sees only the keys up to number q.
         name: of the operator of the sums, which strategies split; the result is `<name>.value`.
+        scale: of the scores, in the place of 1 / sqrt(d).
 
     Returns:
         (batch, queries, heads, e). Batch, queries, keys and heads may be split.
 
     Raises:
-        ValueError: the shapes do not agree, or a dtype is wrong.
+        ValueError: the shapes do not agree, `scale` is no finite number, or a dtype is wrong.
     """
-    check_heads("memory_linear_attention", name, q, k, v)
+    factor = check_scale(check_heads("memory_linear_attention", name, q, k, v), scale, q)
     graph, name = q.graph, q.graph.unique_name(name or "attention")
-    options = {"scale": q.shape[3] ** -0.5, "is_causal": is_causal}
+    options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
     b, s, h, d = distinct(q.axes, ("t", "e"))
     q_term, k_term, v_term, row = f"{b} {s} {h} ^{d}", f"{b} t {h} ^{d}", f"{b} t {h} ^e", term((b, s, h))
     with graph.following(name):
@@ -60,12 +68,18 @@ def memory_linear_attention(
 
 def check_heads(
     kind: str, name: str | None, q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, alike: int = 3
-) -> None:
-    """ValueError unless these are of the same heads, and so many dimensions of keys and values are alike."""
+) -> str:
+    """As `checked`; ValueError unless the heads are the same, and so many dimensions of keys and values are alike."""
     for role, region in (("q", q), ("k", k), ("v", v)):
         where = checked(kind, name or "attention", region, role, ndim=(4,))
     if k.shape[:alike] != v.shape[:alike] or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
         raise ValueError(f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}")
+    return where
+
+
+def check_scale(where: str, scale: float | None, q: LogicalRegion) -> float:
+    """The factor of the scores, 1 / sqrt(d) where none is given."""
+    return float(q.shape[3] ** -0.5) if scale is None else check_number(where, "scale", scale, "a finite number")
 
 
 def _value_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from ops.building import checked, distinct, launch_first, term, terms
+from ops.building import check_not_negative, check_number, checked, distinct, launch_first, term, terms
 from ops.cuda import kernels as gpu
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -42,8 +42,8 @@ def rotary_embedding(
             f"{where}: '{x.name}' has shape {x.shape}, at least three dimensions and an even extent "
             "of the last are needed"
         )
-    if not base > 0:
-        raise ValueError(f"{where}: base is {base}, it is positive")
+    check_number(where, "base", base, "a positive finite number")
+    check_not_negative(where, offset=offset)
     lead = distinct(x.axes[:-1], ("f", "pair"))
     axes = term((*lead, "(f ^pair)" if interleaved else "(^pair ^f)"))
     return _launch(x, name or "rotary_embedding", axes, base, interleaved, offset, 1.0)

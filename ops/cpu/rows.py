@@ -107,6 +107,18 @@ def entropy_gradient(
 
 
 @njit(nogil=True)
+def clear_unseen(x: Array, y: Array) -> None:
+    """Zeros in the rows of `y` where a row of `x` is nothing but minus infinity."""
+    for r in range(x.shape[0]):
+        k = 0
+        while k < x.shape[1] and x[r, k] == -math.inf:
+            k += 1
+        if k == x.shape[1]:
+            for k in range(x.shape[1]):
+                y[r, k] = 0
+
+
+@njit(nogil=True)
 def top_k(x: Array, largest: bool, values: Array, places: Array) -> None:
     """The largest (or smallest) of every row in their order and where they stand: of equals the first, NaN last."""
     for r in range(x.shape[0]):

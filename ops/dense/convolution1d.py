@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ops.building import check_positive, checked
+from ops.building import check_not_negative, check_positive, checked
 from ops.dense.convolution import ConvolutionKernels, convolve, gradient_weight, gradient_x, launch_convolution
 from ops.initializers import Init
 from taskflow import Array, Context, Kernel, LogicalRegion, Rect, Window
@@ -50,8 +50,9 @@ def conv1d(
     """
     where = checked("conv1d", name, x, ndim=(3,))
     check_positive(where, kernel_size=kernel_size, stride=stride, dilation=dilation)
+    check_not_negative(where, padding=padding)
     window = Window("w", kernel_size, stride, padding, dilation)
-    if padding < 0 or window.output_extent(x.shape[2]) < 1:
+    if window.output_extent(x.shape[2]) < 1:
         raise ValueError(
             f"{where}: a window of {dilation * (kernel_size - 1) + 1} points does not fit into the {x.shape[2]} points "
             f"of '{x.name}' and a padding of {padding}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ops.building import check_positive, checked, parameters
+from ops.building import check_positive, checked, integers, parameters
 from ops.dense.convolution import image_kernels, image_windows, launch_convolution
 from ops.initializers import Init
 from ops.reduce.adaptive_pooling import adaptive_avg_pool2d
@@ -24,10 +24,8 @@ Sizes = int | Sequence[int]
 
 def triple(where: str, key: str, value: Sizes) -> tuple[int, int, int]:
     """A number for depth, height and width, or one each; ValueError for anything else."""
-    values = (value,) * 3 if isinstance(value, int) else tuple(value)
-    if len(values) != 3 or not all(isinstance(v, int) for v in values):
-        raise ValueError(f"{where}: {key} is {value!r}, an integer or three are needed")
-    return values[0], values[1], values[2]
+    found = integers(where, key, value, 3, "three")
+    return found[0], found[1], found[2]
 
 
 def conv3d(

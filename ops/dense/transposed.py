@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from ops.building import check_positive, checked, launch_first, pair, parameters, term, terms
+from ops.building import check_positive, checked, is_integer, launch_first, pair, parameters, term, terms
 from ops.dense.convolution import SPATIAL, ConvolutionKernels, both, image_kernels, windows_layout
 from ops.dense.convolution1d import line_kernels
 from ops.elementwise.formula import formula
@@ -109,7 +109,7 @@ def _launch(
     windows = [Window(axis, k, s, p, d) for axis, (k, s, p, _, d) in zip(made, sizes, strict=True)]
     name = x.graph.unique_name(name)
     shape = (x.shape[1], out_channels // groups, *(w.size for w in windows))
-    weight, *biases = parameters(x, name, shape, False, *inits)
+    weight, *biases = parameters(x, name, shape, False, inits[0], None if bias else inits[1])
     if bias:
         init = fan_in_uniform(weight.shape) if inits[1] is None else inits[1]
         biases = [x.graph.parameter(f"{name}.bias", (out_channels,), init, x.dtype)]
@@ -137,6 +137,8 @@ def _launch(
 def _extent(where: str, n: int, size: int, stride: int, padding: int, more: int, dilation: int) -> int:
     """Of the output; `more` points are at its end."""
     check_positive(where, kernel_size=size, stride=stride, dilation=dilation)
+    if not is_integer(padding) or not is_integer(more):
+        raise ValueError(f"{where}: padding is {padding!r} and output_padding {more!r}, integers are needed")
     if padding < 0 or not 0 <= more < max(stride, dilation):
         raise ValueError(
             f"{where}: padding is {padding} and output_padding is {more}: the first is at least 0, the second below "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ops.building import check_number
 from ops.elementwise.broadcast import elementwise, launch, of_one
 from ops.elementwise.pointwise import pointwise
 from taskflow import LogicalRegion
@@ -32,13 +33,14 @@ def leaky_relu(x: LogicalRegion, negative_slope: float = 0.01, name: str | None 
 
     Args:
         x: any shape, floating point.
-        negative_slope: a number.
+        negative_slope: a finite number.
         name: of the operator.
 
     Raises:
-        ValueError: `x` is of another dtype.
+        ValueError: `negative_slope` is not finite, or `x` is of another dtype.
     """
-    return launch("leaky_relu", _LEAKY_RELU, {"x": x, "slope": negative_slope}, name)
+    slope = check_number(f"leaky_relu '{name or 'leaky_relu'}'", "negative_slope", negative_slope, "a finite number")
+    return launch("leaky_relu", _LEAKY_RELU, {"x": x, "slope": slope}, name)
 
 
 def elu(x: LogicalRegion, alpha: float = 1.0, name: str | None = None) -> LogicalRegion:
@@ -46,12 +48,13 @@ def elu(x: LogicalRegion, alpha: float = 1.0, name: str | None = None) -> Logica
 
     Args:
         x: any shape, floating point.
-        alpha: a number.
+        alpha: a finite number.
         name: of the operator.
 
     Raises:
-        ValueError: `x` is of another dtype.
+        ValueError: `alpha` is not finite, or `x` is of another dtype.
     """
+    check_number(f"elu '{name or 'elu'}'", "alpha", alpha, "a finite number")
     return launch("elu", _ELU, {"x": x, "alpha": alpha}, name)
 
 
@@ -64,10 +67,9 @@ def softplus(x: LogicalRegion, beta: float = 1.0, name: str | None = None) -> Lo
         name: of the operator.
 
     Raises:
-        ValueError: `beta` is not positive, or `x` is of another dtype.
+        ValueError: `beta` is not positive and finite, or `x` is of another dtype.
     """
-    if not beta > 0:
-        raise ValueError(f"softplus '{name or 'softplus'}': beta is {beta}, it is positive")
+    check_number(f"softplus '{name or 'softplus'}'", "beta", beta, "a positive finite number")
     return launch("softplus", _SOFTPLUS, {"x": x, "beta": beta}, name)
 
 
@@ -98,13 +100,15 @@ def clip(
         name: of the operator.
 
     Raises:
-        ValueError: `min` is above `max`, or `x` is of another dtype.
+        ValueError: `min` is above `max`, one is NaN, or `x` is of another dtype.
     """
-    if not min <= max:
-        raise ValueError(f"clip '{name or 'clip'}': min is {min} and max is {max}")
+    where = f"clip '{name or 'clip'}'"
+    if not check_number(where, "min", min) <= check_number(where, "max", max):
+        raise ValueError(f"{where}: min is {min} and max is {max}")
     return launch("clip", _CLIP, {"x": x, "low": min, "high": max}, name)
 
 
+clamp = clip
 _NORMAL = f"(0.5 + 0.5 * erf(x * {math.sqrt(0.5)}))"
 _DENSITY = f"({1 / math.sqrt(2 * math.pi)} * exp(-0.5 * x * x))"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from ops.building import check_region, distinct, launch_first, term, terms
+from ops.building import as_float, check_region, distinct, is_number, launch_first, term, terms
 from ops.elementwise.pointwise import pointwise
 from ops.expressions.expression import Expression
 from ops.expressions.passes import reduce
@@ -58,8 +58,8 @@ def launch(
         ValueError: the shapes do not broadcast, or an operand outside of `any_dtype` is not of floating point.
     """
     where = f"{kind} '{name or kind}'"
-    regions = {k: r for k, r in operands.items() if not isinstance(r, int | float)}
-    numbers = {k: float(n) for k, n in operands.items() if isinstance(n, int | float)}
+    numbers = {k: as_float(n) for k, n in operands.items() if is_number(n)}
+    regions: dict[str, Any] = {k: r for k, r in operands.items() if k not in numbers}
     if not regions:
         raise TypeError(f"{where}: all operands are numbers, at least one region is needed")
     for role, region in regions.items():

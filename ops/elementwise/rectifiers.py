@@ -67,8 +67,9 @@ def hardtanh(x: LogicalRegion, min_val: float = -1.0, max_val: float = 1.0, name
     Raises:
         ValueError: `min_val` is above `max_val`, or `x` is of another dtype.
     """
-    if not min_val <= max_val:
-        raise ValueError(f"hardtanh '{name or 'hardtanh'}': min_val is {min_val} and max_val is {max_val}")
+    where = f"hardtanh '{name or 'hardtanh'}'"
+    if not check_number(where, "min_val", min_val) <= check_number(where, "max_val", max_val):
+        raise ValueError(f"{where}: min_val is {min_val} and max_val is {max_val}")
     return launch("hardtanh", _HARDTANH, {"x": x, "low": min_val, "high": max_val}, name)
 
 

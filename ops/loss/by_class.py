@@ -47,6 +47,12 @@ def weights_of_rows(name: str, weight: LogicalRegion, t: LogicalRegion) -> Logic
     )
 
 
+def count_rows(name: str, t: LogicalRegion, row: str, ignored: int | None, dtype: str) -> LogicalRegion:
+    """`<name>.count`: how many rows have another target than `ignored`."""
+    kernel = _count_rows.bind(ignored=ignored)
+    return launch_first(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=dtype)
+
+
 def reduce_rows(
     name: str,
     values: Mapping[str, Term],
@@ -96,8 +102,7 @@ def _count(
 ) -> LogicalRegion:
     """How many rows count, or the sum of their weights."""
     if weights is None:
-        dtype, kernel = next(iter(known.values()))[0].dtype, _count_rows.bind(ignored=ignored)
-        return launch_first(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=dtype)
+        return count_rows(name, t, row, ignored, next(iter(known.values()))[0].dtype)
     inputs = {"weight": (weights, row)} | {k: v for k, v in known.items() if k == "t"}
     text = "where(t != ignored, weight, 0)" if "t" in inputs else "weight"
     return formula(f"{name}.count", text, inputs, ".", numbers=numbers)

@@ -15,7 +15,7 @@ from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import formula
 from ops.loss.by_class import check_weight, known_targets, reduce_rows, weights_of_rows
 from ops.loss.pairwise import check_reduction
-from ops.loss.softmax import check_columns, check_targets, log_softmax
+from ops.loss.softmax import check_columns, check_ignored, check_targets, log_softmax
 from ops.shape.sections import slice
 from ops.tiles import check_classes, contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -58,7 +58,8 @@ def cross_entropy(
     of_classes = isinstance(t, LogicalRegion) and t.is_floating
     where = check_probabilities(name, y, t, ignore_index) if of_classes else check_targets("cross_entropy", name, y, t)
     check_reduction(where, reduction)
-    check_number(where, "label_smoothing", label_smoothing, "a number in [0, 1]")
+    ignore_index = check_ignored(where, ignore_index)
+    label_smoothing = check_number(where, "label_smoothing", label_smoothing, "a number in [0, 1]")
     columns = check_columns(where, y, classes)
     check_weight(where, weight, columns)
     graph, name = y.graph, y.graph.unique_name(name or "cross_entropy")

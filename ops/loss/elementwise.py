@@ -118,8 +118,7 @@ def huber_loss(
 
     Args, returns and raises as `mse_loss`; `delta` is positive.
     """
-    if not delta > 0:
-        raise ValueError(f"huber_loss '{name or 'huber_loss'}': delta is {delta}, it is positive")
+    check_number(f"huber_loss '{name or 'huber_loss'}'", "delta", delta, "a positive number")
     return pairwise("huber_loss", _HUBER, x, y, name, reduction, {"delta": delta})
 
 

@@ -11,63 +11,92 @@ from math import prod
 from ops.building import check_positive, checked, distinct, launch_first, term
 from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
-from ops.elementwise.activation import exp, sqrt
+from ops.elementwise.activation import exp
+from ops.elementwise.broadcast import elementwise, launch
+from ops.elementwise.formula import formula
+from ops.loss.by_class import count_rows, known_targets
 from ops.loss.elementwise import mse_loss
-from ops.loss.softmax import check_targets
+from ops.loss.softmax import check_columns, check_ignored, check_targets
+from ops.shape.sections import slice
 from ops.tiles import take_along
 from taskflow import Array, Context, Kernel, LogicalRegion
 
+_ROOT = elementwise("sqrt(x)", 4, x="where(z == 0, 0, 0.5 * g / (z + (z == 0)))")
 
-def accuracy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
+
+def accuracy(
+    y: LogicalRegion,
+    t: LogicalRegion,
+    name: str | None = None,
+    *,
+    classes: int | None = None,
+    ignore_index: int | None = None,
+) -> LogicalRegion:
     """The fraction of rows whose largest score (the first, if several) is that of the right class.
 
     Args:
-        y: (..., classes), floating point.
-        t: (...), integers.
-        name: of the operator.
+        y: (..., columns), floating point; they may be split.
+        t: (...), integers; a class out of range is a ValueError when the step runs.
+        name: of the operator; the scores of the right classes are `<name>.right`, the fraction `<name>.mean`.
+        classes: the columns behind so many are padding. None: all columns are classes.
+        ignore_index: rows with this target do not count; None: every row counts.
 
     Returns:
-        A scalar of the dtype of `y`, without gradient.
+        A scalar of the dtype of `y`, without gradient; NaN where no row counts.
 
     Raises:
-        ValueError: the shapes do not agree, or a dtype is wrong.
+        ValueError: the shapes do not agree, there are fewer columns than classes, or a dtype is wrong.
     """
-    return _share_of_right("accuracy", y, t, 1, name)
+    return _share_of_right("accuracy", y, t, 1, name, classes, ignore_index)
 
 
-def top_k_accuracy(y: LogicalRegion, t: LogicalRegion, k: int = 5, name: str | None = None) -> LogicalRegion:
+def top_k_accuracy(
+    y: LogicalRegion,
+    t: LogicalRegion,
+    k: int = 5,
+    name: str | None = None,
+    *,
+    classes: int | None = None,
+    ignore_index: int | None = None,
+) -> LogicalRegion:
     """The fraction of rows in which fewer than `k` scores stand before that of the right class.
 
     A score stands before another if it is larger, or equal and of an earlier class.
 
-    Args:
-        y: (..., classes), floating point; the classes may be split.
-        t: (...), integers; a class out of range is a ValueError when the step runs.
-        k: positive.
-        name: of the operator; the scores of the right classes are `<name>.right`, the fraction `<name>.mean`.
-
-    Returns:
-        A scalar of the dtype of `y`, without gradient.
-
-    Raises:
-        ValueError: the shapes do not agree, `k` is not positive, or a dtype is wrong.
+    Args, returns and raises as `accuracy`; `k` is positive.
     """
     check_positive(f"top_k_accuracy '{name or 'top_k_accuracy'}'", k=k)
-    return _share_of_right("top_k_accuracy", y, t, k, name)
+    return _share_of_right("top_k_accuracy", y, t, k, name, classes, ignore_index)
 
 
-def _share_of_right(kind: str, y: LogicalRegion, t: LogicalRegion, k: int, name: str | None) -> LogicalRegion:
-    check_targets(kind, name, y, t)
+def _share_of_right(
+    kind: str,
+    y: LogicalRegion,
+    t: LogicalRegion,
+    k: int,
+    name: str | None,
+    classes: int | None,
+    ignored: int | None,
+) -> LogicalRegion:
+    where = check_targets(kind, name, y, t)
+    columns, ignored = check_columns(where, y, classes), check_ignored(where, ignored)
     graph, name = y.graph, y.graph.unique_name(name or kind)
     axes = distinct(y.axes)
     full, row = term(axes), term(axes[:-1])
-    kernel = _right_scores.bind(what=f"{kind}: the target", classes=y.shape[-1])
+    kernel = _right_scores.bind(what=f"{kind}: the target", classes=columns)
     with graph.following(name):
-        right = launch_first(f"{name}.right", f"{full}, {row} -> {row}", [y, t], kernel=kernel, flops=1)
-    before = launch_first(name, f"{full}, {row}, {row} -> {row}", [y, t, right], kernel=_before, flops=3)
-    kernel = _share_below.bind(k=k, count=prod(t.shape))
+        y = slice(y, y.ndim - 1, 0, columns, f"{name}.classes")
+        known = known_targets(name, t, ignored)
+        right = launch_first(f"{name}.right", f"{full}, {row} -> {row}", [y, known], kernel=kernel, flops=1)
+    before = launch_first(name, f"{full}, {row}, {row} -> {row}", [y, known, right], kernel=_before, flops=3)
     with graph.following(name):
-        return launch_first(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1)
+        if ignored is None:
+            kernel = _share_below.bind(k=k, count=prod(t.shape))
+            return launch_first(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1)
+        count = count_rows(name, t, row, ignored, before.dtype)
+        inputs, numbers = {"x": (before, row), "t": (t, row), "count": (count, ".")}, {"k": float(k)}
+        numbers["ignored"] = float(ignored)
+        return formula(f"{name}.mean", "(t != ignored) * (x < k) / count", inputs, ".", numbers=numbers)
 
 
 @partial(Kernel, cuda=gpu_tables.right_scores)
@@ -96,7 +125,7 @@ def _share_below(ctx: Context, before: Array, share: Array, *, k: int, count: in
 
 
 def root_mean_squared_error(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
-    """The square root of the mean over all elements of (x - y)²; it may be differentiated where it is not 0.
+    """The square root of the mean over all elements of (x - y)²; the gradient is 0 where it is 0, as of torch's norm.
 
     Args:
         x, y: equal shapes, floating point.
@@ -110,7 +139,7 @@ def root_mean_squared_error(x: LogicalRegion, y: LogicalRegion, name: str | None
     """
     square = mse_loss(x, y, name or "root_mean_squared_error")
     with x.graph.following(square.name):
-        return sqrt(square, f"{square.name}.root")
+        return launch("sqrt", _ROOT, {"x": square}, f"{square.name}.root")
 
 
 def perplexity(loss: LogicalRegion, name: str | None = None) -> LogicalRegion:

@@ -8,7 +8,7 @@ from ops.building import distinct, gradient_of_first, launch_first, term
 from ops.cuda import tables as gpu_tables
 from ops.loss.by_class import check_weight, known_targets, reduce_rows, weights_of_rows
 from ops.loss.pairwise import check_reduction
-from ops.loss.softmax import check_targets
+from ops.loss.softmax import check_ignored, check_targets
 from ops.tiles import take_along
 from taskflow import Array, Context, Kernel, LogicalRegion
 
@@ -41,6 +41,7 @@ def nll_loss(
     where = check_targets("nll_loss", name, x, t)
     check_reduction(where, reduction)
     check_weight(where, weight, x.shape[-1])
+    ignore_index = check_ignored(where, ignore_index)
     graph, name = x.graph, x.graph.unique_name(name or "nll_loss")
     axes = distinct(x.axes)
     full, row = term(axes), term(axes[:-1])

@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, and the loss that is made of it. Every axis may be split but, in one operator, the classes.
+"""Softmax and its logarithm. Every axis may be split but, in one operator, the classes.
 
 Composed, three operators read the scores: their maximum, the sum of exponentials, and the result; each combines the
 partial results of its tiles. `softmax` in one operator reads them once.
@@ -7,20 +7,45 @@ partial results of its tiles. `softmax` in one operator reads them once.
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 
-from ops.building import check_dim, check_integers, check_positive, checked, distinct, launch_first, term, terms
+import numpy as np
+
+from ops.building import (
+    check_dim,
+    check_integers,
+    check_positive,
+    checked,
+    distinct,
+    is_integer,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import formula
-from ops.tiles import check_classes, contiguous, deliver, last, rows, work_array
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
+from ops.tiles import deliver, last, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
-_VALUES = {"softmax": "exp(x - largest) / total", "log_softmax": "x - largest - log(total)"}
-_SUMS = {"softmax": "g * z", "log_softmax": "g"}
-_GRADIENTS = {"softmax": "(g - row) * z", "log_softmax": "g - row * exp(z)"}
+_VALUES = {
+    "softmax": "exp(x - largest) / total",
+    "softmax of seen": "exp(x - largest) / (total + (total == 0))",
+    "log_softmax": "x - largest - log(total)",
+}
+_SUMS = {"softmax": "g * z", "softmax of seen": "g * z", "log_softmax": "g"}
+_GRADIENTS = {"softmax": "(g - row) * z", "softmax of seen": "(g - row) * z", "log_softmax": "g - row * exp(z)"}
+_SEEN = Expression.parse("where(x < least, 0, y)")
 
 
-def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False) -> LogicalRegion:
+def _least(dtype: str) -> float:
+    """The least finite number; half precision is computed in float32."""
+    return -float(np.finfo("float64" if dtype == "float64" else "float32").max)
+
+
+def softmax(
+    x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False, zero_rows: bool = False
+) -> LogicalRegion:
     """exp(x) / sum over `dim` of exp(x), as torch.nn.functional.softmax.
 
     Args:
@@ -28,19 +53,21 @@ def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, compose
         dim: the dimension that sums to one; it is never split unless the operator is composed.
         name: of the operator.
         composed: of maximum, sum and result, which read `x` three times, so that `dim` may be split.
+        zero_rows: whether nothing but minus infinity along `dim` gives zeros, without a gradient, as in torch's
+            attention where a query sees no key; else NaN.
 
     Raises:
         ValueError: `dim` is out of range, or `x` is of another dtype.
     """
     if composed:
-        return _composed("softmax", x, dim, name)
+        return _composed("softmax of seen" if zero_rows else "softmax", x, dim, name)
     dim = check_dim(checked("softmax", name, x), dim, x.ndim)
     axes = term([f"^{a}" if k == dim else a for k, a in enumerate(distinct(x.axes))])
     return launch_first(
         name or "softmax",
         f"{axes} -> {axes}",
         [x],
-        kernel=_softmax.bind(dim=dim),
+        kernel=(_softmax_of_seen if zero_rows else _softmax).bind(dim=dim),
         backward=partial(_softmax_backward, dim=dim),
         flops=10,
     )
@@ -60,6 +87,23 @@ def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     x, y = last(x, dim), last(y, dim)
     work = work_array(ctx, "y", y)
     ctx.call(cpu_rows.softmax, rows(ctx, "x", x), work.reshape(-1, x.shape[-1]))
+    deliver(ctx, work, y)
+
+
+@partial(Kernel, takes_half=True)
+def _softmax_of_seen_on_gpu(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
+    gpu_rows.softmax(ctx, x, y, dim=dim)
+    cuda_source.evaluate(ctx, _SEEN, {"x": x, "y": y, "least": _least(x.dtype.name)}, y)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=_softmax_of_seen_on_gpu)
+def _softmax_of_seen(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
+    from ops.cpu import rows as cpu_rows
+
+    x, y = last(x, dim), last(y, dim)
+    read, work = rows(ctx, "x", x), work_array(ctx, "y", y)
+    ctx.call(cpu_rows.softmax, read, work.reshape(-1, x.shape[-1]))
+    ctx.call(cpu_rows.clear_unseen, read, work.reshape(-1, x.shape[-1]))
     deliver(ctx, work, y)
 
 
@@ -92,12 +136,14 @@ def log_softmax(x: LogicalRegion, dim: int = -1, name: str | None = None) -> Log
 
 def _composed(kind: str, x: LogicalRegion, dim: int, name: str | None) -> LogicalRegion:
     """`kind` is a key of `_VALUES`."""
-    dim = check_dim(checked(kind, name, x), dim, x.ndim)
+    public = kind.partition(" ")[0]
+    dim = check_dim(checked(public, name, x), dim, x.ndim)
     axes = distinct(x.axes)
     full, row = term(axes), term((*axes[:dim], *axes[dim + 1 :]))
-    name = x.graph.unique_name(name or kind)
+    name = x.graph.unique_name(name or public)
+    text, numbers = ("max(x, least)", {"least": _least(x.dtype)}) if kind == "softmax of seen" else ("x", {})
     with x.graph.following(name):
-        largest = formula(f"{name}.max", "x", {"x": (x, full)}, row, "max")
+        largest = formula(f"{name}.max", text, {"x": (x, full)}, row, "max", numbers=numbers)
         inputs = {"x": (x, full), "largest": (largest, row)}
         total = formula(f"{name}.total", "exp(x - largest)", inputs, row, flops=10)
     inputs["total"] = total, row
@@ -112,41 +158,6 @@ def _composed_backward(op: Operator, g: LogicalRegion, *, kind: str) -> tuple[Lo
     return formula(f"{op.name}.dx", _GRADIENTS[kind], flowing | {"row": (sums, row)}, full), None, None
 
 
-def softmax_cross_entropy(
-    y: LogicalRegion, t: LogicalRegion, name: str | None = None, *, classes: int | None = None
-) -> LogicalRegion:
-    """The mean over all rows of -log softmax(y)[t], as torch.nn.functional.cross_entropy with integer targets.
-
-    Of the softmax it keeps one number of each row, the logarithm of the sum of exponentials; the gradient makes the
-    probabilities anew.
-
-    Args:
-        y: (..., columns), floating point: one row of scores per prediction.
-        t: (...), integers: the right class of each row. A class out of range is a ValueError when the step runs.
-        name: of the operator.
-        classes: the columns behind so many are padding, with no part in the loss and no gradient: a vocabulary whose
-            size is a multiple of 64 makes for faster products. None: all columns are classes.
-
-    Returns:
-        A scalar of the dtype of `y`. Split over rows, each task holds the share of its rows in the mean of all.
-
-    Raises:
-        ValueError: the shapes do not agree, there are fewer columns than classes, or a dtype is wrong.
-    """
-    where = check_targets("softmax_cross_entropy", name, y, t)
-    count = check_columns(where, y, classes)
-    *lead, columns = distinct(y.axes)
-    y_term, options = term((*lead, f"^{columns}")), {"classes": count, "count": prod(t.shape)}
-    return launch_first(
-        name or "softmax_cross_entropy",
-        f"{y_term}, {term(lead)} -> ., {term(lead)}",
-        [y, t],
-        kernel=_cross_entropy.bind(**options),
-        backward=partial(_cross_entropy_backward, classes=count, count=prod(t.shape)),
-        flops=12,
-    )
-
-
 def check_columns(where: str, y: LogicalRegion, classes: int | None) -> int:
     """The number of classes, all columns where none is given; ValueError where there are more than columns."""
     count = y.shape[-1] if classes is None else classes
@@ -156,6 +167,13 @@ def check_columns(where: str, y: LogicalRegion, classes: int | None) -> int:
     return count
 
 
+def check_ignored(where: str, ignored: int | None) -> int | None:
+    """`ignore_index` as an integer of Python; ValueError for what is none."""
+    if ignored is not None and not is_integer(ignored):
+        raise ValueError(f"{where}: ignore_index is {ignored!r}, an integer or None is needed")
+    return None if ignored is None else int(ignored)
+
+
 def check_targets(kind: str, name: str | None, y: LogicalRegion, t: LogicalRegion) -> str:
     """As `checked`: ValueError unless `y` is (..., classes) of floating point and `t` is (...) of integers."""
     where = checked(kind, name, y, "y")
@@ -163,37 +181,3 @@ def check_targets(kind: str, name: str | None, y: LogicalRegion, t: LogicalRegio
     if y.ndim == 0 or t.shape != y.shape[:-1]:
         raise ValueError(f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}, not {y.shape[:-1]}")
     return where
-
-
-@partial(Kernel, is_compiled=True, float32_outputs=(0, 1), cuda=gpu_rows.cross_entropy)
-def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int) -> None:
-    from ops.cpu import rows as cpu_rows
-
-    check_classes("softmax_cross_entropy: the target", t, classes)
-    work, row = work_array(ctx, "levels", levels), ctx.scratch("row", (classes,), y.dtype)
-    target = contiguous(ctx, "t", t).reshape(-1)
-    loss[...] = cpu_rows.cross_entropy(rows(ctx, "y", y), target, row, work.reshape(-1)) / count
-    deliver(ctx, work, levels)
-
-
-def _cross_entropy_backward(
-    op: Operator, gloss: LogicalRegion | None, glevels: LogicalRegion | None, **options: int
-) -> tuple[LogicalRegion, None]:
-    if gloss is None or glevels is not None:
-        raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
-    y, t = op.inputs
-    (y_term, t_term), _ = terms(op)
-    pattern, inputs = f"., {y_term}, {t_term}, {t_term} -> {y_term}", [gloss, y, op.outputs[1], t]
-    kernel = _cross_entropy_gradient.bind(**options)
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype), None
-
-
-@partial(Kernel, is_compiled=True, cuda=gpu_rows.cross_entropy_gradient)
-def _cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
-    from ops.cpu import rows as cpu_rows
-
-    gloss, y, levels, t, gy = arrays
-    work, scale = work_array(ctx, "gy", gy), gy.dtype.type(gloss / count)
-    flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in (("levels", levels), ("t", t))]
-    cpu_rows.cross_entropy_gradient(scale, rows(ctx, "y", y), *flat, classes, work.reshape(-1, gy.shape[-1]))
-    deliver(ctx, work, gy)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil, prod
 
-from ops.building import check_positive, checked, launch_first, terms
+from ops.building import check_number, check_positive, checked, launch_first, terms
 from ops.dense.linear import linear
 from ops.elementwise.activation import gelu
 from ops.initializers import Init, uniform
@@ -31,13 +31,16 @@ def mixture_of_experts(
     bias: bool = True,
     activation: Callable[..., LogicalRegion] = gelu,
     name: str | None = None,
+    *,
+    parts: int = 1,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     """Experts of two layers each, of which every token gets `k` (GShard, Lepikhin et al., ICLR 2021; for k = 1 the
     Switch Transformer, Fedus, Zoph and Shazeer, JMLR 23, 2022).
 
     Each expert has room for capacity_factor * k / num_experts of the tokens of a group, rounded up. A choice over
     capacity adds nothing to its token, so that one without any is zero: a shortcut around the layer carries it on. How
-    many there were is fetched at every step as `<name>.dropped`.
+    many there were is fetched at every step as `<name>.dropped`. Every token takes part, padding, too: it takes slots
+    of experts and counts in their load. Where a batch has much of it, gather what is no padding first, or give room.
 
     Args:
         x: (tokens, ..., features), floating point.
@@ -52,6 +55,8 @@ def mixture_of_experts(
         name: of the layer. Its parameters are `<name>.gate.weight` (num_experts, features), `<name>.up.weight`
             (num_experts, hidden_features, features), `<name>.down.weight` (num_experts, features, hidden_features), and
             `.bias` of the last two.
+        parts: of dimension 0: the load-balance loss is the mean of those of so many equal runs of tokens. With as many
+            `groups`, micro-batches do not wait for each other, and a pipeline may have them.
 
     Returns:
         y, of the shape of `x`, and the load-balance loss, a scalar that is 1 at its least for an even gate: add a
@@ -61,7 +66,7 @@ def mixture_of_experts(
         ValueError: the extents do not agree, or a dtype is wrong.
     """
     where = checked("mixture_of_experts", name or "experts", x, least=2)
-    check_positive(where, num_experts=num_experts, hidden_features=hidden_features, k=k, groups=groups)
+    check_positive(where, num_experts=num_experts, hidden_features=hidden_features, k=k, groups=groups, parts=parts)
     graph, name = x.graph, x.graph.unique_name(name or "experts", "gate")
     capacity = _capacity(where, prod(x.shape[:-1]) // groups, num_experts, k, capacity_factor)
     scores = linear(x, num_experts, bias=False, name=f"{name}.gate")
@@ -77,20 +82,25 @@ def mixture_of_experts(
         h = _expert_linear(activation(h, name=f"{name}.act"), x.shape[-1], bias, f"{name}.down", "h", "d")
     with graph.following(f"{name}.dispatch"):
         y = combine(h, slots, weights, groups, f"{name}.combine")
-    return y, load_balance_loss(probabilities, choices, f"{name}.balance")
+    return y, load_balance_loss(probabilities, choices, f"{name}.balance", parts=parts)
 
 
 def _capacity(where: str, tokens: int, experts: int, k: int, factor: float | None) -> int:
     """Slots of an expert for a group of so many tokens; a token chooses an expert once at most."""
     if factor is None:
         return tokens
-    if not factor > 0:
-        raise ValueError(f"{where}: capacity_factor is {factor}, it is positive or None")
+    check_number(where, "capacity_factor", factor, "a positive finite number")
     return min(ceil(factor * k * tokens / experts), tokens)
 
 
 def expert_linear(
-    x: LogicalRegion, out_features: int, bias: bool = True, name: str | None = None, *, weight_init: Init | None = None
+    x: LogicalRegion,
+    out_features: int,
+    bias: bool = True,
+    name: str | None = None,
+    *,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
 ) -> LogicalRegion:
     """y[e, c, o] = sum over i of x[e, c, i] weight[e, o, i] + bias[e, o]: a linear layer for every expert.
 
@@ -99,7 +109,7 @@ def expert_linear(
         out_features: extent of the last dimension of the result.
         bias: whether to add `<name>.bias` (experts, out_features).
         name: of the operator; its weight is `<name>.weight` (experts, out_features, in_features).
-        weight_init: first values; default those of `linear`, uniform in ±1/sqrt(in_features), as for the bias.
+        weight_init, bias_init: first values; default those of `linear`, uniform in ±1/sqrt(in_features).
 
     Returns:
         (experts, slots, out_features).
@@ -107,11 +117,18 @@ def expert_linear(
     Raises:
         ValueError: `x` has not three dimensions, or is of another dtype, or `out_features` is not positive.
     """
-    return _expert_linear(x, out_features, bias, name, "i", "o", weight_init)
+    return _expert_linear(x, out_features, bias, name, "i", "o", weight_init, bias_init)
 
 
 def _expert_linear(
-    x: LogicalRegion, extent: int, bias: bool, name: str | None, i: str, o: str, init: Init | None = None
+    x: LogicalRegion,
+    extent: int,
+    bias: bool,
+    name: str | None,
+    i: str,
+    o: str,
+    init: Init | None = None,
+    bias_init: Init | None = None,
 ) -> LogicalRegion:
     """The axes of features have names, so that the second of two layers continues a split of the first."""
     where = checked("expert_linear", name, x, ndim=(3,))
@@ -124,7 +141,8 @@ def _expert_linear(
         graph.parameter(f"{name}.weight", (experts, extent, features), even if init is None else init, x.dtype),
     ]
     if bias:
-        inputs.append(graph.parameter(f"{name}.bias", (experts, extent), even, x.dtype))
+        init = even if bias_init is None else bias_init
+        inputs.append(graph.parameter(f"{name}.bias", (experts, extent), init, x.dtype))
 
     pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
     return launch_first(name, pattern, inputs, kernel=_forward.bind(summed=i), backward=_linear_backward)

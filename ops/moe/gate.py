@@ -24,10 +24,13 @@ from ops.building import (
 from ops.cpu import experts as cpu_experts
 from ops.cuda import experts as gpu_experts
 from ops.elementwise.arithmetic import multiply
+from ops.elementwise.formula import formula
 from ops.reduce.extremes import largest_of_rows
 from ops.reduce.reductions import mean, sum
-from ops.tiles import check_classes, deliver, rows, work_array
+from ops.tiles import check_classes, contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+
+_BALANCE = "ops.mixture_of_experts(..., groups={parts}, parts={parts})"
 
 
 def top_k_gate(
@@ -48,7 +51,8 @@ def top_k_gate(
         ValueError: `k` is not in 1..experts, or the dtype is wrong.
     """
     where = checked("top_k_gate", name, probabilities, "probabilities")
-    if probabilities.ndim == 0 or not 1 <= k <= probabilities.shape[-1]:
+    check_positive(where, k=k)
+    if probabilities.ndim == 0 or k > probabilities.shape[-1]:
         raise ValueError(f"{where}: k is {k}, and '{probabilities.name}' has shape {probabilities.shape}")
     lead = distinct(probabilities.axes[:-1], ("e", "k"))
     few = term((*lead, "^k"))
@@ -146,7 +150,7 @@ def token_axis(where: str, region: LogicalRegion, groups: int) -> tuple[str, dic
     return ("b", {}) if groups == 1 else ("(g b)", {"g": groups})
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu_experts.slots)
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.slots, apart=_BALANCE)
 def _slots(
     ctx: Context, choices: Array, slots: Array, *, experts: int, capacity: int, group_rows: int, places: int
 ) -> None:
@@ -187,7 +191,7 @@ def _count(ctx: Context, slots: Array, out: Array) -> None:
 
 
 def expert_load(
-    choices: LogicalRegion, num_experts: int, dtype: str = "float32", name: str | None = None
+    choices: LogicalRegion, num_experts: int, dtype: str = "float32", name: str | None = None, *, parts: int = 1
 ) -> LogicalRegion:
     """The fraction of all choices that each expert gets, over capacity or not.
 
@@ -196,37 +200,62 @@ def expert_load(
         num_experts: how many there are.
         dtype: of the result.
         name: of the operator.
+        parts: of dimension 0, equal runs of tokens with a load each.
 
     Returns:
-        (num_experts,), adding up to one, without gradient.
+        (num_experts,), or of several parts (parts, num_experts), adding up to one, without gradient.
 
     Raises:
-        ValueError: a dtype is wrong, or `num_experts` is not positive.
+        ValueError: a dtype is wrong, `num_experts` is not positive, or dimension 0 does not divide into the parts.
     """
     where = f"expert_load '{name or 'expert_load'}'"
     check_integers(where, choices, "choices")
-    check_positive(where, num_experts=num_experts)
-    axes = term(distinct(choices.axes, ("e",)))
-    kernel = _load.bind(count=prod(choices.shape))
+    check_positive(where, num_experts=num_experts, parts=parts)
+    axes, m, sizes = _in_parts(where, choices, parts)
+    kernel = _load.bind(count=prod(choices.shape) // parts)
     return launch_first(
         name or "expert_load",
-        f"{axes} -> e",
+        f"{term(axes)} -> {term((*m, 'e'))}",
         [choices],
         kernel=kernel,
-        sizes={"e": num_experts},
+        sizes={"e": num_experts, **sizes},
         backward=no_gradient,
         dtype=dtype,
         flops=1,
     )
 
 
-@partial(Kernel, cuda=gpu_experts.load)
+def _in_parts(where: str, region: LogicalRegion, parts: int) -> tuple[list[str], tuple[str, ...], dict[str, int]]:
+    """The axes of a region in several parts, their axis, and its extent; of one part no more than the axes."""
+    if parts > 1 and (region.ndim == 0 or region.shape[0] % parts):
+        raise ValueError(
+            f"{where}: '{region.name}' is {region.shape}, its dimension 0 does not divide into {parts} parts"
+        )
+    axes = list(distinct(region.axes, ("e", "m")))
+    if parts == 1:
+        return axes, (), {}
+    return [f"(m {axes[0]})", *axes[1:]], ("m",), {"m": parts}
+
+
+@partial(Kernel, takes_half=True)
+def _load_on_gpu(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
+    each = load if load.ndim == 2 else load[None]
+    for part, own in zip(contiguous(ctx, "choices", choices).reshape(len(each), -1), each, strict=True):
+        gpu_experts.load(ctx, part, own, count=count)
+
+
+@partial(Kernel, cuda=_load_on_gpu, apart=_BALANCE)
 def _load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
-    for e, expert in enumerate(range(*ctx.interval("e"))):
-        load[e] = ctx.xp.count_nonzero(choices == expert) / count
+    """Of one part of the choices, or of each."""
+    each = load if load.ndim == 2 else load[None]
+    for part, own in zip(choices.reshape(len(each), -1), each, strict=True):
+        for e, expert in enumerate(range(*ctx.interval("e"))):
+            own[e] = ctx.xp.count_nonzero(part == expert) / count
 
 
-def load_balance_loss(probabilities: LogicalRegion, choices: LogicalRegion, name: str = "balance") -> LogicalRegion:
+def load_balance_loss(
+    probabilities: LogicalRegion, choices: LogicalRegion, name: str = "balance", *, parts: int = 1
+) -> LogicalRegion:
     """experts * Σ_e load_e * mean probability_e: equation 4 of Fedus, Zoph and Shazeer, JMLR 23 (2022).
 
     It is 1 when both are even. Composed of sums over all tokens, so that it is exact under any partition; the gradient
@@ -236,12 +265,14 @@ def load_balance_loss(probabilities: LogicalRegion, choices: LogicalRegion, name
         probabilities: (..., experts), floating point.
         choices: (..., k), integers below the number of experts.
         name: the operators are `<name>.load`, `<name>.mean` and so on, the last `<name>`.
+        parts: of dimension 0: the result is the mean of the losses of so many equal runs of tokens. So micro-batches
+            do not wait for each other; it depends on `parts`, but on no strategy.
 
     Returns:
         A scalar of the dtype of `probabilities`.
 
     Raises:
-        ValueError: the shapes do not agree, or a dtype is wrong.
+        ValueError: the shapes do not agree, a dtype is wrong, or dimension 0 does not divide into the parts.
     """
     where = f"load_balance_loss '{name}'"
     check_region(where, probabilities, "probabilities")
@@ -250,8 +281,26 @@ def load_balance_loss(probabilities: LogicalRegion, choices: LogicalRegion, name
         raise ValueError(
             f"{where}: '{probabilities.name}' is {probabilities.shape} and '{choices.name}' is {choices.shape}"
         )
+    check_positive(where, parts=parts)
     experts = probabilities.shape[-1]
-    load = expert_load(choices, experts, probabilities.dtype, f"{name}.load")
-    likely = mean(probabilities, tuple(range(probabilities.ndim - 1)), name=f"{name}.mean")
-    scaled = multiply(multiply(load, likely, f"{name}.product"), float(experts), f"{name}.scaled")
-    return sum(scaled, name=name)
+    load = expert_load(choices, experts, probabilities.dtype, f"{name}.load", parts=parts)
+    likely = _likely(where, probabilities, parts, f"{name}.mean")
+    product = multiply(load, likely, f"{name}.product")
+    return sum(multiply(product, experts / parts, f"{name}.scaled"), name=name)
+
+
+def _likely(where: str, probabilities: LogicalRegion, parts: int, name: str) -> LogicalRegion:
+    """The mean probability of each expert, in each part."""
+    if parts == 1:
+        return mean(probabilities, tuple(range(probabilities.ndim - 1)), name=name)
+    axes, m, sizes = _in_parts(where, probabilities, parts)
+    count = prod(probabilities.shape[:-1]) // parts
+    inputs, out = {"x": (probabilities, term(axes))}, term((*m, axes[-1]))
+    backward = partial(_likely_backward, numbers={"count": float(count)})
+    return formula(name, "x / count", inputs, out, backward=backward, sizes=sizes, numbers={"count": float(count)})
+
+
+def _likely_backward(op: Operator, g: LogicalRegion, *, numbers: dict[str, float]) -> LogicalRegion:
+    (full,), (out,) = terms(op)
+    inputs, sizes = {"x": (op.inputs[0], full), "g": (g, out)}, {"m": g.shape[0]}
+    return formula(f"{op.name}.dx", "g / count", inputs, full, sizes=sizes, numbers=numbers)

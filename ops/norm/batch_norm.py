@@ -6,10 +6,12 @@ by the mean and variance of the whole batch, or of its part. They follow the mai
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 
 from ops.building import (
+    check_number,
     check_positive,
     checked,
     distinct,
@@ -49,9 +51,10 @@ _by_part = Kernel(_each_part, is_compiled=True, is_captured=True, cuda=Kernel(_e
 
 def _kernel(text: str, arguments: str, per: str, **numbers: float) -> Kernel:
     """The kernel of a program on arrays whose dimension 1 is that of the channels; statistics are of `per`."""
-    found = program(text, arguments, numbers, along=1, contracts=True)
+    found = program(text, arguments, {k: float(v) for k, v in numbers.items()}, along=1, contracts=True)
     axis, _, channel = per.partition(" ")
-    return _by_part.bind(program=found, axis=axis) if channel else assign.bind(program=found)
+    kernel = _by_part.bind(program=found, axis=axis) if channel else assign.bind(program=found)
+    return replace(kernel, apart="ops.batch_norm(..., parts={parts})")
 
 
 def batch_norm(
@@ -90,10 +93,11 @@ def batch_norm(
 
     Raises:
         ValueError: `x` has another number of dimensions, or training has one value per channel and part only; the batch
-            does not divide into the parts; or `eps` is no positive finite number.
+            does not divide into the parts; `momentum` is not in [0, 1], or `eps` is no positive finite number.
     """
     where = checked("batch_norm", name, x, ndim=(2, 4), eps=eps)
     check_positive(where, parts=parts)
+    momentum = check_number(where, "momentum", momentum, "a number in [0, 1]")
     if x.shape[0] % parts:
         if training:
             raise ValueError(f"{where}: the {x.shape[0]} samples of '{x.name}' do not divide into {parts} parts")

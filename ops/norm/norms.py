@@ -131,6 +131,8 @@ def group_norm(
     check_positive(where, num_groups=num_groups)
     if x.shape[1] % num_groups:
         raise ValueError(f"{where}: {x.shape[1]} channels do not divide into {num_groups} groups")
+    if not affine and (weight_init, bias_init) != (1.0, 0.0):
+        raise ValueError(f"{where}: first values are given, but there are no parameters: affine is False")
     batch, *rest = distinct((x.axes[0], *x.axes[2:]), ("g", "c"))
     full, row = term((batch, "(g c)", *rest)), term((batch, "g"))
     count = prod(x.shape[1:]) // num_groups
@@ -139,13 +141,19 @@ def group_norm(
 
 
 def instance_norm(
-    x: LogicalRegion, eps: float = 1e-5, name: str | None = None, *, affine: bool = False
+    x: LogicalRegion,
+    eps: float = 1e-5,
+    name: str | None = None,
+    *,
+    affine: bool = False,
+    weight_init: Init = 1.0,
+    bias_init: Init = 0.0,
 ) -> LogicalRegion:
     """A group norm of one channel per group (Ulyanov et al. 2016), as torch.nn.InstanceNorm1d to 3d without statistics.
 
     Args:
         x: (batch, channels, ...), floating point.
-        eps, name, affine: as of `group_norm`; by default there are no parameters.
+        eps, name, affine, weight_init, bias_init: as of `group_norm`; by default there are no parameters.
 
     Returns:
         The shape and dtype of `x`. Every axis may be split.
@@ -154,7 +162,8 @@ def instance_norm(
         ValueError: `x` has fewer than three dimensions, or a dtype or `eps` is wrong.
     """
     checked("instance_norm", name, x, least=3, eps=eps)
-    return group_norm(x, x.shape[1], eps, name or "instance_norm", affine=affine)
+    inits = {"weight_init": weight_init, "bias_init": bias_init}
+    return group_norm(x, x.shape[1], eps, name or "instance_norm", affine=affine, **inits)
 
 
 def _centred(

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ops.building import check_positive, check_region, checked, distinct, first, launch_first, term, terms
+from ops.building import check_number, check_positive, check_region, checked, distinct, first, launch_first, term, terms
 from ops.elementwise.dropout import dropout
 from ops.initializers import Init, uniform
 from ops.recurrent import products
@@ -112,6 +112,7 @@ class Stack:
         """ValueError for extents that are not positive, no steps, or first states for other than every layer."""
         where = f"{self.kind} '{self.name}'"
         check_positive(where, hidden_size=self.hidden_size, layers=self.layers, group=self.group)
+        check_number(where, "dropout", self.dropout, "a number in [0, 1]")
         if not steps or (initial is not None and len(initial) != self.layers):
             given = f"{steps} steps and {len(initial or ())} states were given"
             raise ValueError(f"{where}: {given} for {self.layers} layers")

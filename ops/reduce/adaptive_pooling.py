@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from numpy.typing import DTypeLike
-
 from ops.building import check_positive, checked, launch_first, pair
 from ops.cuda import windows as gpu_windows
-from ops.tiles import Image, Interval, spatial
+from ops.tiles import Interval, spatial
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -81,33 +79,41 @@ def _bounds(window: int, extent: int, out: int) -> Interval:
     return window * extent // out, -(-(window + 1) * extent // out)
 
 
-def _shares(
-    ctx: Context, windows: Image, points: Image, extents: Sequence[tuple[int, int]], dtype: DTypeLike
-) -> Iterator[Array]:
-    """Of rows and of columns: windows by points, 1 / size of the window where a point lies in it."""
-    for k, ((first, end), (lo, hi), (extent, out)) in enumerate(zip(windows, points, extents, strict=True)):
-        shares = ctx.scratch(("shares", k), (end - first, hi - lo), dtype)
-        shares.fill(0)
-        for row, window in enumerate(range(first, end)):
-            start, stop = _bounds(window, extent, out)
-            shares[row, max(start - lo, 0) : max(stop - lo, 0)] = 1 / (stop - start)
-        yield shares
+def _places(windows: Interval, points: Interval, extent: int, out: int) -> Iterator[tuple[int, slice, int]]:
+    """Of each window its number in the tile, the points of it that the other tile has, and its size."""
+    for row, window in enumerate(range(*windows)):
+        start, stop = _bounds(window, extent, out)
+        yield row, slice(max(start - points[0], 0), max(min(stop, points[1]) - points[0], 0)), stop - start
 
 
 @partial(Kernel, cuda=gpu_windows.mean)
 def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]]) -> None:
-    rows, columns = _shares(ctx, spatial(ctx.rect(1)), spatial(ctx.rect(0)), extents, x.dtype)
+    """Window by window: a product with shares would make infinity times zero of points outside of a window."""
     lines = ctx.scratch("lines", (*x.shape[:3], y.shape[3]), x.dtype)
-    ctx.xp.matmul(x, columns.T, out=lines)
-    ctx.xp.matmul(rows, lines, out=y)
+    tiles = zip(spatial(ctx.rect(1)), spatial(ctx.rect(0)), extents, strict=True)
+    rows, columns = (_places(*tile[:2], *tile[2]) for tile in tiles)
+    for j, where, size in columns:
+        ctx.xp.sum(x[:, :, :, where], axis=3, out=lines[:, :, :, j])
+        ctx.xp.divide(lines[:, :, :, j], size, out=lines[:, :, :, j])
+    for i, where, size in rows:
+        ctx.xp.sum(lines[:, :, where], axis=2, out=y[:, :, i])
+        ctx.xp.divide(y[:, :, i], size, out=y[:, :, i])
 
 
 @partial(Kernel, cuda=gpu_windows.mean_gradient)
 def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
-    rows, columns = _shares(ctx, spatial(ctx.rect(0)), spatial(ctx.rect(1)), extents, gy.dtype)
     lines = ctx.scratch("lines", (*gy.shape[:3], gx.shape[3]), gy.dtype)
-    ctx.xp.matmul(gy, columns, out=lines)
-    ctx.xp.matmul(rows.T, lines, out=gx)
+    share, row = ctx.scratch("share", gy.shape[:3], gy.dtype), ctx.scratch("row", lines[:, :, 0].shape, gy.dtype)
+    tiles = zip(spatial(ctx.rect(0)), spatial(ctx.rect(1)), extents, strict=True)
+    rows, columns = (_places(*tile[:2], *tile[2]) for tile in tiles)
+    ctx.xp.copyto(lines, 0)
+    for j, where, size in columns:
+        ctx.xp.divide(gy[:, :, :, j], size, out=share)
+        ctx.xp.add(lines[:, :, :, where], share[..., None], out=lines[:, :, :, where])
+    ctx.xp.copyto(gx, 0)
+    for i, where, size in rows:
+        ctx.xp.divide(lines[:, :, i], size, out=row)
+        ctx.xp.add(gx[:, :, where], row[:, :, None], out=gx[:, :, where])
 
 
 @partial(Kernel, cuda=gpu_windows.largest)

@@ -43,6 +43,9 @@ def min(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | N
         return multiply(largest, -1.0, f"{largest.name}.value")
 
 
+amax, amin = max, min
+
+
 def global_max_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
     """The maximum of every channel of every image; args, returns and raises as `global_avg_pool2d`."""
     checked("global_max_pool2d", name, x, ndim=(4,))
@@ -64,7 +67,7 @@ def _extreme_backward(op: Operator, g: LogicalRegion, *, text: str) -> LogicalRe
     ties = formula(f"{op.name}.ties", f"{text} == z", inputs, row)
     inputs |= {"g": (g, row), "ties": (ties, row)}
     sign = "-" if text == "-x" else ""
-    return formula(f"{op.name}.dx", f"{sign}g * ({text} == z) / ties", inputs, full)
+    return formula(f"{op.name}.dx", f"where({text} == z, {sign}g / ties, 0)", inputs, full)
 
 
 def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
@@ -95,6 +98,18 @@ def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
     kernel = _from_the_front.bind(extent=x.shape[dim])
     with graph.following(name):
         return launch_first(f"{name}.index", f"{row} -> {row}", [behind], kernel=kernel)
+
+
+def argmin(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+    """Where the minimum over `dim` stands, the first one where several are equal, as torch.argmin.
+
+    Args, returns and raises as `argmax`; what it reads, -x, is `<name>.negative`.
+    """
+    name = x.graph.unique_name(name or "argmin") if isinstance(x, LogicalRegion) else name
+    checked("argmin", name, x)
+    with x.graph.following(name or "argmin"):
+        negative = multiply(x, -1.0, f"{name}.negative")
+    return argmax(negative, dim, keepdim, name)
 
 
 @partial(Kernel, cuda=gpu_rows.points_behind)

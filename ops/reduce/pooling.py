@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.building import checked, launch_first, layout_channels_last
+from ops.building import check_not_negative, check_positive, checked, launch_first, layout_channels_last
 from ops.cuda import windows as gpu_windows
 from ops.cuda.windows import window_loops
 from ops.dense.convolution import Windows, image_windows
+from ops.shape.rearrange import reshape
 from ops.tiles import channels_last, contiguous, deliver, overlap, pad_into, reach, spatial, taps, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect
 
@@ -55,6 +56,47 @@ def avg_pool2d(
     return _launch("avg_pool2d", x, kernel_size, stride, padding, name)
 
 
+def max_pool1d(
+    x: LogicalRegion, kernel_size: int, stride: int | None = None, padding: int = 0, name: str | None = None
+) -> LogicalRegion:
+    """The maximum of every window, as torch.nn.functional.max_pool1d; the first one where several are equal.
+
+    Args:
+        x: (batch, channels, steps), floating point.
+        kernel_size, stride, padding: as of `max_pool2d`, a number each.
+        name: of the pooling of images of one line; the result is `<name>.steps`.
+
+    Returns:
+        (batch, channels, steps'), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` has not three dimensions, or the windows do not fit.
+    """
+    return _pool_lines("max_pool1d", x, kernel_size, stride, padding, name)
+
+
+def avg_pool1d(
+    x: LogicalRegion, kernel_size: int, stride: int | None = None, padding: int = 0, name: str | None = None
+) -> LogicalRegion:
+    """The mean of every window, as torch.nn.functional.avg_pool1d: padding counts as zeros; see `max_pool1d`."""
+    return _pool_lines("avg_pool1d", x, kernel_size, stride, padding, name)
+
+
+def _pool_lines(
+    kind: str, x: LogicalRegion, kernel_size: int, stride: int | None, padding: int, name: str | None
+) -> LogicalRegion:
+    where = checked(kind, name, x, ndim=(3,))
+    step = kernel_size if stride is None else stride
+    check_positive(where, kernel_size=kernel_size, stride=step)
+    check_not_negative(where, padding=padding)
+    name = x.graph.unique_name(name or kind)
+    with x.graph.following(name):
+        lines = reshape(x, (*x.shape[:2], 1, x.shape[2]), f"{name}.lines")
+    made = _launch(kind.replace("1d", "2d"), lines, (1, kernel_size), (1, step), (0, padding), name, where)
+    with x.graph.following(name):
+        return reshape(made, (*made.shape[:2], made.shape[3]), f"{name}.steps")
+
+
 def _launch(
     kind: str,
     x: LogicalRegion,
@@ -62,8 +104,10 @@ def _launch(
     stride: int | Sequence[int] | None,
     padding: int | Sequence[int],
     name: str | None,
+    where: str = "",
 ) -> LogicalRegion:
-    where = checked(kind, name, x, ndim=(4,))
+    """`where`: what messages call it, if not by `kind`."""
+    where = where or checked(kind, name, x, ndim=(4,))
     windows = image_windows(where, x, kernel_size, kernel_size if stride is None else stride, padding)
     for window in windows:
         if 2 * window.padding > window.size:

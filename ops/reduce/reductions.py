@@ -109,7 +109,7 @@ def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | N
 def reduced_dims(where: str, x: LogicalRegion, dim: Dims) -> tuple[int, ...]:
     """The dimensions that `dim` names, in order; ValueError when one is out of range or named twice."""
     check_region(where, x)
-    named = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    named = range(x.ndim) if dim is None else dim if isinstance(dim, Sequence) else (dim,)
     dims = tuple(sorted(check_dim(where, d, x.ndim) for d in named))
     if len(set(dims)) < len(dims):
         raise ValueError(f"{where}: dim {dim} names a dimension of '{x.name}' twice")

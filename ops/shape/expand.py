@@ -57,7 +57,7 @@ def squeeze(x: LogicalRegion, dim: int | Sequence[int] | None = None, name: str 
         ValueError: a dimension is out of range.
     """
     where = checked("squeeze", name, x, floating=False)
-    named = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    named = range(x.ndim) if dim is None else dim if isinstance(dim, Sequence) else (dim,)
     dims = {check_dim(where, d, x.ndim) for d in named}
     shape = [n for k, n in enumerate(x.shape) if n > 1 or k not in dims]
     return x if len(shape) == x.ndim else reshape(x, shape, name or "squeeze")

@@ -31,6 +31,8 @@ def interpolate(
 ) -> LogicalRegion:
     """Images of another size, as torch.nn.functional.interpolate.
 
+    A number that is not finite makes the rows and columns NaN that it stands in, more of them than torch makes so.
+
     Args:
         x: (batch, channels, height, width), floating point.
         size: extents of the result, a number for both or one each.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_dim, checked, distinct, launch_first, term, terms
+from ops.building import check_dim, check_number, checked, distinct, is_integer, launch_first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
@@ -27,7 +27,8 @@ def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | No
     (6, 4)
     """
     where = checked("pad", name, x, floating=False)
-    if len(pad) % 2 or len(pad) > 2 * x.ndim or any(n < 0 for n in pad):
+    value = check_number(where, "value", value)
+    if len(pad) % 2 or len(pad) > 2 * x.ndim or not all(is_integer(n) and n >= 0 for n in pad):
         raise ValueError(f"{where}: pad is {tuple(pad)}: pairs of numbers from 0, at most {x.ndim} of them, are needed")
     before, behind = _per_dimension(pad, x.ndim)
     if not any(pad):
@@ -91,7 +92,7 @@ def flip(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None) -
         ValueError: a dimension is out of range or named twice.
     """
     where = checked("flip", name, x, floating=False)
-    named = (dims,) if isinstance(dims, int) else tuple(dims)
+    named = tuple(dims) if isinstance(dims, Sequence) else (dims,)
     turned = tuple(check_dim(where, d, x.ndim) for d in named)
     if len(set(turned)) < len(turned):
         raise ValueError(f"{where}: dims {named} names a dimension of '{x.name}' twice")

@@ -10,7 +10,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd, prod
 
-from ops.building import check_dim, check_region, checked, distinct, fresh, gradient_of_first, launch_first, term, terms
+from ops.building import (
+    check_dim,
+    check_region,
+    checked,
+    distinct,
+    fresh,
+    gradient_of_first,
+    is_integer,
+    launch_first,
+    term,
+    terms,
+)
 from ops.tiles import contiguous
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
@@ -27,6 +38,8 @@ def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> 
         ValueError: the number of elements differs.
     """
     where = checked("reshape", name, x, floating=False)
+    if not all(map(is_integer, shape)):
+        raise ValueError(f"{where}: the shape is {tuple(shape)}, integers are needed")
     target = _resolve(where, x, tuple(shape))
     left, right, sizes = _common_axes(x, target)
     return launch_first(
@@ -96,6 +109,9 @@ def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -
     offsets = tuple(sum(x.shape[dim] for x in xs[:k]) for k in range(len(xs)))
     extent, backward = sum(x.shape[dim] for x in xs), partial(_concat_backward, dim=dim)
     return put_together(name or "concat", xs, distinct(xs[0].axes), dim, offsets, extent, backward=backward)
+
+
+cat = concat
 
 
 def put_together(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
-from ops.building import check_dim, check_positive, checked, distinct, launch_all, term, terms
+from ops.building import check_dim, check_not_negative, check_positive, checked, distinct, launch_all, term, terms
 from ops.shape.rearrange import put_together
 from ops.shape.steps import take_steps
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
@@ -30,11 +30,13 @@ def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = N
     """
     where = checked("slice", name, x, floating=False)
     dim = check_dim(where, dim, x.ndim)
-    if not 0 <= start < end <= x.shape[dim]:
+    check_not_negative(where, start=start, end=end)
+    start, end = int(start), int(end)
+    if not start < end <= x.shape[dim]:
         raise ValueError(f"{where}: the section {start}:{end} is empty or outside of '{x.name}', {x.shape}")
     check_positive(where, step=step)
     if step > 1:
-        return take_steps(x, dim, start, end, step, name or "slice")
+        return take_steps(x, dim, start, end, int(step), name or "slice")
     if (start, end) == (0, x.shape[dim]):
         return x
     return _launch(x, dim, [(start, end - start)], name or "slice")[0]
@@ -59,14 +61,14 @@ def split(
     where = checked("split", name, x, floating=False)
     dim = check_dim(where, dim, x.ndim)
     extent = x.shape[dim]
-    if isinstance(split_size_or_sections, int):
-        size = split_size_or_sections
-        check_positive(where, split_size=size)
+    if not isinstance(split_size_or_sections, Sequence):
+        check_positive(where, split_size=split_size_or_sections)
+        size = int(split_size_or_sections)
         extents = [min(size, extent - start) for start in range(0, extent, size)]
     else:
-        extents = list(split_size_or_sections)
-        for n in extents:
+        for n in split_size_or_sections:
             check_positive(where, section=n)
+        extents = [int(n) for n in split_size_or_sections]
     if sum(extents) != extent:
         raise ValueError(f"{where}: sections {tuple(extents)} do not add up to dim {dim} of '{x.name}', {x.shape}")
     if len(extents) == 1:

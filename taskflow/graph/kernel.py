@@ -70,6 +70,8 @@ class Kernel:
         picks: number of an argument -> those of the arguments that index its first dimension, if it touches no more of
             it than a row for every index; its work is priced by that.
         window: of a convolution with square windows of stride 1, their size: GPUs save flops of small ones in float32.
+        apart: what a user asks for so that micro-batches need not wait for each other here, `{parts}` in the place of
+            their number: `ops.batch_norm(..., parts={parts})`; for messages.
 
     Raises:
         TypeError: a field is of another type, or `function` is a partial Kernel: `bind` gives one its options.
@@ -92,6 +94,7 @@ class Kernel:
     join: Join | None = None
     picks: Mapping[int, Sequence[int]] = field(default_factory=dict, hash=False)
     window: int = 0
+    apart: str = ""
 
     def __post_init__(self) -> None:
         if not callable(self.function) or isinstance(self.function, Kernel):

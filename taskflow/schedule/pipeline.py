@@ -3,17 +3,19 @@
 Takes a task graph whose operators have several points on a device; gives a `Pipeline`. Nobody writes it down: a
 micro-batch is the ordinal of a point, a stage is a run of operators on the same devices, and the phase of an operator
 was told by `differentiate`. What an operator does once a step (it has no axis of samples, or it is an update) belongs
-to no stage.
+to no stage, nor does what is made of feeds alone and awaited by an earlier micro-batch (`early`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.graph.phases import Phase
+from taskflow.schedule.early import early_launches, last_ordinals
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 NONE = -1
@@ -52,6 +54,8 @@ def pipeline_of(task_graph: TaskGraph) -> Pipeline:
     stage_of, devices = _stages(task_graph, rows, count == parts)
     stage, phase = np.full(len(task_graph), NONE), np.full(len(task_graph), NONE)
     stage[rows] = stage_of[launch]
+    is_early = early_launches(task_graph, stage >= 0)
+    stage[rows[is_early[launch]]] = NONE
     phase[rows] = np.array([each.phase for each in task_graph.launches], np.int64)[launch]
     return Pipeline(stage, phase, task_graph.ordinal, parts, devices)
 
@@ -85,13 +89,21 @@ def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None
     """
     waiting = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
     awaited = task_graph.dep_row
-    is_late = (pipeline.stage[waiting] >= 0) & (task_graph.ordinal[awaited] > task_graph.ordinal[waiting])
+    is_point, is_staged = task_graph.kind == Kind.POINT, pipeline.stage >= 0
+    last = last_ordinals(task_graph.dep_ptr, awaited, task_graph.ordinal, is_staged, ~is_point)
+    is_late = is_staged[waiting] & (last[awaited] > task_graph.ordinal[waiting])
     if not is_late.any():
         return
     edge = int(np.argmax(is_late))
     reader, maker = task_graph.name(int(waiting[edge])), task_graph.name(int(awaited[edge]))
-    raise ValueError(
-        f"schedule '{name}': '{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point; "
-        f"use per-part statistics (ops.batch_norm(..., parts={pipeline.parts})) where it is a batch norm, or an order "
-        "that knows no stages, such as taskflow.schedule.program"
-    )
+    way = way_out(task_graph, pipeline, (reader, maker))
+    needs = f"'{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point"
+    raise ValueError(f"schedule '{name}': {needs}; use {way}")
+
+
+def way_out(task_graph: TaskGraph, pipeline: Pipeline, names: Sequence[str]) -> str:
+    """What to use where these operators need several micro-batches at once: what the first that knows one says."""
+    launches = {launch.name: launch for launch in task_graph.launches}
+    found = [launches[name].kernel.apart.format(parts=pipeline.parts) for name in names if name in launches]
+    order = "an order that knows no stages, such as taskflow.schedule.program"
+    return next((f"{apart}, or {order}" for apart in found if apart), order)

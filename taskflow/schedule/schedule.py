@@ -21,7 +21,7 @@ from taskflow.core.columns import Array
 from taskflow.core.files import fit, naming, parse_json, read_text, replace_file, without_head
 from taskflow.graph.phases import Phase
 from taskflow.schedule.list_scheduling import BY_START, list_schedule
-from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeline_of
+from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeline_of, way_out
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 FORMAT, VERSION = "taskflow-schedule", 1
@@ -214,4 +214,24 @@ def _stuck(
     for row in heads.tolist():
         phase, stage = LETTERS[Phase(int(pipeline.phase[row]))], int(pipeline.stage[row])
         said.append(f"device {task_graph.device[row]} at {_say((phase, stage, int(pipeline.part[row])))}")
-    return f"schedule '{schedule.name}': devices wait for each other: {'; '.join(said)}"
+    text = f"schedule '{schedule.name}': devices wait for each other: {'; '.join(said)}"
+    for row in heads.tolist():
+        if names := _awaits_later(task_graph, pipeline, row, left):
+            needs = f"'{names[0]}' needs all {pipeline.parts} micro-batches of '{names[-1]}'"
+            return f"{text}; {needs}: use {way_out(task_graph, pipeline, names)}"
+    return text
+
+
+def _awaits_later(task_graph: TaskGraph, pipeline: Pipeline, row: int, left: Array) -> list[str]:
+    """The operators on the way from a row to a later micro-batch that it awaits through what belongs to no stage."""
+    ways, seen = [(row, [task_graph.name(row)])], {row}
+    while ways:
+        at, names = ways.pop(0)
+        for before in (b for b in task_graph.deps(at) if left[b] and b not in seen):
+            seen.add(before)
+            further = names if task_graph.name(before) == names[-1] else [*names, task_graph.name(before)]
+            if pipeline.stage[before] < 0:
+                ways.append((before, further))
+            elif pipeline.part[before] > pipeline.part[row] and at != row:
+                return further
+    return []

@@ -121,6 +121,30 @@ case(
     is_differentiable=False,
 )
 case(
+    "expert_load of parts",
+    lambda i: ops.expert_load(i, 3, "float64", parts=3),
+    lambda v: np.stack([np.bincount(part.ravel(), minlength=3) / part.size for part in np.split(v["i"], 3)]),
+    {"i": (6, 2)},
+    ["i"],
+    is_differentiable=False,
+)
+
+
+def balance(v: Values) -> Array:
+    """Of three runs of tokens."""
+    loads = [np.bincount(part.ravel(), minlength=4) / part.size for part in np.split(v["i"], 3)]
+    return 4 * np.mean([load @ part.mean((0, 1)) for load, part in zip(loads, np.split(v["x"], 3), strict=True)])
+
+
+case(
+    "balance of parts",
+    lambda x, i: ops.load_balance_loss(x, i, parts=3),
+    balance,
+    {"x": (6, 2, 4), "i": (6, 2, 1)},
+    ["i"],
+    high=4,
+)
+case(
     "expert_linear",
     lambda x: ops.expert_linear(x, 4),
     lambda v: np.einsum("eci,eoi->eco", v["x"], v["expert_linear.weight"]) + v["expert_linear.bias"][:, None],

@@ -108,6 +108,100 @@ for name, ignored, reduction in (("", None, "mean"), (", some ignored", 2, "mean
     case(f"nll_loss of weights{name}", nll, picked, WEIGHTED, ["t", "i"], high=5)
 
 
+case(
+    "softmax_cross_entropy, some ignored, smoothed",
+    lambda y, t: ops.softmax_cross_entropy(y, t, classes=5, ignore_index=2, label_smoothing=0.1),
+    lambda v: mean({**v, "y": v["y"][..., :5]}, smoothing=0.1, ignored=2),
+    {"y": (3, 4, 7), "t": (3, 4)},
+    ["t"],
+    high=5,
+)
+case(
+    "softmax_cross_entropy of weights of each row",
+    lambda y, t, i: ops.softmax_cross_entropy(y, t, weight=weights(i), reduction="none"),
+    lambda v: rows(v)[0],
+    WEIGHTED,
+    ["t", "i"],
+    high=5,
+)
+
+
+def right(v: Values, k: int, ignored: int | None = None) -> Array:
+    """The share of rows whose class is among the first `k` of five."""
+    order = np.argsort(-v["y"][..., :5], axis=-1, kind="stable")[..., :k]
+    is_right, counts = (order == v["t"][..., None]).any(-1), v["t"] != ignored
+    return np.asarray(is_right[counts].mean())
+
+
+for k, operator in ((1, ops.accuracy), (2, lambda y, t, **options: ops.top_k_accuracy(y, t, 2, **options))):
+    for ignored in (None, 2):
+
+        def fraction(
+            y: LogicalRegion, t: LogicalRegion, operator: Any = operator, ignored: int | None = ignored
+        ) -> LogicalRegion:
+            return operator(y, t, classes=5, ignore_index=ignored)
+
+        case(
+            f"{'accuracy' if k == 1 else 'top_k_accuracy'} of few classes{', some ignored' * (ignored is not None)}",
+            fraction,
+            lambda v, k=k, ignored=ignored: right(v, k, ignored),
+            {"y": (3, 4, 7), "t": (3, 4)},
+            ["t"],
+            high=5,
+            is_differentiable=False,
+        )
+
+
+# -- attention and softmax of what is not seen -------------------------------------------------------------------------
+
+
+def attended(v: Values, is_causal: bool = False) -> Array:
+    """Keys are seen where `i` is not 0; a query that sees none gives zeros."""
+    scores = np.einsum("bqkd,btkd->bkqt", v["q"], v["k"]) * 0.7
+    seen = np.broadcast_to(v["i"] != 0, scores.shape)
+    if is_causal:
+        seen = seen & np.tri(*scores.shape[2:], dtype=bool)
+    weights = np.exp(scores - scores.max(-1, keepdims=True)) * seen
+    total = weights.sum(-1, keepdims=True)
+    return np.einsum("bkqt,btkd->bqkd", weights / np.where(total > 0, total, 1), v["v"])
+
+
+SEEN = {"q": (2, 5, 3, 2), "k": (2, 4, 3, 2), "v": (2, 4, 3, 2)}
+for name, shape, is_causal in (
+    (" of a mask", (2, 1, 5, 4), False),
+    (" of a mask of keys", (2, 1, 1, 4), False),
+    (" of a mask, causal", (5, 4), True),
+):
+
+    def attend(
+        q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, i: LogicalRegion, is_causal: bool = is_causal
+    ) -> LogicalRegion:
+        mask = ops.not_equal(i, 0, name="positive")
+        return ops.scaled_dot_product_attention(q, k, v, is_causal, mask=mask, scale=0.7)
+
+    case(
+        f"scaled_dot_product_attention{name}",
+        attend,
+        lambda v, is_causal=is_causal: attended(v, is_causal),
+        {**SEEN, "i": shape},
+        ["i"],
+        high=2,
+    )
+for composed in (False, True):
+
+    def seen(x: LogicalRegion, i: LogicalRegion, composed: bool = composed) -> LogicalRegion:
+        hidden = ops.where(ops.not_equal(i, 0, name="positive"), x, -np.inf, name="shifted")
+        return ops.softmax(hidden, composed=composed, zero_rows=True)
+
+    case(
+        f"softmax of rows without numbers{', composed' * composed}",
+        seen,
+        lambda v: np.exp(v["x"]) * v["i"] / np.maximum((np.exp(v["x"]) * v["i"]).sum(-1, keepdims=True), 1e-300),
+        {"x": (7, 3), "i": (7, 3)},
+        ["i"],
+        high=2,
+    )
+
 # -- by index ----------------------------------------------------------------------------------------------------------
 
 case(
@@ -151,6 +245,15 @@ case(
     is_differentiable=False,
 )
 
+for keepdim in (False, True):
+    case(
+        f"argmin{', kept' * keepdim}",
+        lambda x, keepdim=keepdim: ops.cast(ops.argmin(x, 1, keepdim), "float64"),
+        lambda v, keepdim=keepdim: v["x"].argmin(1, keepdims=keepdim),
+        {"x": (5, 3, 2)},
+        is_differentiable=False,
+    )
+
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 for name, kernel, stride, padding, dilation in (
@@ -178,3 +281,21 @@ for name, kernel, stride, padding, dilation in (
     case(f"unfold{name}", lambda x, args=args: ops.unfold(x, *args), columns, {"x": (2, 3, 7, 6)})
     shape = columns({"x": np.zeros((2, 3, 7, 6))}).shape
     case(f"fold{name}", lambda x, args=args: ops.fold(x, (7, 6), *args), images, {"x": shape})
+
+# -- pools of sequences ------------------------------------------------------------------------------------------------
+
+for pool, reduce, value in ((ops.max_pool1d, np.max, -np.inf), (ops.avg_pool1d, np.mean, 0.0)):
+    for size, stride, padding in ((2, None, 0), (3, 2, 1)):
+
+        def pooled(v: Values, how: Any = (reduce, value, size, stride or size, padding)) -> Array:
+            reduce, value, size, stride, padding = how
+            windows = spread(v["x"][:, :, None], (1, stride), (0, padding), (1, 1), (1, size), value)
+            found: Array = reduce(windows, axis=(4, 5))[:, :, 0]
+            return found
+
+        case(
+            f"{pool.__name__} by {size}",
+            lambda x, pool=pool, args=(size, stride, padding): pool(x, *args),
+            pooled,
+            {"x": (3, 2, 7)},
+        )

@@ -17,6 +17,7 @@ WITHOUT_GRADIENT = (
     ops.accuracy,
     ops.top_k_accuracy,
     ops.argmax,
+    ops.argmin,
     ops.cast,
     ops.expert_load,
     ops.one_hot,
@@ -68,11 +69,13 @@ wide(ops.instance_norm, IMAGE, affine=True)
 wide(ops.detach, ROWS)
 for pool in (ops.max_pool2d, ops.avg_pool2d):
     wide(pool, {"x": (5, 5, 11, 11)}, 3, 2)
+for pool in (ops.max_pool1d, ops.avg_pool1d):
+    wide(pool, {"x": (5, 5, 11)}, 3, 2)
 for pool in (ops.adaptive_avg_pool2d, ops.adaptive_max_pool2d):
     wide(pool, {"x": (5, 5, 7, 7)}, 5)
 for reduce in (ops.global_avg_pool2d, ops.global_max_pool2d):
     wide(reduce, IMAGE)
-for reduce in (ops.sum, ops.mean, ops.max, ops.min, ops.argmax):
+for reduce in (ops.sum, ops.mean, ops.max, ops.min, ops.argmax, ops.argmin):
     wide(reduce, ROWS, 1)
 wide(ops.sum_to, ROWS, (7,))
 wide(ops.reshape, CUBE, (5, 35))

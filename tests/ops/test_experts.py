@@ -108,7 +108,7 @@ REFUSED: list[tuple[Callable[[LogicalRegion, LogicalRegion], object], str]] = [
     ),
     (
         lambda x, i: ops.mixture_of_experts(x, 4, 3, capacity_factor=0),
-        "mixture_of_experts 'experts': capacity_factor is 0, it is positive or None",
+        "mixture_of_experts 'experts': capacity_factor is 0, a positive finite number is needed",
     ),
     (
         lambda x, i: ops.mixture_of_experts(x, 4, 3, groups=3),
@@ -125,6 +125,14 @@ REFUSED: list[tuple[Callable[[LogicalRegion, LogicalRegion], object], str]] = [
         "expert_linear 'expert_linear': 'x' has shape (8, 6), 3 dimensions are needed",
     ),
     (lambda x, i: ops.load_balance_loss(x, i), "load_balance_loss 'balance': 'x' is (8, 6) and 'i' is (3, 2)"),
+    (
+        lambda x, i: ops.mixture_of_experts(x, 4, 3, parts=3),
+        "expert_load 'experts.balance.load': 'experts.top.1' is (8, 2), its dimension 0 does not divide into 3 parts",
+    ),
+    (
+        lambda x, i: ops.expert_load(i, 4, parts=0),
+        "expert_load 'expert_load': parts is 0, a positive integer is needed",
+    ),
     (
         lambda x, i: ops.rotary_embedding(x),
         "rotary_embedding 'rotary_embedding': 'x' has shape (8, 6), at least three dimensions and an even extent of "

@@ -53,7 +53,18 @@ PARTS += [
     "einsum",
 ]
 PARTS += ["conv3d", "max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "instance_norm", "relu6"]
-PARTS += ["dropout1d", "dropout3d", "argsort", "index_add", "one_hot", "scatter_add", "sort"]
+PARTS += [
+    "argmin",
+    "avg_pool1d",
+    "max_pool1d",
+    "dropout1d",
+    "dropout3d",
+    "argsort",
+    "index_add",
+    "one_hot",
+    "scatter_add",
+    "sort",
+]
 OTHERS = ["DTensorPlan", "ParameterGroup", "gradients", "to_dtensor", "to_torch"]
 OTHERS += ["Imported", "RecurrentWeights", "constant", "fan_in_uniform", "from_torch", "from_torch_state", "normal"]
 OTHERS += ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "recurrent_weights", "uniform"]

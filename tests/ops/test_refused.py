@@ -127,7 +127,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda r: ops.divide(r["x"], "y"), "divide 'divide': y is a str, not a region"),
     (lambda r: ops.exp(r["t"]), "exp 'exp': 't' is int32, a floating point dtype is needed"),
     (lambda r: ops.clip(r["x"], 1, 0), "clip 'clip': min is 1 and max is 0"),
-    (lambda r: ops.softplus(r["x"], 0), "softplus 'softplus': beta is 0, it is positive"),
+    (lambda r: ops.softplus(r["x"], 0), "softplus 'softplus': beta is 0, a positive finite number is needed"),
     (lambda r: ops.where(r["x"], r["x"], 0), "where 'where': condition 'x' is float32, bool is needed"),
     (
         lambda r: ops.where(ops.less(r["x"], 0), 1, 0),
@@ -150,7 +150,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda r: ops.cross_entropy(r["x"], r["t"], label_smoothing=2),
         "cross_entropy 'cross_entropy': label_smoothing is 2, a number in [0, 1] is needed",
     ),
-    (lambda r: ops.huber_loss(r["x"], r["x"], 0), "huber_loss 'huber_loss': delta is 0, it is positive"),
+    (lambda r: ops.huber_loss(r["x"], r["x"], 0), "huber_loss 'huber_loss': delta is 0, a positive number is needed"),
     (
         lambda r: ops.top_k_accuracy(r["x"], r["t"], 0),
         "top_k_accuracy 'top_k_accuracy': k is 0, a positive integer is needed",

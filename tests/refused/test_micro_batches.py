@@ -46,8 +46,7 @@ def test_what_cannot_be(case):
 def test_a_batch_norm_that_needs_all_micro_batches():
     assert_refused(
         "schedule 'one_f_one_b': 'bn0.var' needs all 4 micro-batches of 'bn0.mean' before its first point; use "
-        "per-part statistics (ops.batch_norm(..., parts=4)) where it is a batch norm, or an order that knows no "
-        "stages, such as taskflow.schedule.program",
+        "ops.batch_norm(..., parts=4), or an order that knows no stages, such as taskflow.schedule.program",
         lambda: trainer_of(accumulate=4, order=one_f_one_b),
     )
     trainer_of(accumulate=4)

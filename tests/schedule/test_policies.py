@@ -258,8 +258,7 @@ def test_what_needs_all_micro_batches_is_refused():
     rows = lower(graph, stages(graph, machine, 2, 4), machine)
     assert_refused(
         "schedule 'one_f_one_b': 'bn1.var' needs all 4 micro-batches of 'bn1.mean' before its first point; "
-        "use per-part statistics (ops.batch_norm(..., parts=4)) where it is a batch norm, or an order that knows no "
-        "stages, such as taskflow.schedule.program",
+        "use ops.batch_norm(..., parts=4), or an order that knows no stages, such as taskflow.schedule.program",
         lambda: reorder(rows, CellCosts(), one_f_one_b),
     )
 

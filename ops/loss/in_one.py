@@ -1,0 +1,96 @@
+"""Cross entropy in one operator, which reads the scores once and keeps one number a row. The classes stay whole."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+from ops.building import distinct, launch_first, term, terms
+from ops.cuda import rows as gpu_rows
+from ops.loss.cross_entropy import cross_entropy
+from ops.loss.softmax import check_columns, check_targets
+from ops.tiles import check_classes, contiguous, deliver, rows, work_array
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+
+
+def softmax_cross_entropy(
+    y: LogicalRegion,
+    t: LogicalRegion,
+    name: str | None = None,
+    *,
+    classes: int | None = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    weight: LogicalRegion | None = None,
+) -> LogicalRegion:
+    """The mean over all rows of -log softmax(y)[t], as torch.nn.functional.cross_entropy with integer targets.
+
+    Of the softmax it keeps one number of each row, the logarithm of the sum of exponentials; the gradient makes the
+    probabilities anew.
+
+    Args:
+        y: (..., columns), floating point: one row of scores per prediction.
+        t: (...), integers: the right class of each row. A class out of range is a ValueError when the step runs.
+        name: of the operator.
+        classes: the columns behind so many are padding, with no part in the loss and no gradient: a vocabulary whose
+            size is a multiple of 64 makes for faster products. None: all columns are classes.
+        ignore_index, label_smoothing, reduction, weight: as of `cross_entropy`, which makes the loss if one is given.
+
+    Returns:
+        A scalar of the dtype of `y`. Split over rows, each task holds the share of its rows in the mean of all.
+
+    Raises:
+        ValueError: the shapes do not agree, there are fewer columns than classes, a dtype is wrong, or as
+            `cross_entropy`.
+    """
+    where = check_targets("softmax_cross_entropy", name, y, t)
+    count = check_columns(where, y, classes)
+    if ignore_index is not None or label_smoothing or reduction != "mean" or weight is not None:
+        options: dict[str, Any] = {"reduction": reduction, "weight": weight, "classes": classes}
+        return cross_entropy(y, t, ignore_index, label_smoothing, name or "softmax_cross_entropy", **options)
+    *lead, columns = distinct(y.axes)
+    y_term, options = term((*lead, f"^{columns}")), {"classes": count, "count": prod(t.shape)}
+    return launch_first(
+        name or "softmax_cross_entropy",
+        f"{y_term}, {term(lead)} -> ., {term(lead)}",
+        [y, t],
+        kernel=_cross_entropy.bind(**options),
+        backward=partial(_cross_entropy_backward, classes=count, count=prod(t.shape)),
+        flops=12,
+    )
+
+
+@partial(Kernel, is_compiled=True, float32_outputs=(0, 1), cuda=gpu_rows.cross_entropy)
+def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int) -> None:
+    from ops.cpu import rows as cpu_rows
+
+    check_classes("softmax_cross_entropy: the target", t, classes)
+    work, row = work_array(ctx, "levels", levels), ctx.scratch("row", (classes,), y.dtype)
+    target = contiguous(ctx, "t", t).reshape(-1)
+    loss[...] = cpu_rows.cross_entropy(rows(ctx, "y", y), target, row, work.reshape(-1)) / count
+    deliver(ctx, work, levels)
+
+
+def _cross_entropy_backward(
+    op: Operator, gloss: LogicalRegion | None, glevels: LogicalRegion | None, **options: int
+) -> tuple[LogicalRegion, None]:
+    if gloss is None or glevels is not None:
+        raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
+    y, t = op.inputs
+    (y_term, t_term), _ = terms(op)
+    pattern, inputs = f"., {y_term}, {t_term}, {t_term} -> {y_term}", [gloss, y, op.outputs[1], t]
+    kernel = _cross_entropy_gradient.bind(**options)
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype), None
+
+
+@partial(Kernel, is_compiled=True, cuda=gpu_rows.cross_entropy_gradient)
+def _cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
+    from ops.cpu import rows as cpu_rows
+
+    gloss, y, levels, t, gy = arrays
+    work, scale = work_array(ctx, "gy", gy), gy.dtype.type(gloss / count)
+    flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in (("levels", levels), ("t", t))]
+    cpu_rows.cross_entropy_gradient(scale, rows(ctx, "y", y), *flat, classes, work.reshape(-1, gy.shape[-1]))
+    deliver(ctx, work, gy)

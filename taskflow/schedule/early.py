@@ -1,0 +1,85 @@
+"""What is known from feeds alone, and so before the first layer: it may be computed for all micro-batches at once.
+
+A count of the targets of a whole batch, by which a loss of each micro-batch is divided, is such a value. Takes the rows
+of a task graph and which of them belong to stages; gives the launches that need not wait for their turn. They are those
+on the way from feeds to a point that awaits a later micro-batch of theirs. All others stay where they are: what every
+micro-batch makes for itself costs memory when it is made too early.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.core.compiling import njit
+from taskflow.graph.phases import Phase
+from taskflow.tasks.task_graph import Kind, Privilege, TaskGraph
+
+
+def early_launches(task_graph: TaskGraph, is_staged: Array) -> Array:
+    """Per launch whether it is made of feeds alone and some staged row awaits a later micro-batch of it."""
+    is_early = np.zeros(len(task_graph.launches), np.bool_)
+    of_feeds = _of_feeds(task_graph)
+    points = task_graph.kind == Kind.POINT
+    launch = np.where(points, task_graph.launch, 0)
+    is_of_feeds = points & is_staged & of_feeds[launch]
+    if not is_of_feeds.any():
+        return is_early
+    passes = np.where(points, ~is_staged | is_of_feeds, True)
+    passes &= ~(points & (np.array([each.phase for each in task_graph.launches])[launch] == Phase.UPDATE))
+    is_needed = _needed_late(task_graph.dep_ptr, task_graph.dep_row, task_graph.ordinal, is_of_feeds, passes)
+    is_early[launch[is_of_feeds & is_needed]] = True
+    return is_early
+
+
+def _of_feeds(task_graph: TaskGraph) -> Array:
+    """Per launch whether it is made of feeds alone, and of states that no launch updates."""
+    known, found = set[int](), np.zeros(len(task_graph.launches), np.bool_)
+    updated = _updated(task_graph)
+    for number, launch in enumerate(task_graph.launches):
+        count = len(launch.bound.pattern.inputs)
+        regions = [task_graph.regions[k] for k in launch.args[:count]]
+        is_known = launch.phase == Phase.FORWARD and all(
+            k in known or region.role == "input" or (region.is_persistent and k not in updated)
+            for k, region in zip(launch.args, regions, strict=False)
+        )
+        if is_known and not updated.intersection(launch.args):
+            found[number] = True
+            known.update(launch.args[count:])
+    return found
+
+
+def _updated(task_graph: TaskGraph) -> set[int]:
+    """The regions that launches update in place."""
+    row = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.arg_ptr))
+    at = np.arange(len(row)) - task_graph.arg_ptr[row]
+    changes = (task_graph.kind[row] == Kind.POINT) & (task_graph.arg_privilege == Privilege.READ_WRITE)
+    pairs = np.unique(np.stack([task_graph.launch[row[changes]], at[changes]], axis=1), axis=0)
+    return {task_graph.launches[launch].args[k] for launch, k in pairs.tolist()}
+
+
+@njit
+def last_ordinals(ptr: Array, awaited: Array, ordinal: Array, counts: Array, passes: Array) -> Array:
+    """Per row the last ordinal of those that count: its own, and where it `passes` those that it waits for; or -1."""
+    last = np.full(len(ordinal), -1)
+    for row in range(len(ordinal)):
+        if counts[row]:
+            last[row] = ordinal[row]
+        if passes[row]:
+            for before in awaited[ptr[row] : ptr[row + 1]]:
+                last[row] = max(last[row], last[before])
+    return last
+
+
+@njit
+def _needed_late(ptr: Array, awaited: Array, ordinal: Array, is_of_feeds: Array, passes: Array) -> Array:
+    """Per row whether a staged row awaits, through rows that `passes`, points of feeds of a later ordinal than its own,
+    and this row is on the way.
+    """
+    last, needed = last_ordinals(ptr, awaited, ordinal, is_of_feeds, passes), np.zeros(len(ordinal), np.bool_)
+    for row in range(len(ordinal) - 1, -1, -1):
+        for before in awaited[ptr[row] : ptr[row + 1]]:
+            is_late = not passes[row] and last[before] > ordinal[row]
+            if passes[before] and last[before] >= 0 and (is_late or (passes[row] and needed[row])):
+                needed[before] = True
+    return needed
