@@ -16,6 +16,7 @@ import pytest
 import ops
 import taskflow
 from taskflow import Executor, Graph, MachineModel, lower, single_device
+from taskflow.core.dtypes import HALF
 from tests.ops.cases import CASES
 from tests.ops.test_fused import BUILDS, fused, model_of
 from tests.strategies import Model, feeds_of, random_strategy
@@ -61,13 +62,18 @@ SETTINGS = [Setting(), Setting(fuses=True), Setting(4), Setting(4, fuses=True)]
 def subjects() -> list[Subject]:
     """All of them."""
     found = [Subject(str(case), p, partial(of_case, case, p)) for case in CASES for p in PRECISIONS]
-    found += [Subject(f"model {b.__name__}", p, partial(model_of, b, p)) for b in BUILDS for p in PRECISIONS]
+    found += [Subject(f"model {b.__name__}", p, partial(of_build, b, p)) for b in BUILDS for p in PRECISIONS]
     for name, (shape, first) in FIRST.items():
         for source in ("feed", "parameter"):
             found += [
                 Subject(f"{name} of a {source}", p, partial(of_first, first, shape, source, p)) for p in PRECISIONS
             ]
     return found
+
+
+def of_build(build, precision):
+    """A fused model. Adam divides gradients by their size, and so roundings: half precision is trained by SGD."""
+    return model_of(build, precision, ops.sgd if precision in HALF else ops.adamw)
 
 
 def of_case(case, precision):
