@@ -57,7 +57,7 @@ def short_schedules() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`mpirun(ranks, *arguments, timeout=60)` runs this Python under the mpirun beside it, or that of PATH.
+    """`mpirun(ranks, *arguments, timeout=240)` runs this Python under the mpirun beside it, or that of PATH.
 
     What is not over in time fails with what it has said until then.
     """
@@ -65,7 +65,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PMIX_", "PRTE_", "OMPI_"))}
 
     def run(
-        ranks: int, *arguments: str | Path, timeout: float = 60, **variables: str
+        ranks: int, *arguments: str | Path, timeout: float = 240, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         command = [launch.find_mpirun(), "-n", str(ranks), sys.executable, *arguments]
         with launch.session_folder() as session:

@@ -68,7 +68,7 @@ def test_ranks_of_this_host_need_nothing_to_reach_others(job, missing, tmp_path)
 def test_without_ssh_another_host_is_a_failure(job, tmp_path):
     """Not a job that waits for ranks of a host which nothing has reached."""
     command = [JOBS[job][0], "--host", "elsewhere.invalid:2", "-n", "2"]
-    done = run(command, "-c", ABOUT, PATH=path_without(tmp_path, "ssh", "rsh"), timeout=60)
+    done = run(command, "-c", ABOUT, PATH=path_without(tmp_path, "ssh", "rsh"))
     assert done.returncode != 0 and not done.stdout.strip()
 
 
