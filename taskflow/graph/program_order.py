@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Protocol, SupportsIndex, TypeVar
 
 
-class Named(Protocol):
+class HasName(Protocol):
     """What has a name: a region."""
 
     @property
@@ -19,15 +19,15 @@ class Named(Protocol):
         """Unique in its graph."""
 
 
-class Launched(Named, Protocol):
+class Launched(HasName, Protocol):
     """What is listed: an operator."""
 
     @property
-    def inputs(self) -> Sequence[Named]:
+    def inputs(self) -> Sequence[HasName]:
         """The regions that it reads."""
 
     @property
-    def outputs(self) -> Sequence[Named]:
+    def outputs(self) -> Sequence[HasName]:
         """The regions that it makes."""
 
 
@@ -64,12 +64,12 @@ class ProgramOrder(list[T]):
         self._name()
         return self._by_name.get(name)
 
-    def maker(self, region: Named) -> T | None:
+    def maker(self, region: HasName) -> T | None:
         """The operator that makes a region."""
         self._name()
         return self._makers.get(region.name)
 
-    def readers(self, region: Named) -> list[tuple[T, int]]:
+    def readers(self, region: HasName) -> list[tuple[T, int]]:
         """The operators that read a region, in program order, and as which input."""
         for op in self[self._read :]:
             for k, each in enumerate(op.inputs):
