@@ -209,7 +209,8 @@ def _learning_rate(loss: LogicalRegion, lr: Rate, name: str, steps_name: str) ->
 
 @Kernel
 def _advance(ctx: Context, rate: Array, steps: Array, *, schedule: Named) -> None:
-    rate[...] = schedule.schedule(int(steps))
+    done = int(steps)
+    rate[...] = check_number("schedule", f"lr({done})", schedule.schedule(done))
     steps += 1
 
 

@@ -125,9 +125,6 @@ class Keeper:
         keep: checkpoints to leave.
         goes_back: when a number is not finite, go on from the last finite state; else raise.
         notes: what every checkpoint keeps beside the position.
-
-    Raises:
-        ValueError: `every` is not positive.
     """
 
     def __init__(
@@ -139,8 +136,6 @@ class Keeper:
         goes_back: bool = False,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        if every is not None and every < 1:
-            raise ValueError(f"fit: every is at least 1 step, not {every}")
         self.step, self.every, self.keep, self.goes_back = step, every, keep, goes_back
         self.folder = None if folder is None else Path(folder)
         self._notes, self._saved, self._owned = notes or {}, -1, ExitStack()

@@ -12,13 +12,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from numbers import Real
 
 import numpy as np
 
+from taskflow.core.arrays import cast_array
 from taskflow.core.columns import Array
 from taskflow.core.compiling import njit
 from taskflow.core.dtypes import HALF
 from taskflow.core.geometry import Rect
+from taskflow.core.numbers import real
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
@@ -28,9 +31,13 @@ _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Every element is `value`."""
+    """Every element is `value`, which may be infinite."""
 
     value: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, Real) or math.isnan(self.value):
+            raise ValueError(f"constant: value is {self.value!r}, a number is needed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,10 @@ class Uniform:
     low: float
     high: float
 
+    def __post_init__(self) -> None:
+        real("uniform", "low", self.low)
+        real("uniform", "high", self.high, self.low)
+
 
 @dataclass(frozen=True, slots=True)
 class Normal:
@@ -48,15 +59,23 @@ class Normal:
     mean: float
     std: float
 
+    def __post_init__(self) -> None:
+        real("normal", "mean", self.mean)
+        real("normal", "std", self.std, 0)
+
 
 Distribution = Constant | Uniform | Normal
 
 
-def as_distribution(where: str, init: object) -> Distribution:
-    """A number as a distribution; TypeError for what is neither."""
-    distribution = Constant(float(init)) if isinstance(init, int | float | np.number) else init
+def as_distribution(where: str, init: object, dtype: str) -> Distribution:
+    """A number as a distribution; TypeError for what is neither, ValueError for a number that the dtype cannot hold."""
+    if isinstance(init, Real) and math.isnan(init):
+        raise ValueError(f"{where}: init is {init!r}, a number is needed")
+    distribution = Constant(float(init)) if isinstance(init, Real) else init
     if not isinstance(distribution, Distribution):
         raise TypeError(f"{where}: init is {init!r}, a number or a distribution is needed")
+    if isinstance(distribution, Constant):
+        cast_array(f"{where}: init", np.array([distribution.value]), dtype)
     return distribution
 
 

@@ -102,7 +102,13 @@ _LOCAL_RANK = "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK"
 
 
 def _number(names: tuple[str, ...], default: int) -> int:
-    return next((int(os.environ[n]) for n in names if os.environ.get(n)), default)
+    """What the first of these variables that is set says; ValueError where that is no number from 0."""
+    name = next((n for n in names if os.environ.get(n)), None)
+    if name is None:
+        return default
+    if not (os.environ[name].isascii() and os.environ[name].isdigit()):
+        raise ValueError(f"{name}: is a whole number from 0, not '{os.environ[name]}'")
+    return int(os.environ[name])
 
 
 def world_size(default: int = 1) -> int:

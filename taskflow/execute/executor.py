@@ -33,7 +33,7 @@ from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.feed import FeedValue, accept, by_step, make_cells
-from taskflow.execute.guard import GivenUp, Guard, UpdateGuard, check_finite
+from taskflow.execute.guard import GivenUp, StepGuard, UpdateGuard, check_finite
 from taskflow.execute.memory import Memory
 from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Compiler
@@ -122,7 +122,9 @@ class Executor:
         compiler = self._streamed or self._make_compiler()
         self._crew = compiler.crew
         self._skips, self.is_skipped, self.is_guarded = False, False, not allow_nan and not gpus
-        self.guard: Guard | None = UpdateGuard.of(rows, self.memory, self.transport.is_any) if self.is_guarded else None
+        self.guard: StepGuard | None = (
+            UpdateGuard.of(rows, self.memory, self.transport.is_any) if self.is_guarded else None
+        )
         self._compile(compiler)
         if gpus and self._streamed:
             gpus.try_program(self._streamed, is_borrowing=share is not None)

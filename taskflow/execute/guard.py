@@ -68,7 +68,7 @@ class Guarded:
         return list(dict.fromkeys(i for i in homes if int(graph.instance_device[i]) in memory.own))
 
 
-class Guard(ABC):
+class StepGuard(ABC):
     """A call of a program that goes on, or raises GivenUp as all other ranks do."""
 
     def __init__(self, guarded: Guarded, is_any: Callable[[bool], bool]) -> None:
@@ -91,7 +91,7 @@ class Guard(ABC):
             raise GivenUp
 
 
-class UpdateGuard(Guard):
+class UpdateGuard(StepGuard):
     """That of devices whose memory is the host's; `is_any` says of a flag whether it is true on any rank."""
 
     @staticmethod
@@ -114,14 +114,14 @@ class UpdateGuard(Guard):
                 self._bad.add(number)
 
     def keep(self) -> None:
-        """See `Guard.keep`."""
+        """See `StepGuard.keep`."""
         self._bad.clear()
         for array, kept in self._kept:
             kept[...] = array
 
     @property
     def bad(self) -> list[int]:
-        """See `Guard.bad`."""
+        """See `StepGuard.bad`."""
         return sorted(self._bad)
 
     def give_up(self, program: RankProgram) -> None:
@@ -134,7 +134,7 @@ class UpdateGuard(Guard):
             array[...] = kept
 
 
-def check_finite(where: str, values: Mapping[str, Array], guard: Guard | None, transport: Transport) -> None:
+def check_finite(where: str, values: Mapping[str, Array], guard: StepGuard | None, transport: Transport) -> None:
     """Refuse outputs of which a loss is not finite, or a step that `guard` gave up; all ranks call it.
 
     Raises:

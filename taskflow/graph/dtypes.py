@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskflow.core.dtypes import HALF, is_floating
+from taskflow.core.numbers import real, whole
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 
@@ -27,6 +28,13 @@ class LossScale:
     growth: float = 2.0
     backoff: float = 0.5
     interval: int = 2000
+
+    def __post_init__(self) -> None:
+        where = "loss scale"
+        object.__setattr__(self, "first", real(where, "first", self.first, 0, above=True))
+        object.__setattr__(self, "growth", real(where, "growth", self.growth, 1))
+        object.__setattr__(self, "backoff", real(where, "backoff", self.backoff, 0, 1, above=True))
+        object.__setattr__(self, "interval", whole(where, "interval", self.interval))
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,8 @@ class Graph:
             ValueError: the name is taken or an extent is not positive.
         """
         where = f"region '{name}'"
-        distribution = as_distribution(where, init(whole_numbers(f"{where}: shape", shape)) if callable(init) else init)
+        init = init(whole_numbers(f"{where}: shape", shape)) if callable(init) else init
+        distribution = as_distribution(where, init, known_dtype(where, dtype))
         return self._region(name, shape, dtype, "parameter" if trainable else "state", init=distribution)
 
     def _region(

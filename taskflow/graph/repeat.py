@@ -52,8 +52,15 @@ def _append(other: Graph, graph: Graph, step: int) -> None:
             raise ValueError(f"repeat: '{mine_.name}' is the name of a region, and of one in step {step}")
         mine[name] = mine_
     for op in graph.operators:
+        if other.operators.called(in_step(op.name, step)):
+            raise ValueError(
+                f"repeat: '{in_step(op.name, step)}' is the name of an operator, and of one in step {step}"
+            )
         other.operators.append(_in_step(op, step, mine))
-    other.outputs |= {in_step(name, step): mine[region.name] for name, region in graph.outputs.items()}
+    for name, region in graph.outputs.items():
+        if in_step(name, step) in other.outputs:
+            raise ValueError(f"repeat: '{in_step(name, step)}' is the name of an output, and of one in step {step}")
+        other.outputs[in_step(name, step)] = mine[region.name]
     other.names |= {in_step(name, step) for name in graph.names}
 
 

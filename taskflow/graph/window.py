@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 Interval = tuple[int, int]
 
@@ -58,6 +59,11 @@ class Window:
     def __post_init__(self) -> None:
         if not isinstance(self.axis, str):
             raise TypeError(f"window: axis is {self.axis!r}, the name of an axis is needed")
+        for name in ("size", "stride", "padding", "dilation"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool):
+                raise TypeError(f"window of axis '{self.axis}': {name} is {value!r}, a whole number is needed")
+            object.__setattr__(self, name, int(value))
         if self.size < 1 or self.stride < 1 or self.dilation < 1:
             raise ValueError(
                 f"window of axis '{self.axis}': size, stride and dilation are positive, "

@@ -82,7 +82,7 @@ def lower(
         ValueError: the strategy does not fit the graph or the machine (the message names the operator), or the graph
             cannot be repeated (see `taskflow.graph.repeat`).
     """
-    if piece_bytes is not None and piece_bytes < 1:
+    if piece_bytes is not None and not piece_bytes >= 1:
         raise ValueError(f"lower: piece_bytes is at least 1, not {piece_bytes}")
     steps, machine = repeated(graph, repeat), machine.with_collectives(collectives or {})
     return Lowering(steps, machine, piece_bytes or 0).lower(in_steps(strategy, repeat))

@@ -56,7 +56,7 @@ class Device:
         where = f"{self.kind} device of host {self.host}"
         if self.kind not in KINDS:
             raise ValueError(f"device: kind is one of {', '.join(KINDS)}, not '{self.kind}'")
-        if not isinstance(self.host, int) or self.host < 0:
+        if not isinstance(self.host, Integral) or isinstance(self.host, bool) or self.host < 0:
             raise ValueError(f"{self.kind} device: host is a number from 0, not {self.host!r}")
         check_positive(where, "memory_bytes", self.memory_bytes, _LARGEST_BYTES)
         if not isinstance(self.memory_bytes, Integral):

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ class MachineModel:
         name: str = "uniform",
     ) -> MachineModel:
         """`devices` equal devices with a link of their own between every ordered pair."""
-        if devices < 1:
+        if not isinstance(devices, Integral) or devices < 1:
             raise ValueError(f"machine '{name}': has at least one device, not {devices}")
         links = tuple(
             Link((a, b), bandwidth, latency_seconds) for a in range(devices) for b in range(devices) if a != b

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 
 @dataclass
@@ -25,9 +26,9 @@ class Budget:
     _begin: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        if self.proposals is not None and self.proposals < 1:
+        if self.proposals is not None and not (isinstance(self.proposals, Integral) and self.proposals >= 1):
             raise ValueError(f"search: the budget is at least one proposal, not {self.proposals}")
-        if self.seconds is not None and not self.seconds > 0:
+        if self.seconds is not None and not (isinstance(self.seconds, Real) and self.seconds > 0):
             raise ValueError(f"search: the budget is a positive number of seconds, not {self.seconds}")
 
     @property

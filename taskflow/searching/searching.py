@@ -126,7 +126,8 @@ def search(
     """
     budget = Budget(PROPOSALS if proposals is None and seconds is None else proposals, seconds)
     first = Variant(graph, machine, costs, Plan(Strategy({})), space)
-    named = {**rule_starts(graph, machine, budget), **check_starts(first.judge, starts or {})}
+    named = rule_starts(graph, machine, budget)
+    named |= check_starts(first.judge, starts or {}, named)
     if dynamic_programming:
         named["dynamic programming"] = chain.dynamic_programming(graph, machine, costs).strategy
     left_out: tuple[str, ...] = ()

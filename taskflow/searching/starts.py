@@ -232,13 +232,15 @@ def _by_rule(graph: Graph, machine: MachineModel, named: Mapping[str, Strategy])
         count //= 2
 
 
-def check_starts(judge: Judge, starts: Mapping[str, Strategy]) -> dict[str, Strategy]:
+def check_starts(judge: Judge, starts: Mapping[str, Strategy], taken: Collection[str] = ()) -> dict[str, Strategy]:
     """The starts of the user, complete.
 
     Raises:
-        ValueError: one does not fit the graph or the machine.
+        ValueError: one does not fit the graph or the machine, or has a name that is `taken`.
     """
     for name, strategy in starts.items():
+        if name in taken:
+            raise ValueError(f"search: the start '{name}': it has the name of a start by a rule")
         try:
             check_strategy(judge.graph, strategy, len(judge.machine.devices))
             judge.lowering.numbers(strategy)

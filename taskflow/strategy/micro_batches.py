@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
+from numbers import Integral
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
 
 def check_parts(parts: int) -> None:
     """ValueError: this is no number of micro-batches."""
-    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+    if not isinstance(parts, Integral) or isinstance(parts, bool) or parts < 1:
         raise ValueError(f"micro-batches: {parts!r} of them; a positive number is needed")
 
 

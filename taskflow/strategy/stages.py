@@ -34,7 +34,8 @@ def stages(
 
     Args:
         graph, machine: what is computed, and where.
-        count: stages, with about the same work; default: as many as devices. Give it or `cuts`.
+        count: stages, with about the same work; default: as many as `devices` names, or the machine has. Give it or
+            `cuts`.
         parts: micro-batches of each stage; every sample axis has as many parts on each of its devices.
         cuts: the operators that begin the second, third, ... stage.
         within: how operators are split within their stage, as if its devices were 0, 1, ... and there were one
@@ -52,7 +53,9 @@ def stages(
         raise ValueError("stages: give their count, or the cuts between them, not both")
     if unknown := sorted(set(within or ()) - {family.leader.name for family in found}):
         raise ValueError(f"stages: '{unknown[0]}' is no operator that a strategy names")
-    bounds = _cut(graph, found, len(machine.devices) if count is None else count, cuts)
+    if count is None:
+        count = len(machine.devices) if devices is None else len(devices)
+    bounds = _cut(graph, found, count, cuts)
     groups = list(devices) if devices is not None else _groups(len(machine.devices), len(bounds) - 1)
     if len(groups) != len(bounds) - 1:
         raise ValueError(f"stages: {len(bounds) - 1} stages on {len(groups)} groups of devices")

@@ -11,6 +11,7 @@ import numpy as np
 from taskflow.core.arrays import check_plain
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
+from taskflow.core.numbers import whole
 
 Feeds = Mapping[str, Any]
 
@@ -32,6 +33,9 @@ class Batches:
     def __init__(
         self, arrays: Mapping[str, Array], size: int, shuffle: bool = True, seed: int = 0, drop_last: bool = True
     ) -> None:
+        size = whole("batches", "size", size)
+        if not arrays:
+            raise ValueError("batches: there are no arrays")
         for name, array in arrays.items():
             check_plain(f"batches: '{name}'", array)
         lengths = {name: len(a) for name, a in arrays.items()}

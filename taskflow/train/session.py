@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from taskflow.checkpoint.history import Keeper
 from taskflow.comm.interrupt import Interrupts
+from taskflow.core.numbers import whole
 from taskflow.train.callbacks import Callback, Moment
 from taskflow.train.loading import Reading
 from taskflow.train.sizes import Sizes
+
+ON_NAN = ("stop", "skip", "back")
 
 
 @dataclass
@@ -49,3 +52,19 @@ class Means:
     def means(self) -> dict[str, float]:
         """Of all batches so far."""
         return {name: total / self.samples for name, total in self.sums.items()}
+
+
+def check_fit(
+    epochs: object, every: object, keep: object, on_nan: str, callbacks: Sequence[object], line_every: object
+) -> None:
+    """ValueError for an argument of `Trainer.fit` that cannot be meant, TypeError for a callback that is none."""
+    if on_nan not in ON_NAN:
+        raise ValueError(f"fit: on_nan is one of {', '.join(ON_NAN)}, not '{on_nan}'")
+    whole("fit", "epochs", epochs)
+    whole("fit", "keep", keep)
+    for name, value in (("every", every), ("line_every", line_every)):
+        if value is not None:
+            whole("fit", name, value)
+    for each in callbacks:
+        if not callable(each):
+            raise TypeError(f"fit: a callback is {each!r}, a function is needed")

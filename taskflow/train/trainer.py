@@ -42,8 +42,8 @@ from taskflow.tasks.task_graph import Array
 from taskflow.train.batches import Feeds
 from taskflow.train.callbacks import Callback, Moment
 from taskflow.train.loading import Source, reading, samples_of
-from taskflow.train.rates import Rate
-from taskflow.train.session import Means, Session
+from taskflow.train.rates import Rate, check_rate
+from taskflow.train.session import Means, Session, check_fit
 from taskflow.train.sizes import Sizes
 from taskflow.train.summary import Summary
 
@@ -53,8 +53,6 @@ Resized = Callable[[int], Graph]  # samples -> graph
 _log = logging.getLogger(__name__)
 
 LONG_CHECK_SECONDS = 1.0  # a check that takes longer is spoken of
-
-ON_NAN = ("stop", "skip", "back")
 
 
 class Trainer:
@@ -105,6 +103,8 @@ class Trainer:
         quiet: bool = False,
         executor: Mapping[str, Any] | None = None,
     ) -> None:
+        if learning_rate is not None and not callable(learning_rate):
+            raise TypeError(f"trainer: learning_rate is {learning_rate!r}, a function of steps is needed")
         self.seed, self.learning_rate = seed, learning_rate
         self.transport = connect()
         self.console = make_console(quiet=quiet or self.transport.rank != 0)
@@ -220,8 +220,7 @@ class Trainer:
             ValueError: the newest checkpoint is damaged or of another run, or another run owns the folder.
             SystemExit: a signal came.
         """
-        if on_nan not in ON_NAN:
-            raise ValueError(f"fit: on_nan is one of {', '.join(ON_NAN)}, not '{on_nan}'")
+        check_fit(epochs, every, keep, on_nan, callbacks, line_every)
         self.step.guard_updates(on_nan == "skip")
         keeping = Keeper(self.step, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan))
         with keeping as keeper, Interrupts(self.transport) as interrupts:
@@ -275,6 +274,8 @@ class Trainer:
                     session.tell(Moment(self.step.steps, position.epoch, values or {}, None, self.step))
                     if session.is_over:
                         return
+                if not position.batch:
+                    raise ValueError(f"fit: there is no batch in epoch {position.epoch + 1}")
                 where = f"validation after epoch {position.epoch + 1}"
                 found = dict[str, float]()
                 if session.validation:
@@ -291,7 +292,8 @@ class Trainer:
     ) -> dict[str, float] | None:
         """The outputs of a step; None where it was refused, and changed nothing."""
         if self.learning_rate is not None:  # the same on every rank, which is not compared: that takes a barrier
-            self.step.regions.write("learning_rate", self.learning_rate(self.step.steps))
+            steps = self.step.steps
+            self.step.regions.write("learning_rate", check_rate(f"fit: step {steps}", self.learning_rate(steps)))
         try:
             values = _scalars(step(feeds, prefetch))
         except FloatingPointError as error:

@@ -1,4 +1,5 @@
-"""Law 1 in float32, as docs/architecture.md defines it: a step from equal values, an update from equal gradients."""
+"""Law 1 in float32, and where gradients are zero in theory, as docs/architecture.md defines it: a step from equal
+values, an update from equal gradients."""
 
 from functools import partial, reduce
 
@@ -12,19 +13,26 @@ from tests.strategies import feeds_of, random_strategy
 TOLERANCE = 1e-4
 
 
-def transformer(graph):
+def transformer(graph, dtype="float32"):
     """The bias of the keys has no gradient in theory: every score of a query gets the same of it."""
     tokens, t = graph.input("tokens", (4, 6), "int32"), graph.input("t", (4, 6), "int32")
-    h = ops.embedding(tokens, 7, 8, name="table")
+    h = ops.embedding(tokens, 7, 8, name="table", dtype=dtype)
     h = ops.add(h, ops.multihead_attention(ops.layer_norm(h), 2, is_causal=True, name="attention"))
     return ops.softmax_cross_entropy(ops.linear(h, 7), t)
 
 
-def normed(graph):
+def normed(graph, dtype="float32"):
     """Nor has the bias of a layer that is normed."""
-    x, t = graph.input("x", (8, 12)), graph.input("t", (8,), "int32")
+    x, t = graph.input("x", (8, 12), dtype), graph.input("t", (8,), "int32")
     h = ops.relu(ops.batch_norm(ops.linear(x, 10, name="fc1")))
     return ops.softmax_cross_entropy(ops.linear(h, 6), t)
+
+
+def shifted(graph, dtype):
+    """Nor has what is added to all scores of a sample."""
+    x, t = graph.input("x", (8, 5), dtype), graph.input("t", (8,), "int32")
+    y = ops.add(ops.linear(x, 6), graph.parameter("shift", (1,), 0.5, dtype))
+    return ops.softmax_cross_entropy(y, t)
 
 
 def updates(parameters, optimizer):
@@ -57,8 +65,8 @@ def assert_near(found, expected, tolerance, scale, name):
     assert error <= tolerance * scale, f"{name}: differs by {error}, {error / scale:.1e} of the largest"
 
 
-def float32_is_one_device(build, optimizer, seed, tolerance=TOLERANCE, steps=3):
-    """Law 1 of a training step in float32."""
+def update_from_equal_gradients(build, optimizer, seed, tolerance=TOLERANCE, steps=3):
+    """Law 1 of a training step in float32, and where a gradient is zero in theory."""
     graph = Graph()
     loss = build(graph)
     gradients = {p.name: graph.output(f"of {p.name}", g) for p, g in optimizer(loss).items()}
@@ -89,13 +97,13 @@ OPTIMIZERS = {"adam": partial(ops.adam, lr=0.01), "momentum": partial(ops.sgd, l
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_in_float32_is_that_of_one_device(build, optimizer):
     for seed in range(3):
-        float32_is_one_device(build, OPTIMIZERS[optimizer], seed)
+        update_from_equal_gradients(build, OPTIMIZERS[optimizer], seed)
 
 
 def test_rounding_shows_far_below_the_tolerance():
     with pytest.raises(AssertionError, match="of the largest"):
         for seed in range(3):
-            float32_is_one_device(transformer, OPTIMIZERS["adam"], seed, tolerance=1e-9)
+            update_from_equal_gradients(transformer, OPTIMIZERS["adam"], seed, tolerance=1e-9)
 
 
 def test_adam_makes_a_step_of_rounding():
@@ -139,3 +147,11 @@ def test_activations_of_large_numbers(name, function):
         with Executor(lower(graph, single_device(graph, machine), machine)) as step:
             found[dtype] = step({"x": values.astype(dtype)})["y"]
     np.testing.assert_allclose(found["float32"], found["float64"], rtol=1e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("optimizer", [ops.adam, ops.adamw, ops.lamb])
+@pytest.mark.parametrize("build", [transformer, normed, shifted])
+def test_float64_where_a_gradient_is_zero_in_theory(build, optimizer, seed):
+    """At a rate of 1 a step of rounding is 1e-5 of a parameter; the law compares the update from equal gradients."""
+    update_from_equal_gradients(partial(build, dtype="float64"), partial(optimizer, lr=1.0), seed, 1e-10)

@@ -300,7 +300,7 @@ def test_a_checkpoint_that_no_training_made(run):
 
 
 def test_checkpoints_every_no_steps(tmp_path):
-    message = "fit: every is at least 1 step, not 0"
+    message = "fit: every is 0, a whole number from 1 is needed"
     assert_refused(message, lambda: kept.trainer().fit(kept.batches(), 1, checkpoint=tmp_path, every=0))
 
 

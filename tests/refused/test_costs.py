@@ -20,7 +20,9 @@ FILES = {
     "true": (with_kernel(True), "kernel 'fc': is true: expected 'float', got 'bool'"),
     "text": (with_kernel("1_0"), "kernel 'fc': is \"1_0\": expected 'float', got 'str'"),
     "absurd": (with_kernel(1e12), "kernel 'fc': is 1000000000000.0: expected 'float' <= 86400.0"),
-    "negative": (with_kernel(-1e-9), "kernel 'fc': is -1e-09: expected 'float' >= 0.0"),
+    "negative": (with_kernel(-1e-9), "kernel 'fc': is -1e-09: expected 'float' > 0.0"),
+    "nothing": (with_kernel(0.0), "kernel 'fc': is 0.0: expected 'float' > 0.0"),
+    "no time": (with_kernel(0), "kernel 'fc': is 0: expected 'float' > 0.0"),
     "unknown key": (
         with_kernel(1.0) | {"kernel": 3},
         "object contains unknown field 'kernel'; the fields are kernels, processor",

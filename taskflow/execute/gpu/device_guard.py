@@ -19,7 +19,7 @@ from taskflow.backend.capture import call_each
 from taskflow.execute.gpu.issue import StreamKind
 from taskflow.execute.gpu.replay import HOST, GuardedItems, Item
 from taskflow.execute.gpu.streamed import StreamCompiler
-from taskflow.execute.guard import Guard, Guarded
+from taskflow.execute.guard import Guarded, StepGuard
 from taskflow.execute.program import GUARD, NOTE
 from taskflow.tasks.task_graph import Array
 
@@ -41,7 +41,7 @@ def guard_updates(compiler: StreamCompiler, is_any: Callable[[bool], bool] | Non
     return found
 
 
-class DeviceGuard(Guard):
+class DeviceGuard(StepGuard):
     """A call of the host in a step, and the `items` of a program with it; see `guard_updates`."""
 
     def __init__(self, compiler: StreamCompiler, guarded: Guarded, is_any: Callable[[bool], bool]) -> None:
@@ -94,5 +94,5 @@ class DeviceGuard(Guard):
 
     @property
     def bad(self) -> list[int]:
-        """See `Guard.bad`."""
+        """See `StepGuard.bad`."""
         return np.flatnonzero(np.any(list(self._noted.values()), axis=0)).tolist()

@@ -36,7 +36,7 @@ from taskflow.execute.gpu.peers import PeerRows
 from taskflow.execute.gpu.replay import StreamReplay
 from taskflow.execute.gpu.staging import FeedBox, Staging, StepCells
 from taskflow.execute.gpu.together import LibraryRows
-from taskflow.execute.guard import Guard, find_guarded
+from taskflow.execute.guard import StepGuard, find_guarded
 from taskflow.execute.program import BoundKernel, Call, Compiler, RankProgram
 from taskflow.graph.kernel import Kernel
 from taskflow.tasks.parts import boxes_of
@@ -47,7 +47,7 @@ class StreamCompiler(Compiler):
     """Compiles rows in order into items; see the module."""
 
     captures = True  # whether steps become graphs
-    device_guard: Guard | None = (
+    device_guard: StepGuard | None = (
         None  # that of guarded steps, once it is made: it takes memory, which is never given back
     )
     times = False  # whether every item is timed; such steps are issued item by item
