@@ -45,7 +45,8 @@ def embedding(
         (..., embedding_dim).
 
     Raises:
-        ValueError: the indices are not integers, an extent is not positive, or there is no row `padding_idx`.
+        ValueError: the indices are not integers, an extent is not positive, `dtype` is not of floating point, or there
+            is no row `padding_idx`.
     """
     shape = num_embeddings, embedding_dim
     return _look_up_rows("embedding", "embedding", indices, shape, name, dtype, weight_init, padding_idx)
@@ -78,8 +79,8 @@ def embedding_bag(
         (..., embedding_dim).
 
     Raises:
-        ValueError: the indices are not integers or a scalar, an extent is not positive, or there is no such mode or
-            row `padding_idx`.
+        ValueError: the indices are not integers or a scalar, an extent is not positive, `dtype` is not of floating
+            point, or there is no such mode or row `padding_idx`.
     """
     if mode not in ("sum", "mean", "max"):
         raise ValueError(f"embedding_bag '{name or 'embedding_bag'}': mode is 'sum', 'mean' or 'max', not {mode!r}")
@@ -127,6 +128,8 @@ def _look_up_rows(
     place = checked(public, name, indices, "indices", least=int(is_bag), floating=False)
     check_integers(place, indices, "indices")
     check_positive(place, num_embeddings=shape[0], embedding_dim=shape[1])
+    if "float" not in dtype:
+        raise ValueError(f"{place}: dtype is '{dtype}', a floating point dtype is needed")
     if padding is not None and not (is_integer(padding) and -shape[0] <= padding < shape[0]):
         raise ValueError(f"{place}: padding_idx is {padding!r}, the table has {shape[0]} rows")
     lead = distinct(indices.axes[: indices.ndim - is_bag], ("l", "v", "e") if is_bag else ("v", "e"))
