@@ -38,7 +38,7 @@ _WITH_LOGITS = elementwise("max(x, 0) - x * y + log1p(exp(-abs(x)))", 20, x="g *
 _BINARY = elementwise(  # logarithms from -100 on, as torch's
     "-(y * max(log(max(x, tiny)), -100) + (1 - y) * max(log(max(1 - x, tiny)), -100))",
     20,
-    x="g * (x - y) / max(x * (1 - x), 1e-12)",
+    x="g * (x - y) / max(x * (1 - x), 9.999999960041972e-13)",
     y="g * (log(1 - x) - log(x))",
 )
 _POSITIVE = elementwise(

@@ -12,21 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from ops.torch.aten import elementwise, images, layers, reductions, sequences, shapes
+from ops.torch.apart import Exported, Refused
+from ops.torch.aten import elementwise, images, indices, layers, losses, reductions, sequences, shapes
 from ops.torch.aten.layers import Updated
-from ops.torch.compare import array_of
-from ops.torch.exporting import Exported
+from ops.torch.buffers import overwrite
 from ops.torch.imported import Imported, check_apart
-from ops.torch.rules import Missing, Unsupported, dtype_of
+from ops.torch.peer import array_of
+from ops.torch.places import path_of, place
+from ops.torch.refusals import Missing, Unsupported, dtype_of
+from ops.torch.schema import HARMLESS, refuse_unread
 from ops.torch.site import Book, Site, Weight
-from ops.torch.state import from_torch_state
-from ops.torch.tracing import place
+from ops.torch.state import parts_of
 from taskflow import Array, Graph, LogicalRegion
 
-_PLAIN = elementwise.RULES | shapes.RULES | reductions.RULES | layers.RULES | images.RULES
-_RAW = shapes.RAW | layers.RAW | sequences.RAW
-_ABOUT_MEMORY = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "dtype_layout"}
+_PLAIN = (
+    elementwise.RULES | shapes.RULES | indices.RULES | reductions.RULES | layers.RULES | images.RULES | losses.RULES
+)
+_RAW = indices.RAW | shapes.RAW | layers.RAW | sequences.RAW
+RULES = _PLAIN | _RAW
 _OF_VALUES = {"item", "_local_scalar_dense", "nonzero", "masked_select", "sym_size", "unique", "equal"}
+_NEVER_KNOWN = {"empty", "dropout", "native_dropout"}  # what these give of constants is no constant
 _ASSERTS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"}
 
 
@@ -75,10 +80,14 @@ class ExportReader:
         """
         tensors = dict(self.module.named_parameters(remove_duplicate=False))
         tensors |= dict(self.module.named_buffers(remove_duplicate=False))
-        parts = from_torch_state({self._first[name]: array_of(t) for name, t in tensors.items()})
+        parts = parts_of({self._first[name]: array_of(t) for name, t in tensors.items()})
         found = dict(self.book.constants)
         for region in self.graph.regions.values():
             if region.is_persistent and region.name not in found:
+                if region.name not in parts:
+                    raise ValueError(
+                        f"from_torch: the weight '{region.name}' is read whole, its parts are weights here"
+                    )
                 found[region.name] = parts[region.name]
         self._check_memory(tensors)
         return found
@@ -101,15 +110,24 @@ class ExportReader:
             p = self.module.get_parameter(name)
             return Weight(self._first[name], tuple(p.shape), dtype_of(p), p.requires_grad)
         if (name := exported.buffers.get(node.name)) is not None:
+            if name in exported.updated:
+                return self._state(self._first[name])
             return self._stored(name, self.module.get_buffer(name))
         if node.name in exported.constants:
             return self._stored("", exported.constants[node.name])
-        value = node.meta.get("val")
+        value = self.exported.results.get(node)
         if isinstance(value, torch.Tensor):
             made = self.graph.input(node.name, tuple(value.shape), dtype_of(value))
             self.inputs[node.name] = made
             return made
         return value
+
+    def _state(self, name: str) -> LogicalRegion:
+        """The region of a buffer that forward changes."""
+        if name not in self.graph.regions:
+            buffer = self.module.get_buffer(name)
+            self.graph.parameter(name, tuple(buffer.shape), 0.0, dtype_of(buffer), trainable=False)
+        return self.graph.regions[name]
 
     def _stored(self, name: str, tensor: Any) -> Any:
         """A copy of a tensor of the module, which is found again by where it begins."""
@@ -120,28 +138,39 @@ class ExportReader:
 
     def _outputs(self, node: Any) -> tuple[LogicalRegion, ...]:
         if self.unknown:
-            only = len(self.unknown) == 1
-            named = f" {self.unknown[0]}" if only else "".join(f"\n  {each}" for each in self.unknown)
-            raise ValueError(f"from_torch: there is no operator for{named}")
+            raise ValueError(f"from_torch: there is no operator for {'; '.join(dict.fromkeys(self.unknown))}")
         results = list(self._resolve(node.args[0]))
         count = len(self.exported.updated)
         for name, value in zip(self.exported.updated, results[:count], strict=True):
-            if not isinstance(value, Updated) and not name.endswith("num_batches_tracked"):
-                raise ValueError(f"from_torch: forward changes '{name}' in place, which is not supported")
+            self._update(node, name, value)
         found = list[LogicalRegion]()
         for value in results[count:]:
             if value is None:
                 continue
+            if isinstance(value, Missing):
+                raise ValueError(f"from_torch: forward returns {value.what}, which is not computed")
             made = self._site(node, f"output{len(found)}").region(value)
             if not isinstance(made, LogicalRegion):
                 raise ValueError(f"from_torch: forward returns a {type(made).__name__}, tensors are needed")
             found.append(made)
         return tuple(found)
 
+    def _update(self, node: Any, name: str, value: Any) -> None:
+        """A buffer has another value after forward; the operators of normalisation write theirs themselves."""
+        import torch
+
+        if isinstance(value, Updated):
+            return
+        if isinstance(value, Missing):
+            raise ValueError(f"from_torch: forward makes '{name}' {value.what}, which is not computed")
+        state, site = self._state(self._first[name]), self._site(node, f"{name}.value")
+        made = site.constant(value) if isinstance(value, torch.Tensor) else site.region(value)
+        if made is not state:
+            overwrite(state, made)
+
     def _call(self, node: Any) -> Any:
         """Regions where regions or parameters go in; else what torch gives."""
         args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
-        kwargs = {k: v for k, v in kwargs.items() if k not in _ABOUT_MEMORY}
         given = list(_leaves((args, kwargs)))
         name = getattr(node.target, "__name__", str(node.target))
         packet = name.partition(".")[0]
@@ -150,24 +179,27 @@ class ExportReader:
         if packet == "getitem":
             return args[0][args[1]]
         try:
-            if not any(isinstance(v, LogicalRegion | Weight | Missing | Updated) for v in given) and packet != "empty":
+            is_known_now = not any(isinstance(v, LogicalRegion | Weight | Missing | Updated) for v in given)
+            if is_known_now and packet not in _NEVER_KNOWN:
                 return self._compute(node, args)
             if packet in _OF_VALUES:
                 raise ValueError("what forward does depends on the value of a tensor")
             rule, is_raw = _rule(name)
             if rule is None:
-                self.unknown.append(place(node))
+                self.unknown.append(self.exported.origins.get(node.stack_trace or "", place(node)))
             if rule is None or self.unknown:
                 return Missing(node.name)
             for value in given:
                 if isinstance(value, Missing):
                     raise Unsupported(f"{value.what} is not computed, which")
+            refuse_unread(rule, node.target, args, kwargs)
+            kwargs = {k: v for k, v in kwargs.items() if k not in HARMLESS}
             site = self._site(node)
             if not is_raw:
                 args, kwargs = _mapped(site.region, args), _mapped(site.region, kwargs)
             return self._checked(node, rule(site, *args, **kwargs))
         except (Unsupported, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
-            raise ValueError(f"from_torch: {place(node)}: {error}") from error
+            raise Refused(node.target, f"from_torch: {place(node)}: {error}") from error
 
     def _compute(self, node: Any, args: Any) -> Any:
         """What torch gives."""
@@ -181,7 +213,7 @@ class ExportReader:
 
     def _checked(self, node: Any, result: Any) -> Any:
         """The result, which has to have torch's shape and dtype."""
-        expected = node.meta.get("val")
+        expected = self.exported.results.get(node)
         for value, example in zip(_as_list(result), _as_list(expected), strict=False):
             if isinstance(value, LogicalRegion):
                 own, theirs = (value.shape, value.dtype), (tuple(example.shape), dtype_of(example))
@@ -191,15 +223,14 @@ class ExportReader:
 
     def _site(self, node: Any, more: str = "") -> Site:
         """The call is named after the innermost module that it is in: as that, if it is a layer of torch."""
-        value: Any = next(iter(_as_list(node.meta.get("val"))), None)
+        value: Any = next(iter(_as_list(self.exported.results.get(node))), None)
         shape = tuple(value.shape) if hasattr(value, "shape") else ()
         dtype = dtype_of(value) if hasattr(value, "dtype") else ""
         return Site(self.book, self._name(node, more), shape, dtype)
 
     def _name(self, node: Any, more: str) -> str:
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        path, kind = stack[-1] if stack else ("", "")
-        path = str(path).removeprefix("L['self']").strip(".")
+        path, stack = path_of(node), list((node.meta.get("nn_module_stack") or {}).values())
+        kind = stack[-1][1] if stack else ""
         own = more or getattr(node.target, "__name__", node.name).partition(".")[0].strip("_")
         if path and "torch.nn.modules" in str(kind) and not more:
             return path
@@ -243,14 +274,18 @@ def _touches(value: Array, others: dict[str, Array], trained: set[str]) -> bool:
     return any(np.may_share_memory(value, other) for name, other in others.items() if name in trained)
 
 
+def is_known(target: Any) -> bool:
+    """Whether a call has a rule."""
+    name = getattr(target, "__name__", str(target))
+    return _rule(name)[0] is not None or name.partition(".")[0] in _ASSERTS | _OF_VALUES | {"getitem"}
+
+
 def _rule(name: str) -> tuple[Callable[..., Any] | None, bool]:
     """What makes operators of a call, and whether it takes weights and tensors as they are."""
     packet, _, overload = name.partition(".")
     for key in (f"{packet}.{overload}", packet):
-        if key in _RAW:
-            return _RAW[key], True
-        if key in _PLAIN:
-            return _PLAIN[key], False
+        if key in RULES:
+            return RULES[key], key in _RAW
     return None, False
 
 

@@ -8,70 +8,38 @@ would lose that on the way, so their results are detached first.
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from functools import partial
+from inspect import signature
 from io import StringIO
 from typing import Any
 
-from ops.torch.tracing import is_of_user
+from ops.torch.places import is_of_user
 
 
-class DataDependent(ValueError):
-    """Forward asks for the value of a tensor: no graph says what it does, in torch.fx neither."""
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What torch.export gave.
-
-    Attributes:
-        nodes: of the graph, in order.
-        tensors: name of a placeholder -> ("parameter" or "buffer", its name in the module), a tensor, or the name of
-            an input.
-        outputs: how many of the first results are updates of buffers; and those buffers' names.
-        count: of results that forward returns.
-    """
-
-    nodes: Sequence[Any]
-    parameters: Mapping[str, str]
-    buffers: Mapping[str, str]
-    constants: Mapping[str, Any]
-    inputs: Sequence[str]
-    updated: Sequence[str]
-
-
-def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exported:
-    """The functional graph of forward.
+def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """torch's ExportedProgram of forward, functional; what blocks under `torch.no_grad()` give is detached.
 
     Raises:
-        DataDependent: which step forward takes depends on values; the message names the line.
-        ValueError: torch.export cannot follow forward, or it updates an input in place.
+        ValueError: torch.export cannot follow forward, which step forward takes depends on values, or forward updates
+            an input in place.
     """
     import torch
 
     try:
-        with _quiet(), _patched():
+        with quiet(), _patched():
             program = torch.export.export(module, args, kwargs, strict=False)
             _detach_without_gradient(program)
             program = program.run_decompositions({})
     except Exception as error:
-        raise _refusal(error) from error
-    signature = program.graph_signature
-    if signature.user_inputs_to_mutate:
-        name = next(iter(signature.user_inputs_to_mutate.values()))
-        raise ValueError(f"from_torch: forward changes its input '{name}' in place, which is not supported")
-    constants = {k: program.constants[v] for k, v in signature.inputs_to_lifted_tensor_constants.items()}
-    return Exported(
-        list(program.graph.nodes),
-        signature.inputs_to_parameters,
-        signature.inputs_to_buffers,
-        constants,
-        [s.arg.name for s in signature.input_specs if s.kind.name == "USER_INPUT"],
-        list(signature.buffers_to_mutate.values()),
-    )
+        raise _refusal(error, module, args, kwargs) from error
+    if changed := list(program.graph_signature.user_inputs_to_mutate.values()):
+        raise ValueError(f"from_torch: forward changes its input '{changed[0]}' in place, which is not supported")
+    return program
 
 
 def _detach_without_gradient(program: Any) -> None:
@@ -97,11 +65,11 @@ def _detach_without_gradient(program: Any) -> None:
 
 @contextmanager
 def _patched() -> Iterator[None]:
-    """Three functions of torch that an export cannot follow as they are, or not as well.
+    """Functions of torch that an export cannot follow as they are, or not as well.
 
     Whether a mask is causal is read from its values: here it is a mask like any other, with the same numbers. The
-    projections of attention are cut before their product, so that they may be split by heads. And torch keeps only
-    lines of functions called `forward` as the source of a call.
+    projections of attention are cut before their product, so that they may be split by heads. Dropout of whole channels
+    is that of one number for each. And torch keeps only lines of functions called `forward` as the source of a call.
     """
     from torch.fx.proxy import TracerBase
     from torch.nn import functional
@@ -110,6 +78,7 @@ def _patched() -> Iterator[None]:
     changed = [
         (transformer, "_detect_is_causal_mask", lambda mask, is_causal=None, size=None: is_causal is True),
         (functional, "_in_projection_packed", _project_apart),
+        *((functional, f"dropout{n}d", partial(_drop_channels, n)) for n in (1, 2, 3)),
         (TracerBase, "_filter_traceback_frames", _from_forward_on),
     ]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in changed if hasattr(owner, name)]
@@ -135,8 +104,17 @@ def _project_apart(q: Any, k: Any, v: Any, weight: Any, bias: Any = None) -> lis
     return [functional.linear(x, w, b) for x, w, b in zip((q, k, v), weight.chunk(3), biases, strict=True)]
 
 
+def _drop_channels(ndim: int, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    from torch.nn import functional
+
+    kept = x.shape[: 2 if ndim == 2 or x.ndim == ndim + 2 else 1]  # dropout2d always has a batch
+    ones = x.new_ones((*kept, *(1,) * (x.ndim - len(kept))))
+    made = x * functional.dropout(ones, p, training) if training and p else x
+    return x.copy_(made) if inplace else made
+
+
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """torch.export logs and prints what it cannot do; here it is one line in an exception."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch.fx", "torch.export", "torch._export")]
     levels = [logger.level for logger in loggers]
@@ -151,12 +129,29 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _refusal(error: Exception) -> ValueError:
-    """One line: what torch says, and the last line on the way there that is not torch's own."""
+def _refusal(error: Exception, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ValueError:
+    """One line: what torch says, the last line on the way there that is not torch's own, and the inputs."""
     where, text = _line_of(error), (str(error).splitlines() or [repr(error)])[0]
     if "DataDependent" in type(error).__name__ or "data-dependent" in text:
-        return DataDependent(f"from_torch: what forward does depends on the value of a tensor{where}")
-    return ValueError(f"from_torch: torch.export cannot follow the module: {text}{where}")
+        return ValueError(f"from_torch: what forward does depends on the value of a tensor{where}")
+    if found := re.search(r"Found <class '(.*?)'> in output", text):
+        has_cache = getattr(getattr(module, "config", None), "use_cache", False)
+        advice = "; say use_cache=False in its configuration" if has_cache else ""
+        return ValueError(f"from_torch: forward returns a {found[1]}, tensors are needed{advice}")
+    given = ", ".join(_named(module, args, kwargs))
+    return ValueError(f"from_torch: torch.export cannot follow the module: {text}{where}; its inputs are {given}")
+
+
+def _named(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """The arguments of forward as messages call them."""
+    try:
+        given = signature(module.forward).bind(*args, **kwargs).arguments
+    except TypeError:  # too many, or one is missing
+        given = {f"input {k}": x for k, x in enumerate((*args, *kwargs.values()))}
+    return [
+        f"'{name}' {str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}" if hasattr(x, "dtype") else f"'{name}'"
+        for name, x in given.items()
+    ]
 
 
 def _line_of(error: BaseException | None) -> str:

@@ -1,28 +1,27 @@
 """A torch module as a graph: what torch.export says of its forward, call by call through the tables of `aten`.
 
-Where torch.export cannot follow a module, torch.fx may (see `fx_reader`). Weights keep the names of `state_dict()`;
-tied ones are one region, and those that need no gradient are states. What comes of it is compared with torch (see
-`compare`).
+Weights keep the names of `state_dict()`; tied ones are one region, and those that need no gradient are states. What
+comes of it is compared with torch (see `compare`).
 
 torch is imported by this package alone, and only when the function is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ops.torch import fx_reader
-from ops.torch.compare import array_of, compare
-from ops.torch.export_reader import ExportReader
-from ops.torch.exporting import DataDependent, export
+from ops.torch.apart import Refused, decomposition_of, origins_of, run_once, taken_apart
+from ops.torch.compare import compare
+from ops.torch.export_reader import ExportReader, is_known
+from ops.torch.exporting import export
 from ops.torch.imported import Imported
-from ops.torch.tracing import only_computing, without_dropout
+from ops.torch.peer import changed_weights, near
+from ops.torch.purity import only_computing, without_dropout
 
 
-def from_torch(module: Any, example_inputs: Any, check: bool = True) -> Imported:
+def from_torch(module: Any, example_inputs: Any, *, check: bool = True) -> Imported:
     """The forward computation of a torch module as a graph, and its weights.
 
     Operators are called as the submodules, so that parameters have the names of `state_dict()` (see
@@ -31,27 +30,28 @@ def from_torch(module: Any, example_inputs: Any, check: bool = True) -> Imported
     optimizer changes; tied weights are one region; tensors that are no parameters are constants.
 
     Args:
-        module: a torch.nn.Module that torch.export or torch.fx can trace: no control flow that depends on values.
+        module: a torch.nn.Module that torch.export can follow: no control flow that depends on values.
         example_inputs: the tensors, or the only one, that `forward` takes, or a dict of its keyword arguments; their
             shapes and dtypes are the graph's.
-        check: compare outputs, gradients and buffers with torch's on the example inputs, with weights near the module's
-            and without dropout, and refuse what changes attributes or draws random numbers.
+        check: compare outputs, gradients and buffers with torch's on the example inputs, and on others of their shapes
+            (zeros, ties, kinks, large numbers, masks full and empty), with weights near the module's and without
+            dropout; and refuse what changes attributes or draws random numbers.
 
     Raises:
         ValueError: a call has no operator here, or not with its arguments: all such calls are named with their source
             lines. Or a parameter does not fit its input or shares a part of its memory with another one; forward reads
             what it has changed in place; or what comes out differs from torch.
     """
+    import torch
+
     args, kwargs = _arguments(example_inputs)
     if not check:
-        return _read(module, args, kwargs, False)[0]
+        return _read(module, args, kwargs)[0]
     with only_computing(module):
-        imported, other = _read(module, args, kwargs, True)
-        assert other is not None
-    with _other_weights(module), without_dropout(module), only_computing(module):
-        examples = {r.name: array_of(x) for r, x in zip(other.inputs.values(), _tensors((args, kwargs)), strict=True)}
-        values = examples | other.weights()
-        frozen = compare(module, args, kwargs, other.graph, other.outputs, values)
+        imported, other = _read(module, args, kwargs)
+    inputs, spec = torch.utils._pytree.tree_flatten((args, kwargs))
+    with changed_weights(module, near), without_dropout(), only_computing(module):
+        frozen = compare(module, inputs, spec, other.imported())
     regions = imported.graph.regions
     states = {name: replace(regions[name], role="state") for name in frozen if name in regions}
     return imported.with_regions(states, imported.weights)
@@ -63,53 +63,24 @@ def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)), {}
 
 
-def _tensors(value: Any) -> list[Any]:
+def _read(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Imported, ExportReader]:
+    """The graph of a module, and the one without dropout, to be compared.
+
+    A call that its rule refuses is taken apart by torch, if that can; what is refused then is said of the call itself.
+    """
     import torch
 
-    return [x for x in torch.utils._pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
-
-
-def _read(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_compared: bool) -> tuple[Imported, Any]:
-    """The graph of a module; and to be compared, its graph without dropout, with weights as they are then."""
-    try:
-        exported = export(module, args, kwargs)
-    except DataDependent:
-        raise
-    except ValueError as refusal:
+    program, example = export(module, args, kwargs), torch.utils._pytree.tree_leaves((args, kwargs))
+    refused, first, origins = frozenset[Any](), None, origins_of(program, is_known)
+    while True:
         try:
-            return _read_by_fx(module, args, kwargs, is_compared)
+            exported = run_once(taken_apart(program, is_known, refused), module, example, origins)
+            made = ExportReader(module, exported).read()
+            return made.imported(), ExportReader(module, exported, is_dropping=False).read()
+        except Refused as error:
+            first = first or error
+            if error.target in refused or not decomposition_of(error.target):
+                raise first from error
+            refused |= {error.target}
         except ValueError as error:
-            raise refusal from error
-    made = ExportReader(module, exported).read()
-    return made.imported(), ExportReader(module, exported, is_dropping=False).read() if is_compared else None
-
-
-def _read_by_fx(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], is_compared: bool) -> tuple[Imported, Any]:
-    """As torch.fx has it."""
-    if kwargs:
-        raise ValueError("from_torch: torch.fx takes no keyword arguments")
-    imported = fx_reader.FxReader(module, args).read()
-    if not is_compared:
-        return imported, None
-    with without_dropout(module):
-        other = fx_reader.FxReader(module, args).read()
-    return imported, fx_reader.Compared(module, args, other)
-
-
-@contextmanager
-def _other_weights(module: Any) -> Iterator[None]:
-    """Weights near those of the module, and none is zero: what is multiplied by zero cannot be compared."""
-    import torch
-
-    parameters = [(p, p.detach().clone()) for p in module.parameters()]
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p, value in parameters:
-            drawn = torch.rand(value.shape, generator=generator).to(value)
-            p.copy_(torch.where(value == 0, 0.05 * drawn + 0.01, value * (0.95 + 0.1 * drawn)))
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for p, value in parameters:
-                p.copy_(value)
+            raise (first or error) from error

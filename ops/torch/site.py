@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from ops.initializers import Init
 from ops.shape.expand import cast
-from ops.torch.compare import array_of
-from ops.torch.rules import Unsupported, dtype_of
+from ops.torch.peer import array_of
+from ops.torch.refusals import Unsupported, dtype_of
 from ops.torch.state import region_name
 from taskflow import Array, Graph, LogicalRegion
 

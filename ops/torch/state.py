@@ -32,6 +32,11 @@ def from_torch_state(state: Mapping[str, Any]) -> dict[str, Array]:
     Raises:
         ValueError: a weight that falls into parts does not divide into them.
     """
+    return parts_of({name: value for name, value in state.items() if not name.endswith("num_batches_tracked")})
+
+
+def parts_of(state: Mapping[str, Any]) -> dict[str, Array]:
+    """As `from_torch_state`, with counters: a graph that `from_torch` makes has them."""
     arrays = {name: np.asarray(value) for name, value in state.items()}
     found: dict[str, Array] = {}
     for name in arrays:
@@ -81,7 +86,6 @@ def region_name(name: str, form: str = "whole") -> str:
 _GATES = r"(.*\.|)((?:weight|bias)_[ih]h)_l(\d+(?:_reverse)?)"
 _PROJECTIONS = r"(.*\.|)in_proj_(weight|bias)"
 _RULES: tuple[tuple[str, Callable[[re.Match[str], Mapping[str, Array]], Named]], ...] = (
-    (r"(?:.*\.)?num_batches_tracked", lambda match, arrays: iter(())),
     (_GATES, _gates),
     (_PROJECTIONS, _projections),
     (r".*", _same),

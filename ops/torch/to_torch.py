@@ -1,4 +1,4 @@
-"""Weights back to torch: the inverse of `from_torch_state`, whatever that does to shapes and names."""
+"""Weights and buffers back to torch: the inverse of `from_torch_state`, whatever that does to shapes and names."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ops.torch.compare import array_of
 from ops.torch.export_reader import first_names
-from ops.torch.state import from_torch_state
+from ops.torch.peer import array_of
+from ops.torch.state import parts_of
 from taskflow import Array, Executor
 
 
 def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any]:
     """The `state_dict()` of a module with the weights that an executor has trained: for `load_state_dict`, strict.
 
-    What the graph does not have (weights that forward does not read, counters) is as in the module. Tied weights are
+    What the graph does not have (weights and buffers that forward does not read) is as in the module. Tied weights are
     equal. The module itself is not changed. All ranks call it.
 
     Args:
@@ -36,7 +36,7 @@ def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any
 
     state, first = module.state_dict(), first_names(module)
     read, known = _reader_of(step)
-    elements = from_torch_state(_numbered({name: t for name, t in state.items() if first.get(name, name) == name}))
+    elements = parts_of(_numbered({name: t for name, t in state.items() if first.get(name, name) == name}))
     flat = {name: array_of(t).copy().reshape(-1) for name, t in state.items() if first.get(name, name) == name}
     starts = dict(zip(flat, np.cumsum([0, *(a.size for a in flat.values())]).tolist()))
     names, begins = list(starts), np.array(list(starts.values()))

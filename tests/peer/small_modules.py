@@ -294,11 +294,6 @@ RIGHT = {
 }
 
 
-def counted(m, x):
-    m.steps.add_(1)
-    return m.fc(x) / m.steps
-
-
 def a_buffer_of_a_weight():
     module, x = made(lambda m, x: F.linear(torch.tanh(m.a(x)), m.w), a=nn.Linear(3, 3))
     module.register_buffer("w", module.a.weight.data)
@@ -327,10 +322,6 @@ def hooked_gradient():
 
 
 REFUSED = {
-    "a counter": (
-        lambda: made(counted, buffers={"steps": torch.ones(2)}, fc=nn.Linear(3, 2)),
-        "forward changes 'steps' in place",
-    ),
     "noise": (lambda: made(lambda m, x: x + torch.randn(3, dtype=torch.float64)), "forward draws random numbers"),
     "a layer that is left out at random": (
         lambda: made(lambda m, x: x + m.fc(x) if random.random() < 0.9 else x, fc=nn.Linear(3, 3)),
@@ -365,6 +356,184 @@ REFUSED = {
     "a part of another weight": (a_part_of_another, "share a part of their memory"),
     "a buffer in the memory of a weight": (a_buffer_of_a_weight, "'a.weight' and 'w' share a part of their memory"),
     "a function without an operator": (lambda: made(lambda m, x: torch.erfinv(x)), "there is no operator for"),
+}
+
+# -- what changes buffers, keeps what is equal, or x-------------------------
+
+
+def counted(m, x):
+    m.steps.add_(1)
+    return m.fc(x) / m.steps
+
+
+def averaged(m, x):
+    h = m.fc(x)
+    m.mean.mul_(0.9).add_(0.1 * h.detach().mean(0))
+    return h - m.mean
+
+
+def replaced(m, x):
+    h = m.fc(x)
+    m.last = h.detach().sum(0)
+    return h * 2
+
+
+def with_plan(m, x):
+    m.plan = {"layers": (["a", "b"], [1.0, float("nan")]), "sizes": torch.tensor([3, 2])}
+    return m.fc(x)
+
+
+def with_arrays(m, x):
+    m.table, m.names = np.arange(3.0), {"x", "y"}
+    return m.fc(x * torch.as_tensor(m.table))
+
+
+def planned(run, **kept):
+    module, x = made(run, fc=nn.Linear(3, 2))
+    for name, value in kept.items():
+        setattr(module, name, value)
+    return module, x
+
+
+class Settings:
+    def __init__(self, scale):
+        self.scale, self.seen = scale, []
+
+    def __eq__(self, other):
+        return vars(self) == vars(other)
+
+    __hash__ = None
+
+
+def with_settings(m, x):
+    m.settings = Settings(2.0)
+    return m.fc(x) * m.settings.scale
+
+
+def blind(m, x):
+    """The second row sees nothing."""
+    seen = torch.tensor([[True, True, True], [False, False, False], [True, False, True]])
+    q = m.fc(x)
+    return F.scaled_dot_product_attention(q, q, q, attn_mask=seen)
+
+
+def attended(**options):
+    return lambda m, x: F.scaled_dot_product_attention(m.fc(x), m.fc(x), x, **options)
+
+
+def a_cell(kind, run, **options):
+    return lambda: made(run, cell=getattr(nn, kind)(3, 4, **options), fc=nn.Linear(4, 2))
+
+
+def stepped(m, x):
+    h = c = x.new_zeros(len(x), 4)
+    for _ in range(3):
+        h, c = m.cell(x, (h, c))
+    return m.fc(h)
+
+
+def loss_of(name, *more, **options):
+    return lambda: made(
+        lambda m, x: getattr(F, name)(m.fc(x), *(each(x) for each in more), **options), fc=nn.Linear(3, 3)
+    )
+
+
+def classes_of(x):
+    return torch.arange(len(x)) % 3
+
+
+def scattered(m, x):
+    h = m.fc(x)
+    return torch.zeros(2, 2, dtype=x.dtype).index_add(0, torch.tensor([0, 1, 0, 1]), h) + h.sum(0)
+
+
+def kinked(m, x):
+    h = m.fc(x)
+    return F.hardtanh(h) + F.relu6(h) + F.celu(h) + torch.sign(h) + torch.floor(h) + torch.round(h) + torch.trunc(h)
+
+
+RIGHT |= {
+    "a counter": lambda: made(counted, buffers={"steps": torch.ones(2)}, fc=nn.Linear(3, 2)),
+    "a mean that moves": lambda: made(averaged, buffers={"mean": torch.zeros(2)}, fc=nn.Linear(3, 2)),
+    "a buffer that is another one then": lambda: made(replaced, buffers={"last": torch.zeros(2)}, fc=nn.Linear(3, 2)),
+    "a plan that is made anew": lambda: planned(
+        with_plan, plan={"layers": (["a", "b"], [1.0, float("nan")]), "sizes": torch.tensor([3, 2])}
+    ),
+    "an array and a set made anew": lambda: planned(with_arrays, table=np.arange(3.0), names={"y", "x"}),
+    "settings made anew": lambda: planned(with_settings, settings=Settings(2.0)),
+    "a query that sees nothing": lambda: made(blind, (2, 3, 4), fc=nn.Linear(4, 4)),
+    "causal attention with a scale": lambda: made(attended(is_causal=True, scale=0.3), (2, 5, 4), fc=nn.Linear(4, 4)),
+    "causal attention, scale by power": lambda: made(
+        attended(is_causal=True, scale=8**-0.5), (2, 2, 5, 8), fc=nn.Linear(8, 8)
+    ),
+    "attention with a scale by power": lambda: made(attended(scale=32**-0.5), (2, 1, 3, 32), fc=nn.Linear(32, 32)),
+    "softplus with a threshold": lambda: made(lambda m, x: F.softplus(m.fc(x), 2.0, 0.5), fc=nn.Linear(3, 2)),
+    "an LSTMCell": a_cell("LSTMCell", lambda m, x: m.fc(m.cell(x)[0])),
+    "three steps of an LSTMCell": a_cell("LSTMCell", stepped),
+    "a GRUCell": a_cell("GRUCell", lambda m, x: m.fc(m.cell(x, m.cell(x)))),
+    "an RNNCell": a_cell("RNNCell", lambda m, x: m.fc(m.cell(x)), nonlinearity="relu"),
+    "mse_loss": loss_of("mse_loss", lambda x: x),
+    "l1_loss of sums": loss_of("l1_loss", lambda x: x, reduction="sum"),
+    "smooth_l1_loss": loss_of("smooth_l1_loss", lambda x: x, beta=0.2),
+    "huber_loss of each": loss_of("huber_loss", lambda x: x, reduction="none", delta=0.3),
+    "kl_div": loss_of("kl_div", lambda x: x.softmax(1), reduction="batchmean"),
+    "cross_entropy with weights": loss_of("cross_entropy", classes_of, weight=torch.tensor([1.0, 0.5, 2.0]).double()),
+    "cross_entropy of chances": loss_of("cross_entropy", lambda x: x.softmax(1), label_smoothing=0.1),
+    "logits with pos_weight": loss_of(
+        "binary_cross_entropy_with_logits", lambda x: x * 0.7, pos_weight=torch.tensor([1.0, 2.0, 0.5]).double()
+    ),
+    "an einsum of three": lambda: made(
+        lambda m, x: torch.einsum("bi,oi,ok->bk", x, m.fc.weight, m.other.weight),
+        fc=nn.Linear(3, 2),
+        other=nn.Linear(5, 2),
+    ),
+    "addmm with factors": lambda: made(
+        lambda m, x: torch.addmm(m.fc.bias, x, m.fc.weight.T, beta=0.5, alpha=2.0), fc=nn.Linear(3, 2)
+    ),
+    "rows that are added": lambda: made(scattered, fc=nn.Linear(3, 2)),
+    "one_hot": lambda: made(lambda m, x: m.fc(F.one_hot(x, 7).double()), 7, fc=nn.Linear(7, 2)),
+    "sorted": lambda: made(lambda m, x: m.fc(x).sort(1)[0] * torch.arange(5), fc=nn.Linear(3, 5)),
+    "windows as columns": lambda: made(
+        lambda m, x: F.unfold(m.conv(x), 2, stride=2), (2, 3, 5, 5), conv=nn.Conv2d(3, 2, 2)
+    ),
+    "kinks and steps": lambda: made(kinked, fc=nn.Linear(3, 2)),
+    "channels that are dropped": lambda: made(
+        lambda m, x: m.conv(m.drop(x)), (2, 3, 5, 5), conv=nn.Conv2d(3, 2, 2), drop=nn.Dropout2d(0.2)
+    ),
+}
+
+
+def remembered(m, x):
+    m.cache["seen"]["shapes"].append(tuple(x.shape))
+    return m.fc(x)
+
+
+def marked(m, x):
+    m.table[0] += 1
+    return m.fc(x)
+
+
+def set_aside(m, x):
+    m.settings.seen.append(1)
+    return m.fc(x)
+
+
+def weighed(m, x):
+    return F.l1_loss(m.fc(x), x[:, :2], weight=x[:, 1:])
+
+
+REFUSED |= {
+    "a list in a dictionary that grows": (
+        lambda: planned(remembered, cache={"seen": {"shapes": []}}),
+        "forward changes 'cache', which is not supported",
+    ),
+    "an array that changes": (lambda: planned(marked, table=np.zeros(2)), "forward changes 'table'"),
+    "settings that change": (lambda: planned(set_aside, settings=Settings(1.0)), "forward changes 'settings'"),
+    "a weight that torch.export forgets": (lambda: made(weighed, fc=nn.Linear(3, 2)), "differs from torch's"),
+    "an input that is overwritten": (
+        lambda: made(lambda m, x: F.silu(x, inplace=True)),
+        "changes its input 'x' in place",
+    ),
 }
 
 

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ops.elementwise import activation, arithmetic, logical, rectifiers
+from ops.elementwise import activation, arithmetic, logical, rectifiers, rounding
 from ops.elementwise.arithmetic import add, multiply, subtract
 from ops.elementwise.broadcast import elementwise, launch
 from ops.elementwise.dropout import dropout
 from ops.elementwise.logical import logical_and, logical_not
 from ops.shape.expand import cast
 from ops.shape.sections import slice
-from ops.torch.rules import Unsupported
+from ops.torch.buffers import add_number
+from ops.torch.refusals import Missing, need
 from ops.torch.site import Site
 from taskflow import LogicalRegion
 
 Rule = Callable[..., Any]
 Region = LogicalRegion
-
-
-def need(fact: bool, what: str) -> None:
-    """Unsupported unless it is so."""
-    if not fact:
-        raise Unsupported(f"{what} is not supported")
 
 
 def _is_integer(dtype: str) -> bool:
@@ -45,18 +41,20 @@ def compute(at: Site, function: Callable[..., Region], *operands: Any) -> Region
     return cast(result, at.dtype)
 
 
-def _add(at: Site, x: Any, y: Any, alpha: float = 1) -> Region:
+def _add(at: Site, x: Any, y: Any, *, alpha: float = 1) -> Region:
     if at.dtype == "bool":
         return logical.logical_or(x, y, at.name)
+    if _is(x) and x.dtype == at.dtype and isinstance(y, int) and _is_integer(at.dtype):
+        return add_number(x, y * int(alpha), at.name)
     if alpha == 1:
         return compute(at, add, x, y)
     scaled = multiply(cast(y, "float64") if _is_integer(y.dtype) else y, float(alpha)) if _is(y) else y * alpha
     return compute(at, add, x, scaled)
 
 
-def _subtract(at: Site, x: Any, y: Any, alpha: float = 1) -> Region:
+def _subtract(at: Site, x: Any, y: Any, *, alpha: float = 1) -> Region:
     if alpha != 1:
-        return _add(at, x, y, -alpha)
+        return _add(at, x, y, alpha=-alpha)
     return compute(at, subtract, x, y)
 
 
@@ -64,9 +62,11 @@ def _multiply(at: Site, x: Any, y: Any) -> Region:
     return logical_and(x, y, at.name) if at.dtype == "bool" else compute(at, multiply, x, y)
 
 
-def _divide(at: Site, x: Any, y: Any, rounding_mode: str | None = None) -> Region:
-    need(rounding_mode is None, f"division with rounding_mode '{rounding_mode}'")
-    return compute(at, arithmetic.divide, x, y)
+def _divide(at: Site, x: Any, y: Any, *, rounding_mode: str | None = None) -> Region:
+    rounded = {None: None, "floor": rounding.floor, "trunc": rounding.trunc}[rounding_mode]
+    if rounded is None:
+        return compute(at, arithmetic.divide, x, y)
+    return compute(at, lambda a, b, name: rounded(arithmetic.divide(a, b), name), x, y)
 
 
 def _is(x: Any) -> bool:
@@ -138,7 +138,7 @@ def _logical(function: Rule) -> Rule:
 
 
 # torch multiplies by float32's sixth in its gradient, in float64 too
-_HARDSIGMOID = elementwise("min(max(x + 3, 0), 6) / 6", 4, x="g * (x > -3) * (x < 3) * 0.1666666716337204")
+_HARDSIGMOID = elementwise("min(max(x + 3, 0), 6) / 6", 4, x="where((x > -3) * (x < 3), g * 0.1666666716337204, 0)")
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
@@ -154,8 +154,23 @@ def _elu(at: Site, x: Region, alpha: float = 1, scale: float = 1, input_scale: f
 
 
 def _softplus(at: Site, x: Region, beta: float = 1, threshold: float = 20) -> Region:
-    """torch takes x itself above the threshold; there they differ by e^-threshold."""
-    return activation.softplus(x, float(beta), at.name)
+    """torch takes x itself above the threshold, which differs by e^-threshold: no more than 2e-9 from 20 on."""
+    if threshold >= 20:
+        return activation.softplus(x, float(beta), at.name)
+    soft = activation.softplus(x, float(beta), f"{at.name}.soft")
+    is_above = arithmetic.greater(multiply(x, float(beta)), float(threshold), f"{at.name}.is_above")
+    return arithmetic.where(is_above, x, soft, at.name)
+
+
+def _round(at: Site, x: Region, *, decimals: int = 0) -> Region:
+    need(decimals == 0, f"rounding to {decimals} decimals")
+    return compute(at, lambda a, name: rounding.round(a, name), x)
+
+
+def _threshold(at: Site, x: Region, threshold: float, value: float) -> Region:
+    """NaN stays."""
+    is_below = arithmetic.less_equal(x, float(threshold), f"{at.name}.is_below")
+    return arithmetic.where(is_below, float(value), x, at.name)
 
 
 def _glu(at: Site, x: Region, dim: int = -1) -> Region:
@@ -168,23 +183,17 @@ def _dropout(at: Site, x: Region, p: float, train: bool) -> Region:
     return dropout(x, p, train and at.book.is_dropping, at.name)
 
 
-def _feature_dropout(at: Site, x: Region, p: float, train: bool) -> Region:
-    """Whole channels: a mask of one number for each is multiplied."""
-    import torch
-
-    if not train or not at.book.is_dropping or p == 0:
-        return x
-    ones = at.constant(torch.ones((*x.shape[:2], *(1,) * (x.ndim - 2)), dtype=getattr(torch, x.dtype)))
-    return multiply(x, dropout(ones, p, name=at.name))
-
-
 _ONE_BY_NAME: dict[str, Callable[..., Region]] = {
     **{f.__name__: f for f in (activation.abs, activation.cos, activation.exp, activation.log, activation.relu)},
     **{f.__name__: f for f in (activation.rsqrt, activation.sigmoid, activation.silu, activation.sin, activation.sqrt)},
     **{f.__name__: f for f in (activation.tanh, rectifiers.erf, rectifiers.expm1, rectifiers.hardswish)},
-    **{f.__name__: f for f in (rectifiers.log1p, rectifiers.log_sigmoid, rectifiers.mish)},
+    **{f.__name__: f for f in (rectifiers.log1p, rectifiers.mish, rounding.sign)},
+    **{f.__name__: f for f in (rounding.ceil, rounding.floor, rounding.trunc)},
+    "log_sigmoid": rectifiers.logsigmoid,
     **{f.__name__: f for f in (rectifiers.relu6, rectifiers.selu)},
     "hardsigmoid": lambda x, name: launch("hardsigmoid", _HARDSIGMOID, {"x": x}, name),
+    "log2": lambda x, name: multiply(activation.log(x), 1 / math.log(2), name),
+    "log10": lambda x, name: multiply(activation.log(x), 1 / math.log(10), name),
     "neg": lambda x, name: multiply(x, -1.0, name),
     "reciprocal": lambda x, name: arithmetic.divide(1.0, x, name),
     "square": _square,
@@ -194,7 +203,7 @@ RULES: dict[str, Rule] = {
     **{name: _unary(function) for name, function in _ONE_BY_NAME.items()},
     "add": _add,
     "sub": _subtract,
-    "rsub": lambda at, x, y, alpha=1: _subtract(at, y, x, alpha),
+    "rsub": lambda at, x, y, alpha=1: _subtract(at, y, x, alpha=alpha),
     "mul": _multiply,
     "div": _divide,
     "true_divide": _divide,
@@ -207,7 +216,7 @@ RULES: dict[str, Rule] = {
     "clip": _clamp,
     "clamp_min": lambda at, x, low: _clamp(at, x, low),
     "clamp_max": lambda at, x, high: _clamp(at, x, None, high),
-    "addcmul": lambda at, x, a, b, value=1: compute(
+    "addcmul": lambda at, x, a, b, *, value=1: compute(
         at, lambda x, a, b, name: add(x, multiply(multiply(a, b), float(value)), name), x, a, b
     ),
     "eq": _compare(arithmetic.equal),
@@ -228,11 +237,13 @@ RULES: dict[str, Rule] = {
     "masked_fill": _masked_fill,
     "elu": _elu,
     "gelu": lambda at, x, approximate="none": activation.gelu(x, approximate, at.name),
+    "celu": lambda at, x, alpha=1.0: rectifiers.celu(x, float(alpha), at.name),
     "glu": _glu,
     "hardtanh": lambda at, x, low=-1, high=1: rectifiers.hardtanh(x, float(low), float(high), at.name),
     "leaky_relu": lambda at, x, slope=0.01: activation.leaky_relu(x, float(slope), at.name),
+    "round": _round,
     "softplus": _softplus,
+    "threshold": _threshold,
     "dropout": _dropout,
-    "native_dropout": lambda at, x, p, train: (_dropout(at, x, p, train is not False), None),
-    "feature_dropout": _feature_dropout,
+    "native_dropout": lambda at, x, p, train: (_dropout(at, x, p, train is not False), Missing("a mask of dropout")),
 }

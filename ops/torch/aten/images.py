@@ -16,13 +16,14 @@ from ops.shape.expand import expand, squeeze, unsqueeze
 from ops.shape.interpolate import interpolate
 from ops.shape.padding import pad
 from ops.shape.rearrange import reshape
-from ops.torch.aten.elementwise import need
 from ops.torch.aten.layers import as_many
+from ops.torch.refusals import Missing, need
 from ops.torch.site import Site
 from taskflow import LogicalRegion
 
 Rule = Callable[..., Any]
 Region = LogicalRegion
+PLACES = Missing("where maxima stand")
 
 
 def _on_images(x: Region, ndim: int, pool: Callable[[Region], Region]) -> Region:
@@ -152,9 +153,9 @@ def _upsample(mode: str) -> Rule:
     return rule
 
 
-def _adaptive_max(at: Site, x: Region, size: Any) -> tuple[Region, None]:
+def _adaptive_max(at: Site, x: Region, size: Any) -> tuple[Region, Missing]:
     own = [n if s is None else s for n, s in zip(x.shape[-2:], as_many(size, 2), strict=True)]
-    return adaptive_max_pool2d(x, own, at.name), None
+    return adaptive_max_pool2d(x, own, at.name), PLACES
 
 
 RULES: dict[str, Rule] = {

@@ -24,13 +24,14 @@ from ops.shape.expand import detach, expand, squeeze, unsqueeze
 from ops.shape.padding import pad
 from ops.shape.rearrange import reshape
 from ops.tables.embedding import embedding, embedding_bag
-from ops.torch.aten.elementwise import need
-from ops.torch.aten.shapes import taken
+from ops.torch.aten.indices import taken
+from ops.torch.refusals import Missing, need
 from ops.torch.site import Site
 from taskflow import LogicalRegion
 
 Rule = Callable[..., Any]
 Region = LogicalRegion
+_STATISTICS = (Missing("the statistics of a batch"),) * 2
 
 
 def _affine(weight: Any, bias: Any) -> dict[str, Any]:
@@ -199,7 +200,7 @@ def _functional_batch_norm(
     at: Site, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> tuple[Any, ...]:
     """The statistics that it gives as the last two results are written in place, by the operator itself."""
-    return _batch_normed(at, x, weight, bias, mean, var, training, momentum, eps), None, None, Updated(), Updated()
+    return _batch_normed(at, x, weight, bias, mean, var, training, momentum, eps), *_STATISTICS, Updated(), Updated()
 
 
 class Updated:
@@ -292,9 +293,7 @@ def _embedding_bag(
     options = {"mode": ("sum", "mean")[mode], "dtype": weight.dtype}
     return (
         at.build(lambda name: embedding_bag(flat, count, width, name, **options), {"weight": weight}),
-        None,
-        None,
-        None,
+        *(Missing("the bags of an embedding"),) * 3,
     )
 
 
@@ -316,13 +315,11 @@ RAW: dict[str, Rule] = {
     "_native_batch_norm_legit_functional": _functional_batch_norm,
     "_native_batch_norm_legit_no_training": lambda at, x, w, b, m, v, momentum, eps: (
         _batch_normed(at, x, w, b, m, v, False, momentum, eps),
-        None,
-        None,
+        *_STATISTICS,
     ),
     "_native_batch_norm_legit.no_stats": lambda at, x, w, b, training, momentum, eps: (
         _batch_normed(at, x, w, b, None, None, training, momentum, eps),
-        None,
-        None,
+        *_STATISTICS,
     ),
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,

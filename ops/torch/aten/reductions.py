@@ -1,4 +1,4 @@
-"""Sums, means, extremes and losses over dimensions."""
+"""Sums, means, extremes and norms over dimensions."""
 
 from __future__ import annotations
 
@@ -10,22 +10,18 @@ import numpy as np
 from ops.dense.product import contract
 from ops.elementwise import activation, arithmetic
 from ops.elementwise.arithmetic import add, divide, multiply, subtract
-from ops.loss import elementwise as losses
-from ops.loss.cross_entropy import cross_entropy
 from ops.loss.softmax import log_softmax, softmax
 from ops.reduce import extremes, reductions
-from ops.shape.expand import cast, squeeze, unsqueeze
-from ops.shape.rearrange import flatten, reshape
-from ops.tables.gather import gather
-from ops.torch.aten.elementwise import need
+from ops.reduce.sorting import sort
+from ops.shape.expand import cast, detach, squeeze
 from ops.torch.aten.shapes import permuted
+from ops.torch.refusals import need
 from ops.torch.site import Site
 from taskflow import LogicalRegion
 
 Rule = Callable[..., Any]
 Region = LogicalRegion
 Dims = Any
-_REDUCTIONS = ("none", "mean", "sum")  # torch numbers them
 
 
 def _dims(dim: Dims) -> Any:
@@ -56,8 +52,15 @@ def _var(
     return multiply(reductions.sum(squares, dim, keepdim, at.name), 1 / (count - taken))
 
 
+def _root(x: Region, name: str) -> Region:
+    """The square root, whose gradient at 0 is 0, as that of torch's norms is."""
+    is_zero = arithmetic.equal(x, 0.0, f"{name}.is_zero")
+    root = activation.sqrt(arithmetic.where(is_zero, 1.0, x, f"{name}.safe"), f"{name}.root")
+    return arithmetic.where(is_zero, 0.0, root, name)
+
+
 def _std(at: Site, x: Region, *args: Any, **options: Any) -> Region:
-    return activation.sqrt(_var(at, x, *args, **options))
+    return _root(_var(at, x, *args, **options), f"{at.name}.std")
 
 
 def _var_mean(at: Site, x: Region, dim: Dims = None, *args: Any, **options: Any) -> tuple[Region, Region]:
@@ -77,7 +80,8 @@ def _extreme(function: Callable[..., Region], is_largest: bool) -> Rule:
 
 def _logsumexp(at: Site, x: Region, dim: Dims, keepdim: bool = False) -> Region:
     dims = [dim] if isinstance(dim, int) else list(dim)
-    largest = extremes.max(x, dims, True, f"{at.name}.max")
+    limit = float(np.finfo(x.dtype).max)  # where all are -inf, the result is
+    largest = activation.clip(detach(extremes.max(x, dims, True, f"{at.name}.max")), -limit, limit)
     total = reductions.sum(activation.exp(subtract(x, largest)), dims, True, at.name)
     made = add(activation.log(total), largest)
     return made if keepdim else squeeze(made, dims)
@@ -89,7 +93,7 @@ def _norm(at: Site, x: Region, p: Any = 2, dim: Dims = None, keepdim: bool = Fal
     dim = _dims(dim)
     if p == 1:
         return reductions.sum(activation.abs(x), dim, keepdim, at.name)
-    return activation.sqrt(reductions.sum(multiply(x, x, f"{at.name}.squares"), dim, keepdim, at.name))
+    return _root(reductions.sum(multiply(x, x, f"{at.name}.squares"), dim, keepdim, at.name), f"{at.name}.norm")
 
 
 def weight_normed(at: Site, v: Region, g: Region, dim: int = 0) -> Region:
@@ -120,63 +124,17 @@ def _softmax(function: Callable[..., Region]) -> Rule:
     return rule
 
 
+def _sort(at: Site, x: Region, dim: int = -1, descending: bool = False) -> tuple[Region, Region]:
+    return sort(x, dim, descending, at.name)
+
+
+def _stable(rule: Rule) -> Rule:
+    """All sorting is stable here."""
+    return lambda at, x, *, stable=True, dim=-1, descending=False: rule(at, x, dim, descending)
+
+
 def _topk(at: Site, x: Region, k: int, dim: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
     return extremes.topk(x, k, dim, largest=largest, name=at.name)
-
-
-# -- losses ------------------------------------------------------------------------------------------------------------
-
-
-def _classes_last(at: Site, x: Region, t: Region) -> Region:
-    """torch has the classes in dimension 1."""
-    need(t.ndim == x.ndim - 1, "targets that are probabilities")
-    return x if x.ndim < 3 else permuted(at, x, (0, *range(2, x.ndim), 1))
-
-
-def _cross_entropy(
-    at: Site, x: Region, t: Region, weight: Any = None, reduction: int = 1, ignored: int = -100, smoothing: float = 0.0
-) -> Region:
-    need(weight is None, "a cross entropy with weights of classes")
-    scores = _classes_last(at, x, t)
-    return cross_entropy(scores, t, ignored, smoothing, at.name, reduction=_REDUCTIONS[reduction])
-
-
-def _nll_loss(at: Site, x: Region, t: Region, weight: Any = None, reduction: int = 1, ignored: int = -100) -> Region:
-    """Rows with the target `ignored` count neither in the sum nor in the mean."""
-    need(weight is None, "a loss with weights of classes")
-    scores = flatten(_classes_last(at, x, t), 0, -2) if x.ndim > 1 else unsqueeze(x, 0)
-    targets = reshape(t, (scores.shape[0],))
-    counts = arithmetic.not_equal(targets, ignored)
-    chosen = cast(multiply(cast(targets, "float64"), cast(counts, "float64")), "int64")
-    rows = multiply(gather(scores, 1, unsqueeze(chosen, 1), at.name), -1.0)
-    kept = cast(counts, rows.dtype)
-    rows = multiply(squeeze(rows, 1), kept)
-    if reduction == 0:
-        return reshape(rows, t.shape)
-    total = reductions.sum(rows)
-    return total if reduction == 2 else divide(total, reductions.sum(kept))
-
-
-def _loss(function: Callable[..., Region]) -> Rule:
-    def rule(at: Site, x: Region, y: Region, weight: Any = None, reduction: Any = None) -> Region:
-        """Losses without weights of elements have the reduction in their place."""
-        code = weight if reduction is None and isinstance(weight, int) else reduction
-        need(isinstance(weight, int) or weight is None, "a loss with weights of elements")
-        need(x.shape == y.shape, "a loss of shapes that broadcast")
-        return function(x, y, name=at.name, reduction=_REDUCTIONS[1 if code is None else code])
-
-    return rule
-
-
-def _bce_with_logits(
-    at: Site, x: Region, y: Region, weight: Any = None, pos_weight: Any = None, reduction: int = 1
-) -> Region:
-    need(weight is None and pos_weight is None, "a loss with weights")
-    return losses.binary_cross_entropy_with_logits(x, y, name=at.name, reduction=_REDUCTIONS[reduction])
-
-
-def _huber(at: Site, x: Region, y: Region, reduction: int = 1, delta: float = 1.0) -> Region:
-    return losses.huber_loss(x, y, float(delta), name=at.name, reduction=_REDUCTIONS[reduction])
 
 
 RULES: dict[str, Rule] = {
@@ -193,6 +151,10 @@ RULES: dict[str, Rule] = {
     "min.dim": _extreme(extremes.min, False),
     "argmax": lambda at, x, dim, keepdim=False: extremes.argmax(x, dim, keepdim, at.name),
     "topk": _topk,
+    "sort": _sort,
+    "sort.stable": _stable(_sort),
+    "argsort": lambda at, x, dim=-1, descending=False: _sort(at, x, dim, descending)[1],
+    "argsort.stable": _stable(lambda at, x, dim, descending: _sort(at, x, dim, descending)[1]),
     "logsumexp": _logsumexp,
     "norm": _norm,
     "linalg_vector_norm": _norm,
@@ -202,15 +164,4 @@ RULES: dict[str, Rule] = {
     "_softmax": lambda at, x, dim, half: softmax(x, dim, at.name),
     "log_softmax": _softmax(log_softmax),
     "_log_softmax": lambda at, x, dim, half: log_softmax(x, dim, at.name),
-    "cross_entropy_loss": _cross_entropy,
-    "nll_loss_nd": _nll_loss,
-    "nll_loss": _nll_loss,
-    "mse_loss": _loss(losses.mean_squared_error),
-    "l1_loss": _loss(losses.mean_absolute_error),
-    "binary_cross_entropy": _loss(losses.binary_cross_entropy),
-    "binary_cross_entropy_with_logits": _bce_with_logits,
-    "huber_loss": _huber,
-    "smooth_l1_loss": lambda at, x, y, reduction=1, beta=1.0: multiply(
-        _huber(at, x, y, reduction, beta), 1 / float(beta)
-    ),
 }

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import sqrt
+from math import isclose, sqrt
 from typing import Any
 
 from ops.attention.attention import scaled_dot_product_attention
 from ops.dense.product import contract
-from ops.elementwise.arithmetic import add, where
+from ops.elementwise.arithmetic import add, equal, where
 from ops.elementwise.dropout import dropout
 from ops.loss.softmax import softmax
 from ops.recurrent.gru import gru, rnn
 from ops.recurrent.lstm import lstm
-from ops.shape.expand import cast, expand, unsqueeze
-from ops.shape.padding import reverse
+from ops.reduce import extremes
+from ops.shape.expand import cast, detach, expand, unsqueeze
+from ops.shape.padding import flip
 from ops.shape.rearrange import concat, reshape
 from ops.shape.sections import slice
-from ops.torch.aten.elementwise import need
 from ops.torch.aten.shapes import exchanged
+from ops.torch.refusals import need
 from ops.torch.site import Site, Weight
 from taskflow import LogicalRegion
 
@@ -58,8 +59,8 @@ def _recurrent(kind: str) -> Rule:
                 k = layer * ways + way
                 own = params[k * each : (k + 1) * each]
                 first = [_first_state(at, s, k) for s in states]
-                made, found = _layer(at, kind, reverse(y, 1) if way else y, own, first)
-                ends.append(reverse(made, 1) if way else made)
+                made, found = _layer(at, kind, flip(y, 1) if way else y, own, first)
+                ends.append(flip(made, 1) if way else made)
                 last.append([exchanged(at, s, 0, 1) for s in found])
             y = ends[0] if ways == 1 else concat(ends, 2, f"{at.name}.l{layer}.both")
         joined = [parts[0] if len(parts) == 1 else concat(list(parts), 0) for parts in zip(*last, strict=True)]
@@ -127,34 +128,49 @@ def _attend(
         need(not isinstance(mask, Region) and getattr(mask, "ndim", 2) <= 2, "a mask of other than four dimensions")
     if enable_gqa and k.shape[1] != q.shape[1]:
         k, v = (_repeated_heads(x, q.shape[1]) for x in (k, v))
-    if isinstance(mask, torch.Tensor) and _is_causal(mask, q.shape[-2], k.shape[-2]):
+    if isinstance(mask, torch.Tensor) and not is_causal and _is_causal(mask, q.shape[-2], k.shape[-2]):
         mask, is_causal = None, True
     p = p if at.book.is_dropping else 0.0
-    need(not is_causal or q.shape[-2] <= k.shape[-2], "causal attention with more queries than keys")
     d = q.shape[-1]
-    is_plain = mask is None and d == v.shape[-1] and scale in (None, 1 / sqrt(d))
-    if is_plain:
+    is_usual = scale is None or isclose(scale, 1 / sqrt(d), rel_tol=1e-9)
+    if mask is None and d == v.shape[-1] and is_usual and not (is_causal and q.shape[-2] > k.shape[-2]):
         q, k, v = (exchanged(at, x, 1, 2) for x in (q, k, v))
         y = exchanged(at, scaled_dot_product_attention(q, k, v, is_causal, p, name=at.name), 1, 2)
     else:
-        need(not is_causal, "causal attention with another scale or another mask")
-        y = _masked(at, q, k, v, mask, p, 1 / sqrt(d) if scale is None else scale)
+        past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril() if is_causal else None
+        masks = [each for each in (mask, past) if each is not None]
+        y = _masked(at, q, k, v, masks, p, 1 / sqrt(d) if scale is None else scale)
     return y if q.ndim == 4 and len(lead) == 2 else reshape(y, (*lead, *y.shape[-2:]))
 
 
-def _masked(at: Site, q: Region, k: Region, v: Region, mask: Any, p: float, scale: float) -> Region:
+def _masked(at: Site, q: Region, k: Region, v: Region, masks: Sequence[Any], p: float, scale: float) -> Region:
+    """A query that sees nothing gets zeros."""
     graph = at.book.graph
     name = graph.unique_name(at.name)
     scores = contract(name, "b k q d, b k t d -> b k q t", q, k, scale)
-    if mask is not None:
-        mask = at.region(mask)
-        if mask.dtype == "bool":
-            scores = where(mask, scores, float("-inf"), f"{name}.mask")
+    blind = None
+    for mask in masks:
+        region = at.region(mask)
+        if region.dtype == "bool":
+            scores = where(region, scores, float("-inf"), f"{name}.mask")
         else:
-            scores = add(scores, cast(mask, scores.dtype), f"{name}.mask")
+            scores = add(scores, cast(region, scores.dtype), f"{name}.mask")
+    if len(masks) > 1 or any(map(_may_hide_all, masks)):
+        blind = equal(extremes.max(detach(scores), -1, True, f"{name}.best"), float("-inf"), f"{name}.blind")
+    scores = scores if blind is None else where(blind, 0.0, scores, f"{name}.seen")
     with graph.following(name):
         weights = dropout(softmax(scores, name=f"{name}.softmax"), p, True, f"{name}.drop")
+        weights = weights if blind is None else where(blind, 0.0, weights, f"{name}.weights")
         return contract(f"{name}.sum", "b k q t, b k t d -> b k q d", weights, v)
+
+
+def _may_hide_all(mask: Any) -> bool:
+    """Whether a query may see nothing: a mask that is computed says so only in a step."""
+    import torch
+
+    if not isinstance(mask, torch.Tensor):
+        return True
+    return bool((~mask if mask.dtype == torch.bool else mask == float("-inf")).all(-1).any())
 
 
 def _repeated_heads(x: Region, heads: int) -> Region:

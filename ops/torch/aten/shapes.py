@@ -1,21 +1,18 @@
-"""Shapes, sections and indices. What torch does as a view is a copy here, unless it turns back what was turned."""
+"""Shapes and sections. What torch does as a view is a copy here, unless it turns back what was turned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ops.elementwise.arithmetic import multiply
 from ops.shape.expand import cast, detach, expand, squeeze, unsqueeze
-from ops.shape.padding import pad, reverse
+from ops.shape.padding import flip, pad
 from ops.shape.rearrange import concat, reshape, transpose
 from ops.shape.sections import slice, split
-from ops.tables.embedding import embedding
-from ops.tables.gather import gather
-from ops.torch.aten.elementwise import need
+from ops.torch.refusals import need
 from ops.torch.site import Site, Weight
 from taskflow import LogicalRegion
 
@@ -44,7 +41,7 @@ def exchanged(at: Site, x: Region, dim0: int, dim1: int) -> Region:
     return permuted(at, x, dims)
 
 
-def shaped(at: Site, x: Region, *_: Any) -> Region:
+def shaped(at: Site, x: Region, *of_result: Any) -> Region:
     """As the result of the call."""
     return x if x.shape == at.shape else reshape(x, at.shape, at.name)
 
@@ -57,7 +54,7 @@ def repeated(at: Site, x: Region, counts: Sequence[int]) -> Region:
     return reshape(expand(reshape(x, between), wide, at.name), at.shape)
 
 
-def _repeat_interleave(at: Site, x: Region, repeats: Any, dim: int | None = None, output_size: Any = None) -> Region:
+def _repeat_interleave(at: Site, x: Region, repeats: Any, dim: int | None = None) -> Region:
     need(isinstance(repeats, int) and dim is not None, "repeat_interleave without dim or with several repeats")
     dim = dim % x.ndim  # type: ignore[operator]
     between = unsqueeze(x, dim + 1)
@@ -174,64 +171,6 @@ def _triangle(lower: bool) -> Rule:
     return rule
 
 
-# -- indices -----------------------------------------------------------------------------------------------------------
-
-
-def taken(at: Site, x: Region, dim: int, index: Any) -> Region:
-    """x[..., index, ...]: the dimensions of `index` in the place of `dim`. Neighbours in order are a section."""
-    import torch
-
-    if isinstance(index, torch.Tensor):
-        flat = index.reshape(-1) % x.shape[dim]
-        if len(flat) and torch.equal(flat, torch.arange(len(flat)) + flat[0]):
-            part = slice(x, dim, int(flat[0]), int(flat[0]) + len(flat), at.name)
-            return reshape(part, (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
-        index = at.constant(index % x.shape[dim])
-    front = permuted(at, x, (dim, *(d for d in range(x.ndim) if d != dim)))
-    rest = front.shape[1:]
-    floating = front if front.is_floating else cast(front, "float64")
-    table = reshape(floating, (x.shape[dim], prod(rest)))
-    rows = at.build(
-        lambda name: embedding(index, x.shape[dim], prod(rest), name, dtype=table.dtype), {"weight": table}, at.name
-    )
-    made = cast(reshape(rows, (*index.shape, *rest)), x.dtype)
-    own = list(range(index.ndim))
-    behind = [index.ndim + k for k in range(len(rest))]
-    return permuted(at, made, (*behind[:dim], *own, *behind[dim:]))
-
-
-def _index(at: Site, x: Any, indices: Sequence[Any]) -> Region:
-    """NumPy's rules: the indexed dimensions are one, at their place if they are neighbours, else in front."""
-    import torch
-
-    dims = [k for k, each in enumerate(indices) if each is not None]
-    given = [indices[k] for k in dims]
-    is_bool = [str(getattr(i, "dtype", "")) in ("bool", "torch.bool") for i in given]
-    need(not any(is_bool), "an index that is a mask")
-    given = [i if isinstance(i, torch.Tensor) else at.region(i) for i in given]
-    if len(given) == 1:
-        return taken(at, x, dims[0], given[0])
-    need(all(isinstance(i, torch.Tensor) for i in given), "several indices of which one is computed")
-    extents = [x.shape[d] for d in dims]
-    at_once = np.ravel_multi_index(
-        [np.asarray(i) % n for i, n in zip(torch.broadcast_tensors(*given), extents, strict=True)], extents
-    )
-    if dims != list(range(dims[0], dims[0] + len(dims))):
-        x, dims = permuted(at, x, (*dims, *(d for d in range(x.ndim) if d not in dims))), list(range(len(dims)))
-    merged = reshape(x, (*x.shape[: dims[0]], prod(extents), *x.shape[dims[-1] + 1 :]))
-    return taken(at, merged, dims[0], torch.as_tensor(at_once))
-
-
-def _gather(at: Site, x: Region, dim: int, index: Region, sparse_grad: bool = False) -> Region:
-    """torch reads a corner of `x` where the index is smaller."""
-    dim %= x.ndim
-    for d in range(x.ndim):
-        if d != dim and index.shape[d] < x.shape[d]:
-            x = slice(x, d, 0, index.shape[d])
-    floating = x if x.is_floating else cast(x, "float64")
-    return cast(gather(floating, dim, index, at.name), x.dtype)
-
-
 # -- padding -----------------------------------------------------------------------------------------------------------
 
 
@@ -261,7 +200,7 @@ def _edge(x: Region, dim: int, width: int, mode: str, is_front: bool) -> list[Re
     if mode == "circular":
         return [slice(x, dim, n - width, n) if is_front else slice(x, dim, 0, width)]
     need(mode == "reflect", f"padding with mode '{mode}'")
-    return [reverse(slice(x, dim, 1, width + 1) if is_front else slice(x, dim, n - 1 - width, n - 1), dim)]
+    return [flip(slice(x, dim, 1, width + 1) if is_front else slice(x, dim, n - 1 - width, n - 1), dim)]
 
 
 # -- values that depend on shapes alone --------------------------------------------------------------------------------
@@ -270,7 +209,7 @@ def _edge(x: Region, dim: int, width: int, mode: str, is_front: bool) -> list[Re
 def _filled(value: float | None) -> Rule:
     """What torch makes in the shape and dtype of the result; it is a constant."""
 
-    def rule(at: Site, x: Any, *args: Any, **_: Any) -> Any:
+    def rule(at: Site, x: Any, *args: Any, **of_result: Any) -> Any:
         import torch
 
         return torch.full(at.shape, args[-1] if value is None else value, dtype=getattr(torch, at.dtype))
@@ -278,18 +217,24 @@ def _filled(value: float | None) -> Rule:
     return rule
 
 
-def _same(at: Site, x: Any, *_: Any, **__: Any) -> Any:
+def _broadcast(at: Site, xs: Sequence[Region]) -> list[Region]:
+    shape = np.broadcast_shapes(*(x.shape for x in xs))
+    return [x if x.shape == shape else expand(x, shape) for x in xs]
+
+
+def _same(at: Site, x: Any, *of_result: Any) -> Any:
     return x
 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "view_as"), shaped),
     **dict.fromkeys(("clone", "contiguous", "alias", "lift_fresh_copy", "alias_copy", "view.dtype"), _same),
-    **dict.fromkeys(("_to_copy", "to", "type_as"), lambda at, x, *_, **__: cast(x, at.dtype, at.name)),
-    **dict.fromkeys(("expand", "broadcast_to", "expand_as"), lambda at, x, *_, **__: expand(x, at.shape, at.name)),
+    **dict.fromkeys(("_to_copy", "to", "type_as"), lambda at, x, *of_result, **more: cast(x, at.dtype, at.name)),
+    **dict.fromkeys(("expand", "broadcast_to", "expand_as"), lambda at, x, *of_result: expand(x, at.shape, at.name)),
     **dict.fromkeys(("zeros_like", "new_zeros", "empty_like", "new_empty"), _filled(0)),
     **dict.fromkeys(("ones_like", "new_ones"), _filled(1)),
     **dict.fromkeys(("full_like", "new_full"), _filled(None)),
+    "broadcast_tensors": _broadcast,
     "copy": lambda at, x, y: expand(cast(y, x.dtype), x.shape, at.name),
     "detach": lambda at, x: detach(x, at.name),
     "permute": permuted,
@@ -315,15 +260,12 @@ RULES: dict[str, Rule] = {
     "select_scatter": _select_scatter,
     "slice_scatter": _slice_scatter,
     "roll": _roll,
-    "flip": lambda at, x, dims: reverse(x, dims, at.name),
+    "flip": lambda at, x, dims: flip(x, dims, at.name),
     "tril": _triangle(True),
     "triu": _triangle(False),
-    "gather": _gather,
     "pad": padded,
     "constant_pad_nd": lambda at, x, widths, value=0: padded(at, x, widths, "constant", value),
 }
 RAW: dict[str, Rule] = {  # of weights and tensors as they are
     "split": projections,
-    "index": lambda at, x, indices: _index(at, at.region(x), indices),
-    "index_select": lambda at, x, dim, index: taken(at, at.region(x), dim, index),
 }

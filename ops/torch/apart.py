@@ -1,0 +1,156 @@
+"""An exported module as a functional graph of calls that have a rule here, as far as torch can take the others apart.
+
+torch.export's shapes are not believed: the graph runs once on the example, and every node gets what came out. (Up to
+torch 2.11 the states of nn.LSTM have another shape in the export than in truth.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ops.torch.exporting import quiet
+from ops.torch.places import place
+
+# torch forgets what tables say of gradients; the weights of recurrent layers are cut into gates
+_NOT_APART = {f"aten::{name}" for name in ("embedding", "embedding_bag", "lstm", "gru", "rnn_tanh", "rnn_relu")}
+_log = logging.getLogger(__name__)
+
+
+class Refused(ValueError):
+    """A rule refuses a call; torch may write it by others."""
+
+    def __init__(self, target: Any, message: str) -> None:
+        super().__init__(message)
+        self.target = target
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A functional graph.
+
+    Attributes:
+        nodes: of the graph, in order.
+        results: node -> what came out on the example, tensors without their memory.
+        parameters, buffers: name of a placeholder -> its name in the module.
+        constants: name of a placeholder -> the tensor.
+        updated: the buffers that the first results are new values of.
+        origins: source of a call that torch has taken apart -> what was called there.
+    """
+
+    nodes: Sequence[Any]
+    results: Mapping[Any, Any]
+    parameters: Mapping[str, str]
+    buffers: Mapping[str, str]
+    constants: Mapping[str, Any]
+    updated: Sequence[str]
+    origins: Mapping[str, str]
+
+
+def taken_apart(program: Any, is_known: Callable[[Any], bool], refused: frozenset[Any]) -> Any:
+    """The program without calls that are not known or that a rule has refused, where torch can write them by others."""
+    done = set[Any]()
+    while table := _table(program, is_known, refused, done):
+        done |= table.keys()
+        program = _decomposed(program, table)
+    return program
+
+
+def _decomposed(program: Any, table: dict[Any, Any]) -> Any:
+    """The program itself where torch fails to take calls apart: they are then said to have no operator."""
+    try:
+        with quiet():
+            return program.run_decompositions(table)
+    except Exception as error:
+        _log.info("torch cannot take %s apart: %s", ", ".join(map(str, table)), error)
+        return program
+
+
+def _table(program: Any, is_known: Callable[[Any], bool], refused: frozenset[Any], done: set[Any]) -> dict[Any, Any]:
+    targets = {node.target: 0 for node in program.graph.nodes if hasattr(node.target, "_schema")}
+    wanted = [t for t in targets if t not in done and (t in refused or not is_known(t))]
+    return {t: decomposition for t in wanted if (decomposition := decomposition_of(t))}
+
+
+def decomposition_of(target: Any) -> Callable[..., Any] | None:
+    """How torch writes a call by others, if it does."""
+    import torch
+    from torch._decomp import decomposition_table
+
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.name in _NOT_APART:
+        return None
+    composite = _composite()
+    found: Callable[..., Any] | None = composite[target] if target in composite else decomposition_table.get(target)
+    return found
+
+
+@cache
+def _composite() -> Any:
+    """torch's own table takes half a second to make."""
+    import torch
+
+    return torch.export.default_decompositions()
+
+
+def origins_of(program: Any, is_known: Callable[[Any], bool]) -> dict[str, str]:
+    """Source -> the call there that has no rule."""
+    nodes = [n for n in program.graph.nodes if hasattr(n.target, "_schema") and not is_known(n.target)]
+    return {node.stack_trace: place(node) for node in reversed(nodes) if node.stack_trace}
+
+
+def run_once(program: Any, module: Any, example: Sequence[Any], origins: Mapping[str, str]) -> Exported:
+    """The program's graph, with what came out of every node on the example.
+
+    Raises:
+        ValueError: it does not run.
+    """
+    import torch
+
+    signature = program.graph_signature
+    parameters, buffers = signature.inputs_to_parameters, signature.inputs_to_buffers
+    constants = {k: program.constants[v] for k, v in signature.inputs_to_lifted_tensor_constants.items()}
+    known = {k: module.get_parameter(v) for k, v in parameters.items()}
+    known |= {k: module.get_buffer(v) for k, v in buffers.items()} | constants
+    rest = iter(example)
+    names = [node.name for node in program.graph.nodes if node.op == "placeholder"]
+    values = [known[name] if name in known else next(rest) for name in names]
+    runner = _runner()(program.graph_module)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), quiet():
+            runner.run(*values)
+    except Exception as error:
+        text = (str(error).splitlines() or [repr(error)])[0]
+        raise ValueError(f"from_torch: what torch.export makes of the module does not run: {text}") from error
+    updated = list(signature.buffers_to_mutate.values())
+    return Exported(list(program.graph.nodes), runner.results, parameters, buffers, constants, updated, origins)
+
+
+def _runner() -> Any:
+    from torch import fx
+
+    class Runner(fx.Interpreter):  # type: ignore[misc]
+        """Runs a graph and notes the shape and dtype of every result."""
+
+        def __init__(self, module: Any) -> None:
+            super().__init__(module)
+            self.results = dict[Any, Any]()
+
+        def run_node(self, node: Any) -> Any:
+            value = super().run_node(node)
+            self.results[node] = _without_memory(value)
+            return value
+
+    return Runner
+
+
+def _without_memory(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, tuple | list):
+        return [_without_memory(v) for v in value]
+    if isinstance(value, torch.Tensor):
+        return torch.empty(value.shape, dtype=value.dtype, device="meta")
+    return value

@@ -1,0 +1,121 @@
+"""What is taken from places and added to places, and windows as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ops.shape.columns import fold, unfold
+from ops.shape.expand import cast, unsqueeze
+from ops.shape.rearrange import reshape
+from ops.shape.sections import slice
+from ops.tables.embedding import embedding
+from ops.tables.gather import gather
+from ops.tables.scatter import index_add, one_hot, scatter_add
+from ops.torch.aten.shapes import permuted
+from ops.torch.refusals import need
+from ops.torch.site import Site
+from taskflow import LogicalRegion
+
+Rule = Callable[..., Any]
+Region = LogicalRegion
+
+
+def taken(at: Site, x: Region, dim: int, index: Any) -> Region:
+    """x[..., index, ...]: the dimensions of `index` in the place of `dim`. Neighbours in order are a section."""
+    import torch
+
+    if isinstance(index, torch.Tensor):
+        flat = index.reshape(-1) % x.shape[dim]
+        if len(flat) and torch.equal(flat, torch.arange(len(flat)) + flat[0]):
+            part = slice(x, dim, int(flat[0]), int(flat[0]) + len(flat), at.name)
+            return reshape(part, (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
+        index = at.constant(index % x.shape[dim])
+    front = permuted(at, x, (dim, *(d for d in range(x.ndim) if d != dim)))
+    rest = front.shape[1:]
+    floating = front if front.is_floating else cast(front, "float64")
+    table = reshape(floating, (x.shape[dim], prod(rest)))
+    rows = at.build(
+        lambda name: embedding(index, x.shape[dim], prod(rest), name, dtype=table.dtype), {"weight": table}, at.name
+    )
+    made = cast(reshape(rows, (*index.shape, *rest)), x.dtype)
+    own = list(range(index.ndim))
+    behind = [index.ndim + k for k in range(len(rest))]
+    return permuted(at, made, (*behind[:dim], *own, *behind[dim:]))
+
+
+def _index(at: Site, x: Any, indices: Sequence[Any]) -> Region:
+    """NumPy's rules: the indexed dimensions are one, at their place if they are neighbours, else in front."""
+    import torch
+
+    dims = [k for k, each in enumerate(indices) if each is not None]
+    given = [indices[k] for k in dims]
+    is_bool = [str(getattr(i, "dtype", "")) in ("bool", "torch.bool") for i in given]
+    need(not any(is_bool), "an index that is a mask")
+    given = [i if isinstance(i, torch.Tensor) else at.region(i) for i in given]
+    if len(given) == 1:
+        return taken(at, x, dims[0], given[0])
+    need(all(isinstance(i, torch.Tensor) for i in given), "several indices of which one is computed")
+    extents = [x.shape[d] for d in dims]
+    at_once = np.ravel_multi_index(
+        [np.asarray(i) % n for i, n in zip(torch.broadcast_tensors(*given), extents, strict=True)], extents
+    )
+    if dims != list(range(dims[0], dims[0] + len(dims))):
+        x, dims = permuted(at, x, (*dims, *(d for d in range(x.ndim) if d not in dims))), list(range(len(dims)))
+    merged = reshape(x, (*x.shape[: dims[0]], prod(extents), *x.shape[dims[-1] + 1 :]))
+    return taken(at, merged, dims[0], torch.as_tensor(at_once))
+
+
+def _gather(at: Site, x: Region, dim: int, index: Region, _sparse: bool = False) -> Region:
+    """torch reads a corner of `x` where the index is smaller."""
+    dim %= x.ndim
+    for d in range(x.ndim):
+        if d != dim and index.shape[d] < x.shape[d]:
+            x = slice(x, d, 0, index.shape[d])
+    floating = x if x.is_floating else cast(x, "float64")
+    return cast(gather(floating, dim, index, at.name), x.dtype)
+
+
+def _scatter_add(at: Site, x: Region, dim: int, index: Region, src: Region) -> Region:
+    return scatter_add(x, dim % x.ndim, index, src, at.name)
+
+
+def _index_add(at: Site, x: Region, dim: int, index: Region, source: Region, *, alpha: float = 1) -> Region:
+    return index_add(x, dim % x.ndim, index, source, float(alpha), at.name)
+
+
+def _one_hot(at: Site, t: Region, classes: int = -1) -> Region:
+    need(classes > 0, "one_hot with as many classes as are met")
+    return one_hot(t, classes, at.name)
+
+
+# -- windows as columns ------------------------------------------------------------------------------------------------
+
+
+def _unfold(at: Site, x: Region, size: Any, dilation: Any, padding: Any, stride: Any) -> Region:
+    images = x if x.ndim == 4 else unsqueeze(x, 0)
+    made = unfold(images, tuple(size), tuple(dilation), tuple(padding), tuple(stride), at.name)
+    return made if made.shape == at.shape else reshape(made, at.shape)
+
+
+def _fold(at: Site, x: Region, extents: Any, size: Any, dilation: Any, padding: Any, stride: Any) -> Region:
+    columns = x if x.ndim == 3 else unsqueeze(x, 0)
+    made = fold(columns, tuple(extents), tuple(size), tuple(dilation), tuple(padding), tuple(stride), at.name)
+    return made if made.shape == at.shape else reshape(made, at.shape)
+
+
+RULES: dict[str, Rule] = {
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+    "index_add": _index_add,
+    "one_hot": _one_hot,
+    "im2col": _unfold,
+    "col2im": _fold,
+}
+RAW: dict[str, Rule] = {  # of weights and tensors as they are
+    "index": lambda at, x, indices: _index(at, at.region(x), indices),
+    "index_select": lambda at, x, dim, index: taken(at, at.region(x), dim, index),
+}

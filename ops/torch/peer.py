@@ -1,0 +1,186 @@
+"""A module in torch itself: what it gives on some inputs, with gradients, buffers and the weights that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ops.torch.refusals import dtype_of
+from taskflow import Array
+
+_NUDGE = 4.0  # units in the last place
+
+
+def array_of(tensor: Any) -> Array:
+    """The tensor's values; they share its memory where it is that of the host."""
+    tensor = tensor.detach().cpu()
+    tensor = tensor if str(tensor.layout) == "torch.strided" else tensor.to_dense()
+    found: Array = tensor.float().numpy().astype("bfloat16") if dtype_of(tensor) == "bfloat16" else tensor.numpy()
+    return found
+
+
+def tensors_of(values: Sequence[Any]) -> list[Any]:
+    """The tensors among values."""
+    import torch
+
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What torch gives.
+
+    Attributes:
+        outputs: tensors, in the order of torch's pytree.
+        buffers: as they are after forward, by name.
+        gradients: by parameter, and by number of the input ("input 0").
+    """
+
+    outputs: list[Any]
+    buffers: dict[str, Array]
+    gradients: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A module in torch.
+
+    Attributes:
+        module: with the weights that the graph gets.
+        spec: of its arguments, in torch's pytree.
+        followed: the numbers of the inputs that get gradients.
+        probes: output -> random factors; the gradients are those of the sum of all outputs times these.
+    """
+
+    module: Any
+    spec: Any
+    followed: frozenset[int] = frozenset()
+    probes: dict[int, Array] = field(default_factory=dict)
+
+    @staticmethod
+    def of(module: Any, spec: Any, inputs: Sequence[Any]) -> Peer:
+        """One that follows the inputs of floating point, but those that torch cannot differentiate by."""
+        floats = frozenset(k for k, x in enumerate(tensors_of(inputs)) if x.is_floating_point())
+        if not floats or Peer(module, spec, floats)._differentiates(inputs):
+            return Peer(module, spec, floats)
+        return Peer(
+            module, spec, frozenset(k for k in floats if Peer(module, spec, frozenset([k]))._differentiates(inputs))
+        )
+
+    def _differentiates(self, inputs: Sequence[Any]) -> bool:
+        try:
+            self.run(inputs)
+        except RuntimeError:
+            return False
+        return True
+
+    def run(self, inputs: Sequence[Any], is_nudged: bool = False) -> Answer:
+        """What comes of these inputs; with numbers that are other in their last bits alone, if they are nudged.
+
+        Raises:
+            ValueError: forward changes an input in place.
+        """
+        import torch
+
+        change, module = (_nudged if is_nudged else _same), self.module
+        followed = [x for k, x in enumerate(tensors_of(inputs)) if k in self.followed]
+        leaves = [_leaf(x, change, any(x is other for other in followed)) for x in inputs]
+        passed = [x.clone() if isinstance(x, torch.Tensor) else x for x in leaves]
+        args, kwargs = torch.utils._pytree.tree_unflatten(passed, self.spec)
+        weights = dict(module.named_parameters())
+        with changed_weights(module, change), _own_buffers(module), torch.enable_grad():
+            result = module(*args, **kwargs)
+            outputs = [x for x in torch.utils._pytree.tree_leaves(result) if x is not None]
+            wanted = weights | {f"input {k}": x for k, x in enumerate(tensors_of(leaves))}
+            gradients = self._gradients(outputs, {k: x for k, x in wanted.items() if x.requires_grad})
+            buffers = {name: array_of(b).copy() for name, b in module.named_buffers()}
+        if changed := [k for k, x in enumerate(tensors_of(passed)) if x._version]:
+            raise ValueError(f"from_torch: forward changes its input {changed[0]} in place, which is not supported")
+        return Answer(outputs, buffers, gradients)
+
+    def _gradients(self, outputs: Sequence[Any], wanted: dict[str, Any]) -> dict[str, Any]:
+        import torch
+
+        parts = []
+        for k, tensor in enumerate(outputs):
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                factors = torch.tensor(self.probe(k, tensor).astype(float), dtype=tensor.dtype, device=tensor.device)
+                parts.append((tensor * factors).sum())
+        if not parts or not wanted:
+            return {}
+        made = torch.autograd.grad(sum(parts), list(wanted.values()), allow_unused=True)
+        return {name: g for name, g in zip(wanted, made) if g is not None}
+
+    def probe(self, k: int, tensor: Any) -> Array:
+        """The factors of output `k`."""
+        if k not in self.probes:
+            random = np.random.default_rng(k)
+            self.probes[k] = random.standard_normal(tuple(tensor.shape)).astype(dtype_of(tensor))
+        return self.probes[k]
+
+
+def _leaf(value: Any, change: Callable[[Any], Any], is_followed: bool) -> Any:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    copied = change(value.detach()).clone()
+    return copied.requires_grad_(is_followed)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _nudged(value: Any) -> Any:
+    """The same numbers but for their last bits; zeros stay, and what is equal."""
+    import torch
+
+    if not value.is_floating_point():
+        return value
+    kinds = torch.frexp(value.double())[0]  # the same for equal numbers, and otherwise hardly related
+    return (value * (1 + torch.sin(1e4 * kinds) * _NUDGE * torch.finfo(value.dtype).eps)).to(value.dtype)
+
+
+def near(value: Any) -> Any:
+    """A weight near the module's, and not zero: what is multiplied by zero cannot be compared."""
+    import torch
+
+    drawn = torch.rand(value.shape, generator=torch.Generator().manual_seed(value.numel())).to(value)
+    return torch.where(value == 0, 0.05 * drawn + 0.01, value * (0.95 + 0.1 * drawn))
+
+
+@contextmanager
+def changed_weights(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
+    """The module with other values in its parameters, for a while; torch does not count it as a change."""
+    import torch
+
+    kept = [(p.data, p.detach().clone()) for p in module.parameters()]
+    try:
+        with torch.no_grad():
+            for memory, value in kept:
+                memory.copy_(change(value))
+        yield
+    finally:
+        with torch.no_grad():
+            for memory, value in kept:
+                memory.copy_(value)
+
+
+@contextmanager
+def _own_buffers(module: Any) -> Iterator[None]:
+    """The module with copies of its buffers, for a while; those that are one tensor are one copy."""
+    kept = [(each, dict(each._buffers)) for each in module.modules()]
+    copies = {id(b): b.detach().clone() for _, buffers in kept for b in buffers.values() if b is not None}
+    try:
+        for each, buffers in kept:
+            each._buffers.update({name: b if b is None else copies[id(b)] for name, b in buffers.items()})
+        yield
+    finally:
+        for each, buffers in kept:
+            each._buffers.clear()
+            each._buffers.update(buffers)

@@ -1,0 +1,64 @@
+"""Every class of torch.nn and every function of torch.nn.functional: torch's numbers, or a refusal of one line."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+SHARES = 6  # of each sweep: workers share them
+
+
+def check(cases: Any, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str], title: str, least: float) -> None:
+    """None is wrong, and at least this share is right; the counts are printed."""
+    from tests.peer.sweep import verdict
+
+    counts = Counter[str]()
+    for name, make, inputs in cases:
+        found = verdict(make(), inputs)
+        counts[found.kind] += 1
+        with subtests.test(name):
+            assert found.kind != "wrong", found.text
+    with capsys.disabled():
+        print(f"\n{title}: {counts['right']} right, {counts['refused']} refused, {counts['wrong']} wrong")
+    assert counts["right"] >= least * sum(counts.values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch warns of old arguments, and of what broadcasts
+@pytest.mark.parametrize("share", range(SHARES))
+def test_classes(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.peer.sweep.cases import of_classes
+
+    check([*of_classes()][share::SHARES], subtests, capsys, f"classes of torch.nn, share {share}", 0.75)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("share", range(SHARES))
+def test_functions(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.peer.sweep.cases import of_functions
+
+    check([*of_functions()][share::SHARES], subtests, capsys, f"torch.nn.functional, share {share}", 0.7)
+
+
+def test_none_is_forgotten() -> None:
+    from tests.peer.sweep import classes, functionals
+    from tests.peer.sweep.cases import names_of_classes, names_of_functions
+
+    assert names_of_classes() - classes.CLASSES.keys() - classes.LEFT_OUT.keys() == set()
+    assert names_of_functions() - functionals.FUNCTIONS.keys() - functionals.LEFT_OUT.keys() == set()
+    assert not classes.CLASSES.keys() & classes.LEFT_OUT.keys()
+    assert not functionals.FUNCTIONS.keys() & functionals.LEFT_OUT.keys()
+
+
+def test_a_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch, torch: Any) -> None:
+    """The sweep and the import see what an ordinary example does not: here a slope at 0 that is not torch's."""
+    from ops.elementwise.broadcast import elementwise, launch
+    from ops.torch import export_reader
+    from tests.peer.sweep import verdict
+    from tests.peer.sweep.cases import Call
+
+    wrong = elementwise("max(x, 0)", x="g * (x >= 0)")
+    monkeypatch.setitem(export_reader.RULES, "relu", lambda at, x: launch("relu", wrong, {"x": x}, at.name))
+    found = verdict(Call(torch.relu), (torch.linspace(-1.1, 1.3, 12, dtype=torch.float64),))
+    assert (found.kind, "differs from torch's on zeros" in found.text) == ("refused", True)
