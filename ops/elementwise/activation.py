@@ -58,19 +58,26 @@ def elu(x: LogicalRegion, alpha: float = 1.0, name: str | None = None) -> Logica
     return launch("elu", _ELU, {"x": x, "alpha": alpha}, name)
 
 
-def softplus(x: LogicalRegion, beta: float = 1.0, name: str | None = None) -> LogicalRegion:
+def softplus(
+    x: LogicalRegion, beta: float = 1.0, name: str | None = None, *, threshold: float | None = None
+) -> LogicalRegion:
     """log(1 + exp(beta x)) / beta, as torch's, but exact for large x too.
 
     Args:
         x: any shape, floating point.
         beta: positive.
         name: of the operator.
+        threshold: x itself where beta x is above it, as torch has it above 20; None: nowhere.
 
     Raises:
-        ValueError: `beta` is not positive and finite, or `x` is of another dtype.
+        ValueError: `beta` is not positive and finite, `threshold` is no number, or `x` is of another dtype.
     """
-    check_number(f"softplus '{name or 'softplus'}'", "beta", beta, "a positive finite number")
-    return launch("softplus", _SOFTPLUS, {"x": x, "beta": beta}, name)
+    where = f"softplus '{name or 'softplus'}'"
+    check_number(where, "beta", beta, "a positive finite number")
+    if threshold is None:
+        return launch("softplus", _SOFTPLUS, {"x": x, "beta": beta}, name)
+    check_number(where, "threshold", threshold)
+    return launch("softplus", _SOFTPLUS_BELOW, {"x": x, "beta": beta, "most": threshold}, name)
 
 
 def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -> LogicalRegion:
@@ -118,7 +125,11 @@ _DENSITY = f"({1 / math.sqrt(2 * math.pi)} * exp(-0.5 * x * x))"
 _CLIP = elementwise("min(max(x, low), high)", 2, x="where((x >= low) * (x <= high), g, 0)")
 _LEAKY_RELU = elementwise("where(x > 0, x, slope * x)", 4, x="where(x > 0, g, slope * g)")
 _ELU = elementwise("max(x, 0) + alpha * expm1(min(x, 0))", 12, x="where(x <= 0, alpha * g * exp(min(x, 0)), g)")
-_SOFTPLUS = elementwise("(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta", 20, x="g * sigmoid(beta * x)")
+_SOFT = "(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta"
+_SOFTPLUS = elementwise(_SOFT, 20, x="g * sigmoid(beta * x)")
+_SOFTPLUS_BELOW = elementwise(
+    f"where(beta * x > most, x, {_SOFT})", 22, x="where(beta * x > most, g, g * sigmoid(beta * x))"
+)
 
 _ROOT, _CUBIC = math.sqrt(2 / math.pi), 0.044715
 _INNER = f"tanh(x * ({_ROOT} + {_CUBIC * _ROOT} * x * x))"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_dim, check_region, checked, distinct, launch_first, no_gradient, term, terms
+from ops.building import check_dim, check_region, checked, distinct, is_integer, launch_first, no_gradient, term, terms
 from ops.reduce.reductions import sum_to
 from ops.shape.rearrange import reshape
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -23,6 +23,8 @@ def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> L
         ValueError: `x` does not broadcast to `shape`.
     """
     where = checked("expand", name, x, floating=False)
+    if not all(map(is_integer, shape)):
+        raise ValueError(f"{where}: the shape is {tuple(shape)}, integers are needed")
     lead = len(shape) - x.ndim
     target = tuple(x.shape[k - lead] if n == -1 and k >= lead else n for k, n in enumerate(shape))
     if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, target[lead:])) or any(n < 1 for n in target):

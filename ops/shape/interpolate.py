@@ -39,7 +39,8 @@ def interpolate(
         mode: "nearest", "bilinear" or "bicubic".
         align_corners: whether the corners' centres keep their values, else the edges are aligned; not for "nearest".
         name: of the operator.
-        scales: how much larger the result is meant to be, if that is not the ratio of the extents.
+        scales: how much larger the result is meant to be, if that is not the ratio of the extents; with
+            `align_corners` the ratio is that of the corners, as torch has it.
 
     Returns:
         (batch, channels, *size), of the dtype of `x`.

@@ -7,11 +7,15 @@ indices outside of its rows).
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 
-from ops.building import check_integers, check_positive, checked, distinct, launch_first, term, terms
+from ops.building import check_integers, check_positive, checked, distinct, is_integer, launch_first, term, terms
 from ops.cuda import tables as gpu_tables
-from ops.elementwise.arithmetic import add, multiply
+from ops.elementwise.arithmetic import add, divide, greater, maximum, multiply, not_equal, where
 from ops.initializers import Init, normal
+from ops.reduce.extremes import max
+from ops.reduce.reductions import sum
+from ops.shape.expand import cast, unsqueeze
 from ops.tiles import check_classes, deliver, rows, sum_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, njit
 
@@ -24,6 +28,7 @@ def embedding(
     *,
     dtype: str = "float32",
     weight_init: Init | None = None,
+    padding_idx: int | None = None,
 ) -> LogicalRegion:
     """y[..., e] = weight[indices[...], e], as torch.nn.functional.embedding.
 
@@ -33,14 +38,18 @@ def embedding(
         name: of the operator.
         dtype: of the weight and the result.
         weight_init: first values; default normal, as torch's.
+        padding_idx: a row without a gradient, counted from the end if it is negative; its first values are like those
+            of the others.
 
     Returns:
         (..., embedding_dim).
 
     Raises:
-        ValueError: the indices are not integers, or an extent is not positive.
+        ValueError: the indices are not integers, an extent is not positive, `dtype` is not of floating point, or there
+            is no row `padding_idx`.
     """
-    return _look_up_rows("embedding", indices, (num_embeddings, embedding_dim), name, dtype, weight_init)
+    shape = num_embeddings, embedding_dim
+    return _look_up_rows("embedding", "embedding", indices, shape, name, dtype, weight_init, padding_idx)
 
 
 def embedding_bag(
@@ -52,42 +61,84 @@ def embedding_bag(
     mode: str = "sum",
     dtype: str = "float32",
     weight_init: Init | None = None,
+    padding_idx: int | None = None,
 ) -> LogicalRegion:
-    """y[..., e] = sum, or mean, over l of weight[indices[..., l], e], as torch.nn.functional.embedding_bag.
+    """y[..., e] = sum, mean or maximum over l of weight[indices[..., l], e], as torch.nn.functional.embedding_bag.
 
     Args:
         indices: (..., bag), integers in 0..num_embeddings - 1; another one is a ValueError when the step runs.
         num_embeddings, embedding_dim: shape of the parameter `<name>.weight`.
         name: of the operator.
-        mode: "sum" or "mean"; a mean is the operator `<name>`, a sum, and `<name>.mean`, which divides it.
+        mode: "sum", "mean" or "max"; a mean is the operator `<name>`, a sum, and `<name>.mean`, which divides it.
         dtype: of the weight and the result.
         weight_init: first values; default normal, as torch's.
+        padding_idx: indices of this row are not in the bag: a bag of nothing else gives zeros without a gradient, as in
+            torch. With it, and for "max", `<name>` makes a row for every index, which `<name>.bag` puts together.
 
     Returns:
         (..., embedding_dim).
 
     Raises:
-        ValueError: the indices are not integers or a scalar, an extent is not positive, or there is no such mode.
+        ValueError: the indices are not integers or a scalar, an extent is not positive, `dtype` is not of floating
+            point, or there is no such mode or row `padding_idx`.
     """
-    if mode not in ("sum", "mean"):
-        raise ValueError(f"embedding_bag '{name or 'embedding_bag'}': mode is 'sum' or 'mean', not {mode!r}")
-    total = _look_up_rows("embedding_bag", indices, (num_embeddings, embedding_dim), name, dtype, weight_init)
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError(f"embedding_bag '{name or 'embedding_bag'}': mode is 'sum', 'mean' or 'max', not {mode!r}")
+    shape = num_embeddings, embedding_dim
+    if mode == "max" or padding_idx is not None:
+        checked("embedding_bag", name, indices, "indices", least=1, floating=False)
+        words = _look_up_rows("embedding_bag", "embedding", indices, shape, name, dtype, weight_init, padding_idx)
+        with indices.graph.following(words.name):
+            return _bag_of_words(words, indices, None if padding_idx is None else int(padding_idx) % shape[0], mode)
+    total = _look_up_rows("embedding_bag", "embedding_bag", indices, shape, name, dtype, weight_init)
     return total if mode == "sum" else multiply(total, 1 / indices.shape[-1], f"{total.name}.mean")
 
 
+def _bag_of_words(words: LogicalRegion, indices: LogicalRegion, row: int | None, mode: str) -> LogicalRegion:
+    """Of the rows that were looked up, those that are in the bag."""
+    name, dim = words.name, words.ndim - 2
+    if row is None:
+        return max(words, dim, name=f"{name}.bag")
+    is_word = unsqueeze(not_equal(indices, row, f"{name}.is_word"), indices.ndim, f"{name}.chosen")
+    if mode == "max":
+        largest = max(where(is_word, words, -inf, f"{name}.words"), dim, name=f"{name}.largest")
+        return where(greater(largest, -inf, f"{name}.has_words"), largest, 0.0, f"{name}.bag")
+    total = sum(where(is_word, words, 0.0, f"{name}.words"), dim, name=f"{name}.{'bag' if mode == 'sum' else 'sum'}")
+    if mode == "sum":
+        return total
+    count = sum(cast(is_word, words.dtype, f"{name}.counted"), dim, name=f"{name}.count")
+    return divide(total, maximum(count, 1.0, f"{name}.divisor"), f"{name}.bag")
+
+
 def _look_up_rows(
-    kind: str, indices: LogicalRegion, shape: tuple[int, int], name: str | None, dtype: str, weight_init: Init | None
+    public: str,
+    kind: str,
+    indices: LogicalRegion,
+    shape: tuple[int, int],
+    name: str | None,
+    dtype: str,
+    weight_init: Init | None,
+    padding: int | None = None,
 ) -> LogicalRegion:
-    """Rows of `<name>.weight` of `shape`; of a bag, the last dimension of the indices, their sum."""
+    """Rows of `<name>.weight` of `shape`; of a bag, the last dimension of the indices, their sum.
+
+    `public` is the function that messages name.
+    """
     is_bag = kind == "embedding_bag"
-    where = checked(kind, name, indices, "indices", least=int(is_bag), floating=False)
-    check_integers(where, indices, "indices")
-    check_positive(where, num_embeddings=shape[0], embedding_dim=shape[1])
+    place = checked(public, name, indices, "indices", least=int(is_bag), floating=False)
+    check_integers(place, indices, "indices")
+    check_positive(place, num_embeddings=shape[0], embedding_dim=shape[1])
+    if "float" not in dtype:
+        raise ValueError(f"{place}: dtype is '{dtype}', a floating point dtype is needed")
+    if padding is not None and not (is_integer(padding) and -shape[0] <= padding < shape[0]):
+        raise ValueError(f"{place}: padding_idx is {padding!r}, the table has {shape[0]} rows")
     lead = distinct(indices.axes[: indices.ndim - is_bag], ("l", "v", "e") if is_bag else ("v", "e"))
-    name, init = indices.graph.unique_name(name or kind), normal() if weight_init is None else weight_init
+    name, init = indices.graph.unique_name(name or public), normal() if weight_init is None else weight_init
     weight = indices.graph.parameter(f"{name}.weight", shape, init, dtype)
     pattern = f"{term((*lead, 'l') if is_bag else lead)}, v e -> {term((*lead, 'e'))}"
     kernel, gradient = (_sum_rows, _bag_gradient) if is_bag else (_look_up, _gradient)
+    if padding is not None:
+        gradient = _gradient_of_words.bind(padding=int(padding) % shape[0])
     bound, backward = kernel.bind(count=shape[0]), partial(_backward, gradient=gradient)
     return launch_first(name, pattern, [indices, weight], kernel=bound, backward=backward, flops=1 / shape[0])
 
@@ -134,6 +185,25 @@ def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: in
 @partial(Kernel, is_compiled=True, accumulates=True, cuda=gpu_tables.look_up_gradient)
 def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     add_to_rows(ctx, indices[..., None], gy, gweight)
+
+
+def _words(ctx: Context, indices: Array, padding: int) -> Array:
+    """The indices with -1, which is in no tile, in the place of padding."""
+    words, is_padding = ctx.scratch("words", indices.shape, "int64"), ctx.scratch("padding", indices.shape, bool)
+    ctx.xp.copyto(words, indices)
+    ctx.xp.equal(indices, padding, out=is_padding)
+    ctx.xp.copyto(words, -1, where=is_padding)
+    return words
+
+
+@partial(Kernel, takes_half=True, accumulates=True)
+def _gradient_of_words_on_gpu(ctx: Context, indices: Array, gy: Array, gweight: Array, *, padding: int) -> None:
+    gpu_tables.look_up_gradient(ctx, _words(ctx, indices, padding), gy, gweight)
+
+
+@partial(Kernel, is_compiled=True, accumulates=True, cuda=_gradient_of_words_on_gpu)
+def _gradient_of_words(ctx: Context, indices: Array, gy: Array, gweight: Array, *, padding: int) -> None:
+    add_to_rows(ctx, _words(ctx, indices, padding)[..., None], gy, gweight)
 
 
 @partial(Kernel, float32_outputs=(), picks={1: (0,)}, cuda=gpu_tables.look_up)

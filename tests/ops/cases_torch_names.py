@@ -11,6 +11,13 @@ from taskflow import LogicalRegion
 
 from .cases import Array, Values, case, softmax, spread
 
+case(
+    "softplus, threshold",
+    lambda x: ops.softplus(x, 2.0, threshold=0.5),
+    lambda v: np.where(2 * v["x"] > 0.5, v["x"], np.log1p(np.exp(2 * v["x"])) / 2),
+    {"x": (7,)},
+)
+
 # -- losses of classes -------------------------------------------------------------------------------------------------
 
 SCORES = {"y": (3, 4, 5), "t": (3, 4)}
@@ -232,6 +239,33 @@ for dim, shape in ((0, (7, 5, 2)), (1, (4, 3, 2)), (-1, (4, 5, 3))):
     x_shape = [4 if k == dim % 3 else n for k, n in enumerate(shape)]
     case(f"scatter_add of dim {dim}", scattered, added, {"x": x_shape, "i": shape, "s": shape}, ["i"], high=4)
     case(f"index_add of dim {dim}", indexed, added, {"x": x_shape, "i": [shape[dim]], "s": shape}, ["i"], high=4)
+
+# -- bags of some ------------------------------------------------------------------------------------------------------
+
+
+def bag(v: Values, mode: str, row: int | None) -> Array:
+    """Row by row; what is no word is not there."""
+    weight, found = v["embedding_bag.weight"], np.zeros((len(v["i"]), 3))
+    for k, own in enumerate(v["i"]):
+        words = weight[own[own != row]]
+        if len(words):
+            found[k] = {"sum": np.sum, "mean": np.mean, "max": np.max}[mode](words, axis=0)
+    return found
+
+
+for mode in ("sum", "mean", "max"):
+    for row in (None, 0) if mode == "max" else (0,):
+
+        def bagged(i: LogicalRegion, mode: str = mode, row: int | None = row) -> LogicalRegion:
+            return ops.embedding_bag(i, 3, 3, mode=mode, dtype="float64", padding_idx=row)
+
+        case(
+            f"embedding_bag, {mode}{'' if row is None else ', some padding'}",
+            bagged,
+            lambda v, mode=mode, row=row: bag(v, mode, row),
+            {"i": (9, 2)},
+            ["i"],
+        )
 
 # -- order -------------------------------------------------------------------------------------------------------------
 

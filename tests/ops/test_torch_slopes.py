@@ -85,6 +85,7 @@ ONE: dict[str, tuple[Build, Callable[..., Any]]] = {
     "celu, negative": (lambda x: ops.celu(x, -2.0), lambda x: F.celu(x, -2.0)),
     "leaky_relu, negative": (lambda x: ops.leaky_relu(x, -0.5), lambda x: F.leaky_relu(x, -0.5)),
     "hardtanh, wide": (lambda x: ops.hardtanh(x, -3, 6), lambda x: F.hardtanh(x, -3, 6)),
+    "softplus, threshold": (lambda x: ops.softplus(x, 2, threshold=1.0), lambda x: F.softplus(x, 2, 1.0)),
     "maximum": (lambda x: ops.maximum(x, 0.0), lambda x: torch.maximum(x, torch.zeros_like(x))),
     "minimum": (lambda x: ops.minimum(1.0, x), lambda x: torch.minimum(x, torch.ones_like(x))),
     **{f"pow {k}": (lambda x, k=k: ops.pow(x, k), lambda x, k=k: torch.pow(x, k)) for k in (0, 1, 2, 3, -1, 1.5)},
@@ -233,6 +234,38 @@ def test_softmax_of_nothing(composed: bool) -> None:
     x = RANDOM.standard_normal((4, 5))
     x[1], x[2, :3] = -INF, -INF
     compare(lambda x: ops.softmax(x, composed=composed, zero_rows=True), lambda x: torch._safe_softmax(x, -1), {"x": x})
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_padding_alone(mode: str) -> None:
+    """Zeros, and no gradient for the row of padding."""
+    table, i = RANDOM.standard_normal((4, 3)), np.array([[1, 1, 2], [3, 3, 3], [0, 3, 2], [3, 1, 3]])
+    graph = Graph()
+    indices = graph.input("i", i.shape, "int64")
+    y = ops.embedding_bag(indices, 4, 3, mode=mode, dtype="float64", padding_idx=-1)
+    (weight,) = graph.parameters
+    graph.output("y", y)
+    graph.output("g", differentiate(ops.sum(ops.multiply(y, y)), [weight])[weight])
+    machine = MachineModel.uniform(1)
+    with Executor(lower(graph, single_device(graph, machine), machine)) as step:
+        step.write(weight.name, table)
+        found = step({"i": i})
+    expected = torch.tensor(table, requires_grad=True)
+    value = F.embedding_bag(torch.tensor(i), expected, mode=mode, padding_idx=3)
+    value.square().sum().backward()
+    np.testing.assert_allclose(found["y"], value.detach(), rtol=1e-12)
+    np.testing.assert_allclose(found["g"], expected.grad, rtol=1e-12)
+    assert not found["y"][1].any() and not found["g"][3].any()
+
+
+def test_an_embedding_whose_padding_has_no_gradient() -> None:
+    graph = Graph()
+    y = ops.embedding(graph.input("i", (5,), "int64"), 3, 2, dtype="float64", padding_idx=0)
+    (weight,) = graph.parameters
+    graph.output("g", differentiate(ops.sum(y), [weight])[weight])
+    machine = MachineModel.uniform(1)
+    with Executor(lower(graph, single_device(graph, machine), machine)) as step:
+        assert step({"i": np.array([0, 1, 2, 1, 0])})["g"].tolist() == [[0, 0], [2, 2], [1, 1]]
 
 
 SCORES = RANDOM.standard_normal((7, 5))

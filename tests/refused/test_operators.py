@@ -141,6 +141,19 @@ INTEGERS: list[tuple[Build, str]] = [
 ]
 OTHERS: list[tuple[Build, str]] = [
     (
+        lambda r: ops.embedding(r["t"], 4, 3, dtype="int32"),
+        "embedding 'embedding': dtype is 'int32', a floating point dtype is needed",
+    ),
+    (lambda r: ops.expand(r["x"], (5, 3.0)), "expand 'expand': the shape is (5, 3.0), integers are needed"),
+    (
+        lambda r: ops.embedding(r["t"], 4, 3, padding_idx=4),
+        "embedding 'embedding': padding_idx is 4, the table has 4 rows",
+    ),
+    (
+        lambda r: ops.embedding_bag(r["t"], 4, 3, padding_idx=0.5),
+        "embedding_bag 'embedding_bag': padding_idx is 0.5, the table has 4 rows",
+    ),
+    (
         lambda r: ops.linear(r["x"], 4, bias=False, bias_init=0.5, name="fc"),
         "'fc': bias_init is 0.5, but there is no bias",
     ),
