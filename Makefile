@@ -50,10 +50,12 @@ warm: $(STAMP)
 collect: $(STAMP)
 	$(PYTEST) --collect-only -q -p no:cacheprovider > /dev/null
 
-# What some tests compare with, and nothing needs: without it they skip by name.
+# What some tests compare with, and nothing needs: without it they skip by name. The range is pyproject's extra `torch`.
+TORCH = $(shell $(VENV)/python -c "import tomllib; \
+  print(tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['torch'][0])")
 peers: $(STAMP)
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
-	  --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6,<2.14' 2>/dev/null \
+	  --index-url https://download.pytorch.org/whl/cpu '$(TORCH)' 2>/dev/null \
 	  || echo "torch for CPUs cannot be had: the tests that compare with it will skip" >&2
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
 	  'transformers>=5,<6' 2>/dev/null \

@@ -78,17 +78,18 @@ class Peer:
             return False
         return True
 
-    def run(self, inputs: Sequence[Any], is_nudged: bool = False) -> Answer:
-        """What comes of these inputs; with numbers that are other in their last bits alone, if they are nudged.
+    def run(self, inputs: Sequence[Any], nudged: str = "") -> Answer:
+        """What comes of these inputs; "weights", or "all" numbers, may be nudged: be others in their last bits.
 
         Raises:
             ValueError: forward changes an input in place.
         """
         import torch
 
-        change, module = (_nudged if is_nudged else _same), self.module
+        change, module = (_nudged if nudged else _same), self.module
+        of_inputs = _nudged if nudged == "all" else _same
         followed = [x for k, x in enumerate(tensors_of(inputs)) if k in self.followed]
-        leaves = [_leaf(x, change, any(x is other for other in followed)) for x in inputs]
+        leaves = [_leaf(x, of_inputs, any(x is other for other in followed)) for x in inputs]
         passed = [x.clone() if isinstance(x, torch.Tensor) else x for x in leaves]
         args, kwargs = torch.utils._pytree.tree_unflatten(passed, self.spec)
         weights = dict(module.named_parameters())

@@ -15,7 +15,7 @@ from ops.torch.refusals import Unsupported
 # They say where a result lies, how it is computed or what else comes of it, and change no number.
 HARMLESS = {
     *("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "implicit", "path"),
-    *("cudnn_enable", "cudnn_enabled", "sparse", "sparse_grad", "sorted", "output_size"),
+    *("cudnn_enable", "cudnn_enabled", "sparse", "sparse_grad", "sorted", "stable", "output_size"),
 }
 
 

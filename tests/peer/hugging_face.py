@@ -4,7 +4,7 @@ import torch
 import transformers as hf
 
 WORDS, STEPS = 19, 6
-WIDTHS = (8, 16, 32, 64, 80, 128)
+WIDTHS = (8, 32, 80, 128)
 
 
 def gpt2(width):

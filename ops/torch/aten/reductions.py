@@ -130,10 +130,10 @@ def _sort(at: Site, x: Region, dim: int = -1, descending: bool = False) -> tuple
 
 def _stable(rule: Rule) -> Rule:
     """All sorting is stable here."""
-    return lambda at, x, *, stable=True, dim=-1, descending=False: rule(at, x, dim, descending)
+    return lambda at, x, *, dim=-1, descending=False: rule(at, x, dim, descending)
 
 
-def _topk(at: Site, x: Region, k: int, dim: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
+def _topk(at: Site, x: Region, k: int, dim: int = -1, largest: bool = True, _sorted: bool = True) -> Any:
     return extremes.topk(x, k, dim, largest=largest, name=at.name)
 
 
@@ -161,7 +161,7 @@ RULES: dict[str, Rule] = {
     "cumsum": _cumsum,
     "_weight_norm": weight_normed,
     "softmax": _softmax(softmax),
-    "_softmax": lambda at, x, dim, half: softmax(x, dim, at.name),
+    "_softmax": lambda at, x, dim, _half: softmax(x, dim, at.name),
     "log_softmax": _softmax(log_softmax),
-    "_log_softmax": lambda at, x, dim, half: log_softmax(x, dim, at.name),
+    "_log_softmax": lambda at, x, dim, _half: log_softmax(x, dim, at.name),
 }
