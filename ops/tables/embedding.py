@@ -196,7 +196,7 @@ def _words(ctx: Context, indices: Array, padding: int) -> Array:
     return words
 
 
-@partial(Kernel, takes_half=True, accumulates=True)
+@partial(Kernel, takes_mixed=True, accumulates=True)
 def _gradient_of_words_on_gpu(ctx: Context, indices: Array, gy: Array, gweight: Array, *, padding: int) -> None:
     gpu_tables.look_up_gradient(ctx, _words(ctx, indices, padding), gy, gweight)
 
