@@ -43,7 +43,7 @@ class Guarded:
         row: the one before which all ranks agree; every gradient is made before.
         names: what is looked at, for messages, in the order in which it is made.
         checked: row that makes some of it -> instances, and the number of the name of each.
-        early: persistent regions that are updated before `row`.
+        early: persistent regions that are updated before `row`, or that copies behind it bring home from elsewhere.
         late: the rows behind that are left out: points, and folds into persistent regions.
     """
 
@@ -158,7 +158,7 @@ def find_guarded(graph: TaskGraph) -> Guarded | None:
     names = _wanted(graph, table, updaters)
     made = table.is_made & np.isin(table.instance, list(names)) & ~_behind(graph, updaters)[table.row]
     last = int(table.row[made].max(initial=-1))
-    early = np.unique(table.region[table.updates & (table.row <= last)]).tolist()
+    early = sorted({*table.region[table.updates & (table.row <= last)].tolist(), *_carried(graph, last)})
     looked_at = [*np.flatnonzero(made).tolist(), *_early_states(graph, table, early, last)]
     order = list(dict.fromkeys(_name(graph, table, names, k) for k in sorted(looked_at)))
     number, checked = {name: k for k, name in enumerate(order)}, dict[int, dict[int, int]]()
@@ -237,6 +237,14 @@ def _behind(graph: TaskGraph, updaters: Mapping[int, str]) -> Array:
             made.update((instances[k], int(behind[row])) for k in span if privileges[k] != Privilege.READ)
     is_behind: Array = behind >= 0
     return is_behind
+
+
+def _carried(graph: TaskGraph, last: int) -> set[int]:
+    """The regions of which copies behind a row bring home what lay elsewhere, such as the sum of partial results."""
+    homes = {i for places in graph.homes.values() for i, _ in places}
+    copies = np.flatnonzero(graph.kind == Kind.COPY)
+    pairs = ([i for i, _, _ in graph.args(row)] for row in copies[copies > last].tolist())
+    return {int(graph.instance_region[target]) for source, target in pairs if target in homes and source not in homes}
 
 
 def _early_states(graph: TaskGraph, table: _Arguments, early: Sequence[int], last: int) -> list[int]:

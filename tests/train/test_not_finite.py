@@ -189,3 +189,26 @@ def test_a_step_of_a_trainer(kind):
     assert_nothing_changes(trainer.step, good, bad, LOSS)
     trainer.fit(kept.batches(), 1)
     assert_nothing_changes(trainer.step, good, bad, LOSS.replace("1", str(trainer.step.steps + 1)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("parts", [2, 4])
+def test_moments_of_micro_batches(kind, parts):
+    """AdamA adds to its moments while gradients are made, on several devices to the same ones."""
+    graph, machine = Graph(), on(2, kind)
+    h, t = graph.input("x", (8, 6)), graph.input("t", (8,), "int32")
+    h = ops.relu(ops.linear(h, 8, name="fc1"))
+    ops.adama(ops.softmax_cross_entropy(ops.linear(h, 4, name="fc2"), t), parts, 0.01)
+    with executor(lower(graph, stages(graph, machine, count=1, parts=parts // 2), machine), kind) as step:
+        assert_nothing_changes(step, feeds(), feeds(bad=np.nan), LOSS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_that_are_updated_by_rows(kind):
+    graph, machine = Graph(), on(2, kind)
+    x, t, i = graph.input("x", (8, 6)), graph.input("t", (8,), "int32"), graph.input("i", (8,), "int32")
+    h = ops.concat([x, ops.embedding(i, 64, 6, name="table")], 1)
+    ops.sgd(ops.softmax_cross_entropy(ops.linear(h, 4, name="fc"), t), 0.1)
+    indices = {"i": np.arange(8, dtype=np.int32)}
+    with executor(lower(graph, data_parallel(graph, machine), machine), kind) as step:
+        assert_nothing_changes(step, feeds() | indices, feeds(bad=np.nan) | indices, LOSS)
