@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-SHARES = 6  # of each sweep: workers share them
+SHARES = 12  # of each sweep: workers share them
 
 
 def check(cases: Any, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str], title: str, least: float) -> None:

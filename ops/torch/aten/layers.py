@@ -62,7 +62,7 @@ def _addmm(at: Site, bias: Region, x: Region, y: Region, beta: float = 1, alpha:
     return add(_matmul(at, x, y), bias)
 
 
-def _einsum(at: Site, equation: str, operands: Sequence[Region], path: Any = None) -> Region:
+def _einsum(at: Site, equation: str, operands: Sequence[Region]) -> Region:
     need(len(operands) == 2 and "." not in equation, "an einsum of other than two operands")
     equation = equation.replace(" ", "")
     if "->" not in equation:
@@ -248,7 +248,7 @@ def _instance_norm(
 
 
 def _embedding(
-    at: Site, weight: Any, indices: Any, padding_idx: int = -1, by_frequency: bool = False, sparse: bool = False
+    at: Site, weight: Any, indices: Any, padding_idx: int = -1, by_frequency: bool = False, _sparse: bool = False
 ) -> Region:
     """The row of the padding has no gradient: what it gives is detached."""
     import torch
@@ -271,7 +271,7 @@ def _embedding_bag(
     offsets: Any,
     by_frequency: bool = False,
     mode: int = 0,
-    sparse: bool = False,
+    _sparse: bool = False,
     per_sample_weights: Any = None,
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
