@@ -130,11 +130,14 @@ def gather_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: in
     add_along(ctx, gy, index, gx, dim)
 
 
-def add_along(ctx: Context, gy: Array, index: Array, gx: Array, dim: int) -> None:
-    """The gradient of `gather_along`: every point of `gx` gathers from all that may have picked it."""
+def add_along(ctx: Context, gy: Array, index: Array, gx: Array, dim: int, extent: int = 0) -> None:
+    """The gradient of `gather_along`: every point of `gx` gathers from all that may have picked it.
+
+    An index that is negative or from `extent` on makes all points of its line NaN; 0: none is looked at.
+    """
     lines, width = prod(gx.shape[:dim]), prod(gx.shape[dim + 1 :])
     picks = gy.size // max(lines * width, 1)
     index_width = index.size * width // gy.size if gy.size else 1
-    numbers = ctx.rect(2).lo[dim], gx.shape[dim], picks, width, index_width, gx.size
+    numbers = ctx.rect(2).lo[dim], extent, gx.shape[dim], picks, width, index_width, gx.size
     name = f"gather_gradient_{widest(gy, gx)}_{index.dtype}"
     launch(ctx, GATHER, name, gx.size, [gy, index], [gx], *numbers)

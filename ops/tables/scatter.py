@@ -60,7 +60,7 @@ def scatter_add(
         x: any shape with at least one dimension, floating point.
         dim: the dimension in which `index` points.
         index: integers in 0..extent of `dim` - 1, the shape of `x` but for `dim`; another one is a ValueError when the
-            step runs, and adds nothing on a GPU.
+            step runs, and makes the result NaN on a GPU.
         src: of the shape of `index`, floating point.
         name: of the operator that adds up `src`; `<name>.sum` adds `x`.
 
@@ -98,8 +98,8 @@ def index_add(
     Args:
         x: any shape with at least one dimension, floating point.
         dim: the dimension in which `index` points.
-        index: (picks,), integers in 0..extent of `dim` - 1; another one is a ValueError when the step runs, and adds
-            nothing on a GPU.
+        index: (picks,), integers in 0..extent of `dim` - 1; another one is a ValueError when the step runs, and
+            makes the result NaN on a GPU.
         source: the shape of `x`, but `picks` in `dim`; floating point.
         alpha: a number.
         name: of the operator that adds up `source`; `<name>.sum` adds `x`.
@@ -184,7 +184,7 @@ def _expanded(ctx: Context, index: Array, shape: tuple[int, ...], dim: int) -> A
 
 @Kernel
 def _scatter_on_gpu(ctx: Context, src: Array, index: Array, y: Array, *, dim: int, count: int) -> None:
-    gpu_tables.add_along(ctx, src, _expanded(ctx, index, src.shape, dim), y, dim)
+    gpu_tables.add_along(ctx, src, _expanded(ctx, index, src.shape, dim), y, dim, count)
 
 
 @partial(Kernel, is_compiled=True, cuda=_scatter_on_gpu)

@@ -197,6 +197,33 @@ def test_an_index_out_of_range_makes_the_loss_nan(index):
 
 
 @needs_compiler
+@pytest.mark.parametrize("index", [-1, 4])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x, t: ops.scatter_add(x, 0, t, x),
+        lambda x, t: ops.index_add(x, 0, ops.reshape(ops.slice(t, 1, 0, 1), (4,)), x),
+        lambda x, t: ops.gather(x, 0, t),
+        lambda x, t: ops.embedding(t, 4, 2),
+    ],
+    ids=["scatter_add", "index_add", "gather", "embedding"],
+)
+def test_an_index_out_of_range_makes_a_result_nan(build, index):
+    graph = Graph()
+    x, t = graph.input("x", (4, 2)), graph.input("t", (4, 2), "int32")
+    graph.output("y", build(x, t))
+    machine = MachineModel.uniform(1, taskflow.Device(kind="cuda"))
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    right = np.array([[0, 1], [3, 2], [1, 1], [2, 0]], np.int32)
+    wrong = right.copy()
+    wrong[2, 0] = index
+    with taskflow.Executor(task_graph, backend=shim.ShimStreams(), record=False) as step:
+        ones = np.ones((4, 2), np.float32)
+        assert np.isfinite(step({"x": ones, "t": right})["y"]).all()
+        assert np.isnan(step({"x": ones, "t": wrong})["y"]).any()
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     "optimizer, options",
     [
