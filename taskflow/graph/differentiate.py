@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from taskflow.backend import Array, Context
+from taskflow.core.garbage import collect_rarely
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.precision import cast, is_cast
@@ -38,7 +39,8 @@ def differentiate(
         TypeError: a backward function gives something else than regions.
     """
     operators, first = loss.graph.operators, len(loss.graph.operators)
-    found = _differentiate(loss, regions, scale)
+    with collect_rarely():
+        found = _differentiate(loss, regions, scale)
     operators[first:] = [replace(op, is_backward=True) for op in operators[first:]]
     return found
 
