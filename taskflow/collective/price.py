@@ -334,7 +334,7 @@ class GroupPrices:
         if key not in self._work:
             self._work[key] = work_of(messages, self.group, has_all)
         fixed, per_piece = self._work[key]
-        cut = cut_of(outline, messages.owner)
+        cut = cut_of(outline, messages.owner, messages.together)
         end = pointers(np.prod(np.diff(boxes_of(outline, cut), axis=1)[:, 0], axis=1))[cut.ptr]
         size = outline.unit_bytes * float(length(np.diff(end)))
         return float((fixed + per_piece * size).max(initial=0.0)) if size else 0.0

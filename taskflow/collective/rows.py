@@ -46,7 +46,7 @@ class CollectiveRows(NamedTuple):
 
 def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) -> CollectiveRows:
     """The rows of a collective by an algorithm that sends so; `is_shared`: see `shared_links`."""
-    cut = cut_of(outline, messages.owner)
+    cut = cut_of(outline, messages.owner, messages.together)
     boxes = boxes_of(outline, cut)
     moves = moves_of(outline, messages, cut, boxes)
     end = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1)) * outline.unit_bytes
@@ -83,7 +83,7 @@ def _shared(source: Array, target: Array, streams: Array, links: Array, count: i
 
 def work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array]:
     """Per stream, then per link, the fixed seconds of all messages, and the seconds for each byte of a piece."""
-    _, source, target, first, last, adds = messages
+    _, source, target, first, last, adds, _ = messages
     adds = adds & has_folds
     streams, count = g.stream_count, last - first
 

@@ -76,7 +76,7 @@ class Exchange:
         """Source, device and elements of all that goes from one device to another; (3, n)."""
         outline, members = self.outline(1), np.array(self.members)
         messages = self.messages or (pairwise if self.name == "all-to-all" else straight_messages)(outline)
-        cut = cut_of(outline, messages.owner)
+        cut = cut_of(outline, messages.owner, messages.together)
         boxes = boxes_of(outline, cut)
         moves, end = moves_of(outline, messages, cut, boxes), pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
         size = (end[moves.last] - end[moves.first]) * outline.unit_bytes
@@ -242,7 +242,7 @@ def _carry(x: Exchange) -> Iterator[ExchangeStep]:
         yield from _hand_over(x, outline)
         return
     messages = x.messages or straight_messages(outline)
-    cut = cut_of(outline, messages.owner)
+    cut = cut_of(outline, messages.owner, messages.together)
     at, boxes = _holding(x, outline, cut), _boxes(x, cut)
     moves = moves_of(outline, messages, cut, boxes_of(outline, cut))
     final = _final_sums(moves, cut.owner.tolist())
@@ -273,7 +273,7 @@ def _hand_over(x: Exchange, outline: Outline) -> Iterator[ExchangeStep]:
     messages = x.messages or pairwise(outline)
     passed = (k for k, relay in enumerate(outline.relays) if relay != outline.owners[k])
     scratch = dict(zip(passed, x.scratch, strict=True))
-    cut = cut_of(outline, messages.owner)
+    cut = cut_of(outline, messages.owner, messages.together)
     moves, before = moves_of(outline, messages, cut, boxes_of(outline, cut)), -1
     columns = (moves.source, moves.target, cut.tile[moves.first], moves.message)
     for source, target, k, message in zip(*(column.tolist() for column in columns), strict=True):

@@ -108,7 +108,7 @@ class Outline:
 def even_outline(name: str, hosts: Sequence[int], size: float) -> Outline:
     """A collective of which all members have, or get, `size` bytes, in tiles that are as equal as can be."""
     count, whole = len(hosts), round(size)
-    bounds = [k * whole // count for k in range(count + 1)]
+    bounds = [k * (whole // count) + min(k, whole % count) for k in range(count + 1)]
     tiles, members = tuple(pairwise(bounds)), tuple(range(count))
     if name not in ("reduce-scatter", "all-gather"):
         tiles = ((0, whole),)
@@ -146,6 +146,7 @@ class Cut(NamedTuple):
         ptr: (pieces + 1,) the parts of piece k are those from `ptr[k]` to before `ptr[k + 1]`.
         tile, begin, end, shares: of every part, its tile, of which it is `begin` to before `end` of so many `shares`.
         owner: of every part.
+        together: see `Messages`, or all pieces.
     """
 
     ptr: Array
@@ -154,6 +155,7 @@ class Cut(NamedTuple):
     end: Array
     shares: Array
     owner: Array
+    together: int
 
 
 def cut_dimension(extents: Sequence[int], members: int) -> int:
@@ -175,12 +177,15 @@ def parts_of(whole_bytes: int, room_bytes: int, most: int) -> int:
     return max(1, min(most, -(-whole_bytes // max(room_bytes, 1))))
 
 
-def cut_of(o: Outline, owner: Array) -> Cut:
-    """How the pieces with these owners are cut: those of a member are even shares of its tiles, one after the other."""
+def cut_of(o: Outline, owner: Array, together: int = 0) -> Cut:
+    """How the pieces with these owners are cut: those of a member are even shares of its tiles, one after the other.
+
+    `together`: see `Messages`.
+    """
     whole = np.zeros_like(owner) if o.is_whole else owner
     tile_owner = np.array([0] if o.is_whole else o.owners)
     ptr, tile, begin, end, shares, piece = _cut(tile_owner, whole, len(o.hosts))
-    return Cut(ptr, tile, begin, end, shares, owner[piece])
+    return Cut(ptr, tile, begin, end, shares, owner[piece], together or len(owner))
 
 
 @njit
@@ -210,11 +215,11 @@ def _cut(tile_owner: Array, owner: Array, members: int) -> tuple[Array, ...]:
 
 def cut_boxes(tiles: Array, cut: Cut, members: int) -> Array:
     """(parts, 2, dimensions) boxes of the parts of these tiles, some without elements."""
-    return _cut_boxes(tiles, (cut.tile, cut.begin, cut.end, cut.shares), members)
+    return _cut_boxes(tiles, (cut.tile, cut.begin, cut.end, cut.shares), cut.together, members)
 
 
 @njit
-def _cut_boxes(tiles: Array, cut: tuple[Array, ...], members: int) -> Array:
+def _cut_boxes(tiles: Array, cut: tuple[Array, ...], together: int, members: int) -> Array:
     tile, begin, end, shares = cut
     found, along = tiles[tile], np.empty(len(tiles), np.int64)
     for k in range(len(tiles)):
@@ -223,8 +228,28 @@ def _cut_boxes(tiles: Array, cut: tuple[Array, ...], members: int) -> Array:
         d = along[tile[k]]
         low = tiles[tile[k], 0, d]
         extent = tiles[tile[k], 1, d] - low
-        found[k, 0, d], found[k, 1, d] = low + begin[k] * extent // shares[k], low + end[k] * extent // shares[k]
+        found[k, 0, d] = low + _begin_of_share(begin[k], shares[k], extent, together)
+        found[k, 1, d] = low + _begin_of_share(end[k], shares[k], extent, together)
     return found
+
+
+@leaf
+def _begin_of_share(number: int, shares: int, extent: int, together: int) -> int:
+    """Where one of so many shares of an extent begins.
+
+    What is left over goes to the first share of every `together`, then to the second ones, and so on. So no share of a
+    longer extent is shorter, which makes prices grow with bytes; and any `together` shares beside each other have at
+    most their part of the extent, rounded up, for which there is room where a sum arrives.
+    """
+    left, width = extent % shares, min(together, shares)
+    groups = -(-shares // width)
+    in_last = shares - width * (groups - 1)
+    full, begun = left // groups, left % groups  # places that have one more in all groups, and in the first ones
+    if left > in_last * groups:
+        full, begun = in_last + (left - in_last * groups) // (groups - 1), (left - in_last * groups) % (groups - 1)
+    group, place = number // width, number % width
+    more = group * full + min(group, begun) + min(place, full) + (1 if place > full and group < begun else 0)
+    return number * (extent // shares) + more
 
 
 def boxes_of(o: Outline, cut: Cut) -> Array:
@@ -342,8 +367,10 @@ def _serve(o: Outline, messages: Messages) -> Messages:
     k, first, last = _served(serving, messages.owner)
     source, target = (outside, serving) if o.name not in SUMS else (serving, outside)
     own = source[k], target[k], first, last, np.zeros(len(k), np.bool_)
-    order = (messages[1:], own) if o.name in SUMS else (own, messages[1:])
-    return Messages(messages.owner, *(np.concatenate(columns) for columns in zip(*order, strict=True)))
+    columns = messages[1:6]
+    order = (columns, own) if o.name in SUMS else (own, columns)
+    source, target, first, last, adds = (np.concatenate(both) for both in zip(*order, strict=True))
+    return messages._replace(source=source, target=target, first=first, last=last, adds=adds)
 
 
 @njit

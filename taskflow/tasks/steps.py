@@ -91,6 +91,7 @@ class Messages(NamedTuple):
         owner: (pieces,) who has a piece, or gets its sum.
         source, target, first, last: see `Steps`.
         adds: whether what arrives is added to what is there, or takes its place.
+        together: so many pieces a message that is added has at most; 0: any number.
     """
 
     owner: Array
@@ -99,6 +100,7 @@ class Messages(NamedTuple):
     first: Array
     last: Array
     adds: Array
+    together: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,16 +121,17 @@ def messages_of(name: str, steps: Steps, parts: int) -> Messages:
 
     A message that is added carries one of so many `parts` of all, at most: more does not fit where it arrives.
     """
-    halves = []
+    halves, together = [], 0
     if name in SUMS and len(steps.owner) < parts:
         steps = pipelined(steps, -(-parts // len(steps.owner)), 0)
     if name in SUMS:
-        halves.append((True, _cut(steps.backwards(), len(steps.owner) // parts)))
+        together = len(steps.owner) // parts
+        halves.append((True, _cut(steps.backwards(), together)))
     if name not in SUMS or name == "all-reduce":
         halves.append((False, steps))
     source, target, first, last = (np.concatenate([half[k] for _, half in halves]) for k in range(2, 6))
     adds = np.repeat([adds for adds, _ in halves], [len(half.round) for _, half in halves])
-    return Messages(steps.owner, source, target, first, last, adds)
+    return Messages(steps.owner, source, target, first, last, adds, together)
 
 
 def _cut(steps: Steps, most: int) -> Steps:
