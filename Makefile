@@ -11,7 +11,7 @@ PYTEST := $(VENV)/python -m pytest
 include taskflow/comm/mpi.env
 export $(shell grep -o '^[A-Za-z_]*' taskflow/comm/mpi.env)
 # Caches in one place. A user may have no home, a TMPDIR that is another's, even a checkout that is another's.
-CACHE := $(shell mkdir -p .cache 2>/dev/null; [ -w .cache ] && echo $(CURDIR)/.cache || mktemp -d)
+CACHE := $(shell mkdir -p .cache 2>/dev/null; [ -w .cache ] && echo "$(CURDIR)/.cache" || mktemp -d)
 export NUMBA_CACHE_DIR              := $(CACHE)/numba
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
 export MYPY_CACHE_DIR               := $(CACHE)/mypy
@@ -21,7 +21,7 @@ export HOME                         ?= $(CACHE)
 # Some hundred processes import the packages; where this is set, as in containers, each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs site links warm collect peers browser test lint check format clean
+.PHONY: demo docs site links warm collect peers browser test skipped lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
@@ -71,9 +71,13 @@ browser: $(STAMP)
 	  || echo "Chromium cannot be had: the tests of pages will skip" >&2
 
 test: $(STAMP) warm
-	$(PYTEST) -n $(WORKERS) --dist worksteal -o cache_dir=$(CACHE)/pytest
+	$(PYTEST) -n $(WORKERS) --dist worksteal -o cache_dir="$(CACHE)/pytest"
 	$(MPIRUN) -n 2 $(PYTEST) tests/mpi -q -p no:cacheprovider
 	$(MPIRUN) -n 4 $(PYTEST) tests/mpi -q -p no:cacheprovider
+
+# What skipped in `make test`, and nothing else: for after `make peers browser`.
+skipped: $(STAMP)
+	$(PYTEST) -n $(WORKERS) --dist worksteal -o cache_dir="$(CACHE)/pytest" --skipped
 
 lint: $(STAMP)
 	$(VENV)/ruff check .

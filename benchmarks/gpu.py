@@ -124,10 +124,8 @@ def gemm(setting: Setting) -> None:
     torch_side = find_torch(setting)
     for dtype in ("bfloat16", "float16", "float32", "tf32"):
         backend = setting.backend()
-        backend.uses_tf32 = dtype == "tf32"
-        kept = "float32" if dtype == "tf32" else dtype
         try:
-            rate = 2.0 * n**3 / product_seconds(DeviceClock(backend, 0), backend, n, kept)
+            rate = 2.0 * n**3 / product_seconds(DeviceClock(backend, 0), backend, n, dtype)
         except (TypeError, KeyError, ModuleNotFoundError) as error:
             say(f"{n}^3 {dtype:9s} is not possible: {error}")
             continue

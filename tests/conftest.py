@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from taskflow.comm import launch
 from taskflow.searching.joint import finalists
+from tests.skipped import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: F401 (of this suite)
 
 ROOT = Path(__file__).parents[1]
 pytest.register_assert_rewrite("tests.laws", "tests.refusals")
@@ -56,14 +57,25 @@ def short_schedules() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`mpirun(ranks, *arguments, timeout=60)` runs this Python under the mpirun beside it, or that of PATH."""
+    """`mpirun(ranks, *arguments, timeout=240)` runs this Python under the mpirun beside it, or that of PATH.
+
+    What is not over in time fails with what it has said until then.
+    """
     # A process that has joined MPI passes these on, and mpirun would take itself for one of its own ranks.
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PMIX_", "PRTE_", "OMPI_"))}
 
-    def run(ranks: int, *arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(
+        ranks: int, *arguments: str | Path, timeout: float = 240, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         command = [launch.find_mpirun(), "-n", str(ranks), sys.executable, *arguments]
         with launch.session_folder() as session:
-            environment = outside | launch.settings() | session
-            return subprocess.run(command, env=environment, cwd=ROOT, timeout=timeout, capture_output=True, text=True)
+            environment = launch.launch_environment(outside, ranks) | launch.settings() | session | variables
+            try:
+                return subprocess.run(
+                    command, env=environment, cwd=ROOT, timeout=timeout, capture_output=True, text=True
+                )
+            except subprocess.TimeoutExpired as late:
+                said = b"".join(filter(None, (late.stdout, late.stderr))).decode(errors="replace")
+                pytest.fail(f"not over after {timeout:g} s; until then it said:\n{said}")
 
     return run

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taskflow.backend.cuda.cublaslt import is_exact
 from tests.fake_gpu.streams import FakeStreams
 
 # Sources are compiled for all of them by HYPOTHESIS_PROFILE=thorough, else each for one: they are of one generation.
@@ -40,6 +41,8 @@ def compile_for(text, architecture):
 
 COMPILER = shutil.which("g++")
 _KERNEL = re.compile(r'extern "C"\s+static\s+void\s+(\w+)\s*\(([^)]*)\)')
+_NUMBERS = {"double": ctypes.c_double, "float": ctypes.c_float, "int": ctypes.c_int, "long long": ctypes.c_longlong}
+_NUMBERS |= {"unsigned char": ctypes.c_ubyte, "unsigned": ctypes.c_uint}
 _CACHE = Path(__file__).parents[1] / ".cache" / "shim"
 # In C++ 14 <cmath> is half as long, and few libraries are linked: 0.09 s of the processor a source, it was 0.15.
 # A vector that is read where it cannot be on a GPU traps: the process ends.
@@ -109,11 +112,31 @@ def runner(name, parameters):
 
 
 def kinds(parameters):
-    """What every parameter is: a pointer, a double or an integer of 64 bits."""
-    return [
-        ctypes.c_void_p if "*" in p else ctypes.c_double if "double" in p else ctypes.c_longlong
-        for p in parameters.split(",")
-    ]
+    """What every parameter is to g++."""
+    return [ctypes.c_void_p if "*" in p else _NUMBERS[" ".join(p.split()[:-1])] for p in parameters.split(",")]
+
+
+def refuse_unconverted(signature, args):
+    """A GPU takes bits as they come: each argument is of its parameter's very type, or a stand-in ends here."""
+    assert len(args) == len(signature.parameters), f"{signature.kernel}: {len(args)} arguments"
+    for parameter, value in zip(signature.parameters, args):
+        where = f"CUDA kernel '{signature.kernel}': parameter '{parameter.name}' is {parameter.type}"
+        dtype = getattr(value, "dtype", None)
+        if parameter.is_pointer and isinstance(value, np.generic):
+            assert value.dtype == np.uint64 and not value, f"{where}, and gets the {type(value).__name__} {value!r}"
+        else:
+            is_array = dtype is not None and not isinstance(value, np.generic)
+            assert is_array == parameter.is_pointer, f"{where}, and gets {type(value).__name__} {value!r}"
+            assert dtype is not None, f"{where}, and gets the {type(value).__name__} {value!r}"
+            assert dtype.name == (parameter.dtype or dtype.name), f"{where}, and gets {dtype}"
+
+
+def bits_of(kind, value):
+    """A number or address as a GPU reads it: its bits, whatever they meant where they come from."""
+    if isinstance(value, np.ndarray):
+        assert value.flags.c_contiguous
+        return kind(value.ctypes.data)
+    return kind.from_buffer_copy(value.tobytes())
 
 
 class _Arrays:
@@ -141,6 +164,8 @@ class _Arrays:
 
     def product(self, a, b, out, epilogue, bias=None, aux=None):
         """What cuBLASLt does, in float32 or float64, rounded once."""
+        if not is_exact(epilogue, out.dtype.name):
+            return False
         self.epilogues.append(epilogue)
         x, y = (wide(m) for m in (a, b))
         before = x @ y
@@ -182,16 +207,12 @@ class ShimStreams(FakeStreams):
         self.xp = _Arrays()
 
     def kernel(self, source, name):
-        functions, parameters = library(source)
-        function = getattr(functions, f"run_{name}")
+        functions, parameters = library(source.text)
+        function, signature = getattr(functions, f"run_{name}"), source.signature(name)
 
-        def launch(threads, block, args):
-            assert len(args) == len(parameters[name]), f"{name} has {len(parameters[name])} parameters, not {len(args)}"
-            for array in args:
-                assert not isinstance(array, np.ndarray) or array.flags.c_contiguous
-            values = [
-                kind(a.ctypes.data if isinstance(a, np.ndarray) else a) for kind, a in zip(parameters[name], args)
-            ]
-            function(ctypes.c_longlong(-(-threads // block)), ctypes.c_longlong(block), *values)
+        def launch(blocks, block, args):
+            refuse_unconverted(signature, args)
+            values = map(bits_of, parameters[name], args)
+            function(ctypes.c_longlong(blocks), ctypes.c_longlong(block), *values)
 
         return launch

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.hidden import skip_without
+
 ROOT = Path(__file__).parents[1]
 WITH_EXAMPLES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -17,6 +19,10 @@ WITH_EXAMPLES = [
 
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
 def test_examples(module: str) -> None:
-    failed, tried = doctest.testmod(importlib.import_module(module))
+    loaded = importlib.import_module(module)
+    for found in doctest.DocTestFinder().find(loaded):
+        for example in found.examples:
+            skip_without(example.source)
+    failed, tried = doctest.testmod(loaded)
     assert tried > 0
     assert failed == 0

@@ -2,6 +2,7 @@
 
 import os
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -16,9 +17,14 @@ TRAIN = ROOT / "tests" / "programs" / "train.py"
 SECONDS = 10  # the promise
 PYTHON = sys.executable
 FIND = (
-    f"{PYTHON} -c 'import os; from taskflow.comm.heart import find_launcher; "
+    f"{shlex.quote(PYTHON)} -c 'import os; from taskflow.comm.heart import find_launcher; "
     "print(os.getppid(), find_launcher())'; true"
 )
+
+
+def quoted(*words):
+    """Words for a shell."""
+    return shlex.join(map(str, words))
 
 
 def found(*command, **rank):
@@ -62,7 +68,7 @@ MPIRUN = [launch.find_mpirun(), "-n", "2"]
 WAIT = "from taskflow.comm.transport import connect; t = connect(); open({!r}, 'w'); t.rank or t._world.recv()"
 JOBS = {
     "shared memory": lambda folder: [*MPIRUN, PYTHON, TRAIN, folder, "--accident", "hang"],
-    "behind a script": lambda folder: [*MPIRUN, "sh", "-c", f"{PYTHON} {TRAIN} {folder} --accident hang; true"],
+    "behind a script": lambda folder: [*MPIRUN, "sh", "-c", f"{quoted(PYTHON, TRAIN, folder)} --accident hang; true"],
     "taskflow run": lambda folder: [PYTHON, "-m", "taskflow", "run", "-n", "2", TRAIN, folder, "--accident", "hang"],
     "messages": lambda folder: [*MPIRUN, PYTHON, "-c", WAIT.format(f"{folder}/accident")],
 }

@@ -1,6 +1,7 @@
 """The launcher: environment, command line, exit statuses."""
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_table_is_what_a_shell_reads():
-    script = f"set -a; . {ROOT / 'taskflow' / 'comm' / 'mpi.env'}; env -0"
+    script = f"set -a; . {shlex.quote(str(ROOT / 'taskflow' / 'comm' / 'mpi.env'))}; env -0"
     shell = subprocess.run(["sh", "-c", script], env={}, capture_output=True, text=True, check=True).stdout
     variables = dict(line.split("=", 1) for line in shell.split("\0") if line)
     assert launch.settings().items() <= variables.items()
@@ -32,6 +33,14 @@ def test_what_the_user_has_set_stays():
     environment = launch.launch_environment(outside, 2)
     assert environment.items() >= outside.items()
     assert launch.launch_environment(outside, 2, threads=3)["OMP_NUM_THREADS"] == "3"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("variables", [{}, {"HOME": ""}, {"HOME": "/nowhere"}], ids=str)
+def test_ranks_need_no_home(variables):
+    outside = {name: value for name, value in os.environ.items() if name != "HOME"} | variables
+    command = [launch.find_mpirun(), "-n", "1", sys.executable, "-c", "from mpi4py import MPI"]
+    assert launch.run_job(command, launch.launch_environment(outside, 1)) == (0, False)
 
 
 def test_a_rank_may_launch_ranks():
@@ -136,6 +145,6 @@ def test_the_version_is_shown(capsys):
 @pytest.mark.mpi
 def test_what_a_killed_mpirun_of_the_same_number_left_behind_is_no_hindrance(tmp_path):
     plant = "cd $TMPDIR; mkdir -m 700 ompi.$$; touch ompi.$$/pmix.$(hostname).tool.$$"
-    command = ["sh", "-c", f"{plant}; exec {launch.find_mpirun()} -n 1 true"]
+    command = ["sh", "-c", f"{plant}; exec {shlex.quote(launch.find_mpirun())} -n 1 true"]
     environment = launch.launch_environment(os.environ, 1) | {"TMPDIR": str(tmp_path)}
     assert launch.run_job(command, environment) == (0, False)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from taskflow.comm import launch
+from tests.hidden import path_without
 
 ROOT = Path(__file__).parents[1]
 MPIRUN_4 = ROOT / ".cache" / "openmpi4" / "mpirun"
@@ -23,11 +24,11 @@ ABOUT = (
 )
 
 
-def run(job, *arguments, timeout=240):
+def run(job, *arguments, timeout=240, **variables):
     if not Path(job[0]).exists():
         pytest.skip("no Open MPI 4 here: .ci/openmpi4 brings it")
     with launch.session_folder() as session:
-        environment = launch.launch_environment(os.environ, 2) | session
+        environment = launch.launch_environment(os.environ, 2) | session | variables
         command = [*job, sys.executable, *arguments]
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
 
@@ -36,8 +37,9 @@ def test_no_setting_asks_for_what_only_one_version_has():
     """Open MPI 4 has no layer `sm`, 5 no `vader`, and neither starts when asked for one that it lacks."""
     layers = {name: value for name, value in launch.settings().items() if name.startswith("OMPI_MCA_")}
     named = {name for name, value in layers.items() if not value.startswith("^") and not value.isdecimal()}
-    assert named == {"OMPI_MCA_pml", "OMPI_MCA_hwloc_base_binding_policy"}
+    assert named == {"OMPI_MCA_pml", "OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_plm_rsh_agent"}
     assert layers["OMPI_MCA_pml"] == "ob1"  # both have it
+    assert layers["OMPI_MCA_plm_rsh_agent"] == "ssh:rsh:false"  # the default of both, and what is there everywhere
 
 
 @pytest.mark.mpi
@@ -46,6 +48,28 @@ def test_no_setting_asks_for_what_only_one_version_has():
 def test_ranks_find_each_other(job, library):
     done = run(JOBS[job], "-c", ABOUT)
     assert (done.returncode, done.stdout.strip()) == (0, f"Open MPI v{library} [0, 1]"), done.stderr
+
+
+REMOTE = ("ssh",), ("ssh", "rsh"), ("ssh", "rsh", "sh", "hostname")
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", REMOTE, ids=" ".join)
+@pytest.mark.parametrize("job", ["4", "5"])
+def test_ranks_of_this_host_need_nothing_to_reach_others(job, missing, tmp_path):
+    done = run(JOBS[job], "-c", ABOUT, PATH=path_without(tmp_path, *missing))
+    assert (done.returncode, done.stdout.strip()) == (0, f"Open MPI v{job} [0, 1]"), done.stderr
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["4", "5"])
+def test_without_ssh_another_host_is_a_failure(job, tmp_path):
+    """Not a job that waits for ranks of a host which nothing has reached."""
+    command = [JOBS[job][0], "--host", "elsewhere.invalid:2", "-n", "2"]
+    done = run(command, "-c", ABOUT, PATH=path_without(tmp_path, "ssh", "rsh"))
+    assert done.returncode != 0 and not done.stdout.strip()
 
 
 @pytest.mark.mpi

@@ -1,11 +1,14 @@
 """Every test checks something: it, or a function of the tests that it calls, asserts, raises or expects an error."""
 
 import ast
+import os
 import subprocess
 import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 from tests.sources import ROOT, parse
 
@@ -77,3 +80,65 @@ def test_what_a_new_numpy_warns_of_is_no_error(tmp_path):
     command = [sys.executable, "-m", "pytest", *options, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert "1 failed, 1 passed" in done.stdout and "FAILED test_warns.py::test_other" in done.stdout, done.stdout
+
+
+MISSES = """
+import os, pytest
+@pytest.mark.parametrize("name", ["torch", "browser"])
+def test_one(name):
+    if name not in os.environ["THERE"]:
+        pytest.skip(f"no {name}")
+    assert name in os.environ["RIGHT"]
+def test_two():
+    assert True
+"""
+
+
+def test_what_skipped_runs_again_and_nothing_else(tmp_path):
+    """Whether it passes then, fails, or skips once more; tests that other runs leave out stay as they are."""
+    (tmp_path / "conftest.py").write_text(
+        "from tests.skipped import pytest_addoption, pytest_collection_modifyitems, pytest_configure\n"
+    )
+    (tmp_path / "test_misses.py").write_text(MISSES)
+
+    def run(*options, there, right="torch browser"):
+        command = [sys.executable, "-m", "pytest", "-c", ROOT / "setup.cfg", "--rootdir", tmp_path, *options, tmp_path]
+        variables = {"THERE": there, "RIGHT": right, "PYTHONPATH": str(ROOT)}
+        cache = ["-o", f"cache_dir={tmp_path / 'cache'}"]
+        done = subprocess.run(
+            [*command, *cache], capture_output=True, text=True, cwd=tmp_path, env=os.environ | variables
+        )
+        return done.stdout.splitlines()[-1].split(" in ")[0].strip("= ")
+
+    assert run("-n2", there="") == "1 passed, 2 skipped"
+    assert run("-k", "two", there="torch") == "1 passed, 2 deselected"
+    assert run("-n2", "--skipped", there="torch") == "1 passed, 1 skipped"
+    assert run("--skipped", there="torch browser", right="") == "1 failed, 2 deselected"
+    assert run("--skipped", there="torch browser") == "3 deselected"
+
+
+ENDED = """
+import os, time, pytest
+@pytest.mark.parametrize("number", range(3))
+def test_one(number):
+    print(f"model {number}")
+    if number == 1:
+        assert number == 7, "it differs"
+    if number == 2:
+        time.sleep(1)
+        os.kill(os.getppid(), 9) if "PYTEST_XDIST_WORKER" in os.environ else os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-n2",), ("-q", "-s")], ids=" ".join)
+def test_a_failure_on_a_gpu_is_told_before_a_run_is_ended(options, tmp_path):
+    folder = tmp_path / "some" / "gpu"
+    folder.mkdir(parents=True)
+    (folder / "conftest.py").write_text("from tests.gpu.at_once import pytest_configure\n")
+    (folder / "test_ended.py").write_text(ENDED)
+    options = [*options, "-c", ROOT / "setup.cfg", "--rootdir", tmp_path, "-p", "no:cacheprovider"]
+    command, variables = [sys.executable, "-m", "pytest", *options, folder], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=variables)
+    assert done.returncode < 0 or done.returncode == 9
+    assert "some/gpu/test_ended.py::test_one[1] (call)" in done.stdout and "it differs" in done.stdout
+    assert "model 1\n" in done.stdout

@@ -149,7 +149,7 @@ def check_mask(where: str, mask: LogicalRegion | None, q: LogicalRegion, k: Logi
             raise ValueError(f"{where}: mask '{mask.name}' is {mask.shape}, the scores are {shape}")
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _scores_on_gpu(
     ctx: Context, q: Array, k: Array, out: Array, *, layouts: Layouts, scale: float, is_causal: bool
 ) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from taskflow import Array, njit
 
 
-@njit(nogil=True)
+@njit(nogil=True, error_model="numpy")
 def normalize(weights: Array) -> None:
     """Every row is divided by its sum."""
     for row in range(weights.shape[0]):
@@ -21,7 +21,7 @@ def normalize(weights: Array) -> None:
             weights[row, j] /= total
 
 
-@njit(nogil=True)
+@njit(nogil=True, error_model="numpy")
 def top_k_gradient(gweights: Array, choices: Array, p: Array, normalize: bool, gp: Array) -> None:
     """With w = p / Σp over the choices: gp = (gw - Σ gw w) / Σp there, else gp = gw; zero elsewhere."""
     for row in range(gp.shape[0]):

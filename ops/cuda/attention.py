@@ -2,8 +2,6 @@
 some queries at a time.
 
 Arrays are (batch, points, heads, features), statistics (batch, heads, queries). cuDNN takes float16 and bfloat16.
-
-Not yet run on hardware; see `kernels`.
 """
 
 from __future__ import annotations
@@ -20,12 +18,12 @@ from ops.tiles import contiguous, deliver, origin, work_array
 from taskflow import Array, Context, Kernel
 
 ATTENTION, HEADS = source("attention"), source("heads")
-_LANES, _MOST_ARRAYS, _MOST_ELEMENTS = 8, 4, 1 << 31  # of a vector; of a launch; of an array that 32 bits count
+_LANES, _MOST_ARRAYS, _MOST_ELEMENTS = 8, 4, 1 << 31  # of a vector; of a launch; between elements that 32 bits count
 _BLOCK_BYTES = 160 << 20  # of the scores of some queries; GPT-2's 1024 are then three blocks
 _GRAIN = 64  # queries of a block are a multiple of this: a tile of a product
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def forward(
     ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
 ) -> None:
@@ -48,7 +46,7 @@ def forward(
     deliver(ctx, kept, statistics)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
     """See `fused_attention`."""
     if _gradients_by_library(ctx, *arrays, scale=scale, is_causal=is_causal):
@@ -116,7 +114,7 @@ def _move(ctx: Context, kernel: str, pairs: Sequence[tuple[Array, Array]]) -> No
     """Copy up to four arrays to others, in one launch; each pair is of one without gaps by head and one as it lies."""
     is_gathered, name = kernel == "gather_heads", pairs[0][1].dtype.name
     strided = [pair[0 if is_gathered else 1] for pair in pairs]
-    if any(a.size >= _MOST_ELEMENTS or a.strides[3] != a.itemsize for a in strided):
+    if any(_span(a) >= _MOST_ELEMENTS or a.strides[3] != a.itemsize for a in strided):
         for source, target in pairs:
             ctx.xp.copyto(target, source.swapaxes(1, 2), casting="same_kind")
         return
@@ -129,6 +127,13 @@ def _move(ctx: Context, kernel: str, pairs: Sequence[tuple[Array, Array]]) -> No
     ctx.launch(
         HEADS, f"{kernel}_{lanes}_{name}", sum(a.size for a in strided) // lanes, *arguments, strided[0].shape[2]
     )
+
+
+def _span(a: Array) -> int:
+    """Elements from the first to the last one as they lie in memory; too many where they lie backwards."""
+    if min(a.strides) < 0:
+        return _MOST_ELEMENTS
+    return 1 + sum((n - 1) * (step // a.itemsize) for n, step in zip(a.shape, a.strides)) if a.size else 0
 
 
 def _takes_lanes(ctx: Context, a: Array) -> bool:

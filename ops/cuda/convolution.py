@@ -2,8 +2,6 @@
 
 Arrays are channels-last and contiguous. `corner` says where the window of the first output starts in the image, perhaps
 outside of it: what windows read outside are zeros, before and after the image as far as they reach.
-
-Not yet run on hardware; see `taskflow.backend.cuda.cudnn`.
 """
 
 from __future__ import annotations

@@ -36,13 +36,13 @@ SORT(int, int32)
 SORT(long long, int64)
 
 // Merges runs of `length` keys, `together` of them into one: a key stands behind those of all runs that are smaller.
-extern "C" __global__ void merge_runs(const Key* keys, Key* merged, long long length, long long together,
+extern "C" __global__ void merge_runs(const Key* keys, Key* merged, long long length, int together,
                                       long long count) {
   long long k = THREAD;
   if (k >= count) return;
   Key mine = keys[k];
   long long own = k / length, first = own - own % together, place = first * length + (k - own * length);
-  for (int n = 0; n < (int)together; ++n) {
+  for (int n = 0; n < together; ++n) {
     long long begin = (first + n) * length, low = begin, high = begin + length < count ? begin + length : count;
     if (first + n == own || begin >= count) continue;
     while (low < high) {
@@ -65,34 +65,34 @@ static __device__ bool goes_on(const Key* keys, long long k, long long count) {
 #define EMBEDDING(T, W, A, name, I, index)                                                                   \
   /* A block for each sum. */                                                                                \
   extern "C" __global__ void sum_rows_##name##_##index(const I* indices, const W* table, T* y, long long lo, \
-                                                       long long rows, long long width, long long extent,    \
-                                                       long long bag) {                                      \
-    const I* mine = indices + blockIdx.x * bag;                                                              \
-    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {                                   \
+                                                       long long rows, int width, long long extent,          \
+                                                       int bag) {                                            \
+    const I* mine = indices + (long long)blockIdx.x * bag;                                                   \
+    for (int e = (int)threadIdx.x; e < width; e += (int)blockDim.x) {                                        \
       A sum = 0;                                                                                             \
-      for (int n = 0; n < (int)bag; ++n) {                                                                   \
+      for (int n = 0; n < bag; ++n) {                                                                        \
         long long wanted = (long long)mine[n], row = wanted - lo;                                            \
         if (wanted < 0 || wanted >= extent) sum = (A)NOT_A_NUMBER;                                           \
         if (row >= 0 && row < rows) sum += (A)table[row * width + e];                                        \
       }                                                                                                      \
-      y[blockIdx.x * width + e] = sum;                                                                       \
+      y[(long long)blockIdx.x * width + e] = sum;                                                            \
     }                                                                                                        \
   }
 // A block for each chunk. A sum that is whole is added to its row of the table; else it goes to the pieces: of a row that
 // began in an earlier chunk to the first of two, of one that goes on in the next to the second. BY_PLACE: sums are not
 // added, but put where the keys of their rows begin in the sorted list.
 template <typename T, typename W, typename A, bool BY_PLACE>
-static __device__ void sum_chunk(const T* gy, const Key* keys, W* table, A* pieces, long long rows, long long width,
+static __device__ void sum_chunk(const T* gy, const Key* keys, W* table, A* pieces, long long rows, int width,
                                  unsigned bag, long long count) {
   long long begin = (long long)blockIdx.x * CHUNK, end = begin + CHUNK < count ? begin + CHUNK : count;
-  for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {
+  for (int e = (int)threadIdx.x; e < width; e += (int)blockDim.x) {
     bool is_begun = goes_on(keys, begin, count);
     long long place = begin;
     A sum = 0;
     for (long long k = begin; k < end; ++k) {
       long long row = ROW(keys[k]);
       if (row >= rows) break;  // of another task, as all behind it
-      sum += (A)gy[(unsigned)keys[k] / bag * width + e];
+      sum += (A)gy[(long long)((unsigned)keys[k] / bag) * width + e];
       bool is_last = !goes_on(keys, k + 1, count);
       if (!is_last && k + 1 < end) continue;
       if (is_begun || !is_last)
@@ -117,7 +117,7 @@ static __device__ void sum_piece(const A* pieces, const Key* keys, W* table, lon
   long long row = ROW(keys[end]);
   if (row >= rows || (goes_on(keys, first, count) && ROW(keys[first]) == row)) return;  // it began before
   while (place > first && goes_on(keys, place, count)) --place;
-  for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {
+  for (int e = (int)threadIdx.x; e < width; e += (int)blockDim.x) {
     A sum = pieces[((long long)blockIdx.x * 2 + 1) * width + e];
     long long at = end;
     do {
@@ -133,38 +133,38 @@ static __device__ void sum_piece(const A* pieces, const Key* keys, W* table, lon
 
 #define SEGMENTS(T, W, A, name)                                                                                   \
   extern "C" __global__ void sum_chunks_##name(const T* gy, const Key* keys, W* table, A* pieces, long long rows, \
-                                               long long width, long long bag, long long count) {                 \
-    sum_chunk<T, W, A, false>(gy, keys, table, pieces, rows, width, (unsigned)bag, count);                        \
+                                               int width, unsigned bag, long long count) {                        \
+    sum_chunk<T, W, A, false>(gy, keys, table, pieces, rows, width, bag, count);                                  \
   }                                                                                                               \
   extern "C" __global__ void sum_pieces_##name(const A* pieces, const Key* keys, W* table, long long rows,        \
-                                               long long width, long long count) {                                \
+                                               int width, long long count) {                                      \
     sum_piece<W, A, false>(pieces, keys, table, rows, width, count);                                              \
   }
 
 // Rows that are looked up, in their order: of each, the first place of its keys has the sum of its gradients, and the row
 // itself, which is taken from the table and put back; the other places have nothing.
-#define ROWS(T, name)                                                                                             \
+#define ROWS(T, name)                                                                                              \
   extern "C" __global__ void place_chunks_##name(const T* gy, const Key* keys, T* sums, T* pieces, long long rows, \
-                                                 long long width, long long bag, long long count) {               \
-    sum_chunk<T, T, T, true>(gy, keys, sums, pieces, rows, width, (unsigned)bag, count);                          \
-  }                                                                                                               \
-  extern "C" __global__ void place_pieces_##name(const T* pieces, const Key* keys, T* sums, long long rows,       \
-                                                 long long width, long long count) {                              \
-    sum_piece<T, T, true>(pieces, keys, sums, rows, width, count);                                                \
-  }                                                                                                               \
-  extern "C" __global__ void take_rows_##name(const T* table, const Key* keys, T* work, long long rows,           \
-                                              long long width, long long count) {                                 \
-    long long row = ROW(keys[blockIdx.x]);                                                                        \
-    if (row >= rows || goes_on(keys, blockIdx.x, count)) return;                                                  \
-    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x)                                          \
-      work[blockIdx.x * width + e] = table[row * width + e];                                                      \
-  }                                                                                                               \
-  extern "C" __global__ void put_rows_##name(const T* work, const Key* keys, T* table, long long rows,            \
-                                             long long width, long long count) {                                  \
-    long long row = ROW(keys[blockIdx.x]);                                                                        \
-    if (row >= rows || goes_on(keys, blockIdx.x, count)) return;                                                  \
-    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x)                                          \
-      table[row * width + e] = work[blockIdx.x * width + e];                                                      \
+                                                 int width, unsigned bag, long long count) {                       \
+    sum_chunk<T, T, T, true>(gy, keys, sums, pieces, rows, width, bag, count);                                     \
+  }                                                                                                                \
+  extern "C" __global__ void place_pieces_##name(const T* pieces, const Key* keys, T* sums, long long rows,        \
+                                                 int width, long long count) {                                     \
+    sum_piece<T, T, true>(pieces, keys, sums, rows, width, count);                                                 \
+  }                                                                                                                \
+  extern "C" __global__ void take_rows_##name(const T* table, const Key* keys, T* work, long long rows,            \
+                                              int width, long long count) {                                        \
+    long long row = ROW(keys[blockIdx.x]);                                                                         \
+    if (row >= rows || goes_on(keys, blockIdx.x, count)) return;                                                   \
+    for (int e = (int)threadIdx.x; e < width; e += (int)blockDim.x)                                                \
+      work[(long long)blockIdx.x * width + e] = table[row * width + e];                                            \
+  }                                                                                                                \
+  extern "C" __global__ void put_rows_##name(const T* work, const Key* keys, T* table, long long rows,             \
+                                             int width, long long count) {                                         \
+    long long row = ROW(keys[blockIdx.x]);                                                                         \
+    if (row >= rows || goes_on(keys, blockIdx.x, count)) return;                                                   \
+    for (int e = (int)threadIdx.x; e < width; e += (int)blockDim.x)                                                \
+      table[row * width + e] = work[(long long)blockIdx.x * width + e];                                            \
   }
 ROWS(float, float32)
 ROWS(double, float64)

@@ -74,14 +74,14 @@ SLOTS(long long, int64)
     y[(e * tile_places + place) * width + d] = weight * (A)x[choice / k * width + d];                                \
   }                                                                                                                  \
   extern "C" __global__ void gather_##name##_##index(                                                                \
-      const T* x, const I* slots, const A* weights, T* y, long long expert_lo, long long place_lo, long long places, \
+      const T* x, const I* slots, const A* weights, T* y, long long expert_lo, long long place_lo, unsigned places,  \
       long long experts, long long tile_places, long long k, long long width, long long count) {                     \
     long long at = THREAD;                                                                                           \
     if (at >= count) return;                                                                                         \
     long long row = at / width, d = at % width;                                                                      \
     A total = 0;                                                                                                     \
     for (long long choice = row * k; choice < (row + 1) * k; ++choice) {                                             \
-      long long slot = slots[choice], e = (unsigned)slot / (unsigned)places, place = slot - e * places - place_lo;   \
+      long long slot = slots[choice], e = (unsigned)slot / places, place = slot - e * places - place_lo;             \
       e -= expert_lo; /* there are fewer than 2^32 slots */                                                          \
       if (INSIDE(slot, e, place))                                                                                    \
         total += (weights ? weights[choice] : (A)1) * (A)x[(e * tile_places + place) * width + d];                   \

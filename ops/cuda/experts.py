@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from ops.cuda.kernels import BLOCK, in_dtype, launch, source, wide
-from ops.tiles import deliver, work_array
+from ops.cuda.kernels import BLOCK, launch, source, widest
+from ops.tiles import deliver
 from taskflow import Array, Context, Kernel
 
 EXPERTS = source("experts")
+_ONES: Sequence[Array | int] = (0,)  # a null pointer stands for weights of one
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
     """See `gate.top_k_gate`."""
     k, count = weights.shape[-1], weights.size // weights.shape[-1]
-    name, read = f"top_k_{weights.dtype}", in_dtype(ctx, "cast", p, weights.dtype)
-    launch(ctx, EXPERTS, name, count, [read], [weights, choices], bool(normalize), p.shape[-1], k, count)
+    name = f"top_k_{widest(p, weights)}"
+    launch(ctx, EXPERTS, name, count, [p], [weights, choices], normalize, p.shape[-1], k, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
     """See `gate.top_k_gate`."""
-    g, probabilities = (in_dtype(ctx, ("cast", k), a, gp.dtype) for k, a in enumerate((gweights, p)))
     count = gp.size // gp.shape[-1]
-    numbers = bool(normalize), gp.shape[-1], choices.shape[-1], count
-    launch(ctx, EXPERTS, f"top_k_gradient_{gp.dtype}", count, [g, choices, probabilities], [gp], *numbers)
+    numbers = normalize, gp.shape[-1], choices.shape[-1], count
+    name = f"top_k_gradient_{widest(gweights, p, gp)}"
+    launch(ctx, EXPERTS, name, count, [gweights, choices, p], [gp], *numbers)
 
 
 @Kernel
@@ -43,34 +45,34 @@ def slots(
     ctx.xp.copyto(out, made[ctx.rect(1).slices(read.lo)])
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.dispatch`."""
     *weights, y = rest
-    work, tile = work_array(ctx, "y", y), ctx.rect(2 + len(weights)).lo
+    dtype, tile = widest(x, y), ctx.rect(2 + len(weights)).lo
+    work = y if y.flags.c_contiguous and y.dtype == dtype else ctx.scratch("y", y.shape, dtype)
     work.fill(0)
     numbers = tile[0], tile[1], places, *y.shape[:2], slots.shape[-1], y.shape[2], slots.size * y.shape[2]
-    inputs = [in_dtype(ctx, "cast", x, y.dtype), slots, _given(ctx, weights)]
-    launch(ctx, EXPERTS, f"scatter_{y.dtype}_{slots.dtype}", slots.size * y.shape[2], inputs, [work], *numbers)
+    name, inputs = f"scatter_{dtype}_{slots.dtype}", (x, slots, *(weights or _ONES))
+    launch(ctx, EXPERTS, name, slots.size * y.shape[2], inputs, [work], *numbers)
     deliver(ctx, work, y)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.combine`."""
     *weights, y = rest
     numbers = *ctx.rect(0).lo[:2], places, *x.shape[:2], slots.shape[-1], y.shape[-1], y.size
-    inputs = [in_dtype(ctx, "cast", x, y.dtype), slots, _given(ctx, weights)]
-    launch(ctx, EXPERTS, f"gather_{y.dtype}_{slots.dtype}", y.size, inputs, [y], *numbers)
+    inputs = x, slots, *(weights or _ONES)
+    launch(ctx, EXPERTS, f"gather_{widest(x, y)}_{slots.dtype}", y.size, inputs, [y], *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int) -> None:
     """See `dispatch.combine`."""
     numbers = *ctx.rect(1).lo[:2], places, *x.shape[:2], slots.shape[-1], gy.shape[-1]
-    inputs, dtype = [in_dtype(ctx, "cast", gy, x.dtype), x, slots], "float64" if x.dtype == "float64" else "float32"
-    name = f"gather_products_{x.dtype}_{slots.dtype}"
-    launch(ctx, EXPERTS, name, slots.size * BLOCK, inputs, [out], *numbers, dtype=dtype)
+    name = f"gather_products_{widest(gy, x)}_{slots.dtype}"
+    launch(ctx, EXPERTS, name, slots.size * BLOCK, [gy, x, slots], [out], *numbers)
 
 
 @Kernel
@@ -79,13 +81,8 @@ def dropped(ctx: Context, slots: Array, out: Array) -> None:
     launch(ctx, EXPERTS, f"count_dropped_{slots.dtype}", BLOCK, [slots], [out], slots.size)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     """See `gate.expert_load`."""
     name, numbers = f"expert_load_{load.dtype}_{choices.dtype}", (ctx.interval("e")[0], choices.size, count)
     launch(ctx, EXPERTS, name, load.size * BLOCK, [choices], [load], *numbers)
-
-
-def _given(ctx: Context, weights: list[Array]) -> Array | int:
-    """The weights, as wide as sums are; a null pointer stands for ones."""
-    return wide(ctx, "weights", weights[0]) if weights else 0

@@ -18,7 +18,7 @@ struct Rows {
 
 // Which of all (batch, heads, points, features) an array is of a head: steps in elements.
 #define STEPS(a) long long a##_batch, long long a##_row, long long a##_head
-#define HEAD(a) (a + head / (int)heads * a##_batch + head % (int)heads * a##_head)
+#define HEAD(a) (a + head / heads * a##_batch + head % heads * a##_head)
 
 // Has the block copy N rows of a head, zeros where there are none, to a tile; they are there after `await_copies`.
 template <typename T, int D, int N>
@@ -229,39 +229,39 @@ static __device__ void slopes_of_keys(const Rows<const T>& gy, const typename Su
 //
 // Blocks are heads by tiles; the queries that see the most keys come first.
 
-#define SHAPE                                                                                                  \
-  long long heads, long long queries, long long keys, long long width, long long value_width, long long first, \
-      long long is_causal, long long by_vectors, double scale
+#define SHAPE                                                                                   \
+  int heads, int queries, int keys, int width, int value_width, int first, long long is_causal, \
+      long long by_vectors, double scale
 #define PLACE(rows, tile_rows) \
-  int tiles = ((int)rows + tile_rows - 1) / tile_rows, tile = (int)blockIdx.x % tiles, head = (int)blockIdx.x / tiles;
+  int tiles = (rows + tile_rows - 1) / tile_rows, tile = (int)blockIdx.x % tiles, head = (int)blockIdx.x / tiles;
 
 // ROWS of queries see COLS keys at a time; for the gradients, ROWS_BACK see COLS_BACK.
-#define FLASH(T, A, name, D, ROWS, COLS, ROWS_BACK, COLS_BACK)                                                                  \
-  extern "C" __global__ void __launch_bounds__(THREADS) flash_forward_##name(                                                   \
-      const T* q, const T* k, const T* v, T* y, A* statistics, STEPS(q), STEPS(k), STEPS(v), STEPS(y), SHAPE) {                 \
-    PLACE(queries, ROWS)                                                                                                        \
-    attend<T, D, ROWS, COLS>({HEAD(q), q_row, (int)queries, (int)width}, {HEAD(k), k_row, (int)keys, (int)width},               \
-                 {HEAD(v), v_row, (int)keys, (int)value_width}, {HEAD(y), y_row, (int)queries, (int)value_width},               \
-                 statistics + head * queries, (tiles - 1 - tile) * ROWS, (int)first, is_causal, by_vectors, scale);             \
-  }                                                                                                                             \
-  extern "C" __global__ void __launch_bounds__(THREADS) flash_queries_##name(                                                   \
-      const T* gy, const T* y, const A* statistics, const T* q, const T* k, const T* v, T* gq, A* inner, STEPS(gy),             \
-      STEPS(y), STEPS(q), STEPS(k), STEPS(v), STEPS(gq), SHAPE) {                                                               \
-    PLACE(queries, ROWS_BACK)                                                                                                   \
-    slopes_of_queries<T, D, ROWS_BACK, COLS_BACK>({HEAD(gy), gy_row, (int)queries, (int)value_width},                           \
-                            {HEAD(y), y_row, (int)queries, (int)value_width}, statistics + head * queries,                      \
-                            {HEAD(q), q_row, (int)queries, (int)width}, {HEAD(k), k_row, (int)keys, (int)width},                \
-                            {HEAD(v), v_row, (int)keys, (int)value_width},                                                      \
-                            {HEAD(gq), gq_row, (int)queries, (int)width}, inner + head * queries,                               \
-                            (tiles - 1 - tile) * ROWS_BACK, (int)first, is_causal, by_vectors, scale);                          \
-  }                                                                                                                             \
-  extern "C" __global__ void __launch_bounds__(THREADS) flash_keys_##name(                                                      \
-      const T* gy, const A* statistics, const A* inner, const T* q, const T* k, const T* v, T* gk, T* gv, STEPS(gy),            \
-      STEPS(q), STEPS(k), STEPS(v), STEPS(gk), STEPS(gv), SHAPE) {                                                              \
-    PLACE(keys, ROWS_BACK)                                                                                                      \
-    slopes_of_keys<T, D, ROWS_BACK, COLS_BACK>({HEAD(gy), gy_row, (int)queries, (int)value_width}, statistics + head * queries, \
-                         inner + head * queries, {HEAD(q), q_row, (int)queries, (int)width},                                    \
-                         {HEAD(k), k_row, (int)keys, (int)width}, {HEAD(v), v_row, (int)keys, (int)value_width},                \
-                         {HEAD(gk), gk_row, (int)keys, (int)width}, {HEAD(gv), gv_row, (int)keys, (int)value_width},            \
-                         tile * ROWS_BACK, (int)first, is_causal, by_vectors, scale);                                           \
+#define FLASH(T, A, name, D, ROWS, COLS, ROWS_BACK, COLS_BACK)                                                                   \
+  extern "C" __global__ void __launch_bounds__(THREADS) flash_forward_##name(                                                    \
+      const T* q, const T* k, const T* v, T* y, A* statistics, STEPS(q), STEPS(k), STEPS(v), STEPS(y), SHAPE) {                  \
+    PLACE(queries, ROWS)                                                                                                         \
+    attend<T, D, ROWS, COLS>({HEAD(q), q_row, queries, width}, {HEAD(k), k_row, keys, width},                                    \
+                 {HEAD(v), v_row, keys, value_width}, {HEAD(y), y_row, queries, value_width},                                    \
+                 statistics + (long long)head * queries, (tiles - 1 - tile) * ROWS, first, is_causal, by_vectors, scale);        \
+  }                                                                                                                              \
+  extern "C" __global__ void __launch_bounds__(THREADS) flash_queries_##name(                                                    \
+      const T* gy, const T* y, const A* statistics, const T* q, const T* k, const T* v, T* gq, A* inner, STEPS(gy),              \
+      STEPS(y), STEPS(q), STEPS(k), STEPS(v), STEPS(gq), SHAPE) {                                                                \
+    PLACE(queries, ROWS_BACK)                                                                                                    \
+    slopes_of_queries<T, D, ROWS_BACK, COLS_BACK>({HEAD(gy), gy_row, queries, value_width},                                      \
+                            {HEAD(y), y_row, queries, value_width}, statistics + (long long)head * queries,                      \
+                            {HEAD(q), q_row, queries, width}, {HEAD(k), k_row, keys, width},                                     \
+                            {HEAD(v), v_row, keys, value_width},                                                                 \
+                            {HEAD(gq), gq_row, queries, width}, inner + (long long)head * queries,                               \
+                            (tiles - 1 - tile) * ROWS_BACK, first, is_causal, by_vectors, scale);                                \
+  }                                                                                                                              \
+  extern "C" __global__ void __launch_bounds__(THREADS) flash_keys_##name(                                                       \
+      const T* gy, const A* statistics, const A* inner, const T* q, const T* k, const T* v, T* gk, T* gv, STEPS(gy),             \
+      STEPS(q), STEPS(k), STEPS(v), STEPS(gk), STEPS(gv), SHAPE) {                                                               \
+    PLACE(keys, ROWS_BACK)                                                                                                       \
+    slopes_of_keys<T, D, ROWS_BACK, COLS_BACK>({HEAD(gy), gy_row, queries, value_width}, statistics + (long long)head * queries, \
+                         inner + (long long)head * queries, {HEAD(q), q_row, queries, width},                                    \
+                         {HEAD(k), k_row, keys, width}, {HEAD(v), v_row, keys, value_width},                                     \
+                         {HEAD(gk), gk_row, keys, width}, {HEAD(gv), gv_row, keys, value_width},                                 \
+                         tile * ROWS_BACK, first, is_causal, by_vectors, scale);                                                 \
   }

@@ -3,8 +3,6 @@
 They take heads of up to 128 features of float16, bfloat16 and float32, and of up to 64 of float64, wherever the arrays
 lie in memory as long as the features of a head lie beside each other. Else nothing is done, and `attention` has another
 way. Where all begins and goes on at multiples of 16 bytes, they read as many at once.
-
-Not yet run on hardware; see `kernels`.
 """
 
 from __future__ import annotations

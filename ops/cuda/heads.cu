@@ -23,31 +23,30 @@ static __device__ void move_heads(const S* from, T* to, unsigned k, unsigned oth
   ((Lanes<T, N>*)to)[IS_GATHERED ? k : other] = written;
 }
 
-#define ARRAY(S, T, n)                                                                                             \
-  const S *x##n, T *y##n, long long count##n, long long points##n, long long width##n, long long batch_step##n,    \
-      long long point_step##n, long long head_step##n
+#define ARRAY(S, T, n)                                                                                      \
+  const S *x##n, T *y##n, unsigned count##n, unsigned points##n, unsigned width##n, unsigned batch_step##n, \
+      unsigned point_step##n, unsigned head_step##n
 
-#define MOVE(S, T, N, GATHERS, n)                                                                                   \
-  if (k < count##n) {                                                                                               \
-    unsigned other = across((unsigned)k, (unsigned)points##n, (unsigned)heads, (unsigned)width##n,                  \
-                            (unsigned)batch_step##n, (unsigned)point_step##n, (unsigned)head_step##n);              \
-    move_heads<S, T, N, GATHERS>(x##n, y##n, (unsigned)k, other);                                                   \
-    return;                                                                                                         \
-  }                                                                                                                 \
+#define MOVE(S, T, N, GATHERS, n)                                                                                 \
+  if (k < count##n) {                                                                                             \
+    unsigned other = across((unsigned)k, points##n, heads, width##n, batch_step##n, point_step##n, head_step##n); \
+    move_heads<S, T, N, GATHERS>(x##n, y##n, (unsigned)k, other);                                                 \
+    return;                                                                                                       \
+  }                                                                                                               \
   k -= count##n;
 
-#define HEADS(kind, S, T, N, GATHERS, name)                                                                         \
-  extern "C" __global__ void kind##_##N##_##name(ARRAY(S, T, 0), ARRAY(S, T, 1), ARRAY(S, T, 2), ARRAY(S, T, 3),     \
-                                                 long long heads) {                                                 \
-    long long k = THREAD;                                                                                           \
-    MOVE(S, T, N, GATHERS, 0) MOVE(S, T, N, GATHERS, 1) MOVE(S, T, N, GATHERS, 2) MOVE(S, T, N, GATHERS, 3)          \
+#define HEADS(kind, S, T, N, GATHERS, name)                                                                      \
+  extern "C" __global__ void kind##_##N##_##name(ARRAY(S, T, 0), ARRAY(S, T, 1), ARRAY(S, T, 2), ARRAY(S, T, 3), \
+                                                 unsigned heads) {                                               \
+    long long k = THREAD;                                                                                        \
+    MOVE(S, T, N, GATHERS, 0) MOVE(S, T, N, GATHERS, 1) MOVE(S, T, N, GATHERS, 2) MOVE(S, T, N, GATHERS, 3)      \
   }
 
-#define HEADS_OF(T, A, name)                      \
-  HEADS(gather_heads, T, T, 1, true, name)        \
-  HEADS(gather_heads, T, T, 8, true, name)        \
-  HEADS(scatter_heads, T, T, 1, false, name)      \
-  HEADS(scatter_heads, T, T, 8, false, name)      \
-  HEADS(scatter_sums, A, T, 1, false, name)       \
+#define HEADS_OF(T, A, name)                 \
+  HEADS(gather_heads, T, T, 1, true, name)   \
+  HEADS(gather_heads, T, T, 8, true, name)   \
+  HEADS(scatter_heads, T, T, 1, false, name) \
+  HEADS(scatter_heads, T, T, 8, false, name) \
+  HEADS(scatter_sums, A, T, 1, false, name)  \
   HEADS(scatter_sums, A, T, 8, false, name)
 FOR_ALL_TYPES(HEADS_OF)

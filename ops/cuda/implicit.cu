@@ -112,14 +112,13 @@ static __device__ void load_lines(T* tile, const T* data, long long step, int li
 }
 
 // What all kernels are told: extents, groups and their channels, and the windows of both dimensions.
-#define SHAPE                                                                                                    \
-  long long images, long long in_height, long long in_width, long long out_height, long long out_width,          \
-      long long groups, long long ins, long long outs, long long taps_down, long long taps_right, long long top, \
-      long long left, long long stride_down, long long stride_right, long long dilation_down, long long dilation_right
-#define INTS                                                                                                      \
-  {(int)images, (int)in_height, (int)in_width, (int)out_height, (int)out_width, (int)groups, (int)ins, (int)outs, \
-   (int)taps_down, (int)taps_right, (int)top, (int)left, (int)stride_down, (int)stride_right, (int)dilation_down, \
-   (int)dilation_right}
+#define SHAPE                                                                                                 \
+  int images, int in_height, int in_width, int out_height, int out_width, int groups, int ins, int outs,      \
+      int taps_down, int taps_right, int top, int left, int stride_down, int stride_right, int dilation_down, \
+      int dilation_right
+#define INTS                                                                                                \
+  {images, in_height, in_width, out_height, out_width, groups, ins, outs, taps_down, taps_right, top, left, \
+   stride_down, stride_right, dilation_down, dilation_right}
 struct Convolution {
   int images, in_height, in_width, out_height, out_width, groups, ins, outs, taps_down, taps_right, top, left;
   int stride_down, stride_right, dilation_down, dilation_right;
@@ -293,12 +292,12 @@ static __device__ void slopes_of_weight(const T* gy, const T* x, typename SumsOf
 
 // -- kernels -----------------------------------------------------------------------------------------------------------
 
-#define CONVOLVE(T, A, name, COLS, DEPTH)                                               \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                 \
-      convolve_##name(const T* x, const T* weight, const T* bias, T* y, SHAPE,          \
+#define CONVOLVE(T, A, name, COLS, DEPTH)                                                \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                  \
+      convolve_##name(const T* x, const T* weight, const T* bias, T* y, SHAPE,           \
                       long long is_rectified, long long by_vectors, long long vectors) { \
-    Convolution c = INTS;                                                               \
-    convolve<T, COLS, DEPTH>(x, weight, bias, y, c, is_rectified, by_vectors, vectors); \
+    Convolution c = INTS;                                                                \
+    convolve<T, COLS, DEPTH>(x, weight, bias, y, c, is_rectified, by_vectors, vectors);  \
   }
 #define SLOPES_OF_IMAGE(T, A, name, COLS, DEPTH)                                                 \
   extern "C" __global__ void __launch_bounds__(THREADS) slopes_of_image_##name(                  \
@@ -306,16 +305,16 @@ static __device__ void slopes_of_weight(const T* gy, const T* x, typename SumsOf
     Convolution c = INTS;                                                                        \
     slopes_of_image<T, COLS, DEPTH>(gy, weight, gx, c, by_vectors, has_vectors);                 \
   }
-#define SLOPES_OF_WEIGHT(T, A, name, COLS, DEPTH)                                                               \
-  extern "C" __global__ void __launch_bounds__(THREADS) slopes_of_weight_##name(                                \
-      const T* gy, const T* x, A* parts, SHAPE, long long split, long long by_vectors, long long has_vectors) { \
-    Convolution c = INTS;                                                                                       \
-    slopes_of_weight<T, COLS, DEPTH>(gy, x, parts, c, (int)split, by_vectors, has_vectors);                     \
-  }                                                                                                             \
-  extern "C" __global__ void add_parts_##name(const A* parts, T* out, long long number, long long count) {      \
-    long long k = THREAD;                                                                                       \
-    if (k >= count) return;                                                                                     \
-    A sum = 0;                                                                                                  \
-    for (int n = 0; n < (int)number; ++n) sum += parts[n * count + k];                                          \
-    out[k] = sum;                                                                                               \
+#define SLOPES_OF_WEIGHT(T, A, name, COLS, DEPTH)                                                         \
+  extern "C" __global__ void __launch_bounds__(THREADS) slopes_of_weight_##name(                          \
+      const T* gy, const T* x, A* parts, SHAPE, int split, long long by_vectors, long long has_vectors) { \
+    Convolution c = INTS;                                                                                 \
+    slopes_of_weight<T, COLS, DEPTH>(gy, x, parts, c, split, by_vectors, has_vectors);                    \
+  }                                                                                                       \
+  extern "C" __global__ void add_parts_##name(const A* parts, T* out, int number, long long count) {      \
+    long long k = THREAD;                                                                                 \
+    if (k >= count) return;                                                                               \
+    A sum = 0;                                                                                            \
+    for (int n = 0; n < number; ++n) sum += parts[n * count + k];                                         \
+    out[k] = sum;                                                                                         \
   }

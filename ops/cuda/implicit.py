@@ -3,8 +3,6 @@
 Arrays are channels-last and contiguous; weights (out channels, height, width, channels of a group). The corner is that
 of `ops.cuda.convolution`. The gradient of the weight sums over all pixels: these are shared among enough blocks to fill
 a GPU, by the shapes alone, so that the bits are the same wherever it runs.
-
-Not yet run on hardware; see `kernels`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ list.
 
 Indices are not checked here, which would make the host wait: one out of range gives NaN, so the loss is not finite.
 
-Not yet run on hardware; the tests compile the sources for GPUs, and run them as C++ against the NumPy kernels.
+The tests compile the sources for GPUs, and run them as C++ against the NumPy kernels; tests/gpu runs them on a GPU.
 """
 
 from __future__ import annotations
@@ -48,21 +48,36 @@ def launch(
     inputs: Sequence[Array | int],
     outputs: Sequence[Array],
     *numbers: object,
-    dtype: DTypeLike | None = None,
 ) -> None:
     """Launch a kernel of inputs, outputs and numbers, each array without gaps: in its place, or copied.
 
-    An input of 0 is a null pointer. The outputs are computed in `dtype` and rounded, or in their own.
+    An input of 0 is a null pointer. Floating arrays of another dtype than the kernel's are cast to it, and what it
+    writes is rounded to theirs: `widest` says which kernel loses nothing.
     """
-    reads = [a if isinstance(a, int) else contiguous(ctx, (name, "input", k), a) for k, a in enumerate(inputs)]
-    works = []
-    for k, a in enumerate(outputs):
-        made = a.dtype if dtype is None else dtype
-        is_work = a.flags.c_contiguous and a.dtype == made
-        works.append(a if is_work else ctx.scratch((name, "output", k), a.shape, made))
+    stored = [parameter.dtype for parameter in source.signature(name).parameters]
+    reads = [a if isinstance(a, int) else _read(ctx, (name, "input", k), a, stored[k]) for k, a in enumerate(inputs)]
+    works = [
+        a if a.flags.c_contiguous and dtype == a.dtype.name else ctx.scratch((name, "output", k), a.shape, dtype)
+        for k, (a, dtype) in enumerate((a, _taken(a, stored[k + len(reads)])) for k, a in enumerate(outputs))
+    ]
     ctx.launch(source, name, threads, *reads, *works, *numbers)
     for work, a in zip(works, outputs, strict=True):
         deliver(ctx, work, a)
+
+
+def _read(ctx: Context, slot: object, a: Array, stored: str) -> Array:
+    dtype = _taken(a, stored)
+    return contiguous(ctx, slot, a) if dtype == a.dtype.name else in_dtype(ctx, slot, a, dtype)
+
+
+def _taken(a: Array, stored: str) -> str:
+    """The dtype in which a kernel gets an array: that of its parameter where both are floating."""
+    return stored if "float" in a.dtype.name and "float" in stored else str(a.dtype.name)
+
+
+def widest(*arrays: Array) -> str:
+    """The dtype of the widest array: a kernel that is named by it rounds none of them before it computes."""
+    return str(max(arrays, key=lambda a: a.itemsize).dtype.name)
 
 
 def in_dtype(ctx: Context, slot: object, a: Array, dtype: DTypeLike) -> Array:
@@ -79,15 +94,15 @@ def wide(ctx: Context, slot: object, a: Array) -> Array:
     return in_dtype(ctx, slot, a, a.dtype if a.dtype.itemsize > 2 else "float32")
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[int, ...]) -> None:
     """See `dropout`."""
     where = ctx.key(name), *ctx.index_map(shape, ctx.rect(1))
     scale = 1 / (1 - p) if p < 1 else 0.0
-    launch(ctx, DROPOUT, f"dropout_{x.dtype}", y.size, [x], [y], *where, float(p), scale, y.size)
+    launch(ctx, DROPOUT, f"dropout_{widest(x, y)}", y.size, [x], [y], *where, p, scale, y.size)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def turn(
     ctx: Context, x: Array, y: Array, *, base: float, features: int, interleaved: bool, offset: int, sign: float
 ) -> None:
@@ -96,16 +111,17 @@ def turn(
     step, apart = (2, 1) if interleaved else (1, pairs)
     layout = x.shape[1], prod(x.shape[2:-1]), pairs, step, apart
     where = offset + ctx.rect(1).lo[1], ctx.interval("f")[0], features // 2
-    numbers = *layout, *where, float(base), float(sign), x.size // 2
-    launch(ctx, ROTARY, f"turn_{y.dtype}", x.size // 2, [in_dtype(ctx, "cast", x, y.dtype)], [y], *numbers)
+    numbers = *layout, *where, base, sign, x.size // 2
+    launch(ctx, ROTARY, f"turn_{widest(x, y)}", x.size // 2, [x], [y], *numbers)
 
 
 def take_pairs(ctx: Context, products: Array, y: Array, lo: int) -> None:
     """y[:, p] = the product of pair `lo` + p, of the matrices `products`."""
-    launch(ctx, PAIRS, f"take_pairs_{y.dtype}", y.size, [products], [y], lo, y.shape[1], products.shape[-1], y.size)
+    name, numbers = f"take_pairs_{widest(products, y)}", (lo, y.shape[1], products.shape[-1], y.size)
+    launch(ctx, PAIRS, name, y.size, [products], [y], *numbers)
 
 
 def put_pairs(ctx: Context, gy: Array, weights: Array, lo: int) -> None:
     """The gradient of `take_pairs`, for both orders of a pair; zeros for what is no pair of this tile."""
     numbers = lo, gy.shape[1], weights.shape[-1], weights.size
-    launch(ctx, PAIRS, f"put_pairs_{gy.dtype}", weights.size, [gy], [weights], *numbers)
+    launch(ctx, PAIRS, f"put_pairs_{widest(gy, weights)}", weights.size, [gy], [weights], *numbers)

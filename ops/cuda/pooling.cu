@@ -19,12 +19,11 @@ struct Along {
   }
 };
 
-#define ALONG(p)                                                                                         \
-  long long p##stride, long long p##size, long long p##extent, long long p##windows, long long p##first, \
-      long long p##window_count, long long p##origin, long long p##points
-#define MAKE(p)                                                           \
-  {(int)p##stride, (int)p##size,         (int)p##extent, (int)p##windows, \
-   (int)p##first,  (int)p##window_count, (int)p##origin, (int)p##points}
+#define ALONG(p)                                                                                               \
+  int p##stride, int p##size, int p##extent, int p##windows, int p##first, int p##window_count, int p##origin, \
+      int p##points
+#define MAKE(p) \
+  {p##stride, p##size, p##extent, p##windows, p##first, p##window_count, p##origin, p##points}
 #define STEPS(p) long long p##n, long long p##c, long long p##h, long long p##w
 #define AT(p, i0, i1, i2, i3) ((i0) * p##n + (i1) * p##c + (i2) * p##h + (i3) * p##w)
 #define EACH(height, width)                                                                        \

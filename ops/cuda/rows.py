@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cuda.kernels import BLOCK, in_dtype, launch, source, wide
+from ops.cuda.kernels import BLOCK, launch, source, widest
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
 from ops.tiles import channels_last, contiguous, last
@@ -24,7 +24,7 @@ _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ign
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
@@ -32,7 +32,7 @@ def normalize_rows(
     _normalize(ctx, [x, 0], weight, bias, [y, mean, scale], 0, x.shape[-1], eps)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def normalize_sum(ctx: Context, *arrays: Array, eps: float) -> None:
     """The same of the sum of two arrays, which is kept."""
     a, b, weight, bias, *outputs = arrays
@@ -43,17 +43,17 @@ def _normalize(
     ctx: Context, inputs: Sequence[Array | int], weight: Array, bias: Array, outputs: Sequence[Array], *numbers: float
 ) -> None:
     y, mean, *_ = outputs
-    read = [*inputs, wide(ctx, "weight", weight), wide(ctx, "bias", bias)]
-    launch(ctx, LAYER_NORM, f"layer_norm_{y.dtype}", mean.size * BLOCK, read, outputs, *numbers)
+    name = f"layer_norm_{widest(y, *(a for a in inputs if not isinstance(a, int)))}"
+    launch(ctx, LAYER_NORM, name, mean.size * BLOCK, [*inputs, weight, bias], outputs, *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     """See `layer_norm`."""
     _gradient(ctx, [gy, x, mean, scale], weight, 0, gx)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The same and what is added to it, which comes first or last among the inputs."""
     *known, weight = arrays[is_first : 5 + is_first]
@@ -61,12 +61,11 @@ def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
 
 
 def _gradient(ctx: Context, known: Sequence[Array], weight: Array, more: Array | int, gx: Array) -> None:
-    inputs = [*known, wide(ctx, "weight", weight), more]
-    name, threads = f"layer_norm_gradient_{gx.dtype}", known[2].size * BLOCK
-    launch(ctx, LAYER_NORM, name, threads, inputs, [gx], gx.shape[-1])
+    name, threads = f"layer_norm_gradient_{widest(gx, *known[:2])}", known[2].size * BLOCK
+    launch(ctx, LAYER_NORM, name, threads, [*known, weight, more], [gx], gx.shape[-1])
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     """See `layer_norm`; as many parts as keep the GPU busy, of some rows at least."""
     if not gbias.size:
@@ -75,13 +74,13 @@ def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweig
     across = -(-width // BLOCK)
     count = max(1, min(rows // _LEAST_ROWS, _SUMMING_BLOCKS // across))
     parts, numbers = ctx.scratch("parts", (2, count, width), mean.dtype), (rows, width, count)
-    name = f"layer_norm_parts_{x.dtype}"
+    name = f"layer_norm_parts_{widest(gy, x)}"
     launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
     name = f"layer_norm_sums_{mean.dtype}"
-    launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count, dtype=mean.dtype)
+    launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
     """See `convolution`: the sums of all pixels, of which several are read at once where channels are few."""
     if not gbias.size:
@@ -95,66 +94,64 @@ def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
     numbers = rows, width, count, lanes
     launch(ctx, COLUMNS, f"sum_columns_{gy.dtype}", count * across * BLOCK, [pixels], [parts], *numbers)
     name, numbers = f"sum_columns_{parts.dtype}", (count, width, 1, _SECTOR)
-    launch(ctx, COLUMNS, name, threads, [parts], [gbias], *numbers, dtype=sums)
+    launch(ctx, COLUMNS, name, threads, [parts], [gbias], *numbers)
 
 
 # -- softmax and loss --------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
-    read, y = last(in_dtype(ctx, "cast", x, y.dtype), dim), last(y, dim)
+    x, y = last(x, dim), last(y, dim)
     width = y.shape[-1]
-    launch(ctx, ROWS, f"softmax_{y.dtype}", y.size // width * BLOCK, [read], [y], width)
+    launch(ctx, ROWS, f"softmax_{widest(x, y)}", y.size // width * BLOCK, [x], [y], width)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
-    inputs = [last(in_dtype(ctx, ("cast", k), a, gx.dtype), dim) for k, a in enumerate((gy, y))]
-    width = gx.shape[dim]
-    launch(ctx, ROWS, f"softmax_gradient_{gx.dtype}", gx.size // width * BLOCK, inputs, [last(gx, dim)], width)
+    inputs, width = [last(gy, dim), last(y, dim)], gx.shape[dim]
+    name = f"softmax_gradient_{widest(gy, y, gx)}"
+    launch(ctx, ROWS, name, gx.size // width * BLOCK, inputs, [last(gx, dim)], width)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int) -> None:
     """See `softmax_cross_entropy`; a class out of range makes the loss NaN."""
     losses = ctx.scratch("losses", (t.size,), loss.dtype)
     name = f"cross_entropy_{y.dtype}_{t.dtype}"
     launch(ctx, SOFTMAX, name, t.size * BLOCK, [y, t], [levels, losses], y.shape[-1], classes)
-    ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", BLOCK, losses, loss, t.size, float(count))
+    ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", BLOCK, losses, loss, t.size, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
     """See `softmax_cross_entropy`."""
     gloss, y, levels, t, gy = arrays
-    name, numbers = f"cross_entropy_gradient_{gy.dtype}_{t.dtype}", (gy.shape[-1], classes, float(count))
+    name, numbers = f"cross_entropy_gradient_{widest(y, gy)}_{t.dtype}", (gy.shape[-1], classes, count)
     launch(ctx, SOFTMAX, name, t.size * BLOCK, [gloss, y, levels, t], [gy], *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def entropy_sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None) -> None:
     """See `cross_entropy`; a class out of range makes the loss NaN."""
     y, largest, t, *outputs = arrays
-    most = wide(ctx, "largest", largest)
-    numbers = ctx.rect(0).lo[-1], y.shape[-1], classes, ignored is not None, ignored or 0, float(smoothing)
+    numbers = ctx.rect(0).lo[-1], y.shape[-1], classes, ignored is not None, ignored or 0, smoothing
     name = f"entropy_sums_{y.dtype}_{t.dtype}"
-    launch(ctx, CLASSES, name, t.size * BLOCK, [y, most, t], outputs, *numbers, dtype=most.dtype)
+    launch(ctx, CLASSES, name, t.size * BLOCK, [y, largest, t], outputs, *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def entropy_gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> None:
     """See `cross_entropy`."""
     gtotal, gright, y, largest, t, gy = arrays
-    g, h, most = (wide(ctx, k, a) for k, a in enumerate((gtotal, gright, largest)))
-    numbers = ctx.rect(2).lo[-1], y.shape[-1], classes, float(smoothing), gy.size
+    numbers = ctx.rect(2).lo[-1], y.shape[-1], classes, smoothing, gy.size
     name = f"entropy_gradient_{y.dtype}_{t.dtype}"
-    launch(ctx, CLASSES, name, gy.size, [g, h, y, most, t], [gy], *numbers, dtype=most.dtype)
+    launch(ctx, CLASSES, name, gy.size, [gtotal, gright, y, largest, t], [gy], *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
     """See `cross_entropy`."""
     _sum(ctx, _DIFFERS, {"t": t, "ignored": ignored}, t, count)
@@ -163,34 +160,33 @@ def count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def count_before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """See `metrics.accuracy`."""
-    found, numbers = wide(ctx, "right", right), (ctx.rect(0).lo[-1], y.shape[-1])
     name = f"count_before_{y.dtype}_{t.dtype}"
-    launch(ctx, CLASSES, name, before.size * BLOCK, [y, t, found], [before], *numbers, dtype=found.dtype)
+    launch(ctx, CLASSES, name, before.size * BLOCK, [y, t, right], [before], ctx.rect(0).lo[-1], y.shape[-1])
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int) -> None:
     """See `metrics.accuracy`."""
     _sum(ctx, _IS_BELOW, {"before": before, "k": k}, before, share, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def in_order(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
     """See `extremes.topk`; for each of the `k` the row is read once."""
-    read, values, indices = (last(a, dim) for a in (in_dtype(ctx, "cast", x, values.dtype), values, indices))
-    k, name = values.shape[-1], f"in_order_{values.dtype}"
+    read, values, indices = (last(a, dim) for a in (x, values, indices))
+    k, name = values.shape[-1], f"in_order_{widest(x, values)}"
     launch(ctx, CLASSES, name, values.size // k * BLOCK, [read], [values, indices], x.shape[dim], k, largest)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
     """See `extremes.argmax`."""
-    inputs = [last(x, dim), in_dtype(ctx, "cast", largest, x.dtype)]
     numbers = ctx.rect(0).lo[dim], x.shape[dim], extent
-    launch(ctx, CLASSES, f"points_behind_{x.dtype}", behind.size * BLOCK, inputs, [behind], *numbers)
+    name = f"points_behind_{x.dtype}"
+    launch(ctx, CLASSES, name, behind.size * BLOCK, [last(x, dim), largest], [behind], *numbers)
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -203,7 +199,7 @@ def _sum(
     cuda_source.reduce(ctx, expression, values, out.reshape((1,) * a.ndim), range(a.ndim), divisor=divisor)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def sums_of_rows(ctx: Context, *args: Array) -> None:
     """See `recurrent.products.bias_gradient`; a few steps at a time."""
     *steps, total = args

@@ -5,11 +5,11 @@
 #define CROSS_ENTROPY(T, A, name, I, index)                                                                       \
   /* A row is read once: a sum of exponentials is scaled when a larger score comes. */                            \
   extern "C" __global__ void cross_entropy_##name##_##index(const T* y, const I* t, A* levels, A* losses,         \
-                                                            long long width, long long classes) {                 \
+                                                            int width, int classes) {                             \
     __shared__ A shared[BLOCK / 32];                                                                              \
-    const T* row = y + blockIdx.x * width;                                                                        \
+    const T* row = y + (long long)blockIdx.x * width;                                                             \
     A most = -(A)(1 / 0.0), sum = 0;                                                                              \
-    each_of_row(row, 0, (int)classes,   [&](int c, auto count) {                                                  \
+    each_of_row(row, 0, classes, [&](int c, auto count) {                                                         \
       auto scores = read_pack<decltype(count)::value>(row + c);                                                   \
       A largest = most;                                                                                           \
       for (int n = 0; n < count.value; ++n)                                                                       \
@@ -20,18 +20,18 @@
         if ((A)scores.values[n] != -(A)(1 / 0.0)) sum += exp((A)scores.values[n] - most);                         \
     });                                                                                                           \
     A largest = block_max(most, shared);                                                                          \
-    sum = block_sum(most == largest ? sum : (A)(sum * exp(most - largest)), shared);                                   \
+    sum = block_sum(most == largest ? sum : (A)(sum * exp(most - largest)), shared);                              \
     if (threadIdx.x) return;                                                                                      \
     long long right = (long long)t[blockIdx.x];                                                                   \
     levels[blockIdx.x] = largest + log(sum);                                                                      \
     losses[blockIdx.x] = right >= 0 && right < classes ? log(sum) - ((A)row[right] - largest) : (A)NOT_A_NUMBER;  \
   }                                                                                                               \
   extern "C" __global__ void cross_entropy_gradient_##name##_##index(const A* gloss, const T* y, const A* levels, \
-                                                                     const I* t, T* gy, long long width,          \
-                                                                     long long classes, double rows) {            \
-    long long first = blockIdx.x * width, right = (long long)t[blockIdx.x];                                       \
+                                                                     const I* t, T* gy, int width,                \
+                                                                     int classes, double rows) {                  \
+    long long first = (long long)blockIdx.x * width, right = (long long)t[blockIdx.x];                            \
     A scale = *gloss / (A)rows, level = levels[blockIdx.x];                                                       \
-    each_of_row(y + first, apart<T>(y + first, gy + first), (int)width, [&](int c, auto count) {                  \
+    each_of_row(y + first, apart<T>(y + first, gy + first), width, [&](int c, auto count) {                       \
       auto scores = read_pack<decltype(count)::value>(y + first + c);                                             \
       for (int n = 0; n < count.value; ++n) {                                                                     \
         A share = c + n < classes ? exp((A)scores.values[n] - level) : (A)0;                                      \

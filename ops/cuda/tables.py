@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ops.cuda.kernels import BLOCK, constant, in_dtype, launch, source
+from ops.cuda.kernels import BLOCK, constant, launch, source, widest
 from ops.tiles import contiguous, deliver, sum_array, work_array
 from taskflow import Array, Context, Kernel
 
@@ -23,7 +23,7 @@ def _bag(indices: Array, y: Array) -> int:
     return indices.shape[-1] if indices.ndim == y.ndim else 1
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding` and `embedding_bag`."""
     index, table, out = contiguous(ctx, "index", indices), contiguous(ctx, "weight", weight), work_array(ctx, "y", y)
@@ -33,7 +33,7 @@ def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int
     deliver(ctx, out, y)
 
 
-@partial(Kernel, takes_half=True, accumulates=True)
+@partial(Kernel, takes_mixed=True, accumulates=True)
 def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     """See `embedding` and `embedding_bag`."""
     table, gradients = sum_array(ctx, "table", gweight), contiguous(ctx, "gy", gy)
@@ -87,7 +87,7 @@ def _sort(ctx: Context, index: Array, lo: int, rows: int) -> Array:
     count = index.size
     if max(rows, count) > _MOST_KEYS:
         raise ValueError(f"an embedding on a GPU: {rows} rows and {count} indices of a tile, more than {_MOST_KEYS}")
-    keys, other = (ctx.scratch(("keys", k), (count,), "int64") for k in (0, 1))
+    keys, other = (ctx.scratch(("keys", k), (count,), "uint64") for k in (0, 1))
     threads = -(-count // _RUN) * _RUN // 2
     ctx.launch(EMBEDDING, f"sort_runs_{index.dtype}", threads, index, keys, lo, rows, count, block=_RUN // 2)
     length = _RUN
@@ -102,13 +102,13 @@ def _threads(width: int) -> int:
     return min(BLOCK, -(-max(width, 1) // _WARP) * _WARP)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gather(ctx: Context, x: Array, index: Array, y: Array, *, count: int, dim: int = 1) -> None:
     """See `gather`, and `gather_rows`."""
     gather_along(ctx, x, index, y, dim, count)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
     """See `metrics.accuracy`."""
     gather_along(ctx, y, t, right, y.ndim - 1, classes)
@@ -121,11 +121,10 @@ def gather_along(ctx: Context, x: Array, index: Array, y: Array, dim: int, exten
         return
     picks, index_width = y.size // (lines * width), index.size * width // y.size
     numbers = ctx.rect(0).lo[dim], extent, x.shape[dim], picks, width, index_width, y.size
-    inputs = [in_dtype(ctx, "cast", x, y.dtype), index]
-    launch(ctx, GATHER, f"gather_{y.dtype}_{index.dtype}", y.size, inputs, [y], *numbers)
+    launch(ctx, GATHER, f"gather_{widest(x, y)}_{index.dtype}", y.size, [x, index], [y], *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def gather_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -> None:
     """See `gather`, `gather_rows` and `topk`."""
     add_along(ctx, gy, index, gx, dim)
@@ -137,5 +136,5 @@ def add_along(ctx: Context, gy: Array, index: Array, gx: Array, dim: int) -> Non
     picks = gy.size // max(lines * width, 1)
     index_width = index.size * width // gy.size if gy.size else 1
     numbers = ctx.rect(2).lo[dim], gx.shape[dim], picks, width, index_width, gx.size
-    inputs = [in_dtype(ctx, "cast", gy, gx.dtype), index]
-    launch(ctx, GATHER, f"gather_gradient_{gx.dtype}_{index.dtype}", gx.size, inputs, [gx], *numbers)
+    name = f"gather_gradient_{widest(gy, gx)}_{index.dtype}"
+    launch(ctx, GATHER, name, gx.size, [gy, index], [gx], *numbers)

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from ops.cpu import windows
-from ops.cuda.kernels import in_dtype, source
-from ops.tiles import origin
+from ops.cuda.kernels import in_dtype, launch, source, widest
+from ops.tiles import deliver, origin
 from taskflow import Array, Context, Kernel, Rect, Window
 
 WINDOWS, POOLING = source("windows"), source("pooling")
@@ -32,12 +32,16 @@ class WindowLoops:
     def max_pool(self, x: Array, y: Array, index: Array, *numbers: int) -> None:
         """See `ops.cpu.windows.max_pool`."""
         extents = *x.shape[1:3], *y.shape[1:]
-        self._ctx.launch(WINDOWS, f"max_pool_{x.dtype}", y.size, x, y, index, *extents, *numbers, y.size)
+        launch(self._ctx, WINDOWS, f"max_pool_{widest(x, y)}", y.size, [x], [y, index], *extents, *numbers, y.size)
 
     def max_pool_gradient(self, gy: Array, index: Array, gx: Array, *numbers: int) -> None:
         """See `ops.cpu.windows.max_pool_gradient`."""
         extents = *gx.shape[1:3], *gy.shape[1:]
-        self._ctx.launch(WINDOWS, f"max_pool_gradient_{gx.dtype}", gx.size, gy, index, gx, *extents, *numbers, gx.size)
+        dtype = widest(gy, gx)
+        work = in_dtype(self._ctx, "sums", gx, dtype)  # what is there is added to
+        name = f"max_pool_gradient_{dtype}"
+        launch(self._ctx, WINDOWS, name, gx.size, [gy, index], [work], *extents, *numbers, gx.size)
+        deliver(self._ctx, work, gx)
 
 
 # -- means of all windows, maxima of adaptive ones ---------------------------------------------------------------------
@@ -46,12 +50,12 @@ class WindowLoops:
 # (`extents`).
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _pool(ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()) -> None:
     _launch(ctx, kernel, arrays, arrays[1], _along(windows, extents, ctx.rect(1), ctx.rect(0)))
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _pool_gradient(
     ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()
 ) -> None:
@@ -63,9 +67,13 @@ largest, largest_gradient = _pool.bind(kernel="most_pool"), _pool_gradient.bind(
 
 
 def _launch(ctx: Context, kernel: str, arrays: Sequence[Array], out: Array, along: Sequence[int]) -> None:
-    arrays = [in_dtype(ctx, k, a, out.dtype) if a.dtype.kind != "i" else a for k, a in enumerate(arrays)]
-    steps = [stride // a.itemsize for a in arrays for stride in a.strides]
-    ctx.launch(POOLING, f"{kernel}_{out.dtype}", out.size, *map(origin, arrays), *steps, *along, out.shape[1], out.size)
+    dtype = widest(*(a for a in arrays if "float" in a.dtype.name))
+    works = [in_dtype(ctx, k, a, dtype) if "float" in a.dtype.name else a for k, a in enumerate(arrays)]
+    steps = [stride // a.itemsize for a in works for stride in a.strides]
+    ctx.launch(POOLING, f"{kernel}_{dtype}", out.size, *map(origin, works), *steps, *along, out.shape[1], out.size)
+    for work, a in zip(works, arrays, strict=True):
+        if a is out and work is not a:
+            ctx.xp.copyto(a, work, casting="same_kind")
 
 
 def _along(windows: Sequence[Window], extents: Extents, outputs: Rect, points: Rect) -> list[int]:

@@ -11,7 +11,7 @@ from taskflow import LogicalRegion
 
 RELU = elementwise("max(x, 0)", 1, x="where(z > 0, g, 0)")
 relu_gradient = pointwise(RELU.gradients["x"], ("g", "z"), {})
-relu = of_one("relu", "max(x, 0).", RELU)
+relu = of_one("relu", "max(x, 0), with a gradient of 0 at 0, as torch's.", RELU)
 sigmoid = of_one("sigmoid", "1 / (1 + exp(-x)).", elementwise("sigmoid(x)", 8, x="g * z * (1 - z)"))
 tanh = of_one("tanh", "Hyperbolic tangent.", elementwise("tanh(x)", 8, x="g * (1 - z * z)"))
 silu = of_one(
@@ -29,7 +29,7 @@ abs = of_one("abs", "Absolute value, with a gradient of 0 at 0.", elementwise("a
 
 
 def leaky_relu(x: LogicalRegion, negative_slope: float = 0.01, name: str | None = None) -> LogicalRegion:
-    """x where it is positive, else negative_slope x (Maas et al. 2013), as torch's.
+    """x where it is positive, else negative_slope x (Maas et al. 2013), as torch's; its slope at 0, too.
 
     Args:
         x: any shape, floating point.
@@ -44,7 +44,7 @@ def leaky_relu(x: LogicalRegion, negative_slope: float = 0.01, name: str | None 
 
 
 def elu(x: LogicalRegion, alpha: float = 1.0, name: str | None = None) -> LogicalRegion:
-    """x where it is positive, else alpha (exp(x) - 1) (Clevert et al., ICLR 2016), as torch's.
+    """x where it is positive, else alpha (exp(x) - 1) (Clevert et al., ICLR 2016), as torch's; alpha is the slope at 0.
 
     Args:
         x: any shape, floating point.

@@ -97,6 +97,6 @@ def _drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple
     ctx.xp.multiply(y, kept, out=y)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _fill(ctx: Context, ones: Array) -> None:
     ones.fill(1)

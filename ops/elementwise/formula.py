@@ -50,7 +50,7 @@ def formula(
         expression=expression,
         names=tuple(inputs),
         layouts=tuple(_layout(full, term) for term in (*read, out)),
-        numbers=dict(numbers or {}),
+        numbers={key: float(number) for key, number in (numbers or {}).items()},
         reduction=reduction,
     )
     target = f"max[{out}]" if reduction == "max" else out

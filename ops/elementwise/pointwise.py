@@ -28,6 +28,7 @@ def pointwise(expression: Expression, names: Sequence[str], numbers: Mapping[str
 
 
 def _kernel(kernel: Kernel, expression: Expression, names: tuple[str, ...], numbers: Mapping[str, float]) -> Kernel:
+    numbers = {name: float(number) for name, number in numbers.items()}
     bound = kernel.bind(expression=expression, names=names, numbers=numbers)
     return replace(bound, expression=Pointwise(expression.text, names, numbers), join=_join)
 

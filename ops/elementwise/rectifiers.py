@@ -31,7 +31,7 @@ mish = of_one(
 )
 selu = of_one(
     "selu",
-    "1.0507 elu(x, 1.6733) (Klambauer et al., NIPS 2017), as torch's.",
+    "1.0507 elu(x, 1.6733) (Klambauer et al., NIPS 2017), as torch's: the gradient at 0 is 1.7581.",
     elementwise(
         "1.0507009873554805 * (max(x, 0) + 1.6732632423543772 * expm1(min(x, 0)))",
         12,
@@ -74,7 +74,7 @@ def hardtanh(x: LogicalRegion, min_val: float = -1.0, max_val: float = 1.0, name
 
 
 def relu6(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
-    """min(max(x, 0), 6), as torch's. `x`: any shape, floating point; ValueError for another dtype."""
+    """min(max(x, 0), 6), as torch's: the gradient is 0 at 0 and 6. `x`: floating point, else ValueError."""
     return hardtanh(x, 0.0, 6.0, name or "relu6")
 
 
@@ -97,6 +97,8 @@ def prelu(
     x: LogicalRegion, num_parameters: int = 1, name: str | None = None, *, weight_init: Init = 0.25
 ) -> LogicalRegion:
     """x where it is positive, else a learned slope times x (He et al., ICCV 2015), as torch.nn.PReLU.
+
+    At 0 the gradient is that slope.
 
     Args:
         x: (batch, channels, ...), floating point.

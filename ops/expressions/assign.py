@@ -29,7 +29,7 @@ def _together(ctx: Context, points: Sequence[Sequence[Array]], *, program: Progr
     return cuda_source.run_together(ctx, program.passes[0], named, dict(program.numbers), _cells(ctx, program))
 
 
-@partial(Kernel, takes_half=True, together=_together)
+@partial(Kernel, takes_mixed=True, together=_together)
 def run_on_gpu(ctx: Context, *arrays: Array, program: Program) -> None:
     """All passes on these arrays, in place."""
     views, cells = _views(program.arguments, arrays, program.along), _cells(ctx, program)
@@ -121,7 +121,7 @@ def assign_each_step(ctx: Context, *arrays: Array, program: Program) -> None:
     run_program(ctx, arrays, program)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _to_each_on_gpu(ctx: Context, parts: Array, *arrays: Array, program: Program) -> None:
     for part in parts:
         _SEVERAL(ctx, part, *arrays, program=program)

@@ -34,21 +34,6 @@ _LANES = 32  # of a warp
 _SHARE = 16 * _BLOCK  # elements of a point among several that one block computes
 _CELL = "cell"  # an array of one number of float64, of the host, whatever the dtype of the others
 
-_TYPES = {
-    "float32": "float",
-    "float64": "double",
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "bool": "bool",
-    "int8": "signed char",
-    "uint8": "unsigned char",
-    "int16": "short",
-    "uint16": "unsigned short",
-    "int32": "int",
-    "uint32": "unsigned",
-    "int64": "long long",
-    "uint64": "unsigned long long",
-}
 _C = {
     **{name: f"{{}} {sign} {{}}" for name, sign in zip(("add", "subtract", "multiply", "divide"), "+-*/")},
     **{name: f"(A)({{}} {sign} {{}})" for name, sign in COMPARISONS.items()},
@@ -168,7 +153,7 @@ def reduce(
     counts = points, parts, rows, lanes
     arguments = (*map(origin, arrays), partial, *numbers.values(), *outer.numbers, *inner.numbers, *counts)
     ctx.launch(source, name, blocks * parts * _BLOCK, *arguments)
-    ctx.launch(source, f"{name}_end", rows, partial, origin(out), *outer.numbers, parts, float(divisor), rows)
+    ctx.launch(source, f"{name}_end", rows, partial, origin(out), *outer.numbers, parts, divisor, rows)
 
 
 def _lanes(arrays: Sequence[Array], outer: _Layout, inner: _Layout) -> int:
@@ -185,8 +170,8 @@ def _lanes(arrays: Sequence[Array], outer: _Layout, inner: _Layout) -> int:
 def _operands(expression: Expression, values: Mapping[str, Array | float]) -> tuple[dict[str, Array], dict[str, float]]:
     """Arrays and numbers that occur, each in the order of the names."""
     found = {name: values[name] for name in expression.names}
-    numbers = {name: float(v) for name, v in found.items() if isinstance(v, int | float)}
-    return {name: v for name, v in found.items() if not isinstance(v, int | float)}, numbers
+    numbers = {name: float(v) for name, v in found.items() if isinstance(v, int | float | np.number)}
+    return {name: v for name, v in found.items() if not isinstance(v, int | float | np.number)}, numbers
 
 
 def _dtypes(arrays: Mapping[str, Array], numbers: Iterable[str], cells: Iterable[str] = ()) -> Dtypes:
@@ -248,7 +233,7 @@ def _map_many(one: Pass, dtypes: Dtypes, large: tuple[str, ...]) -> tuple[CudaSo
     `starts` the number of a point, and the first element of the part.
     """
     code, width = _Code(dtypes, one.targets), len(large)
-    types = [_TYPES[code.arrays[name]] for name in large]
+    types = [CudaSource.c_type(code.arrays[name]) for name in large]
     pointers = "\n".join(f"  {code.pointer(name)} = ({types[k]}*)row[{k}];" for k, name in enumerate(large))
     tables = "const long long* table, const long long* starts, "
     scalars = [name for name in code.arrays if name not in large]
@@ -308,7 +293,8 @@ def _reduction(
   }}
   total = total / (A)divisor;
   out[out_at] = {_store("total", out)};"""
-    rest = f"const A* partial, {_TYPES[out]}* out, {sizes[0]}long long parts, double divisor, long long count"
+    arrays = f"const A* partial, {CudaSource.c_type(out)}* out"
+    rest = f"{arrays}, {sizes[0]}long long parts, double divisor, long long count"
     return _source(code, signature, body, f'extern "C" __global__ void NAME_end({rest}) {{{end}\n}}')
 
 
@@ -343,7 +329,7 @@ class _Code:
 
     def pointer(self, name: str) -> str:
         """Declares where an array begins."""
-        return f"{'' if name in self.targets else 'const '}{_TYPES[self.arrays[name]]}* a_{name}"
+        return f"{'' if name in self.targets else 'const '}{CudaSource.c_type(self.arrays[name])}* a_{name}"
 
     def locate(self, step: str, extent: str, ndim: int, at: str, more: Sequence[str], mark: str = "") -> str:
         """Where point `at` lies in every array: variables <mark><name>_at."""
@@ -397,4 +383,4 @@ def _argument(argument: Argument) -> str:
 
 
 def _store(value: str, out: str) -> str:
-    return f"{value} != 0" if out == "bool" else f"({_TYPES[out]}){value}"
+    return f"{value} != 0" if out == "bool" else f"({CudaSource.c_type(out)}){value}"

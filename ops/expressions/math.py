@@ -74,7 +74,7 @@ def _exp_single(x: Any) -> Any:
 
 
 def _tanh_single(x: Any) -> Any:
-    """A ratio of polynomials (Eigen's `ptanh`)."""
+    """A ratio of polynomials (Eigen's `ptanh`); 1 from where it rounds to that: it may be multiplied by a large x."""
     f = np.float32
     inside = min(max(x, f(-7.90531110763549805)), f(7.90531110763549805))
     s = inside * inside
@@ -87,7 +87,10 @@ def _tanh_single(x: Any) -> Any:
     q = f(1.19825839466702e-06) * s + f(1.18534705686654e-04)
     q = q * s + f(2.26843463243900e-03)
     q = q * s + f(4.89352518554385e-03)
-    return inside * p / q if x == x else x
+    result = inside * p / q
+    result = f(1) if x > f(9.02) else result
+    result = f(-1) if x < f(-9.02) else result
+    return result if x == x else x
 
 
 def _erf_single(x: Any) -> Any:

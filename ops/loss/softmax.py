@@ -90,7 +90,7 @@ def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     deliver(ctx, work, y)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _softmax_of_seen_on_gpu(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     gpu_rows.softmax(ctx, x, y, dim=dim)
     cuda_source.evaluate(ctx, _SEEN, {"x": x, "y": y, "least": _least(x.dtype.name)}, y)

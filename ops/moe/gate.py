@@ -237,7 +237,7 @@ def _in_parts(where: str, region: LogicalRegion, parts: int) -> tuple[list[str],
     return [f"(m {axes[0]})", *axes[1:]], ("m",), {"m": parts}
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _load_on_gpu(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     each = load if load.ndim == 2 else load[None]
     for part, own in zip(contiguous(ctx, "choices", choices).reshape(len(each), -1), each, strict=True):

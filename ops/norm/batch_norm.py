@@ -46,7 +46,7 @@ def _each_part(ctx: Context, *arrays: Array, program: Program, axis: str) -> Non
         kernel(ctx, *parts, program=program)
 
 
-_by_part = Kernel(_each_part, is_compiled=True, is_captured=True, cuda=Kernel(_each_part, takes_half=True))
+_by_part = Kernel(_each_part, is_compiled=True, is_captured=True, cuda=Kernel(_each_part, takes_mixed=True))
 
 
 def _kernel(text: str, arguments: str, per: str, **numbers: float) -> Kernel:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 
 from ops.building import check_region, launch_first
 from ops.elementwise.arithmetic import multiply
@@ -59,6 +60,7 @@ def clip_by_global_norm(
     max_norm: float,
     loss: LogicalRegion,
     name: str = "gradient_norm",
+    overflow: LogicalRegion | None = None,
 ) -> dict[LogicalRegion, LogicalRegion]:
     """Each gradient times min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_.
 
@@ -70,6 +72,8 @@ def clip_by_global_norm(
         max_norm: positive.
         loss: a scalar; the norm is made where it is made.
         name: of the output.
+        overflow: the number of elements that were not finite, and are 0 in `gradients`; the norm is then infinite, not
+            that of what is left, which is another one under another strategy.
 
     Returns:
         parameter -> clipped gradient, in the same order.
@@ -77,8 +81,9 @@ def clip_by_global_norm(
     graph = loss.graph
     squares = [update(f"{p.name}.square", p, [g], kernel=_SQUARE, sums=1, flops=2)[0] for p, g in gradients.items()]
     with beside(loss):
-        pattern = f"{', '.join('.' * len(squares))} -> ."
-        norm = launch_first(name, pattern, squares, kernel=_root_of_sum, flops=len(squares))
+        scalars = squares if overflow is None else [*squares, overflow]
+        kernel = _root_of_sum.bind(is_scaled=overflow is not None)
+        norm = launch_first(name, f"{', '.join('.' * len(scalars))} -> .", scalars, kernel=kernel, flops=len(squares))
     graph.output(name, norm)
     kernel = assign.bind(program=program("out = g * min(1, most / (norm + 1e-6))", "g norm out", {"most": max_norm}))
     return {
@@ -96,9 +101,12 @@ def beside(loss: LogicalRegion) -> Iterator[None]:
         yield
 
 
-def _root_of_sum(ctx: Context, *arrays: Array) -> None:
+@Kernel
+def _root_of_sum(ctx: Context, *arrays: Array, is_scaled: bool) -> None:
     *squares, norm = arrays
-    norm[...] = sum(squares) ** 0.5
+    overflow = squares.pop() if is_scaled else None
+    root = sum(squares) ** 0.5
+    norm[...] = root if overflow is None else ctx.xp.where(overflow > 0, inf, root)
 
 
 # -- loss scaling ------------------------------------------------------------------------------------------------------

@@ -5,14 +5,36 @@ Parameters are named by patterns (`"head.*"`, `"*.bias"`), by names or by their 
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from itertools import islice, takewhile
+from math import isfinite
+from numbers import Real
 
 from taskflow import Graph, LogicalRegion, differentiate
 
 Rate = float | Callable[[int], float]
 Which = str | LogicalRegion | Iterable[str | LogicalRegion]
+
+
+def check_number(where: str, key: str, value: object) -> float:
+    """The number; ValueError where it is none, not finite or negative."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
+        raise ValueError(f"{where}: {key} is {value!r}, a finite number is needed")
+    if value < 0:
+        raise ValueError(f"{where}: {key} is {value}, it cannot be negative")
+    return float(value)
+
+
+def check_learning_rate(where: str, lr: Rate) -> Rate:
+    """The number or the schedule; ValueError where that gives no number, or a negative one, for the first step."""
+    if not callable(lr):
+        return check_number(where, "lr", lr)
+    check_number(where, "lr(0)", lr(0))
+    return lr
 
 
 @dataclass(frozen=True)
@@ -31,6 +53,19 @@ class ParameterGroup:
     lr: Rate | None = None
     weight_decay: float | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        where = f"group of {self.parameters!r}" if self.name is None else f"group {self.name!r}"
+        if self.name is not None and not (isinstance(self.name, str) and self.name):
+            raise ValueError(f"{where}: its name is text of at least one character, or None")
+        if not isinstance(self.parameters, str | LogicalRegion):
+            object.__setattr__(self, "parameters", tuple(self.parameters))
+            if not self.parameters:
+                raise ValueError(f"{where}: it names no parameter")
+        if self.lr is not None:
+            check_learning_rate(where, self.lr)
+        if self.weight_decay is not None:
+            check_number(where, "weight_decay", self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -57,46 +92,74 @@ class Scope:
         Raises:
             ValueError: a pattern names none of them, or another optimizer updates one.
         """
-        found = graph.parameters if self.parameters is None else _named(kind, graph.parameters, self.parameters)
+        found = graph.parameters
+        if self.parameters is not None:
+            if not (several := _several(self.parameters)):
+                raise ValueError(f"{kind}: parameters= names no parameter")
+            chosen = set(ParameterNames(p.name for p in found).find(kind, several))
+            found = [p for p in found if p.name in chosen]
         taken = {op.inputs[k].name for op in graph.operators for k in op.writes if op.inputs[k].role == "parameter"}
         for p in found:
             if p.name in taken:
                 raise ValueError(f"{kind}: '{p.name}' is updated already: parameters= says which ones are this one's")
-        for group in self.groups:
-            if group.weight_decay is not None and not group.weight_decay >= 0:
-                raise ValueError(f"{kind}: weight_decay is {group.weight_decay}, it cannot be negative")
-            _named(kind, found, group.parameters)
+        self._check_groups(kind, ParameterNames(p.name for p in found))
         return found
 
-    def group_of(self, p: LogicalRegion) -> tuple[str, ParameterGroup] | None:
-        """The first group that names a parameter, and its name."""
+    def _check_groups(self, kind: str, names: ParameterNames) -> None:
+        numbers: dict[str, int] = {}
         for k, group in enumerate(self.groups):
-            if any(_is_named(p, which) for which in _several(group.parameters)):
-                return group.name or str(k), group
-        return None
+            if not isinstance(group, ParameterGroup):
+                raise TypeError(f"{kind}: groups[{k}] is a {type(group).__name__}, a ParameterGroup is needed")
+            name = group.name or str(k)
+            if (other := numbers.setdefault(name, k)) != k:
+                raise ValueError(f"{kind}: groups[{other}] and groups[{k}] are both called '{name}'")
+            names.find(kind, group.parameters)
 
-    def decay_of(self, p: LogicalRegion, default: float) -> float:
-        """The weight decay of a parameter."""
-        found = self.group_of(p)
-        return default if found is None or found[1].weight_decay is None else found[1].weight_decay
+    def group_of_each(self, kind: str, parameters: Iterable[LogicalRegion]) -> dict[str, tuple[str, ParameterGroup]]:
+        """Parameter -> the first group that names it, and the name of that; others belong to none."""
+        names, found = ParameterNames(p.name for p in parameters), dict[str, tuple[str, ParameterGroup]]()
+        for k, group in enumerate(self.groups):
+            for name in names.find(kind, group.parameters):
+                found.setdefault(name, (group.name or str(k), group))
+        return found
+
+
+class ParameterNames:
+    """Names that are found by patterns in little more time than there are that fit."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = list(names)
+        self._number = {name: k for k, name in enumerate(self._names)}
+        self._sorted = sorted(self._names)
+
+    def find(self, kind: str, which: Which) -> list[str]:
+        """Those that are named, in their order.
+
+        Raises:
+            ValueError: a pattern fits none.
+        """
+        numbers = set[int]()
+        for each in _several(which):
+            name = each if isinstance(each, str) else each.name
+            fitting = self._fitting(name) if isinstance(each, str) else [name] if name in self._number else []
+            if not fitting:
+                known = ", ".join(self._names[:5]) + (", ..." if len(self._names) > 5 else "")
+                raise ValueError(f"{kind}: no parameter is called '{name}'; there are {known or 'none'}")
+            numbers.update(self._number[found] for found in fitting)
+        return [self._names[k] for k in sorted(numbers)]
+
+    def _fitting(self, pattern: str) -> list[str]:
+        """What begins as the pattern does lies side by side where names are sorted."""
+        if pattern in self._number:
+            return [pattern]
+        begin = re.split(r"[*?[]", pattern, maxsplit=1)[0]
+        first, fits = bisect_left(self._sorted, begin), re.compile(translate(pattern)).match
+        near = takewhile(lambda name: name.startswith(begin), islice(self._sorted, first, None))
+        return [name for name in near if fits(name)]
 
 
 def _several(which: Which) -> list[str | LogicalRegion]:
     return [which] if isinstance(which, str | LogicalRegion) else list(which)
-
-
-def _is_named(p: LogicalRegion, which: str | LogicalRegion) -> bool:
-    return fnmatchcase(p.name, which) if isinstance(which, str) else which.name == p.name
-
-
-def _named(kind: str, parameters: Sequence[LogicalRegion], which: Which) -> list[LogicalRegion]:
-    several = _several(which)
-    for each in several:
-        if not any(_is_named(p, each) for p in parameters):
-            name = each if isinstance(each, str) else each.name
-            known = ", ".join(p.name for p in parameters[:5]) + (", ..." if len(parameters) > 5 else "")
-            raise ValueError(f"{kind}: no parameter is called '{name}'; there are {known or 'none'}")
-    return [p for p in parameters if any(_is_named(p, each) for each in several)]
 
 
 def gradients_at_loss(

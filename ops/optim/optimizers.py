@@ -189,11 +189,12 @@ def adama(
     gradients, controls = rule.prepare()
     found = dict(zip(gradients, by_parts(gradients.values(), parts), strict=True))
     moments = assign_to_each.bind(program=program(_ADDED, "g m v", numbers))
+    states = {p: [state_of(p, state) for state in ("adama_m", "adama_v")] for p in found}
     for p, g in found.items():
+        add_parts(f"{p.name}.moments", g, states[p], kernel=moments, flops=5)
+    for p, kept in states.items():
         own = rule.numbers_of(p, numbers)
         step = assign_together.bind(program=program(_ADAMA, "p m v rate", own, _CORRECTIONS))
-        kept = [state_of(p, state) for state in ("adama_m", "adama_v")]
-        add_parts(f"{p.name}.moments", g, kept, kernel=moments, flops=5)
         inputs = [p, *kept]
         update(f"{p.name}.adama", p, inputs, kernel=step, scalars=[controls.rates[p]], writes=inputs, flops=12)
     return by_parameter(found)

@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from numbers import Real
 
 from ops.building import check_region
 from ops.expressions.assign import assign_together
 from ops.expressions.program import Program, program
 from ops.optim.gradients import Gradients, beside, clip_by_global_norm, loss_scale, unscale
-from ops.optim.groups import Rate, Scope, gradients_at_loss
-from ops.tables.rows import RowGradient, row_gradients, update_rows
+from ops.optim.groups import (
+    ParameterGroup,
+    Rate,
+    Scope,
+    check_learning_rate,
+    check_number,
+    gradients_at_loss,
+)
+from ops.tables.rows import RowGradient, row_gradients, set_makers_aside, update_rows
 from taskflow import Array, Context, Kernel, LogicalRegion, update
 
 
@@ -39,10 +48,10 @@ class Named:
 
 
 def check_betas(kind: str, betas: tuple[float, float]) -> dict[str, float]:
-    """Both by name; ValueError unless each is in [0, 1)."""
-    if not all(0 <= b < 1 for b in betas):
-        raise ValueError(f"{kind}: betas are {tuple(betas)}, each is in [0, 1)")
-    return {"beta1": betas[0], "beta2": betas[1]}
+    """Both by name; ValueError unless they are two, each in [0, 1)."""
+    if len(betas) != 2 or not all(isinstance(b, Real) and 0 <= b < 1 for b in betas):
+        raise ValueError(f"{kind}: betas are {tuple(betas)}, two numbers in [0, 1) are needed")
+    return {"beta1": float(betas[0]), "beta2": float(betas[1])}
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,11 @@ class UpdateRule:
     clip_norm: float | None
     scope: Scope
 
+    @cached_property
+    def groups(self) -> Mapping[str, tuple[str, ParameterGroup]]:
+        """Parameter -> its group, and the name of that; see `Scope.group_of_each`."""
+        return self.scope.group_of_each(self.kind, self.loss.graph.parameters)
+
     def prepare(self) -> tuple[Gradients, Controls]:
         """The gradients of its parameters, clipped, in the order in which they are made; and what steers updates."""
         loss, graph, scope = self.loss, self.loss.graph, self.scope
@@ -85,14 +99,32 @@ class UpdateRule:
         order, overflow = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name])), None
         if scale is not None and order:
             order, overflow = unscale(order, scale, loss)
-        rates = _learning_rates(loss, self.lr, scope, parameters)
+        rates = self._learning_rates(parameters)
         if self.clip_norm is not None and order:
-            order = clip_by_global_norm(order, self.clip_norm, loss, scope.state("gradient_norm"))
+            order = clip_by_global_norm(order, self.clip_norm, loss, scope.state("gradient_norm"), overflow)
         return order, Controls(rates, overflow)
+
+    def _learning_rates(self, parameters: Sequence[LogicalRegion]) -> dict[LogicalRegion, LogicalRegion]:
+        """Of every parameter, the state `learning_rate` or that of its group."""
+        scope, found = self.scope, dict[LogicalRegion, LogicalRegion]()
+        made = {"": _learning_rate(self.loss, self.lr, scope.state("learning_rate"), scope.state("steps"))}
+        for p in parameters:
+            name, group = self.groups.get(p.name, ("", None))
+            if group is None or group.lr is None:
+                name = ""
+            elif name not in made:
+                named = (scope.state(f"{what}.{name}") for what in ("learning_rate", "steps"))
+                made[name] = _learning_rate(self.loss, group.lr, *named)
+            found[p] = made[name]
+        return found
 
     def numbers_of(self, p: LogicalRegion, numbers: Mapping[str, float]) -> dict[str, float]:
         """Those of the optimizer with the weight decay of a parameter."""
-        return {**numbers, "decay": self.scope.decay_of(p, numbers["decay"])}
+        _, group = self.groups.get(p.name, ("", None))
+        own = None if group is None else group.weight_decay
+        return {
+            key: float(value) for key, value in {**numbers, "decay": numbers["decay"] if own is None else own}.items()
+        }
 
     def update_each(
         self,
@@ -114,65 +146,58 @@ class UpdateRule:
             ValueError: a table is always updated by rows, and has a weight decay.
         """
         gradients, controls = self.prepare()
-        by_row = self._by_row(gradients, by_rows)
+        own_numbers = {p: self.numbers_of(p, numbers) for p in gradients}
+        by_row = self._by_row(gradients, by_rows, {p: own.get("decay", 0.0) for p, own in own_numbers.items()})
         for p, g in gradients.items():
-            own = self.numbers_of(p, numbers)
+            own = own_numbers[p]
             unguarded = program(text, " ".join(["p g", *states, "rate"]), own, each_step)
             steps, scalars = controls.guard(unguarded, [controls.rates[p]])
             kept, name = [state_of(p, state, init) for state in states.values()], f"{p.name}.{self.kind}"
-            if p in by_row and not own.get("decay"):
+            if p in by_row:
                 update_rows(name, p, by_row[p], kept, scalars, steps, flops)
                 continue
-            if by_rows is ByRow.ALWAYS and p in by_row:
-                raise ValueError(f"{self.kind}: '{p.name}' has weight_decay {own['decay']}, which reaches all rows")
             inputs, writes = [p, g, *kept], [p, *kept]
             kernel = assign_together.bind(program=steps)
             update(name, p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
         return by_parameter(gradients)
 
-    def _by_row(self, gradients: Gradients, by_rows: ByRow) -> Mapping[LogicalRegion, RowGradient]:
-        """The parameters that are updated by rows; a gradient that is clipped or scaled is none of look-ups alone."""
+    def _by_row(
+        self, gradients: Gradients, by_rows: ByRow, decays: Mapping[LogicalRegion, float]
+    ) -> Mapping[LogicalRegion, RowGradient]:
+        """The parameters that are updated by rows; a gradient that is clipped or scaled is none of look-ups alone.
+
+        What makes their whole gradients is set aside.
+        """
         found = row_gradients(self.loss.graph, gradients) if by_rows is not ByRow.NEVER else {}
-        return {p: g for p, g in found.items() if by_rows is ByRow.ALWAYS or g.count < p.shape[0]}
+        for p in found if by_rows is ByRow.ALWAYS else ():
+            if decays[p]:
+                raise ValueError(f"{self.kind}: '{p.name}' has weight_decay {decays[p]}, which reaches all rows")
+        is_fewer = {p: by_rows is ByRow.ALWAYS or g.count < p.shape[0] for p, g in found.items()}
+        chosen = {p: g for p, g in found.items() if is_fewer[p] and not decays[p]}
+        set_makers_aside(self.loss.graph, chosen.values())
+        return chosen
 
 
 def descent(
     kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, scope: Scope | None = None, **rates: float
 ) -> UpdateRule:
-    """ValueError for a rate that is negative, or a norm that is not positive."""
+    """ValueError for a rate that is negative or not finite, or a norm that is not positive."""
     check_region(kind, loss, "loss")
-    for key, value in (rates if callable(lr) else {"lr": lr, **rates}).items():
-        if not value >= 0:
-            raise ValueError(f"{kind}: {key} is {value}, it cannot be negative")
-    if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(f"{kind}: clip_norm is {clip_norm}, it is positive")
+    lr = check_learning_rate(kind, lr)
+    for key, value in rates.items():
+        check_number(kind, key, value)
+    if clip_norm is not None:
+        clip_norm = check_number(kind, "clip_norm", clip_norm)
+        if clip_norm == 0:
+            raise ValueError(f"{kind}: clip_norm is 0, it is positive")
     if loss.graph.precision.loss_scale is not None and "loss_scale" in loss.graph.regions:
         raise ValueError(f"{kind}: losses are scaled, and the graph has an optimizer: there can be one")
     return UpdateRule(kind, loss, lr, clip_norm, scope or Scope())
 
 
-def _learning_rates(
-    loss: LogicalRegion, lr: Rate, scope: Scope, parameters: Sequence[LogicalRegion]
-) -> dict[LogicalRegion, LogicalRegion]:
-    """Of every parameter, the state `learning_rate` or that of its group."""
-    made = {"": _learning_rate(loss, lr, scope.state("learning_rate"), scope.state("steps"))}
-    found = {}
-    for p in parameters:
-        name, group = scope.group_of(p) or ("", None)
-        if group is None or group.lr is None:
-            name = ""
-        elif name not in made:
-            named = (scope.state(f"{what}.{name}") for what in ("learning_rate", "steps"))
-            made[name] = _learning_rate(loss, group.lr, *named)
-        found[p] = made[name]
-    return found
-
-
 def _learning_rate(loss: LogicalRegion, lr: Rate, name: str, steps_name: str) -> LogicalRegion:
     """The state of a rate; with a schedule also the number of steps, and the operator that advances both."""
     graph = loss.graph
-    if not callable(lr) and not lr >= 0:
-        raise ValueError(f"optimizer: lr is {lr}, it cannot be negative")
     rate = graph.parameter(name, (), lr(0) if callable(lr) else lr, loss.dtype, trainable=False)
     if callable(lr):
         steps = graph.parameter(steps_name, (), 0.0, "int64", trainable=False)

@@ -38,7 +38,7 @@ def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> L
     return launch_first(name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _repeat(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
@@ -104,7 +104,7 @@ def cast(x: LogicalRegion, dtype: str, name: str | None = None) -> LogicalRegion
     return launch_first(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _cast(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x, casting="unsafe")
 

@@ -67,12 +67,12 @@ def _pad_backward(op: Operator, gy: LogicalRegion, *, before: Sequence[int]) -> 
     )
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _copy(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _surround(ctx: Context, x: Array, y: Array, *, before: Sequence[int], value: float) -> None:
     y.fill(value)
     if x.size:
@@ -123,7 +123,7 @@ def _flip_backward(op: Operator, gy: LogicalRegion, *, turned: tuple[int, ...]) 
     return _launch_flip(gy, y_term, x_term.replace("^", "").split(), turned, f"{op.name}.dx")
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _turn(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
     """The tile of the output from the far end of what it reads whole."""
     box = ctx.rect(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from math import gcd, prod
 
 from ops.building import (
@@ -106,9 +107,9 @@ def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -
             )
         if x.dtype != xs[0].dtype:
             raise ValueError(f"{where}: '{xs[0].name}' is {xs[0].dtype} and '{x.name}' is {x.dtype}")
-    offsets = tuple(sum(x.shape[dim] for x in xs[:k]) for k in range(len(xs)))
-    extent, backward = sum(x.shape[dim] for x in xs), partial(_concat_backward, dim=dim)
-    return put_together(name or "concat", xs, distinct(xs[0].axes), dim, offsets, extent, backward=backward)
+    *offsets, extent = accumulate((x.shape[dim] for x in xs), initial=0)
+    backward = partial(_concat_backward, dim=dim)
+    return put_together(name or "concat", xs, distinct(xs[0].axes), dim, tuple(offsets), extent, backward=backward)
 
 
 cat = concat
@@ -247,12 +248,12 @@ def _concat_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[Logi
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _copy(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
     if y.flags.c_contiguous:
         ctx.xp.copyto(y.reshape(x.shape), x)
@@ -260,12 +261,12 @@ def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
         ctx.xp.copyto(y, contiguous(ctx, "x", x).reshape(y.shape))
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _copy_transposed(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
     ctx.xp.copyto(y, x.transpose(dims))
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _join(ctx: Context, *args: Array, dim: int, offsets: tuple[int, ...]) -> None:
     _copy_all(ctx, args, dim, offsets)
 
@@ -281,7 +282,7 @@ def _copy_all(ctx: Context, args: Sequence[Array], dim: int, offsets: Sequence[i
             ctx.xp.copyto(y[(*before, slice(lo, lo + x.shape[dim]))], x)
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _place(ctx: Context, *args: Array, dim: int, starts: tuple[int, ...]) -> None:
     *xs, y = args
     if sum(x.shape[dim] if x.size else 0 for x in xs) < y.shape[dim]:

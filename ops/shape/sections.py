@@ -111,7 +111,7 @@ def _backward(
     return gx, *[None] * (len(op.inputs) - 1)
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _copy_each(ctx: Context, *args: Array) -> None:
     count = len(args) // 2
     for x, y in zip(args[:count], args[count:], strict=True):

@@ -39,13 +39,13 @@ def _backward(op: Operator, gy: LogicalRegion, *, dim: int, start: int, step: in
     )
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _pick(ctx: Context, x: Array, y: Array, *, dim: int, start: int, step: int) -> None:
     first = ctx.rect(1).lo[dim] * step + start - ctx.rect(0).lo[dim]
     ctx.xp.copyto(y, x[_every(dim, first, step, y.shape[dim])])
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_mixed=True)
 def _spread(ctx: Context, gy: Array, gx: Array, *, dim: int, start: int, step: int) -> None:
     gx.fill(0)
     if gy.size:

@@ -11,7 +11,7 @@ A row that is looked up several times is updated once, by the sum of its gradien
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -74,6 +74,11 @@ def _by_row(
     return RowGradient((maker, *(op for part in known for op in part.makers)), look_ups)
 
 
+def set_makers_aside(graph: Graph, gradients: Iterable[RowGradient]) -> None:
+    """Take the operators that make the whole gradients out of the graph, until somebody asks for one."""
+    graph.set_aside(maker.outputs[0] for gradient in gradients for maker in gradient.makers)
+
+
 def update_rows(
     name: str,
     table: LogicalRegion,
@@ -83,15 +88,12 @@ def update_rows(
     steps: Program,
     flops: float,
 ) -> None:
-    """Append the operator that updates the rows of `table` and `states` that were looked up, and set its makers aside.
+    """Append the operator that updates the rows of `table` and `states` that were looked up; see `set_makers_aside`.
 
     `steps` is a program of the table, its gradient, the states and the scalars; `flops` are those of an element. The
     operator is split as the first that looks up rows splits the table. It reads all look-ups, wherever they were made.
     """
-    graph = table.graph
-    for maker in gradient.makers:
-        graph.set_aside(maker.outputs[0])
-    leader = next(op for op in graph.operators if is_look_up(op) and op.inputs[1] is table)
+    leader = next(op for op, _ in table.graph.operators.readers(table) if is_look_up(op) and op.inputs[1] is table)
     across, columns = terms(leader)[0][1].split()
     inputs, read, taken = [table, *states], ["*"] * (1 + len(states)), [*leader.extents]
     for indices, gy in gradient.look_ups:

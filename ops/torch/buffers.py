@@ -22,7 +22,7 @@ def add_number(x: LogicalRegion, number: int, name: str) -> LogicalRegion:
     return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, backward=no_gradient, dtype=x.dtype, flops=1)
 
 
-@partial(Kernel, is_captured=True, takes_half=True)
+@partial(Kernel, is_captured=True, takes_mixed=True)
 def _overwrite(ctx: Context, state: Array, value: Array) -> None:
     ctx.xp.copyto(state, value)
 

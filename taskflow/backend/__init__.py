@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from taskflow.backend.capture import note_calls
 from taskflow.backend.context import Array, Context, Run, Workspace, is_resident
-from taskflow.backend.half import in_float32
+from taskflow.backend.half import in_float32, is_uniform
 from taskflow.backend.ranks import Communicator, GroupCall, RankGpu
 from taskflow.backend.sources import CudaSource
 from taskflow.backend.stream_context import StreamContext
@@ -60,6 +60,7 @@ __all__ = [
     "find_gpus",
     "in_float32",
     "is_resident",
+    "is_uniform",
     "make_backend",
     "note_calls",
 ]

@@ -3,7 +3,7 @@
 NumPy has no fast arithmetic of float16 and bfloat16, numba none at all. So a kernel gets float32 copies of such arrays
 in scratch memory, laid out as the arrays are, and what it writes is rounded to them. That is what tensor cores do too:
 products of half operands, summed in float32. A kernel that only moves elements, or that has its own ways with half
-arrays, says so (`taskflow.Kernel`) and gets them as they are.
+arrays, says so (`taskflow.Kernel`) and gets them as they are; beside wider ones only if it says that, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from taskflow.backend.context import Array, Context
 from taskflow.core.dtypes import HALF
 
 Function = Callable[..., None]
+
+
+def is_uniform(arrays: Sequence[Array]) -> bool:
+    """Whether all floating arrays are of one dtype."""
+    return len({a.dtype.name for a in arrays if "float" in a.dtype.name}) < 2
 
 
 def in_float32(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from taskflow.backend.parameters import C_TYPES, NOTHING, Signature, SourceFacts
 from taskflow.core.geometry import Rect
 
 MOST_DIMENSIONS = 6
@@ -15,7 +16,10 @@ _CUDA = Path(__file__).with_name("cuda")  # the sources that all kernels share
 
 @dataclass(frozen=True)
 class CudaSource:
-    """A file of CUDA C: `extern "C"` kernels, named `<name>_<dtype>`; and more of it that was made by a program."""
+    """A file of CUDA C: `extern "C"` kernels, named `<name>_<dtype>`; and more of it that was made by a program.
+
+    It is read for the parameters of its kernels, to which every launch is held; see `taskflow.backend.parameters`.
+    """
 
     path: Path
     generated: str = ""
@@ -27,6 +31,32 @@ class CudaSource:
         They are of the same folder, or `taskflow/types.cu`: float16 and bfloat16, stored as such.
         """
         return _read(self.path) + "\n" + self.generated
+
+    @cached_property
+    def _signatures(self) -> Mapping[str, Signature]:
+        facts = _facts(self.path)
+        return (facts.and_of(self.generated) if self.generated else facts).signatures
+
+    def signature(self, kernel: str) -> Signature:
+        """A kernel's parameters.
+
+        Raises:
+            ValueError: the source has no kernel of that name.
+        """
+        if kernel not in self._signatures:
+            known = ", ".join(sorted(self._signatures)) or "none"
+            raise ValueError(f"CUDA kernel '{kernel}': {self.path.name} has no kernel of that name; it has {known}")
+        return self._signatures[kernel]
+
+    @staticmethod
+    def c_type(dtype: str) -> str:
+        """The type in CUDA C of the numbers of a dtype; of half size, with `#include "taskflow/types.cu"`."""
+        return C_TYPES[dtype]
+
+
+@cache
+def _facts(path: Path) -> SourceFacts:
+    return NOTHING.and_of(_read(path))
 
 
 @cache

@@ -23,8 +23,11 @@ from taskflow.backend.sources import CudaSource
 from taskflow.comm.transport import Transport
 
 Call = Callable[[], object]
+Launcher = Callable[[int, int, Sequence[Array | np.generic]], object]  # of blocks, threads in each, and arguments
 Stream = Any
 Event = Any
+
+MOST_BLOCKS, MOST_THREADS = (1 << 31) - 1, 1024  # of a launch along one dimension, and of a block
 
 
 class NotCapturable(Exception):
@@ -118,14 +121,23 @@ class StreamBackend(ABC):
         """A call that launches the copy of a contiguous array; either may be `pinned`, or a part of it."""
 
     @abstractmethod
-    def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
-        """The CUDA kernel `name` of a text: a call of how many threads there are at least, how many in a block, and
-        the arguments."""
+    def kernel(self, source: CudaSource, name: str) -> Launcher:
+        """The CUDA kernel `name` of a source, for the current stream: it takes arguments that were held to it."""
 
-    def launch(self, source: CudaSource, name: str, threads: int, args: Sequence[Any], block: int = 256) -> None:
-        """Launch `kernel` on the current stream, unless there is nothing to do."""
-        if threads:
-            self.kernel(source.text, name)(threads, block, args)
+    def launch(self, source: CudaSource, name: str, threads: int, args: Sequence[object], block: int = 256) -> None:
+        """Launch `kernel` with at least so many threads on the current stream, unless there is nothing to do.
+
+        Raises:
+            TypeError: an argument is no array of the parameter's dtype, or no number.
+            ValueError: a number does not fit into the parameter, or there are more blocks or threads than GPUs have.
+        """
+        if not threads:
+            return
+        blocks = -(-threads // block)
+        if not (0 < blocks <= MOST_BLOCKS and 0 < block <= MOST_THREADS):
+            most = f"at most {MOST_BLOCKS} of at most {MOST_THREADS} threads"
+            raise ValueError(f"CUDA kernel '{name}': {blocks} blocks of {block} threads; GPUs have {most}")
+        self.kernel(source, name)(blocks, block, source.signature(name).hold(args))
 
     def fold(self, combine: str, target: Array, parts: Sequence[Array]) -> Call:
         """A call that launches target = the sum or maximum (`combine`) of `parts`; the first may be `target`."""

@@ -215,7 +215,8 @@ class Keeper:
             self.step.continue_from(self._copy[0], self.step.seed)
         elif self.folder is not None:
             load(self.step, self.folder)
-        message = f"{error}; the state is again that after {self.step.steps} steps"
+        what = str(error).partition("; ")[0]  # where it goes on to say that nothing has changed, more does now
+        message = f"{what}; the state is again that after {self.step.steps} steps"
         if not self.goes_back:
             raise FloatingPointError(message) from error
         if self.step.transport.rank == 0:

@@ -64,6 +64,8 @@ def launch_environment(
 ) -> dict[str, str]:
     """The environment of mpirun: `outside`, and `mpi.env` where it says nothing.
 
+    Open MPI 5 does not start without a HOME, which services and jobs may lack; what it names need not be there.
+
     Args:
         outside: the caller's environment. A process that has joined MPI passes on variables by which mpirun would take
             itself for one of its own ranks; they are left out.
@@ -78,7 +80,7 @@ def launch_environment(
     limits = {name: str(threads or share) for name in table if name.endswith("_NUM_THREADS")}
     if "PMIX_RANK" in outside:
         outside = {name: value for name, value in outside.items() if not name.startswith(_INSIDE_JOB)}
-    return {**table, **limits, **outside, **(limits if threads else {})}
+    return {"HOME": os.path.expanduser("~"), **table, **limits, **outside, **(limits if threads else {})}
 
 
 def count_cores() -> int:

@@ -54,7 +54,7 @@ Distribution = Constant | Uniform | Normal
 
 def as_distribution(where: str, init: object) -> Distribution:
     """A number as a distribution; TypeError for what is neither."""
-    distribution = Constant(float(init)) if isinstance(init, int | float) else init
+    distribution = Constant(float(init)) if isinstance(init, int | float | np.number) else init
     if not isinstance(distribution, Distribution):
         raise TypeError(f"{where}: init is {init!r}, a number or a distribution is needed")
     return distribution

@@ -11,10 +11,10 @@ that is there already, numbers of the step in cells, products in the precision o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -23,6 +23,7 @@ from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm.transport import Transport
 from taskflow.cost.measure_library import measure_library
+from taskflow.cost.plausible import Possible, possible, transfer_rate
 from taskflow.cost.samples import fitted_rates, one_way_times
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
@@ -31,12 +32,16 @@ from taskflow.tasks.task_graph import Launch, TaskGraph, access
 
 _DTYPES = ("float64", "float16", "bfloat16", "tf32")
 _PRODUCTS = (128, 512, 1024, 2048, 4096)
-_COPIES = (1 << 14, 1 << 18, 1 << 21, 1 << 24, 1 << 27)
+# Bytes. The large ones are beyond every cache: within its L2 of 60 MB an H200 copies at 5.8 TB/s, beyond it at 4.2.
+_COPIES = (1 << 14, 1 << 16, 1 << 18, 1 << 27, 1 << 28)
+_ROUNDS = 5  # of measurements that take turns, of which the median counts
 _LARGE_PRODUCT = 4096
 _CELL_BYTES = 8
-_SMALL, _LARGE = 1 << 12, 1 << 26  # bytes of transfers
+_SIZES = _, _LARGE = 1 << 12, 1 << 28  # bytes of transfers; large ones are beyond every cache, too
+_SHORTEST_SECONDS = 1e-12  # a clock that stands still is refused by its rate
 
 _log = logging.getLogger(__name__)
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,16 @@ def measure_gpus(machine: MachineModel, backend: StreamBackend, transport: Trans
 def device_rates(device: Device, clock: DeviceClock, backend: StreamBackend) -> dict[str, Any]:
     """The fields of a device, whose curve goes through float32 products and copies; the other dtypes' peaks."""
     overhead = _launch_seconds(clock, backend)
-    products = {n: product_seconds(clock, backend, n) for n in _PRODUCTS}
-    rates = fitted_rates(device, overhead, products, {n: _copy_seconds(clock, backend, n) for n in _COPIES})
+    products = _by_turns({n: partial(product_seconds, clock, backend, n) for n in _PRODUCTS})
+    copies = _by_turns({n: _copying(clock, backend, n) for n in _COPIES})
+    rates = fitted_rates(device, overhead, products, copies)
     return rates | {"rates": {**device.rates, **_other_rates(clock, backend)}}
+
+
+def _by_turns(measurements: Mapping[_Key, Callable[[], float]]) -> dict[_Key, float]:
+    """The median of several measurements each, in turns: what disturbs some of them decides nothing."""
+    rounds = [{key: measure() for key, measure in measurements.items()} for _ in range(_ROUNDS)]
+    return {key: float(np.median([found[key] for found in rounds])) for key in measurements}
 
 
 def product_seconds(clock: DeviceClock, backend: StreamBackend, n: int, dtype: str = "float32") -> float:
@@ -81,34 +93,42 @@ def _other_rates(clock: DeviceClock, backend: StreamBackend) -> dict[str, float]
     found = {}
     for dtype in _DTYPES:
         try:
-            found[dtype] = 2.0 * _LARGE_PRODUCT**3 / product_seconds(clock, backend, _LARGE_PRODUCT, dtype)
+            measure = partial(product_seconds, clock, backend, _LARGE_PRODUCT, dtype)
+            rate = 2.0 * _LARGE_PRODUCT**3 / max(_by_turns({dtype: measure})[dtype], _SHORTEST_SECONDS)
+            found[dtype] = possible(f"products in {dtype}", rate, Possible.PRODUCTS)
         except (TypeError, KeyError, ModuleNotFoundError) as error:
             _log.info("products in %s are not measured: %s", dtype, error)
     return found
 
 
-def _copy_seconds(clock: DeviceClock, backend: StreamBackend, size: int) -> float:
+def _copying(clock: DeviceClock, backend: StreamBackend, size: int) -> Callable[[], float]:
     source, target = (clock.array((size // 4,), "float32") for _ in range(2))
-    return clock.seconds(lambda: backend.xp.copyto(target, source))
+    return partial(clock.seconds, lambda: backend.xp.copyto(target, source))
 
 
 def _launch_seconds(clock: DeviceClock, backend: StreamBackend) -> float:
     a = clock.array((1,), "float32")
-    return clock.seconds(lambda: backend.xp.add(a, a, out=a))
+    launch = partial(clock.seconds, lambda: backend.xp.add(a, a, out=a))
+    return _by_turns({"launch": launch})["launch"]
 
 
 def measure_host_link(backend: StreamBackend, device: int = 0) -> HostLink:
-    """Copies between the host and a GPU."""
-    clock, found = DeviceClock(backend, device), []
-    for size in (_SMALL, _LARGE):
+    """Copies between the host and a GPU.
+
+    Raises:
+        ValueError: what was measured is not possible; see `taskflow.cost.plausible`.
+    """
+    clock, directions = DeviceClock(backend, device), {}
+    for size in _SIZES:
         here, there = backend.pinned(size), backend.zeros(device, size)
-        found += [clock.seconds(backend.copy(there, here)), clock.seconds(backend.copy(here, there))]
-    small_in, small_out, large_in, large_out = found
-    return HostLink(small_in, _rate(small_in, large_in), small_out, _rate(small_out, large_out))
-
-
-def _rate(small: float, large: float) -> float:
-    return (_LARGE - _SMALL) / max(large - small, 1e-9)
+        directions["to the device", size] = partial(clock.seconds, backend.copy(there, here))
+        directions["to the host", size] = partial(clock.seconds, backend.copy(here, there))
+    found, rates = _by_turns(directions), []
+    for direction in ("to the device", "to the host"):
+        small, large = (found[direction, size] for size in _SIZES)
+        seconds = possible(f"small copies {direction}", small, Possible.CALL)
+        rates += [seconds, transfer_rate(f"copies {direction}", _SIZES, [small], [large])]
+    return HostLink(*rates)
 
 
 # -- links -------------------------------------------------------------------------------------------------------------
@@ -119,13 +139,18 @@ def _link(backend: StreamBackend, transport: Transport, clock: DeviceClock, devi
     if transport.size > 1:
         shared = backend.shared_zeros(transport.rank, _LARGE, transport)
         time_copy = partial(_mapped_seconds, backend, transport, clock, shared) if shared else None
-        seconds = [(time_copy or partial(_staged_seconds, backend, transport))(size) for size in (_SMALL, _LARGE)]
+        time_copy = time_copy or partial(_staged_seconds, backend, transport)
+        copies = {size: partial(time_copy, size) for size in _SIZES}
     elif devices > 1:
         source, target = clock.array((_LARGE // 4,), "float32"), backend.zeros(1, _LARGE).view("float32")
-        seconds = [clock.seconds(backend.copy(target[: n // 4], source[: n // 4])) for n in (_SMALL, _LARGE)]
+        copies = {n: partial(clock.seconds, backend.copy(target[: n // 4], source[: n // 4])) for n in _SIZES}
     else:
         return None
-    return {"latency_seconds": seconds[0], "bandwidth": _rate(*seconds)}
+    small, large = _by_turns(copies).values()
+    if transport.rank:  # rank 0 says how long they took; not all ranks take part in copies through the hosts
+        return {}
+    latency = possible("small copies between devices", small, Possible.CALL)
+    return {"latency_seconds": latency, "bandwidth": transfer_rate("copies between devices", _SIZES, [small], [large])}
 
 
 def _mapped_seconds(

@@ -11,6 +11,7 @@ import numpy as np
 
 from taskflow.collective.choose import FASTEST
 from taskflow.comm.transport import Transport
+from taskflow.cost.plausible import transfer_rate
 from taskflow.cost.samples import one_way_times
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Link
@@ -27,13 +28,18 @@ class LinkRate(NamedTuple):
 
 
 def link_between(transport: Transport, first: int, second: int) -> LinkRate:
-    """The rate of messages between two ranks, on every rank; all ranks call it."""
+    """The rate of messages between two ranks, on every rank; all ranks call it.
+
+    Raises:
+        ValueError: it is not possible, on every rank.
+    """
     ends, large = (first, second), _LARGE[transport.hosts[first] == transport.hosts[second]]
     sizes = (_SMALL_BYTES, _SMALL_ROUNDS), large
     times = [one_way_times(transport, np.zeros(size, np.uint8), rounds, ends=ends) for size, rounds in sizes]
     short, long = transport.gather(times)[first]
-    transfer = np.median(long) - min(short)  # not their median, which on a busy machine may be above that of large ones
-    return LinkRate(float(np.median(short)), float((large[0] - _SMALL_BYTES) / transfer))
+    # Not the median of short ones, which on a busy machine may be above that of large ones.
+    rate = transfer_rate(f"messages between ranks {first} and {second}", (_SMALL_BYTES, large[0]), [min(short)], long)
+    return LinkRate(float(np.median(short)), rate)
 
 
 def measure_links(machine: MachineModel, transport: Transport, alone: LinkRate) -> MachineModel:

@@ -16,6 +16,7 @@ import numpy as np
 from taskflow.backend import Context
 from taskflow.comm.transport import Transport, connect
 from taskflow.core.dtypes import is_floating
+from taskflow.cost.plausible import Possible, possible
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
 from taskflow.machine.efficiency import fit_device
@@ -167,7 +168,15 @@ def fitted_rates(
         overhead_seconds: of a call.
         products: n -> seconds of a product of two n x n matrices of float32.
         copies: bytes -> seconds of a copy.
+
+    Raises:
+        ValueError: a time is not possible; see `taskflow.cost.plausible`.
     """
+    for n, took in products.items():
+        _check_rate(f"products of {n} x {n}", 2.0 * n**3, took, Possible.PRODUCTS)
+    for size, took in copies.items():
+        _check_rate(f"copies of {size} bytes", 2.0 * size, took, Possible.MEMORY)
+    possible("the overhead of calls", overhead_seconds, Possible.CALL)
     samples = [(2.0 * n**3, 12.0 * n**2, seconds) for n, seconds in products.items()]
     flops, size_bytes, seconds = np.array(samples + [(0.0, 2.0 * n, seconds) for n, seconds in copies.items()]).T
     start = replace(
@@ -178,3 +187,7 @@ def fitted_rates(
     )
     fitted = fit_device(start, flops, size_bytes, seconds)
     return {f.name: getattr(fitted, f.name) for f in fields(fitted) if f.name not in ("kind", "host", "memory_bytes")}
+
+
+def _check_rate(what: str, amount: float, seconds: float, rate: Possible) -> None:
+    possible(what, amount / seconds if seconds > 0 else np.inf, rate, f"{seconds:.3g} s")

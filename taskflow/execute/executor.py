@@ -26,7 +26,6 @@ from taskflow.comm.transport import OneCall, Transport
 from taskflow.core.dtypes import HALF
 from taskflow.core.garbage import collect_rarely
 from taskflow.core.geometry import Rect
-from taskflow.core.text import is_loss
 from taskflow.cost.model import CostModel
 from taskflow.cost.samples import warm_up
 from taskflow.execute.agreement import check_ranks, check_written, connect_for
@@ -34,7 +33,7 @@ from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.feed import FeedValue, accept, by_step, make_cells
-from taskflow.execute.guard import GivenUp, UpdateGuard
+from taskflow.execute.guard import GivenUp, Guard, UpdateGuard, check_finite
 from taskflow.execute.memory import Memory
 from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Compiler
@@ -60,7 +59,7 @@ class Executor:
         share: another executor whose persistent regions are used instead of own ones (training and evaluation).
         check: prove the plan, poison memory, put red zones round it and verify privileges of every task (slow). GPUs
             then capture no graphs, and their scratch memory has no red zones.
-        allow_nan: go on when a fetched `loss` is not finite.
+        allow_nan: go on when a `loss` or a gradient is not finite; else such a step changes nothing, and raises.
         record: keep the times of every call for `timeline`.
         transport: what carries data between ranks: `shared` memory in place, MPI `messages`, or `auto`: shared memory
             within a host, if it has room, and messages between hosts. On GPUs `shared` is CUDA IPC, there is also
@@ -122,15 +121,17 @@ class Executor:
             self._row_seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
         compiler = self._streamed or self._make_compiler()
         self._crew = compiler.crew
-        self.guard: UpdateGuard | None = None
+        self._skips, self.is_skipped, self.is_guarded = False, False, not allow_nan and not gpus
+        self.guard: Guard | None = UpdateGuard.of(rows, self.memory, self.transport.is_any) if self.is_guarded else None
         self._compile(compiler)
         if gpus and self._streamed:
             gpus.try_program(self._streamed, is_borrowing=share is not None)
             self.regions.initialise()
+            self._guard(not allow_nan)
         self._clocked = getattr(compiler, "replay", None)  # of devices that keep their own time
         self._next: Mapping[str, FeedValue] | None = None
         self._times: memoryview[float] | None = None
-        self._seconds, self.is_skipped, self.is_guarded = 0.0, False, False
+        self._seconds = 0.0
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
@@ -157,6 +158,8 @@ class Executor:
 
     def _compile(self, compiler: Compiler) -> None:
         compiler.fuses = not self.record
+        if isinstance(self.guard, UpdateGuard):
+            compiler.guard, compiler.guard_row, compiler.notes = self.guard, self.guard.row, self.guard.notes
         with collect_rarely():
             self.program = compiler.compile()
         self._finish = weakref.finalize(self, self.program.close)
@@ -165,31 +168,28 @@ class Executor:
         if self._kind == "cpu":
             warm_up(self._rows, self.transport.drives, divide_program(compiler, self.program))
 
-    def guard_updates(self, is_wanted: bool = True) -> None:
-        """From now on a step changes nothing where its loss or a gradient is not finite; `is_skipped` then says so.
+    def guard_updates(self, skips: bool = True) -> None:
+        """From now on a step whose loss or a gradient is not finite does not raise, and `is_skipped` then says so.
 
-        All ranks call it between steps. They then agree in every step, which takes a barrier before its first update.
-
-        Raises:
-            ValueError: a parameter is updated before all gradients are there: so it is where steps are repeated.
+        All ranks call it between steps. Such a step changes nothing but the number of steps; of repeated ones, all of a
+        call are given up. Executors that `allow_nan` guard their steps for as long as this is wanted.
         """
+        self._skips = skips
+        self._guard(skips or not self.allow_nan)
+
+    def _guard(self, is_wanted: bool) -> None:
+        """Whether a step that is not finite changes nothing: ranks then agree in every step before its first update."""
         if is_wanted == self.is_guarded:
             return
-        if (repeat := self.task_graph.repeat) > 1:
-            raise ValueError(f"on_nan='skip': the plan is {repeat} steps in one, which cannot be given up one by one")
+        self.is_guarded, is_any = is_wanted, self.transport.is_any if is_wanted else None
         if self._streamed:
             from taskflow.execute.gpu.device_guard import guard_updates
 
-            guard_updates(self._streamed, self.transport.is_any if is_wanted else None)
-        else:
-            guard = UpdateGuard(self._rows, self.memory, self.transport.is_any) if is_wanted else None
-            compiler = self._make_compiler()
-            self._finish()
-            if guard is not None:
-                compiler.guard, compiler.guard_row, compiler.notes = guard, guard.row, guard.notes
-            self.guard = guard
-            self._compile(compiler)
-        self.is_guarded = is_wanted
+            self.guard = guard_updates(self._streamed, is_any)
+            return
+        self.guard = is_any and UpdateGuard.of(self._rows, self.memory, is_any)
+        self._finish()
+        self._compile(self._make_compiler())
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Executor:
         Raises:
             ValueError: a feed is missing, unknown, or of another shape or dtype, or was given as `prefetch` already;
                 or the executor is closed, or in use by another thread.
-            FloatingPointError: the loss is not finite.
+            FloatingPointError: the loss or a gradient is not finite; nothing has changed.
         """
         with self._alone:
             return self._step(feeds, prefetch)
@@ -226,19 +226,18 @@ class Executor:
         if prefetch is not None and self._streamed is not None:
             self._streamed.replay.prefetch = partial(self._stage, prefetch)
         self.regions.refresh()
-        is_watched = self._overflows or self.is_guarded  # by loss scaling, or the guard
-        with self._crew, np.errstate(over="ignore", invalid="ignore") if is_watched else nullcontext():
+        is_watched = self._overflows or self.guard is not None  # by loss scaling, or the guard
+        with self._crew, np.errstate(all="ignore") if is_watched else nullcontext():
             self._replay()
-        step = self._run.step
-        self._run.step += self._advances * self.task_graph.repeat
+        step, is_refused = self._run.step, self.is_skipped and not self._skips
+        self._run.step += self._advances * self.task_graph.repeat * (not is_refused)
         self.regions.publish()
         values = fetch(self.task_graph, self.transport, self._hold)
         if self.task_graph.repeat > 1:
             values = together(values, self.task_graph.repeat)
         self._standing.end()
-        for name in () if self.allow_nan or self.is_skipped else filter(is_loss, values):
-            if not np.all(np.isfinite(values[name])):
-                raise FloatingPointError(f"step {step}: the {name} is {values[name]}")
+        if is_refused or not (self.allow_nan or self.is_skipped):
+            check_finite(f"step {step}", values, self.guard if is_refused else None, self.transport)
         return values
 
     def forget_next(self) -> None:
@@ -277,9 +276,9 @@ class Executor:
             self._seconds = time.perf_counter() - times[0]
         except GivenUp:
             self.is_skipped = True
-            if self.guard is not None:  # else the devices have done it
-                with np.errstate(all="ignore"):
-                    self.guard.give_up(self.program)
+            assert self.guard is not None, "it was raised by the guard"
+            with np.errstate(all="ignore"):
+                self.guard.give_up(self.program)
         except BaseException as error:
             position, step = len(self.program.calls) - length_hint(calls) - 1, self._run.step
             what = f"{self.program.roles[position]} of task {self._rows[self.program.rows[position]]}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import is_resident
+from taskflow.core.arrays import as_array, check_plain
 from taskflow.core.geometry import Rect
 from taskflow.graph.repeat import in_step
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
@@ -32,7 +33,7 @@ class Feed:
     def fill(self, value: Any) -> None:
         """Take the fed value: an array of the region's shape and dtype, on the host or a GPU, or a function."""
         if not callable(value):
-            value = value if is_resident(value) else np.asarray(value)
+            value = value if is_resident(value) else as_array(f"feed '{self.name}'", value)
             shape, dtype = tuple(value.shape), str(value.dtype).removeprefix("torch.")
             if shape != self.shape:
                 raise ValueError(f"feed '{self.name}': has shape {shape}, the region {self.shape}")
@@ -47,7 +48,7 @@ class Feed:
         if not callable(self.value):
             target[...] = self.value[rect.slices()]
             return
-        value = np.asarray(self.value(rect))
+        value = as_array(f"feed '{self.name}'", self.value(rect))
         if value.shape != target.shape or value.dtype != target.dtype:
             raise ValueError(
                 f"feed '{self.name}': the function gave {value.shape} {value.dtype} for the box {rect}, "
@@ -71,6 +72,7 @@ def by_step(feeds: Mapping[str, FeedValue], repeat: int) -> dict[str, FeedValue]
     """
     found: dict[str, FeedValue] = {}
     for name, values in feeds.items():
+        check_plain(f"feed '{name}'", values)
         each = list(values) if isinstance(values, Sequence) or np.ndim(values) else []  # type: ignore[arg-type]
         if len(each) != repeat:
             what = f"has {len(each)} values along a leading axis, each of {repeat} steps takes one"

@@ -1,23 +1,33 @@
-"""The guard of a step: where the loss or a gradient is not finite, the step is given up before it updates anything.
+"""The guard of a step: where the loss or a gradient is not finite, the step is given up and changes nothing.
 
 Takes the rows that run; gives the row before which all ranks agree whether they go on, and what is undone if they do
 not. Before that row every gradient is there, behind it no point runs in a step that is given up: copies and folds do,
-since ranks count on each other's messages, and carry what is there already. States that are updated before, as the
-running statistics of a batch norm are, get the values back that they had. A plan that updates a parameter before all
-gradients are there is refused.
+since ranks count on each other's messages, and carry what is there already. What is updated before gets the values back
+that it had: the running statistics of a batch norm; parameters, too, where a plan updates some before all gradients are
+there; and all that earlier ones of repeated steps update.
+
+A value is looked at as soon as it is made: later its memory may be another's, or hold what is on its way to this rank.
+Rejected: a flag in the graph that every update reads, as loss scaling has it. It needs another pass over the states
+that are updated early, knows no operators of users, and lets no GPU replay fewer rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 
 import numpy as np
 
+from taskflow.comm.transport import Transport
 from taskflow.core.dtypes import is_finite
+from taskflow.core.random import Constant, Distribution
 from taskflow.core.text import is_loss
 from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, REPLAY, RankProgram
+from taskflow.graph.phases import Phase
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 
@@ -25,92 +35,223 @@ class GivenUp(Exception):
     """A step ends here, on all ranks."""
 
 
-class UpdateGuard:
-    """A call of a program; `is_any` says of a flag whether it is true on any rank.
+@dataclass(frozen=True)
+class Guarded:
+    """What a guard looks at and keeps; equal on all ranks.
 
-    Raises:
-        ValueError: a parameter is updated before all gradients are there.
+    Attributes:
+        row: the one before which all ranks agree; every gradient is made before.
+        names: what is looked at, for messages, in the order in which it is made.
+        checked: row that makes some of it -> instances, and the number of the name of each.
+        early: persistent regions that are updated before `row`.
+        late: the rows behind that are left out: points, and folds into persistent regions.
     """
 
-    def __init__(self, graph: TaskGraph, memory: Memory, is_any: Callable[[bool], bool]) -> None:
-        self._graph, self._is_any = graph, is_any
-        self.row, made, early = find_guarded(graph, memory)
-        self.notes = {row: partial(self._note, arrays) for row, arrays in made.items()}  # behind these rows
-        self._kept = [(memory.array(i), np.empty_like(memory.array(i))) for i in early]
-        self._is_finite = True
+    row: int
+    names: Sequence[str]
+    checked: Mapping[int, Mapping[int, int]]
+    early: Sequence[str]
+    late: frozenset[int]
 
-    def _note(self, arrays: Sequence[Array]) -> None:
-        self._is_finite = self._is_finite and all(map(is_finite, arrays))
+    def arrays(self, graph: TaskGraph, memory: Memory) -> dict[int, list[tuple[Array, int]]]:
+        """Row -> what it makes on this rank, and the number of the name of each."""
+        found: dict[int, list[tuple[Array, int]]] = {}
+        for row, numbers in self.checked.items():
+            if int(graph.device[row]) in memory.own:
+                made = [(i, rect) for i, rect, privilege in graph.args(row) if privilege != Privilege.READ]
+                found[row] = [(memory.view(i, rect), numbers[i]) for i, rect in made if i in numbers]
+        return found
+
+    def kept(self, graph: TaskGraph, memory: Memory) -> list[int]:
+        """The instances on this rank of what is updated early."""
+        homes = [i for name in self.early for i, _ in graph.homes[name]]
+        return list(dict.fromkeys(i for i in homes if int(graph.instance_device[i]) in memory.own))
+
+
+class Guard(ABC):
+    """A call of a program that goes on, or raises GivenUp as all other ranks do."""
+
+    def __init__(self, guarded: Guarded, is_any: Callable[[bool], bool]) -> None:
+        self.guarded, self._is_any = guarded, is_any
+
+    @property
+    @abstractmethod
+    def bad(self) -> list[int]:
+        """The numbers of what this rank has seen that is not finite."""
+
+    def keep(self) -> None:  # noqa: B027 (the program of a GPU does so)
+        """Before a step: what it updates early is kept."""
+
+    def give_up(self, program: RankProgram) -> None:  # noqa: B027 (the program of a GPU has done it)
+        """What is left of a step that is given up."""
+
+    def __call__(self) -> None:
+        """In a step: go on, or not."""
+        if self._is_any(bool(self.bad)):
+            raise GivenUp
+
+
+class UpdateGuard(Guard):
+    """That of devices whose memory is the host's; `is_any` says of a flag whether it is true on any rank."""
+
+    @staticmethod
+    def of(graph: TaskGraph, memory: Memory, is_any: Callable[[bool], bool]) -> UpdateGuard | None:
+        """None where a step changes nothing."""
+        guarded = find_guarded(graph)
+        return None if guarded is None else UpdateGuard(guarded, graph, memory, is_any)
+
+    def __init__(self, guarded: Guarded, graph: TaskGraph, memory: Memory, is_any: Callable[[bool], bool]) -> None:
+        super().__init__(guarded, is_any)
+        self.row, made = guarded.row, guarded.arrays(graph, memory)
+        self.notes = {row: partial(self._note, arrays) for row, arrays in made.items()}  # behind these rows
+        arrays = (memory.array(i) for i in guarded.kept(graph, memory))
+        self._kept = [(array, np.empty_like(array)) for array in arrays]
+        self._bad = set[int]()
+
+    def _note(self, arrays: Sequence[tuple[Array, int]]) -> None:
+        for array, number in arrays:
+            if not is_finite(array):
+                self._bad.add(number)
 
     def keep(self) -> None:
-        """Before a step: what it updates early is kept."""
-        self._is_finite = True
+        """See `Guard.keep`."""
+        self._bad.clear()
         for array, kept in self._kept:
             kept[...] = array
 
-    def __call__(self) -> None:
-        """Go on, or raise GivenUp, as all other ranks do."""
-        if self._is_any(not self._is_finite):
-            raise GivenUp
+    @property
+    def bad(self) -> list[int]:
+        """See `Guard.bad`."""
+        return sorted(self._bad)
 
     def give_up(self, program: RankProgram) -> None:
-        """What is left of a step that is given up: waits, messages, copies and folds; then what was kept."""
-        first = program.roles.index(GUARD) + 1
+        """Waits, messages, copies and folds; then what was kept."""
+        first, late = program.roles.index(GUARD) + 1, self.guarded.late
         for call, row, role in zip(program.calls[first:], program.rows[first:], program.roles[first:], strict=True):
-            if role != REPLAY and (role != "run" or self._graph.kind[row] != Kind.POINT):
+            if role != REPLAY and (role != "run" or row not in late):
                 call()
         for array, kept in self._kept:
             array[...] = kept
 
 
-def find_guarded(graph: TaskGraph, memory: Memory) -> tuple[int, dict[int, list[Array]], list[int]]:
-    """The row before which all ranks agree; of this rank, what rows make of loss and gradients, and instances to keep.
-
-    It is looked at as soon as it is made: later its memory may be another's, or hold what is on its way to this rank.
+def check_finite(where: str, values: Mapping[str, Array], guard: Guard | None, transport: Transport) -> None:
+    """Refuse outputs of which a loss is not finite, or a step that `guard` gave up; all ranks call it.
 
     Raises:
-        ValueError: a parameter is updated before all gradients are there.
+        FloatingPointError: what is not finite.
     """
-    first, makers, checked, early = _first_update(graph)
-    found: dict[int, list[Array]] = {}
-    for row in makers:
-        made = [(i, rect) for i, rect, privilege in graph.args(row) if i in checked and privilege != Privilege.READ]
-        floating = [(i, rect) for i, rect in made if graph.regions[int(graph.instance_region[i])].is_floating]
-        if floating and int(graph.device[row]) in memory.own:
-            found[row] = [memory.view(i, rect) for i, rect in floating]
-    homes = [i for name in early for i, _ in graph.homes[name] if int(graph.instance_device[i]) in memory.own]
-    return first, found, list(dict.fromkeys(homes))
+    undone = "; nothing has changed" if guard else ""
+    for name in filter(is_loss, values):
+        if not np.all(np.isfinite(values[name])):
+            raise FloatingPointError(f"{where}: the {name} is {values[name]}{undone}")
+    if guard is not None:
+        first = min(number for bad in transport.gather(guard.bad) for number in bad)
+        raise FloatingPointError(f"{where}: {guard.guarded.names[first]} is not finite{undone}")
 
 
-def _first_update(graph: TaskGraph) -> tuple[int, list[int], set[int], list[str]]:
-    """The row behind all gradients; rows that make them or the loss, and in which instances; regions updated before."""
-    row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
-    instance, privilege = graph.arg_instance, graph.arg_privilege
-    lasts = np.zeros(len(graph.instance_region) + 1, np.bool_)
-    lasts[[i for homes in graph.homes.values() for i, _ in homes]] = True
-    changes = np.isin(privilege, (Privilege.READ_WRITE, Privilege.REDUCE))
-    updates = (graph.kind[row] == Kind.POINT) & lasts[instance] & changes
-    read = (instance >= 0) & ~lasts[instance] & (privilege == Privilege.READ) & np.isin(row, row[updates])
-    is_behind = np.isin(np.arange(len(graph)), row[read])  # or waits for an update by what the step made
-    for k in np.flatnonzero(np.diff(graph.dep_ptr)).tolist():
-        is_behind[k] |= is_behind[graph.deps(k)].any()
-    needed = {
-        *instance[read].tolist(),
-        *(i for name, parts in graph.fetches.items() if is_loss(name) for _, i, _ in parts),
-    }
-    for copy in np.flatnonzero(graph.kind == Kind.COPY)[::-1].tolist():  # what is on its way is known where it is made
+def find_guarded(graph: TaskGraph) -> Guarded | None:
+    """Of the rows that run; None where no step has anything to guard."""
+    table = _Arguments.of(graph)
+    if not table.updates.any():
+        return None
+    updaters = _updaters(graph, table)
+    names = _wanted(graph, table, updaters)
+    made = table.is_made & np.isin(table.instance, list(names)) & ~_behind(graph, updaters)[table.row]
+    last = int(table.row[made].max(initial=-1))
+    early = np.unique(table.region[table.updates & (table.row <= last)]).tolist()
+    looked_at = [*np.flatnonzero(made).tolist(), *_early_states(graph, table, early, last)]
+    order = list(dict.fromkeys(_name(graph, table, names, k) for k in sorted(looked_at)))
+    number, checked = {name: k for k, name in enumerate(order)}, dict[int, dict[int, int]]()
+    for k in looked_at:
+        if graph.regions[int(table.region[k])].is_floating:
+            found = checked.setdefault(int(table.row[k]), {})
+            found[int(table.instance[k])] = number[_name(graph, table, names, k)]
+    is_late = (table.row > last) & (table.updates | (graph.kind[table.row] == Kind.POINT))
+    late = frozenset(table.row[is_late].tolist())
+    return Guarded(last + 1, order, checked, sorted(graph.regions[k].name for k in early), late)
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """The arguments of all rows as columns: row, instance, region; and which are persistent, updated, or made."""
+
+    row: Array
+    instance: Array
+    region: Array
+    is_persistent: Array
+    updates: Array
+    is_made: Array
+
+    @staticmethod
+    def of(graph: TaskGraph) -> _Arguments:
+        row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
+        persistent = np.array([region.is_persistent for region in graph.regions], np.bool_)
+        region = graph.instance_region[graph.arg_instance]
+        is_there, is_read = graph.arg_instance >= 0, graph.arg_privilege == Privilege.READ
+        is_persistent, is_copy = persistent[region] & is_there, graph.kind[row] == Kind.COPY
+        updates = is_persistent & ~is_read & ~is_copy
+        return _Arguments(row, graph.arg_instance, region, is_persistent, updates, is_there & ~is_read & ~is_copy)
+
+
+def _updaters(graph: TaskGraph, table: _Arguments) -> dict[int, str]:
+    """The points that update a parameter, or another state by what the backward pass made -> what they update it by."""
+    found: dict[int, str] = {}
+    for k in np.flatnonzero(table.updates & (graph.kind[table.row] == Kind.POINT)).tolist():
+        row, region = int(table.row[k]), graph.regions[int(table.region[k])]
+        if region.role == "parameter":
+            found[row] = f"the gradient of '{region.name}'"
+        elif graph.launches[int(graph.launch[row])].phase != Phase.FORWARD:
+            found.setdefault(row, f"what updates '{region.name}'")
+    return found
+
+
+def _wanted(graph: TaskGraph, table: _Arguments, updaters: Mapping[int, str]) -> dict[int, str]:
+    """The instances of the loss, and of what `updaters` read -> their names."""
+    found: dict[int, str] = {}
+    is_read = (graph.arg_privilege == Privilege.READ) & (table.instance >= 0) & ~table.is_persistent
+    for k in np.flatnonzero(is_read & np.isin(table.row, list(updaters))).tolist():
+        found.setdefault(int(table.instance[k]), updaters[int(table.row[k])])
+    for name, parts in graph.fetches.items():
+        found |= {i: f"the {name}" for _, i, _ in parts if is_loss(name)}
+    for copy in np.flatnonzero(graph.kind == Kind.COPY)[::-1].tolist():  # what moves is known where it is made
         (source, _, _), (target, _, _) = graph.args(copy)
-        if target in needed and not lasts[source]:
-            needed.add(source)
-    is_made = (privilege != Privilege.READ) & (graph.kind[row] != Kind.COPY)
-    made = np.isin(instance, sorted(needed)) & is_made & ~is_behind[row]
-    last = int(row[made].max(initial=-1))
-    early = np.flatnonzero(updates & (row <= last))
-    for k in early.tolist():
-        if (region := graph.regions[int(graph.instance_region[instance[k]])]).role == "parameter":
-            raise ValueError(
-                f"on_nan='skip': the plan updates '{region.name}' before all gradients are there: row {row[k]}, "
-                f"'{graph.name(int(row[k]))}', comes before row {last}, '{graph.name(last)}'"
-            )
-    names = {graph.regions[k].name for k in graph.instance_region[instance[early]].tolist()}
-    return last + 1, sorted(set(row[made].tolist())), needed, sorted(names)
+        if target in found and not graph.regions[int(graph.instance_region[source])].is_persistent:
+            found.setdefault(source, found[target])
+    return found
+
+
+def _behind(graph: TaskGraph, updaters: Mapping[int, str]) -> Array:
+    """Which rows are `updaters`, or read what one of the same step has made."""
+    steps, points = np.full(len(graph), -1), np.flatnonzero(graph.launch >= 0)  # -1: of any step
+    steps[points] = np.array([launch.step for launch in graph.launches], np.int64)[graph.launch[points]]
+    behind = np.full(len(graph), -1)  # the step behind whose updates a row comes
+    behind[list(updaters)] = steps[list(updaters)]
+    made: dict[int, int] = {}  # instance -> that of the row that made it
+    begins, instances, privileges = graph.arg_ptr.tolist(), graph.arg_instance.tolist(), graph.arg_privilege.tolist()
+    for row in range(min(updaters, default=len(graph)), len(graph)):
+        span = range(begins[row], begins[row + 1])
+        read = max((made.get(instances[k], -1) for k in span if privileges[k] != Privilege.WRITE), default=-1)
+        if read >= 0 and steps[row] in (-1, read):
+            behind[row] = read
+        if behind[row] >= 0:
+            made.update((instances[k], int(behind[row])) for k in span if privileges[k] != Privilege.READ)
+    is_behind: Array = behind >= 0
+    return is_behind
+
+
+def _early_states(graph: TaskGraph, table: _Arguments, early: Sequence[int], last: int) -> list[int]:
+    """The arguments by which forward operators update states, unless these begin as infinite numbers."""
+    states = [k for k in early if graph.regions[k].role == "state" and graph.regions[k].is_floating]
+    is_one = np.isin(table.region, [k for k in states if _begins_finite(graph.regions[k].init)])
+    found = np.flatnonzero(is_one & table.updates & (graph.kind[table.row] == Kind.POINT) & (table.row <= last))
+    launches = graph.launch[table.row]
+    return [k for k in found.tolist() if graph.launches[int(launches[k])].phase == Phase.FORWARD]
+
+
+def _begins_finite(init: Distribution) -> bool:
+    return not isinstance(init, Constant) or isfinite(init.value)
+
+
+def _name(graph: TaskGraph, table: _Arguments, names: Mapping[int, str], k: int) -> str:
+    """Of what argument `k` of all makes."""
+    return names.get(int(table.instance[k]), f"'{graph.regions[int(table.region[k])].name}'")

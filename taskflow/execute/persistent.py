@@ -15,7 +15,8 @@ import numpy as np
 
 from taskflow.backend import Run
 from taskflow.comm.transport import Transport
-from taskflow.core.dtypes import HALF, is_finite
+from taskflow.core.arrays import as_array, cast_array
+from taskflow.core.dtypes import is_finite
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, fill, random_key
 from taskflow.execute.memory import Memory
@@ -151,19 +152,11 @@ class PersistentRegions:
 
     def cast(self, name: str, value: Array | float) -> Array:
         """The value in the dtype of a region; ValueError as `write`."""
-        region, given = self.region(name), np.asarray(value)
+        region, where = self.region(name), f"write '{name}'"
+        given = as_array(where, value)
         if given.shape != region.shape:
-            raise ValueError(f"write '{name}': the value has shape {given.shape}, the region {region.shape}")
-        if given.dtype == region.dtype:
-            return given
-        if given.dtype.kind not in "biuf" and given.dtype.name not in HALF:
-            raise ValueError(f"write '{name}': the value is {given.dtype}, the region {region.dtype}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            found: Array = given.astype(region.dtype)
-            lost = ~np.isfinite(found) & np.isfinite(given) if region.is_floating else found != given
-        if lost.any():
-            raise ValueError(f"write '{name}': {region.dtype} cannot hold {given[lost].ravel()[0]!s}")
-        return found
+            raise ValueError(f"{where}: the value has shape {given.shape}, the region {region.shape}")
+        return cast_array(where, given, region.dtype)
 
     def whole_on(self, name: str) -> list[int]:
         """The ranks that hold all of a region in one instance."""

@@ -61,6 +61,31 @@ def bind(
     return BoundPattern(pattern, _in_order(pattern, known, windows), dict(windows), tuple(shapes))
 
 
+class Bindings:
+    """The bound patterns of a graph: equal layers share one, and what is derived from it."""
+
+    def __init__(self) -> None:
+        self._asked: dict[object, BoundPattern] = {}
+        self._bound: dict[object, BoundPattern] = {}
+
+    def bind(
+        self,
+        where: str,
+        pattern: str,
+        adds: tuple[int, ...],
+        names: Sequence[str],
+        shapes: Sequence[tuple[int, ...]],
+        sizes: Mapping[str, int],
+        windows: Mapping[str, Window],
+    ) -> BoundPattern:
+        """`bind` of a pattern as text where inputs `adds` are added to; what was asked before is not read again."""
+        key = pattern, adds, tuple(shapes), tuple(sizes.items()), tuple(windows.items())
+        if (found := self._asked.get(key)) is None:
+            found = bind(where, Pattern.parse(pattern).adding(adds), names, shapes, sizes, windows)
+            self._asked[key] = found = self._bound.setdefault(found.key, found)
+        return found
+
+
 def check_arguments(where: str, pattern: object, sizes: object, windows: object, backward: object) -> None:
     """Refuse what has not the type that `Graph.launch` needs.
 
@@ -110,7 +135,7 @@ def whole_numbers(where: str, values: Iterable[object]) -> tuple[int, ...]:
         raise TypeError(f"{where}: {values!r} is given, whole numbers are needed")
     made = []
     for n in values:
-        if isinstance(n, bool) or not isinstance(n, SupportsInt) or n != int(n):
+        if type(n) is not int and (isinstance(n, bool) or not isinstance(n, SupportsInt) or n != int(n)):
             raise TypeError(f"{where}: {n!r} is given, whole numbers are needed")
         made.append(int(n))
     return tuple(made)
@@ -165,12 +190,13 @@ def _stray_window(pattern: Pattern, windows: Mapping[str, Window]) -> str | None
 
 def _check_known(where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> None:
     names = {n for t in pattern.inputs for d in t.dims for n in d}
+    grouped = {n for t in pattern.inputs for d in t.dims if len(d) > 1 for n in d}
     for key, window in windows.items():
         if key not in names:
             raise ValueError(f"{where}: window '{key}' stands in no input of the pattern '{pattern.text}'")
         if window.axis not in extents:
             raise ValueError(f"{where}: window '{key}' follows axis '{window.axis}', which has no extent")
-        if any(key in d and len(d) > 1 for t in pattern.inputs for d in t.dims):
+        if key in grouped:
             raise ValueError(f"{where}: window '{key}' stands in a group")
     for axis, extent in extents.items():
         if extent < 1:

@@ -44,30 +44,32 @@ def by_parts(gradients: Iterable[LogicalRegion], parts: int) -> list[LogicalRegi
     graph = wanted[0].graph
     makers, sample = {r.name: op for op in graph.operators for r in op.outputs}, sample_groups(graph)
     summing = _find_summing(wanted, makers, sample)
+    is_read = {r.name for op in graph.operators if op.name not in summing for r in op.inputs}
     becomes: dict[str, LogicalRegion] = {}
-    for op in list(graph.operators):
-        if op.name in summing:
-            inputs = tuple(becomes.get(r.name, r) for r in op.inputs)
-            axis = sample[op.name][0] if op.name in sample else inputs[0].axes[0]
-            new = _by_parts(replace(op, inputs=inputs), axis, parts if op.name in sample else 0)
-            old = {r.name for r in op.outputs}
-            is_read = any(r.name in old for each in graph.operators if each.name not in summing for r in each.inputs)
-            new = _put(graph, op, new, is_read)
-            becomes |= {r.name: made for r, made in zip(op.outputs, new.outputs, strict=True)}
+    operators: list[Operator] = []
+    for op in graph.operators:
+        if op.name not in summing:
+            operators.append(op)
+            continue
+        inputs = tuple(becomes.get(r.name, r) for r in op.inputs)
+        axis = sample[op.name][0] if op.name in sample else inputs[0].axes[0]
+        new = _by_parts(replace(op, inputs=inputs), axis, parts if op.name in sample else 0)
+        if not is_read.isdisjoint(r.name for r in op.outputs):
+            operators.append(op)
+            new = _beside(graph, op, new)
+        operators.append(new)
+        graph.regions.update({r.name: r for r in new.outputs})
+        becomes |= {r.name: made for r, made in zip(op.outputs, new.outputs, strict=True)}
+    graph.operators[:] = operators
     return [becomes[r.name] for r in wanted]
 
 
-def _put(graph: Graph, op: Operator, new: Operator, is_read: bool) -> Operator:
-    """Put an operator in the place of `op`, or behind it under a name of its own where others want the whole sum."""
-    position = next(k for k, each in enumerate(graph.operators) if each is op)
-    if is_read:
-        name = graph.unique_name(f"{op.name}.parts")
-        graph.names.add(name)
-        outputs = tuple(replace(r, name=graph.unique_name(f"{r.name}.parts")) for r in new.outputs)
-        new = replace(new, name=name, outputs=outputs)
-    graph.operators[position : position + 1] = [op, new] if is_read else [new]
-    graph.regions.update({r.name: r for r in new.outputs})
-    return new
+def _beside(graph: Graph, op: Operator, new: Operator) -> Operator:
+    """An operator under a name of its own, since others want the whole sum that `op` makes."""
+    name = graph.unique_name(f"{op.name}.parts")
+    graph.names.add(name)
+    outputs = tuple(replace(r, name=graph.unique_name(f"{r.name}.parts")) for r in new.outputs)
+    return replace(new, name=name, outputs=outputs)
 
 
 def add_parts(
@@ -94,8 +96,8 @@ def add_parts(
     sizes = maker.bound.term_sizes(term)
     with graph.following(maker.follows or maker.name):
         graph.launch(name, pattern, [region, *states], kernel=kernel, sizes=sizes, adds=states, flops=flops)
-    behind = 1 + next(k for k, op in enumerate(graph.operators) if op is maker)
-    graph.operators.insert(behind, replace(graph.operators.pop(), is_backward=True))
+    graph.operators[-1] = replace(graph.operators[-1], is_backward=True)
+    graph.operators.move_last_behind(maker)
 
 
 def _find_summing(

@@ -9,11 +9,10 @@ operator has regions, and a graph has both. Forward, backward and update are all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, count
 from math import prod
 from typing import Any
 
@@ -23,10 +22,11 @@ from taskflow.core.dtypes import is_floating, known_dtype
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Distribution, as_distribution
 from taskflow.core.text import contents, listed
-from taskflow.graph.binding import bind, check_arguments, positions_of, whole_numbers
+from taskflow.graph.binding import Bindings, check_arguments, positions_of, whole_numbers
 from taskflow.graph.dtypes import Precision, output_dtypes
 from taskflow.graph.kernel import Function, Kernel, as_kernel
-from taskflow.graph.pattern import BoundPattern, Pattern, parse_orders
+from taskflow.graph.pattern import BoundPattern, parse_orders
+from taskflow.graph.program_order import Numbers, ProgramOrder
 from taskflow.graph.window import Window
 from taskflow.machine.device import check_not_negative
 
@@ -185,7 +185,7 @@ class Graph:
     """Operators in program order over logical regions."""
 
     def __init__(self) -> None:
-        self.operators: list[Operator] = []
+        self.operators: ProgramOrder[Operator] = ProgramOrder()
         self.regions: dict[str, LogicalRegion] = {}
         self.outputs: dict[str, LogicalRegion] = {}
         self.precision = Precision()
@@ -194,7 +194,8 @@ class Graph:
         self.pending: dict[object, list[Any]] = {}  # what backward functions leave to later ones of the same call
         self.names: set[str] = set()  # of operators, also of those that were removed again
         self._aside: dict[str, Operator] = {}  # region -> the operator that makes it where somebody wants it
-        self._bounds: dict[object, BoundPattern] = {}  # equal layers share one, and what is derived from it
+        self._bound = Bindings()
+        self._numbers = Numbers()
         self._follows: str | None = None
 
     def __repr__(self) -> str:
@@ -329,13 +330,10 @@ class Graph:
         check_arguments(where, pattern, sizes or {}, windows or {}, backward)
         for k, region in enumerate(inputs):
             self._check_ours(f"{where}: input {k}", region)
-        names, parsed = (
-            [r.name for r in inputs],
-            Pattern.parse(pattern).adding(positions_of(where, "adds", adds, inputs)),
-        )
-        bound = bind(where, parsed, names, [r.shape for r in inputs], sizes or {}, windows or {})
-        bound = self._bounds.setdefault(bound.key, bound)
-        positions = (*positions_of(where, "writes", writes, inputs), *parsed.adds)
+        names = [r.name for r in inputs]
+        added = positions_of(where, "adds", adds, inputs)
+        bound = self._bound.bind(where, pattern, added, names, [r.shape for r in inputs], sizes or {}, windows or {})
+        positions = (*positions_of(where, "writes", writes, inputs), *bound.pattern.adds)
         bound.check_writes(where, positions, names)
         if flops is not None:
             check_not_negative(where, "flops", flops)
@@ -361,12 +359,7 @@ class Graph:
 
     def unique_name(self, base: str, *parts: str) -> str:
         """`base`, or `base_2`, `base_3`, ... if operators or regions of that name exist, or of `<name>.<part>`."""
-
-        def is_free(name: str) -> bool:
-            wanted = (name, *(f"{name}.{part}" for part in parts))
-            return self.names.isdisjoint(wanted) and self.regions.keys().isdisjoint(wanted)
-
-        return next(name for name in chain([base], (f"{base}_{k}" for k in count(2))) if is_free(name))
+        return self._numbers.unique(base, parts, (self.names, self.regions))
 
     def operator(self, name: str) -> Operator:
         """The operator of that name.
@@ -374,19 +367,21 @@ class Graph:
         Raises:
             ValueError: there is none.
         """
-        if (found := next((op for op in self.operators if op.name == name), None)) is None:
+        if (found := self.operators.called(name)) is None:
             raise ValueError(f"operator '{name}': the graph has no operator of this name")
         return found
 
     def producer(self, region: LogicalRegion) -> Operator | None:
         """The operator that makes `region`; None for inputs, parameters and states."""
-        return next((op for op in self.operators if any(r is region for r in op.outputs)), None)
+        return self.operators.maker(region)
 
-    def set_aside(self, region: LogicalRegion) -> None:
-        """Take out the operator that makes `region`, until an operator reads it or it is named an output."""
-        (maker,) = (op for op in self.operators if op.outputs == (region,))
-        self.operators.remove(maker)
-        self._aside[self.regions.pop(region.name).name] = maker
+    def set_aside(self, regions: Iterable[LogicalRegion]) -> None:
+        """Take out the operators that make `regions`, one each, until somebody reads one or names it an output."""
+        makers = {region.name: self.producer(region) for region in regions}
+        self.operators[:] = [op for op in self.operators if not (op.outputs and op.outputs[0].name in makers)]
+        for name, maker in makers.items():
+            assert maker is not None, "an operator makes it"
+            self._aside[self.regions.pop(name).name] = maker
 
     def _check_ours(self, where: str, region: LogicalRegion) -> None:
         if not isinstance(region, LogicalRegion):

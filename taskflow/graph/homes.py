@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.precision import cast, is_cast
+from taskflow.graph.program_order import ProgramOrder
 from taskflow.graph.rebuild import rebuild
 from taskflow.graph.recompute import recompute
 
@@ -41,7 +42,7 @@ def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0
         ValueError: there is no such parameter.
     """
     wanted, other = _wanted(graph, names, least_bytes), rebuild(graph, graph.operators)
-    operators, other.operators = other.operators, []
+    operators, other.operators = other.operators, ProgramOrder()
     reads = _reads(operators, wanted)
     is_read = {op.inputs[k].name for op in operators for k in reads.get(op.name, ())}
     home: dict[str, Operator] = {}
@@ -53,7 +54,7 @@ def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0
                 cast(inputs[k], inputs[k].dtype, op, k, f"{name}.{HOME}")
                 home[name] = other.operators[-1]
             inputs[k] = home[name].outputs[0]
-        if is_home(op) and op.beside in wanted - is_read - home.keys():
+        if is_home(op) and op.beside in wanted and op.beside not in is_read and op.beside not in home:
             op = _called_home(other, op)
             home[op.inputs[0].name] = op
         other.operators.append(replace(op, inputs=tuple(inputs)))
@@ -81,8 +82,8 @@ def _reads(operators: Sequence[Operator], wanted: set[str]) -> dict[str, list[in
     updated: set[str] = set()
     for op in operators:
         updated |= {op.inputs[k].name for k in op.writes}
-        left = wanted - updated - {op.beside}
-        found[op.name] = [k for k, r in enumerate(op.inputs) if r.name in left]
+        names = [r.name for r in op.inputs]
+        found[op.name] = [k for k, n in enumerate(names) if n in wanted and n not in updated and n != op.beside]
     return found
 
 

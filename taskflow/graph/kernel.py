@@ -11,7 +11,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from taskflow.backend import Array, Context, in_float32, note_calls
+import numpy as np
+
+from taskflow.backend import Array, Context, in_float32, is_uniform, note_calls
 
 Function = Callable[..., None]
 Call = Callable[[], object]
@@ -52,9 +54,11 @@ class Kernel:
             repeats these calls. Beware of what copies values unseen: `reshape` of what has gaps, and `fill`.
         accumulates: it can add to its outputs: to output k where `ctx.adds_to(k)`, which holds a part of a sum then.
             So parts of one device need no memory of their own.
-        takes_half: it takes arrays of float16 and bfloat16 as they are. Others get float32 copies of them, and what
-            they write is rounded once.
-        takes_half_on_cuda: the same on a GPU, where there is no variant for it.
+        takes_half: it takes arrays of float16 and bfloat16 as they are, where all its floating arrays are of half size.
+            Else, and without it, it gets float32 copies of them, and what it writes is rounded once.
+        takes_mixed: it takes arrays of half size beside wider ones, too, whichever they are: a feed and a parameter
+            stay float32 under `taskflow.precision`.
+        takes_half_on_cuda: it `takes_mixed` on a GPU, where there is no variant for it.
         cuda: the variant for GPUs, of the same arguments and options; it may call `ctx.launch`.
         together: of a variant for GPUs: `together(ctx, points, **options)` gives a call that does the work of several
             points of a device. `points` are their arrays, without gaps; scalars are equal in all of them. It is made
@@ -86,6 +90,7 @@ class Kernel:
     is_captured: bool = False
     accumulates: bool = False
     takes_half: bool = False
+    takes_mixed: bool = False
     takes_half_on_cuda: bool = False
     cuda: Kernel | None = None
     together: Callable[..., Call] | None = None
@@ -118,8 +123,12 @@ class Kernel:
         return f"<Kernel {self.name}>"
 
     def bind(self, **options: object) -> Kernel:
-        """The kernel with these options, besides those that it has."""
-        return replace(self, options={**self.options, **options})
+        """The kernel with these options, besides those that it has.
+
+        Numbers of NumPy become Python's: float64 of NumPy is wide where it meets an array of float32, a float is not.
+        """
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
+        return replace(self, options={**self.options, **plain})
 
     @property
     def name(self) -> str:
@@ -139,7 +148,7 @@ class Kernel:
         """What runs on a GPU: the variant, if there is one, or itself."""
         if self.cuda:
             return self.cuda.bind(**self.options)
-        return replace(self, takes_half=True) if self.takes_half_on_cuda else self
+        return replace(self, takes_mixed=True) if self.takes_half_on_cuda else self
 
     @property
     def for_points(self) -> Callable[[Context, Points], Call] | None:
@@ -149,9 +158,10 @@ class Kernel:
 
     def for_dtypes(self, arrays: Sequence[Array], is_read: Sequence[bool], is_written: Sequence[bool]) -> Kernel:
         """What runs on these arrays: itself, or itself between casts of those of half size."""
-        if self.takes_half or (function := in_float32(self.function, arrays, is_read, is_written)) is self.function:
+        if self.takes_mixed or (self.takes_half and is_uniform(arrays)):
             return self
-        return Kernel(function, options=self.options)
+        function = in_float32(self.function, arrays, is_read, is_written)
+        return self if function is self.function else Kernel(function, options=self.options)
 
     def call(self, context: Context, arrays: Sequence[Array]) -> Call:
         """The call of every step on these arrays; of a captured kernel on a CPU, what it calls.

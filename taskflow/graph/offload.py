@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.precision import cast
+from taskflow.graph.program_order import ProgramOrder
 from taskflow.graph.rebuild import rebuild
 from taskflow.graph.recompute import forward_operators
 
@@ -36,7 +37,7 @@ def offload(graph: Graph, names: Iterable[str] | str) -> Graph:
     """
     chosen = forward_operators("offload", graph, names)
     other = rebuild(graph, graph.operators)
-    operators, other.operators = other.operators, []
+    operators, other.operators = other.operators, ProgramOrder()
     read = {r.name for op in operators if op.is_backward for r in op.inputs}
     made: dict[str, tuple[Operator, int]] = {}  # region -> its maker, and as which argument
     away: dict[str, LogicalRegion] = {}

@@ -27,6 +27,7 @@ from taskflow.core.dtypes import HALF
 from taskflow.graph.dtypes import PRECISIONS, LossScale, Precision, float32_outputs, is_product
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel, Pointwise
+from taskflow.graph.program_order import ProgramOrder
 from taskflow.graph.rebuild import rebuild
 from taskflow.graph.update import launch_beside
 
@@ -116,7 +117,7 @@ def _cast_together(ctx: Context, points: Sequence[Sequence[Array]]) -> Callable[
 
 _BLOCK, _PART = 256, 4096  # threads of a block, and elements that it casts
 _SAME = Pointwise("x", ("x",))
-_cast = Kernel(_copy, takes_half=True, cuda=Kernel(_copy, takes_half=True, together=_cast_together), expression=_SAME)
+_cast = Kernel(_copy, takes_mixed=True, cuda=Kernel(_copy, takes_mixed=True, together=_cast_together), expression=_SAME)
 
 
 def _cast_backward(op: Operator, gradient: LogicalRegion) -> LogicalRegion:
@@ -134,7 +135,7 @@ class _Narrowing:
 
     def run(self) -> None:
         """Replace all operators."""
-        operators, self.graph.operators = self.graph.operators, []
+        operators, self.graph.operators = self.graph.operators, ProgramOrder()
         for op in operators:
             self._add(op)
         for name, region in self.graph.outputs.items():

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from operator import itemgetter
 
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.rebuild import rebuild
@@ -33,7 +36,7 @@ def recompute(graph: Graph, names: Iterable[str] | str = "auto") -> Graph:
             that is updated before the backward pass.
     """
     chosen = _segments(graph) if names == "auto" else _check(graph, names)
-    number = {op.name: k for k, op in enumerate(graph.operators)}
+    number, updates = {op.name: k for k, op in enumerate(graph.operators)}, _updates(graph)
     maker = {r.name: op for op in graph.operators if op.name in chosen for r in op.outputs}
     again: dict[str, LogicalRegion] = {}
     operators: list[Operator] = []
@@ -43,7 +46,7 @@ def recompute(graph: Graph, names: Iterable[str] | str = "auto") -> Graph:
     for position, op in enumerate(graph.operators):
         if op.is_backward:
             for original in sorted(_needed(op, maker, again), key=lambda each: number[each.name]):
-                _check_inputs(graph, original, number[original.name], position)
+                _check_inputs(original, updates, number[original.name], position)
                 operators.append(_clone(other, original, again))
             op = replace(op, inputs=tuple(again.get(r.name, r) for r in op.inputs))
         operators.append(op)
@@ -101,14 +104,23 @@ def _clone(graph: Graph, op: Operator, again: dict[str, LogicalRegion]) -> Opera
     )
 
 
-def _check_inputs(graph: Graph, op: Operator, first: int, until: int) -> None:
+def _updates(graph: Graph) -> dict[str, list[tuple[int, str]]]:
+    """Region -> the operators that update it in place, and where they stand."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for position, op in enumerate(graph.operators):
+        for k in op.writes:
+            found.setdefault(op.inputs[k].name, []).append((position, op.name))
+    return found
+
+
+def _check_inputs(op: Operator, updates: Mapping[str, list[tuple[int, str]]], first: int, until: int) -> None:
     """What an operator read is the same when it is computed again."""
-    read = {r.name for r in op.inputs}
-    for other in graph.operators[first + 1 : until]:
-        for k in other.writes:
-            if other.inputs[k].name in read:
-                where = f"recompute: '{op.name}' reads '{other.inputs[k].name}'"
-                raise ValueError(f"{where}, which '{other.name}' has updated since")
+    for region in op.inputs:
+        known = updates.get(region.name, [])
+        behind = known[(k := bisect_right(known, first, key=itemgetter(0))) : k + 1]
+        if behind and behind[0][0] < until:
+            where = f"recompute: '{op.name}' reads '{region.name}'"
+            raise ValueError(f"{where}, which '{behind[0][1]}' has updated since")
 
 
 def _segments(graph: Graph) -> set[str]:
@@ -118,20 +130,23 @@ def _segments(graph: Graph) -> set[str]:
     for k, op in enumerate(forward):
         last_read |= {r.name: k for r in op.inputs}
     count = max(1, math.isqrt(len(forward)))
-    made = {r.name: r.size_bytes for op in forward for r in op.outputs}
-    kept: set[str] = set()
+    lives = [(r, k, last_read.get(r.name, -1)) for k, op in enumerate(forward) for r in op.outputs]
+    crossing = _crossing(lives, len(forward))
+    cuts = []
     for segment in range(1, count):
         middle, half = segment * len(forward) // count, max(1, len(forward) // (2 * count))
         near = range(max(0, middle - half), min(len(forward), middle + half))
-        best = min(near, key=lambda k: (_crossing(forward, k, last_read, made), abs(k - middle)))
-        kept |= {name for name in made if name in _alive(forward, best, last_read)}
+        cuts.append(min(near, key=lambda k: (crossing[k], abs(k - middle))))
+    cuts.sort()
+    kept = {r.name for r, made, last in lives if bisect_left(cuts, made) < bisect_left(cuts, last)}
     return {op.name for op in forward if not any(r.name in kept for r in op.outputs)}
 
 
-def _alive(forward: Sequence[Operator], k: int, last_read: dict[str, int]) -> set[str]:
-    """What is made by the operators up to number k and read by later ones."""
-    return {r.name for op in forward[: k + 1] for r in op.outputs if last_read.get(r.name, -1) > k}
-
-
-def _crossing(forward: Sequence[Operator], k: int, last_read: dict[str, int], size: dict[str, int]) -> int:
-    return sum(size[name] for name in _alive(forward, k, last_read))
+def _crossing(lives: Sequence[tuple[LogicalRegion, int, int]], count: int) -> list[int]:
+    """Bytes of what is made by the operators up to each of so many, and read by later ones; see `lives`."""
+    change = [0] * (count + 1)
+    for region, made, last in lives:
+        if last > made:
+            change[made] += region.size_bytes
+            change[last] -= region.size_bytes
+    return list(accumulate(change))

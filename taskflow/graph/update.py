@@ -35,8 +35,7 @@ def update(
         ValueError: no operator reads `region`, or another region has another shape.
     """
     graph = region.graph
-    readers = ((op, k) for op in graph.operators for k, r in enumerate(op.inputs) if r is region and not op.writes)
-    leader, k = next(readers, (None, 0))
+    leader, k = next(((op, k) for op, k in graph.operators.readers(region) if not op.writes), (None, 0))
     if leader is None:
         raise ValueError(f"update '{name}': no operator reads '{region.name}'")
     read, made = ["*"] * len(inputs) + ["."] * len(scalars), ["*"] * values + ["."] * sums

@@ -48,9 +48,11 @@ class LibraryTimes:
     def at(self, size: float) -> float:
         """Seconds at a size in bytes: on the line between its neighbours, above the largest on that of the last two.
 
-        Below the smallest size they are those of the smallest.
+        Below the smallest size they are those of the smallest. What was measured to take longer than a larger one took
+        is said to take as long: no price falls as bytes grow.
         """
+        seconds = np.minimum.accumulate(self.seconds[::-1])[::-1]
         if size <= self.bytes[-1]:
-            return float(np.interp(size, self.bytes, self.seconds))
-        slope = (self.seconds[-1] - self.seconds[-2]) / (self.bytes[-1] - self.bytes[-2])
-        return self.seconds[-1] + max(slope, 0.0) * (size - self.bytes[-1])
+            return float(np.interp(size, self.bytes, seconds))
+        slope = (seconds[-1] - seconds[-2]) / (self.bytes[-1] - self.bytes[-2])
+        return float(seconds[-1] + slope * (size - self.bytes[-1]))

@@ -53,7 +53,7 @@ class Predictions:
         """
         until, begin, likely = ORDERING * (self._budget.seconds or math.inf), self._budget.elapsed, list[Start]()
         for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
-            if likely and (len(likely) == NEXT or not self.has_time(start.variant, start.strategy, ORDERING)):
+            if likely and (self._is_enough(likely) or not self.has_time(start.variant, start.strategy, ORDERING)):
                 break
             if self.of(start.variant, start.strategy, AS_LOWERED):
                 likely.append(start)
@@ -63,13 +63,14 @@ class Predictions:
             raise MemoryError("search: of no start that fits the devices is there memory here for all rows")
         likely.sort(key=lambda start: self.of(start.variant, start.strategy, AS_LOWERED)[0].figures)
         best = likely[0]
-        found = self.of(best.variant, best.strategy, orders, until)
+        may_order = self._budget.elapsed < until and not self._budget.is_interrupted
+        found = self.of(best.variant, best.strategy, orders if may_order else AS_LOWERED, until)
         fastest = min(zip(found, orders, strict=False), key=lambda each: each[0].figures)
         self.orders = tuple(dict.fromkeys([None, fastest[1]]))
         made = len(likely) - 1 + len(found)
         self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / made
         for start in likely[1:]:
-            if self.has_time(start.variant, start.strategy, NEXT_UNTIL):
+            if not self._budget.is_interrupted and self.has_time(start.variant, start.strategy, NEXT_UNTIL):
                 self.of(start.variant, start.strategy, self.orders)
         return best
 
@@ -91,7 +92,7 @@ class Predictions:
                 figures = said.seconds if has_room else math.inf, said.bytes_moved, int(said.peak_bytes.max())
                 known[order] = Outcome(variant.plan_of(strategy, order), *figures)
                 self.row_seconds = max(self.row_seconds, (self._budget.elapsed - begin) / number / max(rows, 1))
-                if self._budget.elapsed > until:
+                if self._budget.elapsed > until or self._budget.is_interrupted:
                     break
         except MemoryError as error:
             self._left_out[id(strategy)] = strategy
@@ -104,6 +105,13 @@ class Predictions:
             found = self.of(start.variant, start.strategy, AS_LOWERED)
             if self._budget.used_seconds > TIGHT or any(math.isfinite(each.seconds) for each in found):
                 return
+
+    def _is_enough(self, likely: Sequence[Start]) -> bool:
+        return len(likely) == NEXT or self._budget.is_interrupted
+
+    def is_known(self, strategy: Strategy) -> bool:
+        """Whether a strategy was predicted."""
+        return id(strategy) in self._known
 
     @property
     def all(self) -> tuple[Outcome, ...]:

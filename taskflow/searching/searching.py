@@ -124,11 +124,9 @@ def search(
         SearchInterrupted: Ctrl-C, once a start was judged; a second one ends at once with KeyboardInterrupt. On all
             ranks, if it came to any.
     """
-    if proposals is None and seconds is None:
-        proposals = PROPOSALS
-    budget = Budget(proposals, seconds)
+    budget = Budget(PROPOSALS if proposals is None and seconds is None else proposals, seconds)
     first = Variant(graph, machine, costs, Plan(Strategy({})), space)
-    named = {**rule_starts(graph, machine), **check_starts(first.judge, starts or {})}
+    named = {**rule_starts(graph, machine, budget), **check_starts(first.judge, starts or {})}
     if dynamic_programming:
         named["dynamic programming"] = chain.dynamic_programming(graph, machine, costs).strategy
     left_out: tuple[str, ...] = ()
@@ -159,9 +157,8 @@ def search(
             if not any(math.isfinite(each.seconds) for each in (*run.piped, *run.predictions.all)):
                 refuse(found, first, len(named))
         baseline = run.settle(found)
-        results, are_interrupted = zip(
-            *transport.gather((run.result(found, baseline, left_out, first), budget.is_interrupted)), strict=True
-        )
+        own = run.result(found, baseline, left_out, first), budget.is_interrupted
+        results, are_interrupted = zip(*transport.gather(own), strict=True)
     best = _best_of(results)
     if any(are_interrupted):
         raise SearchInterrupted(best)
@@ -246,7 +243,7 @@ class _Search:
 
     def _descend_tied(self, fitting: Sequence[Start], part: float) -> None:
         """From the best starts of different degrees of tensor parallelism, where layers repeat."""
-        if not any(len(members) > 1 for members in fold(self.variant.graph)[0]):
+        if self.budget.used >= 1 or not any(len(members) > 1 for members in fold(self.variant.graph)[0]):
             return
         different = {start.tensor: start for start in reversed(fitting) if start.tensor}
         chosen = sorted(different.values(), key=lambda start: start.seconds)[:TIED_STARTS]
@@ -289,6 +286,8 @@ class _Search:
 
     def _walk(self, start: Strategy, until: float) -> None:
         """Walk until that part of the budget is used."""
+        if self.budget.used >= until:
+            return
         variant = self.variant
         walk = Walk(variant.judge, variant.proposals, start, self.beta, self._generator(), variant.sharded)
         if not math.isfinite(walk.seconds):
@@ -343,9 +342,9 @@ class _Search:
         baseline = {start.name: start.seconds for start in starts if not start.fits}
         baseline |= {each.name: each.seconds for each in self.piped if each.name}
         for number, name, variant, strategy in self._finalists(starts):
-            if best and not self.predictions.has_time(variant, strategy):
-                continue
-            if not name and tried == FINALISTS:
+            is_hurried = self.budget.is_interrupted and tried > 0 and not self.predictions.is_known(strategy)
+            is_late = is_hurried or not self.predictions.has_time(variant, strategy)
+            if (best and is_late) or (not name and tried == FINALISTS):
                 continue
             predicted = self.predictions.of(variant, strategy, AS_LOWERED if name else self.predictions.orders)
             if not predicted:

@@ -31,6 +31,7 @@ HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask 
 DOUBTED = 0.6  # of the memory: up to so much may be missing by the judge, and the rows fit still
 TIGHT = 4  # such starts that are predicted
 RANDOM_STARTS = 20  # tried when no start fits into memory
+RULING = 0.15  # of the seconds of a budget: then no other strategy is made by a rule
 STARTING, FITTING = 0.3, 0.6  # of the seconds of a budget: where a start fits, and where none of the named does
 
 
@@ -202,22 +203,33 @@ def refuse(found: Sequence[Start], first: Variant, named: int) -> None:
     raise NoRoomError(f"search: no start{few} fits into memory; the one that takes least is '{least.name}': {why}")
 
 
-def rule_starts(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:
-    """Strategies by rule, also on fewer devices: a small model is slower on all of them."""
-    rules = {name.replace("_", " "): rule for name, rule in RULES.items()}
+def rule_starts(graph: Graph, machine: MachineModel, budget: Budget | None = None) -> dict[str, Strategy]:
+    """Strategies by rule, also on fewer devices: a small model is slower on all of them.
+
+    Where rules take long they stop when RULING of the seconds is over: behind data parallelism, the second one.
+    """
     named: dict[str, Strategy] = {}
+    for name, strategy in _by_rule(graph, machine, named):
+        if name.partition(" on ")[0] in HALVED or strategy not in named.values():  # as one without tables is
+            named[name] = strategy
+        if budget and len(named) > 1 and budget.used_seconds > RULING:
+            break
+    return named
+
+
+def _by_rule(graph: Graph, machine: MachineModel, named: Mapping[str, Strategy]) -> Iterator[tuple[str, Strategy]]:
+    """Names and strategies; `named` are those that are taken."""
+    rules = {name.replace("_", " "): rule for name, rule in RULES.items()}
     for name, rule in rules.items():
-        found = rule(graph, machine)
-        if name in HALVED or found not in named.values():  # as a placement of one operator is, or one without tables
-            named[name] = found
+        yield name, rule(graph, machine)
     if "proportional" in named:
-        named["proportional, sharded state"] = shard_state(graph, named["proportional"])
+        yield "proportional, sharded state", shard_state(graph, named["proportional"])
     count = len(machine.devices) // 2
     while count > 1:
         some = MachineModel.uniform(count)
-        named |= {f"{name} on {count} devices": rules[name](graph, some) for name in HALVED}
+        for name in HALVED:
+            yield f"{name} on {count} devices", rules[name](graph, some)
         count //= 2
-    return named
 
 
 def check_starts(judge: Judge, starts: Mapping[str, Strategy]) -> dict[str, Strategy]:

@@ -125,7 +125,7 @@ def _makers(made: OperatorPoints, output: int) -> tuple[bool, list[tuple[Rect, d
 def subgraph(graph: Graph, operators: Sequence[Operator]) -> Graph:
     """These operators of `graph` and the regions that they touch."""
     part = Graph()
-    part.operators = list(operators)
+    part.operators[:] = operators
     touched = {r.name for op in operators for r in op.args}
     part.regions = {name: region for name, region in graph.regions.items() if name in touched}
     return part

@@ -51,8 +51,8 @@ def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
     parameters are on all devices, too.
     """
     sample, devices = sample_axes(graph), range(len(machine.devices))
-    leaders = {f.leader.name: sample.get(f.leader.name) or _axis_of_slots(f.leader) for f in families(graph)}
-    return Strategy.of_graph(graph, {f.leader.name: split(f, devices, leaders[f.leader.name]) for f in families(graph)})
+    axes = ((f, sample.get(f.leader.name) or _axis_of_slots(f.leader)) for f in families(graph))
+    return Strategy.of_graph(graph, {f.leader.name: split(f, devices, axis) for f, axis in axes})
 
 
 def _axis_of_slots(op: Operator) -> str | None:

@@ -108,7 +108,7 @@ class Outline:
 def even_outline(name: str, hosts: Sequence[int], size: float) -> Outline:
     """A collective of which all members have, or get, `size` bytes, in tiles that are as equal as can be."""
     count, whole = len(hosts), round(size)
-    bounds = [k * whole // count for k in range(count + 1)]
+    bounds = [k * (whole // count) + min(k, whole % count) for k in range(count + 1)]
     tiles, members = tuple(pairwise(bounds)), tuple(range(count))
     if name not in ("reduce-scatter", "all-gather"):
         tiles = ((0, whole),)
@@ -223,8 +223,15 @@ def _cut_boxes(tiles: Array, cut: tuple[Array, ...], members: int) -> Array:
         d = along[tile[k]]
         low = tiles[tile[k], 0, d]
         extent = tiles[tile[k], 1, d] - low
-        found[k, 0, d], found[k, 1, d] = low + begin[k] * extent // shares[k], low + end[k] * extent // shares[k]
+        found[k, 0, d] = low + _begin_of_share(begin[k], shares[k], extent)
+        found[k, 1, d] = low + _begin_of_share(end[k], shares[k], extent)
     return found
+
+
+@leaf
+def _begin_of_share(number: int, shares: int, extent: int) -> int:
+    """Where one of so many shares begins: the first ones have one more, so no share of a longer extent is shorter."""
+    return number * (extent // shares) + min(number, extent % shares)
 
 
 def boxes_of(o: Outline, cut: Cut) -> Array:

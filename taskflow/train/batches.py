@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.core.arrays import check_plain
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
 
@@ -31,6 +32,8 @@ class Batches:
     def __init__(
         self, arrays: Mapping[str, Array], size: int, shuffle: bool = True, seed: int = 0, drop_last: bool = True
     ) -> None:
+        for name, array in arrays.items():
+            check_plain(f"batches: '{name}'", array)
         lengths = {name: len(a) for name, a in arrays.items()}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"batches: the arrays have different lengths: {lengths}")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from taskflow.comm.transport import Transport
+from taskflow.core.arrays import as_array, cast_array
 from taskflow.core.columns import Array
 from taskflow.graph.graph import Graph, LogicalRegion
 from taskflow.train.batches import Batches, Feeds
@@ -113,11 +114,12 @@ def feeds_of(item: Any, inputs: Sequence[LogicalRegion]) -> Sized:
 
 
 def _array(value: Any, region: LogicalRegion) -> Array:
-    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    where = f"batches: '{region.name}'"
+    array = as_array(where, value.detach().cpu() if hasattr(value, "detach") else value)
     kinds = [np.dtype(d).kind.replace("u", "i") if d != "bfloat16" else "f" for d in (str(array.dtype), region.dtype)]
     if kinds[0] != kinds[1]:
-        raise ValueError(f"batches: '{region.name}' is {region.dtype}, a batch has {array.dtype}")
-    return array.astype(region.dtype, copy=False)
+        raise ValueError(f"{where} is {region.dtype}, a batch has {array.dtype}")
+    return cast_array(where, array, region.dtype)
 
 
 def samples_of(graph: Graph) -> int:

@@ -199,15 +199,13 @@ class Trainer:
             every: steps between two checkpoints; default: one after each epoch. The last step is always saved.
             keep: checkpoints to leave in the folder.
             resume: go on from the newest checkpoint in the folder, at its epoch and batch; False refuses one.
-            on_nan: what is done when a step's loss is not finite, or a state that is to be saved. The last finite state
-                is the newest checkpoint; before the first, and without a folder, it is a copy in memory.
+            on_nan: what is done when a step's loss or gradient is not finite, or a state that is to be saved. The last
+                finite state is the newest checkpoint; before the first, and without a folder, it is a copy in memory.
 
                 * `stop`: restore the last finite state and raise.
                 * `back`: restore it and go on with the next batch.
-                * `skip`: look at loss and gradients before the first update of every step, for which all ranks wait; if
-                  they are not finite, the batch changes nothing. A state that is not finite stops. On GPUs a step is
-                  then two captured graphs, between which the host decides. (A loss scale does the same without a wait,
-                  see `taskflow.precision`.)
+                * `skip`: go on with the next batch; a step whose loss or gradients are not finite changes nothing in
+                  any case. A state that is not finite stops.
 
                 Validation changes nothing, so there is nothing to restore: where its loss is not finite, `stop` raises,
                 and the others leave the batch out of the means, with a warning.
@@ -217,10 +215,9 @@ class Trainer:
                 warning. Each size is lowered once.
 
         Raises:
-            FloatingPointError: the loss or a state is not finite; in `back` and `skip`, no batch of an epoch was, or of
-                its validation.
-            ValueError: the newest checkpoint is damaged or of another run, or another run owns the folder; or `skip` is
-                asked of a plan that updates a parameter before all gradients are there.
+            FloatingPointError: the loss, a gradient or a state is not finite; in `back` and `skip`, no batch of an
+                epoch was, or of its validation.
+            ValueError: the newest checkpoint is damaged or of another run, or another run owns the folder.
             SystemExit: a signal came.
         """
         if on_nan not in ON_NAN:

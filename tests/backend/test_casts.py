@@ -23,7 +23,7 @@ def test_arrays_of_any_size_and_alignment(source, target):
     rows = [[x.ctypes.data, y.ctypes.data, x.size] for x, y in zip(given, made)]
     parts = [(k, begin) for k, x in enumerate(given) for begin in range(0, x.size, PART)]
     tables = [np.array(table, np.int64).reshape(-1) for table in (rows, parts)]
-    shim.ShimStreams().kernel(CASTS.text, f"cast_{source}_{target}")(len(parts) * 32, 32, (*tables, PART))
+    shim.ShimStreams().launch(CASTS, f"cast_{source}_{target}", len(parts) * 32, (*tables, PART), 32)
     for x, y in zip(given, made):
         expected = x.astype(np.float32).astype(y.dtype)
         np.testing.assert_array_equal(y.view(np.uint8), expected.view(np.uint8))

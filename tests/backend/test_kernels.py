@@ -15,7 +15,7 @@ KERNEL = 'extern "C" __global__ void scale_float64(double* x, long long n) {{ if
 
 def sources():
     """Two that have a kernel of one name."""
-    return [CudaSource(FOLDER / "cuda_source.cu", KERNEL.format(factor)).text for factor in (2, 3)]
+    return [CudaSource(FOLDER / "cuda_source.cu", KERNEL.format(factor)) for factor in (2, 3)]
 
 
 def loading():
@@ -27,7 +27,7 @@ def loading():
 def test_sources_with_kernels_of_one_name_have_one_each():
     kernels, loaded = loading()
     for _ in range(2):
-        for source in sources():
+        for source in (each.text for each in sources()):
             assert kernels.find(source, "scale_float64", 0, is_capturing=False) == (source, "scale_float64")
     assert len(loaded) == 2
 
@@ -53,5 +53,5 @@ def test_nothing_is_compiled_while_a_graph_is_captured():
 def test_the_stand_in_for_gpus_finds_them_so_too():
     backend, x = shim.ShimStreams(), np.ones(5)
     for source in sources():
-        backend.kernel(source, "scale_float64")(5, 32, (x, 5))
+        backend.launch(source, "scale_float64", 5, (x, 5), 32)
     np.testing.assert_array_equal(x, 6)

@@ -11,6 +11,7 @@ import pytest
 from docs.draw.blocks import DOCS, ROOT, blocks, pages, programs, run
 from docs.draw.pages import TIMELINES, timelines_of
 from taskflow.cli import main
+from tests.hidden import skip_without
 
 LANGUAGES = {"python", "sh", "console", "text", "", "{eval-rst}", "{toctree}", "{family} *"}
 PAGES = [page for page in pages() if programs(page) and page.name != "README.md"]  # it: tests/test_readme.py
@@ -19,8 +20,8 @@ PAGES = [page for page in pages() if programs(page) and page.name != "README.md"
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    if any("import torch\n" in block.text for block in programs(page)):
-        pytest.importorskip("torch")
+    for block in programs(page):
+        skip_without(block.text)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="torch")
         scope, _ = run(page)

@@ -22,7 +22,8 @@ import numpy as np
 
 from taskflow.backend.context import Array, is_resident
 from taskflow.backend.ranks import Communicator, RankGpu
-from taskflow.backend.streams import Call, NotCapturable, StreamBackend
+from taskflow.backend.sources import CudaSource
+from taskflow.backend.streams import Call, Launcher, NotCapturable, StreamBackend
 from taskflow.comm.transport import Transport
 from taskflow.core.dtypes import is_finite
 from taskflow.core.errors import InternalError
@@ -267,7 +268,7 @@ class FakeStreams(StreamBackend):
     def copy(self, target: Array, source: Array) -> Call:
         return lambda: np.copyto(target, source)
 
-    def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
+    def kernel(self, source: CudaSource, name: str) -> Launcher:
         raise InternalError(f"fake streams run NumPy kernels, not the CUDA kernel '{name}'")
 
     def fold(self, combine: str, target: Array, parts: Sequence[Array]) -> Call:

@@ -1,8 +1,11 @@
 """Tests on a GPU: `python -m pytest tests/gpu`. Skipped where CuPy is not installed or finds no GPU and driver."""
 
+import weakref
+
 import pytest
 
 from taskflow.backend import find_gpus
+from tests.gpu.at_once import pytest_configure  # noqa: F401
 
 
 def pytest_collection_modifyitems(items):
@@ -14,3 +17,32 @@ def pytest_collection_modifyitems(items):
         item.add_marker(pytest.mark.gpu)
         if not has_gpu:
             item.add_marker(pytest.mark.skip(reason="needs CuPy and a GPU"))
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """`held()` is bytes of GPUs that this process holds, whatever others take and give back meanwhile: blocks that the
+    backend took since the test began, and what CuPy's pools hold."""
+    import cupy
+
+    blocks, pools = {}, weakref.WeakSet()
+
+    class Block(cupy.cuda.Memory):
+        """A block whose end is noted."""
+
+        def __init__(self, size):
+            super().__init__(size)
+            blocks[id(self)] = size
+            weakref.finalize(self, blocks.pop, id(self))
+
+    class Pool(cupy.cuda.MemoryPool):
+        """A pool that is known, as those of graphs are."""
+
+        def __init__(self, *given):
+            super().__init__(*given)
+            pools.add(self)
+
+    monkeypatch.setattr(cupy.cuda, "Memory", Block)
+    monkeypatch.setattr(cupy.cuda, "MemoryPool", Pool)
+    own = cupy.get_default_memory_pool()
+    return lambda: sum(blocks.values()) + sum(pool.total_bytes() for pool in (own, *pools))

@@ -69,7 +69,7 @@ def test_a_variant_for_gpus_gets_the_options_and_says_what_it_takes():
     kernel = Kernel(double, cuda=variant).bind(factor=3.0)
     assert kernel.on_cuda == variant.bind(factor=3.0)
     assert Kernel(double).on_cuda == Kernel(double)
-    assert Kernel(double, takes_half_on_cuda=True).on_cuda.takes_half
+    assert Kernel(double, takes_half_on_cuda=True).on_cuda.takes_mixed
 
 
 def test_points_run_together_if_the_variant_can():

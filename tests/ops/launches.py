@@ -35,5 +35,4 @@ class Launches:
 
     def launch(self, source, name, threads, *args, block=256):
         self.names.append(name)
-        numbers = [int(a) if isinstance(a, bool | np.integer) else a for a in args]
-        self._streams.kernel(source.text, name)(threads, block, numbers)
+        self._streams.launch(source, name, threads, args, block)

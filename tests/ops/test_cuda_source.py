@@ -34,7 +34,7 @@ class Context:
 
     def launch(self, source, name, threads, *args, block=256):
         self.launched.append((source, threads))
-        shim.ShimStreams().kernel(source.text, name)(threads, block, args)
+        shim.ShimStreams().launch(source, name, threads, args, block)
 
 
 class OnCpu(Context):

@@ -110,3 +110,32 @@ def test_adam_makes_a_step_of_rounding():
         moved = largest([step.read("attention.k.bias") - before])
     assert largest([found["of the keys' bias"]]) < 1e-6 * largest([found["of the table"]])
     assert moved > TOLERANCE * largest([before])
+
+
+@pytest.mark.parametrize(
+    "name, function",
+    [
+        ("silu", ops.silu),
+        ("gelu by tanh", lambda x: ops.gelu(x, "tanh")),
+        ("gelu", ops.gelu),
+        ("sigmoid", ops.sigmoid),
+        ("tanh", ops.tanh),
+        ("mish", ops.mish),
+        ("softplus", ops.softplus),
+        ("elu", ops.elu),
+        ("erf", ops.erf),
+        ("log_sigmoid", ops.log_sigmoid),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_activations_of_large_numbers(name, function):
+    """What is multiplied by a large number has to be 0 or 1, not nearly so: silu(-1e6) was -0.12."""
+    values = np.array([s * m * 10.0**k for k in range(-3, 9) for m in (1, 2, 5) for s in (1, -1)])
+    found = {}
+    for dtype in ("float32", "float64"):
+        graph = Graph()
+        graph.output("y", function(graph.input("x", values.shape, dtype)))
+        machine = MachineModel.uniform(1)
+        with Executor(lower(graph, single_device(graph, machine), machine)) as step:
+            found[dtype] = step({"x": values.astype(dtype)})["y"]
+    np.testing.assert_allclose(found["float32"], found["float64"], rtol=1e-6, atol=2e-6)

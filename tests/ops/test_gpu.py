@@ -138,7 +138,7 @@ def test_training_in_half(build, dtype):
 def test_numbers_of_16_bits_are_those_of_numpy():
     """Every float16, and numbers that are rounded to it; the same for bfloat16."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    source = CudaSource(ROOT / "taskflow/backend/cuda/types.cu").text + CASTS
+    source = CudaSource(ROOT / "taskflow/backend/cuda/types.cu", CASTS)
     values = np.random.default_rng(0).normal(size=20_000) * 10.0 ** np.random.default_rng(1).integers(-9, 6, 20_000)
     values = np.concatenate([values[:-8], [0, -0.0, np.inf, -np.inf, 65519, 65520, 2.0**-25, 3 * 2.0**-26]]).astype(
         "f4"
@@ -146,8 +146,8 @@ def test_numbers_of_16_bits_are_those_of_numpy():
     for dtype in (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)):
         patterns = np.arange(1 << 16).astype(np.uint16).view(dtype)
         wide, narrow = np.empty(1 << 16, np.float32), np.empty(len(values), dtype)
-        shim.ShimStreams().kernel(source, f"widen_{dtype.name}")(len(wide), 32, (patterns, wide))
-        shim.ShimStreams().kernel(source, f"narrow_{dtype.name}")(len(values), 32, (values, narrow))
+        shim.ShimStreams().launch(source, f"widen_{dtype.name}", len(wide), (patterns, wide), 32)
+        shim.ShimStreams().launch(source, f"narrow_{dtype.name}", len(values), (values, narrow), 32)
         np.testing.assert_array_equal(wide, patterns.astype(np.float32))
         with np.errstate(over="ignore"):
             np.testing.assert_array_equal(narrow.view(np.uint16), values.astype(dtype).view(np.uint16))
@@ -175,7 +175,7 @@ def test_random_numbers_are_those_of_numpy_to_the_bit():
 
     uniform(expected, key := 0x123456789ABCDEF0, shape, rect)
     args = found, np.array([key], np.uint64), *index_map(shape, rect), found.size
-    shim.ShimStreams().kernel(RANDOM.text, "uniform_float64")(found.size, 32, args)
+    shim.ShimStreams().launch(RANDOM, "uniform_float64", found.size, args, 32)
     np.testing.assert_array_equal(found, expected)
 
 

@@ -85,7 +85,7 @@ def test_heads_are_moved_in_vectors_where_they_are_wide_enough(precision, monkey
     launched = []
     plain = shim.ShimStreams.kernel
     monkeypatch.setattr(
-        shim.ShimStreams, "kernel", lambda self, text, name: launched.append(name) or plain(self, text, name)
+        shim.ShimStreams, "kernel", lambda self, source, name: launched.append(name) or plain(self, source, name)
     )
     model = heads(5, 7, False, precision, width=32)
     laws.assert_close(run(model, shim.ShimStreams()), on_numpy(model), TOLERANCE[precision])

@@ -134,7 +134,7 @@ def test_refused() -> None:
     graph, loss = two_layers()
     with pytest.raises(ValueError, match=r"^sgd: no parameter is called 'tail\.\*'; there are body\.weight, "):
         ops.sgd(loss, LR, parameters="tail.*")
-    with pytest.raises(ValueError, match=r"^sgd: weight_decay is -1, it cannot be negative$"):
+    with pytest.raises(ValueError, match=r"^group of '\*': weight_decay is -1, it cannot be negative$"):
         ops.sgd(loss, LR, groups=[ops.ParameterGroup("*", weight_decay=-1)])
     ops.sgd(loss, LR, parameters="body.*")
     with pytest.raises(ValueError, match=r"^adam: the graph has an optimizer called '': name= is another one's$"):

@@ -198,3 +198,14 @@ def test_updates_and_casts_can_have_a_configuration_of_their_own(half):
     own += ["fc1.weight.unscaled"] if half == "float16" else []
     strategy = Strategy({**strategy, **dict.fromkeys(own, tiles)})
     laws.assert_close(run(model, strategy, 2), run(model), TOLERANCE[half])
+
+
+@pytest.mark.parametrize("optimizer", [ops.sgd, ops.adam, ops.lamb, ops.rmsprop])
+@pytest.mark.parametrize("build", [perceptron, convolutions])
+def test_the_norm_of_gradients_that_overflow_is_infinite_under_any_plan(build, optimizer):
+    """Not that of the elements that are left, of which each plan has others."""
+    model, machine = trained(build, "float16", optimizer, LossScale(2.0**40), clip_norm=0.1), MachineModel.uniform(4)
+    strategies = [single_device(model.graph, machine), *(random_strategy(model.graph, machine, k) for k in range(3))]
+    for strategy in strategies:
+        with Executor(lower(model.graph, strategy, machine), seed=3) as step:
+            assert step(model.feeds)["gradient_norm"] == np.inf

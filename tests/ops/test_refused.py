@@ -120,7 +120,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     ),
     (lambda r: ops.sgd(r["scalar"], -1), "sgd: lr is -1, it cannot be negative"),
     (lambda r: ops.sgd(r["scalar"], 1, nesterov=True), "sgd: nesterov needs a momentum"),
-    (lambda r: ops.adam(r["scalar"], betas=(0.9, 1)), "adam: betas are (0.9, 1), each is in [0, 1)"),
+    (lambda r: ops.adam(r["scalar"], betas=(0.9, 1)), "adam: betas are (0.9, 1), two numbers in [0, 1) are needed"),
     (lambda r: ops.glorot_normal((3,)), "initializer: the fans of a weight need two dimensions, its shape is (3,)"),
     (lambda r: ops.add(r["x"], r["other"]), "'add': input 1: region 'other' belongs to another graph"),
     (lambda r: ops.add(1, 2.0), "add 'add': all operands are numbers, at least one region is needed"),

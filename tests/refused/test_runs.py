@@ -5,6 +5,7 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
+import ops
 import taskflow
 from taskflow import Device, Executor, Graph, MachineModel, lower
 from tests import tiny
@@ -57,13 +58,24 @@ def test_a_function_that_gives_another_box(step, value):
 
 def test_a_loss_that_is_not_a_number(step):
     step({"x": X})
-    assert_refused("step 1: the loss is nan", lambda: step({"x": X * np.nan}), FloatingPointError)
+    assert_refused("step 1: the loss is nan; nothing has changed", lambda: step({"x": X * np.nan}), FloatingPointError)
+
+
+def test_a_gradient_that_is_not_finite():
+    """The loss is: the slope of a square root at 0 alone is infinite."""
+    graph = Graph()
+    ops.sgd(ops.mean(ops.sqrt(ops.multiply(graph.input("x", (3,)), graph.parameter("w", (3,), 1.0)))), 0.1)
+    good = np.ones(3, np.float32)
+    with Executor(task_graph(graph)) as step:
+        step({"x": good})
+        message = "step 1: the gradient of 'w' is not finite; nothing has changed"
+        assert_refused(message, lambda: step({"x": good * 0}), FloatingPointError)
 
 
 def test_a_loss_that_is_infinite(step):
     step.write("fc.weight", np.full((4, 4), 1e30, np.float32))
     with np.errstate(over="ignore"):
-        assert_refused("step 0: the loss is inf", lambda: step({"x": X}), FloatingPointError)
+        assert_refused("step 0: the loss is inf; nothing has changed", lambda: step({"x": X}), FloatingPointError)
 
 
 def test_a_loss_that_is_not_a_number_in_an_evaluation(step):

@@ -4,12 +4,16 @@ import contextlib
 import ctypes
 
 import cupy
+import numpy as np
 import pytest
 from cupy.cuda import runtime
 
+from taskflow.backend.cuda.arrays import Arrays
 from taskflow.backend.cuda.cublas import Cublas
 from taskflow.backend.cuda.queues import CudaStream, malloc
+from tests.backend.test_parameters import SOURCE
 from tests.stub import stub
+from tests.stub.runs import HeldStreams
 
 TEXT = 'extern "C" __global__ void add(float* x, long long n) { if (threadIdx.x < n) x[threadIdx.x] += 1; }'
 WIDE = """extern "C" __global__ void wide(float* x) {
@@ -208,3 +212,56 @@ def test_streams_that_wait_for_the_default_stream():
 def test_our_streams_wait_for_no_other():
     launch(CudaStream(0).stream, floats())
     assert stub.take_faults() == []
+
+
+def launched(args, kernel="scale_float32", source=SOURCE):
+    backend = HeldStreams()
+    backend.run(backend.make_stream(0, "compute"), lambda: backend.launch(source, kernel, 4, args, 32))
+
+
+@pytest.mark.parametrize("number", [1, 1.0, np.float32(1), np.int64(1)], ids=repr)
+def test_numbers_are_converted_to_what_a_kernel_takes(number):
+    launched((floats(), floats(), number, np.int32(4)))
+    assert stub.take_faults() == []
+
+
+@pytest.mark.parametrize(
+    "args, what",
+    [
+        (
+            lambda: (floats().astype("float16"), floats(), 1.0, 4),
+            "'x' is const float*, and the argument is an array of float16",
+        ),
+        (
+            lambda: (floats(), floats().astype("float16"), 1.0, 4),
+            "'y' is float*, and the argument is an array of float16",
+        ),
+        (lambda: (floats(), floats(), 1.0), "it takes 4 arguments (x, y, s, n), not 3: 'n' is missing"),
+        (lambda: (floats(), floats(), floats(), 4), "'s' is double, and the argument is an array of float32"),
+        (lambda: (floats(), floats(), 1.0, 0.5), "'n' is long long, and the argument is the float 0.5"),
+    ],
+)
+def test_what_a_kernel_cannot_take(args, what):
+    with pytest.raises(TypeError) as error:
+        launched(args())
+    assert str(error.value).startswith("CUDA kernel 'scale_float32': ") and what in str(error.value)
+    stub.take_faults()  # of CuPy's own streams, on which the seeds were made
+
+
+@pytest.mark.parametrize("number", [1, np.float32(1)], ids=repr)
+def test_what_nobody_converted(number):
+    """The stub is no kinder than a GPU, which would read other bits."""
+    backend = HeldStreams()
+    with pytest.raises(AssertionError, match="'s' is double, and gets"):
+        backend.kernel(SOURCE, "scale_float32")(1, 32, (floats(), floats(), number, np.int64(4)))
+    stub.take_faults()
+
+
+def test_more_elements_than_32_bits_count():
+    many = (1 << 31) + 8
+    with pytest.raises(ValueError, match=f"'n' is int, and {many} does not fit"):
+        launched((floats().view("int32"), many, 1, 1.0), "count")
+    large = cupy.broadcast_to(floats(1), (many,))
+    with pytest.raises(ValueError, match=f"cupy.argmax: argument 1 has {many} elements"):
+        Arrays(None).argmax(large)
+    stub.take_faults()

@@ -7,8 +7,23 @@ import ops
 import taskflow
 from taskflow import Executor, Graph, MachineModel, lower
 from taskflow.backend.cuda.device import CudaStreams
+from tests.shim import refuse_unconverted
 from tests.strategies import Model, feeds_of, random_strategy
 from tests.stub import stub
+
+
+class HeldStreams(CudaStreams):
+    """GPUs of the stub, which look at what is passed to kernels."""
+
+    def kernel(self, source, name):
+        plain, signature = super().kernel(source, name), source.signature(name)
+
+        def launch(blocks, block, args):
+            refuse_unconverted(signature, args)
+            plain(blocks, block, args)
+
+        return launch
+
 
 GPUS = 2  # in the environment of the tests
 PRECISIONS = ("float32", "float16", "bfloat16", "tf32")
@@ -65,7 +80,7 @@ def run_rows(task_graph, feeds, captures=True, **options):
     """See `run`."""
     stub.take_faults()
     lines = []
-    options = {"backend": CudaStreams(), "record": False, **options}
+    options = {"backend": HeldStreams(), "record": False, **options}
     with Executor(task_graph, allow_nan=True, capture=captures, **options) as step:
         step(feeds)
         step(feeds)

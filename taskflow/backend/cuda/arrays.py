@@ -1,16 +1,20 @@
 """The module `cupy` as kernels get it: with matrix products that can be captured, and with what it lacks of NumPy's.
 
+Functions that count in 32 bits are refused for larger arrays (`taskflow.backend.sizes`).
+
 Arrays of another GPU are taken as they lie there: access to it is asked for when its first stream is made
 (`queues.reach`). CuPy would take them, too, with a warning for each launch.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import cupy
 
 from taskflow.backend.context import Array
+from taskflow.backend.sizes import COUNTS_ANY_SIZE, refuse_large
 
 
 class Products(Protocol):
@@ -31,6 +35,8 @@ class Arrays:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(cupy, name)
+        if callable(value) and not isinstance(value, cupy.ufunc | type) and name not in COUNTS_ANY_SIZE:
+            value = partial(refuse_large, name, value)
         setattr(self, name, value)  # found at once the next time
         return value
 
@@ -55,7 +61,7 @@ class Arrays:
     def take(a: Array, indices: Array, axis: int | None = None, out: Array | None = None, mode: str = "clip") -> Any:
         """`cupy.take`, which wraps indices around: here they are clipped."""
         extent = a.size if axis is None else a.shape[axis]
-        return cupy.take(a, indices.clip(0, extent - 1), axis, out)
+        return refuse_large("take", cupy.take, a, indices.clip(0, extent - 1), axis, out)
 
     @staticmethod
     def copyto(target: Array, source: Any, casting: str = "same_kind") -> None:

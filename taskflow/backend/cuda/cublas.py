@@ -7,7 +7,7 @@ A handle belongs to one stream, and so does its workspace: products side by side
 that they share. The workspace is set after the stream, which resets it to an allocation of cuBLAS's own (every capture
 would grow memory then).
 
-Not yet run on hardware; the arguments are checked against NumPy in tests/test_cublas.py.
+The arguments are checked against NumPy in tests/backend/test_cublas.py.
 """
 
 from __future__ import annotations

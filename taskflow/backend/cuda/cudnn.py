@@ -8,7 +8,7 @@ with a line in the log, and is left to others.
 Only algorithms that give the same bits in every run are taken, and float32 stays float32 unless TF32 is asked for.
 Sources: docs/operations of github.com/NVIDIA/cudnn-frontend, and the signatures of its module (1.32.0).
 
-Not yet run on hardware. Tests run it on a stand-in that computes with NumPy, and give every graph to the frontend's own
+Tests run it on a stand-in that computes with NumPy, and give every graph to the frontend's own
 validation, which needs no GPU.
 """
 

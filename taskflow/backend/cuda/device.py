@@ -8,8 +8,6 @@ Facts that shape it (CuPy 14.2, measured on an H200 where a figure is given):
   nevertheless is used on its one stream only, and within a graph it comes from a pool that the graph keeps.
 * A device without a stream of its own in this thread would use the legacy stream, which waits for all others: every
   stream here is non-blocking, and nothing runs without one.
-
-Not yet run on hardware.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import logging
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -39,7 +37,8 @@ from taskflow.backend.cuda.mapped import mapped_memory
 from taskflow.backend.cuda.queues import CudaStream, malloc, reach, synchronize
 from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, rank_gpu_of
 from taskflow.backend.ranks import Communicator, RankGpu
-from taskflow.backend.streams import Call, NotCapturable, StreamBackend
+from taskflow.backend.sources import CudaSource
+from taskflow.backend.streams import Call, Launcher, NotCapturable, StreamBackend
 from taskflow.comm.transport import Transport
 from taskflow.core.errors import InternalError
 from taskflow.core.system import gpu_of
@@ -206,12 +205,12 @@ class CudaStreams(StreamBackend):
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
-    def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
+    def kernel(self, source: CudaSource, name: str) -> Launcher:
         gpu = self._current.gpu if self._current else 0
-        function = self._kernels.find(source, name, gpu, self.is_capturing)
+        function = self._kernels.find(source.text, name, gpu, self.is_capturing)
 
-        def launch(threads: int, block: int, args: Sequence[Any]) -> None:
-            function((-(-threads // block),), (block,), tuple(map(_argument, args)))
+        def launch(blocks: int, block: int, args: Sequence[Array | np.generic]) -> None:
+            function((blocks,), (block,), tuple(args))
 
         return launch
 
@@ -306,13 +305,6 @@ class CudaStreams(StreamBackend):
 
 def _load_kernel(source: str, name: str) -> Any:
     return cupy.RawModule(code=source, options=_OPTIONS).get_function(name)
-
-
-def _argument(value: object) -> object:
-    """Kernels take 64-bit integers and doubles."""
-    if isinstance(value, bool | int | np.integer):
-        return np.int64(value)
-    return np.float64(value) if isinstance(value, float) else value
 
 
 def _refuse_memory(size: int) -> Any:

@@ -3,8 +3,6 @@
 A fold combines partial results in one pass, wherever a GPU can read them, its peers' memory included: in the order of
 the arguments, those of half size in float32, rounded once. So the bits are those of `taskflow.execute.fold`. One kernel
 is made for a dtype, a number of parts and of dimensions.
-
-Not yet run on hardware; the tests compile the source for GPUs and run it as C++.
 """
 
 from __future__ import annotations
@@ -24,9 +22,6 @@ _FOLD = Path(__file__).with_name("fold.cu")
 _CHECK = CudaSource(Path(__file__).with_name("check.cu"))
 _INSPECTING_THREADS = 256  # one block
 _EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F80_0000, "float64": 0x7FF0_0000_0000_0000}
-_TYPES = {"float32": "float", "float64": "double", "int8": "signed char", "uint8": "unsigned char", "int16": "short"}
-_TYPES |= {"uint16": "unsigned short", "int32": "int", "uint32": "unsigned", "int64": "long long"}
-_TYPES |= {"uint64": "unsigned long long"}  # others have their own name
 
 
 def fold_kernel(combine: str, target: Array, parts: Sequence[Array]) -> Launch:
@@ -43,7 +38,7 @@ def fold_kernel(combine: str, target: Array, parts: Sequence[Array]) -> Launch:
 @cache
 def fold_source(combine: str, dtype: str, parts: int, ndim: int) -> tuple[CudaSource, str]:
     """A kernel and its name: of `parts` arrays and the result, with extents and steps of `ndim` dimensions."""
-    stored = _TYPES.get(dtype, dtype)
+    stored = CudaSource.c_type(dtype)
     wide = "float" if dtype in HALF else stored
     name, arrays = f"fold_{combine}_{dtype}_{parts}_{ndim}", [*(f"p{k}" for k in range(parts)), "out"]
     numbers = [f"n{d}" for d in range(ndim)] + [f"{a}_{d}" for a in arrays for d in range(ndim)] + ["count"]
@@ -59,18 +54,23 @@ def fold_source(combine: str, dtype: str, parts: int, ndim: int) -> tuple[CudaSo
 
 def poison_kernel(array: Array) -> Launch:
     """What `StreamBackend.launch` gets for a `StreamBackend.poison`."""
-    return _CHECK, f"poison_{array.itemsize * 8}", array.size, (origin(array), *_layout(array))
+    return _CHECK, f"poison_{array.itemsize * 8}", array.size, (_bits(array), *_layout(array))
 
 
 def inspect_kernel(array: Array, out: Array) -> Launch:
     """What `StreamBackend.launch` gets for a `StreamBackend.inspect`."""
-    return _CHECK, f"inspect_{array.itemsize * 8}", _INSPECTING_THREADS, (origin(array), out, *_layout(array))
+    return _CHECK, f"inspect_{array.itemsize * 8}", _INSPECTING_THREADS, (_bits(array), out, *_layout(array))
 
 
 def not_finite_kernel(array: Array, found: Array) -> Launch:
     """What `StreamBackend.launch` gets for a `StreamBackend.note_not_finite`."""
     exponent, name = _EXPONENTS[array.dtype.name], f"not_finite_{array.itemsize * 8}"
-    return _CHECK, name, array.size, (origin(array), found, exponent, *_layout(array))
+    return _CHECK, name, array.size, (_bits(array), found, exponent, *_layout(array))
+
+
+def _bits(array: Array) -> Array:
+    """Where an array begins, its numbers as unsigned integers of their size."""
+    return origin(array).view(f"uint{array.itemsize * 8}")
 
 
 def _layout(array: Array) -> tuple[int, ...]:

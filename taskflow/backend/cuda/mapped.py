@@ -7,7 +7,7 @@ last array in it goes: the cycle collector comes by at another time on each rank
 kept until all ranks meet the next time, to share memory, and say what they still map.
 (Rejected: a barrier where an executor is closed. A rank that leaves by an exception would hang the others.)
 
-Not yet run on hardware.
+Ranks have not run to their end on hardware yet (docs/cuda.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Calls of NCCL, through CuPy's binding, which whoever makes a communicator passes in.
 
-Not yet run on hardware; tests/backend/test_nccl.py has the arguments of every call.
+Ranks have not run to their end on hardware yet (docs/cuda.md). tests/backend/test_nccl.py has the arguments of every
+call.
 """
 
 from __future__ import annotations

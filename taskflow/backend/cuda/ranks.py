@@ -5,7 +5,7 @@ that all ranks share (`execute.gpu.together` sees to it); two ranks on one GPU a
 NCCL takes them for two hosts (NCCL_HOSTID), when it moves everything through sockets: slow, but right (measured on an
 H200 with NCCL 2.28.9).
 
-Not yet run on hardware.
+Ranks have not run to their end on hardware yet (docs/cuda.md).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ point may only read is compared by a sum over all its bits: arrays of GPUs canno
 works on copies of its arrays, of the same steps and alignment, between red zones: memory that holds the pattern. Points
 of a device take turns in that memory. Scratch memory has no red zones on GPUs.
 
-Not yet run on hardware: the tests run the kernels as C++.
+The tests run the kernels as C++.
 """
 
 from __future__ import annotations

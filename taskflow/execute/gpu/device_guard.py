@@ -3,8 +3,8 @@
 What makes a gradient is followed by a look at it. A step is issued, or captured, in two parts. At the end of the first
 one the devices copy what they have noted to pinned memory, and the host, which waits for that, agrees with all other
 ranks. If the step is given up, the second part is issued without its points, item by item: copies, folds, messages and
-signals go on, since other ranks count on them. States that are updated in the first part are kept before, and then get
-the values back that they had.
+signals go on, since other ranks count on them. What is updated in the first part is kept before, on its device, or in
+pinned memory where that has no room, and then gets the values back that it had.
 """
 
 from __future__ import annotations
@@ -19,57 +19,64 @@ from taskflow.backend.capture import call_each
 from taskflow.execute.gpu.issue import StreamKind
 from taskflow.execute.gpu.replay import HOST, GuardedItems, Item
 from taskflow.execute.gpu.streamed import StreamCompiler
-from taskflow.execute.guard import GivenUp, find_guarded
+from taskflow.execute.guard import Guard, Guarded
 from taskflow.execute.program import GUARD, NOTE
-from taskflow.tasks.task_graph import Array, Kind
+from taskflow.tasks.task_graph import Array
 
 Call = Callable[[], object]
 
 
-def guard_updates(compiler: StreamCompiler, is_any: Callable[[bool], bool] | None) -> None:
-    """From now on steps are guarded; None: no longer. `is_any` says of a flag whether it is true on any rank.
+def guard_updates(compiler: StreamCompiler, is_any: Callable[[bool], bool] | None) -> DeviceGuard | None:
+    """From now on steps are guarded, if they update anything; with `is_any` None: no longer.
 
-    Raises:
-        ValueError: a parameter is updated before all gradients are there.
+    `is_any` says of a flag whether it is true on any rank.
     """
-    if is_any is None:
+    if is_any is None or compiler.guarded is None:
         compiler.replay.take(GuardedItems(compiler.issue.items))
-        return
-    if compiler.guarded is None:  # it takes memory, which is never given back
-        compiler.guarded = DeviceGuard(compiler, is_any).items
-    compiler.replay.take(compiler.guarded)
+        return None
+    found = compiler.device_guard
+    if not isinstance(found, DeviceGuard):
+        compiler.device_guard = found = DeviceGuard(compiler, compiler.guarded, is_any)
+    compiler.replay.take(found.items)
+    return found
 
 
-class DeviceGuard:
+class DeviceGuard(Guard):
     """A call of the host in a step, and the `items` of a program with it; see `guard_updates`."""
 
-    def __init__(self, compiler: StreamCompiler, is_any: Callable[[bool], bool]) -> None:
+    def __init__(self, compiler: StreamCompiler, guarded: Guarded, is_any: Callable[[bool], bool]) -> None:
+        super().__init__(guarded, is_any)
         self._backend, self._ledger, self._issue = compiler.backend, compiler.ledger, compiler.issue
-        self._memory, self._graph, self._is_any = compiler.memory, compiler.graph, is_any
-        row, made, early = find_guarded(compiler.graph, compiler.memory)
-        self._found = {d: self._ledger.take(d, "numbers of the guard", 8).view(np.uint64) for d in self._memory.own}
-        self._noted = {d: self._backend.pinned(8).view(np.uint64) for d in self._memory.own}
-        self.items = self._build(row, compiler.begins[row], made)
+        self._memory, self._graph, size = compiler.memory, compiler.graph, 8 * max(len(guarded.names), 1)
+        purpose, own = "numbers of the guard", self._memory.own
+        self._found = {d: self._ledger.take(d, purpose, size).view(np.uint64) for d in own}
+        self._noted = {d: self._backend.pinned(size).view(np.uint64) for d in own}
+        made = guarded.arrays(self._graph, self._memory)
+        self.items = self._build(compiler.begins[guarded.row], made)
         self.items.keeps += [partial(found.fill, 0) for found in self._found.values()]
-        for instance in early:
-            device, array = int(self._graph.instance_device[instance]), self._memory.array(instance)
-            kept = self._ledger.take(device, "states kept by the guard", array.nbytes)
-            kept = kept.view(array.dtype).reshape(array.shape)
+        for instance in guarded.kept(self._graph, self._memory):
+            array = self._memory.array(instance)
+            kept = self._room(int(self._graph.instance_device[instance]), array)
             self.items.keeps.append(self._backend.copy(kept, array))
             self.items.restores.append(self._backend.copy(array, kept))
 
-    def _build(self, row: int, at: int, made: Mapping[int, Sequence[Array]]) -> GuardedItems:
+    def _room(self, device: int, array: Array) -> Array:
+        """Memory for a copy of an array of a device."""
+        try:
+            found = self._ledger.take(device, "states kept by the guard", array.nbytes)
+        except ValueError:  # no room: the host has some, and copies take longer
+            found = self._backend.pinned(array.nbytes)
+        return found.view(array.dtype).reshape(array.shape)
+
+    def _build(self, at: int, made: Mapping[int, Sequence[tuple[Array, int]]]) -> GuardedItems:
         """The items of the program, those that make gradients with notes, and those of the guard before item `at`."""
-        items = list(self._issue.items)
+        items, late = list(self._issue.items), self.guarded.late
         for maker, arrays in made.items():
             number, found = self._issue.item_of(maker), self._found[int(self._graph.device[maker])]
-            if number >= at:
-                name = self._graph.name(maker)
-                raise ValueError(f"on_nan='skip': row {maker}, '{name}', runs together with rows behind all gradients")
-            notes = [self._backend.note_not_finite(array, found) for array in arrays]
+            notes = [self._backend.note_not_finite(array, found[k : k + 1]) for array, k in arrays]
             items[number] = replace(items[number], call=partial(call_each, (items[number].call, *notes)))
         latest = {item.stream: k for k, item in enumerate(items[:at]) if item.stream != HOST}
-        over, row, added = tuple(sorted(latest.values())), min(row, len(self._graph) - 1), list[Item]()
+        over, row, added = tuple(sorted(latest.values())), min(self.guarded.row, len(self._graph) - 1), list[Item]()
         for device, noted in self._noted.items():
             stream, call = (
                 self._issue.number(StreamKind.OUTPUTS, device),
@@ -81,11 +88,11 @@ class DeviceGuard:
         def moved(item: Item) -> Item:
             return replace(item, before=tuple(k + len(added) * (k >= at) for k in item.before))
 
-        behind, is_point = [moved(item) for item in items[at:]], self._graph.kind == Kind.POINT
-        points = {at + len(added) + k for k, one in enumerate(behind) if one.role == "run" and is_point[one.row]}
+        behind = [moved(item) for item in items[at:]]
+        points = {at + len(added) + k for k, one in enumerate(behind) if one.role == "run" and one.row in late}
         return GuardedItems([*items[:at], *added, *behind], at + len(added) - 1, frozenset(points))
 
-    def __call__(self) -> None:
-        """Go on, or raise GivenUp, as all other ranks do."""
-        if self._is_any(any(bool(noted[0]) for noted in self._noted.values())):
-            raise GivenUp
+    @property
+    def bad(self) -> list[int]:
+        """See `Guard.bad`."""
+        return np.flatnonzero(np.any(list(self._noted.values()), axis=0)).tolist()

@@ -20,20 +20,21 @@ from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 Groups = dict[int, list[list[int]]]
 
 
-def group_rows(graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable]) -> Groups:
+def group_rows(graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable], border: int = -1) -> Groups:
     """Groups of two rows or more, by the row before which they are issued; `len(graph)` is the end.
 
     Args:
         graph: without collectives.
         plan: where its instances lie.
         keys: per row that may be part of a group, what the others of the group have in common with it.
+        border: a row before which all groups are issued.
     """
     found: Groups = {}
     waiting: dict[Hashable, tuple[list[int], Array]] = {}  # the rows of a group so far, and the instances that they use
 
     def must_follow(row: int, own: Array, rows: list[int], used: Array) -> bool:
         """Whether a row that uses the instances `own`, or the end, has to come after the rows of a group."""
-        if row == len(graph) or not set(rows).isdisjoint(graph.deps(row)):
+        if row in (border, len(graph)) or not set(rows).isdisjoint(graph.deps(row)):
             return True
         return bool(plan.share_bytes(graph, np.setdiff1d(own, used)[:, None], used).any())
 
@@ -60,14 +61,15 @@ class GroupedRows:
 
     Args:
         make: the one call of such rows; None: none run together.
+        border: see `group_rows`.
 
     Attributes:
         rows: all of them.
     """
 
-    def __init__(self, issue: ItemOrder, make: Callable[[Sequence[int]], Call] | None) -> None:
+    def __init__(self, issue: ItemOrder, make: Callable[[Sequence[int]], Call] | None, border: int = -1) -> None:
         self._issue, self._make = issue, make
-        self._groups = group_rows(issue.graph, issue.plan, self._keys()) if make else {}
+        self._groups = group_rows(issue.graph, issue.plan, self._keys(), border) if make else {}
         self.rows = {row for groups in self._groups.values() for rows in groups for row in rows}
 
     def reach(self, row: int) -> None:

@@ -12,7 +12,8 @@ Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a prog
 * Points whose kernels declare it (updates of parameters) run as one (`taskflow.execute.gpu.grouping`).
 * Feeds come by way of `taskflow.execute.gpu.staging`. Outputs are copied to pinned memory at the end of the step.
 
-Not yet run on hardware: the tests run it on fake streams.
+It ran on an H200 (docs/cuda.md); ranks that share a GPU have not been seen to end well there. Tests run it on fake
+streams.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from taskflow.execute.gpu.grouping import GroupedRows
 from taskflow.execute.gpu.issue import ItemOrder, StreamKind
 from taskflow.execute.gpu.ledger import CONSTANTS, SCRATCH, Ledger
 from taskflow.execute.gpu.peers import PeerRows
-from taskflow.execute.gpu.replay import GuardedItems, StreamReplay
+from taskflow.execute.gpu.replay import StreamReplay
 from taskflow.execute.gpu.staging import FeedBox, Staging, StepCells
 from taskflow.execute.gpu.together import LibraryRows
+from taskflow.execute.guard import Guard, find_guarded
 from taskflow.execute.program import BoundKernel, Call, Compiler, RankProgram
 from taskflow.graph.kernel import Kernel
 from taskflow.tasks.parts import boxes_of
@@ -45,7 +47,9 @@ class StreamCompiler(Compiler):
     """Compiles rows in order into items; see the module."""
 
     captures = True  # whether steps become graphs
-    guarded: GuardedItems | None = None  # the items of guarded steps, once they are made
+    device_guard: Guard | None = (
+        None  # that of guarded steps, once it is made: it takes memory, which is never given back
+    )
     times = False  # whether every item is timed; such steps are issued item by item
 
     def __init__(self, *args: Any, backend: StreamBackend, carriers: Carriers, ledger: Ledger) -> None:
@@ -65,7 +69,9 @@ class StreamCompiler(Compiler):
         self.workspaces = {d: Workspace(self.ledger.maker(d, SCRATCH)) for d in self.memory.own}
         self._choose_rows()
         can_be = self.backend.uses_variants and not self.times and not self.check  # else each row has its own item
-        self._groups = GroupedRows(self.issue, self._together if can_be else None)
+        self.guarded = find_guarded(self.graph)
+        border = self.guarded.row if self.guarded else len(self.graph)
+        self._groups = GroupedRows(self.issue, self._together if can_be else None, border)
         super().compile()
         self._peers.take_all_back()
         self._fetch_all()
@@ -107,8 +113,8 @@ class StreamCompiler(Compiler):
         self._ways.get(row, super()._unsent)(row)
 
     def _reach(self, row: int) -> None:
-        self.begins.append(len(self.issue.items))
         self._groups.reach(row)
+        self.begins.append(len(self.issue.items))
 
     def _local(self, row: int) -> None:
         if row in self._groups.rows:

@@ -122,6 +122,7 @@ def test_steps_are_skipped_on_the_device(optimizer):
     laws.assert_close(found, expected, 1e-2)
 
 
+@needs_compiler
 def test_rows_that_are_timed_run_one_by_one():
     model, machine, backend = perceptron(), MachineModel.uniform(1), Counting()
     task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), machine.with_rates(kind="cuda"))

@@ -173,9 +173,17 @@ def test_streams_that_need_no_event_have_none():
 def test_a_step_is_one_graph_from_the_second_on():
     graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
     task_graph, backend = lower(graph, random_strategy(graph, machine, 5), machine), FakeStreams()
-    with Executor(task_graph, backend=backend, record=False) as step:
+    with Executor(task_graph, backend=backend, record=False, allow_nan=True) as step:
         launches = [step(feed) and backend.launches for feed in feeds(4)]
     assert launches == [0, 1, 2, 3]
+
+
+def test_a_guarded_step_is_two_graphs_from_the_second_on():
+    graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
+    task_graph, backend = lower(graph, random_strategy(graph, machine, 5), machine), FakeStreams()
+    with Executor(task_graph, backend=backend, record=False) as step:
+        launches = [step(feed) and backend.launches for feed in feeds(4)]
+    assert launches == [0, 2, 4, 6]
 
 
 @pytest.mark.parametrize("options", [{"record": True}, {"record": False, "capture": False}])
@@ -230,7 +238,7 @@ def test_a_step_is_split_around_what_cannot_be_captured(names, graphs):
     graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
     task_graph = lower(graph, random_strategy(graph, machine, 2), machine)
     expected, backend = run(task_graph, feeds(4), FakeStreams()), RefusingStreams(*names)
-    with Executor(task_graph, seed=3, backend=backend, record=False) as step:
+    with Executor(task_graph, seed=3, backend=backend, record=False, allow_nan=True) as step:
         values = [step(feed) for feed in feeds(4)]
         weights = {name: step.read(name) for name in step.persistent}
         kinds = [part.is_captured for part in step._streamed.replay.segments]
@@ -339,7 +347,8 @@ def test_memory_that_is_short_is_missed_before_the_first_step():
             Executor(task_graph, backend=FakeStreams(memory_bytes=size))
         assert f"of {size} bytes are free" in str(error.value)
         seen.add(str(error.value).split(" of ", 1)[1].split(";")[0])
-    assert seen == {purpose for purpose, size in taken.items() if size} >= {"instances", "blocks for feeds"}
+    kinds = {purpose for purpose, size in taken.items() if size >= 64}
+    assert seen == kinds >= {"instances", "blocks for feeds"}
     Executor(task_graph, backend=FakeStreams(memory_bytes=need + 4096)).close()
 
 
