@@ -12,7 +12,8 @@ import numpy as np
 from ops.torch.refusals import dtype_of
 from taskflow import Array
 
-_NUDGE = 4.0  # units in the last place
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}  # of the largest value
+_NUDGE = 0.1  # of the tolerance, relative
 
 
 def array_of(tensor: Any) -> Array:
@@ -79,7 +80,7 @@ class Peer:
         return True
 
     def run(self, inputs: Sequence[Any], nudged: str = "") -> Answer:
-        """What comes of these inputs; "weights", or "all" numbers, may be nudged: be others in their last bits.
+        """What comes of these inputs; "weights", or "all" numbers, may be nudged: be a little different.
 
         Raises:
             ValueError: forward changes an input in place.
@@ -138,13 +139,13 @@ def _same(value: Any) -> Any:
 
 
 def _nudged(value: Any) -> Any:
-    """The same numbers but for their last bits; zeros stay, and what is equal."""
+    """Numbers that differ by a part of the tolerance; zeros stay, and what is equal."""
     import torch
 
     if not value.is_floating_point():
         return value
     kinds = torch.frexp(value.double())[0]  # the same for equal numbers, and otherwise hardly related
-    return (value * (1 + torch.sin(1e4 * kinds) * _NUDGE * torch.finfo(value.dtype).eps)).to(value.dtype)
+    return (value * (1 + torch.sin(1e4 * kinds) * _NUDGE * TOLERANCES[dtype_of(value)])).to(value.dtype)
 
 
 def near(value: Any) -> Any:
