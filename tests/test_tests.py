@@ -137,7 +137,11 @@ def test_a_failure_on_a_gpu_is_told_before_a_run_is_ended(options, tmp_path):
     (folder / "conftest.py").write_text("from tests.gpu.at_once import pytest_configure\n")
     (folder / "test_ended.py").write_text(ENDED)
     options = [*options, "-c", ROOT / "setup.cfg", "--rootdir", tmp_path, "-p", "no:cacheprovider"]
-    command, variables = [sys.executable, "-m", "pytest", *options, folder], os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", *options, folder]
+    outside = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }  # we may be a worker
+    variables = outside | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=variables)
     assert done.returncode < 0 or done.returncode == 9
     assert "some/gpu/test_ended.py::test_one[1] (call)" in done.stdout and "it differs" in done.stdout

@@ -63,7 +63,7 @@ def search_schedule(
         ValueError: an operator needs several micro-batches at once, or memory is too small for one micro-batch.
     """
     found = blocks_of(task_graph, costs)
-    seconds = real("search_schedule", "seconds", seconds, 0, above=True)
+    seconds = real("search_schedule", "seconds", seconds, 0)
     schedule = find_schedule(found.blocks, memory, found.parts, seconds, seed, best_policy(task_graph, found))
     if schedule is None:
         least = f"one micro-batch alone holds up to {least_memory(found.blocks):g}"

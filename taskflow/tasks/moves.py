@@ -17,12 +17,14 @@ import numpy as np
 
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import inner, leaf, njit
+from taskflow.tasks.cuts import Cut as Cut
+from taskflow.tasks.cuts import cut_boxes as cut_boxes
+from taskflow.tasks.cuts import cut_dimension as cut_dimension
 from taskflow.tasks.steps import SUMS, Messages
 
 TILED = ("reduce-scatter", "all-gather", "all-to-all")  # the collectives in which members have, or get, tiles
 # Of a sum, so much can arrive at once where it is added, and one of p parts at least: as in NCCL (NCCL_BUFFSIZE).
 ROOM_BYTES = 1 << 22
-_EVEN = 8  # elements for each device along the dimension that is cut: then parts are about even
 
 
 @dataclass(frozen=True)
@@ -139,39 +141,6 @@ class Moves(NamedTuple):
     offset: Array
 
 
-class Cut(NamedTuple):
-    """How the pieces of an algorithm are cut from the tiles of their owners: each consists of parts of tiles.
-
-    Attributes:
-        ptr: (pieces + 1,) the parts of piece k are those from `ptr[k]` to before `ptr[k + 1]`.
-        tile, begin, end, shares: of every part, its tile, of which it is `begin` to before `end` of so many `shares`.
-        owner: of every part.
-        together: see `Messages`, or all pieces.
-    """
-
-    ptr: Array
-    tile: Array
-    begin: Array
-    end: Array
-    shares: Array
-    owner: Array
-    together: int
-
-
-def cut_dimension(extents: Sequence[int], members: int) -> int:
-    """The dimension along which a box is cut for so many: the first that is long enough, else the longest."""
-    longest = 0
-    for k in range(len(extents)):
-        if extents[k] >= _EVEN * members:
-            return k
-        if extents[k] > extents[longest]:
-            longest = k
-    return longest
-
-
-_cut_dimension = leaf(cut_dimension)
-
-
 def parts_of(whole_bytes: int, room_bytes: int, most: int) -> int:
     """A sum of so many bytes arrives in so many parts: as few as there is room for, at `most` so many."""
     return max(1, min(most, -(-whole_bytes // max(room_bytes, 1))))
@@ -211,45 +180,6 @@ def _cut(tile_owner: Array, owner: Array, members: int) -> tuple[Array, ...]:
             tile[part], piece[part] = order[first_tile[owner[k]] + at], k
             begin[part], end[part], shares[part] = max(since, 0), min(since + share, count), count
     return ptr, tile, begin, end, shares, piece
-
-
-def cut_boxes(tiles: Array, cut: Cut, members: int) -> Array:
-    """(parts, 2, dimensions) boxes of the parts of these tiles, some without elements."""
-    return _cut_boxes(tiles, (cut.tile, cut.begin, cut.end, cut.shares), cut.together, members)
-
-
-@njit
-def _cut_boxes(tiles: Array, cut: tuple[Array, ...], together: int, members: int) -> Array:
-    tile, begin, end, shares = cut
-    found, along = tiles[tile], np.empty(len(tiles), np.int64)
-    for k in range(len(tiles)):
-        along[k] = _cut_dimension(tiles[k, 1] - tiles[k, 0], members)
-    for k in range(len(found)):
-        d = along[tile[k]]
-        low = tiles[tile[k], 0, d]
-        extent = tiles[tile[k], 1, d] - low
-        found[k, 0, d] = low + _begin_of_share(begin[k], shares[k], extent, together)
-        found[k, 1, d] = low + _begin_of_share(end[k], shares[k], extent, together)
-    return found
-
-
-@leaf
-def _begin_of_share(number: int, shares: int, extent: int, together: int) -> int:
-    """Where one of so many shares of an extent begins.
-
-    What is left over goes to the first share of every `together`, then to the second ones, and so on. So no share of a
-    longer extent is shorter, which makes prices grow with bytes; and any `together` shares beside each other have at
-    most their part of the extent, rounded up, for which there is room where a sum arrives.
-    """
-    left, width = extent % shares, min(together, shares)
-    groups = -(-shares // width)
-    in_last = shares - width * (groups - 1)
-    full, begun = left // groups, left % groups  # places that have one more in all groups, and in the first ones
-    if left > in_last * groups:
-        full, begun = in_last + (left - in_last * groups) // (groups - 1), (left - in_last * groups) % (groups - 1)
-    group, place = number // width, number % width
-    more = group * full + min(group, begun) + min(place, full) + (1 if place > full and group < begun else 0)
-    return number * (extent // shares) + more
 
 
 def boxes_of(o: Outline, cut: Cut) -> Array:

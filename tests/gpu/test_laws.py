@@ -106,7 +106,7 @@ def perceptron():
 def test_a_step_is_one_graph():
     model, machine = perceptron(), MachineModel.uniform(1)
     task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
-    with Executor(task_graph, backend=backend(), record=False) as step:
+    with Executor(task_graph, backend=backend(), record=False, allow_nan=True) as step:  # a guard parts it in two
         for _ in range(3):
             step(model.feeds)
         assert [part.is_captured for part in step._streamed.replay.segments] == [True]

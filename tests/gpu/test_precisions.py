@@ -21,6 +21,8 @@ PAIRS = [
 def test_a_gpu_gives_the_numbers_of_numpy(subject, setting):
     from taskflow.backend.cuda.device import CudaStreams
 
+    if subject.precision == "bfloat16":
+        pytest.importorskip("ml_dtypes")
     if not subject.make().graph.operators:
         pytest.skip("nothing to run")
     found = on_device(subject, setting, backend=CudaStreams())

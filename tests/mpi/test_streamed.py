@@ -61,7 +61,13 @@ def test_a_step_of_several_ranks_is_one_graph(transport):
     model, machine = Model(network(), feeds()[0]), on_gpus()
     task_graph = lower(model.graph, random_strategy(model.graph, machine, 5), machine)
     backend = FakeStreams()
-    with Executor(task_graph, backend=backend, record=False, transport=transport) as step:
+    options = {
+        "backend": backend,
+        "record": False,
+        "transport": transport,
+        "allow_nan": True,
+    }  # a guard parts it in two
+    with Executor(task_graph, **options) as step:
         launches = [step(feed) and backend.launches for feed in feeds(4)]
         kinds = [part.is_captured for part in step._streamed.replay.segments]
     assert launches == [0, 1, 2, 3] and kinds == [True]

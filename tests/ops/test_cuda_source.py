@@ -180,7 +180,7 @@ def test_the_table_is_up_to_date_and_its_kernels_compile_for_gpus(made_for_opera
     text, sources = made_for_operators
     assert (ROOT / "docs" / "cuda_operators.md").read_text(encoding="utf-8").startswith(text), "run `make docs`"
     common, programs = CudaSource(cuda_source._COMMON).text, defaultdict(list)
-    for source in sources.values():
+    for source in (each.text for each in sources.values()):
         assert source.startswith(common)
         programs[source.removeprefix(common).split(";")[0].strip()].append(source.removeprefix(common))
     assert set(programs) == {"typedef double A", "typedef float A"}

@@ -40,6 +40,8 @@ def chosen():
 
 @pytest.mark.parametrize("subject, setting", list(chosen()), ids=str)
 def test_a_gpu_gives_the_numbers_of_numpy(subject, setting):
+    if subject.precision == "bfloat16":
+        pytest.importorskip("ml_dtypes")
     if not subject.make().graph.operators:
         pytest.skip("nothing to run")
     found = on_device(subject, setting, backend=shim.ShimStreams())

@@ -73,7 +73,7 @@ VALUES = {
     "cpu device: host is a number from 0, not True": lambda: Device(host=True),
     "search: the budget is at least one proposal, not 2.5": lambda: search(network(), TWO, COSTS, proposals=2.5),
     "search: the budget is a positive number of seconds, not nan": lambda: search(network(), TWO, COSTS, seconds=NAN),
-    "search_schedule: seconds is -1, a finite number above 0 is needed": lambda: search_schedule(
+    "search_schedule: seconds is -1, a finite number from 0 is needed": lambda: search_schedule(
         pipeline_rows(), COSTS, seconds=-1
     ),
     "lower: piece_bytes is at least 1, not nan": lambda: lower(
