@@ -21,8 +21,8 @@ import numpy as np
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.collective.price import Carried, CollectiveCosts
 from taskflow.core.errors import CostError
-from taskflow.cost.costfile import read_costs, write_costs
 from taskflow.cost.factors import Factors, row_keys
+from taskflow.cost.kept import KeptTimes
 from taskflow.cost.measure_gpu import DeviceTimes
 from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sample_move, time_call
 from taskflow.machine import MachineModel
@@ -265,8 +265,7 @@ class MeasuredCosts(CostModel):
         super().__init__(machine)
         self._backend = backend
         self._times: DeviceTimes | None = None  # made on first use
-        self._path = Path(cache) if cache else None
-        self._known: dict[str, float] = read_costs(self._path) if self._path and self._path.exists() else {}
+        self._kept = KeptTimes(Path(cache) if cache else None)
         self._by_launch: dict[int, tuple[Launch, Array]] = {}
         self._by_move: dict[str, float] = {}
         self._rehearsed: dict[str, Array] = {}  # by the digest of the task graph
@@ -337,15 +336,13 @@ class MeasuredCosts(CostModel):
         return self._rehearsed.get(task_graph.digest()) if self._rehearsed else None
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
-        known = len(self._known)
         result = np.empty(len(rows))
         launch = task_graph.launch[rows]
         for number in np.unique(launch):
             here = launch == number
             result[here] = self._of_launch(task_graph, int(number), rows[here])[task_graph.point[rows[here]]]
         result *= self._slower[0][task_graph.device[rows]]
-        if self._path and len(self._known) > known:
-            self._write()
+        self._kept.write()
         return result
 
     def _of_launch(self, task_graph: TaskGraph, number: int, rows: Array) -> Array:
@@ -363,18 +360,22 @@ class MeasuredCosts(CostModel):
         device = int(task_graph.device[row])
         times = self._device_times(device)
         key = kernel_key(task_graph, launch, row) + (f" | {times.name(device)}" if times else "")
-        if key not in self._known:
+
+        def measure() -> float:
             try:
                 if times:
-                    self._known[key] = times.point(task_graph, launch, row)
-                else:
-                    with crew():
-                        self._known[key] = time_call(sample_call(task_graph, launch, row))
+                    return times.point(task_graph, launch, row)
+                with crew():
+                    return time_call(sample_call(task_graph, launch, row))
             except Exception as error:
                 shapes = ", ".join(str(rect.shape) for _, rect, _ in task_graph.args(row))
                 what = f"its kernel fails on made-up arrays of {shapes}: {type(error).__name__}: {error}"
                 raise CostError(f"costs: {_point(task_graph, row)} has no cost: {what}") from error
-        return self._known[key]
+
+        def expect() -> float:
+            return float(AnalyticCosts(self.machine)._points(task_graph, np.array([row]))[0])
+
+        return self._kept.find(key, measure, expect)
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
         seconds: Array = np.array([self._measure_move(task_graph, row) for row in rows.tolist()])
@@ -391,9 +392,3 @@ class MeasuredCosts(CostModel):
             found = times.move(device, shape, dtype, adds) if times else time_call(sample_move(shape, dtype, adds))
             self._by_move[key] = found
         return self._by_move[key]
-
-    def _write(self) -> None:
-        """Write what is known, and what another process has written since."""
-        assert self._path is not None
-        self._known = (read_costs(self._path) if self._path.is_file() else {}) | self._known
-        write_costs(self._path, self._known)

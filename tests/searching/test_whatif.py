@@ -132,7 +132,7 @@ def test_measured_costs_are_timed_once(graph, monkeypatch):
     first, second = what_if(graph, machine, costs, rule, scales=[{"links": 1e3}])
     assert set(first.sensitivities) == {"links", "latency"}
     assert second.seconds < first.seconds
-    assert len(timed) == len(costs._known) + len(costs._by_move)
+    assert len(timed) == len(costs._kept) + len(costs._by_move)
 
 
 def test_a_rehearsal_is_of_its_machine_alone(graph):

@@ -1,0 +1,63 @@
+"""Seconds of kernels that were timed, and the cost file that keeps them from run to run.
+
+A file may be another machine's, or of a busy hour. So what is read from it is looked at when it is first used: a time
+that is far from what the rates of the device give is taken, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from taskflow.cost.costfile import read_costs, write_costs
+
+_log = logging.getLogger(__name__)
+_MOST_TIMES, _LEAST_SECONDS = (
+    100.0,
+    1e-3,
+)  # a roofline is 1 to 30 times off for the kernels of a CPU; below, the clock is
+
+
+class KeptTimes:
+    """Key of a kernel -> seconds.
+
+    Args:
+        path: of the cost file, which is read now if it exists; None: there is none.
+
+    Raises:
+        ValueError: the file is malformed.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._is_new = path, False
+        self._seconds = read_costs(path) if path and path.exists() else {}
+        self._unseen = set(self._seconds)
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    def find(self, key: str, measure: Callable[[], float], expect: Callable[[], float]) -> float:
+        """Seconds of a kernel: those that are kept, or what is measured now; `expect` gives those of a roofline."""
+        if key not in self._seconds:
+            self._seconds[key], self._is_new = measure(), True
+        elif key in self._unseen:
+            self._unseen.remove(key)
+            self._look_at(key, expect())
+        return self._seconds[key]
+
+    def _look_at(self, key: str, expected: float) -> None:
+        kept = self._seconds[key]
+        low, high = sorted((kept, expected))
+        if high > _MOST_TIMES * low and high > _LEAST_SECONDS:
+            says = (
+                "cost file '%s': kernel '%s' takes %.3g s, the rates of its device give %.3g s; is it of this machine?"
+            )
+            _log.warning(says, self._path, key, kept, expected)
+
+    def write(self) -> None:
+        """Write what was measured since, and what another process has written."""
+        if self._path and self._is_new:
+            self._seconds = (read_costs(self._path) if self._path.is_file() else {}) | self._seconds
+            write_costs(self._path, self._seconds)
+            self._is_new = False
