@@ -99,7 +99,7 @@ def test_plans_are_made_before_the_first_step_and_workspace_is_accounted_for():
     model, backend = images(), CudnnStreams()
     machine = MachineModel.uniform(1).with_rates(kind="cuda")
     task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), machine)
-    with taskflow.Executor(task_graph, backend=backend, record=False) as step:
+    with taskflow.Executor(task_graph, backend=backend, record=False, allow_nan=True) as step:  # one graph
         plans, taken = len(backend.cudnn.plans), backend.memory(0)
         assert plans == 5  # the first image needs no gradient
         assert step._streamed.ledger.taken[0]["scratch memory"] >= WORKSPACE

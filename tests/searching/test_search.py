@@ -202,6 +202,7 @@ def test_dynamic_programming_may_be_a_start():
 
 
 def test_a_budget_in_seconds_ends():
+    find(small(), MachineModel.uniform(2, SLOW), proposals=1)  # loads what is compiled, which may take half a second
     result = find(small(), MachineModel.uniform(2, SLOW), proposals=None, seconds=0.5)
     assert 0 < result.proposals < 100_000
     result = find(small(), MachineModel.uniform(2, SLOW), proposals=5, seconds=60.0)
