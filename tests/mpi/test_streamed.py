@@ -75,7 +75,8 @@ def test_a_step_of_several_ranks_is_one_graph(transport):
 
 @pytest.mark.parametrize("is_mapped", [True, False])
 def test_links_are_timed_between_ranks(is_mapped, monkeypatch):
-    monkeypatch.setattr(measure_gpu, "_LARGE", 1 << 16)
+    monkeypatch.setattr(measure_gpu, "_LARGE", 1 << 16)  # memory that ranks share
+    monkeypatch.setattr(measure_gpu, "_SIZES", (1 << 12, 1 << 16))
     backend = ModelStreams()
     if not is_mapped:
         backend.shared_zeros = lambda *args: None
