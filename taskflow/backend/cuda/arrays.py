@@ -64,10 +64,10 @@ class Arrays:
         return refuse_large("take", cupy.take, a, indices.clip(0, extent - 1), axis, out)
 
     @staticmethod
-    def copyto(target: Array, source: Any, casting: str = "same_kind") -> None:
-        """`cupy.copyto`; either array may be of another GPU."""
+    def copyto(target: Array, source: Any, casting: str = "same_kind", where: Any = None) -> None:
+        """`cupy.copyto`; arrays may be of another GPU."""
         gpu = cupy.cuda.runtime.getDevice()
-        cupy.copyto(as_of(target, gpu), as_of(source, gpu), casting)
+        cupy.copyto(as_of(target, gpu), as_of(source, gpu), casting, as_of(where, gpu))
 
 
 def as_of(array: Any, gpu: int) -> Any:
