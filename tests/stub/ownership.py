@@ -84,7 +84,7 @@ def test_a_part_that_cannot_be_captured_is_issued(monkeypatch):
     log, seen = logging.getLogger("taskflow.execute.gpu.replay"), Lines()
     log.addHandler(seen)
     try:
-        with Executor(rows_of(perceptron(), 2), backend=CudaStreams(), record=False) as step:
+        with Executor(rows_of(perceptron(), 2), backend=CudaStreams(), record=False, allow_nan=True) as step:
             for _ in range(3):
                 step(perceptron().feeds)
             assert [part.is_captured for part in step._streamed.replay.segments] == [False]
