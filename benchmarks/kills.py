@@ -43,7 +43,7 @@ def train(folder: str, epochs: int, every: int) -> None:
         machine=machine,
         strategy=taskflow.data_parallel,
         costs=taskflow.CostModel.analytic(machine),
-        learning_rate=taskflow.rates.cosine(0.05, epochs * BATCHES, warmup=20),
+        learning_rate=taskflow.rates.cosine(0.05, epochs * BATCHES, warmup=min(20, epochs * BATCHES)),
         quiet=True,
     )
     Path(folder + ".ready").touch()

@@ -41,7 +41,7 @@ def main() -> None:
     rule = options.strategy if options.strategy == "search" else getattr(taskflow, options.strategy)
     steps = options.epochs * len(batches)
     trainer = taskflow.Trainer(
-        build(options.batch), strategy=rule, learning_rate=taskflow.rates.cosine(0.05, steps, warmup=20)
+        build(options.batch), strategy=rule, learning_rate=taskflow.rates.cosine(0.05, steps, warmup=min(20, steps))
     )
     validation = (build(len(test), training=False), held_out)
     history = trainer.fit(batches, options.epochs, validation)

@@ -69,6 +69,8 @@ def _check(where: str, rate: float, steps: int | None, warmup: int, minimum: flo
     whole(where, "warmup", warmup, 0)
     if steps is not None:
         whole(where, "steps", steps)
+        if warmup > steps:
+            raise ValueError(f"{where}: warmup is {warmup}, more than the {steps} steps")
 
 
 def check_rate(where: str, value: object) -> float:

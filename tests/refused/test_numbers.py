@@ -64,6 +64,8 @@ VALUES = {
     "step: rate is nan, a finite number from 0 is needed": lambda: rates.step(NAN, every=2),
     "exponential: factor is -0.5, a finite number from 0 is needed": lambda: rates.exponential(0.1, -0.5),
     "linear: steps is -1, a whole number from 1 is needed": lambda: rates.linear(0.1, -1),
+    "linear: warmup is 9, more than the 5 steps": lambda: rates.linear(0.1, 5, warmup=9),
+    "cosine: warmup is 6, more than the 5 steps": lambda: rates.cosine(0.1, 5, warmup=6),
     "cosine: warmup is -1, a whole number from 0 is needed": lambda: rates.cosine(0.1, 5, -1),
     "cosine: minimum is -1, a finite number from 0 is needed": lambda: rates.cosine(0.1, 5, minimum=-1),
     "inverse_sqrt: warmup is 2.5, a whole number from 0 is needed": lambda: rates.inverse_sqrt(0.1, 2.5),
