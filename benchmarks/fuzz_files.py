@@ -207,10 +207,10 @@ def complain_of_machine(machine: MachineModel, text: str) -> str:
 def complain_of_costs(costs: Any, text: str) -> str:
     """What does not make sense in them, or was dropped."""
     assert isinstance(costs, MeasuredCosts)
-    for name, seconds in costs._known.items():
+    for name, seconds in costs._kept.items():
         if type(seconds) is not float or not is_number(seconds, 0, 86_400):
             return f"'{name}' takes {seconds!r}"
-    return "" if costs._known == json.loads(text)["kernels"] else "something of it was dropped"
+    return "" if dict(costs._kept.items()) == json.loads(text)["kernels"] else "something of it was dropped"
 
 
 def complain_of_manifest(read: tuple[manifest.Manifest, Position | None], text: str) -> str:

@@ -7,16 +7,14 @@ that is far from what the rates of the device give is taken, and a warning says 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView
 from pathlib import Path
 
 from taskflow.cost.costfile import read_costs, write_costs
 
 _log = logging.getLogger(__name__)
-_MOST_TIMES, _LEAST_SECONDS = (
-    100.0,
-    1e-3,
-)  # a roofline is 1 to 30 times off for the kernels of a CPU; below, the clock is
+_MOST_TIMES = 100.0  # a roofline is 1 to 30 times off for the kernels of a CPU
+_LEAST_SECONDS = 1e-3  # below, the clock is
 
 
 class KeptTimes:
@@ -37,6 +35,10 @@ class KeptTimes:
     def __len__(self) -> int:
         return len(self._seconds)
 
+    def items(self) -> ItemsView[str, float]:
+        """Key of a kernel, seconds."""
+        return self._seconds.items()
+
     def find(self, key: str, measure: Callable[[], float], expect: Callable[[], float]) -> float:
         """Seconds of a kernel: those that are kept, or what is measured now; `expect` gives those of a roofline."""
         if key not in self._seconds:
@@ -50,9 +52,7 @@ class KeptTimes:
         kept = self._seconds[key]
         low, high = sorted((kept, expected))
         if high > _MOST_TIMES * low and high > _LEAST_SECONDS:
-            says = (
-                "cost file '%s': kernel '%s' takes %.3g s, the rates of its device give %.3g s; is it of this machine?"
-            )
+            says = "cost file '%s': kernel '%s' takes %.3g s, its device's rates give %.3g s; is it of this machine?"
             _log.warning(says, self._path, key, kept, expected)
 
     def write(self) -> None:
