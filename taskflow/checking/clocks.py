@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import leaf, njit
+from taskflow.core.compiling import leaf, tiered
 from taskflow.core.pointers import pointer_to
 
 
@@ -60,7 +60,7 @@ def make_clocks(order: Waits) -> Clocks:
     return Clocks(np.full((slots, streams), -1, np.int32), np.zeros(rows, np.int64), uses, last, free, room)
 
 
-@njit
+@tiered
 def _count_slots(wait_ptr: Array, wait: Array, stream_ptr: Array, stream: Array, uses: Array, last: Array) -> int:
     """How many clocks are asked for at a time; fills in `uses`."""
     o: Waits = pointer_to(Waits(wait_ptr, wait, stream_ptr, stream))

@@ -17,7 +17,7 @@ from taskflow.checking.clocks import Clocks, Waits, hear, is_over, keep
 from taskflow.checking.pieces import copy_box, covers, is_same, overlaps
 from taskflow.checking.rules import BROKEN, DONE, PlanFault, Rule, refuse
 from taskflow.core.columns import Array, record
-from taskflow.core.compiling import leaf, njit
+from taskflow.core.compiling import leaf, tiered
 from taskflow.core.pointers import pointer_to
 
 TOUCH = record("arg", "instance", "access")
@@ -72,7 +72,7 @@ class Watch(NamedTuple):
     fault: PlanFault
 
 
-@njit
+@tiered
 def follow_order(
     order: tuple[Array, ...],
     clocks: tuple[Array, ...],

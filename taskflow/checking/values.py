@@ -30,7 +30,7 @@ from taskflow.checking.pieces import Pieces, find, has_token, is_same, meet, ove
 from taskflow.checking.rules import BROKEN, DONE, NO_ROOM, PlanFault, Rule, refuse
 from taskflow.checking.terms import GraphTables, base_weight, measure, put_term_box, spans_fit, whole_measure
 from taskflow.core.columns import Array, record
-from taskflow.core.compiling import leaf, njit
+from taskflow.core.compiling import leaf, tiered
 from taskflow.core.pointers import pointer_to
 
 END = record("instance", "version", "region")
@@ -50,7 +50,7 @@ class EndTables(NamedTuple):
     last_box: Array
 
 
-@njit
+@tiered
 def follow_values(
     plan: tuple[Array, ...],
     program: tuple[Array, ...],

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.machine import MachineModel
 from taskflow.tasks.streams import StreamTable
 
@@ -129,7 +129,7 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
     return Group(hasher.digest(), host_begin, *of_pairs, *alone), used
 
 
-@njit
+@tiered
 def _put_streams(found: Array, links: Array, queues: Array, by_link: Array) -> None:
     """See `Group.streams`; that of a link has a number behind those of the queues."""
     queue_count = queues.max() + 1
@@ -150,7 +150,7 @@ def _by_first_use(numbers: Array) -> tuple[Array, Array]:
     return found, rank[numbers]
 
 
-@njit
+@tiered
 def _rank(numbers: Array, rank: Array) -> int:
     """Set the ranks of numbers, which are -1, by their first use; how many there are."""
     count = 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from taskflow.collective.group import Group
 from taskflow.core.columns import Array
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.tasks.steps import Steps, steps_of
 
 
@@ -26,7 +26,7 @@ def multitree(group: Group, owners: Array) -> Steps:
     return steps_of(owners, round_[piece, below], parent[piece, below], below, piece)
 
 
-@njit
+@tiered
 def _grow(owners: Array, begin: Array, target: Array, links: Array, capacity: Array) -> tuple[Array, Array]:
     """(trees, members) the one above each (-1: the root), and the round in which it joined.
 
@@ -74,7 +74,7 @@ def _grow(owners: Array, begin: Array, target: Array, links: Array, capacity: Ar
     return parent, round_
 
 
-@njit
+@tiered
 def _is_free(links: Array, free: Array) -> bool:
     for link in links:  # noqa: SIM110 numba has no `all` of a generator
         if link >= 0 and free[link] <= 0:

@@ -12,7 +12,7 @@ import numpy as np
 
 from taskflow.collective.group import Group
 from taskflow.core.columns import Array, pointers
-from taskflow.core.compiling import leaf, njit
+from taskflow.core.compiling import leaf, tiered
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
 from taskflow.tasks.moves import Outline, boxes_of, cut_of, moves_of
 from taskflow.tasks.steps import Messages
@@ -65,7 +65,7 @@ def shared_links(g: Group, messages: Messages) -> Array:
     return _shared(messages.source, messages.target, g.streams, g.links, len(g.link_bandwidth))
 
 
-@njit
+@tiered
 def _shared(source: Array, target: Array, streams: Array, links: Array, count: int) -> Array:
     """See `shared_links`. A stream keeps apart what crosses a link if all of that occupies it."""
     is_shared, user = np.ones(count + 1, np.bool_), np.empty(count + 1, np.int64)
@@ -101,7 +101,7 @@ def work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array
     return np.concatenate([fixed, np.zeros_like(per_link)]), np.concatenate([per_piece, per_link])
 
 
-@njit
+@tiered
 def _rows(
     moves: tuple[Array, ...],
     end: Array,
@@ -192,7 +192,7 @@ def _add_writers(before: Array, n: int, writer: Array, first: int, last: int) ->
     return n
 
 
-@njit
+@tiered
 def _follow(ptr: Array, before: Array, taken: Array) -> float:
     """The end of the last row."""
     end, last = np.empty(len(taken)), 0.0

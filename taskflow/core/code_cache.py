@@ -5,10 +5,7 @@ the compiler, the processor, and the sources and constants of every module that 
 can name, and of those that these can name in turn. So no change is missed, in whichever file it is, and checkouts with
 the same sources share their files, wherever they lie. numba's own cache looks at the file of the called function alone.
 
-A file is written aside and then renamed, so that processes may fill a folder at once; what one of them compiles, others
-wait for. It begins with a digest of its contents, so that a damaged one is noticed and made anew. Files go first to
-`NUMBA_CACHE_DIR`, or the user's folder for caches; where that cannot be written, to a folder for temporary files that
-is the user's alone, or nowhere.
+What one process compiles, others wait for. `code_folders` says where the files lie.
 """
 
 from __future__ import annotations
@@ -19,15 +16,13 @@ import logging
 import os
 import pickle
 import platform
-import stat
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from time import sleep, time
+from time import sleep
 from types import CodeType, ModuleType
 from typing import Any, BinaryIO
 
@@ -36,18 +31,14 @@ import numba
 import numpy as np
 from numba.core import caching, compiler, config, environment, serialize
 from numba.core.runtime import nrt
-from numba.misc import appdirs
 
-_log = logging.getLogger(__name__)
+from taskflow.core import code_folders
+
 _progress = logging.getLogger("taskflow.compiling")  # of what is not on disk, one record for each variant
 _config: Any = config  # numba has no types for these
-_appdirs: Any = appdirs
 _serialize: Any = serialize
 _compiler: Any = compiler
 
-LARGEST_BYTES = 1 << 30  # of a folder; one generation of all functions takes some 20 MB
-_DAY_SECONDS = 86400
-_DIGEST_BYTES = 32
 _COURTESY_SECONDS = 1.0  # for which who waited once lets others begin first
 _NO_OBJECTS: Any = environment.Environment({})  # what a function that uses none is given
 _FOREIGN = frozenset({"numba", "numpy", "llvmlite"}) | sys.stdlib_module_names  # their versions are in the digest
@@ -74,16 +65,16 @@ class CodeCache(caching._Cache):
     @property
     def cache_path(self) -> str:
         """The folder that is tried first."""
-        return str(next(_folders(_config.CACHE_DIR), ""))
+        return str(code_folders.first_folder() or "")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled variant for these types, None where there is none."""
-        name = self._name(sig, target_context.codegen()) if self._is_enabled else None
-        payload = _read(name)
+        name = self.name_of(sig, target_context.codegen()) if self._is_enabled else None
+        payload = code_folders.read(name) if name else None
         if payload is None and name:
             _progress.info("%s.%s", self._function.__module__, self._function.__name__)
             self._lock(name)
-            payload = _read(name)  # another process may have made it while this one waited
+            payload = code_folders.read(name)  # another process may have made it while this one waited
         if payload is None:
             return None
         self.release()
@@ -101,12 +92,13 @@ class CodeCache(caching._Cache):
             *result, held = data._reduce()
             bare = [each.env_name for each in held if not each.consts]  # loading one imports its module
             result.append([each for each in held if each.consts])
-            _write(self._name(sig, data.codegen), _serialize.dumps((result, bare)))
+            if name := self.name_of(sig, data.codegen):
+                code_folders.write(name, _serialize.dumps((result, bare)))
         self.release()
 
     def _lock(self, name: str) -> None:
         """Wait until no other process compiles this, and keep others waiting; where a file can be locked."""
-        for folder in _folders(_config.CACHE_DIR):
+        for folder in code_folders.folders():
             with suppress(OSError):
                 if CodeCache._has_waited:
                     sleep(_COURTESY_SECONDS)
@@ -138,7 +130,7 @@ class CodeCache(caching._Cache):
     def flush(self) -> None:
         """Nothing to do: a function that changes has another name."""
 
-    def _name(self, types: Any, codegen: Any) -> str | None:
+    def name_of(self, types: Any, codegen: Any) -> str | None:
         """The file's name; None where a source cannot be read."""
         function = self._function
         try:
@@ -203,86 +195,3 @@ def _look(names: Mapping[str, Any]) -> tuple[str, set[str]]:
     has_compiled = any(owner.partition(".")[0] == "numba" or owner == "taskflow.core.compiling" for owner in owners)
     below = {owner for owner in owners if owner in sys.modules and owner.partition(".")[0] not in _FOREIGN}
     return digest.hexdigest(), below if has_compiled else set()
-
-
-def _folders(named: str) -> Iterator[Path]:
-    """Where files may lie, best first."""
-    first = Path(named, "taskflow") if named else Path(_appdirs.user_cache_dir("taskflow"))
-    if first.is_absolute() or named:  # without HOME it is not
-        yield first
-    with suppress(OSError):
-        own = Path(tempfile.gettempdir()) / f"taskflow-{os.getuid()}"
-        own.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-        status = own.lstat()  # what others could write to is not trusted: a file is code
-        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077:
-            yield own
-
-
-def _read(name: str | None) -> bytes | None:
-    """The contents of a file, None where it is missing or damaged."""
-    for folder in _folders(_config.CACHE_DIR) if name else ():
-        path = folder / str(name)
-        try:
-            data = path.read_bytes()
-            if time() - path.stat().st_mtime > _DAY_SECONDS:
-                os.utime(path)  # it is in use: see `_bound`
-        except OSError:
-            continue
-        if hashlib.sha256(data[_DIGEST_BYTES:]).digest() == data[:_DIGEST_BYTES]:
-            return data[_DIGEST_BYTES:]
-        _warn_of_damage(str(folder))
-    return None
-
-
-@cache
-def _warn_of_damage(folder: str) -> None:
-    _log.warning("compiled code in %s is damaged; it is compiled again", folder)
-
-
-def _write(name: str | None, payload: bytes) -> None:
-    """Keep contents in the first folder that takes them; in none where none does."""
-    for folder in _folders(_config.CACHE_DIR) if name else ():
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            _bound(folder)
-            handle, aside = tempfile.mkstemp(dir=folder)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(hashlib.sha256(payload).digest() + payload)
-                os.replace(aside, folder / str(name))
-            except OSError:
-                os.unlink(aside)
-                raise
-            return
-
-
-@cache
-def _bound(folder: Path) -> None:
-    """Once a process: remove the files that were not used for longest while the folder is too large."""
-    files = []
-    for each in os.scandir(folder):
-        with suppress(FileNotFoundError):
-            files.append((each.stat().st_mtime, each.stat().st_size, each.path))
-    total = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
-        if total <= LARGEST_BYTES:
-            break
-        with suppress(OSError):
-            os.unlink(path)
-        total -= size
-
-
-def kept_in() -> tuple[Path, Path | None]:
-    """The folder that is asked for, and the first that takes files; None: nothing is kept."""
-    named = _config.CACHE_DIR
-    used = next((folder for folder in _folders(named) if _takes_files(folder)), None)
-    return Path(named, "taskflow") if named else Path(_appdirs.user_cache_dir("taskflow")), used
-
-
-def _takes_files(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False

@@ -1,17 +1,26 @@
 """The decorators of compiled functions: numba's, with a cache on disk that misses no change (see `code_cache`).
 
-`njit` is for what Python calls, `inner` and `leaf` for what only compiled functions call. Importing numba takes 0.3 s:
-it waits for the first call of one of these functions, so that their modules are imported like any other.
+`njit` is for kernels, which are compiled when they are first called; `tiered` for other functions that Python calls,
+which run as Python until they are hot (see `tiers`); `inner` and `leaf` for what only these call. Importing numba takes
+0.3 s: it waits until something is compiled, so that their modules are imported like any other.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cached_property, partial, update_wrapper
+from threading import local
+from time import thread_time
 from typing import Any, TypeVar, overload
 
-__all__ = ["inlined", "inner", "leaf", "njit"]
+import numpy as np
 
+from taskflow.core import ahead, code_folders, tiers
+
+__all__ = ["inlined", "inner", "leaf", "njit", "tiered"]
+
+_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _Function = Callable[..., _Result]  # arguments are compiled for what types they have: NumPy's numbers serve as int
 
@@ -29,14 +38,22 @@ def njit(function: Any = None, /, **options: Any) -> Any:
     return partial(njit, **options) if function is None else _Compiled(function, options, True)
 
 
+def tiered(function: _Function[_Result]) -> _Function[_Result]:
+    """`njit` for a function that is ordinary Python, too: it runs as that while compiling it would take longer.
+
+    What it calls runs as Python then, whatever is compiled of it.
+    """
+    return _Tiered(function, {}, True)
+
+
 def inner(function: _Function[_Result]) -> _Function[_Result]:
     """For a function that only compiled functions call: it is a part of theirs, and has no code of its own."""
-    return _Compiled(function, {"no_cpython_wrapper": True})
+    return _Part(function, {"no_cpython_wrapper": True})
 
 
 def leaf(function: _Function[_Result]) -> _Function[_Result]:
     """`inner` for a function that makes no array: without the counting of references to those it is given."""
-    return _Compiled(function, {"no_cpython_wrapper": True, "_nrt": False})
+    return _Part(function, {"no_cpython_wrapper": True, "_nrt": False})
 
 
 def inlined(function: _Function[_Result]) -> _Function[_Result]:
@@ -44,7 +61,7 @@ def inlined(function: _Function[_Result]) -> _Function[_Result]:
 
     A call copies every array that is passed on: a pass over 79,000 rows takes 2.0 ms with calls, 0.5 ms without.
     """
-    return _Compiled(function, {"no_cpython_wrapper": True, "_nrt": False, "forceinline": True})
+    return _Part(function, {"no_cpython_wrapper": True, "_nrt": False, "forceinline": True})
 
 
 class _Compiled(partial[Any]):
@@ -56,14 +73,18 @@ class _Compiled(partial[Any]):
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], is_kept: bool = False) -> None:
         update_wrapper(self, function)
         self._function, self._options, self._is_kept = function, options, is_kept
-        self.__setstate__((self._first_call, (), {}, self.__dict__))
+        self._become(self._first_call)
 
     def __new__(cls, function: Callable[..., Any], *_: object) -> _Compiled:
         """Nothing is compiled, and numba not imported."""
         return super().__new__(cls, function)
 
+    def _become(self, function: Callable[..., Any]) -> None:
+        """From now on a call is one of `function`."""
+        self.__setstate__((function, (), {}, self.__dict__))
+
     def _first_call(self, *args: Any, **named: Any) -> Any:
-        self.__setstate__((self._dispatcher, (), {}, self.__dict__))
+        self._become(self._dispatcher)
         return self._dispatcher(*args, **named)
 
     def __getattr__(self, name: str) -> Any:
@@ -83,3 +104,82 @@ class _Compiled(partial[Any]):
         if self._is_kept and found is not self._function:  # NUMBA_DISABLE_JIT
             found._cache = CodeCache(self._function, self._options)
         return found
+
+
+class _Part(_Compiled):
+    """What Python calls only while it interprets what calls it."""
+
+    def _first_call(self, *args: Any, **named: Any) -> Any:
+        self._become(self._function)
+        return self._function(*args, **named)
+
+
+_interpreter = local()  # of each thread `is_busy`: whether it interprets a tiered function
+
+
+class _Tiered(_Compiled):
+    """See `tiered`."""
+
+    def _first_call(self, *args: Any, **named: Any) -> Any:
+        mode = tiers.mode()
+        if mode == tiers.ALWAYS:
+            return super()._first_call(*args, **named)
+        self._become(partial(self._interpret, 1) if mode == tiers.NEVER else self._cold_call)
+        return self(*args, **named)
+
+    def _cold_call(self, *args: Any, **named: Any) -> Any:
+        """A call while it is not compiled."""
+        if getattr(_interpreter, "is_busy", False):
+            return self._function(*args, **named)
+        size = tiers.size_of(args)
+        if self._temperature.is_hot(size) or self._is_at_hand(args):
+            self._become(self._dispatcher)
+            return self._dispatcher(*args, **named)
+        return self._interpret(size, *args, **named)
+
+    def _interpret(self, size: int, *args: Any, **named: Any) -> Any:
+        """Run as Python, with integers that wrap around without a warning, as compiled ones do."""
+        if getattr(_interpreter, "is_busy", False):
+            return self._function(*args, **named)
+        _interpreter.is_busy, begin = True, thread_time()
+        try:
+            with np.errstate(all="ignore"):
+                return self._function(*args, **named)
+        finally:
+            _interpreter.is_busy = False
+            self._temperature.note(size, thread_time() - begin)
+
+    @property
+    def _is_warm(self) -> bool:
+        return self._temperature.is_warm()
+
+    @cached_property
+    def _asked(self) -> set[str]:
+        return set()
+
+    @cached_property
+    def _temperature(self) -> tiers.Temperature:
+        return tiers.Temperature(tiers.compile_seconds(self._function, _function_of))
+
+    def _is_at_hand(self, args: tuple[Any, ...]) -> bool:
+        """Whether it is on disk, compiled for such arguments; who runs for long as Python asks for that."""
+        if not (self._is_warm or f"{self.__module__}.{self.__name__}" in code_folders.functions()):
+            return False
+        name, types = self._wanted(args)
+        if not name or code_folders.has(name):
+            return bool(name)
+        if self._is_warm and name not in self._asked:
+            self._asked.add(name)
+            ahead.ask(name, (self.__module__, self.__name__), types)
+        return False
+
+    def _wanted(self, args: tuple[Any, ...]) -> tuple[str | None, Any]:
+        """The name of the file that has it compiled for such arguments, and their types."""
+        own = self._dispatcher
+        types = tuple(map(own.typeof_pyval, args))
+        return own._cache.name_of(types, own.targetctx.codegen()), types
+
+
+def _function_of(value: Any) -> Callable[..., Any] | None:
+    """The function behind what one of these decorators has made."""
+    return value._function if isinstance(value, _Compiled) else None

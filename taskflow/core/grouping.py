@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 
 
 def grouped(keys: Array, count: int) -> tuple[Array, Array]:
@@ -19,7 +19,7 @@ def grouped(keys: Array, count: int) -> tuple[Array, Array]:
     return found
 
 
-@njit
+@tiered
 def _grouped(keys: Array, count: int) -> tuple[Array, Array]:
     ptr, order = np.zeros(count + 2, np.int64), np.empty(len(keys), np.int64)
     for key in keys:

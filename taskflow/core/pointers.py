@@ -14,7 +14,10 @@ from typing import Any
 
 
 class _PointerTo:
-    """What compiled code calls: it has a type for numba, and Python cannot call it."""
+    """What compiled code calls: it has a type for numba. In Python a named tuple serves as itself."""
+
+    def __call__(self, value: Any) -> Any:
+        return value
 
     @property
     def _numba_type_(self) -> Any:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, records
 from taskflow.core.compiling import inlined
 
 # A link that a row loads, by the number of its stream; the part of it that it takes, and seconds before it does.
-HOP = np.dtype([("link", np.int64), ("part", np.float64), ("latency", np.float64)])
+HOP = records([("link", np.int64), ("part", np.float64), ("latency", np.float64)])
 # So many share a link at most: of 2, 3, 4 and 6 what ranks strategies most as fair sharing does (`benchmarks/fair.py`).
 CROWD = 4.0
 

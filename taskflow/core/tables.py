@@ -6,23 +6,18 @@ one array of int64: the numbers stand first, then, for every table, where it beg
 as many arrays would be two hundred arguments of every function; a pointer is one, and nobody counts references to it,
 since whoever calls compiled code holds the memory.
 
-Loads numba, so only compiled modules import this.
+Numba is imported when it meets a function that `viewer` has made (see `tables_type`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from llvmlite import ir
-from numba import from_dtype, types
-from numba.core import imputils
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import intrinsic, models, register_model
 
 NUMBER = np.dtype(np.int64)
-_imputils: Any = imputils  # numba has no types for these
 
 
 class Tables:
@@ -37,101 +32,58 @@ class Tables:
     numbers: ClassVar[tuple[str, ...]]
     tables: ClassVar[Mapping[str, Any]]
 
+    def __init_subclass__(cls) -> None:
+        for k, name in enumerate(cls.numbers):
+            setattr(cls, name, _number(k))
+
     def __init__(self, memory: Any) -> None:
-        """What compiled code left in `memory`."""
+        """What stands in `memory`, where the tables are laid out already."""
         self.memory = memory
 
     def __getattr__(self, name: str) -> Any:
-        """A number, or a view of a table."""
-        if name in self.numbers:
-            return int(self.memory[self.numbers.index(name)])
+        """A view of a table, which is kept."""
         if name not in self.tables:
             raise AttributeError(name)
         row, head = self.tables[name], len(self.numbers) + 2 * list(self.tables).index(name)
         begin, rows = self.memory[head : head + 2].tolist()
         width = getattr(self, row) if isinstance(row, str) else row.itemsize // NUMBER.itemsize
         table = self.memory[begin : begin + rows * width]
-        return table.reshape(rows, width) if isinstance(row, str) else table.view(row)
+        found = table.reshape(rows, width) if isinstance(row, str) else table.view(row)
+        vars(self)[name] = found
+        return found
 
     if TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Compiled code sets numbers."""
+            """Numbers are set."""
 
 
-class TablesType(types.Type):
-    """The type of a subclass of `Tables` in compiled code."""
+def _number(k: int) -> property:
+    def get(tables: Tables) -> int:
+        return int(tables.memory[k])
+
+    def put(tables: Tables, value: int) -> None:
+        tables.memory[k] = value
+
+    return property(get, put)
+
+
+class _Viewer:
+    """See `viewer`."""
 
     def __init__(self, cls: type[Tables]) -> None:
-        self.numbers = cls.numbers
-        self.columns = {name: row for name, row in cls.tables.items() if isinstance(row, str)}
-        self.tables = {
-            name: types.Array(types.int64, 2, "C") if name in self.columns else types.Array(from_dtype(row), 1, "C")
-            for name, row in cls.tables.items()
-        }
-        super().__init__(name=f"{cls.__module__}.{cls.__name__}")
+        self._cls = cls
 
+    def __call__(self, memory: Any) -> Any:
+        return self._cls(memory)
 
-register_model(TablesType)(models.OpaqueModel)
+    @cached_property
+    def _numba_type_(self) -> Any:
+        from taskflow.core.tables_type import type_of_viewer
 
-
-@infer_getattr
-class _Fields(AttributeTemplate):
-    key = TablesType
-
-    def generic_resolve(self, tables: Any, name: str) -> Any:  # type: ignore[override]
-        """The type of a number or a table."""
-        return types.int64 if name in tables.numbers else tables.tables.get(name)
-
-
-def _number(builder: Any, pointer: Any, k: int) -> Any:
-    """The address of number `k` of the memory."""
-    numbers = builder.bitcast(pointer, ir.IntType(64).as_pointer())
-    return builder.gep(numbers, [ir.Constant(ir.IntType(64), k)])
-
-
-@_imputils.lower_getattr_generic(TablesType)
-def _get(context: Any, builder: Any, tables: TablesType, pointer: Any, name: str) -> Any:
-    """A number, or the array of a table: it lies in this memory, which it does not hold."""
-    if name in tables.numbers:
-        return builder.load(_number(builder, pointer, tables.numbers.index(name)))
-    kind: Any = tables.tables[name]
-    head = len(tables.numbers) + 2 * list(tables.tables).index(name)
-    array = context.make_array(kind)(context, builder)
-    begin, rows = (builder.load(_number(builder, pointer, head + k)) for k in range(2))
-    data = builder.gep(_number(builder, pointer, 0), [begin])
-    itemsize = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
-    shape, strides = [rows], [itemsize]
-    if kind.ndim == 2:
-        shape.append(builder.load(_number(builder, pointer, tables.numbers.index(tables.columns[name]))))
-        strides.insert(0, builder.mul(shape[1], itemsize))
-    context.populate_array(
-        array,
-        data=builder.bitcast(data, array.data.type),
-        shape=shape,
-        strides=strides,
-        itemsize=itemsize,
-        meminfo=None,
-    )
-    return array._getvalue()
-
-
-@_imputils.lower_setattr_generic(TablesType)
-def _set(context: Any, builder: Any, signature: Any, values: Any, name: str) -> None:
-    """Only numbers are set."""
-    builder.store(values[1], _number(builder, values[0], signature.args[0].numbers.index(name)))
+        return type_of_viewer(self._cls)
 
 
 def viewer(cls: type[Tables]) -> Any:
-    """A compiled function that takes an array of int64 for the memory of tables."""
-    kind = TablesType(cls)
-
-    @intrinsic
-    def view(typing: Any, memory: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            array = context.make_array(signature.args[0])(context, builder, values[0])
-            return builder.bitcast(array.data, context.get_value_type(kind))
-
-        return kind(memory), generate
-
-    return view
+    """A function, for compiled code as well, that takes an array of int64 for the memory of tables."""
+    return _Viewer(cls)

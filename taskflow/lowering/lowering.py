@@ -21,7 +21,7 @@ from taskflow.core.columns import Array, distinct
 from taskflow.core.geometry import Rect
 from taskflow.core.system import free_bytes
 from taskflow.cost.model import dtype_number
-from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.pattern import Order
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
@@ -98,6 +98,7 @@ class Lowering:
         self.number = {r.name: k for k, r in enumerate(self.regions)}
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
         check_collectives(machine)
+        _check_bytes(self.regions, len(machine.devices))
         table = tabulate(self.operators, self.regions, self.fetched)
         self.lives = lives(self.regions, table)
         self._prices = CollectiveCosts.of(machine)
@@ -331,6 +332,17 @@ class Lowering:
             if made.setdefault(self.number[name], "sum") != "sum":
                 raise ValueError(f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum")
         return made
+
+
+def _check_bytes(regions: Sequence[LogicalRegion], devices: int) -> None:
+    """ValueError where bytes do not fit into 64 bits, in which all is counted: of all regions whole on each device."""
+    total = devices * sum(region.size_bytes for region in regions)
+    if total >= 2**63:
+        most = max(regions, key=lambda region: region.size_bytes)
+        raise ValueError(
+            f"lower: all regions on {devices} devices are {total} bytes, and bytes are counted up to 2^63 - 1; "
+            f"the largest is '{most.name}', {most.shape} of {most.dtype}"
+        )
 
 
 def _check_room(rows: int) -> None:

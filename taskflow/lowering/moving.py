@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.compiling import inner, leaf, njit
+from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.lowering.boxes import intersect, is_empty, overlaps
 from taskflow.lowering.collective import gather_together
 from taskflow.lowering.combine import combine
@@ -77,7 +77,7 @@ class Played(NamedTuple):
     homes: Any
 
 
-@njit
+@tiered
 def move(region: int, world: Any, memory: Any, room: int) -> Any:
     """Play the events of a region; the state is left in `memory`.
 

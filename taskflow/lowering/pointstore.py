@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.columns import Array, doubled, table_bytes
-from taskflow.core.compiling import inner, leaf, njit
+from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.graph.graph import Operator
 from taskflow.lowering.boxes import border
 from taskflow.lowering.pointtable import (
@@ -161,7 +161,7 @@ def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]
 # -- compiled ----------------------------------------------------------------------------------------------------------
 
 
-@njit
+@tiered
 def add_points(
     kinds: Any, models: Any, names: Any, parts: Any, borders: Any, devices: Any, distinct: Any, tables: Any, store: Any
 ) -> tuple[int, int]:

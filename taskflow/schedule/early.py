@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.graph.phases import Phase
 from taskflow.tasks.task_graph import Kind, Privilege, TaskGraph
 
@@ -58,7 +58,7 @@ def _updated(task_graph: TaskGraph) -> set[int]:
     return {task_graph.launches[launch].args[k] for launch, k in pairs.tolist()}
 
 
-@njit
+@tiered
 def last_ordinals(ptr: Array, awaited: Array, ordinal: Array, counts: Array, passes: Array) -> Array:
     """Per row the last ordinal of those that count: its own, and where it `passes` those that it waits for; or -1."""
     last = np.full(len(ordinal), -1)
@@ -71,7 +71,7 @@ def last_ordinals(ptr: Array, awaited: Array, ordinal: Array, counts: Array, pas
     return last
 
 
-@njit
+@tiered
 def _needed_late(ptr: Array, awaited: Array, ordinal: Array, is_of_feeds: Array, passes: Array) -> Array:
     """Per row whether a staged row awaits, through rows that `passes`, points of feeds of a later ordinal than its own,
     and this row is on the way.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array, pointers
-from taskflow.core.compiling import inlined, inner, njit
+from taskflow.core.compiling import inlined, inner, tiered
 from taskflow.schedule.blocks import FAR, Block, Table, is_exact, table_of
 from taskflow.schedule.period import Period, find_period
 
@@ -143,7 +143,7 @@ def _lists(table: Table) -> Lists:
     return Lists(table.span, table.memory, table.limit * (1 + 1e-12), next(ptrs), after, next(ptrs), on)
 
 
-@njit
+@tiered
 def anneal(lists: Lists, priorities: Array, least: int, temperature: float, draws: Array, starts: Array) -> int:
     """Move `priorities` again and again; leave the best in `priorities` and `starts`; its makespan.
 

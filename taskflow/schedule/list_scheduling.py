@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array, pointers
-from taskflow.core.compiling import inlined, leaf, njit
+from taskflow.core.compiling import inlined, leaf, tiered
 from taskflow.core.grouping import grouped
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
@@ -109,7 +109,7 @@ def feeds_late(task_graph: TaskGraph, rows: Waiting, order: Array) -> Array:
     return order[np.argsort(place[order], kind="stable")]
 
 
-@njit
+@tiered
 def issue(rows: Waiting, moment: int, streams: int, order: Array) -> int:
     """Fill in `order`; how many rows were issued."""
     count = len(rows.seconds)

@@ -31,7 +31,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.cost.model import CostModel
 from taskflow.schedule.found import NAME, search_schedule
 from taskflow.schedule.list_scheduling import BY_READY, BY_START, LATEST_FIRST, list_schedule
@@ -100,7 +100,7 @@ def by_ordinal(task_graph: TaskGraph, seconds: Array) -> Array:
     return found
 
 
-@njit
+@tiered
 def barriers_before(ptr: Array, awaited: Array, ordinal: Array, is_part: Array) -> tuple[Array, Array]:
     """Per row the barriers up to it, and the last ordinal that it waits for since.
 
@@ -160,7 +160,7 @@ def first_readers(task_graph: TaskGraph) -> Array:
     return found
 
 
-@njit
+@tiered
 def _hand_back(dep_ptr: Array, dep_row: Array, hands_on: Array, found: Array) -> None:
     """To all rows that a row waits for: its number, or what it got itself if it hands that on; the least is kept."""
     for number in range(len(found) - 1, -1, -1):
@@ -176,7 +176,7 @@ def bottom_levels(task_graph: TaskGraph, seconds: Array) -> Array:
     return level
 
 
-@njit
+@tiered
 def _add_up(dep_ptr: Array, dep_row: Array, seconds: Array, level: Array) -> None:
     for row in range(len(level) - 1, -1, -1):
         for before in dep_row[dep_ptr[row] : dep_ptr[row + 1]]:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import inlined, leaf, njit
+from taskflow.core.compiling import inlined, leaf, tiered
 from taskflow.schedule.blocks import FAR, Block, Table, is_exact, repeated, table_of
 
 MOST_PARTS = 3  # micro-batches a period
@@ -187,7 +187,7 @@ def _orders(table: Table, rng: np.random.Generator) -> Iterator[Array]:
         yield np.array(order)
 
 
-@njit
+@tiered
 def place(
     table: Table,
     pairs: _Pairs,

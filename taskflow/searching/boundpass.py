@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import inlined, njit
+from taskflow.core.compiling import inlined, tiered
 from taskflow.core.start_rule import occupy, start_of
 from taskflow.searching.tables import BoundTables
 
@@ -34,7 +34,7 @@ class Moments(NamedTuple):
     begun: Array
 
 
-@njit
+@tiered
 def bound_children(chosen: Array, leader: int, tables: tuple[Array, ...], out: Array) -> None:
     """`out[c]`: a lower bound for all strategies in which the operators of `chosen` and `leader`, by c, are decided.
 

@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, pointers
+from taskflow.core.columns import Array, pointers, records
 from taskflow.lowering import Lowering
 from taskflow.lowering.life import Life
 
 BY_POINTS, BY_POINTS_AND_USED, BY_DEVICES = range(3)  # what a region's fragment depends on, see `memo`
 
-SPAN = np.dtype([("op", np.int64), ("region", np.int64), ("version", np.int64)])  # op or region: -1
-WAIT = np.dtype([("region", np.int64), ("issuer", np.int64)])
-LIFETIME = np.dtype([("first", np.int64), ("last", np.int64)])
+SPAN = records([("op", np.int64), ("region", np.int64), ("version", np.int64)])  # op or region: -1
+WAIT = records([("region", np.int64), ("issuer", np.int64)])
+LIFETIME = records([("first", np.int64), ("last", np.int64)])
 
 
 class Layout(NamedTuple):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.lowering.boxes import volume
 from taskflow.lowering.life import Lives, load
 from taskflow.lowering.pointtable import PointTable
 from taskflow.tasks.memory import ALIGNMENT
 
 
-@njit
+@tiered
 def least_bytes(of_lives: tuple[Array, ...], store: tuple[Array, ...], points_of: Array, devices: int) -> Array:
     """(regions, devices) bytes of every region on every device: those of the largest box that a point there touches.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import inlined, inner, leaf, njit
+from taskflow.core.compiling import inlined, inner, leaf, tiered
 from taskflow.searching.layout import BY_DEVICES, BY_POINTS_AND_USED, Chosen, Layout
 
 FREE = -1
@@ -77,21 +77,21 @@ def has_key(memo: Memo, fragment: int, key: Array) -> bool:
     return True
 
 
-@njit
+@tiered
 def refill(table: Array, key: Array, key_ptr: Array, fragments: int) -> None:
     """Put all fragments into an empty table."""
     for fragment in range(fragments):
         table[find(Memo(table, key, key_ptr), fragment)] = fragment
 
 
-@njit
+@tiered
 def forget_last(table: Array, key: Array, key_ptr: Array, first: int, end: int) -> None:
     """Take out the fragments that were put in last, from number `first` to before `end`."""
     for fragment in range(end - 1, first - 1, -1):
         table[find(Memo(table, key, key_ptr), fragment)] = FREE
 
 
-@njit
+@tiered
 def find_fragments(
     columns: Array,
     old: tuple[Array, ...],

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, records
 
 # Columns that grow together; compiled code gives the number of those with too little room.
 ROW, FITS = 0, -2  # `seconds` and so on; there is room in all
@@ -24,24 +24,22 @@ ROOM = 1 << 16  # rows and dependences, to begin with
 SHORT = 64  # times as short are columns of which a fragment has one
 
 # How far each of them is filled.
-FILLED = np.dtype(
+FILLED = records(
     [(name, np.int64) for name in ("rows", "within", "versions", "run_ptrs", "runs")]
     + [(name, np.int64) for name in ("fragments", "pending", "args")]
 )
 # Its first row, how many rows, and how many ordinals these have.
-ROWS = np.dtype([("first", np.int64), ("count", np.int64), ("parts", np.int64)])
+ROWS = records([("first", np.int64), ("count", np.int64), ("parts", np.int64)])
 # Its first row, how many rows, its first of `version` and of `run_ptr`.
-FRAGMENT_PARTS = np.dtype([(name, np.int64) for name in ("row", "rows", "version", "run_ptr")])
+FRAGMENT_PARTS = records([(name, np.int64) for name in ("row", "rows", "version", "run_ptr")])
 # `count` rows of an issuer, from `row` on, each `step` from the last, wait for as many rows of `issuer`, from `awaited`
 # on, each `awaited_step` from the last; see `laying.await_ends`.
-RUN_OF_EDGES = np.dtype([(name, np.int32) for name in ("row", "issuer", "awaited", "step", "awaited_step", "count")])
+RUN_OF_EDGES = records([(name, np.int32) for name in ("row", "issuer", "awaited", "step", "awaited_step", "count")])
 # A collective whose seconds and streams are still open: its row, name, bytes of an element and of all, and `args`
 # arguments, each of `width` numbers, from number `first` of `arg` on.
 SOURCE, TARGET, SCRATCH = range(3)  # what an argument of a collective is
 ARG_NUMBERS = 3  # of each, in front of its box
-OPEN_COLLECTIVE = np.dtype(
-    [(name, np.int64) for name in ("row", "name", "itemsize", "bytes", "first", "args", "width")]
-)
+OPEN_COLLECTIVE = records([(name, np.int64) for name in ("row", "name", "itemsize", "bytes", "first", "args", "width")])
 
 
 class Packed(NamedTuple):

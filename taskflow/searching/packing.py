@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import inner, leaf, njit
+from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import volume
 from taskflow.lowering.moves import arg_begin
@@ -26,7 +26,7 @@ ALIGNMENT = 64  # of memory.ALIGNMENT
 NO_POOL = 4  # a column of the pool has too little room; follows the ends of `moving`
 
 
-@njit
+@tiered
 def pack_points(
     points: Array,
     store: tuple[Array, ...],
@@ -81,7 +81,7 @@ def point_seconds(flops: float, size: int, device: int, dtype: int, rates: Rates
     return float(rates.overhead[device] + (max(compute, memory) + ramps))
 
 
-@njit
+@tiered
 def pack_regions(
     regions: Array,
     world: tuple[object, ...],

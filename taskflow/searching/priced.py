@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import Lowering
@@ -93,7 +93,7 @@ class Prices:
         return float(work.max()), float(held.max())
 
 
-@njit
+@tiered
 def work_of_rows(
     first: int, end: int, of_rows: tuple[Array, Array, Array, Array, Array], of_pool: tuple[Array, ...], work: Array
 ) -> None:

@@ -11,25 +11,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, records
 
 ROOM = 3  # times the rows of a strategy: what proposals and changes take until all is laid anew
 
 # How much is in use: by the current strategy, with the proposal (`new_...`), and `spans` that are laid for the latter;
 # the first group whose proposed ends are not the current ones; the number of this proposal; groups between two marks.
-COUNTERS = np.dtype(
+COUNTERS = records(
     [(name, np.int64) for name in ("rows", "ends", "links", "new_rows", "new_ends", "new_links", "spans")]
     + [(name, np.int64) for name in ("first_differing", "proposal", "every")]
 )
 # Where the rows of a span are: its first row, its first end, how many rows, how many ordinals these have, its first row
 # in the pool.
-LAID = np.dtype([(name, np.int64) for name in ("row", "end", "count", "parts", "packed")])
+LAID = records([(name, np.int64) for name in ("row", "end", "count", "parts", "packed")])
 # Streams, one of them repeated where there are fewer; two ends (0: none); the first of its further links, or 0; the
 # number of its set where that has more streams, or loads links of the machine, else 0, which is a set of one.
-ROW = np.dtype([("stream", np.uint32, (2,)), ("awaits", np.uint32, (2,)), ("link", np.uint32), ("set", np.uint32)])
+ROW = records([("stream", np.uint32, (2,)), ("awaits", np.uint32, (2,)), ("link", np.uint32), ("set", np.uint32)])
 # Ends that a row waits for: the first, the step to the next, how many (negative: for the earliest of them), and the
 # next link of the same row, or 0.
-LINK = np.dtype([(name, np.int32) for name in ("end", "step", "count", "link")])
+LINK = records([(name, np.int32) for name in ("end", "step", "count", "link")])
 
 
 class ProgramTables(NamedTuple):

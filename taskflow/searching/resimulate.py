@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import leaf, njit
+from taskflow.core.compiling import leaf, tiered
 from taskflow.core.start_rule import work_of
 from taskflow.searching.laying import Rows, lay_changed, pass_groups
 from taskflow.searching.layout import Chosen, Layout
@@ -24,7 +24,7 @@ SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 TOO_SHORT = -1.0
 
 
-@njit
+@tiered
 def resimulate(
     limit: float,
     ops: Array,
@@ -77,7 +77,7 @@ def resimulate(
     return pass_from(first - first % counter.every, limit, work, current, proposed, layout, rows, t), 0
 
 
-@njit
+@tiered
 def pass_from(
     first: int,
     limit: float,
@@ -211,7 +211,7 @@ def catch_up(first: int, group_ptr: Array, t: ProgramTables) -> None:
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
-@njit
+@tiered
 def alive_peak(
     change: Array,
     alive: Array,

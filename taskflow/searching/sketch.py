@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.columns import Array
-from taskflow.core.compiling import inner, leaf, njit
+from taskflow.core.columns import Array, records
+from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.core.start_rule import work_of
 from taskflow.lowering.life import Lives, load
 from taskflow.lowering.pointtable import PointTable
@@ -41,10 +41,10 @@ from taskflow.searching.receiving import (
 
 EDGES = 2  # points that one waits for directly: the first and the last of those that make what it reads
 # What a stream has to send: seconds of all copies, how many, the round of the last one and its target as one number.
-SENDER = np.dtype([("seconds", np.float64), ("copies", np.int64), ("last", np.int64)])
+SENDER = records([("seconds", np.float64), ("copies", np.int64), ("last", np.int64)])
 
 
-@njit
+@tiered
 def sketch(
     regions: Array,
     points_of: Array,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from taskflow.core.columns import pointers
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.core.start_rule import finish_of, latest, occupy, start_of
 from taskflow.cost.model import CostModel
 from taskflow.simulation.sharing import find_class_loads, find_hops, find_tax, find_unlike, find_waits, schedule_fairly
@@ -93,7 +93,7 @@ def _by_row(rows: int, row: Array, column: Array) -> tuple[Array, Array]:
     return pointers(np.bincount(row, minlength=rows)), column[np.argsort(row, kind="stable")]
 
 
-@njit
+@tiered
 def _one_pass(
     dep_ptr: Array,
     dep_row: Array,

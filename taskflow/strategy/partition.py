@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import leaf, njit
+from taskflow.core.compiling import leaf, tiered
 from taskflow.core.geometry import Rect, subtract_all
 from taskflow.graph import window as window_rule
 from taskflow.graph.graph import LogicalRegion, Operator
@@ -150,7 +150,7 @@ def _refuse(op: Operator, spans: Array) -> None:
 image, within = leaf(window_rule.image), leaf(window_rule.within)
 
 
-@njit
+@tiered
 def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, Any, Any]:
     """Points by colour, then by device: `(device, colour, part of every kept axis)` of each point.
 
@@ -221,7 +221,7 @@ def put_boxes(
     return fault if fault < count else -1
 
 
-@njit
+@tiered
 def make_points(
     axis: Any,
     parts: Any,
@@ -276,7 +276,7 @@ def make_points(
     return device[:n], intervals[:n], boxes[:n], colours[:n], number_colours(colours[:n]), fault
 
 
-@njit
+@tiered
 def number_colours(colours: Any) -> Any:
     """Number the colours of every made term from 0 in order of appearance, in place; how many there are per output."""
     found = np.zeros(colours.shape[1], np.int64)

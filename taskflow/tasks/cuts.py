@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import leaf, njit
+from taskflow.core.compiling import leaf, tiered
 
 _EVEN = 8  # elements for each device along the dimension that is cut: then parts are about even
 
@@ -55,7 +55,7 @@ def cut_boxes(tiles: Array, cut: Cut, members: int) -> Array:
     return _cut_boxes(tiles, (cut.tile, cut.begin, cut.end, cut.shares), cut.together, members)
 
 
-@njit
+@tiered
 def _cut_boxes(tiles: Array, cut: tuple[Array, ...], together: int, members: int) -> Array:
     tile, begin, end, shares = cut
     found, along = tiles[tile], np.empty(len(tiles), np.int64)

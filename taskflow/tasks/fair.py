@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, record
-from taskflow.core.compiling import inner, leaf, njit
+from taskflow.core.columns import Array, record, records
+from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.core.grouping import grouped
 from taskflow.tasks.agenda import NONE, Agenda, pop, put
 from taskflow.tasks.tax import Tax, begin_or_end, has_event, no_tax
 
 ALMOST = 1 + 1e-12  # levels of one link and of one flow that differ by less are the same
-FLOW = np.dtype([("row", np.int64), ("is_new", np.int64), ("pace", np.float64), ("level", np.float64)], align=True)
+FLOW = records([("row", np.int64), ("is_new", np.int64), ("pace", np.float64), ("level", np.float64)])
 HOP = record("before", "after")
 
 
@@ -118,7 +118,7 @@ def no_flows(loads: Loads) -> tuple[FlowTimes, Crossing, Agenda]:
     return FlowTimes(*times), Crossing(*crossing), Agenda(*agenda)
 
 
-@njit
+@tiered
 def _no_flows(ptr: Array, link: Array) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, ...]]:
     """Columns of `FlowTimes`, `Crossing` and `Agenda`."""
     rows, links, flows = len(ptr) - 1, 0, 0
@@ -147,7 +147,7 @@ def turn_round(rows: int, before: Array, after: Array) -> Successors:
     return Successors(ptr, after[order], np.bincount(after, minlength=rows))
 
 
-@njit
+@tiered
 def _follow(
     waits: tuple[Array, ...],
     loads: tuple[Array, ...],
@@ -181,7 +181,7 @@ def _follow(
         _rate_all(x, c, m, a, now)
 
 
-@njit
+@tiered
 def pass_events(
     loads: tuple[Array, ...],
     moments: tuple[Array, ...],

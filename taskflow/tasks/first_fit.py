@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array, distinct
-from taskflow.core.compiling import inlined, njit
+from taskflow.core.compiling import inlined, tiered
 
 ALIVE, BORN = range(2)
 
@@ -49,7 +49,7 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
     return found
 
 
-@njit
+@tiered
 def _place(size: Array, born: Array, until: Array, depth: int) -> Array:
     """See `first_fit`; `born` and `until` are numbers of births, of which there are fewer than `2**depth`."""
     nodes, entries = np.empty((3 * depth + 3, 2), np.int64), np.empty((2, 3 * depth + 3), np.int64)

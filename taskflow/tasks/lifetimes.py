@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.core.grouping import grouped
 from taskflow.tasks.reuse import Columns, folded
 from taskflow.tasks.streams import follows
@@ -103,7 +103,7 @@ def _last_over(before: Array, after: Array, own: Array, row: Array, device: Arra
     return found
 
 
-@njit
+@tiered
 def _shared_clocks(ptr: Array, awaited: Array, own: Array) -> Columns:
     """The number of the clock of every row, and the first row of every clock.
 
@@ -121,7 +121,7 @@ def _shared_clocks(ptr: Array, awaited: Array, own: Array) -> Columns:
     return clock, makers[:count]
 
 
-@njit
+@tiered
 def _needed(ptr: Array, awaited: Array, clock: Array, makers: Array, row: Array) -> Array:
     """Which clocks are needed for some rows: theirs, those that these come from, and clock 0."""
     needed = np.zeros(len(makers), np.bool_)
@@ -132,7 +132,7 @@ def _needed(ptr: Array, awaited: Array, clock: Array, makers: Array, row: Array)
     return needed
 
 
-@njit
+@tiered
 def _clocks(ptr: Array, awaited: Array, own: Array, clock: Array, makers: Array, low: int) -> Array:
     """Of every clock, the last rows that are over of AT_ONCE devices from `low` on; -1: none."""
     found, held = np.full((len(makers), AT_ONCE), -1, np.int32), np.empty(AT_ONCE, np.int32)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taskflow.core.columns import spread
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.core.text import describe_memory
 from taskflow.machine import MachineModel
 from taskflow.tasks.first_fit import first_fit
@@ -163,7 +163,7 @@ def receive_rows(task_graph: TaskGraph) -> Array:
     return receive
 
 
-@njit
+@tiered
 def _post_rows(
     kind: Array, source: Array, device: Array, transfer: Array, dep_ptr: Array, dep_row: Array, devices: int
 ) -> Array:

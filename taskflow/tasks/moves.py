@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array, pointers
-from taskflow.core.compiling import inner, leaf, njit
+from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.tasks.cuts import Cut as Cut
 from taskflow.tasks.cuts import cut_boxes as cut_boxes
 from taskflow.tasks.cuts import cut_dimension as cut_dimension
@@ -157,7 +157,7 @@ def cut_of(o: Outline, owner: Array, together: int = 0) -> Cut:
     return Cut(ptr, tile, begin, end, shares, owner[piece], together or len(owner))
 
 
-@njit
+@tiered
 def _cut(tile_owner: Array, owner: Array, members: int) -> tuple[Array, ...]:
     """Columns of `Cut`: `ptr`, `tile`, `begin`, `end` and `shares`, then the piece of every part."""
     tiles = np.bincount(tile_owner, minlength=members)
@@ -212,7 +212,7 @@ def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
     return Moves(*_move(columns, (boxes, before, cut.tile, owner), has, gets, o.name in SUMS, room))
 
 
-@njit
+@tiered
 def _move(
     columns: tuple[Array, ...], parts: tuple[Array, ...], has: Array, gets: Array, is_sum: bool, room: int
 ) -> tuple[Array, ...]:
@@ -303,7 +303,7 @@ def _serve(o: Outline, messages: Messages) -> Messages:
     return messages._replace(source=source, target=target, first=first, last=last, adds=adds)
 
 
-@njit
+@tiered
 def _served(serving: Array, owner: Array) -> tuple[Array, Array, Array]:
     """Outsiders, and the pieces from `first` to before `last` that belong to those who serve them."""
     found, n = np.empty((3, len(serving) * len(owner)), np.int64), 0

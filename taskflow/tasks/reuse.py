@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array, distinct
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.core.grouping import grouped
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
@@ -35,7 +35,7 @@ def folded(task_graph: TaskGraph) -> Columns:
     return found
 
 
-@njit
+@tiered
 def _folded(kind: Array, is_transfer: Array, arg_ptr: Array, arg_instance: Array, is_partial: Array) -> Columns:
     """See `folded`."""
     fold, argument = np.full(len(kind), -1, np.int64), np.full(len(kind), -1, np.int64)
@@ -83,7 +83,7 @@ def reuse_edges(
     return found
 
 
-@njit
+@tiered
 def _taken_over(births: Array, low: Array, high: Array, depth: int) -> Columns:
     """Whose bytes an instance takes over: those of `taken[part[i, 0] : part[i, 1]]`.
 
@@ -114,7 +114,7 @@ def _taken_over(births: Array, low: Array, high: Array, depth: int) -> Columns:
     return part, taken[:count]
 
 
-@njit
+@tiered
 def _edges(args: Columns, uses: Columns, deps: Columns, taken_over: Columns, queue: Array, fold: Array) -> Columns:
     """See `reuse_edges`, `_taken_over` and `folded`.
 

@@ -156,6 +156,17 @@ def test_an_addition_to_a_maximum(graph):
     assert_refused(message, lambda: lower(graph, data_parallel(graph, machine), machine))
 
 
+@pytest.mark.parametrize("shape, total", [((2**31, 2**31), 2**66), ((2**40, 2**40), 2**84)])
+def test_bytes_that_64_bits_do_not_count(shape, total):
+    graph, machine = Graph(), MachineModel.uniform(2)
+    graph.output("y", ops.tanh(graph.input("x", shape)))
+    message = (
+        f"lower: all regions on 2 devices are {total} bytes, and bytes are counted up to 2^63 - 1; "
+        f"the largest is 'x', {shape} of float32"
+    )
+    assert_refused(message, lambda: lower(graph, data_parallel(graph, machine), machine))
+
+
 def test_gradients_that_are_no_sums_over_samples(graph):
     """Of a parameter that is used without samples; and of seven samples in two parts."""
     h = ops.linear(graph.input("rows", (7, 3)), 3, name="fc")

@@ -17,6 +17,7 @@ import numpy as np
 from taskflow.backend import find_gpus
 from taskflow.cli.packages import foreign_ops
 from taskflow.comm.launch import SHARED_MEMORY, count_cores, find_mpirun, settings
+from taskflow.core.code_folders import first_folder, used_folder
 from taskflow.core.version import installed, our_version
 
 PACKAGES = (
@@ -143,10 +144,10 @@ def _mpi_library() -> tuple[str, str]:
 def _compiler() -> tuple[str, Path | None, Path | None]:
     """What is wrong with numba, and the folders for compiled code: asked for, and used."""
     try:
-        from taskflow.core.code_cache import kept_in  # imports numba
+        import taskflow.core.code_cache  # noqa: F401 - imports numba
     except Exception as error:  # whatever a broken installation raises is what is told
         return f"{type(error).__name__}: {error}", None, None
-    return "", *kept_in()
+    return "", first_folder(), used_folder()
 
 
 def _blas() -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.searching.joint.cells import Cells
 
 SLACKS = 1.0, 1.03, 1.1, 1.25, 1.6, np.inf  # times the least limit
@@ -52,7 +52,7 @@ def _table(cells: Cells, parts: int, stages: int, share: float, limit: float) ->
     return found
 
 
-@njit
+@tiered
 def _fill(
     at: Array,
     sizes: Array,

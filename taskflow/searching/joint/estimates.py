@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import njit
+from taskflow.core.compiling import tiered
 from taskflow.graph.phases import Phase
 from taskflow.schedule.pipeline import LETTERS, Pipeline
 from taskflow.schedule.policies import POLICIES
@@ -181,7 +181,7 @@ def schedule_of(policy: str, groups: tuple[tuple[int, ...], ...], parts: int, wh
     return Schedule(joined, f"{policy}, backward passes whole")
 
 
-@njit
+@tiered
 def play(steps: Array, spans: Array, delays: Array, held: Array, parts: int) -> tuple[Array, Array]:
     """When the last step of every stage ends; and the most bytes in flight of every list.
 

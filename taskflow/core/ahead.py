@@ -1,0 +1,143 @@
+"""A process that compiles ahead: it fills the folder of compiled code while those who asked run as Python.
+
+There is one for all processes that use a folder, at low priority. Who asks leaves a file with the function and its
+types, which is named as the compiled one will be, so that what many ask for is compiled once. The process keeps each
+function when it is done, and ends with the last of those who asked: each of them holds a lock that the system drops
+with it, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+from taskflow.core import code_folders
+
+_log = logging.getLogger(__name__)
+_ASKED, _ASKERS, _COMPILER = "asked", "askers.lock", "compiler.lock"
+_LOOK_SECONDS = 0.2
+_NICE = 19
+
+
+def ask(name: str, function: tuple[str, str], types: Any) -> None:
+    """Ask for the file `name`: a function, by module and name, compiled for numba's `types` of its arguments.
+
+    Nobody compiles it where files cannot be kept, and in tests, which would leave processes behind.
+    """
+    folder = _folder()
+    if folder is None:
+        return
+    from numba.core import serialize
+
+    tools: Any = serialize  # numba has no types for it
+    try:
+        code_folders.put(folder / _ASKED / name, tools.dumps((function, types)))
+        if not _is_compiling(folder):
+            _start(folder)
+    except OSError as error:
+        _cannot(f"{type(error).__name__}: {error}")
+
+
+@cache
+def _folder() -> Path | None:
+    """The folder in which this process is known to ask from now on; None where it cannot."""
+    folder = code_folders.used_folder()
+    if "pytest" in sys.modules or "PYTEST_CURRENT_TEST" in os.environ:
+        return None
+    if folder is None:
+        _cannot("no folder takes files")
+        return None
+    try:
+        (folder / _ASKED).mkdir(exist_ok=True)
+        lock = os.open(folder / _ASKERS, os.O_RDWR | os.O_CREAT, 0o600)  # open as long as this process lives
+        fcntl.flock(lock, fcntl.LOCK_SH)  # waits for a process that is ending
+    except OSError as error:
+        _cannot(f"{type(error).__name__}: {error}")
+        return None
+    return folder
+
+
+@cache
+def _cannot(why: str) -> None:
+    """Said once for each reason."""
+    _log.warning("nothing is compiled ahead: %s", why)
+
+
+def _is_compiling(folder: Path) -> bool:
+    """Whether there is a process for the folder."""
+    with open(folder / _COMPILER, "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _start(folder: Path) -> None:
+    """Start the process; where others start it, too, all but one end at once."""
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment = {**os.environ, "PYTHONPATH": paths, "TASKFLOW_COMPILE": "always", "OMP_NUM_THREADS": "1"}
+    subprocess.Popen(
+        [sys.executable, "-m", __name__, str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={name: value for name, value in environment.items() if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))},
+        start_new_session=True,  # a Ctrl-C is for those who asked
+    )
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+def main(folder: Path) -> None:
+    """Compile what is asked for in a folder, until nobody is there any more."""
+    os.nice(_NICE)
+    with open(folder / _COMPILER, "ab") as own, open(folder / _ASKERS, "rb+") as askers, suppress(BlockingIOError):
+        fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        threading.Thread(target=_end_with, args=[askers], daemon=True).start()
+        for path in _asked(folder / _ASKED):
+            _compile(path)
+            path.unlink(missing_ok=True)
+
+
+def _end_with(askers: Any) -> None:
+    """End this process, whatever it is at, as soon as nobody holds the lock of those who ask."""
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(askers, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os._exit(0)
+        sleep(_LOOK_SECONDS)
+
+
+def _asked(folder: Path) -> Iterator[Path]:
+    """For ever what is asked for, earliest first."""
+    while True:
+        paths = sorted((path for path in folder.iterdir() if "-" in path.name), key=lambda path: path.stat().st_mtime)
+        yield from paths[:1]
+        if not paths:
+            sleep(_LOOK_SECONDS)
+
+
+def _compile(path: Path) -> None:
+    """Compile one function, unless that was done; whoever asked meets what goes wrong here as well."""
+    with suppress(Exception):
+        (module, name), types = pickle.loads(path.read_bytes())
+        if not code_folders.has(path.name):
+            getattr(import_module(module), name).compile(types)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
