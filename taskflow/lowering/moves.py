@@ -150,7 +150,7 @@ def exchange_together(s: State, whole: Any) -> None:
     for k in order:
         add_arg(s, s.copy[k].instance, s.copy_box[k], WRITE)
     for k in order if s.exchanges == all_to_all.BY_RELAYS else order[:0]:
-        relay = relay_of(s.copy[k].source, s.copy[k].device, is_member, s.device.host)
+        relay = relay_of(s.copy[k].source, s.copy[k].device, is_member, s.device["host"])
         if relay != s.copy[k].source:
             add_arg(s, add_instance(s, relay, s.copy_box[k], True), s.copy_box[k], WRITE)
     if not add_collective(s, begin, middle, ALL_TO_ALL, points):
