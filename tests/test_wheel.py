@@ -54,24 +54,14 @@ def find_python(version):
 
 def installed(wheel, version, folder):
     """A Python with the wheel in it, and what its environment must have."""
+    install = ("-m", "pip", "install", "-q", "--no-compile")
     if version == HERE:  # what it depends on is here already
-        run(
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-compile",
-            "--no-deps",
-            "--target",
-            folder / "site",
-            wheel,
-        )
+        run(sys.executable, *install, "--no-deps", "--target", folder / "site", wheel)
         paths = [str(folder / "site"), sysconfig.get_paths()["purelib"]]
         return sys.executable, {"PYTHONPATH": os.pathsep.join(paths)}
     run(find_python(version), "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "--no-compile", wheel)
+    run(python, "-I", *install, wheel)  # -I: not the packages of this checkout, by PYTHONPATH
     return python, {}
 
 

@@ -9,7 +9,6 @@ with it, however it ends.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import pickle
 import subprocess
@@ -25,7 +24,6 @@ from typing import Any
 
 from taskflow.core import code_folders
 
-_log = logging.getLogger(__name__)
 _ASKED, _ASKERS, _COMPILER = "asked", "askers.lock", "compiler.lock"
 _LOOK_SECONDS = 0.2
 _NICE = 19
@@ -36,43 +34,33 @@ def ask(name: str, function: tuple[str, str], types: Any) -> None:
 
     Nobody compiles it where files cannot be kept, and in tests, which would leave processes behind.
     """
-    folder = _folder()
-    if folder is None:
-        return
     from numba.core import serialize
 
     tools: Any = serialize  # numba has no types for it
     try:
+        folder = _folder()
+        if folder is None:
+            return
         code_folders.put(folder / _ASKED / name, tools.dumps((function, types)))
         if not _is_compiling(folder):
             _start(folder)
-    except OSError as error:
-        _cannot(f"{type(error).__name__}: {error}")
+    except OSError:
+        code_folders.warn_of_nowhere()
 
 
 @cache
 def _folder() -> Path | None:
     """The folder in which this process is known to ask from now on; None where it cannot."""
-    folder = code_folders.used_folder()
     if "pytest" in sys.modules or "PYTEST_CURRENT_TEST" in os.environ:
         return None
+    folder = code_folders.used_folder()
     if folder is None:
-        _cannot("no folder takes files")
+        code_folders.warn_of_nowhere()
         return None
-    try:
-        (folder / _ASKED).mkdir(exist_ok=True)
-        lock = os.open(folder / _ASKERS, os.O_RDWR | os.O_CREAT, 0o600)  # open as long as this process lives
-        fcntl.flock(lock, fcntl.LOCK_SH)  # waits for a process that is ending
-    except OSError as error:
-        _cannot(f"{type(error).__name__}: {error}")
-        return None
+    (folder / _ASKED).mkdir(exist_ok=True)
+    lock = os.open(folder / _ASKERS, os.O_RDWR | os.O_CREAT, 0o600)  # open as long as this process lives
+    fcntl.flock(lock, fcntl.LOCK_SH)  # waits for a process that is ending
     return folder
-
-
-@cache
-def _cannot(why: str) -> None:
-    """Said once for each reason."""
-    _log.warning("nothing is compiled ahead: %s", why)
 
 
 def _is_compiling(folder: Path) -> bool:

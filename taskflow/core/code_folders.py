@@ -96,7 +96,7 @@ def write(name: str, payload: bytes) -> None:
             _bound(folder)
             put(folder / name, hashlib.sha256(payload).digest() + payload)
             return
-    _warn_of_nowhere()
+    warn_of_nowhere()
 
 
 def put(path: Path, data: bytes) -> None:
@@ -112,8 +112,9 @@ def put(path: Path, data: bytes) -> None:
 
 
 @cache
-def _warn_of_nowhere() -> None:
-    _log.warning("compiled code cannot be kept: neither %s nor a folder for temporary files takes it", first_folder())
+def warn_of_nowhere() -> None:
+    """Say once that nothing is kept, and nothing compiled ahead."""
+    _log.warning("compiled code is not kept: neither %s nor a folder for temporary files takes it", first_folder())
 
 
 @cache
