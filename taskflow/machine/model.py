@@ -7,6 +7,7 @@ file (`machinefile` says how one is written), from measurements, or from other m
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -77,8 +78,21 @@ class MachineModel:
             for end in link.ends:
                 if isinstance(end, int) and not 0 <= end < count:
                     raise ValueError(f"machine '{self.name}': link {link.ends} ends at device {end} of {count}")
+        self._check_twins()
         if not isinstance(self.collectives, Mapping):
             raise ValueError(f"machine '{self.name}': collectives are algorithms by name, not {self.collectives!r}")
+
+    def _check_twins(self) -> None:
+        """Refuse what a route, or a price, would take one of and leave out in silence."""
+        ends = Counter(link.ends for link in self.links)
+        for (first, second), count in ends.items():
+            if count > 1:
+                rule = "one link stands for all that join two places, with their bandwidth together"
+                raise ValueError(f"machine '{self.name}': {count} links go from {first} to {second}; {rule}")
+        for (what, hosts, devices), count in Counter((t.collective, t.hosts, t.devices) for t in self.library).items():
+            if count > 1:
+                among = f"{what} among {devices} devices on {hosts} hosts"
+                raise ValueError(f"machine '{self.name}': library: {among} stands there {count} times")
 
     def __repr__(self) -> str:
         return f"MachineModel('{self.name}', {len(self.devices)} devices, {len(self.links)} links)"
@@ -162,7 +176,8 @@ class MachineModel:
         """One machine of several, unequal ones say: devices and hosts are numbered on.
 
         Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
-        is what joins the machines. `collectives` are those of the first; no `library` was measured on all.
+        is what joins the machines; equal links between these become one, too. `collectives` are those of the first; no
+        `library` was measured on all.
         `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
         """
         devices: list[Device] = []
@@ -174,7 +189,7 @@ class MachineModel:
                 first, second = (move_place(end, count, hosts) for end in link.ends)
                 links.append(replace(link, ends=(first, second)))
         name = name or " + ".join(m.name for m in machines)
-        return MachineModel(tuple(devices), tuple(links), name, machines[0].collectives)
+        return MachineModel(tuple(devices), tuple(dict.fromkeys(links)), name, machines[0].collectives)
 
     def take(self, count: int) -> MachineModel:
         """The machine of the first `count` devices; switches stay.
@@ -234,8 +249,7 @@ class MachineModel:
         graph = nx.DiGraph()
         graph.add_nodes_from(range(len(self.devices)))
         for k, (link, length) in enumerate(zip(self.links, link_lengths(self.links), strict=True)):
-            if not graph.has_edge(*link.ends) or length < graph.edges[link.ends]["length"]:
-                graph.add_edge(*link.ends, link=k, length=float(length))
+            graph.add_edge(*link.ends, link=k, length=float(length))
         return graph
 
     @cached_property

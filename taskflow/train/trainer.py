@@ -40,7 +40,7 @@ from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array
 from taskflow.train.batches import Feeds
-from taskflow.train.callbacks import Callback, Moment
+from taskflow.train.callbacks import Callback, Moment, check_places
 from taskflow.train.loading import Source, reading, samples_of
 from taskflow.train.rates import Rate, check_rate
 from taskflow.train.session import Means, Session, check_fit
@@ -221,6 +221,7 @@ class Trainer:
             SystemExit: a signal came.
         """
         check_fit(epochs, every, keep, on_nan, callbacks, line_every)
+        check_places(callbacks, checkpoint)
         self.step.guard_updates(on_nan == "skip")
         keeping = Keeper(self.step, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan))
         with keeping as keeper, Interrupts(self.transport) as interrupts:
