@@ -12,6 +12,22 @@ from taskflow.comm.transport import Transport, connect
 from taskflow.core.told import digest_of_bytes
 from taskflow.tasks.task_graph import Array, TaskGraph
 
+TRANSPORTS = ("auto", "shared", "messages", "nccl")
+
+
+def kind_of_devices(task_graph: TaskGraph, transport: str) -> str:
+    """The one kind of all devices; ValueError where there are several, or it has no such transport."""
+    if transport not in TRANSPORTS:
+        raise ValueError(f"executor: transport is one of {', '.join(TRANSPORTS)}, not '{transport}'")
+    kinds = {d.kind for d in task_graph.machine.devices}
+    for kind in ("emulated", "cuda"):
+        if kind in kinds and len(kinds) > 1:
+            raise ValueError(f"executor: either all devices of a machine are {kind} or none")
+    kind = kinds.pop()
+    if transport == "nccl" and kind != "cuda":
+        raise ValueError(f"executor: transport='nccl' is for cuda devices, these are {kind}")
+    return kind
+
 
 def connect_for(task_graph: TaskGraph, kind: str) -> Transport:
     """The transport of a task graph on devices of this kind.

@@ -71,6 +71,8 @@ class Guarded:
 class StepGuard(ABC):
     """A call of a program that goes on, or raises GivenUp as all other ranks do."""
 
+    can_undo = False  # what the step has changed so far
+
     def __init__(self, guarded: Guarded, is_any: Callable[[bool], bool]) -> None:
         self.guarded, self._is_any = guarded, is_any
 
@@ -85,8 +87,12 @@ class StepGuard(ABC):
     def give_up(self, program: RankProgram) -> None:  # noqa: B027 (the program of a GPU has done it)
         """What is left of a step that is given up."""
 
+    def undo(self) -> None:  # noqa: B027 (what a GPU was told to do it does)
+        """After an error in a step: while it can be, what it has changed is undone."""
+
     def __call__(self) -> None:
         """In a step: go on, or not."""
+        self.can_undo = False
         if self._is_any(bool(self.bad)):
             raise GivenUp
 
@@ -118,6 +124,13 @@ class UpdateGuard(StepGuard):
         self._bad.clear()
         for array, kept in self._kept:
             kept[...] = array
+        self.can_undo = True
+
+    def undo(self) -> None:
+        """See `StepGuard.undo`."""
+        for array, kept in self._kept if self.can_undo else ():
+            array[...] = kept
+        self.can_undo = False
 
     @property
     def bad(self) -> list[int]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
+
+BEHIND, BEHIND_SECONDS = 0.1, 0.5  # of the seconds, and at most: for what is said of a result
 
 
 @dataclass
@@ -57,6 +60,12 @@ class Budget:
         if self.is_interrupted:
             return 0.0
         return math.inf if self.seconds is None else self.seconds - (time.perf_counter() - self._begin)
+
+    def behind(self) -> Callable[[], bool]:
+        """Whether what is done now, when all is spent, has taken its time."""
+        seconds = math.inf if self.seconds is None else self.seconds
+        until = max(self.elapsed, seconds) + min(BEHIND * seconds, BEHIND_SECONDS)
+        return lambda: self.is_interrupted or (self.elapsed > until and self.seconds is not None)
 
     def interrupt(self) -> None:
         """Spend it, so that no proposal ends half way."""
