@@ -178,13 +178,14 @@ def _advise(damaged: Path) -> str:
 
 def _match(executor: Executor, path: Path, manifest: Manifest, ignore_extra: bool) -> None:
     where = f"checkpoint '{path}': is of another graph"
-    missing = [n for n in executor.persistent if n not in manifest.regions]
-    extra = [n for n in manifest.regions if n not in set(executor.persistent)]
+    here = dict.fromkeys(executor.persistent)
+    missing = [n for n in here if n not in manifest.regions]
+    extra = [n for n in manifest.regions if n not in here]
     if missing:
         raise ValueError(f"{where}: it has no region {_names(missing)}")
     if extra and not ignore_extra:
         raise ValueError(f"{where}: the graph has no region {_names(extra)}")
-    for name in executor.persistent:
+    for name in here:
         region, entry = executor.regions.region(name), manifest.regions[name]
         if (region.shape, region.dtype) != (entry.shape, entry.dtype):
             raise ValueError(
