@@ -20,6 +20,7 @@ from taskflow.checkpoint.manifest import Entry, Manifest, Reader, checkpoints, i
 from taskflow.checkpoint.tensorfile import TensorWriter
 from taskflow.comm.ending import phase
 from taskflow.comm.transport import Transport
+from taskflow.core.numbers import is_whole
 from taskflow.execute import Executor
 
 _TRIES = 100  # to open the newest checkpoint before it is removed
@@ -48,8 +49,8 @@ def save(executor: Executor, folder: str | Path, keep: int | None = None, notes:
 @phase("checkpoint")
 def save_owned(executor: Executor, folder: Path, keep: int | None, notes: dict[str, Any] | None) -> Path:
     """`save` into a folder that this run owns."""
-    if keep is not None and keep < 1:
-        raise ValueError(f"save: keep is at least 1, not {keep}")
+    if keep is not None and not is_whole(keep):
+        raise ValueError(f"save: keep is at least 1, not {keep!r}")
     transport = executor.transport
     manifest = Manifest(executor.steps, executor.seed, notes or {}, {}, {})
     size_bytes = sum(executor.regions.region(name).size_bytes for name in executor.persistent)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from taskflow.backend import find_gpus
 from taskflow.core.columns import Array
 from taskflow.core.files import naming, read_text, replace_file
+from taskflow.core.numbers import is_whole
 from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
 from taskflow.machine.library import LibraryTimes
@@ -106,7 +106,7 @@ class MachineModel:
         name: str = "uniform",
     ) -> MachineModel:
         """`devices` equal devices with a link of their own between every ordered pair."""
-        if not isinstance(devices, Integral) or devices < 1:
+        if not is_whole(devices):
             raise ValueError(f"machine '{name}': has at least one device, not {devices}")
         links = tuple(
             Link((a, b), bandwidth, latency_seconds) for a in range(devices) for b in range(devices) if a != b
@@ -126,6 +126,8 @@ class MachineModel:
         """
         if kind not in (None, "cpu", "cuda"):
             raise ValueError(f"local machine: kind is 'cpu' or 'cuda', not '{kind}'")
+        if devices is not None and not is_whole(devices):
+            raise ValueError(f"local machine: has at least one device, not {devices!r}")
         gpus = () if kind == "cpu" else find_gpus()
         if kind == "cuda" and not gpus:
             raise ValueError("local machine: CuPy is not installed or finds no GPU and driver")
@@ -147,7 +149,7 @@ class MachineModel:
             ValueError: there is no such preset, or no host.
         """
         text = preset_text(name)
-        if nodes < 1:
+        if not is_whole(nodes):
             raise ValueError(f"machine preset '{name}': nodes is a positive number, not {nodes}")
         parts = read_machine(text, nodes)
         return MachineModel(parts.devices, parts.links, name if nodes == 1 else f"{nodes} x {name}")
@@ -197,7 +199,7 @@ class MachineModel:
         Raises:
             ValueError: it has not so many.
         """
-        if not 1 <= count <= len(self.devices):
+        if not is_whole(count) or count > len(self.devices):
             raise ValueError(f"machine '{self.name}': has {len(self.devices)} devices, not {count}")
         is_kept = [all(isinstance(e, str) or e < count for e in link.ends) for link in self.links]
         links = tuple(link for link, kept in zip(self.links, is_kept, strict=True) if kept)

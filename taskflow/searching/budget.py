@@ -6,7 +6,9 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Real
+
+from taskflow.core.numbers import is_whole
 
 BEHIND, BEHIND_SECONDS = 0.1, 0.5  # of the seconds, and at most: for what is said of a result
 
@@ -29,9 +31,10 @@ class Budget:
     _begin: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        if self.proposals is not None and not (isinstance(self.proposals, Integral) and self.proposals >= 1):
+        if self.proposals is not None and not is_whole(self.proposals):
             raise ValueError(f"search: the budget is at least one proposal, not {self.proposals}")
-        if self.seconds is not None and not (isinstance(self.seconds, Real) and self.seconds > 0):
+        is_number = isinstance(self.seconds, Real) and not isinstance(self.seconds, bool)
+        if self.seconds is not None and not (is_number and self.seconds > 0):
             raise ValueError(f"search: the budget is a positive number of seconds, not {self.seconds}")
 
     @property

@@ -23,6 +23,7 @@ from itertools import product
 
 import numpy as np
 
+from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
@@ -67,7 +68,7 @@ def dynamic_programming(
         space: default: powers of two, on the first devices of the machine.
         configs: how many configurations of each operator to consider, the cheapest by themselves first.
     """
-    count = len(machine.devices)
+    count, configs = len(machine.devices), whole("dynamic_programming", "configs", configs)
     lists = [range(k) for k in range(1, count + 1) if count % k == 0]
     space = space or Space(graph, machine, power_of_two, lists)
     added, judge = AddedCosts(space, costs, configs), Judge(graph, machine, costs)

@@ -29,6 +29,7 @@ from taskflow.comm.interrupt import noted_interrupt
 from taskflow.comm.transport import Transport, connect
 from taskflow.core.errors import NoRoomError
 from taskflow.core.garbage import collect_rarely
+from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -110,8 +111,7 @@ def search(
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
             left, a random strategy is the start). Default: `Space(graph, machine)` and what the starts use.
-        dynamic_programming: start from what dynamic programming over added costs finds, too (`chain`), which
-            takes seconds, once for equal layers.
+        dynamic_programming: start from what dynamic programming over added costs finds, too (`chain`); takes seconds.
         until_local: go on beyond the budget until no change of one operator is faster.
         transport: whose ranks share the search; default: all ranks of this job. All of them call.
 
@@ -136,7 +136,7 @@ def search(
     else:
         named, left_out = _inside(space, named)
     transport = transport or connect()
-    run = _Search(budget, progress, (seed, transport.rank))
+    run = _Search(budget, progress, (whole("search", "seed", seed, 0), transport.rank))
     with collect_rarely(), noted_interrupt(budget.interrupt):
         found = judged_starts(first, named, budget, is_given=space is not None)
         has_room = any(start.fits for start in found) or random_start(first, found, seed, budget)
