@@ -287,9 +287,9 @@ class Executor:
             with np.errstate(all="ignore"):
                 self.guard.give_up(self.program)
         except BaseException as error:
-            if self.guard is not None:
-                self.guard.undo()
             position, step = len(self.program.calls) - length_hint(calls) - 1, self._run.step
+            if self.guard is not None:
+                self.guard.undo(self.program, position)
             what = f"{self.program.roles[position]} of task {self._rows[self.program.rows[position]]}"
             error.add_note(f"in step {step} on rank {self.transport.rank}, {what}")
             note_phase(error, f"step {step}, {what}")
