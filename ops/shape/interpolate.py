@@ -100,31 +100,30 @@ def _sum_of_taps(
 ) -> None:
     """y = the points that each tap reads along `dim`, times its shares, as far as they are here."""
     ctx.xp.copyto(y, 0)
+    add = _add_slices if ctx.is_cuda else _add_picked
     for k, (points, shares) in enumerate(pairs):
         (here,) = np.nonzero((read[0] <= points) & (points < read[1]))  # neighbours: points do not fall
-        if not len(here):
-            continue
-        part = y[(slice(None),) * dim + (slice(here[0], here[-1] + 1),)]
-        index = _numbers(ctx, ("points", dim, k), points[here] - read[0], "int64")
-        picked = y if k == 0 and part.shape == y.shape else ctx.scratch(("picked", dim, k), part.shape, x.dtype)
-        options = {} if ctx.is_cuda else {"mode": "clip"}  # "raise" would buffer the result
-        ctx.xp.take(x, index, axis=dim, out=picked, **options)
-        if len(pairs) > 1:
-            factors = _numbers(ctx, ("shares", dim, k), shares[here], x.dtype)
-            ctx.xp.multiply(picked, factors.reshape(-1, *(1,) * (3 - dim)), out=picked)
-        if picked is not y:
-            ctx.xp.add(part, picked, out=part)
+        if len(here):
+            part = y[(slice(None),) * dim + (slice(here[0], here[-1] + 1),)]
+            add(ctx, (dim, k), x, part, points[here] - read[0], shares[here])
 
 
-def _numbers(ctx: Context, key: object, values: Array, dtype: Any) -> Array:
-    """Numbers of the host where the kernel runs; on a GPU one by one: an array would be copied from the host."""
-    made: Array = ctx.scratch(key, values.shape, dtype)
-    if ctx.xp is np:
-        made[:] = values
-        return made
-    for k, value in enumerate(values.tolist()):
-        made[k : k + 1] = value
-    return made
+def _add_picked(ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array) -> None:
+    dim, _ = slot
+    picked = ctx.scratch(slot, y.shape, x.dtype)
+    ctx.xp.take(x, points, axis=dim, out=picked, mode="clip")  # "raise" would buffer the result
+    if not (shares == 1).all():
+        ctx.xp.multiply(picked, shares.astype(x.dtype).reshape(-1, *(1,) * (3 - dim)), out=picked)
+    ctx.xp.add(y, picked, out=y)
+
+
+def _add_slices(ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array) -> None:
+    """On a GPU one by one: an array of indices would be copied from the host."""
+    read, made = x.swapaxes(0, slot[0]), y.swapaxes(0, slot[0])
+    line = ctx.scratch(slot, made.shape[1:], x.dtype)
+    for k, (point, share) in enumerate(zip(points.tolist(), shares.tolist(), strict=True)):
+        ctx.xp.multiply(read[point], share, out=line)
+        ctx.xp.add(made[k], line, out=made[k])
 
 
 @partial(Kernel)
