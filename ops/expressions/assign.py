@@ -18,7 +18,7 @@ from taskflow import Array, Context, Kernel, Operator, Pointwise
 
 DTYPES = ("float32", "float64")
 _DTYPES = frozenset(map(np.dtype, DTYPES))
-BY_PASSES = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no fast compiled form
+BY_PASSES = {"power", "fmod", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no fast compiled form
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ _C = {
     **{name: f"(A)({{}} {sign} {{}})" for name, sign in COMPARISONS.items()},
     **{name: f"{name}({{}})" for name in OF_C},
     "power": "pow({}, {})",
+    "fmod": "fmod({}, {})",
     "negative": "-{}",
     "absolute": "fabs({})",
     "sign": "sign_of({})",

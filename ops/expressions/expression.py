@@ -36,7 +36,7 @@ COMPARISONS = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal":
 ROUNDING = ("floor", "ceil", "trunc", "rint")
 OF_C = ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sqrt", "erf", *ROUNDING)  # called so in C, too
 _FUNCTIONS = {
-    **{name: name for name in (*OF_C, "sign", "where")},
+    **{name: name for name in (*OF_C, "fmod", "sign", "where")},
     "round": "rint",
     "abs": "absolute",
     "max": "maximum",

@@ -29,6 +29,13 @@ def check_number(where: str, key: str, value: object) -> float:
     return float(value)
 
 
+def check_flag(where: str, key: str, value: object) -> bool:
+    """The truth value; TypeError where it is none, also for a number."""
+    if type(value).__name__ not in ("bool", "bool_"):  # of Python, of NumPy
+        raise TypeError(f"{where}: {key} is {value!r}, True or False is needed")
+    return bool(value)
+
+
 def check_learning_rate(where: str, lr: Rate) -> Rate:
     """The number or the schedule; ValueError where that gives no number, or a negative one, for the first step."""
     if not callable(lr):
@@ -81,6 +88,15 @@ class Scope:
     parameters: Which | None = None
     groups: Sequence[ParameterGroup] = ()
     name: str = ""
+
+    def check(self, kind: str) -> None:
+        """TypeError: a part of it is of another type."""
+        if not isinstance(self.name, str):
+            raise TypeError(f"{kind}: name is {self.name!r}, text is needed")
+        if self.parameters is not None and not isinstance(self.parameters, LogicalRegion | Iterable):
+            raise TypeError(f"{kind}: parameters is {self.parameters!r}, patterns or regions are needed")
+        if not isinstance(self.groups, Iterable):
+            raise TypeError(f"{kind}: groups is {self.groups!r}, a list of ParameterGroup is needed")
 
     def state(self, name: str) -> str:
         """A state or output of the optimizer: `learning_rate`, or `<name>.learning_rate`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 
 from ops.building import check_positive
 from ops.expressions.assign import assign_each_step, assign_to_each, assign_together
 from ops.expressions.program import program
 from ops.optim.gradients import Gradients
-from ops.optim.groups import ParameterGroup, Rate, Scope, Which
+from ops.optim.groups import ParameterGroup, Rate, Scope, Which, check_flag
 from ops.optim.updating import ByRow, UpdateRule, by_parameter, check_betas, descent, state_of
 from taskflow import LogicalRegion, add_parts, by_parts, update
 
@@ -73,7 +74,7 @@ def sgd(
     rule = descent(
         "sgd", loss, lr, clip_norm, Scope(parameters, groups, name), momentum=momentum, weight_decay=weight_decay
     )
-    if nesterov and momentum == 0:
+    if check_flag("sgd", "nesterov", nesterov) and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
     numbers = {"decay": weight_decay}
     if not momentum:
@@ -110,7 +111,7 @@ def adam(
     """
     scope = Scope(parameters, groups, name)
     rule = descent("adam", loss, lr, clip_norm, scope, eps=eps, weight_decay=weight_decay)
-    if sparse and (clip_norm is not None or loss.graph.precision.loss_scale is not None):
+    if check_flag("adam", "sparse", sparse) and (clip_norm is not None or loss.graph.precision.loss_scale is not None):
         raise ValueError("adam: sparse goes with no clip_norm and no loss scale: these reach all rows")
     return _adam(rule, _ADAM, betas, eps, weight_decay, ByRow.ALWAYS if sparse else ByRow.NEVER)
 
@@ -317,11 +318,11 @@ def rmsprop(
         weight_decay=weight_decay,
         momentum=momentum,
     )
-    if not 0 <= alpha < 1:
+    if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 <= alpha < 1:
         raise ValueError(f"rmsprop: alpha is {alpha}, it is in [0, 1)")
     states, spread, step = {"s": "rmsprop_square"}, "s", "d / (sqrt(spread) + eps)"
     text = "d = g + decay * p; s = alpha * s + (1 - alpha) * (d * d)"
-    if centered:
+    if check_flag("rmsprop", "centered", centered):
         states["a"], spread = "rmsprop_mean", "s - a * a"
         text += "; a = alpha * a + (1 - alpha) * d"
     text += f"; spread = {spread}"

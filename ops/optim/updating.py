@@ -7,7 +7,7 @@ in the strategy itself it is split on its own (sharded optimizer states). The le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -49,8 +49,9 @@ class Named:
 
 def check_betas(kind: str, betas: tuple[float, float]) -> dict[str, float]:
     """Both by name; ValueError unless they are two, each in [0, 1)."""
-    if len(betas) != 2 or not all(isinstance(b, Real) and 0 <= b < 1 for b in betas):
-        raise ValueError(f"{kind}: betas are {tuple(betas)}, two numbers in [0, 1) are needed")
+    both = tuple(betas) if isinstance(betas, Iterable) else (betas,)
+    if len(both) != 2 or not all(isinstance(b, Real) and not isinstance(b, bool) and 0 <= b < 1 for b in both):
+        raise ValueError(f"{kind}: betas are {both}, two numbers in [0, 1) are needed")
     return {"beta1": float(betas[0]), "beta2": float(betas[1])}
 
 
@@ -186,13 +187,15 @@ def descent(
     lr = check_learning_rate(kind, lr)
     for key, value in rates.items():
         check_number(kind, key, value)
+    scope = scope or Scope()
+    scope.check(kind)
     if clip_norm is not None:
         clip_norm = check_number(kind, "clip_norm", clip_norm)
         if clip_norm == 0:
             raise ValueError(f"{kind}: clip_norm is 0, it is positive")
     if loss.graph.precision.loss_scale is not None and "loss_scale" in loss.graph.regions:
         raise ValueError(f"{kind}: losses are scaled, and the graph has an optimizer: there can be one")
-    return UpdateRule(kind, loss, lr, clip_norm, scope or Scope())
+    return UpdateRule(kind, loss, lr, clip_norm, scope)
 
 
 def _learning_rate(loss: LogicalRegion, lr: Rate, name: str, steps_name: str) -> LogicalRegion:

@@ -1,4 +1,7 @@
-"""Images made larger or smaller. Rows and columns are each a matrix product with few numbers that are not zero.
+"""Images made larger or smaller: columns first, then rows, each the sum of few points, times their shares.
+
+A product with a matrix of shares runs on fast units, but spreads what is infinite: zero times it is NaN. Gradients are
+such products: a step on one that is not finite changes nothing.
 
 Every axis may be split: over the points that are made, tiles; over those that are read, partial sums.
 """
@@ -15,7 +18,7 @@ from ops.building import check_positive, checked, launch_first, pair
 from ops.tiles import spatial
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
-MODES = ("nearest", "bilinear", "bicubic")
+TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}  # mode -> points that a result reads along each dimension
 _CUBIC = -0.75  # of Keys' kernel, as torch's
 Axis = tuple[int, int, float]  # points that are read, that are made, and of the first per one of the second
 
@@ -30,8 +33,6 @@ def interpolate(
     scales: tuple[float, float] | None = None,
 ) -> LogicalRegion:
     """Images of another size, as torch.nn.functional.interpolate.
-
-    A number that is not finite makes the rows and columns NaN that it stands in, more of them than torch makes so.
 
     Args:
         x: (batch, channels, height, width), floating point.
@@ -52,8 +53,8 @@ def interpolate(
     made = pair(where, "size", size)
     for n in made:
         check_positive(where, size=n)
-    if mode not in MODES:
-        raise ValueError(f"{where}: mode is '{mode}', it is {', '.join(map(repr, MODES))}")
+    if mode not in TAPS:
+        raise ValueError(f"{where}: mode is '{mode}', it is {', '.join(map(repr, TAPS))}")
     if align_corners and mode == "nearest":
         raise ValueError(f"{where}: align_corners is for 'bilinear' and 'bicubic'")
     if scales is not None and not all(scale > 0 for scale in scales):
@@ -61,11 +62,8 @@ def interpolate(
     ratios = [1 / s for s in scales] if scales else [n / m for n, m in zip(x.shape[2:], made, strict=True)]
     if align_corners:
         ratios = [(n - 1) / (m - 1) if m > 1 else 0.0 for n, m in zip(x.shape[2:], made, strict=True)]
-    options: dict[str, Any] = {
-        "mode": mode,
-        "align_corners": align_corners,
-        "axes": (*zip(x.shape[2:], made, ratios, strict=True),),
-    }
+    axes = (*zip(x.shape[2:], made, ratios, strict=True),)
+    options: dict[str, Any] = {"mode": mode, "align_corners": align_corners, "axes": axes}
     return launch_first(
         name or "interpolate",
         "n c y x -> n c h w",
@@ -73,7 +71,7 @@ def interpolate(
         kernel=_resize.bind(**options),
         sizes={"h": made[0], "w": made[1]},
         backward=partial(_backward, **options),
-        flops=2 / made[0] + 2 / x.shape[3],
+        flops=2 * TAPS[mode] * (1 / made[0] + 1 / x.shape[2]) / x.shape[3],
     )
 
 
@@ -82,7 +80,8 @@ def _backward(
 ) -> LogicalRegion:
     kernel = _gradient.bind(mode=mode, align_corners=align_corners, axes=axes)
     sizes = {axis: op.extents[axis] for axis in "yx"}
-    return launch_first(f"{op.name}.dx", "n c h w -> n c y x", [gy], kernel=kernel, sizes=sizes, flops=op.flops)
+    flops = 2 / op.extents["h"] + 2 / op.extents["x"]  # two products
+    return launch_first(f"{op.name}.dx", "n c h w -> n c y x", [gy], kernel=kernel, sizes=sizes, flops=flops)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -90,10 +89,41 @@ def _backward(
 
 @partial(Kernel)
 def _resize(ctx: Context, x: Array, y: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]) -> None:
-    rows, columns = _matrices(ctx, 1, 0, x, mode, align_corners, axes)
+    (rows, columns), (read_rows, read_columns) = spatial(ctx.rect(1)), spatial(ctx.rect(0))
     lines = ctx.scratch("lines", (*x.shape[:3], y.shape[3]), x.dtype)
-    ctx.xp.matmul(x, columns.T, out=lines)
-    ctx.xp.matmul(rows, lines, out=y)
+    _sum_of_taps(ctx, x, lines, 3, taps(mode, align_corners, np.arange(*columns), axes[1]), read_columns)
+    _sum_of_taps(ctx, lines, y, 2, taps(mode, align_corners, np.arange(*rows), axes[0]), read_rows)
+
+
+def _sum_of_taps(
+    ctx: Context, x: Array, y: Array, dim: int, pairs: list[tuple[Array, Array]], read: tuple[int, int]
+) -> None:
+    """y = the points that each tap reads along `dim`, times its shares, as far as they are here."""
+    ctx.xp.copyto(y, 0)
+    add = _add_slices if ctx.is_cuda else _add_picked
+    for k, (points, shares) in enumerate(pairs):
+        (here,) = np.nonzero((read[0] <= points) & (points < read[1]))  # neighbours: points do not fall
+        if len(here):
+            part = y[(slice(None),) * dim + (slice(here[0], here[-1] + 1),)]
+            add(ctx, (dim, k), x, part, points[here] - read[0], shares[here])
+
+
+def _add_picked(ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array) -> None:
+    dim, _ = slot
+    picked = ctx.scratch(slot, y.shape, x.dtype)
+    ctx.xp.take(x, points, axis=dim, out=picked, mode="clip")  # "raise" would buffer the result
+    if not (shares == 1).all():
+        ctx.xp.multiply(picked, shares.astype(x.dtype).reshape(-1, *(1,) * (3 - dim)), out=picked)
+    ctx.xp.add(y, picked, out=y)
+
+
+def _add_slices(ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array) -> None:
+    """On a GPU one by one: an array of indices would be copied from the host."""
+    read, made = x.swapaxes(0, slot[0]), y.swapaxes(0, slot[0])
+    line = ctx.scratch(slot, made.shape[1:], x.dtype)
+    for k, (point, share) in enumerate(zip(points.tolist(), shares.tolist(), strict=True)):
+        ctx.xp.multiply(read[point], share, out=line)
+        ctx.xp.add(made[k], line, out=made[k])
 
 
 @partial(Kernel)
@@ -127,11 +157,14 @@ def _matrices(
 
 def taps(mode: str, align_corners: bool, at: Array, axis: Axis) -> list[tuple[Array, Array]]:
     """The points that the results `at` read along one dimension, and their shares; each pair is of one tap."""
-    extent, _, ratio = axis
+    extent, count, ratio = axis
     last = extent - 1
     if mode == "nearest":
+        ratio = 1.0 if extent == count else ratio  # torch's, whatever the scales
         return [(np.minimum((at * ratio).astype(np.intp), last), np.ones(len(at)))]
     centre = at * ratio if align_corners else (at + 0.5) * ratio - 0.5
+    if mode == "bilinear" and extent == count:
+        return [(at, np.ones(len(at))), (at, np.zeros(len(at)))]
     if mode == "bilinear":
         centre = np.maximum(centre, 0)
         low = np.minimum(centre.astype(np.intp), last)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from ops.building import (
     check_dim,
@@ -28,8 +31,8 @@ def one_hot(t: LogicalRegion, num_classes: int, name: str | None = None, *, dtyp
     """1 at the class of each element and 0 at the others, as torch.nn.functional.one_hot.
 
     Args:
-        t: any shape, integers in 0..num_classes - 1; another one is a ValueError when the step runs, and a row of zeros
-            on a GPU.
+        t: any shape, integers in 0..num_classes - 1; another one is a ValueError when the step runs, and makes its row
+            NaN on a GPU; where there is no NaN, the least number, of unsigned ones the greatest.
         num_classes: extent of the new last dimension, which may be split.
         name: of the operator.
         dtype: of the result.
@@ -171,6 +174,20 @@ def _one_hot(ctx: Context, t: Array, y: Array, *, classes: int) -> None:
         ctx.xp.add(numbers[:more], made, out=numbers[made : made + more])
         made += more
     ctx.xp.equal(t[..., None], numbers, out=y)
+    if ctx.is_cuda:
+        is_wrong, is_behind = (ctx.scratch(slot, t.shape, "bool") for slot in ("wrong", "behind"))
+        ctx.xp.less(t, 0, out=is_wrong)
+        ctx.xp.greater_equal(t, classes, out=is_behind)
+        ctx.xp.logical_or(is_wrong, is_behind, out=is_wrong)
+        ctx.xp.copyto(y, _no_number(y.dtype), where=is_wrong[..., None])
+
+
+def _no_number(dtype: Any) -> Any:
+    """NaN, or what stands out among integers."""
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return True
+    return np.iinfo(dtype).min if kind == "i" else np.iinfo(dtype).max if kind == "u" else np.nan
 
 
 def _expanded(ctx: Context, index: Array, shape: tuple[int, ...], dim: int) -> Array:

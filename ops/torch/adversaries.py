@@ -1,14 +1,15 @@
 """Inputs on which a module may compute otherwise than on an ordinary example: its example, changed.
 
 Numbers are zeros, ties, kinks of the usual functions, large, or the ends of what the example has (of chances: 0 and 1,
-too); masks (booleans, and
-numbers that are all 0 or 1, or all 0 or -inf) are full, empty, or empty in some rows; indices are all the least, all
-the greatest, or exchanged. Numbers change while masks and indices stay, and the other way round.
+too); masks (booleans, and numbers that are all 0 or 1, or all 0 or -inf) are full, empty, or empty in some rows;
+indices are all the least, all the greatest, or exchanged. Numbers change while masks and indices stay, and the other
+way round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any
 
 KINKS = (-20.0, -6.0, -3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0, 20.0)
@@ -42,8 +43,10 @@ def _changes() -> dict[str, tuple[Callable[[Any], bool], Change]]:
         return drawn([low, high, *(v for v in (0.0, 1.0) if is_chance or low <= v <= high)], x, random)
 
     def some_rows(x: Any, random: Any) -> Any:
-        rows = torch.arange(x.shape[-2] if x.ndim > 1 else 1) % 2 == 1
-        return torch.where(rows.reshape(-1, 1).to(x.device), _full(x), _empty(x)).expand(x.shape)
+        """Every second row; every second element of what has no rows."""
+        shape = (x.shape[-2], 1) if x.ndim > 1 else x.shape
+        is_full = (torch.arange(prod(shape)) % 2 == 1).reshape(shape)
+        return torch.where(is_full.to(x.device), _full(x), _empty(x)).expand(x.shape)
 
     return {
         "zeros": (_is_number, lambda x, random: torch.zeros_like(x)),

@@ -14,6 +14,7 @@ from typing import Any
 
 from ops.torch.exporting import quiet
 from ops.torch.places import place
+from ops.torch.refusals import one_line
 
 # torch forgets what tables say of gradients; the weights of recurrent layers are cut into gates
 _NOT_APART = {f"aten::{name}" for name in ("embedding", "embedding_bag", "lstm", "gru", "rnn_tanh", "rnn_relu")}
@@ -116,13 +117,15 @@ def run_once(program: Any, module: Any, example: Sequence[Any], origins: Mapping
     known |= {k: module.get_buffer(v) for k, v in buffers.items()} | constants
     rest = iter(example)
     names = [node.name for node in program.graph.nodes if node.op == "placeholder"]
+    if sum(name not in known for name in names) != len(example):
+        raise ValueError("from_torch: forward looks at values beside computing (a check of them, a print)")
     values = [known[name] if name in known else next(rest) for name in names]
     runner = _runner()(program.graph_module)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), quiet():
             runner.run(*values)
     except Exception as error:
-        text = (str(error).splitlines() or [repr(error)])[0]
+        text = one_line(error)
         raise ValueError(f"from_torch: what torch.export makes of the module does not run: {text}") from error
     updated = list(signature.buffers_to_mutate.values())
     return Exported(list(program.graph.nodes), runner.results, parameters, buffers, constants, updated, origins)

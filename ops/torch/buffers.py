@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from ops.building import distinct, launch_all, launch_first, no_gradient, term
-from taskflow import Array, Context, Kernel, LogicalRegion
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def overwrite(state: LogicalRegion, value: LogicalRegion) -> None:
@@ -13,6 +14,19 @@ def overwrite(state: LogicalRegion, value: LogicalRegion) -> None:
     axes, kernel = term(distinct(state.axes)), _overwrite
     pattern = f"{axes}, {axes} ->"
     launch_all(f"{state.name}.update", pattern, [state, value], kernel=kernel, writes=[state], flops=1)
+
+
+def keep_first(state: LogicalRegion, name: str) -> LogicalRegion:
+    """What a state holds before the step, as the first operator of the graph; all others read that."""
+    axes, graph = term(distinct(state.axes)), state.graph
+    kept = launch_first(name, f"{axes} -> {axes}", [state], kernel=_keep, backward=no_gradient, flops=1)
+    *others, first = graph.operators
+    graph.operators[:] = [first, *(_reading(op, state, kept) for op in others)]
+    return kept
+
+
+def _reading(op: Operator, old: LogicalRegion, new: LogicalRegion) -> Operator:
+    return replace(op, inputs=tuple(new if r is old else r for r in op.inputs))
 
 
 def add_number(x: LogicalRegion, number: int, name: str) -> LogicalRegion:
@@ -25,6 +39,11 @@ def add_number(x: LogicalRegion, number: int, name: str) -> LogicalRegion:
 @partial(Kernel, is_captured=True, takes_mixed=True)
 def _overwrite(ctx: Context, state: Array, value: Array) -> None:
     ctx.xp.copyto(state, value)
+
+
+@partial(Kernel, is_captured=True, takes_mixed=True)
+def _keep(ctx: Context, state: Array, kept: Array) -> None:
+    ctx.xp.copyto(kept, state)
 
 
 @partial(Kernel, is_captured=True)

@@ -21,6 +21,7 @@ from ops.torch.adversaries import adversaries
 from ops.torch.exporting import quiet
 from ops.torch.imported import Imported
 from ops.torch.peer import TOLERANCES, Answer, Peer, array_of, tensors_of
+from ops.torch.refusals import one_line
 from ops.torch.state import from_torch_state
 from taskflow import Array, Context, Graph, LogicalRegion, differentiate
 
@@ -36,7 +37,10 @@ def compare(module: Any, inputs: Sequence[Any], spec: Any, model: Imported) -> l
     if hooked := [name for name, p in module.named_parameters() if p._post_accumulate_grad_hooks]:
         raise ValueError(f"from_torch: the gradient of '{hooked[0]}' has a hook, which is not supported")
     peer = Peer.of(module, spec, inputs)
-    answer = peer.run(inputs)
+    try:
+        answer = peer.run(inputs)
+    except RuntimeError as error:
+        raise ValueError(f"from_torch: torch has no gradient of the module: {one_line(error)}") from error
     if len(answer.outputs) != len(model.outputs):
         raise ValueError(
             f"from_torch: forward returns {len(answer.outputs)} tensors, the graph has {len(model.outputs)}"
@@ -112,7 +116,11 @@ class _Beside:
 
     def check(self, name: str, inputs: Sequence[Any], expected: Numbers, scales: Mapping[str, float]) -> None:
         """ValueError where they differ by more than rounding, and more than ten times as much as torch itself moves."""
-        where, ours, tolerances = f" on {name}" if name else "", self.ours(inputs), self.tolerances(scales)
+        where, tolerances = f" on {name}" if name else "", self.tolerances(scales)
+        try:
+            ours = self.ours(inputs)
+        except Exception as error:
+            raise ValueError(f"from_torch: the graph does not run{where or ' on the example'}: {error}") from error
         try:
             _check(where, ours, expected, tolerances)
         except ValueError:

@@ -15,11 +15,11 @@ import numpy as np
 from ops.torch.apart import Exported, Refused
 from ops.torch.aten import elementwise, images, indices, layers, losses, reductions, sequences, shapes
 from ops.torch.aten.layers import Updated
-from ops.torch.buffers import overwrite
+from ops.torch.buffers import keep_first, overwrite
 from ops.torch.imported import Imported, check_apart
 from ops.torch.peer import array_of
 from ops.torch.places import path_of, place
-from ops.torch.refusals import Missing, Unsupported, dtype_of
+from ops.torch.refusals import Missing, Unsupported, dtype_of, one_line
 from ops.torch.schema import HARMLESS, refuse_unread
 from ops.torch.site import Book, Site, Weight
 from ops.torch.state import parts_of
@@ -43,12 +43,12 @@ class ExportReader:
         self.graph.names |= {
             name for name, each in module.named_modules() if each.state_dict()
         }  # no function gets them
-        self.book = Book(self.graph, is_dropping)
+        self._first = first_names(module)
+        self.book = Book(self.graph, frozenset(self._first), is_dropping)
         self.values = dict[Any, Any]()  # node -> region, weight, what torch computed, or a tuple of these
         self.inputs: dict[str, LogicalRegion] = {}
         self.outputs: tuple[LogicalRegion, ...] = ()
         self.unknown: list[str] = []  # calls without an operator
-        self._first = first_names(module)
 
     def read(self) -> ExportReader:
         """Itself, when all calls are made operators.
@@ -117,10 +117,17 @@ class ExportReader:
             return self._stored("", exported.constants[node.name])
         value = self.exported.results.get(node)
         if isinstance(value, torch.Tensor):
-            made = self.graph.input(node.name, tuple(value.shape), dtype_of(value))
-            self.inputs[node.name] = made
+            made = self._input(node.name, tuple(value.shape), dtype_of(value))
+            self.inputs[made.name] = made
             return made
         return value
+
+    def _input(self, name: str, shape: tuple[int, ...], dtype: str) -> LogicalRegion:
+        """An argument of forward; primes tell it from a weight of its name."""
+        try:
+            return self.graph.input(self.book.free_name(name), shape, dtype)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"from_torch: the input '{name}' is {dtype} {shape}: {one_line(error)}") from error
 
     def _state(self, name: str) -> LogicalRegion:
         """The region of a buffer that forward changes."""
@@ -137,9 +144,11 @@ class ExportReader:
         return found
 
     def _outputs(self, node: Any) -> tuple[LogicalRegion, ...]:
+        import torch
+
         if self.unknown:
             raise ValueError(f"from_torch: there is no operator for {'; '.join(dict.fromkeys(self.unknown))}")
-        results = list(self._resolve(node.args[0]))
+        results = self._kept_apart(list(self._resolve(node.args[0])))
         count = len(self.exported.updated)
         for name, value in zip(self.exported.updated, results[:count], strict=True):
             self._update(node, name, value)
@@ -149,11 +158,23 @@ class ExportReader:
                 continue
             if isinstance(value, Missing):
                 raise ValueError(f"from_torch: forward returns {value.what}, which is not computed")
+            if isinstance(value, torch.Tensor) and not value.numel():
+                raise ValueError(f"from_torch: forward returns a tensor without elements, {tuple(value.shape)}")
             made = self._site(node, f"output{len(found)}").region(value)
             if not isinstance(made, LogicalRegion):
                 raise ValueError(f"from_torch: forward returns a {type(made).__name__}, tensors are needed")
             found.append(made)
         return tuple(found)
+
+    def _kept_apart(self, results: list[Any]) -> list[Any]:
+        """What forward gives, with what a buffer held before where that is given, or may be read by a gradient."""
+        updates = zip(self.exported.updated, results)
+        for name in [name for name, value in updates if not isinstance(value, Updated)]:
+            state = self._state(self._first[name])
+            if state.is_floating or any(value is state for value in results):
+                old = keep_first(state, self.book.free_name(f"{state.name}.before"))
+                results = [old if value is state else value for value in results]
+        return results
 
     def _update(self, node: Any, name: str, value: Any) -> None:
         """A buffer has another value after forward; the operators of normalisation write theirs themselves."""
@@ -182,6 +203,8 @@ class ExportReader:
             is_known_now = not any(isinstance(v, LogicalRegion | Weight | Missing | Updated) for v in given)
             if is_known_now and packet not in _NEVER_KNOWN:
                 return self._compute(node, args)
+            if (empty := self._without_elements(node)) is not None:
+                return empty
             if packet in _OF_VALUES:
                 raise ValueError("what forward does depends on the value of a tensor")
             rule, is_raw = _rule(name)
@@ -192,14 +215,18 @@ class ExportReader:
             for value in given:
                 if isinstance(value, Missing):
                     raise Unsupported(f"{value.what} is not computed, which")
+                if isinstance(value, Updated):
+                    raise Unsupported(
+                        "reading new statistics of batch norm, or another dtype of them, is not supported"
+                    )
             refuse_unread(rule, node.target, args, kwargs)
             kwargs = {k: v for k, v in kwargs.items() if k not in HARMLESS}
             site = self._site(node)
             if not is_raw:
                 args, kwargs = _mapped(site.region, args), _mapped(site.region, kwargs)
             return self._checked(node, rule(site, *args, **kwargs))
-        except (Unsupported, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
-            raise Refused(node.target, f"from_torch: {place(node)}: {error}") from error
+        except Exception as error:
+            raise Refused(node.target, f"from_torch: {place(node)}: {one_line(error)}") from error
 
     def _compute(self, node: Any, args: Any) -> Any:
         """What torch gives."""
@@ -210,6 +237,15 @@ class ExportReader:
             raise ValueError("forward draws random numbers other than by dropout, which is not supported")
         with torch.no_grad():
             return node.target(*args, **self._resolve(node.kwargs))
+
+    def _without_elements(self, node: Any) -> Any:
+        """The result if it has no elements: it is known, and has no gradient."""
+        import torch
+
+        value = self.exported.results.get(node)
+        if not isinstance(value, torch.Tensor) or value.numel():
+            return None
+        return torch.empty(value.shape, dtype=value.dtype)
 
     def _checked(self, node: Any, result: Any) -> Any:
         """The result, which has to have torch's shape and dtype."""

@@ -19,6 +19,7 @@ from io import StringIO
 from typing import Any
 
 from ops.torch.places import is_of_user
+from ops.torch.refusals import one_line
 
 
 def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -131,7 +132,7 @@ def quiet() -> Iterator[None]:
 
 def _refusal(error: Exception, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ValueError:
     """One line: what torch says, the last line on the way there that is not torch's own, and the inputs."""
-    where, text = _line_of(error), (str(error).splitlines() or [repr(error)])[0]
+    where, text = _line_of(error), one_line(error)
     if "DataDependent" in type(error).__name__ or "data-dependent" in text:
         return ValueError(f"from_torch: what forward does depends on the value of a tensor{where}")
     if found := re.search(r"Found <class '(.*?)'> in output", text):
@@ -146,7 +147,7 @@ def _named(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[s
     """The arguments of forward as messages call them."""
     try:
         given = signature(module.forward).bind(*args, **kwargs).arguments
-    except TypeError:  # too many, or one is missing
+    except (TypeError, ValueError):  # too many, one is missing, or nobody knows their names
         given = {f"input {k}": x for k, x in enumerate((*args, *kwargs.values()))}
     return [
         f"'{name}' {str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}" if hasattr(x, "dtype") else f"'{name}'"

@@ -38,13 +38,17 @@ def from_torch(module: Any, example_inputs: Any, *, check: bool = True) -> Impor
             dropout; and refuse what changes attributes or draws random numbers.
 
     Raises:
+        TypeError: `module` is no torch.nn.Module.
         ValueError: a call has no operator here, or not with its arguments: all such calls are named with their source
             lines. Or a parameter does not fit its input or shares a part of its memory with another one; forward reads
             what it has changed in place; or what comes out differs from torch.
     """
     import torch
 
-    args, kwargs = _arguments(example_inputs)
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"from_torch: the module is a {type(module).__name__}, a torch.nn.Module is needed")
+    args, kwargs = _apart(_arguments(example_inputs))
+    _check_tensors(module, args, kwargs)
     if not check:
         return _read(module, args, kwargs)[0]
     with only_computing(module):
@@ -61,6 +65,34 @@ def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
     return (tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)), {}
+
+
+def _apart(arguments: Any) -> Any:
+    """The arguments with a copy of each tensor that is given twice: torch.export would take both for one input."""
+    import torch
+
+    met = list[Any]()
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        is_met = any(value is other for other in met)
+        met.append(value)
+        return value.detach().clone() if is_met else value
+
+    return torch.utils._pytree.tree_map(own, arguments)
+
+
+def _check_tensors(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """ValueError for weights without a shape, and for inputs whose numbers are not there one by one."""
+    import torch
+
+    for name, p in (*module.named_parameters(), *module.named_buffers()):
+        if isinstance(p, torch.nn.parameter.UninitializedTensorMixin):
+            raise ValueError(f"from_torch: '{name}' has no shape before the module's first call")
+    for x in torch.utils._pytree.tree_leaves((args, kwargs)):
+        if isinstance(x, torch.Tensor) and (x.layout != torch.strided or x.is_quantized or x.is_complex()):
+            raise ValueError(f"from_torch: an input is {x.layout} of {x.dtype}, dense real numbers are needed")
 
 
 def _read(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Imported, ExportReader]:

@@ -18,7 +18,8 @@ class Imported:
 
     Attributes:
         graph: of its forward computation; append a loss and an optimizer to it, or fetch outputs from it.
-        inputs: the regions to be fed, by the names of the arguments of `forward`.
+        inputs: the regions to be fed, by the names of the arguments of `forward`; that of an argument which has the
+            name of a weight ends in a prime.
         outputs: the regions that `forward` returns, in the order of torch's pytree where they are nested.
         weights: the values of parameters, states and constants, by region name.
     """

@@ -20,8 +20,9 @@ def array_of(tensor: Any) -> Array:
     """The tensor's values; they share its memory where it is that of the host."""
     tensor = tensor.detach().cpu()
     tensor = tensor if str(tensor.layout) == "torch.strided" else tensor.to_dense()
-    found: Array = tensor.float().numpy().astype("bfloat16") if dtype_of(tensor) == "bfloat16" else tensor.numpy()
-    return found
+    is_bfloat16 = dtype_of(tensor) == "bfloat16"
+    found: Array = (tensor.float() if is_bfloat16 else tensor).numpy(force=True)  # a gradient may have no memory
+    return found.astype("bfloat16") if is_bfloat16 else found
 
 
 def tensors_of(values: Sequence[Any]) -> list[Any]:

@@ -26,6 +26,11 @@ def need(fact: bool, what: str) -> None:
         raise Unsupported(f"{what} is not supported")
 
 
+def one_line(error: BaseException) -> str:
+    """The first line of what an exception says."""
+    return (str(error).splitlines() or [repr(error)])[0]
+
+
 def dtype_of(tensor: Any) -> str:
     """The NumPy name of a tensor's dtype."""
     return str(tensor.dtype).removeprefix("torch.")

@@ -46,11 +46,13 @@ class Book:
         graph: that is made.
         tensors: where a tensor of the module begins in memory -> its name, and a copy of it.
         constants: values by region name.
+        reserved: names of weights, which nothing else gets.
         is_dropping: whether dropout takes place as the module says, or nowhere.
         turned: transposed region -> what it is of, and its dimensions' order; so a turn back is no operator.
     """
 
     graph: Graph
+    reserved: frozenset[str] = frozenset()
     is_dropping: bool = True
     tensors: dict[int, tuple[str, Any]] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
@@ -58,6 +60,12 @@ class Book:
     forms: dict[str, str] = field(default_factory=dict)  # how a weight is read: whole or in parts
     calls: Counter[str] = field(default_factory=Counter)
     kept: dict[object, LogicalRegion] = field(default_factory=dict)  # of constants
+
+    def free_name(self, name: str) -> str:
+        """The name, with primes where a weight or another region has it."""
+        while name in self.graph.regions or name in self.reserved:
+            name += "'"
+        return name
 
 
 @dataclass(frozen=True)
@@ -110,14 +118,19 @@ class Site:
         if key not in book.kept:
             whole = value.numel() * value.element_size() == value.untyped_storage().nbytes()
             name, _ = book.tensors.get(key[0], ("", None)) if whole else ("", None)
-            name = name or f"constant.{self.name}"
-            while name in book.graph.regions:
-                name += "'"
+            name = name or book.free_name(f"constant.{self.name}")
+            name = name if name not in book.graph.regions else book.free_name(name)
             book.constants[name] = array_of(value).copy()
             made = book.graph.parameter(name, tuple(value.shape), 0.0, dtype_of(value), trainable=False)
             book.kept[key] = made
             book.tensors.setdefault(key[0], (name, value))  # alive, so that no other tensor comes to its place
         return book.kept[key]
+
+    def number(self, value: float) -> LogicalRegion:
+        """A number as a region of the dtype of the result, with one element in as many dimensions."""
+        import torch
+
+        return self.constant(torch.full((1,) * len(self.shape), value, dtype=getattr(torch, self.dtype)))
 
     def build(self, builder: Callable[[str], _Made], weights: Mapping[str, Any], name: str | None = None) -> _Made:
         """What a builder makes that is told its name, with `weights` for the parameters `<name>.<key>` that it makes.

@@ -15,6 +15,7 @@ from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.core.dtypes import is_floating, known_dtype
 
 _MOST_CALLS = 200
+_SHORTEST_SECONDS = 1e-7
 _ROUNDS = 3
 _BLOCK_BYTES = 1 << 20
 
@@ -32,7 +33,8 @@ class DeviceClock:
         backend = self._backend
         self._time(lambda: backend.run(self.stream, call))
         once = self._time(lambda: backend.run(self.stream, call))
-        return self.seconds_each([call], int(min(max(budget_seconds / max(once, 1e-7), 1), _MOST_CALLS)))
+        count = budget_seconds / once if once > _SHORTEST_SECONDS else _MOST_CALLS  # what is no time is measured again
+        return self.seconds_each([call], int(min(max(count, 1), _MOST_CALLS)))
 
     def seconds_each(self, calls: Sequence[Call], count: int) -> float:
         """Median seconds of `calls`, one after the other, made `count` times: on all ranks as often, if ranks wait."""

@@ -20,6 +20,7 @@ from taskflow.checkpoint.manifest import Entry, Manifest, Reader, checkpoints, i
 from taskflow.checkpoint.tensorfile import TensorWriter
 from taskflow.comm.ending import phase
 from taskflow.comm.transport import Transport
+from taskflow.core.numbers import is_whole
 from taskflow.execute import Executor
 
 _TRIES = 100  # to open the newest checkpoint before it is removed
@@ -48,8 +49,8 @@ def save(executor: Executor, folder: str | Path, keep: int | None = None, notes:
 @phase("checkpoint")
 def save_owned(executor: Executor, folder: Path, keep: int | None, notes: dict[str, Any] | None) -> Path:
     """`save` into a folder that this run owns."""
-    if keep is not None and keep < 1:
-        raise ValueError(f"save: keep is at least 1, not {keep}")
+    if keep is not None and not is_whole(keep):
+        raise ValueError(f"save: keep is at least 1, not {keep!r}")
     transport = executor.transport
     manifest = Manifest(executor.steps, executor.seed, notes or {}, {}, {})
     size_bytes = sum(executor.regions.region(name).size_bytes for name in executor.persistent)
@@ -178,13 +179,14 @@ def _advise(damaged: Path) -> str:
 
 def _match(executor: Executor, path: Path, manifest: Manifest, ignore_extra: bool) -> None:
     where = f"checkpoint '{path}': is of another graph"
-    missing = [n for n in executor.persistent if n not in manifest.regions]
-    extra = [n for n in manifest.regions if n not in set(executor.persistent)]
+    here = dict.fromkeys(executor.persistent)
+    missing = [n for n in here if n not in manifest.regions]
+    extra = [n for n in manifest.regions if n not in here]
     if missing:
         raise ValueError(f"{where}: it has no region {_names(missing)}")
     if extra and not ignore_extra:
         raise ValueError(f"{where}: the graph has no region {_names(extra)}")
-    for name in executor.persistent:
+    for name in here:
         region, entry = executor.regions.region(name), manifest.regions[name]
         if (region.shape, region.dtype) != (entry.shape, entry.dtype):
             raise ValueError(

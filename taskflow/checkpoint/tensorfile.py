@@ -29,6 +29,7 @@ _BITS = 8, 16, 32, 64
 CODES = {"bool": "BOOL", "bfloat16": "BF16"}
 CODES |= {f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("float", "int", "uint") for bits in _BITS}
 del CODES["float8"]  # of which there are several
+_NOTES = "__metadata__"
 _ITEM_BYTES = {name: 1 if name == "bool" else int(code.lstrip("BFIU")) // 8 for name, code in CODES.items()}
 
 
@@ -45,7 +46,7 @@ def lay_out(tensors: Iterable[Tensor]) -> FileLayout:
     """The layout of a file: tensors of large elements first, so that all are aligned, then by name.
 
     Raises:
-        ValueError: the format has no code for a dtype.
+        ValueError: the format has no code for a dtype, or keeps a name for itself.
     """
     table: dict[str, Any] = {}
     end = 0
@@ -53,6 +54,8 @@ def lay_out(tensors: Iterable[Tensor]) -> FileLayout:
     for name, _, dtype in tensors:
         if dtype not in CODES:
             raise ValueError(f"region '{name}': safetensors has no dtype {dtype}")
+        if name == _NOTES:
+            raise ValueError(f"region '{name}': safetensors keeps notes under this name; give it another one")
     for name, shape, dtype in sorted(tensors, key=lambda t: (-_ITEM_BYTES[t[2]], t[0])):
         start, end = end, end + prod(shape) * _ITEM_BYTES[dtype]
         table[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, end]}

@@ -4,6 +4,23 @@ from __future__ import annotations
 
 from math import inf, isfinite
 from numbers import Integral, Real
+from typing import TypeGuard
+
+
+def is_whole(value: object, least: int = 1) -> TypeGuard[int]:
+    """Whether it is a whole number from `least`; a truth value is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def flag(where: str, name: str, value: object) -> bool:
+    """The truth value.
+
+    Raises:
+        TypeError: it is none, also where it is a number.
+    """
+    if type(value).__name__ not in ("bool", "bool_"):  # of Python, of NumPy
+        raise TypeError(f"{where}: {name} is {value!r}, True or False is needed")
+    return bool(value)
 
 
 def whole(where: str, name: str, value: object, least: int = 1) -> int:
@@ -12,7 +29,7 @@ def whole(where: str, name: str, value: object, least: int = 1) -> int:
     Raises:
         ValueError: it is none, or less than `least`.
     """
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if not is_whole(value, least):
         raise ValueError(f"{where}: {name} is {value!r}, a whole number from {least} is needed")
     return int(value)
 

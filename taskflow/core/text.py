@@ -46,6 +46,11 @@ def list_numbers(numbers: Sequence[int]) -> str:
     return ",".join(shown if len(shown) <= 6 else [*shown[:3], "...", shown[-1]])
 
 
+def is_norm(name: str) -> bool:
+    """Whether an output is the norm of an optimizer's gradients, `gradient_norm`, or `<name>.gradient_norm`."""
+    return name.rpartition(".")[2] == "gradient_norm"
+
+
 def is_loss(output: str) -> bool:
     """Whether an output of a graph is a loss by its name: that of its optimizer, or of one of several."""
     return output == "loss" or output.endswith(".loss")

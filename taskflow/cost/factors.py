@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from taskflow.cost.samples import kernel_key
+from taskflow.cost.samples import kernel_key, launch_key
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 Key = tuple[str, str, str]  # from the closest to the widest
@@ -27,7 +27,7 @@ def _key(task_graph: TaskGraph, row: int, is_transfer: bool) -> Key:
     kind, size = int(task_graph.kind[row]), int(task_graph.bytes[row])
     if kind == Kind.POINT:
         launch = task_graph.launches[int(task_graph.launch[row])]
-        return kernel_key(task_graph, launch, row), launch.identity, "point"
+        return kernel_key(task_graph, launch, row), launch_key(launch), "point"
     link = f" from {task_graph.source[row]} to {task_graph.device[row]}, {task_graph.algorithm[row]}" * is_transfer
     name = f"move {kind}{link}"
     return f"{name}: {size} bytes", name, "transfer" if is_transfer else "move"

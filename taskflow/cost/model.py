@@ -189,7 +189,7 @@ class AnalyticCosts(CostModel):
         flops = np.vstack([flops, *(np.where(saves, times, 1.0) * flops[0] for times in WINOGRAD.values())])
         ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
         self.rates = self.rates._replace(flops=shares * flops, compute_ramp=ramp)
-        self._dtype_of: dict[str, int] = {}
+        self._dtype_of: dict[tuple[str, int], int] = {}
 
     def on(self, machine: MachineModel) -> AnalyticCosts:
         """A roofline of the machine's own rates."""
@@ -222,12 +222,12 @@ class AnalyticCosts(CostModel):
 
     def _dtypes(self, task_graph: TaskGraph, rows: Array | int) -> Array:
         """Number of the dtype of each point."""
-        known = self._dtype_of
-        for launch in task_graph.launches:
-            if launch.identity not in known:
+        known, keys = self._dtype_of, [(launch.identity, launch.kernel.window) for launch in task_graph.launches]
+        for launch, key in zip(task_graph.launches, keys, strict=True):
+            if key not in known:
                 dtypes = [task_graph.regions[n].dtype for n in launch.args]
-                known[launch.identity] = dtype_number(dtypes, launch.kernel.window)
-        numbers: Array = np.array([known[launch.identity] for launch in task_graph.launches], np.int64)
+                known[key] = dtype_number(dtypes, launch.kernel.window)
+        numbers: Array = np.array([known[key] for key in keys], np.int64)
         return np.take(numbers, task_graph.launch[rows])
 
 
@@ -268,7 +268,7 @@ class MeasuredCosts(CostModel):
         self._kept = KeptTimes(Path(cache) if cache else None)
         self._by_launch: dict[int, tuple[Launch, Array]] = {}
         self._by_move: dict[str, float] = {}
-        self._rehearsed: dict[str, Array] = {}  # by the digest of the task graph
+        self._rehearsed: dict[str, Array] = {}  # see `_rehearsal_key`
         self._factors = Factors()
 
     def on(self, machine: MachineModel) -> CostModel:
@@ -284,7 +284,7 @@ class MeasuredCosts(CostModel):
 
     def learn(self, task_graph: TaskGraph, seconds: Array) -> None:
         """Seconds of the rows of `task_graph` from a rehearsal, in place of those learnt before; NaN: none."""
-        self._rehearsed[task_graph.digest()] = seconds
+        self._rehearsed[_rehearsal_key(task_graph)] = seconds
 
     def correct(self, task_graphs: Sequence[TaskGraph]) -> None:
         """Take other graphs to be as many times slower than kernels alone as the rehearsals of these graphs were."""
@@ -333,7 +333,7 @@ class MeasuredCosts(CostModel):
         return self._times
 
     def _of_rehearsal(self, task_graph: TaskGraph) -> Array | None:
-        return self._rehearsed.get(task_graph.digest()) if self._rehearsed else None
+        return self._rehearsed.get(_rehearsal_key(task_graph)) if self._rehearsed else None
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
         result = np.empty(len(rows))
@@ -392,3 +392,8 @@ class MeasuredCosts(CostModel):
             found = times.move(device, shape, dtype, adds) if times else time_call(sample_move(shape, dtype, adds))
             self._by_move[key] = found
         return self._by_move[key]
+
+
+def _rehearsal_key(task_graph: TaskGraph) -> str:
+    """The digest of the rows, which names kernels only, and those of the kernels."""
+    return " ".join([task_graph.digest(), *(launch.kernel.digest for launch in task_graph.launches)])

@@ -37,12 +37,17 @@ def sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], o
     return lambda: [np.add(target, other, out=target) for _ in range(adds)]
 
 
+def launch_key(launch: Launch) -> str:
+    """What the time of a launch depends on besides its tiles; two kernels may have one name, so not on that alone."""
+    return f"{launch.identity} | {launch.kernel.digest}"
+
+
 def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:
     """What the time of a point depends on: its kernel, the shapes of its tiles and how they lie in memory."""
     orders = [task_graph.order(n) for n in launch.args]
     shapes = [rect.shape for _, rect, _ in task_graph.args(row)]
     threads = f" | {count} threads" if (count := thread_limit()) > 1 else ""
-    return f"{launch.identity} | {shapes}" + (f" | {orders}" if task_graph.orders else "") + threads
+    return f"{launch_key(launch)} | {shapes}" + (f" | {orders}" if task_graph.orders else "") + threads
 
 
 def sample_call(
@@ -71,7 +76,7 @@ def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping
         launch = task_graph.launches[int(task_graph.launch[row])]
         if launch.kernel.is_compiled and drives(int(task_graph.device[row])):
             orders = tuple(tuple(task_graph.order(n)) for n in launch.args)
-            key = launch.identity, orders, _split_axes(parts.get(row, ()))
+            key = launch_key(launch), orders, _split_axes(parts.get(row, ()))
             if key in _WARM:
                 continue
             if key not in smallest or task_graph.bytes[row] < task_graph.bytes[smallest[key]]:

@@ -22,13 +22,14 @@ import numpy as np
 from taskflow.backend import Run, StreamBackend
 from taskflow.checking.checker import check_own_plan
 from taskflow.comm.ending import end_all_leaving, note_phase, phase
+from taskflow.comm.held import HeldInterrupt
 from taskflow.comm.transport import OneCall, Transport
 from taskflow.core.dtypes import HALF
 from taskflow.core.garbage import collect_rarely
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import CostModel
 from taskflow.cost.samples import warm_up
-from taskflow.execute.agreement import check_ranks, check_written, connect_for
+from taskflow.execute.agreement import check_ranks, check_written, connect_for, kind_of_devices
 from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
@@ -46,8 +47,6 @@ from taskflow.tasks.timeline import Timeline
 
 if TYPE_CHECKING:
     from taskflow.execute.gpu.meeting import Meeting
-
-TRANSPORTS = ("auto", "shared", "messages", "nccl")
 
 
 class Executor:
@@ -87,7 +86,7 @@ class Executor:
         backend: StreamBackend | None = None,
     ) -> None:
         self.task_graph, self.allow_nan, self.record = task_graph, allow_nan, record
-        self._kind = _kind_of_devices(task_graph, transport)
+        self._kind = kind_of_devices(task_graph, transport)
         self.transport: Transport = share.transport if share else connect_for(task_graph, self._kind)
         self._alone: OneCall = share._alone if share else self.transport.alone or OneCall()
         check_ranks(task_graph, seed, self.transport)
@@ -131,6 +130,7 @@ class Executor:
             self.regions.initialise()
             self._guard(not allow_nan)
         self._clocked = getattr(compiler, "replay", None)  # of devices that keep their own time
+        self._held = HeldInterrupt(self._can_stop)
         self._next: Mapping[str, FeedValue] | None = None
         self._times: memoryview[float] | None = None
         self._seconds = 0.0
@@ -193,6 +193,10 @@ class Executor:
         self._finish()
         self._compile(self._make_compiler())
 
+    def _can_stop(self) -> bool:
+        """Whether a step that has begun may end where it is, and change nothing."""
+        return not self.regions.are_updated if self.guard is None else self.guard.can_undo
+
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def __call__(
@@ -213,7 +217,7 @@ class Executor:
                 or the executor is closed, or in use by another thread.
             FloatingPointError: the loss or a gradient is not finite; nothing has changed.
         """
-        with self._alone:
+        with self._alone, self._held:
             return self._step(feeds, prefetch)
 
     def _step(
@@ -228,6 +232,7 @@ class Executor:
         if prefetch is not None and self._streamed is not None:
             self._streamed.replay.prefetch = partial(self._stage, prefetch)
         self.regions.refresh()
+        self._held.begin()
         is_watched = self._overflows or self.guard is not None  # by loss scaling, or the guard
         with self._crew, np.errstate(all="ignore") if is_watched else nullcontext():
             self._replay()
@@ -283,6 +288,8 @@ class Executor:
                 self.guard.give_up(self.program)
         except BaseException as error:
             position, step = len(self.program.calls) - length_hint(calls) - 1, self._run.step
+            if self.guard is not None:
+                self.guard.undo(self.program, position)
             what = f"{self.program.roles[position]} of task {self._rows[self.program.rows[position]]}"
             error.add_note(f"in step {step} on rank {self.transport.rank}, {what}")
             note_phase(error, f"step {step}, {what}")
@@ -383,17 +390,3 @@ class Executor:
     def close(self) -> None:
         """Forget the program, also what MPI holds for it; regions stay readable until the executor is dropped."""
         self._finish()
-
-
-def _kind_of_devices(task_graph: TaskGraph, transport: str) -> str:
-    """The one kind of all devices; ValueError where there are several, or it has no such transport."""
-    if transport not in TRANSPORTS:
-        raise ValueError(f"executor: transport is one of {', '.join(TRANSPORTS)}, not '{transport}'")
-    kinds = {d.kind for d in task_graph.machine.devices}
-    for kind in ("emulated", "cuda"):
-        if kind in kinds and len(kinds) > 1:
-            raise ValueError(f"executor: either all devices of a machine are {kind} or none")
-    kind = kinds.pop()
-    if transport == "nccl" and kind != "cuda":
-        raise ValueError(f"executor: transport='nccl' is for cuda devices, these are {kind}")
-    return kind

@@ -24,7 +24,7 @@ import numpy as np
 from taskflow.comm.transport import Transport
 from taskflow.core.dtypes import is_finite
 from taskflow.core.random import Constant, Distribution
-from taskflow.core.text import is_loss
+from taskflow.core.text import is_loss, is_norm
 from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, REPLAY, RankProgram
 from taskflow.graph.phases import Phase
@@ -45,6 +45,7 @@ class Guarded:
         checked: row that makes some of it -> instances, and the number of the name of each.
         early: persistent regions that are updated before `row`, or that copies behind it bring home from elsewhere.
         late: the rows behind that are left out: points, and folds into persistent regions.
+        updates: those of them that update persistent regions.
     """
 
     row: int
@@ -52,6 +53,7 @@ class Guarded:
     checked: Mapping[int, Mapping[int, int]]
     early: Sequence[str]
     late: frozenset[int]
+    updates: frozenset[int]
 
     def arrays(self, graph: TaskGraph, memory: Memory) -> dict[int, list[tuple[Array, int]]]:
         """Row -> what it makes on this rank, and the number of the name of each."""
@@ -71,6 +73,13 @@ class Guarded:
 class StepGuard(ABC):
     """A call of a program that goes on, or raises GivenUp as all other ranks do."""
 
+    is_kept = has_agreed = False
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether all that the step has changed is kept."""
+        return self.is_kept and not self.has_agreed
+
     def __init__(self, guarded: Guarded, is_any: Callable[[bool], bool]) -> None:
         self.guarded, self._is_any = guarded, is_any
 
@@ -85,8 +94,12 @@ class StepGuard(ABC):
     def give_up(self, program: RankProgram) -> None:  # noqa: B027 (the program of a GPU has done it)
         """What is left of a step that is given up."""
 
+    def undo(self, program: RankProgram, position: int) -> None:  # noqa: B027 (what a GPU was told to do it does)
+        """After an error in call `position` of a step: what it has changed is undone, while it can be."""
+
     def __call__(self) -> None:
         """In a step: go on, or not."""
+        self.has_agreed = True
         if self._is_any(bool(self.bad)):
             raise GivenUp
 
@@ -115,9 +128,19 @@ class UpdateGuard(StepGuard):
 
     def keep(self) -> None:
         """See `StepGuard.keep`."""
+        self.is_kept = self.has_agreed = False
         self._bad.clear()
         for array, kept in self._kept:
             kept[...] = array
+        self.is_kept = True
+
+    def undo(self, program: RankProgram, position: int) -> None:
+        """See `StepGuard.undo`."""
+        calls = zip(program.rows[: max(position, 0)], program.roles, strict=False)
+        done = [row for row, role in calls if role == "run"]
+        if self.is_kept and self.guarded.updates.isdisjoint(done):
+            for array, kept in self._kept:
+                array[...] = kept
 
     @property
     def bad(self) -> list[int]:
@@ -167,8 +190,8 @@ def find_guarded(graph: TaskGraph) -> Guarded | None:
             found = checked.setdefault(int(table.row[k]), {})
             found[int(table.instance[k])] = number[_name(graph, table, names, k)]
     is_late = (table.row > last) & (table.updates | (graph.kind[table.row] == Kind.POINT))
-    late = frozenset(table.row[is_late].tolist())
-    return Guarded(last + 1, order, checked, sorted(graph.regions[k].name for k in early), late)
+    late, updates = (frozenset(table.row[which].tolist()) for which in (is_late, is_late & table.updates))
+    return Guarded(last + 1, order, checked, sorted(graph.regions[k].name for k in early), late, updates)
 
 
 @dataclass(frozen=True)
@@ -211,8 +234,10 @@ def _wanted(graph: TaskGraph, table: _Arguments, updaters: Mapping[int, str]) ->
     is_read = (graph.arg_privilege == Privilege.READ) & (table.instance >= 0) & ~table.is_persistent
     for k in np.flatnonzero(is_read & np.isin(table.row, list(updaters))).tolist():
         found.setdefault(int(table.instance[k]), updaters[int(table.row[k])])
+    is_scaled = any(region.name == "loss_scale" for region in graph.regions)  # then a norm may overflow
     for name, parts in graph.fetches.items():
-        found |= {i: f"the {name}" for _, i, _ in parts if is_loss(name)}
+        if is_loss(name) or (is_norm(name) and not is_scaled):
+            found |= {i: f"the {name}" for _, i, _ in parts}
     for copy in np.flatnonzero(graph.kind == Kind.COPY)[::-1].tolist():  # what moves is known where it is made
         (source, _, _), (target, _, _) = graph.args(copy)
         if target in found and not graph.regions[int(graph.instance_region[source])].is_persistent:

@@ -135,10 +135,17 @@ def whole_numbers(where: str, values: Iterable[object]) -> tuple[int, ...]:
         raise TypeError(f"{where}: {values!r} is given, whole numbers are needed")
     made = []
     for n in values:
-        if type(n) is not int and (isinstance(n, bool) or not isinstance(n, SupportsInt) or n != int(n)):
+        if type(n) is not int and (isinstance(n, bool) or not isinstance(n, SupportsInt) or not _is_integer(n)):
             raise TypeError(f"{where}: {n!r} is given, whole numbers are needed")
         made.append(int(n))
     return tuple(made)
+
+
+def _is_integer(number: SupportsInt) -> bool:
+    try:
+        return number == int(number)
+    except (ValueError, OverflowError):  # of what is not finite
+        return False
 
 
 class _Extents:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from taskflow.backend import Array, Context
 from taskflow.core.geometry import Rect
+from taskflow.core.numbers import whole
 from taskflow.graph.binding import bind
 from taskflow.graph.differentiate import is_sum
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
@@ -41,7 +42,7 @@ def by_parts(gradients: Iterable[LogicalRegion], parts: int) -> list[LogicalRegi
     wanted = list(gradients)
     if not wanted:
         return []
-    graph = wanted[0].graph
+    graph, parts = wanted[0].graph, whole("by_parts", "parts", parts)
     makers, sample = {r.name: op for op in graph.operators for r in op.outputs}, sample_groups(graph)
     summing = _find_summing(wanted, makers, sample)
     is_read = {r.name for op in graph.operators if op.name not in summing for r in op.inputs}

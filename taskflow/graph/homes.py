@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from taskflow.core.numbers import flag, whole
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.precision import cast, is_cast
 from taskflow.graph.program_order import ProgramOrder
@@ -41,6 +42,7 @@ def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0
     Raises:
         ValueError: there is no such parameter.
     """
+    least_bytes, again = whole("homes", "least_bytes", least_bytes, 0), flag("homes", "again", again)
     wanted, other = _wanted(graph, names, least_bytes), rebuild(graph, graph.operators)
     operators, other.operators = other.operators, ProgramOrder()
     reads = _reads(operators, wanted)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from taskflow.backend import Array, Context, in_float32, is_uniform, note_calls
+from taskflow.core.told import short_digest
 
 Function = Callable[..., None]
 Call = Callable[[], object]
@@ -134,6 +135,11 @@ class Kernel:
     def name(self) -> str:
         """Module, qualified name and options; equal from run to run."""
         return _name(self.function, self.options)
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells it from others of its name: of its code and that of its variant, what they close over, its options."""
+        return short_digest((self.function, self.options, self.cuda)).hex()
 
     def from_zero(self, numbers: Sequence[int]) -> Kernel:
         """The kernel that sets the arguments of these numbers to zero before it does its work."""

@@ -19,6 +19,7 @@ from taskflow.collective.choose import check_collectives, with_algorithms
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.columns import Array, distinct
 from taskflow.core.geometry import Rect
+from taskflow.core.numbers import is_whole
 from taskflow.core.system import free_bytes
 from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
@@ -82,7 +83,7 @@ def lower(
         ValueError: the strategy does not fit the graph or the machine (the message names the operator), or the graph
             cannot be repeated (see `taskflow.graph.repeat`).
     """
-    if piece_bytes is not None and not piece_bytes >= 1:
+    if piece_bytes is not None and not (is_whole(piece_bytes) and piece_bytes < 1 << 62):
         raise ValueError(f"lower: piece_bytes is at least 1, not {piece_bytes}")
     steps, machine = repeated(graph, repeat), machine.with_collectives(collectives or {})
     return Lowering(steps, machine, piece_bytes or 0).lower(in_steps(strategy, repeat))

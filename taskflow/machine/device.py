@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 from numbers import Integral, Real
 
+from taskflow.core.numbers import flag
+
 KINDS = ("cpu", "cuda", "emulated")
 OTHER_DTYPES = ("float64", "float16", "bfloat16", "tf32")
 _LARGEST_BYTES, _SMALLEST_RATE, _LARGEST_RATE, _LONGEST_SECONDS = 1 << 60, 1e-3, 1e24, 86_400.0  # else a slip
@@ -71,6 +73,7 @@ class Device:
                 raise ValueError(f"{where}: {name} is above 0 and at most 1, not {value!r}")
         if not (_is_number(self.collective_share) and 0 <= self.collective_share < 1):
             raise ValueError(f"{where}: collective_share is from 0 to below 1, not {self.collective_share!r}")
+        flag(where, "sends_by_link", self.sends_by_link)
         self._check_rates(where)
 
     def _check_rates(self, where: str) -> None:
@@ -102,6 +105,11 @@ class Link:
 
     def __post_init__(self) -> None:
         where = f"link {self.ends[0]}->{self.ends[1]}"
+        for end in self.ends:
+            if not isinstance(end, str) and (isinstance(end, bool) or not isinstance(end, Integral)):
+                raise ValueError(f"{where}: ends at a number of a device or the name of a switch, not {end!r}")
+        first, second = (end if isinstance(end, str) else int(end) for end in self.ends)
+        object.__setattr__(self, "ends", (first, second))
         if self.ends[0] == self.ends[1]:
             raise ValueError(f"{where}: joins two different places")
         check_positive(where, "bandwidth", self.bandwidth)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from taskflow.core.numbers import is_whole, real
 from taskflow.machine.device import check_positive
 
 COLLECTIVES = ("all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast")  # those that a library has
@@ -35,12 +36,14 @@ class LibraryTimes:
         where = f"library: {self.collective} among {self.devices} devices on {self.hosts} hosts"
         if self.collective not in COLLECTIVES:
             raise ValueError(f"library: collectives are {', '.join(COLLECTIVES)}, not '{self.collective}'")
-        if not 1 <= self.hosts <= self.devices or self.devices < 2 or self.devices % self.hosts:
+        is_known = is_whole(self.hosts) and is_whole(self.devices)
+        if not is_known or not self.hosts <= self.devices or self.devices < 2 or self.devices % self.hosts:
             raise ValueError(f"{where}: 2 devices or more, as many on every host")
         if len(self.bytes) != len(self.seconds) or len(self.bytes) < 2:
             raise ValueError(f"{where}: {len(self.bytes)} sizes and {len(self.seconds)} times, not two or more of each")
         for size, seconds in zip(self.bytes, self.seconds, strict=True):
             check_positive(where, "a size", size, _MOST_BYTES)
+            seconds = real(where, "a time", seconds)
             check_positive(where, "a time, in us", seconds * _MICROSECONDS)
         if (np.diff(self.bytes) <= 0).any():
             raise ValueError(f"{where}: sizes ascend, not {list(self.bytes)}")

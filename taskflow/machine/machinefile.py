@@ -110,6 +110,9 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
     for name in table.shared:
         if name not in places:
             raise ValueError(f"shared: no link ends at '{name}'")
+        own, _, host = name.rpartition("@")
+        if has_hosts and own in places - set(table.shared) and host in map(str, range(count)):
+            raise ValueError(f"shared: '{name}' is the name of '{own}' of host {host}; give one of them another")
     devices = tuple(Device(**entry | ({"host": h} if has_hosts else {})) for h in range(count) for entry in template)
     place = partial(_place, devices=len(template), shared=table.shared, has_hosts=has_hosts)
     links = tuple(
@@ -158,7 +161,7 @@ def preset_text(name: str) -> str:
     """
     if name not in (names := preset_names()):
         raise ValueError(f"machine preset '{name}': there are {', '.join(names)}")
-    return (PRESETS / f"{name}.toml").read_text()
+    return (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def move_place(place: Place, devices: int, hosts: int) -> Place:

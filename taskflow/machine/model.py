@@ -7,10 +7,10 @@ file (`machinefile` says how one is written), from measurements, or from other m
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from taskflow.backend import find_gpus
 from taskflow.core.columns import Array
 from taskflow.core.files import naming, read_text, replace_file
+from taskflow.core.numbers import is_whole
 from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
 from taskflow.machine.library import LibraryTimes
@@ -77,8 +78,21 @@ class MachineModel:
             for end in link.ends:
                 if isinstance(end, int) and not 0 <= end < count:
                     raise ValueError(f"machine '{self.name}': link {link.ends} ends at device {end} of {count}")
+        self._check_twins()
         if not isinstance(self.collectives, Mapping):
             raise ValueError(f"machine '{self.name}': collectives are algorithms by name, not {self.collectives!r}")
+
+    def _check_twins(self) -> None:
+        """Refuse what a route, or a price, would take one of and leave out in silence."""
+        ends = Counter(link.ends for link in self.links)
+        for (first, second), count in ends.items():
+            if count > 1:
+                rule = "one link stands for all that join two places, with their bandwidth together"
+                raise ValueError(f"machine '{self.name}': {count} links go from {first} to {second}; {rule}")
+        for (what, hosts, devices), count in Counter((t.collective, t.hosts, t.devices) for t in self.library).items():
+            if count > 1:
+                among = f"{what} among {devices} devices on {hosts} hosts"
+                raise ValueError(f"machine '{self.name}': library: {among} stands there {count} times")
 
     def __repr__(self) -> str:
         return f"MachineModel('{self.name}', {len(self.devices)} devices, {len(self.links)} links)"
@@ -92,7 +106,7 @@ class MachineModel:
         name: str = "uniform",
     ) -> MachineModel:
         """`devices` equal devices with a link of their own between every ordered pair."""
-        if not isinstance(devices, Integral) or devices < 1:
+        if not is_whole(devices):
             raise ValueError(f"machine '{name}': has at least one device, not {devices}")
         links = tuple(
             Link((a, b), bandwidth, latency_seconds) for a in range(devices) for b in range(devices) if a != b
@@ -112,6 +126,8 @@ class MachineModel:
         """
         if kind not in (None, "cpu", "cuda"):
             raise ValueError(f"local machine: kind is 'cpu' or 'cuda', not '{kind}'")
+        if devices is not None and not is_whole(devices):
+            raise ValueError(f"local machine: has at least one device, not {devices!r}")
         gpus = () if kind == "cpu" else find_gpus()
         if kind == "cuda" and not gpus:
             raise ValueError("local machine: CuPy is not installed or finds no GPU and driver")
@@ -133,7 +149,7 @@ class MachineModel:
             ValueError: there is no such preset, or no host.
         """
         text = preset_text(name)
-        if nodes < 1:
+        if not is_whole(nodes):
             raise ValueError(f"machine preset '{name}': nodes is a positive number, not {nodes}")
         parts = read_machine(text, nodes)
         return MachineModel(parts.devices, parts.links, name if nodes == 1 else f"{nodes} x {name}")
@@ -162,7 +178,8 @@ class MachineModel:
         """One machine of several, unequal ones say: devices and hosts are numbered on.
 
         Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
-        is what joins the machines. `collectives` are those of the first; no `library` was measured on all.
+        is what joins the machines; equal links between these become one, too. `collectives` are those of the first; no
+        `library` was measured on all.
         `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
         """
         devices: list[Device] = []
@@ -174,7 +191,7 @@ class MachineModel:
                 first, second = (move_place(end, count, hosts) for end in link.ends)
                 links.append(replace(link, ends=(first, second)))
         name = name or " + ".join(m.name for m in machines)
-        return MachineModel(tuple(devices), tuple(links), name, machines[0].collectives)
+        return MachineModel(tuple(devices), tuple(dict.fromkeys(links)), name, machines[0].collectives)
 
     def take(self, count: int) -> MachineModel:
         """The machine of the first `count` devices; switches stay.
@@ -182,7 +199,7 @@ class MachineModel:
         Raises:
             ValueError: it has not so many.
         """
-        if not 1 <= count <= len(self.devices):
+        if not is_whole(count) or count > len(self.devices):
             raise ValueError(f"machine '{self.name}': has {len(self.devices)} devices, not {count}")
         is_kept = [all(isinstance(e, str) or e < count for e in link.ends) for link in self.links]
         links = tuple(link for link, kept in zip(self.links, is_kept, strict=True) if kept)
@@ -234,8 +251,7 @@ class MachineModel:
         graph = nx.DiGraph()
         graph.add_nodes_from(range(len(self.devices)))
         for k, (link, length) in enumerate(zip(self.links, link_lengths(self.links), strict=True)):
-            if not graph.has_edge(*link.ends) or length < graph.edges[link.ends]["length"]:
-                graph.add_edge(*link.ends, link=k, length=float(length))
+            graph.add_edge(*link.ends, link=k, length=float(length))
         return graph
 
     @cached_property

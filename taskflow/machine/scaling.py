@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
+from numbers import Real
 
 import numpy as np
 
@@ -81,7 +82,7 @@ def _scaled(device: Device, factors: Mapping[str, float]) -> Device:
 def _check(machine: MachineModel, name: str, factor: float) -> None:
     if name not in SCALES:
         raise ValueError(f"scale '{name}': is one of {', '.join(SCALES)}")
-    if not isinstance(factor, int | float) or not 0 < factor < inf:
+    if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 < factor < inf:
         raise ValueError(f"scale '{name}': its factor is a positive number, not {factor!r}")
     if name not in scalable(machine):
         has = f"{len(machine.links)} links and {len(machine.hosts)} hosts"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, product
 from math import prod
 
+from taskflow.core.numbers import whole
 from taskflow.machine.device import Device, Link
 from taskflow.machine.machinefile import MOST_DEVICES
 from taskflow.machine.model import MachineModel
@@ -31,6 +32,7 @@ def of_edges(
 
     Edges end at device numbers or names of switches; of a networkx graph: `graph.edges(data="width", default=1)`.
     """
+    devices = whole(f"machine '{name}'", "devices", devices)
     links = [Link(ends, bandwidth * w, latency_seconds) for a, b, w in edges for ends in ((a, b), (b, a))]
     return MachineModel((device,) * devices, tuple(links), name)
 
@@ -39,11 +41,13 @@ def torus(
     extents: Sequence[int], device: Device = NODE, bandwidth: float = 25e9, latency: float = 1e-6
 ) -> MachineModel:
     """A grid of any dimensions whose ends are joined; devices are numbered row-major."""
+    extents = _wholes("torus", extents)
     return of_edges(f"torus {_text(extents)}", prod(extents), _grid(extents, True), device, bandwidth, latency)
 
 
 def mesh(extents: Sequence[int], device: Device = NODE, bandwidth: float = 25e9, latency: float = 1e-6) -> MachineModel:
     """A grid of any dimensions; devices are numbered row-major."""
+    extents = _wholes("mesh", extents)
     return of_edges(f"mesh {_text(extents)}", prod(extents), _grid(extents, False), device, bandwidth, latency)
 
 
@@ -51,6 +55,7 @@ def fat_tree(
     leaves: int, each: int, device: Device = END, bandwidth: float = 25e9, latency: float = 1e-6
 ) -> MachineModel:
     """`each` devices on every leaf switch; the links up are as wide as those of the leaf's devices together."""
+    leaves, each = _wholes("fat tree", (leaves, each))
     edges = [(d, f"leaf{d // each}", 1.0) for d in range(leaves * each)]
     up = [(f"leaf{k}", "core", float(each)) for k in range(leaves)] if leaves > 1 else []
     return of_edges(f"fat tree {leaves}x{each}", leaves * each, [*edges, *up], device, bandwidth, latency)
@@ -64,6 +69,7 @@ def bigraph(
     Source: Dong et al., "EFLOPS: algorithm and system co-design for a high performance distributed training platform",
     HPCA 2020.
     """
+    switches, each = _wholes("bigraph", (switches, each))
     names = [f"{layer}{k}" for layer in ("upper", "lower") for k in range(switches)]
     edges = [(d, names[d // each], 1.0) for d in range(2 * switches * each)]
     between = [(a, b, 1.0) for a, b in product(names[:switches], names[switches:])]
@@ -77,6 +83,7 @@ def dragonfly(
 
     Source: Kim et al., "Technology-driven, highly-scalable dragonfly topology", ISCA 2008.
     """
+    groups, switches, each = _wholes("dragonfly", (groups, switches, each))
     count = groups * switches * each
     edges: list[tuple[Place, Place, float]] = [(d, f"switch{d // each}", 1.0) for d in range(count)]
     for group in range(groups):
@@ -128,6 +135,10 @@ def _grid(extents: Sequence[int], is_closed: bool) -> list[tuple[Place, Place, f
             elif is_closed and extent > 2:
                 found.append((number, number - (extent - 1) * length, 1.0))
     return found
+
+
+def _wholes(kind: str, numbers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(whole(f"machine '{kind}'", "an extent", number) for number in numbers)
 
 
 def _text(extents: Sequence[int]) -> str:

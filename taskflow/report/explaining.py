@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.recompute import recomputed
@@ -55,6 +56,7 @@ def explain(
         ValueError: the strategy does not fit the graph or the machine, or the order the rows; or a plan has an order
             itself.
     """
+    alternatives = whole("explain", "alternatives", alternatives, 0)
     plan = strategy if isinstance(strategy, Plan) else Plan(strategy)
     if order is not None:
         plan = plan.with_fields("explain: order=", schedule=order)

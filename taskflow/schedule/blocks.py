@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +57,17 @@ class Table(NamedTuple):
     distance: Array
 
 
+def _limit(memory: Any, devices: int) -> Array:
+    """(devices,) bytes; ValueError where a number is none, or there is none for each."""
+    given = [memory] * devices if isinstance(memory, Real | str) else list(memory)
+    for value in given:
+        if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0:
+            raise ValueError(f"schedule: memory is {value!r}, a number from 0 is needed")
+    if len(given) != devices:
+        raise ValueError(f"schedule: memory of {len(given)} devices, blocks are on {devices}")
+    return np.array(given, float)
+
+
 def table_of(blocks: Sequence[Block], memory: float | Sequence[float] | None) -> tuple[Table, float]:
     """The columns of `blocks`, and how long a unit of time is; spans that are finer are rounded up.
 
@@ -76,7 +88,7 @@ def table_of(blocks: Sequence[Block], memory: float | Sequence[float] | None) ->
         after[number, list(block.after)] = True
     held = np.array([block.memory for block in blocks], float)
     _check_memory(held, on)
-    limit = np.full(devices, np.inf) if memory is None else np.broadcast_to(np.array(memory, float), devices).copy()
+    limit = np.full(devices, np.inf) if memory is None else _limit(memory, devices)
     return Table(span, held, limit, on, after, _distances(span, after)), float(unit)
 
 

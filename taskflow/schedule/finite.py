@@ -17,6 +17,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import inlined, inner, tiered
+from taskflow.core.numbers import is_whole, real, whole
 from taskflow.schedule.blocks import FAR, Block, Table, is_exact, table_of
 from taskflow.schedule.period import Period, find_period
 
@@ -62,8 +63,9 @@ def find_schedule(
     Raises:
         ValueError: a block is impossible, blocks wait in a circle, a micro-batch keeps memory, or there is none.
     """
-    if parts < 1:
-        raise ValueError(f"parts: {parts} micro-batches; at least one")
+    if not is_whole(parts):
+        raise ValueError(f"parts: {parts!r} micro-batches; at least one")
+    seconds, seed = real("find_schedule", "seconds", seconds, 0), whole("find_schedule", "seed", seed, 0)
     table, unit = table_of(blocks, memory)
     until, rng = time.perf_counter() + seconds, np.random.default_rng(seed)
     least, best = _least_makespan(table, parts), Finite(STUCK, np.zeros((len(blocks), parts), np.int64), False)

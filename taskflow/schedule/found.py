@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.numbers import real
+from taskflow.core.numbers import real, whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.phases import Phase
 from taskflow.schedule.blocks import Block
@@ -62,6 +62,7 @@ def search_schedule(
     Raises:
         ValueError: an operator needs several micro-batches at once, or memory is too small for one micro-batch.
     """
+    seed = whole("search_schedule", "seed", seed, 0)
     found = blocks_of(task_graph, costs)
     seconds = real("search_schedule", "seconds", seconds, 0)
     schedule = find_schedule(found.blocks, memory, found.parts, seconds, seed, best_policy(task_graph, found))

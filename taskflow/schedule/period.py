@@ -28,6 +28,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf, tiered
+from taskflow.core.numbers import real, whole
 from taskflow.schedule.blocks import FAR, Block, Table, is_exact, repeated, table_of
 
 MOST_PARTS = 3  # micro-batches a period
@@ -81,6 +82,7 @@ def find_period(
     Raises:
         ValueError: a block is impossible, blocks wait in a circle, or a micro-batch keeps memory.
     """
+    seconds, seed = real("find_period", "seconds", seconds, 0), whole("find_period", "seed", seed, 0)
     table, unit = table_of(blocks, memory)
     until, best = time.perf_counter() + seconds, None
     least = least_period(table)

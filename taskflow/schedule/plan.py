@@ -70,6 +70,7 @@ class Plan:
         if not isinstance(self.strategy, Strategy):
             raise TypeError(f"plan: strategy is a Strategy, not a {type(self.strategy).__name__}")
         check_parts(self.parts)
+        object.__setattr__(self, "parts", int(self.parts))
         for name in ("recomputed", "homes"):
             if isinstance(names := getattr(self, name), str):
                 raise TypeError(f"plan: {name} are names, not one text '{names}'")

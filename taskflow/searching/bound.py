@@ -16,7 +16,8 @@ Analytic costs are as assumed; measured ones may break the bound by what caches 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -24,25 +25,35 @@ from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
-from taskflow.searching.heads import Heads, weighed_bound
+from taskflow.searching.heads import Heads, OutOfTime, in_time, weighed_bounds
 from taskflow.searching.space import Space
 from taskflow.searching.splits import Splits
 from taskflow.strategy.rules import single_device
 from taskflow.tasks.task_graph import Array, Kind
 
 
-def lower_bound(space: Space, costs: CostModel) -> float:
-    """Seconds that no strategy of `space` can beat."""
-    graph, operators = space.graph, space.graph.operators
-    whole = whole_seconds(graph, space.machine, costs)
-    splits = [Splits(op, space) for op in operators]
+def lower_bound(space: Space, costs: CostModel, is_late: Callable[[], bool] = lambda: False) -> float:
+    """Seconds that no strategy of `space` can beat; as soon as it `is_late`, the best that is known by then."""
+    best = 0.0
+    with suppress(OutOfTime):
+        for bound in _bounds(space, costs, is_late):
+            best = max(best, bound)
+    return best
+
+
+def _bounds(space: Space, costs: CostModel, is_late: Callable[[], bool]) -> Iterator[float]:
+    """Bounds, those that take least time first."""
+    whole = whole_seconds(space.graph, space.machine, costs)
+    splits = [Splits(op, space) for op in in_time(space.graph.operators, is_late)]
     whole *= np.array([split.work for split in splits])[:, None]
+    nothing = np.zeros(len(splits))
+    yield max(_work_bound(nothing, whole, weights) for weights in _weights(whole))
     least = least_seconds(splits, whole, space.machine, costs)
-    chain = Heads(space, splits, costs, least)
+    chain = Heads(space, splits, costs, least, is_late)
     heads, ends = chain.of_operators()
-    fastest = float(np.maximum(ends, heads + whole.min(axis=1) / [split.most for split in splits]).max())
-    weighed = weighed_bound(chain, ends, whole.min(axis=1))
-    return max(fastest, weighed, *(_work_bound(heads, whole, weights) for weights in _weights(whole)))
+    yield float(np.maximum(ends, heads + whole.min(axis=1) / [split.most for split in splits]).max())
+    yield max(_work_bound(heads, whole, weights) for weights in _weights(whole))
+    yield from weighed_bounds(chain, ends, whole.min(axis=1))
 
 
 def whole_seconds(graph: Graph, machine: MachineModel, costs: CostModel) -> Array:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Real
+
+from taskflow.core.numbers import is_whole
+
+BEHIND, BEHIND_SECONDS = 0.1, 0.5  # of the seconds, and at most: for what is said of a result
 
 
 @dataclass
@@ -26,9 +31,10 @@ class Budget:
     _begin: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        if self.proposals is not None and not (isinstance(self.proposals, Integral) and self.proposals >= 1):
+        if self.proposals is not None and not is_whole(self.proposals):
             raise ValueError(f"search: the budget is at least one proposal, not {self.proposals}")
-        if self.seconds is not None and not (isinstance(self.seconds, Real) and self.seconds > 0):
+        is_number = isinstance(self.seconds, Real) and not isinstance(self.seconds, bool)
+        if self.seconds is not None and not (is_number and self.seconds > 0):
             raise ValueError(f"search: the budget is a positive number of seconds, not {self.seconds}")
 
     @property
@@ -57,6 +63,12 @@ class Budget:
         if self.is_interrupted:
             return 0.0
         return math.inf if self.seconds is None else self.seconds - (time.perf_counter() - self._begin)
+
+    def behind(self) -> Callable[[], bool]:
+        """Whether what is done now, when all is spent, has taken its time."""
+        seconds = math.inf if self.seconds is None else self.seconds
+        until = max(self.elapsed, seconds) + min(BEHIND * seconds, BEHIND_SECONDS)
+        return lambda: self.is_interrupted or (self.elapsed > until and self.seconds is not None)
 
     def interrupt(self) -> None:
         """Spend it, so that no proposal ends half way."""

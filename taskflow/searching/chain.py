@@ -18,10 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from heapq import heapify, heappop, heappush
+from itertools import product
 
 import numpy as np
 
+from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
@@ -66,7 +68,7 @@ def dynamic_programming(
         space: default: powers of two, on the first devices of the machine.
         configs: how many configurations of each operator to consider, the cheapest by themselves first.
     """
-    count = len(machine.devices)
+    count, configs = len(machine.devices), whole("dynamic_programming", "configs", configs)
     lists = [range(k) for k in range(1, count + 1) if count % k == 0]
     space = space or Space(graph, machine, power_of_two, lists)
     added, judge = AddedCosts(space, costs, configs), Judge(graph, machine, costs)
@@ -113,6 +115,11 @@ class AddedCosts:
             self.members[op.follows or op.name].append(op)
         self._touched = [frozenset(r.name for op in ops for r in op.args) for ops in self.members.values()]
         self._written = [frozenset(r.name for op in ops for r in op.written) for ops in self.members.values()]
+        self._place = {op.name: k for k, op in enumerate(space.graph.operators)}
+        self._touching: dict[str, list[int]] = {}
+        for k, touched in enumerate(self._touched):
+            for region in touched:
+                self._touching.setdefault(region, []).append(k)
         self._known: dict[object, Array] = {}
         self.configs, self._nodes = [], []
         for k, name in enumerate(space.names):
@@ -121,8 +128,7 @@ class AddedCosts:
             kept = self._kept(prices[:, 0] + prices[:, 1] + self._surface(k, likely), most)
             self.configs.append([likely[k] for k in kept])
             self._nodes.append(prices[kept])
-        pairs = combinations(range(len(space.names)), 2)
-        self._edges = {(a, b): self._edge(a, b) for a, b in pairs if self._shared(a, b)}
+        self._edges = {(a, b): self._edge(a, b) for a, b in self._pairs()}
         self.nodes, self.edges = self.priced(0.0, 0.0)
 
     def priced(self, hidden: float, byte_seconds: float) -> tuple[list[Array], dict[tuple[int, int], Array]]:
@@ -156,9 +162,14 @@ class AddedCosts:
 
     def _own(self, k: int) -> set[str]:
         """The regions that this operator and those that follow it touch alone; inputs are fed in any case."""
-        others = (touched for j, touched in enumerate(self._touched) if j != k)
-        regions = self.space.graph.regions
-        return {name for name in self._touched[k].difference(*others) if regions[name].role != "input"}
+        regions, alone = self.space.graph.regions, (r for r in self._touched[k] if len(self._touching[r]) == 1)
+        return {name for name in alone if regions[name].role != "input"}
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """Operators that share a region that one of them writes, in order."""
+        writers = ((region, k) for k, written in enumerate(self._written) for region in written)
+        pairs = {(min(k, other), max(k, other)) for region, k in writers for other in self._touching[region]}
+        return sorted((a, b) for a, b in pairs if a != b)
 
     def _shared(self, a: int, b: int) -> frozenset[str]:
         """The regions that both operators touch and one of them writes."""
@@ -174,7 +185,8 @@ class AddedCosts:
         """A `Price` of each of these configurations of some operators, of which equal ones have the same."""
         key = self._content(names, regions), tuple(map(tuple, configs))
         if key not in self._known:
-            together = [op for op in self.space.graph.operators if (op.follows or op.name) in names]
+            members = (op for name in names for op in self.members[name])
+            together = sorted(members, key=lambda op: self._place[op.name])
             prices = Prices(self.space.graph, self.space.machine, self.costs, together, regions)
             self._known[key] = np.array([prices.price(dict(zip(names, each, strict=True))) for each in configs])
         return self._known[key]
@@ -196,8 +208,13 @@ def minimise(nodes: Sequence[Array], edges: Mapping[tuple[int, int], Array]) -> 
         The choices, the sum, and whether it is the minimum (no node had to be fixed).
     """
     work = _Elimination(nodes, edges)
+    waiting = [(len(near), n) for n, near in work.near.items()]  # also with what they had before
+    heapify(waiting)
     while work.near:
-        work.eliminate(min(work.near, key=lambda n: (len(work.near[n]), n)))
+        count, node = heappop(waiting)
+        if node in work.near and len(work.near[node]) == count:
+            for changed in work.eliminate(node):
+                heappush(waiting, (len(work.near[changed]), changed))
     chosen: dict[int, int] = {}
     for node, near, best in reversed(work.trail):
         chosen[node] = int(best[tuple(chosen[n] for n in near)])
@@ -218,11 +235,17 @@ class _Elimination:
         for (a, b), table in edges.items():
             self._join(a, b, table)
 
-    def eliminate(self, node: int) -> None:
-        """Take out a node with the fewest neighbours; where they are too many, fix one with the most."""
+    def eliminate(self, node: int) -> list[int]:
+        """Take out a node with the fewest neighbours; where they are too many, fix one with the most.
+
+        Returns:
+            the nodes that have other neighbours now, or are to be taken out still.
+        """
         if len(self.near[node]) > 2:
-            self._fix(max(self.near, key=lambda n: (len(self.near[n]), -n)))
-            return
+            fixed = max(self.near, key=lambda n: (len(self.near[n]), -n))
+            changed = [*self.near[fixed], node]
+            self._fix(fixed)
+            return [n for n in changed if n != fixed]
         near = sorted(self.near[node])
         # axes: the node's choices, then those of its neighbours
         total = self.cost[node].reshape(-1, *[1] * len(near))
@@ -235,6 +258,7 @@ class _Elimination:
             self.cost[near[0]] += least
         elif near:
             self._join(near[0], near[1], least)
+        return near
 
     def _fix(self, node: int) -> None:
         self.is_exact = False

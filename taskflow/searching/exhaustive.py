@@ -21,6 +21,7 @@ from itertools import permutations
 import numpy as np
 
 from taskflow.core.columns import Array
+from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -87,6 +88,8 @@ def search_exhaustively(
     """
     if not costs.is_shared_out:
         raise ValueError("exhaustive search: its proof needs costs of which a part r of a task takes at least r")
+    if most_visits is not None:
+        most_visits = whole("exhaustive search", "most_visits", most_visits)
     space = space or Space(graph, machine)
     run = _Exhaustive(space, Judge(graph, machine, costs), costs, most_visits, progress or (lambda visited, best: None))
     for strategy in known:
@@ -96,6 +99,8 @@ def search_exhaustively(
         run.judge_one({name: strategy[name] for name in space.names})
     run.visit(0, run.symmetries)
     if not math.isfinite(run.seconds):
+        if not run.judge.last_refusal:
+            raise ValueError(f"exhaustive search: no strategy was judged in {most_visits} visits")
         raise ValueError(f"exhaustive search: no strategy fits into memory; {run.judge.last_refusal}")
     best = Strategy.of_graph(graph, run.best)
     count = count_strategies(space)

@@ -3,19 +3,20 @@
 `Heads` says when the first point of every operator can start at the soonest, by induction in program order: of each
 case of its family the soonest that what it reads can be there, over the cases of those that made it.
 
-`weighed_bound` takes one chain of operators of which each reads from the one before. For weights that sum to one a step
-takes at least the weighted sum of three times, each of which it cannot beat: that of the chain, the mean over devices
-of what they compute, and of what they receive. All three are sums over operators and over the edges between two of
-them, so the smallest sum is found by dynamic programming over the cases along the chain (min-plus products). Splitting
-more shortens the chain and adds work and movement: whatever a strategy does, it pays for one of them. An operator
-beside the chain goes with the last one of its family on it before it; those of other families are minimised alone. An
-operator that is in several cases along the chain is only cheaper. What a device receives it receives one by one, so
-overlapping and over-decomposition make nothing of this less; what two points of a device read alike comes once.
+`weighed_bounds` takes one chain of operators of which each reads from the one before. For weights that sum to one a
+step takes at least the weighted sum of three times, each of which it cannot beat: that of the chain, the mean over
+devices of what they compute, and of what they receive. All three are sums over operators and over the edges between two
+of them, so the smallest sum is found by dynamic programming over the cases along the chain (min-plus products).
+Splitting more shortens the chain and adds work and movement: whatever a strategy does, it pays for one of them. An
+operator beside the chain goes with the last one of its family on it before it; those of other families are minimised
+alone. An operator that is in several cases along the chain is only cheaper. What a device receives it receives one by
+one, so overlapping and over-decomposition make nothing of this less; what two points of a device read alike comes once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,8 +27,26 @@ from taskflow.searching.cases import Arrival, Cases, Edge, arrival, edges_of, li
 from taskflow.searching.space import Space
 from taskflow.searching.splits import Splits
 
+Item = TypeVar("Item")
+
 # Of the chain, of work and of what moves: points of a concave function, the largest of which counts.
 WEIGHTS = (0.25, 0.75, 0.0), (0.5, 0.5, 0.0), (0.75, 0.25, 0.0), (1.0, 0.0, 0.0), (0.25, 0.5, 0.25), (0.5, 0.25, 0.25)
+
+
+class OutOfTime(Exception):
+    """It is late, and what was begun is of no use."""
+
+
+def in_time(items: Iterable[Item], is_late: Callable[[], bool]) -> Iterator[Item]:
+    """The items, until it is late.
+
+    Raises:
+        OutOfTime: it is.
+    """
+    for item in items:
+        if is_late():
+            raise OutOfTime
+        yield item
 
 
 class Heads:
@@ -38,7 +57,15 @@ class Heads:
     that may be named by itself, or have uneven parts, nothing is known but its `least` seconds.
     """
 
-    def __init__(self, space: Space, splits: Sequence[Splits], costs: CostModel, least: Array) -> None:
+    def __init__(
+        self,
+        space: Space,
+        splits: Sequence[Splits],
+        costs: CostModel,
+        least: Array,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.is_late = is_late
         self._space, self.splits, self._costs, self._links = space, splits, costs, links_of(costs)
         self.devices = len(space.machine.devices)
         self._least = least
@@ -53,7 +80,7 @@ class Heads:
         """When the first point of each can start, and when the last one of its busiest device can end."""
         done: list[Array] = []
         starts, ends = np.zeros(len(self.splits)), np.zeros(len(self.splits))
-        for k, split in enumerate(self.splits):
+        for k, split in enumerate(in_time(self.splits, self.is_late)):
             cases, seconds = self.case(split), self.point_seconds(k)
             start, latest = np.zeros(len(cases.crowd)), None
             for edge in self.edges[self._first[k] : self._first[k + 1]]:
@@ -135,11 +162,12 @@ def leader_of(op: Operator) -> str:
 # -- weighed -----------------------------------------------------------------------------------------------------------
 
 
-def weighed_bound(heads: Heads, ends: Array, whole: Array) -> float:
+def weighed_bounds(heads: Heads, ends: Array, whole: Array) -> Iterator[float]:
     """See the module; `whole`: seconds of every operator in all, at least, however it is split."""
     last = int(ends.argmax())
     chain = _Chain(heads, last, whole)
-    return max(chain.least(*weights) for weights in WEIGHTS)
+    for weights in WEIGHTS:
+        yield chain.least(*weights)
 
 
 class _Chain:
@@ -153,9 +181,9 @@ class _Chain:
         at = self._places(leaders)
         on_chain = {(e.writer, e.output) for e in self._edges}
         self._costs: dict[int | str, list[Array]] = {}
-        for k, place in enumerate(at):
+        for k, place in enumerate(in_time(at, heads.is_late)):
             self._add(place, 0, self._work(k, whole[k]))
-        for edge in heads.edges:
+        for edge in in_time(heads.edges, heads.is_late):
             if leaders[edge.writer] == leaders[edge.reader] and (edge.writer, edge.output) not in on_chain:
                 on_chain.add((edge.writer, edge.output))
                 self._add(at[edge.reader], 1, self._moved(edge))
@@ -198,7 +226,7 @@ class _Chain:
         """The smallest weighted sum."""
         costs = {place: work * held[0] + moves * held[1] for place, held in self._costs.items()}
         value: Array = self._point(0, chain, costs)
-        for i, edge in enumerate(self._edges, 1):
+        for i, edge in enumerate(in_time(self._edges, self._heads.is_late), 1):
             reader = self._heads.case(self._heads.splits[edge.reader])
             value = self._heads.arrived(edge, value, chain, moves * reader.devices / self._devices)
             value = value + self._point(i, chain, costs)

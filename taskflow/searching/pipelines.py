@@ -128,7 +128,7 @@ class Pipelines:
         """
         if not self._can_be:
             return
-        begin, most = self._budget.elapsed, part * (self._budget.seconds or 0.0)
+        begin, most = self._budget.elapsed, min(part * (self._budget.seconds or 0.0), self._budget.left_seconds)
         is_late, is_over = (partial(self._is_over, begin + each * most) for each in (climbing, 1.0))
         ways, end = (self._options, self._seconds, FAR * self._best_start), is_over
         for again in dict.fromkeys([(), _recomputed(self._first)]):

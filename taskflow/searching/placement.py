@@ -23,6 +23,7 @@ from math import gcd, prod
 
 import numpy as np
 
+from taskflow.core.numbers import is_whole
 from taskflow.machine import MachineModel
 
 FEW = 16
@@ -46,6 +47,9 @@ class Placements:
     def __init__(self, machine: MachineModel, lists: Sequence[Sequence[int]] | None = None) -> None:
         self._machine, devices = machine, machine.devices
         self.count = len(devices)
+        for device in (d for each in lists or () for d in each):
+            if not is_whole(device, 0) or device >= self.count:
+                raise ValueError(f"space: device_lists name device {device!r} of {self.count}")
         self._given = None if lists is None else tuple(tuple(x) for x in lists)
         self._order = sorted(range(self.count), key=lambda d: (devices[d].host, d))
         sizes = set(Counter(d.host for d in devices).values())

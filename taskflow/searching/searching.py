@@ -29,6 +29,7 @@ from taskflow.comm.interrupt import noted_interrupt
 from taskflow.comm.transport import Transport, connect
 from taskflow.core.errors import NoRoomError
 from taskflow.core.garbage import collect_rarely
+from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -110,8 +111,7 @@ def search(
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
             left, a random strategy is the start). Default: `Space(graph, machine)` and what the starts use.
-        dynamic_programming: start from what dynamic programming over added costs finds, too (`chain`), which
-            takes seconds, once for equal layers.
+        dynamic_programming: start from what dynamic programming over added costs finds, too (`chain`); takes seconds.
         until_local: go on beyond the budget until no change of one operator is faster.
         transport: whose ranks share the search; default: all ranks of this job. All of them call.
 
@@ -136,10 +136,10 @@ def search(
     else:
         named, left_out = _inside(space, named)
     transport = transport or connect()
-    run = _Search(budget, progress, (seed, transport.rank))
+    run = _Search(budget, progress, (whole("search", "seed", seed, 0), transport.rank))
     with collect_rarely(), noted_interrupt(budget.interrupt):
         found = judged_starts(first, named, budget, is_given=space is not None)
-        has_room = any(start.fits for start in found) or random_start(first, found, seed)
+        has_room = any(start.fits for start in found) or random_start(first, found, seed, budget)
         if has_room:
             run.prepare(found, may_stage=space is None)
             pipes = Pipelines(first, found, budget, run.predictions.row_seconds)
@@ -149,14 +149,14 @@ def search(
             run.piped = pipes.found
         else:
             run.predictions.ask_tight(found)
-        if space is None and (not has_room or run.staging > 0):
+        if space is None and (not has_room or run.staging > 0) and not budget.is_interrupted:
             run.search_stages(first)
         if not has_room and not run.staged:
             pipes = Pipelines(first, found, budget)
             pipes.search(2 * PART)
             run.piped = pipes.found
             if not any(math.isfinite(each.seconds) for each in (*run.piped, *run.predictions.all)):
-                refuse(found, first, len(named))
+                refuse(found, first, len(named), budget)
         baseline = run.settle(found)
         own = run.result(found, baseline, left_out, first), budget.is_interrupted
         results, are_interrupted = zip(*transport.gather(own), strict=True)
@@ -391,7 +391,7 @@ class _Search:
             baseline_seconds=baseline,
             history=tuple(self.history),
             proposals=self.budget.done,
-            lower_bound_seconds=lower_bound(first.space, first.costs) if is_bounded else 0.0,
+            lower_bound_seconds=lower_bound(first.space, first.costs, self.budget.behind()) if is_bounded else 0.0,
             is_locally_optimal=self.is_local,
             left_out=left_out,
             idle=idle_devices(self.best.plan.strategy, len(first.machine.devices)),

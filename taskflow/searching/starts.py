@@ -168,10 +168,12 @@ def _repaired(first: Variant, name: str, strategy: Strategy, found: Sequence[Sta
         yield Start(f"{name}, sharded state", first, first.sharded.of(strategy))
 
 
-def random_start(first: Variant, found: list[Start], seed: int) -> bool:
-    """Add a random strategy of the space that fits, if one can be drawn."""
+def random_start(first: Variant, found: list[Start], seed: int, budget: Budget) -> bool:
+    """Add a random strategy of the space that fits, if one is drawn before time runs out."""
     generator = np.random.default_rng([seed, RANDOM_STARTS])
     for k in range(RANDOM_STARTS):
+        if (k or found) and (budget.used_seconds > FITTING or budget.is_interrupted):
+            break
         strategy = first.space.draw_strategy(generator)
         if math.isfinite(seconds := first.judge.seconds(strategy)):
             found.append(Start(f"random {k}", first, strategy, seconds=seconds))
@@ -179,17 +181,20 @@ def random_start(first: Variant, found: list[Start], seed: int) -> bool:
     return False
 
 
-def refuse(found: Sequence[Start], first: Variant, named: int) -> None:
+def refuse(found: Sequence[Start], first: Variant, named: int, budget: Budget) -> None:
     """Say which start needs least memory, how much, and for what.
 
     Args:
         found: the starts that were judged.
         first: the graph as it is.
         named: number of starts by rule and of the user; fewer may have been judged.
+        budget: where it was spent by Ctrl-C, that is why nothing was found.
 
     Raises:
-        NoRoomError: always.
+        NoRoomError: or KeyboardInterrupt; always.
     """
+    if budget.is_interrupted:
+        raise KeyboardInterrupt
     if not found:
         raise NoRoomError(f"search: no start fits into memory (random strategy: {first.judge.last_refusal})")
     least = min(found, key=lambda start: start.excess)

@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 
+from taskflow.core.numbers import whole
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.homes import is_home
@@ -148,7 +149,7 @@ def split(family: Family, devices: Sequence[int], *axes: str | None) -> Parallel
 
 def random_strategy(graph: Graph, machine: MachineModel, seed: int) -> Strategy:
     """A strategy drawn at random: any axes, degrees and devices (also repeated), sometimes unequal fractions."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(whole("random_strategy", "seed", seed, 0))
     chosen = {f.leader.name: random_config(f, machine, generator) for f in families(graph)}
     return Strategy.of_graph(graph, chosen)
 

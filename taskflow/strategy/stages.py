@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from taskflow.core.numbers import is_whole
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph
 from taskflow.graph.samples import sample_groups
@@ -47,8 +48,11 @@ def stages(
             are more stages than operators or devices; or fewer samples than micro-batches on all devices of a stage.
     """
     found = families(graph)
-    if parts < 1:
-        raise ValueError(f"stages: {parts} micro-batches; at least one")
+    if not is_whole(parts):
+        raise ValueError(f"stages: {parts!r} micro-batches; at least one")
+    if count is not None and not is_whole(count, 0):
+        raise ValueError(f"stages: count is {count!r}, a whole number from 1 is needed")
+    parts = int(parts)
     if count is not None and cuts is not None:
         raise ValueError("stages: give their count, or the cuts between them, not both")
     if unknown := sorted(set(within or ()) - {family.leader.name for family in found}):

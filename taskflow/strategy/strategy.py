@@ -26,6 +26,7 @@ from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.repeat import in_step
 
 FORMAT, VERSION = "taskflow-strategy", 1
+MOST_POINTS = 1 << 31  # of an operator
 REPLICAS = ""  # the axis that no operator has: parts along it are replicas
 
 
@@ -80,6 +81,10 @@ class ParallelConfig:
     ) -> None:
         normal = tuple((REPLICAS if a is None else a, _degree(a, degree)) for a, degree in (degrees or {}).items())
         object.__setattr__(self, "degrees", normal)
+        if self.points > MOST_POINTS:
+            raise ValueError(
+                f"ParallelConfig: {dict(normal)} has {self.points} points, at most {MOST_POINTS} are possible"
+            )
         numbers = tuple(range(self.points)) if devices is None else _numbers(devices)
         if len(numbers) != self.points:
             raise ValueError(

@@ -11,7 +11,7 @@ import numpy as np
 from taskflow.core.arrays import check_plain
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
-from taskflow.core.numbers import whole
+from taskflow.core.numbers import flag, whole
 
 Feeds = Mapping[str, Any]
 
@@ -33,7 +33,8 @@ class Batches:
     def __init__(
         self, arrays: Mapping[str, Array], size: int, shuffle: bool = True, seed: int = 0, drop_last: bool = True
     ) -> None:
-        size = whole("batches", "size", size)
+        size, seed = whole("batches", "size", size), whole("batches", "seed", seed, 0)
+        shuffle, drop_last = flag("batches", "shuffle", shuffle), flag("batches", "drop_last", drop_last)
         if not arrays:
             raise ValueError("batches: there are no arrays")
         for name, array in arrays.items():

@@ -6,13 +6,14 @@ A callback is a function of a `Moment`; all ranks call it with the same numbers.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 from taskflow.checkpoint import files
+from taskflow.core.numbers import real, whole
 from taskflow.execute import Executor
 from taskflow.train.tensorboard import EventFile
 
@@ -51,6 +52,7 @@ class Moment:
 
 
 Callback = Callable[[Moment], bool | None]
+_OTHER_NOTES = ("epoch", "position", "plan")  # of checkpoints
 
 
 @dataclass
@@ -66,27 +68,41 @@ class CsvLog:
     every: int = 0
     _columns: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.every = whole(f"CsvLog('{self.path}')", "every", self.every, 0)
+
     def __call__(self, moment: Moment) -> None:
         """Write a row, if it is time."""
         if not moment.is_first_rank or not (moment.is_epoch or (self.every and moment.step % self.every == 0)):
             return
-        validation = {f"validation {k}": v for k, v in (moment.validation or {}).items()}
-        row = {"step": moment.step, "epoch": moment.epoch, **moment.outputs, **validation}
+        row = self.row(moment)
         is_new = not self._columns
         if is_new or row.keys() - set(self._columns):  # validation comes after the first rows of steps
             self._columns += [name for name in row if name not in self._columns]
             self._begin_again(is_new)
-        with open(self.path, "a", newline="") as file:
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self._columns).writerow(row)
+
+    def row(self, moment: Moment) -> dict[str, float]:
+        """Column -> number.
+
+        Raises:
+            ValueError: an output has the name of another column.
+        """
+        validation = {f"validation {k}": v for k, v in (moment.validation or {}).items()}
+        others = {"step": moment.step, "epoch": moment.epoch, **validation}
+        if taken := [name for name in moment.outputs if name in others]:
+            raise ValueError(f"CsvLog('{self.path}'): output '{taken[0]}' has the name of another column; rename it")
+        return {"step": moment.step, "epoch": moment.epoch, **moment.outputs, **validation}
 
     def _begin_again(self, is_new: bool) -> None:
         path = Path(self.path)
         rows: list[dict[str, Any]] = []
         if not is_new:
-            with open(path, newline="") as file:
+            with open(path, newline="", encoding="utf-8") as file:
                 rows = list(csv.DictReader(file))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "w", newline="") as file:
+        with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns)
             writer.writeheader()
             writer.writerows(rows)
@@ -101,7 +117,8 @@ class TensorBoardLog:
     """
 
     def __init__(self, folder: str | Path, every: int = 1) -> None:
-        self.folder, self.every = Path(folder), every
+        self.folder = Path(folder)
+        self.every = whole(f"TensorBoardLog('{folder}')", "every", every)
         self._file: EventFile | None = None
 
     def __call__(self, moment: Moment) -> None:
@@ -136,6 +153,12 @@ class EarlyStopping:
     best: float = inf
     waited: int = 0
 
+    def __post_init__(self) -> None:
+        where = f"EarlyStopping('{self.name}')"
+        check_mode(where, self.mode)
+        self.patience = whole(where, "patience", self.patience)
+        self.least = real(where, "least", self.least, 0)
+
     def __call__(self, moment: Moment) -> bool:
         """Whether to stop, after an epoch."""
         if not moment.is_epoch:
@@ -162,6 +185,12 @@ class BestCheckpoint:
     mode: str = "min"
     best: float = inf
 
+    def __post_init__(self) -> None:
+        where = f"BestCheckpoint('{self.name}')"
+        check_mode(where, self.mode)
+        if self.name in _OTHER_NOTES:
+            raise ValueError(f"{where}: '{self.name}' is another note of a checkpoint; give the output another name")
+
     def __call__(self, moment: Moment) -> None:
         """Save the state, if it is the best."""
         if not moment.is_epoch:
@@ -173,16 +202,31 @@ class BestCheckpoint:
             files.save(moment.executor, self.folder, keep=1, notes=notes)
 
 
+def check_mode(where: str, mode: object) -> None:
+    """ValueError: there is no such mode."""
+    if mode not in ("min", "max"):
+        raise ValueError(f"{where}: mode is {mode!r}, it is 'min' or 'max'")
+
+
 def score(where: str, moment: Moment, name: str, mode: str) -> float:
     """The number, negated where more is better; infinity where it is not finite.
 
     Raises:
-        ValueError: there is no such number, or no such mode.
+        ValueError: there is no such number.
     """
-    if mode not in ("min", "max"):
-        raise ValueError(f"{where}: mode is '{mode}', it is 'min' or 'max'")
     value = moment.value(name)
     if value is None:
         known = ", ".join({**moment.outputs, **(moment.validation or {})}) or "none"
         raise ValueError(f"{where}: there is no such number after the epoch; there are {known}")
     return (value if mode == "min" else -value) if isfinite(value) else inf
+
+
+def check_places(callbacks: Sequence[object], checkpoint: str | Path | None) -> None:
+    """ValueError where two write into one file or folder; `checkpoint`: the folder of the run."""
+    found = {} if checkpoint is None else {Path(checkpoint).resolve(): "checkpoint="}
+    for k, each in enumerate(callbacks):
+        place = getattr(each, "path", None) or getattr(each, "folder", None)
+        if isinstance(each, CsvLog | TensorBoardLog | BestCheckpoint) and place is not None:
+            other = found.setdefault(Path(place).resolve(), f"callbacks[{k}]")
+            if other != f"callbacks[{k}]":
+                raise ValueError(f"fit: {other} and callbacks[{k}] both write '{place}'; give one another place")

@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import time
+from itertools import count
 from pathlib import Path
 
 _CASTAGNOLI = 0x82F63B78  # the reversed polynomial of CRC-32C
@@ -22,8 +23,9 @@ class EventFile:
     def __init__(self, folder: Path, clock: float | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         now = time.time() if clock is None else clock
-        name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}.taskflow"
-        self.path, self._table = folder / name, _crc_table()
+        name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}"
+        paths = (folder / f"{name}.{k}.taskflow" for k in count())
+        self.path, self._table = next(path for path in paths if _is_made(path)), _crc_table()
         self._append(_double(1, now) + _bytes(3, b"brain.Event:2"))
 
     def scalar(self, name: str, value: float, step: int) -> None:
@@ -43,6 +45,15 @@ class EventFile:
             crc = self._table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
         crc ^= 0xFFFFFFFF
         return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF)
+
+
+def _is_made(path: Path) -> bool:
+    """Whether there was no such file, which is there now."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _crc_table() -> list[int]:

@@ -21,6 +21,7 @@ from taskflow.checkpoint.history import History, Keeper, Position, plan_notes
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import Interrupted, Interrupts
 from taskflow.comm.transport import connect
+from taskflow.core.numbers import whole
 from taskflow.core.text import is_loss, printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
@@ -35,12 +36,12 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult, search_at_home
 from taskflow.searching.rehearsal import rehearse
 from taskflow.simulation.simulate import simulate
-from taskflow.strategy.micro_batches import most_micro_batches
+from taskflow.strategy.micro_batches import check_parts, most_micro_batches
 from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array
 from taskflow.train.batches import Feeds
-from taskflow.train.callbacks import Callback, Moment
+from taskflow.train.callbacks import Callback, Moment, check_places
 from taskflow.train.loading import Source, reading, samples_of
 from taskflow.train.rates import Rate, check_rate
 from taskflow.train.session import Means, Session, check_fit
@@ -105,6 +106,8 @@ class Trainer:
     ) -> None:
         if learning_rate is not None and not callable(learning_rate):
             raise TypeError(f"trainer: learning_rate is {learning_rate!r}, a function of steps is needed")
+        proposals = whole("trainer", "proposals", proposals)
+        check_parts(accumulate)
         self.seed, self.learning_rate = seed, learning_rate
         self.transport = connect()
         self.console = make_console(quiet=quiet or self.transport.rank != 0)
@@ -221,6 +224,7 @@ class Trainer:
             SystemExit: a signal came.
         """
         check_fit(epochs, every, keep, on_nan, callbacks, line_every)
+        check_places(callbacks, checkpoint)
         self.step.guard_updates(on_nan == "skip")
         keeping = Keeper(self.step, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan))
         with keeping as keeper, Interrupts(self.transport) as interrupts:

@@ -221,7 +221,11 @@ def machines(draw):
     places = [*range(count), "s", "t", "u"]
     pairs = st.tuples(st.sampled_from(places), st.sampled_from(places)).filter(lambda pair: pair[0] != pair[1])
     latency = st.sampled_from([0.0, 1e-6, 2.5e-6])
-    links = draw(st.lists(st.builds(Link, pairs, st.sampled_from([1e9, 2e9]), latency), max_size=30))
+    links = draw(
+        st.lists(
+            st.builds(Link, pairs, st.sampled_from([1e9, 2e9]), latency), max_size=30, unique_by=lambda link: link.ends
+        )
+    )
     return MachineModel((Device(),) * count, tuple(links))
 
 

@@ -17,7 +17,7 @@ from tests.traced import TracedStreams
 needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 TEXT = (
     "exp(x) + expm1(y) - log(max(x, 0.5)) * log1p(abs(y)) + sin(x) / (1 + cos(y) ** 2) + tanh(x) * sqrt(abs(y)) "
-    "+ sign(x) + min(x, a) * (x < y) + (x >= a) + (x == y) + (x != a)"
+    "+ sign(x) + min(x, a) * (x < y) + (x >= a) + (x == y) + (x != a) + fmod(x, y)"
 )
 
 

@@ -205,8 +205,10 @@ def test_an_index_out_of_range_makes_the_loss_nan(index):
         lambda x, t: ops.index_add(x, 0, ops.reshape(ops.slice(t, 1, 0, 1), (4,)), x),
         lambda x, t: ops.gather(x, 0, t),
         lambda x, t: ops.embedding(t, 4, 2),
+        lambda x, t: ops.one_hot(t, 4, dtype="float32"),
+        lambda x, t: ops.multiply(ops.sum(ops.one_hot(t, 4, dtype="float16"), 2), x),
     ],
-    ids=["scatter_add", "index_add", "gather", "embedding"],
+    ids=["scatter_add", "index_add", "gather", "embedding", "one_hot", "one_hot in half"],
 )
 def test_an_index_out_of_range_makes_a_result_nan(build, index):
     graph = Graph()
@@ -221,6 +223,19 @@ def test_an_index_out_of_range_makes_a_result_nan(build, index):
         ones = np.ones((4, 2), np.float32)
         assert np.isfinite(step({"x": ones, "t": right})["y"]).all()
         assert np.isnan(step({"x": ones, "t": wrong})["y"]).any()
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_a_class_out_of_range_has_no_number_among_integers(dtype):
+    graph = Graph()
+    graph.output("y", ops.one_hot(graph.input("t", (4,), "int32"), 3, dtype=dtype))
+    machine = MachineModel.uniform(1, taskflow.Device(kind="cuda"))
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    with taskflow.Executor(task_graph, backend=shim.ShimStreams(), record=False) as step:
+        found = step({"t": np.array([0, 3, 2, -1], np.int32)})["y"]
+    other = np.iinfo(dtype).max if dtype == "uint8" else np.iinfo(dtype).min
+    np.testing.assert_array_equal(found, [[1, 0, 0], [other] * 3, [0, 0, 1], [other] * 3])
 
 
 @needs_compiler

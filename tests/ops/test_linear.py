@@ -66,6 +66,25 @@ def recomputed(count: int) -> Graph:
     return taskflow.recompute(graph, names[:-1])
 
 
+TWO = MachineModel.uniform(2)
+COSTS = taskflow.CostModel.analytic(TWO)
+
+
+def optimal(count: int) -> object:
+    return taskflow.dynamic_programming(trained(count, ops.sgd, lr=0.1), TWO, COSTS)
+
+
+def lowered(count: int) -> taskflow.TaskGraph:
+    graph = trained(count)
+    return taskflow.lower(graph, taskflow.data_parallel(graph, TWO), TWO)
+
+
+def in_stages(count: int) -> object:
+    graph = trained(count)
+    plan = taskflow.Plan(taskflow.stages(graph, TWO, count=2), parts=2, schedule="one_f_one_b")
+    return plan.apply(graph, TWO, COSTS)
+
+
 KINDS: dict[str, Callable[[int], object]] = {
     "adam": trained,
     "clipped": lambda n: trained(n, clip_norm=1.0),
@@ -81,7 +100,14 @@ KINDS: dict[str, Callable[[int], object]] = {
     "fused": lambda n: taskflow.fuse(trained(n)),
     "homes": lambda n: taskflow.homes(trained(n)),
     "offloaded": lambda n: taskflow.offload(trained(n), [f"fc{k}" for k in range(n)]),
-    "data parallel": lambda n: taskflow.data_parallel(trained(n), MachineModel.uniform(2)),
+    "data parallel": lambda n: taskflow.data_parallel(trained(n), TWO),
+    "dynamic programming": optimal,
+    "lowered": lowered,
+    "simulated": lambda n: taskflow.simulate(lowered(n), COSTS),
+    "in stages": in_stages,
+    "proven": lambda n: taskflow.check_plan(trained(n), lowered(n)),
+    "random": lambda n: taskflow.random_strategy(trained(n), TWO, 0),
+    "executed": lambda n: taskflow.Executor(lowered(n)).close(),
 }
 
 

@@ -337,6 +337,22 @@ def test_a_point_that_is_infinite_stays_in_its_windows(name: str) -> None:
     compare(*SPREAD[name], {"x": IMAGE})
 
 
+@pytest.mark.parametrize("point", [INF, -INF, NAN])
+@pytest.mark.parametrize("size", [(14, 12), (4, 9), (7, 11), (3, 6), (7, 6), (1, 13)])
+@pytest.mark.parametrize(
+    ("mode", "align"), [("nearest", False), ("bilinear", False), ("bilinear", True), ("bicubic", False)]
+)
+def test_a_point_that_is_infinite_reaches_its_neighbours(
+    mode: str, align: bool, size: tuple[int, int], point: float
+) -> None:
+    for at in ((0, 0), (5, 4), (6, 5), (2, 0)):
+        image = RANDOM.standard_normal((1, 2, 7, 6))
+        image[0, 1][at] = point
+        found = of_ops(lambda x: ops.interpolate(x, size, mode, align), {"x": image})[0]["value"]
+        expected = F.interpolate(torch.tensor(image), size, mode=mode, align_corners=align or None)
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12, atol=1e-12)
+
+
 def test_no_elementwise_operator_is_forgotten() -> None:
     """Those of one expression: they have no parameters and are of one or two regions."""
     here = {name.split(",")[0].split(" ")[0] for name in (*ONE, *TWO)}

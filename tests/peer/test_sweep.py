@@ -41,6 +41,22 @@ def test_functions(share: int, subtests: pytest.Subtests, capsys: pytest.Capture
     check([*of_functions()][share::SHARES], subtests, capsys, f"torch.nn.functional, share {share}", 0.7)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("share", range(SHARES))
+def test_calls(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.peer.sweep.cases import of_calls
+
+    check([*of_calls()][share::SHARES], subtests, capsys, f"functions and methods of torch, share {share}", 1.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_modules(subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.peer.sweep.cases import of_modules
+
+    check([*of_modules()], subtests, capsys, "modules of one trap each", 1.0)
+
+
 def test_none_is_forgotten() -> None:
     from tests.peer.sweep import classes, functionals
     from tests.peer.sweep.cases import names_of_classes, names_of_functions

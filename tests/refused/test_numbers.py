@@ -24,6 +24,7 @@ from taskflow import (
     stages,
 )
 from taskflow.train.batches import Batches
+from taskflow.train.callbacks import BestCheckpoint, CsvLog, EarlyStopping, TensorBoardLog
 from tests import kept
 from tests.lowered import network
 from tests.refusals import assert_refused
@@ -71,6 +72,13 @@ VALUES = {
     "inverse_sqrt: warmup is 2.5, a whole number from 0 is needed": lambda: rates.inverse_sqrt(0.1, 2.5),
     "batches: size is 2.5, a whole number from 1 is needed": lambda: Batches({"x": X}, 2.5),
     "batches: there are no arrays": lambda: Batches({}, 2),
+    "EarlyStopping('loss'): patience is 0, a whole number from 1 is needed": lambda: EarlyStopping(patience=0),
+    "EarlyStopping('loss'): patience is nan, a whole number from 1 is needed": lambda: EarlyStopping(patience=NAN),
+    "EarlyStopping('f1'): least is -1, a finite number from 0 is needed": lambda: EarlyStopping("f1", least=-1),
+    "EarlyStopping('f1'): mode is 'most', it is 'min' or 'max'": lambda: EarlyStopping("f1", mode="most"),
+    "BestCheckpoint('f1'): mode is True, it is 'min' or 'max'": lambda: BestCheckpoint("best", "f1", mode=True),
+    "CsvLog('a.csv'): every is -1, a whole number from 0 is needed": lambda: CsvLog("a.csv", every=-1),
+    "TensorBoardLog('run'): every is 0, a whole number from 1 is needed": lambda: TensorBoardLog("run", every=0),
     "machine 'uniform': has at least one device, not 1.5": lambda: MachineModel.uniform(1.5),
     "cpu device: host is a number from 0, not True": lambda: Device(host=True),
     "search: the budget is at least one proposal, not 2.5": lambda: search(network(), TWO, COSTS, proposals=2.5),

@@ -96,3 +96,30 @@ def test_numbers_of_numpy_are_numbers(number: Any) -> None:
         for each in (number, 0.5)
     ]
     assert found[0] == found[1]
+
+
+OTHERS: dict[str, Callable[[LogicalRegion, Any], Any]] = {
+    "sgd: nesterov is {}, True or False is needed": lambda loss, v: ops.sgd(loss, 0.1, momentum=0.9, nesterov=v),
+    "adam: sparse is {}, True or False is needed": lambda loss, v: ops.adam(loss, sparse=v),
+    "rmsprop: centered is {}, True or False is needed": lambda loss, v: ops.rmsprop(loss, centered=v),
+    "lamb: name is {}, text is needed": lambda loss, v: ops.lamb(loss, name=v),
+    "adagrad: parameters is {}, patterns or regions are needed": lambda loss, v: ops.adagrad(loss, parameters=v),
+    "adamw: groups is {}, a list of ParameterGroup is needed": lambda loss, v: ops.adamw(loss, groups=v),
+}
+
+
+@pytest.mark.parametrize("value", [NAN, 0, 1.5, np.int64(1)])
+@pytest.mark.parametrize("message", OTHERS)
+def test_what_is_no_number(message: str, value: Any) -> None:
+    assert_refused(message.format(repr(value)), lambda: OTHERS[message](a_loss(), value), TypeError)
+
+
+@pytest.mark.parametrize("value", ["0.9", True, None])
+def test_factors_of_averages(value: Any) -> None:
+    assert_refused(f"rmsprop: alpha is {value}, it is in [0, 1)", lambda: ops.rmsprop(a_loss(), alpha=value))
+    message = f"adam: betas are {(0.9, value)}, two numbers in [0, 1) are needed"
+    assert_refused(message, lambda: ops.adam(a_loss(), betas=(0.9, value)))
+    message = (
+        f"adama: betas are {tuple(value) if isinstance(value, str) else (value,)}, two numbers in [0, 1) are needed"
+    )
+    assert_refused(message, lambda: ops.adama(a_loss(), 2, betas=value))

@@ -104,7 +104,7 @@ def test_starts_by_rule_are_judged_while_there_is_time_until_one_fits(monkeypatc
     assert [start.fits for start in found] == [False, True][: len(judged)]
     if len(judged) == 1:
         with pytest.raises(NoRoomError, match="no start of the 1 for which there was time fits into memory"):
-            refuse(found, first, len(named))
+            refuse(found, first, len(named), Budget(None, 1.0))
 
 
 def test_equal_seeds_give_equal_results():

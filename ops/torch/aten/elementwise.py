@@ -14,7 +14,7 @@ from ops.elementwise.arithmetic import add, multiply, subtract
 from ops.elementwise.broadcast import elementwise, launch
 from ops.elementwise.dropout import dropout
 from ops.elementwise.logical import logical_and, logical_not
-from ops.shape.expand import cast
+from ops.shape.expand import cast, expand
 from ops.shape.sections import slice
 from ops.torch.buffers import add_number
 from ops.torch.refusals import Missing, need
@@ -63,14 +63,38 @@ def _multiply(at: Site, x: Any, y: Any) -> Region:
 
 
 def _divide(at: Site, x: Any, y: Any, *, rounding_mode: str | None = None) -> Region:
-    rounded = {None: None, "floor": rounding.floor, "trunc": rounding.trunc}[rounding_mode]
-    if rounded is None:
-        return compute(at, arithmetic.divide, x, y)
-    return compute(at, lambda a, b, name: rounded(arithmetic.divide(a, b), name), x, y)
+    if rounding_mode is not None:
+        return compute(at, _own({"floor": "floor_divide", "trunc": "trunc_divide"}[rounding_mode]), x, y)
+    return compute(at, arithmetic.divide, x, y)
 
 
 def _is(x: Any) -> bool:
     return isinstance(x, Region)
+
+
+# x / y may round to a whole number that x does not reach: fmod is exact
+_IS_BELOW = "(fmod(x, y) != 0) * ((y < 0) != (fmod(x, y) < 0))"
+_FLOORED = f"where(y == 0, x / y, round((x - fmod(x, y)) / y - {_IS_BELOW}))"
+_OWN = {
+    "trunc_divide": elementwise("trunc(x / y)", 5, x="0 * (g == g)", y="0 * (g == g)"),
+    "floor_divide": elementwise(_FLOORED, 30, x="0 * (g == g)", y="0 * (g == g)"),
+    "remainder": elementwise(f"fmod(x, y) + where({_IS_BELOW}, y, 0)", 30, x="g", y=f"-g * ({_FLOORED})"),
+    "fmod": elementwise("fmod(x, y)", 20, x="g", y="-g * trunc(x / y)"),
+    "at_least": elementwise("max(x, y)", x="where(x >= y, g, 0)", y="where(x < y, g, 0)"),  # ties are all of x
+    "at_most": elementwise("min(x, y)", x="where(x <= y, g, 0)", y="where(x > y, g, 0)"),
+    "between": elementwise(
+        "min(max(x, y), w)",
+        x="where((x >= y) * (x <= w), g, 0)",
+        y="where((y < w) * (x < y), g, 0)",
+        w="where(max(x > w, w < y), g, 0)",
+    ),
+    "inverse_root": elementwise("1 / sqrt(x)", 5, x="-0.5 * g * x ** -1.5"),
+}
+
+
+def _own(kind: str) -> Callable[..., Region]:
+    """An operator of up to three operands, and its name."""
+    return lambda *given: launch(kind, _OWN[kind], dict(zip("xyw", given[:-1])), given[-1])
 
 
 def _square(x: Region, name: str) -> Region:
@@ -78,13 +102,18 @@ def _square(x: Region, name: str) -> Region:
 
 
 def _power(at: Site, x: Any, y: Any) -> Region:
-    return compute(at, _square, x) if y == 2 else compute(at, arithmetic.pow, x, y)
+    """torch's special cases, which know the sign of zero."""
+    special: dict[float, Callable[..., Region]] = {2: _square, 0.5: activation.sqrt, -0.5: _own("inverse_root")}
+    if not _is(y) and y in special:
+        return compute(at, special[y], x)
+    return compute(at, arithmetic.pow, x, y)
 
 
 def _clamp(at: Site, x: Region, min: Any = None, max: Any = None) -> Region:
     if _is(min) or _is(max):
-        made = x if min is None else compute(at, arithmetic.maximum, x, min)
-        return made if max is None else compute(at, arithmetic.minimum, made, max)
+        if min is None or max is None:
+            return compute(at, _own("at_least" if max is None else "at_most"), x, max if min is None else min)
+        return compute(at, _own("between"), x, min, max)
     low, high = -np.inf if min is None else min, np.inf if max is None else max
     return compute(at, lambda a, name: activation.clip(a, float(low), float(high), name), x)
 
@@ -103,21 +132,15 @@ def _compare(function: Rule) -> Rule:
     return rule
 
 
-def _where(at: Site, condition: Region, x: Any, y: Any) -> Region:
+def _where(at: Site, condition: Any, x: Any, y: Any) -> Region:
     """Two numbers need a region to stand beside each other: one of them is a constant."""
-    import torch
-
+    if not _is(condition):
+        chosen = x if condition else y
+        return expand(cast(chosen if _is(chosen) else at.number(chosen), at.dtype), at.shape, at.name)
     if not _is(x) and not _is(y):
-        x = at.constant(torch.full((1,) * max(len(at.shape), 1), x, dtype=getattr(torch, at.dtype)))
-        x = x if at.shape else _scalar(x)
+        x = at.number(x)
     condition = condition if condition.dtype == "bool" else logical_not(logical_not(condition))
     return compute(at, partial(_choose, condition), x, y)
-
-
-def _scalar(x: Region) -> Region:
-    from ops.shape.rearrange import reshape
-
-    return reshape(x, ())
 
 
 def _choose(condition: Region, x: Any, y: Any, name: str) -> Region:
@@ -135,6 +158,10 @@ def _logical(function: Rule) -> Rule:
         return made
 
     return rule
+
+
+def _exclusive(x: Region, y: Region, name: str) -> Region:
+    return arithmetic.not_equal(logical_not(x), logical_not(y), name)
 
 
 # torch multiplies by float32's sixth in its gradient, in float64 too
@@ -180,6 +207,8 @@ def _glu(at: Site, x: Region, dim: int = -1) -> Region:
 
 
 def _dropout(at: Site, x: Region, p: float, train: bool) -> Region:
+    if p == 1 and train:
+        return multiply(x, 0.0, at.name)
     return dropout(x, p, train and at.book.is_dropping, at.name)
 
 
@@ -208,6 +237,8 @@ RULES: dict[str, Rule] = {
     "div": _divide,
     "true_divide": _divide,
     "pow": _power,
+    "remainder": lambda at, x, y: compute(at, _own("remainder"), x, y),
+    "fmod": lambda at, x, y: compute(at, _own("fmod"), x, y),
     "maximum": lambda at, x, y: compute(at, arithmetic.maximum, x, y),
     "minimum": lambda at, x, y: compute(at, arithmetic.minimum, x, y),
     "max.other": lambda at, x, y: compute(at, arithmetic.maximum, x, y),
@@ -228,6 +259,7 @@ RULES: dict[str, Rule] = {
     "logical_and": _logical(logical_and),
     "logical_or": _logical(logical.logical_or),
     "logical_not": _logical(logical_not),
+    **dict.fromkeys(("logical_xor", "bitwise_xor", "__xor__"), _logical(_exclusive)),
     "bitwise_and": _logical(logical_and),
     "bitwise_or": _logical(logical.logical_or),
     "bitwise_not": _logical(logical_not),

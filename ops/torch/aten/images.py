@@ -27,7 +27,9 @@ PLACES = Missing("where maxima stand")
 
 
 def _on_images(x: Region, ndim: int, pool: Callable[[Region], Region]) -> Region:
-    """Sequences are images of one line."""
+    """Sequences are images of one line; what has no batch is a batch of one."""
+    if x.ndim == ndim + 1:
+        return squeeze(_on_images(unsqueeze(x, 0), ndim, pool), 0)
     if ndim == 1:
         made = pool(unsqueeze(x, x.ndim - 1))
         return squeeze(made, made.ndim - 2)

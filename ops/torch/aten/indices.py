@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ops.elementwise.arithmetic import add, less, multiply, where
 from ops.shape.columns import fold, unfold
 from ops.shape.expand import cast, unsqueeze
 from ops.shape.rearrange import reshape
@@ -56,17 +58,37 @@ def _index(at: Site, x: Any, indices: Sequence[Any]) -> Region:
     is_bool = [str(getattr(i, "dtype", "")) in ("bool", "torch.bool") for i in given]
     need(not any(is_bool), "an index that is a mask")
     given = [i if isinstance(i, torch.Tensor) else at.region(i) for i in given]
-    if len(given) == 1:
-        return taken(at, x, dims[0], given[0])
-    need(all(isinstance(i, torch.Tensor) for i in given), "several indices of which one is computed")
     extents = [x.shape[d] for d in dims]
-    at_once = np.ravel_multi_index(
-        [np.asarray(i) % n for i, n in zip(torch.broadcast_tensors(*given), extents, strict=True)], extents
-    )
+    if len(given) == 1:
+        return taken(at, x, dims[0], given[0] if isinstance(given[0], torch.Tensor) else _at_once(at, given, extents))
+    at_once = _at_once(at, given, extents)
     if dims != list(range(dims[0], dims[0] + len(dims))):
         x, dims = permuted(at, x, (*dims, *(d for d in range(x.ndim) if d not in dims))), list(range(len(dims)))
     merged = reshape(x, (*x.shape[: dims[0]], prod(extents), *x.shape[dims[-1] + 1 :]))
-    return taken(at, merged, dims[0], torch.as_tensor(at_once))
+    return taken(at, merged, dims[0], at_once)
+
+
+def _at_once(at: Site, indices: Sequence[Any], extents: Sequence[int]) -> Any:
+    """Indices of several dimensions as those of one that they make together; negative ones count from the end."""
+    import torch
+
+    if all(isinstance(i, torch.Tensor) for i in indices):
+        each = [np.asarray(i) % n for i, n in zip(torch.broadcast_tensors(*indices), extents, strict=True)]
+        return torch.as_tensor(np.ravel_multi_index(each, extents))
+    steps = [float(prod(extents[k + 1 :])) for k in range(len(extents))]
+    parts = map(partial(_in_front, at), indices, extents, steps)
+    regions_first = sorted(parts, key=lambda part: not isinstance(part, Region))
+    return cast(reduce(add, regions_first), "int64")
+
+
+def _in_front(at: Site, index: Any, extent: int, step: float) -> Any:
+    """How many elements stand in front of what an index of one dimension names, `step` for each of its places."""
+    import torch
+
+    if isinstance(index, torch.Tensor):
+        return at.region((index % extent).double() * step)
+    number = cast(index, "float64")
+    return multiply(where(less(number, 0.0), add(number, float(extent)), number), step)
 
 
 def _gather(at: Site, x: Region, dim: int, index: Region, _sparse: bool = False) -> Region:

@@ -135,7 +135,8 @@ def _transposed(ndim: int) -> Rule:
         dilation: Any = 1,
     ) -> Region:
         x = at.region(x)
-        need(x.ndim == ndim + 2, "a transposed convolution without a batch")
+        is_single = x.ndim == ndim + 1
+        x = unsqueeze(x, 0) if is_single else x
         numbers = [as_many(n, ndim) for n in (weight.shape[2:], stride, padding, output_padding, dilation)]
         args = [n[0] for n in numbers] if ndim == 1 else numbers
 
@@ -143,7 +144,8 @@ def _transposed(ndim: int) -> Rule:
             made: Region = build(x, weight.shape[1] * groups, *args, groups, bias is not None, name=name)
             return made
 
-        return at.build(make, _affine(weight, bias))
+        made = at.build(make, _affine(weight, bias))
+        return squeeze(made, 0) if is_single else made
 
     return rule
 

@@ -14,6 +14,7 @@ from ops.loss.softmax import log_softmax, softmax
 from ops.reduce import extremes, reductions
 from ops.reduce.sorting import sort
 from ops.shape.expand import cast, detach, squeeze
+from ops.shape.rearrange import reshape
 from ops.torch.aten.shapes import permuted
 from ops.torch.refusals import need
 from ops.torch.site import Site
@@ -52,10 +53,11 @@ def _var(
     return multiply(reductions.sum(squares, dim, keepdim, at.name), 1 / (count - taken))
 
 
-def _root(x: Region, name: str) -> Region:
-    """The square root, whose gradient at 0 is 0, as that of torch's norms is."""
+def _root(x: Region, name: str, power: float = 0.5) -> Region:
+    """A root, whose gradient at 0 is 0, as that of torch's norms is."""
     is_zero = arithmetic.equal(x, 0.0, f"{name}.is_zero")
-    root = activation.sqrt(arithmetic.where(is_zero, 1.0, x, f"{name}.safe"), f"{name}.root")
+    safe = arithmetic.where(is_zero, 1.0, x, f"{name}.safe")
+    root = activation.sqrt(safe, f"{name}.root") if power == 0.5 else arithmetic.pow(safe, power, f"{name}.root")
     return arithmetic.where(is_zero, 0.0, root, name)
 
 
@@ -68,12 +70,41 @@ def _var_mean(at: Site, x: Region, dim: Dims = None, *args: Any, **options: Any)
     return _var(at, x, dim, *args, **options), reductions.mean(x, _dims(dim), keepdim)
 
 
+def _std_mean(at: Site, x: Region, *args: Any, **options: Any) -> tuple[Region, Region]:
+    var, mean = _var_mean(at, x, *args, **options)
+    return _root(var, f"{at.name}.std"), mean
+
+
 def _extreme(function: Callable[..., Region], is_largest: bool) -> Rule:
     """The value, and where it stands, which is computed only where it is read."""
 
     def rule(at: Site, x: Region, dim: int, keepdim: bool = False) -> tuple[Region, Region]:
-        values, indices = extremes.topk(x, 1, dim, largest=is_largest, name=at.name)
+        wide = x if x.is_floating else cast(x, "float64")
+        values, indices = extremes.topk(wide, 1, dim, largest=is_largest, name=at.name)
+        values = cast(values, x.dtype)
         return (values, indices) if keepdim else (squeeze(values, dim), squeeze(indices, dim))
+
+    return rule
+
+
+def _of_all(function: Callable[..., Region]) -> Rule:
+    """The extreme value over dimensions; that of integers is computed in float64."""
+
+    def rule(at: Site, x: Region, dim: Dims = None, keepdim: bool = False) -> Region:
+        wide = x if x.is_floating else cast(x, "float64")
+        return cast(function(wide, _dims(dim), keepdim, at.name), x.dtype)
+
+    return rule
+
+
+def _place(function: Callable[..., Region]) -> Rule:
+    """Where the extreme value stands, in a dimension or among all elements."""
+
+    def rule(at: Site, x: Region, dim: int | None = None, keepdim: bool = False) -> Region:
+        wide = x if x.is_floating else cast(x, "float64")
+        if dim is None:
+            return reshape(function(reshape(wide, (-1,)), 0, name=at.name), at.shape)
+        return function(wide, dim, keepdim, at.name)
 
     return rule
 
@@ -89,10 +120,13 @@ def _logsumexp(at: Site, x: Region, dim: Dims, keepdim: bool = False) -> Region:
 
 def _norm(at: Site, x: Region, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Region:
     p = 2 if p is None else p
-    need(p in (1, 2) and dtype is None, f"a norm of order {p}")
+    need(1 <= p < np.inf and dtype is None, f"a norm of order {p}")
     dim = _dims(dim)
     if p == 1:
         return reductions.sum(activation.abs(x), dim, keepdim, at.name)
+    if p != 2:
+        powers = arithmetic.pow(activation.abs(x), float(p), f"{at.name}.powers")
+        return _root(reductions.sum(powers, dim, keepdim, at.name), f"{at.name}.norm", 1 / p)
     return _root(reductions.sum(multiply(x, x, f"{at.name}.squares"), dim, keepdim, at.name), f"{at.name}.norm")
 
 
@@ -143,13 +177,13 @@ RULES: dict[str, Rule] = {
     "var": _var,
     "std": _std,
     "var_mean": _var_mean,
-    "amax": lambda at, x, dim=None, keepdim=False: extremes.max(x, _dims(dim), keepdim, at.name),
-    "amin": lambda at, x, dim=None, keepdim=False: extremes.min(x, _dims(dim), keepdim, at.name),
-    "max": lambda at, x: extremes.max(x, name=at.name),
-    "min": lambda at, x: extremes.min(x, name=at.name),
+    "std_mean": _std_mean,
+    **dict.fromkeys(("amax", "max"), _of_all(extremes.max)),
+    **dict.fromkeys(("amin", "min"), _of_all(extremes.min)),
     "max.dim": _extreme(extremes.max, True),
     "min.dim": _extreme(extremes.min, False),
-    "argmax": lambda at, x, dim, keepdim=False: extremes.argmax(x, dim, keepdim, at.name),
+    "argmax": _place(extremes.argmax),
+    "argmin": _place(extremes.argmin),
     "topk": _topk,
     "sort": _sort,
     "sort.stable": _stable(_sort),

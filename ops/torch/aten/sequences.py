@@ -122,10 +122,8 @@ def _attend(
     q, k, v = (at.region(each) for each in (q, k, v))
     lead = q.shape[:-2]
     if q.ndim != 4:
-        q, k, v = (
-            reshape(x, (-1, 1, *x.shape[-2:]) if x.ndim != 3 else (x.shape[0], 1, *x.shape[1:])) for x in (q, k, v)
-        )
-        need(not isinstance(mask, Region) and getattr(mask, "ndim", 2) <= 2, "a mask of other than four dimensions")
+        mask = mask if mask is None else _mask_of_four(mask, (*q.shape[:-1], k.shape[-2]))
+        q, k, v = (reshape(x, (-1, 1, *x.shape[-2:])) for x in (q, k, v))
     if enable_gqa and k.shape[1] != q.shape[1]:
         k, v = (_repeated_heads(x, q.shape[1]) for x in (k, v))
     if isinstance(mask, torch.Tensor) and not is_causal and _is_causal(mask, q.shape[-2], k.shape[-2]):
@@ -141,6 +139,16 @@ def _attend(
         masks = [each for each in (mask, past) if each is not None]
         y = _masked(at, q, k, v, masks, p, 1 / sqrt(d) if scale is None else scale)
     return y if q.ndim == 4 and len(lead) == 2 else reshape(y, (*lead, *y.shape[-2:]))
+
+
+def _mask_of_four(mask: Any, scores: Sequence[int]) -> Any:
+    """A mask for scores whose leading dimensions are made one; one for all of them stays as it is."""
+    if mask.ndim <= 2:
+        return mask
+    shape = (-1, 1, *scores[-2:])
+    return (
+        reshape(expand(mask, tuple(scores)), shape) if isinstance(mask, Region) else mask.expand(*scores).reshape(shape)
+    )
 
 
 def _masked(at: Site, q: Region, k: Region, v: Region, masks: Sequence[Any], p: float, scale: float) -> Region:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from ops.elementwise.arithmetic import multiply
+from ops.elementwise.arithmetic import where
 from ops.shape.expand import cast, detach, expand, squeeze, unsqueeze
 from ops.shape.padding import flip, pad
 from ops.shape.rearrange import concat, reshape, transpose
@@ -83,9 +84,10 @@ def _alike(xs: Sequence[Region], dtype: str) -> list[Region]:
     return [cast(x, dtype) for x in xs]
 
 
-def _cat(at: Site, xs: Sequence[Region], dim: int = 0) -> Region:
-    kept = [x for x in xs if x.shape != (0,)]
-    return kept[0] if len(kept) == 1 else concat(_alike(kept, at.dtype), dim, at.name)
+def _cat(at: Site, xs: Sequence[Any], dim: int = 0) -> Region:
+    """What has no elements changes nothing but the dtype."""
+    kept = _alike([at.region(x) for x in xs if prod(x.shape)], at.dtype)
+    return kept[0] if len(kept) == 1 else concat(kept, dim, at.name)
 
 
 def _stack(at: Site, xs: Sequence[Region], dim: int = 0) -> Region:
@@ -127,7 +129,6 @@ def _slice(
     at: Site, x: Region, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Region:
     begin, stop = _bounds(x, dim, start, end)
-    need(begin < stop, "an empty section")
     return slice(x, dim, begin, stop, at.name, step=step)
 
 
@@ -164,9 +165,10 @@ def _triangle(lower: bool) -> Rule:
     def rule(at: Site, x: Region, diagonal: int = 0) -> Region:
         import torch
 
-        ones = torch.ones(x.shape[-2:], dtype=getattr(torch, x.dtype))
+        ones = torch.ones(x.shape[-2:], dtype=torch.bool)
         kept = torch.tril(ones, diagonal) if lower else torch.triu(ones, diagonal)
-        return multiply(x, at.constant(kept), at.name)
+        wide = x if x.is_floating else cast(x, "float64")
+        return cast(where(at.constant(kept), wide, 0.0, at.name), x.dtype)
 
     return rule
 
@@ -235,7 +237,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("ones_like", "new_ones"), _filled(1)),
     **dict.fromkeys(("full_like", "new_full"), _filled(None)),
     "broadcast_tensors": _broadcast,
-    "copy": lambda at, x, y: expand(cast(y, x.dtype), x.shape, at.name),
+    "copy": lambda at, x, y: expand(cast(y if hasattr(y, "dtype") else at.number(y), x.dtype), x.shape, at.name),
     "detach": lambda at, x: detach(x, at.name),
     "permute": permuted,
     "transpose": exchanged,
@@ -248,8 +250,6 @@ RULES: dict[str, Rule] = {
     "repeat_interleave": _repeat_interleave,
     "pixel_shuffle": _pixel_shuffle,
     "pixel_unshuffle": _pixel_unshuffle,
-    "cat": _cat,
-    "concat": _cat,
     "stack": _stack,
     "split_with_sizes": _split,
     "chunk": _chunk,
@@ -268,4 +268,6 @@ RULES: dict[str, Rule] = {
 }
 RAW: dict[str, Rule] = {  # of weights and tensors as they are
     "split": projections,
+    "cat": _cat,
+    "concat": _cat,
 }

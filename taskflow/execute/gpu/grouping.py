@@ -92,7 +92,8 @@ class GroupedRows:
             if issue.transport.drives(device) and can_join and self._is_dense(row):
                 regions = [issue.graph.regions[number] for number in launch.args]
                 scalars = [i for (i, _, _), r in zip(issue.graph.args(row), regions, strict=True) if not r.shape]
-                keys[row] = device, launch.kernel.name, launch.step, *(r.dtype for r in regions), *scalars
+                kernel = launch.kernel.name, launch.kernel.digest
+                keys[row] = device, *kernel, launch.step, *(r.dtype for r in regions), *scalars
         return keys
 
     def _is_dense(self, row: int) -> bool:

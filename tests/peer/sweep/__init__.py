@@ -107,14 +107,14 @@ class Beside:
         leaves = [x.clone().requires_grad_(k in self.followed) for k, x in enumerate(inputs)]
         before = {name: b.clone() for name, b in self.module.named_buffers()}
         found = [y for y in torch.utils._pytree.tree_leaves(self.module(*leaves)) if isinstance(y, torch.Tensor)]
-        for name, b in self.module.named_buffers():
-            b.data.copy_(before[name])
         wanted = dict(enumerate(leaves)) | dict(self.module.named_parameters())
         wanted = {name: x for name, x in wanted.items() if x.requires_grad}
         total = sum(((k + 1) * y).sum() for k, y in enumerate(found) if y.requires_grad)
-        if not wanted or not isinstance(total, torch.Tensor):
-            return found, {}
-        return found, dict(zip(wanted, torch.autograd.grad(total, list(wanted.values()), allow_unused=True)))
+        is_differentiable = bool(wanted) and isinstance(total, torch.Tensor)
+        made = torch.autograd.grad(total, list(wanted.values()), allow_unused=True) if is_differentiable else ()
+        for name, b in self.module.named_buffers():
+            b.data.copy_(before[name])
+        return found, dict(zip(wanted, made))
 
     def difference(self, inputs: tuple[Any, ...], tolerance: float) -> str:
         """Where the numbers differ from torch's on these inputs; nothing where torch takes none such."""

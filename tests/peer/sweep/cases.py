@@ -11,8 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.peer.sweep import tensors
+from tests.peer.sweep.calls import CALLS
 from tests.peer.sweep.classes import CLASSES
 from tests.peer.sweep.functionals import FUNCTIONS
+from tests.peer.sweep.modules import MODULES
 
 Case = tuple[str, Callable[[], Any], tuple[Any, ...]]
 HAVE_MODES = ("Norm", "Drop", "RReLU", "MultiheadAttention")
@@ -68,3 +70,20 @@ def of_functions() -> Iterator[Case]:
                 used = [letter for letter in given if re.search(rf"\b{letter}\b", call)]
                 run = eval(f"lambda {', '.join(used)}: F.{name}{call}", {"F": F, "torch": torch})
                 yield f"{name}{call}", partial(Call, run), tuple(given[letter] for letter in used)
+
+
+def of_calls() -> Iterator[Case]:
+    for line in CALLS.strip().splitlines():
+        inputs, _, call = line.partition(" | ")
+        yield line, partial(Call, eval(f"lambda {call}", {"F": F, "torch": torch})), tensors(inputs)
+
+
+def of_modules() -> Iterator[Case]:
+    for name, (inputs, make) in MODULES.items():
+        yield name, partial(drawn, make), tensors(inputs)
+
+
+def drawn(make: Callable[[], Any]) -> Any:
+    """The module with the same weights every time."""
+    torch.manual_seed(0)
+    return make().double()
