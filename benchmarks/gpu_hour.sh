@@ -48,7 +48,7 @@ case $number in
   part 130 "$python" -m tests.gpu.references # on CPUs; none is made where they were carried along in .cache
   tests 120 tests/gpu -k "one_graph or allocate or profiler or timeline or short"
   tests 200 tests/gpu/test_laws.py -k numbers_of_numpy -n 8
-  tests 120 tests/gpu/test_precisions.py -n 12
+  tests 100 tests/gpu/test_precisions.py -n 12
   ;;
 2) part 580 "$python" benchmarks/gpu.py --parts speed --out "$out/gpu_speed.txt" ;;
 3) part 580 "$python" benchmarks/gpu.py --parts numbers --out "$out/gpu_numbers.txt" ;;

@@ -21,7 +21,6 @@ from taskflow.checking.values import EndTables, follow_values
 from taskflow.core.columns import Array, pointers, spread
 from taskflow.graph.graph import Graph
 from taskflow.graph.repeat import repeated
-from taskflow.machine import MachineModel
 from taskflow.tasks.memory import MemoryPlan, plan_memory
 from taskflow.tasks.task_graph import TaskGraph
 
@@ -94,19 +93,6 @@ def check_own_plan(task_graph: TaskGraph) -> Proof:
     """`check_plan` with the graph that the regions belong to, and with a memory plan."""
     graph = task_graph.regions[0].graph if task_graph.regions else Graph()
     return check_plan(graph, task_graph, plan_memory(task_graph))
-
-
-def compile_check() -> None:
-    """Compile the passes by a check of no rows, 9 CPU seconds once: for a rank that would wait for another one."""
-    none, ptr, boxes, small = (
-        np.zeros(0, np.int64),
-        np.zeros(1, np.int64),
-        np.zeros((0, 2, 1), np.int64),
-        np.zeros(0, np.uint8),
-    )
-    rows = small, none, none, none, none, none, none, small, none, none, np.zeros(0), np.zeros((0, 1), np.int64)
-    args, instances = (ptr, none, boxes, small, ptr, none), (none, none, boxes, np.zeros(0, bool))
-    check_plan(Graph(), TaskGraph(MachineModel.uniform(1), (), (), *rows, *args, *instances, {}, {}, {}, {}))
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from taskflow.core.columns import Array, record
 from taskflow.core.compiling import leaf
 from taskflow.graph import window as window_rule
@@ -12,6 +14,8 @@ LAUNCH = record("bound", "spans", "points", "args", "inputs", "outputs")
 # Versions, -1 for none; whether later parts may be added to what is there, and whether the first is added to a version.
 ARGUMENT = record("region", "reads", "makes", "privilege", "launch", "accumulates", "adds")
 BOUND = record("terms", "extents", "axes")  # where they begin, and the number of axes
+# Factors of splitmix64: numbers of NumPy, so that products keep to 64 bits as Python, too.
+SCATTER_0, SCATTER_1, SCATTER_2 = np.array([-7046029254386353131, -4658895280553007687, -7723592293110705685])
 TERM = record("first", "end", "reduced", "reduced_end")  # of its dimensions and reduced axes
 DIMENSION = record(
     "first", "end", "extent", "window", "size", "stride", "padding", "dilation", "transposed"
@@ -132,7 +136,8 @@ def scattered(axis: int, point: int) -> int:
     """The weight of the first points of an axis: 0 for none, else 64 bits as good as random (splitmix64)."""
     if point == 0:
         return 0
-    x = (point * 64 + axis) * -7046029254386353131
-    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
-    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
-    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+    x = (point * 64 + axis) * SCATTER_0
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * SCATTER_1
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * SCATTER_2
+    found: int = x ^ ((x >> 31) & 0x1FFFFFFFF)
+    return found

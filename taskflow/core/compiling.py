@@ -17,6 +17,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from taskflow.core import ahead, code_folders, tiers
+from taskflow.core.columns import with_attributes
 
 __all__ = ["inlined", "inner", "leaf", "njit", "tiered"]
 
@@ -144,7 +145,7 @@ class _Tiered(_Compiled):
         _interpreter.is_busy, begin = True, thread_time()
         try:
             with np.errstate(all="ignore"):
-                return self._function(*args, **named)
+                return _plain(self._function(*map(_readable, args), **named))
         finally:
             _interpreter.is_busy = False
             self._temperature.note(size, thread_time() - begin)
@@ -178,6 +179,28 @@ class _Tiered(_Compiled):
         own = self._dispatcher
         types = tuple(map(own.typeof_pyval, args))
         return own._cache.name_of(types, own.targetctx.codegen()), types
+
+
+def _readable(value: Any) -> Any:
+    """An argument whose records have attributes; those that compiled code has made have none."""
+    if isinstance(value, np.ndarray) and value.dtype.type is np.void:
+        return value.view(with_attributes(value.dtype))
+    return _each(_readable, value) if isinstance(value, tuple) else value
+
+
+def _plain(value: Any) -> Any:
+    """A result whose numbers are Python's, as those of compiled functions are."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return _each(_plain, value) if isinstance(value, tuple) else value
+
+
+def _each(change: Callable[[Any], Any], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A tuple, which may have names, of what is changed."""
+    found = [change(value) for value in values]
+    if all(new is old for new, old in zip(found, values, strict=True)):
+        return values
+    return type(values)(*found) if hasattr(values, "_fields") else tuple(found)
 
 
 def _function_of(value: Any) -> Callable[..., Any] | None:

@@ -11,15 +11,13 @@ from numba.core.registry import cpu_target
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, models, register_model
 
-from taskflow.core.tables import Tables
-
 _imputils: Any = imputils  # numba has no types for these
 
 
 class TablesType(types.Type):
     """The type of a subclass of `Tables` in compiled code."""
 
-    def __init__(self, cls: type[Tables]) -> None:
+    def __init__(self, cls: Any) -> None:
         self.numbers = cls.numbers
         self.columns = {name: row for name, row in cls.tables.items() if isinstance(row, str)}
         self.tables = {
@@ -79,7 +77,7 @@ def _set(context: Any, builder: Any, signature: Any, values: Any, name: str) -> 
     builder.store(values[1], _number(builder, values[0], signature.args[0].numbers.index(name)))
 
 
-def type_of_viewer(cls: type[Tables]) -> Any:
+def type_of_viewer(cls: Any) -> Any:
     """The type of a compiled function that takes an array of int64 for the memory of tables."""
     kind = TablesType(cls)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.checking.checker import check_own_plan, compile_check
+from taskflow.checking.checker import check_own_plan
 from taskflow.checkpoint.history import History, Keeper, Position, plan_notes
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import Interrupted, Interrupts
@@ -118,8 +118,6 @@ class Trainer:
         self.graph = graph = self._fused(graph)
         self.costs = costs or CostModel.measured(self.machine)
         self.found: SearchResult | None = None
-        if check and self.transport.rank == self.transport.size - 1 > 0:
-            compile_check()  # rank 0 searches, or compiles what all need to lower
         self.plan = _in_time(self._choose(strategy, proposals), accumulate, order)
         self.strategy = self.plan.strategy
         self._graph, self.task_graph = self.plan.lower(graph, self.machine)

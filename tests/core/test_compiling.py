@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taskflow.core import code_cache
+from taskflow.core import code_folders
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -120,14 +120,14 @@ def test_a_damaged_file_is_made_anew_with_one_line_of_warning(package: Path, cac
 
 
 def test_any_damage_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_cache._config, "CACHE_DIR", str(tmp_path))
-    code_cache._write("name", b"payload" * 9)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    code_folders.write("name", b"payload" * 9)
     (path,) = tmp_path.rglob("name")
     whole = path.read_bytes()
-    assert code_cache._read("name") == b"payload" * 9
+    assert code_folders.read("name") == b"payload" * 9
     for damaged in (whole[: len(whole) // 2], b"", whole[:-9] + bytes([whole[-9] ^ 4]) + whole[-8:]):
         path.write_bytes(damaged)
-        assert code_cache._read("name") is None
+        assert code_folders.read("name") is None
 
 
 def test_of_processes_that_start_at_once_one_compiles_what_the_others_wait_for(package: Path, tmp_path: Path) -> None:
@@ -153,20 +153,21 @@ def test_where_nothing_can_be_written_a_private_folder_serves(package: Path, tmp
     (private,) = tmp_path.glob("taskflow-*")
     assert private.stat().st_mode & 0o777 == 0o700
     private.chmod(0o777)  # others may have put their code there
-    assert run(package, nowhere, TMPDIR=str(tmp_path)) == (23, False, "")
+    said = f"compiled code is not kept: neither {nowhere}/taskflow nor a folder for temporary files takes it\n"
+    assert run(package, nowhere, TMPDIR=str(tmp_path)) == (23, False, said)
 
 
 def test_nothing_is_kept_without_home_and_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_cache._config, "CACHE_DIR", "")
-    monkeypatch.setattr(code_cache._appdirs, "user_cache_dir", lambda name: f"~/.cache/{name}")
-    monkeypatch.setattr(code_cache.tempfile, "gettempdir", lambda: "/dev/null")
-    assert list(code_cache._folders("")) == []
-    code_cache._write("name", b"payload")
-    assert code_cache._read("name") is None
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "nowhere")  # relative, as without a home
+    monkeypatch.setattr(code_folders.tempfile, "gettempdir", lambda: "/dev/null")
+    assert list(code_folders.folders()) == [] and code_folders.used_folder() is None
+    code_folders.write("name", b"payload")
+    assert code_folders.read("name") is None and not code_folders.has("name")
 
 
 def test_what_is_typed_in_is_compiled_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_cache._config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     typed: dict[str, Any] = {"__name__": "typed"}
     exec("from taskflow import njit\n\n@njit\ndef typed(x):\n    return x + 1\n", typed)
     assert typed["typed"](2) == 3
@@ -187,11 +188,11 @@ def test_loops_become_vector_instructions() -> None:
 
 
 def test_a_folder_is_kept_from_growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_cache, "LARGEST_BYTES", 250)
+    monkeypatch.setattr(code_folders, "LARGEST_BYTES", 250)
     for day in range(4):
         (tmp_path / f"{day}").write_bytes(bytes(100))
         os.utime(tmp_path / f"{day}", (day, day))
-    code_cache._bound(tmp_path)
+    code_folders._bound(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
 
 

@@ -176,7 +176,7 @@ def test_a_strategy_that_is_included():
 
 def test_no_list_fits():
     message = "space: no list of devices has as many as operator 'fc' may have points"
-    assert_refused(message, lambda: Space(linear(), FOUR, device_lists=[range(97)]))
+    assert_refused(message, lambda: Space(linear(), MachineModel.uniform(97), device_lists=[range(97)]))
 
 
 @pytest.mark.parametrize("degrees", [(("b", 2), ("o", 2)), (("b", 4),), ()])
