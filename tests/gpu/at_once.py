@@ -10,7 +10,9 @@ class AtOnce:
     def pytest_runtest_logreport(self, report):
         if report.failed and "/gpu/" in report.nodeid:
             said = f"{report.nodeid} ({report.when})\n{report.longreprtext}\n{report.capstdout}{report.capstderr}"
-            self._plugins.getplugin("terminalreporter").write_line(f"\n{said}")
+            reporter = self._plugins.getplugin("terminalreporter")
+            reporter.write_line(f"\n{said}")
+            reporter.flush()  # what ends the run may not
 
 
 def pytest_configure(config):
