@@ -50,22 +50,19 @@ warm: $(STAMP)
 collect: $(STAMP)
 	$(PYTEST) --collect-only -q -p no:cacheprovider > /dev/null
 
-# What some tests compare with, and nothing needs: without it they skip by name. The range is pyproject's extra `torch`.
+FETCH := $(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile
+# What some tests compare with, and nothing needs: without it they skip by name. The range is pyproject's extra `torch`;
+# the build for CPUs is of another index, and what it depends on of PyPI.
 TORCH = $(shell $(VENV)/python -c "import tomllib; \
   print(tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['torch'][0])")
 peers: $(STAMP)
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
-	  --index-url https://download.pytorch.org/whl/cpu '$(TORCH)' 2>/dev/null \
+	@{ $(FETCH) --no-deps --index-url https://download.pytorch.org/whl/cpu '$(TORCH)' && $(FETCH) '$(TORCH)'; } 2>/dev/null \
 	  || echo "torch for CPUs cannot be had: the tests that compare with it will skip" >&2
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
-	  'transformers>=5,<6' 2>/dev/null \
-	  || echo "transformers cannot be had: its architectures are left out of the tests that import them" >&2
+	@$(FETCH) 'transformers>=5,<6' 2>/dev/null || echo "transformers cannot be had: its architectures are left out of the tests that import them" >&2
 
 # Tests of pages look at them in a real browser, and of traces in Perfetto; without these they skip by name.
 browser: $(STAMP)
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
-	  'playwright>=1.50' 'perfetto>=0.16' 2>/dev/null \
-	  || echo "Playwright and perfetto cannot be had: the tests that use them will skip" >&2
+	@$(FETCH) 'playwright>=1.50' 'perfetto>=0.16' 2>/dev/null || echo "Playwright and perfetto cannot be had: the tests that use them will skip" >&2
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
 	  || echo "Chromium cannot be had: the tests of pages will skip" >&2
