@@ -58,11 +58,13 @@ TORCH = $(shell $(VENV)/python -c "import tomllib; \
 peers: $(STAMP)
 	@{ $(FETCH) --no-deps --index-url https://download.pytorch.org/whl/cpu '$(TORCH)' && $(FETCH) '$(TORCH)'; } 2>/dev/null \
 	  || echo "torch for CPUs cannot be had: the tests that compare with it will skip" >&2
-	@$(FETCH) 'transformers>=5,<6' 2>/dev/null || echo "transformers cannot be had: its architectures are left out of the tests that import them" >&2
+	@$(FETCH) 'transformers>=5,<6' 2>/dev/null \
+	  || echo "transformers cannot be had: its architectures are left out of the tests that import them" >&2
 
 # Tests of pages look at them in a real browser, and of traces in Perfetto; without these they skip by name.
 browser: $(STAMP)
-	@$(FETCH) 'playwright>=1.50' 'perfetto>=0.16' 2>/dev/null || echo "Playwright and perfetto cannot be had: the tests that use them will skip" >&2
+	@$(FETCH) 'playwright>=1.50' 'perfetto>=0.16' 2>/dev/null \
+	  || echo "Playwright and perfetto cannot be had: the tests that use them will skip" >&2
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
 	  || echo "Chromium cannot be had: the tests of pages will skip" >&2
