@@ -43,7 +43,9 @@ def layers_of(graph: Graph) -> list[Layer]:
 
 
 def _matrices(op: Operator) -> list[int]:
-    return [k for k, region in enumerate(op.inputs) if region.role == "parameter" and region.ndim > 1]
+    return [
+        k for k, region in enumerate(op.inputs) if region.role == "parameter" and region.ndim > 1
+    ]
 
 
 def _layer(op: Operator, weight: int, sample: str) -> Layer:
@@ -51,8 +53,14 @@ def _layer(op: Operator, weight: int, sample: str) -> Layer:
     terms = op.bound.term_axes
     data, matrix, output = terms[0], terms[weight], terms[len(op.inputs)]
     axes = {"I": {sample}, "II": (matrix & data) - output, "III": (matrix & output) - data}
-    sizes = {data: prod(op.inputs[0].shape), matrix: prod(op.inputs[weight].shape), output: prod(op.outputs[0].shape)}
-    sums = {kind: sum(size for term, size in sizes.items() if not axes[kind] & term) for kind in TYPES}
+    sizes = {
+        data: prod(op.inputs[0].shape),
+        matrix: prod(op.inputs[weight].shape),
+        output: prod(op.outputs[0].shape),
+    }
+    sums = {
+        kind: sum(size for term, size in sizes.items() if not axes[kind] & term) for kind in TYPES
+    }
     return Layer(op.name, sizes[data], sums)
 
 
@@ -60,11 +68,15 @@ def best_types(layers: Sequence[Layer]) -> tuple[int, tuple[str, ...]]:
     """The fewest elements that are sent, and the type of every layer."""
     best = {kind: (layers[0].sums[kind], (kind,)) for kind in TYPES}
     for layer in layers[1:]:
-        best = {kind: min(_after(best[last], last, kind, layer) for last in TYPES) for kind in TYPES}
+        best = {
+            kind: min(_after(best[last], last, kind, layer) for last in TYPES) for kind in TYPES
+        }
     return min(best.values())
 
 
-def _after(before: tuple[int, tuple[str, ...]], last: str, kind: str, layer: Layer) -> tuple[int, tuple[str, ...]]:
+def _after(
+    before: tuple[int, tuple[str, ...]], last: str, kind: str, layer: Layer
+) -> tuple[int, tuple[str, ...]]:
     elements, types = before
     between = 0 if (last, kind) in FREE else layer.reads // 2
     return elements + between + layer.sums[kind], (*types, kind)
@@ -72,13 +84,17 @@ def _after(before: tuple[int, tuple[str, ...]], last: str, kind: str, layer: Lay
 
 def main() -> None:
     """Print what every layer sums by type, and the best types."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=512)
     layers = layers_of(alexnet.build(batch=parser.parse_args().batch))
     elements, types = best_types(layers)
     for layer, kind in zip(layers, types, strict=True):
         sums = ", ".join(f"{each} {layer.sums[each] / 1e6:.2f}" for each in TYPES)
-        print(f"{layer.name:6} {kind:4} reads {layer.reads / 1e6:6.2f}; sums {sums} million elements")
+        print(
+            f"{layer.name:6} {kind:4} reads {layer.reads / 1e6:6.2f}; sums {sums} million elements"
+        )
     verdict = "as in the paper" if types == PAPER else f"the paper has {' '.join(PAPER)}: MISSED"
     print(f"{' '.join(types)}, {elements / 1e6:.2f} million elements: {verdict}")
 

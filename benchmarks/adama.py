@@ -17,7 +17,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+os.environ.update(
+    dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+)
 
 import numpy as np
 
@@ -41,7 +43,14 @@ def optimize(graph: Graph, name: str, lr: float) -> Graph:
 
 def model(name: str, lr: float = 1e-3, dtype: str = "float32", **extents: int) -> Graph:
     """A GPT of characters."""
-    sizes = {"batch": 16, "sequence": 32, "layers": 2, "hidden": 64, "heads": 4, "vocabulary": 128} | extents
+    sizes = {
+        "batch": 16,
+        "sequence": 32,
+        "layers": 2,
+        "hidden": 64,
+        "heads": 4,
+        "vocabulary": 128,
+    } | extents
     return optimize(build(**sizes, dropout=0.0, training=False, dtype=dtype), name, lr)
 
 
@@ -75,7 +84,9 @@ def memory() -> None:
     most = (3 * sum(sizes) + max(sizes)) / (4 * sum(sizes)) + MARGIN
     ratio = peaks["adama"] / peaks["adamw"]
     both = ", ".join(f"{name} {peak / 1e6:.1f} MB" for name, peak in peaks.items())
-    print(f"memory: P {sum(sizes) / 1e6:.1f} MB, largest gradient {max(sizes) / 1e6:.2f} MB; peaks {both}")
+    print(
+        f"memory: P {sum(sizes) / 1e6:.1f} MB, largest gradient {max(sizes) / 1e6:.2f} MB; peaks {both}"
+    )
     print(f"        {ratio:.3f} of Adam, at most {most:.3f}: {verdict(ratio <= most)}")
 
 
@@ -90,7 +101,9 @@ def numbers() -> None:
                 step(next(feeds))
             found.append({p.name: step.read(p.name) for p in graph.parameters})
     error = max(float(abs(other[n] - v).max()) for other in found[1:] for n, v in found[0].items())
-    print(f"numbers: 8 x 1, 4 x 2 and 2 x 4 parts differ by {error:.1e}: {verdict(error <= MOST_ERROR)}")
+    print(
+        f"numbers: 8 x 1, 4 x 2 and 2 x 4 parts differ by {error:.1e}: {verdict(error <= MOST_ERROR)}"
+    )
 
 
 def losses(steps: int, seeds: int) -> None:
@@ -104,7 +117,9 @@ def losses(steps: int, seeds: int) -> None:
                 feeds = batches(graph, seed)
                 curve = [float(step(next(feeds))["loss"]) for _ in range(steps)]
             found.append(statistics.mean(curve[-max(steps // 10, 1) :]))
-    (adam, adam_spread), (adama, spread) = ((statistics.mean(e), statistics.pstdev(e)) for e in ends.values())
+    (adam, adam_spread), (adama, spread) = (
+        (statistics.mean(e), statistics.pstdev(e)) for e in ends.values()
+    )
     noise = 2 * max(adam_spread, spread)
     print(
         f"losses after {steps} steps, {seeds} seeds: Adam {adam:.3f} +- {adam_spread:.3f}, AdamA {adama:.3f} +- "
@@ -115,7 +130,9 @@ def losses(steps: int, seeds: int) -> None:
 def seconds(steps: int) -> None:
     """A step of each in turn."""
     graphs = {name: model(name, batch=32, sequence=64, hidden=128) for name in ("adamw", "adama")}
-    executors = {name: Executor(laid_out(graph), seed=0, record=False) for name, graph in graphs.items()}
+    executors = {
+        name: Executor(laid_out(graph), seed=0, record=False) for name, graph in graphs.items()
+    }
     taken: dict[str, list[float]] = {name: [] for name in graphs}
     feeds = next(batches(graphs["adamw"], 0))
     for _ in range(steps):
@@ -123,7 +140,9 @@ def seconds(steps: int) -> None:
             begun = time.perf_counter()
             step(feeds)
             taken[name].append(time.perf_counter() - begun)
-    ratio = statistics.median(a / b for a, b in zip(taken["adama"][2:], taken["adamw"][2:], strict=True))
+    ratio = statistics.median(
+        a / b for a, b in zip(taken["adama"][2:], taken["adamw"][2:], strict=True)
+    )
     each = {name: 1e3 * statistics.median(some) for name, some in taken.items()}
     print(
         f"seconds: Adam {each['adamw']:.1f} ms, AdamA {each['adama']:.1f} ms, in turn x {ratio:.3f}: "
@@ -138,7 +157,9 @@ def verdict(holds: bool) -> str:
 
 def main() -> None:
     """Print all four."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()

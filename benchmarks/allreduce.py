@@ -43,7 +43,9 @@ def main() -> None:
     sizes = options.megabytes or ([1, 16, 64] if ranks == 2 else [1, 8, 32])
     if comm.rank == 0:
         print(f"{ranks} ranks; microseconds, median of {options.rounds} rounds, slowest rank")
-        print(f"{'MB':>6s} {'MPI_Allreduce':>14s} {'messages':>10s} {'shared':>10s} {'ratio':>7s} {'pass':>8s}")
+        print(
+            f"{'MB':>6s} {'MPI_Allreduce':>14s} {'messages':>10s} {'shared':>10s} {'ratio':>7s} {'pass':>8s}"
+        )
     for megabytes in sizes:
         elements = int(megabytes * 2**20) // 4
         graph, strategy = build(ranks, elements)

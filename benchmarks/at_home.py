@@ -50,16 +50,22 @@ def build(name: str) -> tuple[taskflow.Graph, dict[str, np.ndarray]]:
     module = import_module(f"ops.models.{name}")
     arguments = {key: value for key, value in sizes.items() if (name, key) != ("digits", "classes")}
     graph = module.cnn(**arguments) if name == "digits" else module.build(**arguments)
-    return graph, make_feeds(graph, sizes.get("rows") or sizes.get("vocabulary") or sizes["classes"])
+    return graph, make_feeds(
+        graph, sizes.get("rows") or sizes.get("vocabulary") or sizes["classes"]
+    )
 
 
-def find(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel, options: Any) -> Found:
+def find(
+    graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel, options: Any
+) -> Found:
     """All plans. The old search has costs of its own, so that it knows of no rehearsal."""
     plans = {name: taskflow.Plan(rule(graph, machine)) for name, rule in RULES.items()}
     alone = taskflow.CostModel.measured(machine)
     budget = {"proposals": options.proposals, "transport": LocalTransport()}
     plans[OLD] = connect().on_rank_0(lambda: taskflow.search(graph, machine, alone, **budget)).plan
-    result = taskflow.search_at_home(graph, machine, costs, options.proposals, seconds=options.seconds)
+    result = taskflow.search_at_home(
+        graph, machine, costs, options.proposals, seconds=options.seconds
+    )
     return Found({**plans, NEW: result.plan}, result)
 
 
@@ -69,7 +75,9 @@ def predict(graph: taskflow.Graph, found: Found, costs: taskflow.CostModel) -> f
     simulated = taskflow.simulate(plan.apply(graph, machine, costs)[1], costs).seconds
     explained = taskflow.explain(graph, plan, machine, costs, alternatives=0).step.seconds
     if not found.result.seconds == simulated == explained:
-        raise AssertionError(f"search {found.result.seconds}, report {simulated}, explain {explained}")
+        raise AssertionError(
+            f"search {found.result.seconds}, report {simulated}, explain {explained}"
+        )
     return simulated
 
 
@@ -86,7 +94,9 @@ def measure_at_once(
     return float(np.median(run.rounds))
 
 
-def measure(graph: taskflow.Graph, found: Found, machine: taskflow.MachineModel, feeds: Any, options: Any) -> Any:
+def measure(
+    graph: taskflow.Graph, found: Found, machine: taskflow.MachineModel, feeds: Any, options: Any
+) -> Any:
     """Name -> median seconds, and how many turns were disturbed."""
     analytic = taskflow.CostModel.analytic(machine)  # with which a Run makes no rehearsals
     rows = {name: plan.apply(graph, machine, analytic)[1] for name, plan in found.plans.items()}
@@ -94,7 +104,9 @@ def measure(graph: taskflow.Graph, found: Found, machine: taskflow.MachineModel,
     runs = {digest: Run(rows[name], analytic) for name, digest in digests.items()}
     for _ in range(options.rounds):
         for run in runs.values():
-            run.start(feeds)  # anew: where its memory lies makes a step faster or slower by some per cent
+            run.start(
+                feeds
+            )  # anew: where its memory lies makes a step faster or slower by some per cent
             run.turn(options.steps, ATTEMPTS)
             run.step.close()
     seconds = {name: float(np.median(runs[digest].rounds)) for name, digest in digests.items()}
@@ -103,9 +115,13 @@ def measure(graph: taskflow.Graph, found: Found, machine: taskflow.MachineModel,
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="+", choices=[*MODELS, *MORE], default=[*MODELS, *MORE])
-    parser.add_argument("--proposals", type=int, default=400, help="of each search (default: 400, as a Trainer's)")
+    parser.add_argument(
+        "--proposals", type=int, default=400, help="of each search (default: 400, as a Trainer's)"
+    )
     parser.add_argument("--seconds", type=float, help="budget of the search at home, beside it")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=3, help="of a round")
@@ -119,12 +135,18 @@ def main() -> None:
         graph, feeds = build(model)
         found = find(graph, machine, costs, options)
         soon = measure_at_once(graph, found, machine, feeds, options)
-        predicted = connect().on_rank_0(lambda graph=graph, found=found: predict(graph, found, costs))
+        predicted = connect().on_rank_0(
+            lambda graph=graph, found=found: predict(graph, found, costs)
+        )
         seconds, disturbed = measure(graph, found, machine, feeds, options)
         ratios.append(seconds[NEW] / min(seconds[name] for name in names[:-1]))
         errors.append(predicted / soon - 1)
         text = f"{1e3 * soon:9.2f} {1e3 * predicted:9.2f} {errors[-1]:+6.1%} {ratios[-1]:6.3f}"
-        show(model, [f"{1e3 * seconds[name]:.2f}" for name in names], f"{text}  {disturbed} turns disturbed")
+        show(
+            model,
+            [f"{1e3 * seconds[name]:.2f}" for name in names],
+            f"{text}  {disturbed} turns disturbed",
+        )
         show("", [], str(found.result))
     show("worst", [], f"ratio {max(ratios):.3f}, error {max(map(abs, errors)):.1%}")
 
@@ -132,7 +154,10 @@ def main() -> None:
 def show(name: str, columns: list[str], more: str) -> None:
     """Print a line on rank 0."""
     if connect().rank == 0:
-        print(f"{name:13s}" + "".join(f"{column:>18s}" for column in columns) + f"  {more}", flush=True)
+        print(
+            f"{name:13s}" + "".join(f"{column:>18s}" for column in columns) + f"  {more}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

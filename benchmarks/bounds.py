@@ -41,7 +41,9 @@ def line(name: str, devices: int, scaling: str, seconds: float | None) -> str:
     found = min(start, plan.seconds)
     searched = ""
     if seconds:
-        result = taskflow.search(graph, machine, costs, seconds=seconds, starts={"planned": plan.strategy})
+        result = taskflow.search(
+            graph, machine, costs, seconds=seconds, starts={"planned": plan.strategy}
+        )
         found, searched = min(found, result.seconds), f"{result.seconds * 1e3:.2f}"
     clock = time.process_time()
     bound = lower_bound(Space(graph, machine), costs)
@@ -53,10 +55,14 @@ def line(name: str, devices: int, scaling: str, seconds: float | None) -> str:
 
 def main() -> None:
     """Print the table line by line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="*", default=[*SAMPLES], choices=[*SAMPLES])
     parser.add_argument("--devices", nargs="*", type=int, default=[4, 16, 64], choices=[4, 16, 64])
-    parser.add_argument("--scaling", nargs="*", default=["weak", "strong"], choices=["weak", "strong"])
+    parser.add_argument(
+        "--scaling", nargs="*", default=["weak", "strong"], choices=["weak", "strong"]
+    )
     parser.add_argument("--seconds", type=float, help="of a search")
     options = parser.parse_args()
     print(HEADER)

@@ -24,7 +24,9 @@ def build(layers: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--layers", type=int, default=1000, help="of the smaller graph")
     layers: int = parser.parse_args().layers
     print("layers  operators  seconds")

@@ -61,7 +61,9 @@ def look_at_plans(look: Look, most: int = 10**9) -> None:
         @given(plan=plans(), random=st.integers(0, 2**32 - 1))
         def draw(plan: Plan, random: int) -> None:
             nonlocal is_enough
-            is_enough = is_enough or next(left) >= most or not look(plan, np.random.default_rng(random))
+            is_enough = (
+                is_enough or next(left) >= most or not look(plan, np.random.default_rng(random))
+            )
 
         draw()
         if is_enough:
@@ -144,14 +146,18 @@ def left_out(count: int) -> None:
                 row, other = int(np.searchsorted(ptr, edge, side="right")) - 1, int(rows[edge])
                 fewer = ptr - (np.arange(len(ptr)) > row), np.delete(rows, edge)
                 more = as_lists(*fewer)
-                if other not in task_graph.deps(row) and must_wait(task_graph, row, other, memory, more):
+                if other not in task_graph.deps(row) and must_wait(
+                    task_graph, row, other, memory, more
+                ):
                     tried["edges of reuse"] += 1
                     found["edges of reuse"] += is_refused(graph, task_graph, memory, fewer)
         return tried["dependences"] < count or tried["edges of reuse"] < count
 
     look_at_plans(look)
     for name in tried:
-        print(f"{name:32s}{found[name]:5d} of {tried[name]} that are left out are found", flush=True)
+        print(
+            f"{name:32s}{found[name]:5d} of {tried[name]} that are left out are found", flush=True
+        )
 
 
 def times() -> None:
@@ -176,11 +182,15 @@ def times() -> None:
 
 def main() -> None:
     """Print all tables, or those that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tables", nargs="*", default=["times", "faults", "plans", "removals"])
     parser.add_argument("--places", type=int, default=20, help="of every class of faults")
     parser.add_argument("--plans", type=int, default=2000, help="right ones")
-    parser.add_argument("--removals", type=int, default=1000, help="of dependences, and of edges of reuse")
+    parser.add_argument(
+        "--removals", type=int, default=1000, help="of dependences, and of edges of reuse"
+    )
     options = parser.parse_args()
     tables: dict[str, Callable[[], None]] = {
         "times": times,

@@ -47,12 +47,22 @@ def save(folder: Path, size_bytes: int, count: int, keep: int | None) -> None:
             print("saved", flush=True)
         except ValueError as error:
             known = ("belongs to the run of", "already holds step")
-            print("refused" if any(text in str(error) for text in known) else repr(error), flush=True)
+            print(
+                "refused" if any(text in str(error) for text in known) else repr(error), flush=True
+            )
 
 
 def start(folder: Path, size_bytes: int, count: int, keep: int = 0) -> subprocess.Popen[str]:
     """A process that saves."""
-    command = [sys.executable, __file__, "--save", str(folder), str(size_bytes), str(count), str(keep)]
+    command = [
+        sys.executable,
+        __file__,
+        "--save",
+        str(folder),
+        str(size_bytes),
+        str(count),
+        str(keep),
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -101,7 +111,9 @@ def read(base: Path, loads: int, size_bytes: int) -> int:
     for _ in range(loads):
         try:
             steps.add(checkpoint.load(step, folder).steps)
-            values = {float(v) for k in range(4) for v in (step.read(f"w{k}")[0], step.read(f"w{k}")[-1])}
+            values = {
+                float(v) for k in range(4) for v in (step.read(f"w{k}")[0], step.read(f"w{k}")[-1])
+            }
             failed += len(values) != 1
         except (OSError, ValueError) as error:
             failed += 1
@@ -126,7 +138,9 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as base:
         return int(
-            race(Path(base), options.races, options.megabytes * 10**6) + read(Path(base), options.loads, 16_000) > 0
+            race(Path(base), options.races, options.megabytes * 10**6)
+            + read(Path(base), options.loads, 16_000)
+            > 0
         )
 
 

@@ -24,7 +24,11 @@ from taskflow import CostModel, MachineModel
 from taskflow.lowering import lowering
 from taskflow.searching.grids import Grids
 
-PLANS = {"data parallel": 1, "tensor 8 x data": 8, "tensor 2 x data": 2}  # degree of tensor parallelism
+PLANS = {
+    "data parallel": 1,
+    "tensor 8 x data": 8,
+    "tensor 2 x data": 2,
+}  # degree of tensor parallelism
 HOST = 8  # devices
 
 
@@ -35,7 +39,9 @@ def measure(devices: int, layers: int, plan: str, by_classes: bool) -> dict[str,
     graph = import_module("ops.models.gpt").build(batch=devices, layers=layers)
     small = import_module("ops.models.gpt").build(batch=2 * HOST, layers=1)
     near = MachineModel.preset("h100", nodes=2)  # compiles
-    taskflow.simulate(taskflow.lower(small, taskflow.data_parallel(small, near), near), CostModel.analytic(near))
+    taskflow.simulate(
+        taskflow.lower(small, taskflow.data_parallel(small, near), near), CostModel.analytic(near)
+    )
     machine, degree = MachineModel.preset("h100", nodes=devices // HOST), PLANS[plan]
     costs, clock = CostModel.analytic(machine), time.process_time
     strategy = taskflow.data_parallel(graph, machine)
@@ -75,11 +81,25 @@ def main() -> int:
         for plan in options.plans:
             said = []
             for by_classes in "1" if options.classes else "10":
-                given = "--devices", str(devices), "--layers", str(options.layers), "--one", plan, by_classes
-                found = json.loads(subprocess.check_output([sys.executable, __file__, *given]).splitlines()[-1])
+                given = (
+                    "--devices",
+                    str(devices),
+                    "--layers",
+                    str(options.layers),
+                    "--one",
+                    plan,
+                    by_classes,
+                )
+                found = json.loads(
+                    subprocess.check_output([sys.executable, __file__, *given]).splitlines()[-1]
+                )
                 how = "classes" if found["is_by_classes"] else "all rows"
-                times = " ".join(f"{t:{w}.2f}" for t, w in zip(found["times"], (8, 9, 8), strict=True))
-                print(f"{devices:5} {plan:15} {how:8} {times} {found['gigabytes']:6.2f}", flush=True)
+                times = " ".join(
+                    f"{t:{w}.2f}" for t, w in zip(found["times"], (8, 9, 8), strict=True)
+                )
+                print(
+                    f"{devices:5} {plan:15} {how:8} {times} {found['gigabytes']:6.2f}", flush=True
+                )
                 said.append(found["said"])
             is_equal &= all(each == said[0] for each in said)
     print("equal" if is_equal else "not equal")

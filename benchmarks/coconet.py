@@ -50,22 +50,30 @@ def in_pieces(pieces: int, ranks: int) -> taskflow.Strategy:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--width", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=5)
     options = parser.parse_args()
     comm, batch, width = MPI.COMM_WORLD, options.batch, options.width
-    seconds = 2 * (comm.size - 1) / comm.size * 4 * batch * width / BANDWIDTH  # of the transfers, and of the product
+    seconds = (
+        2 * (comm.size - 1) / comm.size * 4 * batch * width / BANDWIDTH
+    )  # of the transfers, and of the product
     rate = 2 * batch * width * INNER / comm.size / seconds
-    device = taskflow.Device("emulated", flops_per_second=rate, memory_bandwidth=MEMORY, overhead_seconds=1e-5)
+    device = taskflow.Device(
+        "emulated", flops_per_second=rate, memory_bandwidth=MEMORY, overhead_seconds=1e-5
+    )
     machine = taskflow.MachineModel.uniform(comm.size, device, BANDWIDTH, 1e-5)
     graph, costs = build(batch, width), taskflow.CostModel.analytic(machine)
     feeds = {"x": np.random.default_rng(0).random((batch, INNER), dtype=np.float32)}
     whole: list[float] = []
     holds = True
     for pieces in (1, *LEAST_HIDDEN):
-        task_graph = taskflow.reorder(taskflow.lower(graph, in_pieces(pieces, comm.size), machine), costs)
+        task_graph = taskflow.reorder(
+            taskflow.lower(graph, in_pieces(pieces, comm.size), machine), costs
+        )
         predicted = taskflow.simulate(task_graph, costs).seconds
         with taskflow.Executor(task_graph, costs=costs) as step:
             step(feeds)
@@ -84,10 +92,18 @@ def main() -> None:
                 flush=True,
             )
             holds &= RATIO[0] <= found[1] / found[0] <= RATIO[1]
-            holds &= LEAST_HIDDEN.get(pieces, 0.0) <= min(hidden) <= max(hidden) <= (pieces - 1) / pieces + NOISE
+            holds &= (
+                LEAST_HIDDEN.get(pieces, 0.0)
+                <= min(hidden)
+                <= max(hidden)
+                <= (pieces - 1) / pieces + NOISE
+            )
     if not comm.rank:
         limits = ", ".join(f"{least:.0%} in {pieces}" for pieces, least in LEAST_HIDDEN.items())
-        print(f"hidden, at least {limits} pieces; measured/predicted in {RATIO}:", "holds" if holds else "MISSED")
+        print(
+            f"hidden, at least {limits} pieces; measured/predicted in {RATIO}:",
+            "holds" if holds else "MISSED",
+        )
 
 
 if __name__ == "__main__":

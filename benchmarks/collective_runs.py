@@ -35,8 +35,22 @@ TOLERANCE = 1e-10
 LEAST, MOST = 0.95, 1.05  # of measured over predicted
 SHAPES = (3,), (37, 11), (1024, 3)  # the last one is large enough for its sum to be cut in parts
 FAST = Device("emulated", 0, 1 << 34, 1e11, 1e11, 1e-6)
-RUNS = ("cpu", "shared"), ("cpu", "messages"), ("emulated", "shared"), ("cuda", "shared")  # GPUs are fakes that compute
-LAYOUTS = {1: range(2, 9), 2: (2, 3, 5, 8), 3: (3,), 4: (4, 8), 5: (5,), 6: (6,), 7: (7,), 8: (8,)}  # ranks -> devices
+RUNS = (
+    ("cpu", "shared"),
+    ("cpu", "messages"),
+    ("emulated", "shared"),
+    ("cuda", "shared"),
+)  # GPUs are fakes that compute
+LAYOUTS = {
+    1: range(2, 9),
+    2: (2, 3, 5, 8),
+    3: (3,),
+    4: (4, 8),
+    5: (5,),
+    6: (6,),
+    7: (7,),
+    8: (8,),
+}  # ranks -> devices
 SIZES = 1 << 16, 1 << 20, 1 << 22  # bytes, emulated
 WIDTH = 64  # of the boxes of emulated all-to-alls
 MEGABYTES = 1e6
@@ -90,16 +104,25 @@ def cases(count: int) -> Iterator[Case]:
 
 def run(case: Case, kind: str, transport: str) -> np.ndarray:
     """What all that get the box have, after a check against NumPy's sum; bits of two runs are equal."""
-    devices = tuple(replace(FAST, kind=kind, host=d.host, sends_by_link=d.sends_by_link) for d in case.machine.devices)
+    devices = tuple(
+        replace(FAST, kind=kind, host=d.host, sends_by_link=d.sends_by_link)
+        for d in case.machine.devices
+    )
     task_graph = case._replace(machine=replace(case.machine, devices=devices)).lower()
     x = np.random.default_rng(7).standard_normal((len(case.devices), *case.shape))
     feeds = fed(case.name, x)
     found = []
     for _ in range(2):
-        with Executor(task_graph, transport=transport, backend=FakeStreams() if kind == "cuda" else None) as step:
+        with Executor(
+            task_graph, transport=transport, backend=FakeStreams() if kind == "cuda" else None
+        ) as step:
             found += [step(feeds)["whole"], step(feeds)["whole"]]
-    assert np.abs(found[0] - x.sum(axis=0)).max() <= TOLERANCE * np.abs(x.sum(axis=0)).max(), f"{case}: sum"
-    assert all(np.array_equal(found[0], other) for other in found[1:]), f"{case}: bits from run to run"
+    assert np.abs(found[0] - x.sum(axis=0)).max() <= TOLERANCE * np.abs(x.sum(axis=0)).max(), (
+        f"{case}: sum"
+    )
+    assert all(np.array_equal(found[0], other) for other in found[1:]), (
+        f"{case}: bits from run to run"
+    )
     return found[0]
 
 
@@ -108,7 +131,9 @@ def sums() -> None:
     transport = connect()
     for count in LAYOUTS[transport.size]:
         for case in cases(count):
-            for kind, carrier in RUNS if transport.size in (1, count) else RUNS[:3]:  # a rank drives one GPU
+            for kind, carrier in (
+                RUNS if transport.size in (1, count) else RUNS[:3]
+            ):  # a rank drives one GPU
                 bits = hashlib.sha256(run(case, kind, carrier).tobytes()).hexdigest()[:16]
                 if transport.rank == 0:
                     print(f"CASE {case}: {bits}", flush=True)
@@ -128,7 +153,11 @@ def emulated(count: int) -> Iterator[MachineModel]:
     ):
         host = [int(d >= first) for d in range(count)]
         links = [
-            Link((a, b), rates[host[a] != host[b] if first < count else (a * b + a + b) % 2] * rate, latency)
+            Link(
+                (a, b),
+                rates[host[a] != host[b] if first < count else (a * b + a + b) % 2] * rate,
+                latency,
+            )
             for a in range(count)
             for b in range(count)
             if a != b
@@ -159,7 +188,9 @@ def measured(case: Case, steps: int) -> tuple[float, Ratio]:
             assert np.all(step(feeds)["whole"] == len(case.devices))
             took = step.timeline
             taken.append(transport.gather((took.seconds, took.end[row])))
-    seconds, ended = np.median(np.nanmax(taken[1:], axis=1), axis=0)  # over the ranks, then over the steps
+    seconds, ended = np.median(
+        np.nanmax(taken[1:], axis=1), axis=0
+    )  # over the ranks, then over the steps
     return told.seconds, Ratio(float(seconds / told.seconds), float(ended / told.end[row]))
 
 
@@ -171,7 +202,9 @@ def compare(steps: int) -> None:
         for name, algorithm in NAMED:
             for size in SIZES if name == "all-reduce" else SIZES[1:2]:
                 shape = (size // 8 // WIDTH, WIDTH) if name == "all-to-all" else (size // 8,)
-                predicted, ratio = measured(Case(name, algorithm, machine, shape, tuple(range(count))), steps)
+                predicted, ratio = measured(
+                    Case(name, algorithm, machine, shape, tuple(range(count))), steps
+                )
                 ratios[f"{name} by {algorithm}, {size} B, {machine.name}"] = ratio
                 if transport.rank == 0:
                     print(

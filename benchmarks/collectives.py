@@ -34,7 +34,9 @@ MACHINES = {
     "torus 8x8": torus((8, 8)),
     "mesh 8x8": mesh((8, 8)),
     "fat tree 64": fat_tree(8, 8),
-    "V100 host and P100 host": MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("p100")]),
+    "V100 host and P100 host": MachineModel.join(
+        [MachineModel.preset("v100"), MachineModel.preset("p100")]
+    ),
 }
 ROUNDS = [("torus", 4, 5), ("torus", 8, 17), ("torus", 16, 66), ("mesh", 4, 8), ("mesh", 8, 32)]
 
@@ -43,7 +45,9 @@ def ratios(machine: MachineModel, size: int) -> dict[str, float]:
     """Collective and algorithm -> seconds of the row over those of its steps, for a box of so many bytes."""
     count, found = len(machine.devices), {}
     for name, algorithm in NAMED:
-        task_graph, algorithms = one_collective(name, algorithm, machine, (count, size // (8 * count)))
+        task_graph, algorithms = one_collective(
+            name, algorithm, machine, (count, size // (8 * count))
+        )
         if algorithms.get(name) != algorithm:
             raise SystemExit(f"{name} by {algorithm} on {machine.name}: lowered as {algorithms}")
         costs, rows = CostModel.analytic(machine), expand(task_graph)
@@ -51,7 +55,9 @@ def ratios(machine: MachineModel, size: int) -> dict[str, float]:
         own = rows.origin == row
         seconds = np.where(own, costs.seconds(rows.task_graph), 0.0)
         start, end, _ = schedule_fairly(rows.task_graph, seconds)
-        found[f"{name} by {algorithm}"] = costs.seconds(task_graph)[row] / (end[own].max() - start[own].min())
+        found[f"{name} by {algorithm}"] = costs.seconds(task_graph)[row] / (
+            end[own].max() - start[own].min()
+        )
     return found
 
 
@@ -95,9 +101,14 @@ def main() -> None:
             found = ratios(machine, size)
             off = max(found, key=lambda each: abs(found[each] - 1))
             worst = max(worst, abs(found[off] - 1))
-            print(f"{name:25s}{size:>10d} B: {len(found)} rows / steps, furthest: {found[off]:.4f} ({off})", flush=True)
+            print(
+                f"{name:25s}{size:>10d} B: {len(found)} rows / steps, furthest: {found[off]:.4f} ({off})",
+                flush=True,
+            )
     tried = sum(len(machine.devices) <= options.largest for machine in MACHINES.values())
-    verdict = "MISSED" if worst > 0.01 else "ok" if tried == len(MACHINES) else "not all machines tried"
+    verdict = (
+        "MISSED" if worst > 0.01 else "ok" if tried == len(MACHINES) else "not all machines tried"
+    )
     print(f"row against steps, {tried} machines: within {worst:.2%} (<= 1 %): {verdict}")
     for shape, extent, most in ROUNDS:
         machine = {"torus": torus, "mesh": mesh}[shape]((extent, extent))
@@ -106,15 +117,23 @@ def main() -> None:
         begin = time.perf_counter()
         rounds = multitree(group, everyone(group)).round[-1] + 1
         took = time.perf_counter() - begin
-        print(f"MultiTree {shape} {extent}x{extent}: {rounds} rounds (<= {most}), built in {took * 1e3:.1f} ms")
+        print(
+            f"MultiTree {shape} {extent}x{extent}: {rounds} rounds (<= {most}), built in {took * 1e3:.1f} ms"
+        )
     print_booksim()
     for name, least in (("torus 8x8", 3.6), ("mesh 8x8", 1.9)):
         free = MACHINES[name].with_rates(memory_bandwidth=1e20, overhead_seconds=0.0)
         prices = CollectiveCosts(free).prices(tuple(range(64)))
-        ring, trees = (prices.seconds("all-reduce", each, 2.0**30) for each in ("ring", "multitree"))
-        every = {each: prices.seconds("all-reduce", each, 2.0**30) for each in serving("all-reduce")}
+        ring, trees = (
+            prices.seconds("all-reduce", each, 2.0**30) for each in ("ring", "multitree")
+        )
+        every = {
+            each: prices.seconds("all-reduce", each, 2.0**30) for each in serving("all-reduce")
+        }
         chosen = prices.choose("all-reduce", 2.0**30)
-        verdict = "ok" if ring / trees >= least and chosen.seconds == min(every.values()) else "MISSED"
+        verdict = (
+            "ok" if ring / trees >= least and chosen.seconds == min(every.values()) else "MISSED"
+        )
         print(
             f"{name}: ring / MultiTree at 1 GB: {ring / trees:.2f} (>= {least}), chosen: {chosen.algorithm}: {verdict}"
         )

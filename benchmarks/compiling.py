@@ -75,12 +75,15 @@ def compiled(command: Sequence[str | Path], script: Path, folder: Path) -> Count
     timed, times = folder / "timed.py", folder / f"times of {script.name}"
     timed.write_text(TIMED)
     times.mkdir()
-    whole = cpu_seconds([*command, sys.executable, timed, times, script], folder / script.name / "cache")
+    whole = cpu_seconds(
+        [*command, sys.executable, timed, times, script], folder / script.name / "cache"
+    )
     found: Counter[str] = Counter()
     for each in times.iterdir():
         found.update(json.loads(each.read_text()))
     print(
-        f"cold {script.name}: {whole:.1f} s, of which {found.total():.1f} s compile {len(found)} functions", flush=True
+        f"cold {script.name}: {whole:.1f} s, of which {found.total():.1f} s compile {len(found)} functions",
+        flush=True,
     )
     return found
 
@@ -97,14 +100,21 @@ def main() -> None:
             script.write_text(LOWER)
             compiled([], script, folder)
         if only in (None, "demo"):
-            found = compiled([Path(sys.executable).parent / "mpirun", "-n", "2"], ROOT / "examples/digits.py", folder)
+            found = compiled(
+                [Path(sys.executable).parent / "mpirun", "-n", "2"],
+                ROOT / "examples/digits.py",
+                folder,
+            )
             for function, seconds in found.most_common():
                 print(f"  {seconds:6.1f} s {function}")
         if only in (None, "warm"):
             for title, arguments in COMMANDS.items():
                 command = [sys.executable, "-m", "taskflow", *arguments]
                 cpu_seconds(command, folder / "warm")
-                print(f"warm {title}: {min(cpu_seconds(command, folder / 'warm') for _ in range(3)):.2f} s", flush=True)
+                print(
+                    f"warm {title}: {min(cpu_seconds(command, folder / 'warm') for _ in range(3)):.2f} s",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+os.environ.update(
+    dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+)
 
 from cpu_step_models import MODELS
 from mpi4py import MPI
@@ -51,7 +53,9 @@ def training_step(name: str, side: str, batch: int | None = None) -> Callable[[]
         cpu_step_torch.torch.set_num_threads(1)
         return cpu_step_torch.step(name, None, feeds, MPI.COMM_SELF)
     machine = taskflow.MachineModel.local()
-    executor = taskflow.Executor(taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine))
+    executor = taskflow.Executor(
+        taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine)
+    )
     return lambda: executor(feeds)
 
 

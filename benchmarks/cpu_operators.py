@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+os.environ.update(
+    dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+)
 
 import numpy as np
 import torch
@@ -47,7 +49,9 @@ def lstm() -> Callable[..., Tensor]:
 
 TOKENS, IMAGES, HEADS = {"x": (1024, 256)}, {"x": (16, 64, 32, 32)}, (8, 128, 4, 64)
 CASES = {
-    "linear 1024x256 to 1024": Case(lambda x: ops.linear(x, 1024), lambda: nn.Linear(256, 1024), TOKENS),
+    "linear 1024x256 to 1024": Case(
+        lambda x: ops.linear(x, 1024), lambda: nn.Linear(256, 1024), TOKENS
+    ),
     "relu 1024x1024": Case(ops.relu, of(F.relu), {"x": (1024, 1024)}),
     "gelu 1024x1024": Case(ops.gelu, of(F.gelu), {"x": (1024, 1024)}),
     "tanh 1024x1024": Case(ops.tanh, of(torch.tanh), {"x": (1024, 1024)}),
@@ -61,14 +65,23 @@ CASES = {
     "conv2d 3x3 16x64x32x32": Case(
         lambda x: ops.conv2d(x, 64, 3, padding=1), lambda: nn.Conv2d(64, 64, 3, padding=1), IMAGES
     ),
-    "conv2d 1x1 stride 2": Case(lambda x: ops.conv2d(x, 128, 1, 2), lambda: nn.Conv2d(64, 128, 1, 2), IMAGES),
+    "conv2d 1x1 stride 2": Case(
+        lambda x: ops.conv2d(x, 128, 1, 2), lambda: nn.Conv2d(64, 128, 1, 2), IMAGES
+    ),
     "max_pool2d 2": Case(lambda x: ops.max_pool2d(x, 2), of(F.max_pool2d, kernel_size=2), IMAGES),
     "embedding 1024 of 96x256": Case(
-        lambda x: ops.embedding(x, 96, 256), lambda: nn.Embedding(96, 256), {"x": (1024,)}, {"x": 96}
+        lambda x: ops.embedding(x, 96, 256),
+        lambda: nn.Embedding(96, 256),
+        {"x": (1024,)},
+        {"x": 96},
     ),
     "attention 8x4 heads, 128": Case(
         lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, True),
-        lambda: lambda q, k, v: F.scaled_dot_product_attention(*(a.transpose(1, 2) for a in (q, k, v)), is_causal=True),
+        lambda: (
+            lambda q, k, v: F.scaled_dot_product_attention(
+                *(a.transpose(1, 2) for a in (q, k, v)), is_causal=True
+            )
+        ),
         dict.fromkeys("qkv", HEADS),
     ),
     "lstm 32x64x256": Case(lambda x: ops.lstm(x, 256, ahead=True)[0], lstm, {"x": (32, 64, 256)}),
@@ -89,21 +102,35 @@ def inputs_of(case: Case) -> dict[str, Array]:
 def our_calls(case: Case, feeds: dict[str, Array]) -> Callable[[], object]:
     """All rows but those of the feeds and of the sum that makes a loss of the output."""
     graph = taskflow.Graph()
-    y = case.ours(*(graph.input(key, array.shape, str(array.dtype)) for key, array in feeds.items()))
+    y = case.ours(
+        *(graph.input(key, array.shape, str(array.dtype)) for key, array in feeds.items())
+    )
     feeds = dict(feeds)
     loss = y
     if y.shape:
         feeds["gradient"] = np.random.default_rng(1).standard_normal(y.shape, np.float32)
-        loss = ops.sum_to(ops.multiply(y, graph.input("gradient", y.shape), name="made.up"), (), name="made.loss")
-    sources = [r for r in (*graph.inputs, *graph.parameters) if r.dtype == "float32" and r.name != "gradient"]
+        loss = ops.sum_to(
+            ops.multiply(y, graph.input("gradient", y.shape), name="made.up"), (), name="made.loss"
+        )
+    sources = [
+        r
+        for r in (*graph.inputs, *graph.parameters)
+        if r.dtype == "float32" and r.name != "gradient"
+    ]
     for region, gradient in differentiate(loss, sources).items():
         graph.output(region.name, gradient)
     machine = taskflow.MachineModel.local()
-    executor = taskflow.Executor(taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine))
+    executor = taskflow.Executor(
+        taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine)
+    )
     executor(feeds)
     names = [str(executor.task_graph[row]).split(": ", 1)[1] for row in executor.program.rows]
     made_up = [name.split()[1].startswith("made.") or name.startswith("feed") for name in names]
-    calls = [call for call, is_made_up in zip(executor.program.calls, made_up, strict=True) if not is_made_up]
+    calls = [
+        call
+        for call, is_made_up in zip(executor.program.calls, made_up, strict=True)
+        if not is_made_up
+    ]
 
     def step() -> None:
         for call in calls:
@@ -116,7 +143,9 @@ def their_calls(case: Case, feeds: dict[str, Array]) -> Callable[[], object]:
     """Forward, and backward from a given gradient."""
     function = case.theirs()
     inputs = [
-        torch.from_numpy(a.astype(np.int64)) if a.dtype == np.int32 else torch.from_numpy(a).requires_grad_()
+        torch.from_numpy(a.astype(np.int64))
+        if a.dtype == np.int32
+        else torch.from_numpy(a).requires_grad_()
         for a in feeds.values()
     ]
     gradient = torch.randn_like(function(*inputs))
@@ -153,7 +182,9 @@ def main() -> None:
     for name, case in CASES.items():
         feeds = inputs_of(case)
         ours, theirs = time_both([our_calls(case, feeds), their_calls(case, feeds)], options.rounds)
-        print(f"{name:28s} {ours * 1e6:12.0f} {theirs * 1e6:10.0f} {ours / theirs:6.2f}", flush=True)
+        print(
+            f"{name:28s} {ours * 1e6:12.0f} {theirs * 1e6:10.0f} {ours / theirs:6.2f}", flush=True
+        )
 
 
 if __name__ == "__main__":

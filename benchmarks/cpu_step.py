@@ -51,7 +51,10 @@ def executors(name: str) -> dict[str, taskflow.Executor]:
     strategies = {"taskflow": taskflow.data_parallel(graph, machine)}
     if COMM.size > 1:
         strategies["taskflow on one rank"] = taskflow.single_device(graph, machine)
-    return {key: taskflow.Executor(taskflow.lower(graph, s, machine), seed=0) for key, s in strategies.items()}
+    return {
+        key: taskflow.Executor(taskflow.lower(graph, s, machine), seed=0)
+        for key, s in strategies.items()
+    }
 
 
 def operator_shares(timeline: taskflow.Timeline) -> list[tuple[str, float]]:
@@ -64,7 +67,9 @@ def operator_shares(timeline: taskflow.Timeline) -> list[tuple[str, float]]:
     return sorted(total.items(), key=lambda item: -item[1])
 
 
-def measure(systems: dict[str, Step], rounds: int, steps: int, clock: Callable[[], float]) -> dict[str, Array]:
+def measure(
+    systems: dict[str, Step], rounds: int, steps: int, clock: Callable[[], float]
+) -> dict[str, Array]:
     """Per system the median step of every round in seconds, on the slowest rank; systems take turns."""
     medians: dict[str, list[float]] = {name: [] for name in systems}
     for turn in range(rounds + 1):
@@ -80,7 +85,9 @@ def measure(systems: dict[str, Step], rounds: int, steps: int, clock: Callable[[
     return {name: np.array(seconds) for name, seconds in medians.items()}
 
 
-def report(name: str, medians: dict[str, Array], losses: dict[str, float], clock: str) -> dict[str, float]:
+def report(
+    name: str, medians: dict[str, Array], losses: dict[str, float], clock: str
+) -> dict[str, float]:
     """Print the table of one model; the ratio to every other system."""
     model, ours = MODELS[name], medians["taskflow"]
     print(
@@ -91,10 +98,18 @@ def report(name: str, medians: dict[str, Array], losses: dict[str, float], clock
     for system, seconds in medians.items():
         ratios = ours / seconds
         found[system] = float(np.median(ratios))
-        spread = f"{found[system]:6.2f}  ({ratios.min():.2f} to {ratios.max():.2f})" if system != "taskflow" else ""
-        print(f"  {system:24s} {np.median(seconds) * 1e3:9.1f} ms  loss {losses[system]:.6f}  taskflow/it {spread}")
+        spread = (
+            f"{found[system]:6.2f}  ({ratios.min():.2f} to {ratios.max():.2f})"
+            if system != "taskflow"
+            else ""
+        )
+        print(
+            f"  {system:24s} {np.median(seconds) * 1e3:9.1f} ms  loss {losses[system]:.6f}  taskflow/it {spread}"
+        )
     if "taskflow on one rank" in found:
-        print(f"  parallel efficiency of {COMM.size} ranks: {1 / found['taskflow on one rank'] / COMM.size:.0%}")
+        print(
+            f"  parallel efficiency of {COMM.size} ranks: {1 / found['taskflow on one rank'] / COMM.size:.0%}"
+        )
     return found
 
 
@@ -144,13 +159,19 @@ def first_losses(systems: dict[str, Step]) -> dict[str, float]:
 def summarize(found: dict[str, dict[str, float]]) -> None:
     """The ratios of all models to plain PyTorch, to its fastest variant, and to one rank; their geometric means."""
     plain = {name: systems["torch"] for name, systems in found.items() if "torch" in systems}
-    best = {name: max(r for key, r in found[name].items() if key.startswith("torch")) for name in plain}
-    alone = {name: systems["taskflow on one rank"] for name, systems in found.items() if COMM.size > 1}
+    best = {
+        name: max(r for key, r in found[name].items() if key.startswith("torch")) for name in plain
+    }
+    alone = {
+        name: systems["taskflow on one rank"] for name, systems in found.items() if COMM.size > 1
+    }
     for other, ratios in (("torch", plain), ("torch's fastest variant", best), ("one rank", alone)):
         if ratios:
             mean, worst = np.exp(np.mean(np.log(list(ratios.values())))), max(ratios.values())
             each = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-            print(f"{COMM.size} x {THREADS}, taskflow/{other}: {each}; geometric mean {mean:.2f}, worst {worst:.2f}")
+            print(
+                f"{COMM.size} x {THREADS}, taskflow/{other}: {each}; geometric mean {mean:.2f}, worst {worst:.2f}"
+            )
 
 
 def libraries() -> str:
@@ -161,7 +182,9 @@ def libraries() -> str:
         found = ["unknown (pip install threadpoolctl)"]
     else:
         blas = [each for each in threadpool_info() if each["user_api"] == "blas"]
-        found = [f"{each['internal_api']} {each['version']} for {each['architecture']}" for each in blas]
+        found = [
+            f"{each['internal_api']} {each['version']} for {each['architecture']}" for each in blas
+        ]
     other = "" if cpu_step_torch is None else f"; PyTorch by {cpu_step_torch.library()}"
     return f"NumPy {np.__version__} by {', '.join(found)}{other}"
 
@@ -172,13 +195,20 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="of each process; read before NumPy is imported")
     parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="cpu: of a process of one thread, on busy cores"
+        "--threads", type=int, default=1, help="of each process; read before NumPy is imported"
+    )
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="cpu: of a process of one thread, on busy cores",
     )
     parser.add_argument("--compile", action="store_true", help="torch.compile too, where it works")
     parser.add_argument("--top", type=int, default=12, help="operators to list")
-    parser.add_argument("--keep", type=Path, help="a file of ratios, to which those of this run are added")
+    parser.add_argument(
+        "--keep", type=Path, help="a file of ratios, to which those of this run are added"
+    )
     options = parser.parse_args()
     if cpu_step_torch is None and COMM.rank == 0:
         print("PyTorch is not installed: no ratios")

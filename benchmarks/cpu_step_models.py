@@ -80,7 +80,10 @@ def vgg(batch: int, dense: Dense = dense) -> LogicalRegion:
     h, t = _images(batch)
     for block, channels in enumerate((64, 128, 256), 1):
         for k in (1, 2):
-            h = ops.relu(ops.conv2d(h, channels, 3, padding=1, name=f"conv{block}{k}"), name=f"relu{block}{k}")
+            h = ops.relu(
+                ops.conv2d(h, channels, 3, padding=1, name=f"conv{block}{k}"),
+                name=f"relu{block}{k}",
+            )
         h = ops.max_pool2d(h, 2, name=f"pool{block}")
     h = dense(ops.flatten(h, name="flat"), 256, "fc1", "relu1")
     return ops.softmax_cross_entropy(ops.linear(h, 10, name="fc"), t, name="loss")
@@ -93,7 +96,9 @@ def resnet(batch: int) -> LogicalRegion:
     for stage in range(4):
         for k in range(2):
             h = _basic(h, 64 << stage, 2 if stage and not k else 1, f"s{stage}{k}")
-    return ops.softmax_cross_entropy(ops.linear(ops.global_avg_pool2d(h, name="pool"), 10, name="fc"), t, name="loss")
+    return ops.softmax_cross_entropy(
+        ops.linear(ops.global_avg_pool2d(h, name="pool"), 10, name="fc"), t, name="loss"
+    )
 
 
 def _normed(x: LogicalRegion, channels: int, size: int, stride: int, name: str) -> LogicalRegion:
@@ -111,7 +116,9 @@ def _basic(x: LogicalRegion, channels: int, stride: int, name: str) -> LogicalRe
 
 def _words(batch: int, length: int) -> tuple[LogicalRegion, LogicalRegion]:
     graph = Graph()
-    return graph.input("words", (batch, length), "int32"), graph.input("next", (batch, length), "int32")
+    return graph.input("words", (batch, length), "int32"), graph.input(
+        "next", (batch, length), "int32"
+    )
 
 
 def lstm(batch: int) -> LogicalRegion:
@@ -126,7 +133,9 @@ def gpt(batch: int) -> LogicalRegion:
     for k in range(4):
         h = _attended(h, k)
         a = ops.linear(ops.layer_norm(h, name=f"norm{k}b"), 1024, name=f"fc{k}a")
-        h = ops.add(h, ops.linear(ops.gelu(a, name=f"gelu{k}"), 256, name=f"fc{k}b"), name=f"add{k}b")
+        h = ops.add(
+            h, ops.linear(ops.gelu(a, name=f"gelu{k}"), 256, name=f"fc{k}b"), name=f"add{k}b"
+        )
     return _word_loss(h, t)
 
 
@@ -152,7 +161,9 @@ def _embedded(x: LogicalRegion) -> LogicalRegion:
 
 def _attended(h: LogicalRegion, k: int) -> LogicalRegion:
     a = ops.layer_norm(h, name=f"norm{k}a")
-    return ops.add(h, ops.multihead_attention(a, 4, is_causal=True, name=f"attention{k}"), name=f"add{k}a")
+    return ops.add(
+        h, ops.multihead_attention(a, 4, is_causal=True, name=f"attention{k}"), name=f"add{k}a"
+    )
 
 
 def _word_loss(h: LogicalRegion, t: LogicalRegion) -> LogicalRegion:
@@ -165,7 +176,10 @@ def dlrm(batch: int, dense: Dense = dense) -> LogicalRegion:
     x, t = graph.input("dense", (batch, 13)), graph.input("clicked", (batch, 1))
     rows = [graph.input(f"rows{k}", (batch, 1), "int32") for k in range(TABLES)]
     small = ops.uniform(-(ROWS**-0.5), ROWS**-0.5)
-    bags = [ops.embedding_bag(r, ROWS, WIDTH, name=f"table{k}", weight_init=small) for k, r in enumerate(rows)]
+    bags = [
+        ops.embedding_bag(r, ROWS, WIDTH, name=f"table{k}", weight_init=small)
+        for k, r in enumerate(rows)
+    ]
     h = x
     for k, width in enumerate((512, 256, WIDTH)):
         h = dense(h, width, f"bottom{k}", f"bottom{k}.relu")
@@ -182,5 +196,7 @@ MODELS = {
     "lstm": Model(lstm, 32, "LSTM language model, hidden 256, 64 steps"),
     "gpt": Model(gpt, 8, "GPT, 4 layers of 256, sequence 128, Adam", "adam", {"lr": 1e-3}),
     "moe": Model(moe, 8, "GPT with 2 of 8 experts of 512 for a token, Adam", "adam", {"lr": 1e-3}),
-    "dlrm": Model(dlrm, 2048, "8 tables of 100,000 rows of 64, dot interaction, plain SGD", rates={"lr": 0.01}),
+    "dlrm": Model(
+        dlrm, 2048, "8 tables of 100,000 rows of 64, dot interaction, plain SGD", rates={"lr": 0.01}
+    ),
 }

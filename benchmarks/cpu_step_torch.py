@@ -37,7 +37,9 @@ class Classifier(nn.Module):
 
 def mlp() -> nn.Module:
     linear, relu = nn.Linear, nn.ReLU
-    return Classifier(nn.Sequential(linear(784, 4096), relu(), linear(4096, 4096), relu(), linear(4096, 10)))
+    return Classifier(
+        nn.Sequential(linear(784, 4096), relu(), linear(4096, 4096), relu(), linear(4096, 10))
+    )
 
 
 def vgg() -> nn.Module:
@@ -48,7 +50,11 @@ def vgg() -> nn.Module:
             layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
             channels = width
         layers.append(nn.MaxPool2d(2))
-    return Classifier(nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 4 * 4, 256), nn.ReLU(), nn.Linear(256, 10)))
+    return Classifier(
+        nn.Sequential(
+            *layers, nn.Flatten(), nn.Linear(256 * 4 * 4, 256), nn.ReLU(), nn.Linear(256, 10)
+        )
+    )
 
 
 class Basic(nn.Module):
@@ -56,7 +62,10 @@ class Basic(nn.Module):
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        self.a, self.norm_a = nn.Conv2d(inputs, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.a, self.norm_a = (
+            nn.Conv2d(inputs, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
         self.b, self.norm_b = nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
         self.shortcut = (
             nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
@@ -70,13 +79,19 @@ class Basic(nn.Module):
 
 
 def resnet() -> nn.Module:
-    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, 64, 3, 1, 1, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=True),
+    ]
     channels = 64
     for stage in range(4):
         for k in range(2):
             layers.append(Basic(channels, 64 << stage, 2 if stage and not k else 1))
             channels = 64 << stage
-    return Classifier(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)))
+    return Classifier(
+        nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    )
 
 
 class Words(nn.Module):
@@ -87,7 +102,9 @@ class Words(nn.Module):
         self.net = net
 
     def forward(self, batch: Batch) -> Tensor:
-        loss = F.cross_entropy(self.net(batch["words"]).view(-1, VOCABULARY), batch["next"].view(-1))
+        loss = F.cross_entropy(
+            self.net(batch["words"]).view(-1, VOCABULARY), batch["next"].view(-1)
+        )
         return loss + getattr(self.net, "balance", 0)
 
 
@@ -113,7 +130,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         b, s, _ = x.shape
-        q, k, v = (a.view(b, s, 4, 64).transpose(1, 2) for a in self.qkv(self.norm(x)).split(256, 2))
+        q, k, v = (
+            a.view(b, s, 4, 64).transpose(1, 2) for a in self.qkv(self.norm(x)).split(256, 2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return x + self.out(y.transpose(1, 2).reshape(b, s, 256))
 
@@ -125,7 +144,11 @@ class Dense(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(256), nn.Linear(256, 1024), nn.Linear(1024, 256)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(256),
+            nn.Linear(256, 1024),
+            nn.Linear(1024, 256),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = x + self.down(F.gelu(self.up(self.norm(x))))
@@ -137,7 +160,9 @@ class Each(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(EXPERTS, outputs, inputs).uniform_(-(inputs**-0.5), inputs**-0.5))
+        self.weight = nn.Parameter(
+            torch.empty(EXPERTS, outputs, inputs).uniform_(-(inputs**-0.5), inputs**-0.5)
+        )
         self.bias = nn.Parameter(torch.zeros(EXPERTS, outputs))
 
     def forward(self, x: Tensor, expert: int) -> Tensor:
@@ -158,7 +183,10 @@ class Experts(nn.Module):
         weights, chosen = p.topk(2)
         load = F.one_hot(chosen, EXPERTS).view(-1, EXPERTS).float().mean(0)
         self.balance = EXPERTS * (load * p.mean(0)).sum()
-        weights, chosen = (weights / weights.sum(-1, keepdim=True)).T.reshape(-1), chosen.T.reshape(-1)
+        weights, chosen = (
+            (weights / weights.sum(-1, keepdim=True)).T.reshape(-1),
+            chosen.T.reshape(-1),
+        )
         y = torch.zeros_like(x)
         for expert in range(EXPERTS):
             at = (chosen == expert).nonzero()[: ceil(1.25 * 2 * len(x) / EXPERTS), 0]
@@ -172,7 +200,9 @@ class Transformer(nn.Module):
     def __init__(self, second_half: type[Dense | Experts]) -> None:
         super().__init__()
         self.embed, self.position = nn.Embedding(VOCABULARY, 256), nn.Embedding(128, 256)
-        self.layers = nn.Sequential(*(part for _ in range(4) for part in (Attention(), second_half())))
+        self.layers = nn.Sequential(
+            *(part for _ in range(4) for part in (Attention(), second_half()))
+        )
         self.norm, self.fc = nn.LayerNorm(256), nn.Linear(256, VOCABULARY)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -195,16 +225,22 @@ class Recommender(nn.Module):
         bags = [nn.EmbeddingBag(ROWS, WIDTH, mode="sum", sparse=sparse) for _ in range(TABLES)]
         self.tables = nn.ModuleList(bags)
         self.bottom = self._layers(13, 512, 256, WIDTH)
-        self.top = nn.Sequential(*self._layers(WIDTH + TABLES * (TABLES + 1) // 2, 512, 256), nn.Linear(256, 1))
+        self.top = nn.Sequential(
+            *self._layers(WIDTH + TABLES * (TABLES + 1) // 2, 512, 256), nn.Linear(256, 1)
+        )
         self.register_buffer("pairs", torch.tril_indices(TABLES + 1, TABLES + 1, -1))
 
     @staticmethod
     def _layers(*widths: int) -> nn.Sequential:
-        return nn.Sequential(*(layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())))
+        return nn.Sequential(
+            *(layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU()))
+        )
 
     def forward(self, batch: Batch) -> Tensor:
         h = self.bottom(batch["dense"])
-        every = torch.stack([h, *(table(batch[f"rows{k}"]) for k, table in enumerate(self.tables))], 1)
+        every = torch.stack(
+            [h, *(table(batch[f"rows{k}"]) for k, table in enumerate(self.tables))], 1
+        )
         products = torch.bmm(every, every.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
         y = self.top(torch.cat([h, products], 1))
         return F.binary_cross_entropy_with_logits(y, batch["clicked"])
@@ -248,20 +284,29 @@ def steps(
         _join(comm)
     chosen = variants(name, compiled)
     if comm.size > 1:
-        chosen.pop("torch sparse gradients", None)  # gloo's sparse all-reduce ends in a segmentation fault (2.13)
+        chosen.pop(
+            "torch sparse gradients", None
+        )  # gloo's sparse all-reduce ends in a segmentation fault (2.13)
     return {key: step(name, weights, feeds, comm, **options) for key, options in chosen.items()}
 
 
 def library() -> str:
     """What multiplies matrices, and the instructions for which PyTorch's own kernels are compiled."""
     blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
-    name, instructions = blas[1] if blas else "an unknown BLAS", torch.backends.cpu.get_cpu_capability()
+    name, instructions = (
+        blas[1] if blas else "an unknown BLAS",
+        torch.backends.cpu.get_cpu_capability(),
+    )
     return f"{name} and oneDNN for {instructions}, version {torch.__version__}"
 
 
 def _join(comm: MPI.Comm) -> None:
     """Make a gloo group of the processes of `comm`, on this host."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    store = (
+        dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        if comm.rank == 0
+        else None
+    )
     port = comm.bcast(store.port if store else None)
     if store is None:
         store = dist.TCPStore("127.0.0.1", port, is_master=False)
@@ -285,7 +330,9 @@ def step(
     net = net.to(memory_format=memory_format)
     trained: nn.Module = nn.parallel.DistributedDataParallel(net) if comm.size > 1 else net
     kind = torch.optim.SGD if MODELS[name].optimizer == "sgd" else torch.optim.Adam
-    optimizer = kind(trained.parameters(), **MODELS[name].rates, **({"fused": True} if fused else {}))
+    optimizer = kind(
+        trained.parameters(), **MODELS[name].rates, **({"fused": True} if fused else {})
+    )
     batch = {key: _own_part(value, comm, memory_format) for key, value in feeds.items()}
     forward = torch.compile(trained) if compiled else trained
 
@@ -313,7 +360,11 @@ def _load(net: nn.Module, weights: Mapping[str, Array]) -> None:
             parts = [left.pop(0)]
             while sum(part.size for part in parts) < parameter.numel():
                 parts.append(left.pop(0))
-            parameter.copy_(torch.from_numpy(np.concatenate([part.reshape(-1) for part in parts])).view_as(parameter))
+            parameter.copy_(
+                torch.from_numpy(np.concatenate([part.reshape(-1) for part in parts])).view_as(
+                    parameter
+                )
+            )
     if left:
         raise ValueError(f"{len(left)} weights are left over")
 
@@ -323,5 +374,7 @@ def _in_order(weights: Mapping[str, Array]) -> Sequence[Array]:
     names = list(weights)
     for name in [n for n in names if n.endswith(".q.weight")]:
         stem, at = name.removesuffix("q.weight"), names.index(name)
-        names[at : at + 6] = [f"{stem}{part}.{kind}" for kind in ("weight", "bias") for part in "qkv"]
+        names[at : at + 6] = [
+            f"{stem}{part}.{kind}" for kind in ("weight", "bias") for part in "qkv"
+        ]
     return [weights[name] for name in names]

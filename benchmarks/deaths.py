@@ -61,7 +61,12 @@ ACCIDENTS: dict[str, Callable[[], object]] = {
     "MemoryError": lambda: fail(MemoryError()),
 }
 LATER = ("SIGSTOP", "endless kernel")  # what patience ends
-IGNORED = ("exception", "sys.exit(0)", "sys.exit(x)", "MemoryError")  # by Python, in what it calls at exit
+IGNORED = (
+    "exception",
+    "sys.exit(0)",
+    "sys.exit(x)",
+    "MemoryError",
+)  # by Python, in what it calls at exit
 SLOW = {  # what takes its time, in multiples of patience: where, how long
     "search": 3.0,
     "construction": 3.0,
@@ -114,7 +119,9 @@ def run_rank(phase: str, accident: Callable[[], object], folder: Path) -> None:
     machine = taskflow.MachineModel.uniform(connect().size)
     costs = taskflow.CostModel.analytic(machine)
     if phase == "search":
-        taskflow.search(graph, machine, costs, proposals=50, progress=lambda *about: happen("search"))
+        taskflow.search(
+            graph, machine, costs, proposals=50, progress=lambda *about: happen("search")
+        )
     train(taskflow, graph, machine, costs, happen, folder)
 
 
@@ -157,7 +164,9 @@ def mapped() -> set[str]:
     return set(re.findall(r" /dev/shm/(\S+)", found))
 
 
-def launch(launcher: str, ranks: int, script: list[str], environment: dict[str, str], output: Path) -> None:
+def launch(
+    launcher: str, ranks: int, script: list[str], environment: dict[str, str], output: Path
+) -> None:
     """Be the launcher, in a process of its own."""
     from taskflow import cli
     from taskflow.comm.launch import find_mpirun
@@ -179,9 +188,16 @@ class Outcome:
     def __init__(self, launcher: str, ranks: int, patience: float, *arguments: str) -> None:
         self.mark, shared = uuid.uuid4().hex, set(os.listdir("/dev/shm"))
         with tempfile.TemporaryDirectory(prefix="deaths-") as base:
-            temporary, output, happened = Path(base, "tmp"), Path(base, "output"), Path(base, "accident")
+            temporary, output, happened = (
+                Path(base, "tmp"),
+                Path(base, "output"),
+                Path(base, "accident"),
+            )
             temporary.mkdir()
-            environment = self._environment(ranks) | {"TMPDIR": str(temporary), "TASKFLOW_PATIENCE": str(patience)}
+            environment = self._environment(ranks) | {
+                "TMPDIR": str(temporary),
+                "TASKFLOW_PATIENCE": str(patience),
+            }
             script = [__file__, "--rank", base, *arguments]
             job = FORK.Process(target=launch, args=(launcher, ranks, script, environment, output))
             job.start()
@@ -191,7 +207,9 @@ class Outcome:
                     os.kill(process, signal.SIGKILL)
                 job.join(1.0)
             self.text, self.status = output.read_text(errors="replace"), job.exitcode
-            self.seconds = time.time() - happened.stat().st_mtime if happened.exists() else float("inf")
+            self.seconds = (
+                time.time() - happened.stat().st_mtime if happened.exists() else float("inf")
+            )
             end = time.monotonic() + 2.0
             while (left := self._left(temporary, shared)) and time.monotonic() < end:
                 time.sleep(0.05)
@@ -202,7 +220,9 @@ class Outcome:
         """With compiled modules kept: two ranks a job import the package."""
         from taskflow.comm.launch import launch_environment
 
-        outside = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        outside = {
+            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        }
         return launch_environment(outside, ranks) | {MARK: self.mark}
 
     def _left(self, temporary: Path, shared: set[str]) -> list[str]:
@@ -247,7 +267,8 @@ def combinations() -> Iterator[tuple[str, int, str, str]]:
             for accident in ACCIDENTS:
                 for phase in PHASES:
                     if not (
-                        (accident == "endless kernel" and phase != "step") or (accident in IGNORED and phase == "exit")
+                        (accident == "endless kernel" and phase != "step")
+                        or (accident in IGNORED and phase == "exit")
                     ):
                         yield launcher, ranks, accident, phase
     for ranks in RANKS:
@@ -262,17 +283,27 @@ def chosen(options: argparse.Namespace) -> list[tuple[str, int, str, str]]:
         phases = [PHASES[(FIRST + STRIDE * k) % len(PHASES)] for k in range(len(ACCIDENTS))]
         few = zip(cycle(LAUNCHERS), ACCIDENTS, phases)
         jobs = [(launcher, 2, accident, phase) for launcher, accident, phase in few]
-    jobs = [each for each in jobs if each[1] in options.ranks and (options.phase or each[3]) == each[3]]
+    jobs = [
+        each for each in jobs if each[1] in options.ranks and (options.phase or each[3]) == each[3]
+    ]
     return [each for each in jobs if options.only in " ".join(map(str, each))]
 
 
-def run(launcher: str, ranks: int, accident: str, phase: str, patience: float) -> tuple[Outcome, list[str]]:
+def run(
+    launcher: str, ranks: int, accident: str, phase: str, patience: float
+) -> tuple[Outcome, list[str]]:
     """Run a job and print how it ended."""
-    about = ("--accident", accident) if accident in ACCIDENTS else ("--seconds", str(SLOW[phase] * patience))
+    about = (
+        ("--accident", accident)
+        if accident in ACCIDENTS
+        else ("--seconds", str(SLOW[phase] * patience))
+    )
     outcome = Outcome(launcher, ranks, patience, "--phase", phase, *about)
     wrong = wrong_end(outcome, accident, phase, patience)
     line = f"{launcher:<13} {ranks:>5} {accident:<15} {phase:<20}"
-    print(f"{line} {outcome.seconds:7.1f} {outcome.status:6}  {', '.join(wrong) or 'yes'}", flush=True)
+    print(
+        f"{line} {outcome.seconds:7.1f} {outcome.status:6}  {', '.join(wrong) or 'yes'}", flush=True
+    )
     if wrong:
         print("    " + "\n".join([outcome.text[-2000:], *outcome.left]).replace("\n", "\n    "))
     return outcome, wrong
@@ -286,7 +317,9 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, nargs="+", choices=RANKS, default=RANKS)
     parser.add_argument("--phase", choices=(*PHASES, *SLOW))
     parser.add_argument(
-        "--only", default="", help="words of 'launcher ranks accident phase', such as 'mpirun 2 SIGHUP'"
+        "--only",
+        default="",
+        help="words of 'launcher ranks accident phase', such as 'mpirun 2 SIGHUP'",
     )
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--accident", help=argparse.SUPPRESS)
@@ -294,7 +327,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.rank:
         wait = compile_long if options.phase == "compiling in a step" else hold_lock
-        accident = ACCIDENTS[options.accident] if options.accident else lambda: wait(options.seconds)
+        accident = (
+            ACCIDENTS[options.accident] if options.accident else lambda: wait(options.seconds)
+        )
         run_rank(options.phase, accident, options.rank)
         return 0
     import taskflow.cli  # noqa: F401  # once, and not in every fork that is a launcher
@@ -310,7 +345,9 @@ def main() -> int:
         if job[2] != "slow":
             seconds["later" if job[2] in LATER else "at once"].append(outcome.seconds)
     deaths = sum(map(len, seconds.values())) - len(seconds)
-    print(f"cannot occur: a kernel without end outside of a step; {', '.join(IGNORED)} at exit, which Python ignores")
+    print(
+        f"cannot occur: a kernel without end outside of a step; {', '.join(IGNORED)} at exit, which Python ignores"
+    )
     print(
         f"{deaths} deaths: {deaths - wrong['late']} of {deaths} ended in time, slowest {max(seconds['at once']):.1f} s "
         f"of {LIMIT_SECONDS:g} s, and {max(seconds['later']):.1f} s of {LIMIT_SECONDS + options.patience:g} s where "

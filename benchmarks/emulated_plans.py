@@ -38,14 +38,18 @@ CASES = [
 def emulated(kind: str) -> taskflow.MachineModel:
     """A device for each rank; `unequal`: the last one has half of the rates."""
     bandwidth = 2e7 if kind == "slow links" else 5e8
-    machine = taskflow.MachineModel.uniform(connect().size, EMULATED, bandwidth=bandwidth, latency_seconds=5e-3)
+    machine = taskflow.MachineModel.uniform(
+        connect().size, EMULATED, bandwidth=bandwidth, latency_seconds=5e-3
+    )
     if kind != "unequal":
         return machine
     rates = {name: getattr(EMULATED, name) / 2 for name in ("flops_per_second", "memory_bandwidth")}
     return replace(machine, devices=(*machine.devices[:-1], replace(machine.devices[-1], **rates)))
 
 
-def limited(graph: taskflow.Graph, machine: taskflow.MachineModel, part: float) -> taskflow.MachineModel:
+def limited(
+    graph: taskflow.Graph, machine: taskflow.MachineModel, part: float
+) -> taskflow.MachineModel:
     """A machine with that part of the memory of data parallelism, or with as much as it has."""
     if part == 1.0:
         return machine
@@ -57,7 +61,9 @@ def limited(graph: taskflow.Graph, machine: taskflow.MachineModel, part: float) 
 class Run:
     """A plan that takes its turns."""
 
-    def __init__(self, graph: taskflow.Graph, plan: taskflow.Plan, costs: taskflow.CostModel, feeds: Any) -> None:
+    def __init__(
+        self, graph: taskflow.Graph, plan: taskflow.Plan, costs: taskflow.CostModel, feeds: Any
+    ) -> None:
         self.rows, self.feeds = plan.apply(graph, costs.machine, costs)[1], feeds
         self.predicted = taskflow.simulate(self.rows, costs).seconds
         self.step = taskflow.Executor(self.rows, costs=costs, allow_nan=True)
@@ -109,12 +115,18 @@ def show(text: str) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", type=int, choices=range(len(CASES)), default=range(len(CASES)))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cases", nargs="+", type=int, choices=range(len(CASES)), default=range(len(CASES))
+    )
     parser.add_argument("--proposals", type=int, default=2000, help="of every rank")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    show("model     machine     memory  predicted   measured  meas/pred   baseline   ratio  best baseline")
+    show(
+        "model     machine     memory  predicted   measured  meas/pred   baseline   ratio  best baseline"
+    )
     found = [run_case(*CASES[k], options) for k in options.cases]
     ratios, errors = zip(*found, strict=True)
     show(f"worst: chosen / best baseline {max(ratios):.3f}, measured / predicted {max(errors):.3f}")

@@ -55,14 +55,19 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=["resnet101"])
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
-    graphs = [(f"stencil, {tasks} tasks", lambda tasks=tasks: stencil(tasks)) for tasks in options.tasks]
+    graphs = [
+        (f"stencil, {tasks} tasks", lambda tasks=tasks: stencil(tasks)) for tasks in options.tasks
+    ]
     graphs += [(name, lambda name=name: model(name)) for name in options.models]
     for name, make in graphs:
         task_graph = make()
         seconds = seconds_of(task_graph, options.repeat)
         if COMM.rank == 0:
             each = seconds / len(task_graph) * 1e6
-            print(f"{name:24s}{len(task_graph):9d} rows {seconds:8.3f} s {each:8.1f} us a row", flush=True)
+            print(
+                f"{name:24s}{len(task_graph):9d} rows {seconds:8.3f} s {each:8.1f} us a row",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

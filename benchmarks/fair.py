@@ -55,7 +55,9 @@ def strategies(graph: Graph, machine: MachineModel, count: int) -> list[Strategy
         drawn = space.draw_strategy(random)
         if k % 2:
             near = taskflow.data_parallel(graph, machine)
-            for name in random.permutation(list(drawn))[: 1 + int(random.integers(len(drawn)))].tolist():
+            for name in random.permutation(list(drawn))[
+                : 1 + int(random.integers(len(drawn)))
+            ].tolist():
                 near[name] = drawn[name]
             drawn = near
         found.append(drawn)
@@ -85,7 +87,8 @@ def rank(model: str, cluster: str, hosts: int, count: int) -> Ranking:
         both.append((schedule(task_graph, seconds)[2], schedule_fairly(task_graph, seconds)[2]))
     walk, fair = np.array(both).T
     taus = (
-        float(kendalltau(walk[part], fair[part])[0]) for part in (slice(0, None, 2), slice(1, None, 2), slice(None))
+        float(kendalltau(walk[part], fair[part])[0])
+        for part in (slice(0, None, 2), slice(1, None, 2), slice(None))
     )
     return Ranking(*taus, float(np.median(walk / fair)))
 
@@ -100,7 +103,9 @@ def time_simulation() -> None:
     timeline = simulate(task_graph, costs)
     taken = time.perf_counter() - begun
     verdict = "ok" if taken <= MOST_SECONDS else "TOO SLOW"
-    print(f"ResNet-101 on 64 P100, {len(task_graph)} rows, {timeline.seconds * 1e3:.1f} ms a step: simulated fairly in")
+    print(
+        f"ResNet-101 on 64 P100, {len(task_graph)} rows, {timeline.seconds * 1e3:.1f} ms a step: simulated fairly in"
+    )
     print(f"  {taken:.2f} s (at most {MOST_SECONDS:.0f}): {verdict}")
 
 
@@ -114,13 +119,17 @@ def time_passes() -> None:
         run()
         taken = min(timeit.repeat(run, number=1, repeat=7)) / len(task_graph) * 1e9
         verdict = "ok" if taken <= MOST_NANOSECONDS else "TOO SLOW"
-        print(f"{model} on {len(machine.devices)} {cluster}, {len(task_graph)} rows: one pass takes")
+        print(
+            f"{model} on {len(machine.devices)} {cluster}, {len(task_graph)} rows: one pass takes"
+        )
         print(f"  {taken:.1f} ns a row (at most {MOST_NANOSECONDS:.0f}): {verdict}", flush=True)
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--strategies", type=int, default=240, help="of each model and machine")
     parser.add_argument("--models", nargs="*", default=["alexnet", "rnnlm"])
     parser.add_argument("--clusters", nargs="*", default=["p100", "k80"])

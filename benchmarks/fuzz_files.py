@@ -36,11 +36,61 @@ from taskflow.cost.model import MeasuredCosts
 from taskflow.schedule import Schedule
 
 HANG_SECONDS = 5.0
-TEXTS = ["", "x", "1_0", "no", "network", "../../outside.safetensors", "/etc/passwd", "rank-0000.safetensors\0", "a\nb"]
-NUMBERS = [-1, 0, 1, 2, 3.5, -0.0, 1e12, 1e300, 1e999, -1e999, 2**31, 2**63, 2**64, 100_000_000, 10**400]
+TEXTS = [
+    "",
+    "x",
+    "1_0",
+    "no",
+    "network",
+    "../../outside.safetensors",
+    "/etc/passwd",
+    "rank-0000.safetensors\0",
+    "a\nb",
+]
+NUMBERS = [
+    -1,
+    0,
+    1,
+    2,
+    3.5,
+    -0.0,
+    1e12,
+    1e300,
+    1e999,
+    -1e999,
+    2**31,
+    2**63,
+    2**64,
+    100_000_000,
+    10**400,
+]
 JUNK = [True, False, None, [], {}, [[]], [0, 1], {"a": 1}, "\ud800", "\x1b[31m", *TEXTS, *NUMBERS]
-TOKENS = ["true", "false", "nan", "inf", "-inf", "1e999", "-1", "0", "1e300", "100000000", "1_0", '"x"', "[]", "{}"]
-TOKENS += ["[" * 5000, "{a=" * 500, "a." * 5000 + "b = 1", "1979-05-27", "'''", "[0, [1, 2]]", "9" * 5000, '"\\ud800"']
+TOKENS = [
+    "true",
+    "false",
+    "nan",
+    "inf",
+    "-inf",
+    "1e999",
+    "-1",
+    "0",
+    "1e300",
+    "100000000",
+    "1_0",
+    '"x"',
+    "[]",
+    "{}",
+]
+TOKENS += [
+    "[" * 5000,
+    "{a=" * 500,
+    "a." * 5000 + "b = 1",
+    "1979-05-27",
+    "'''",
+    "[0, [1, 2]]",
+    "9" * 5000,
+    '"\\ud800"',
+]
 
 
 class Format(NamedTuple):
@@ -60,7 +110,9 @@ def model() -> Graph:
     graph = Graph()
     x = graph.input("x", (8, 4))
     w = graph.parameter("fc.weight", (3, 4))
-    y = graph.launch("fc", "b i, o i -> b o", [x, w], kernel=lambda ctx, x, w, y: np.matmul(x, w.T, out=y))
+    y = graph.launch(
+        "fc", "b i, o i -> b o", [x, w], kernel=lambda ctx, x, w, y: np.matmul(x, w.T, out=y)
+    )
     graph.launch("again", "b o -> b o", [y], kernel=lambda ctx, y, z: np.copyto(z, y))
     graph.parameter("other", (5,), dtype="int32", trainable=False)
     return graph
@@ -76,8 +128,15 @@ def formats(folder: Path) -> Iterator[tuple[str, Format]]:
     yield "strategy", Format(path, lambda p=path: Strategy.load(p), complain_of_strategy)
 
     path = folder / "plan.json"
-    steps = {0: (("F", 0, 0), ("F", 0, 1), ("B", 0, 0), ("B", 0, 1)), 11: (("I", 1, 0), ("W", 1, 0))}
-    names = {"recomputed": ["fc", "again"], "homes": ["fc.weight"], "collectives": {"all-reduce": "ring"}}
+    steps = {
+        0: (("F", 0, 0), ("F", 0, 1), ("B", 0, 0), ("B", 0, 1)),
+        11: (("I", 1, 0), ("W", 1, 0)),
+    }
+    names = {
+        "recomputed": ["fc", "again"],
+        "homes": ["fc.weight"],
+        "collectives": {"all-reduce": "ring"},
+    }
     Plan(strategy, 2, Schedule(steps, "mine"), **names).save(path)
     yield "plan", Format(path, lambda p=path: Plan.load(p), complain_of_plan)
 
@@ -86,13 +145,27 @@ def formats(folder: Path) -> Iterator[tuple[str, Format]]:
     yield "machine", Format(path, lambda p=path: MachineModel.load(p), complain_of_machine)
 
     path = folder / "costs.json"
-    kernels = {"fc | [(4, 4), (3, 4)]": 1.5e-6, "again | [(4, 3)]": 2e-7, "a | [(1,)] | [(0,)] | 2 threads": 0.25}
-    path.write_text(json.dumps({"format": "taskflow-costs", "version": 1, "processor": "x", "kernels": kernels}))
+    kernels = {
+        "fc | [(4, 4), (3, 4)]": 1.5e-6,
+        "again | [(4, 3)]": 2e-7,
+        "a | [(1,)] | [(0,)] | 2 threads": 0.25,
+    }
+    path.write_text(
+        json.dumps({"format": "taskflow-costs", "version": 1, "processor": "x", "kernels": kernels})
+    )
     yield "costs", Format(path, lambda p=path: CostModel.measured(machine, p), complain_of_costs)
 
     one = MachineModel.uniform(1)
     step = taskflow.Executor(taskflow.lower(graph, taskflow.single_device(graph, one), one))
-    notes = {"position": {"batches": 5, "epoch": 1, "batch": 2, "sums": {"loss": 0.5}, "history": {"outputs": {}}}}
+    notes = {
+        "position": {
+            "batches": 5,
+            "epoch": 1,
+            "batch": 2,
+            "sums": {"loss": 0.5},
+            "history": {"outputs": {}},
+        }
+    }
     notes["plan"] = Plan(taskflow.single_device(graph, one)).to_table()
     saved = taskflow.checkpoint.save(step, folder / "run", notes=notes)
     path = saved / manifest.NAME
@@ -141,7 +214,12 @@ directed = true
 
 def is_number(value: object, low: float, high: float) -> bool:
     """Whether it is a finite number, no boolean, within bounds."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and low <= value <= high
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and isfinite(value)
+        and low <= value <= high
+    )
 
 
 def complain_of_strategy(strategy: Strategy, text: str) -> str:
@@ -151,7 +229,9 @@ def complain_of_strategy(strategy: Strategy, text: str) -> str:
             return f"'{name}' runs on {config.devices}"
         for axis, degree in config.degrees:
             shares = degree if isinstance(degree, tuple) else ()
-            if not (type(degree) is int and degree >= 1) and not (shares and all(is_number(f, 0, 1) for f in shares)):
+            if not (type(degree) is int and degree >= 1) and not (
+                shares and all(is_number(f, 0, 1) for f in shares)
+            ):
                 return f"'{name}' splits '{axis}' by {degree}"
     for name, (pattern, extents) in strategy.signatures.items():
         if type(pattern) is not str or not all(type(e) is int and e >= 0 for e in extents.values()):
@@ -169,7 +249,11 @@ def complain_of_strategy(strategy: Strategy, text: str) -> str:
 
 def complain_of_plan(plan: Plan, text: str) -> str:
     """What does not make sense in it, or was dropped."""
-    if type(plan.parts) is not int or not 1 <= plan.parts < 2**31 or type(plan.gathers_again) is not bool:
+    if (
+        type(plan.parts) is not int
+        or not 1 <= plan.parts < 2**31
+        or type(plan.gathers_again) is not bool
+    ):
         return f"{plan.parts!r} micro-batches, {plan.gathers_again!r}"
     texts = (*plan.recomputed, *plan.homes, *plan.collectives, *plan.collectives.values())
     if not all(type(each) is str for each in texts):
@@ -177,9 +261,16 @@ def complain_of_plan(plan: Plan, text: str) -> str:
     found, own = json.loads(text), plan.to_table()
     if isinstance(plan.schedule, Schedule):
         steps = [step for each in plan.schedule.steps.values() for step in each]
-        if not all(letter in "FIWB" and is_number(s, 0, 2**31) and is_number(p, 0, 2**31) for letter, s, p in steps):
+        if not all(
+            letter in "FIWB" and is_number(s, 0, 2**31) and is_number(p, 0, 2**31)
+            for letter, s, p in steps
+        ):
             return f"steps {steps}"
-    if any(own[name] != value for name, value in found.items() if name not in ("format", "version", "operators")):
+    if any(
+        own[name] != value
+        for name, value in found.items()
+        if name not in ("format", "version", "operators")
+    ):
         return "something of it was dropped"
     return complain_of_strategy(plan.strategy, text)
 
@@ -190,15 +281,23 @@ def complain_of_machine(machine: MachineModel, text: str) -> str:
         for name, value in asdict(device).items():
             if name == "sends_by_link" and type(value) is bool:
                 continue
-            numbers = value.values() if isinstance(value, dict) else [value] if name != "kind" else []
+            numbers = (
+                value.values() if isinstance(value, dict) else [value] if name != "kind" else []
+            )
             if not all(is_number(n, 0, 1e24) for n in numbers):
                 return f"{name} is {value!r}"
     for link in machine.links:
-        if not is_number(link.bandwidth, 1e-3, 1e24) or not is_number(link.latency_seconds, 0, 86_400):
+        if not is_number(link.bandwidth, 1e-3, 1e24) or not is_number(
+            link.latency_seconds, 0, 86_400
+        ):
             return str(link)
         if not all(type(end) in (int, str) for end in link.ends):
             return str(link)
-    if not isinstance(machine.name, str) or len(machine.devices) > 4096 or type(machine.collectives) is not dict:
+    if (
+        not isinstance(machine.name, str)
+        or len(machine.devices) > 4096
+        or type(machine.collectives) is not dict
+    ):
         return f"'{machine.name}' has {len(machine.devices)} devices, {machine.collectives}"
     known = {"version", "name", "collectives", "hosts", "shared", "device", "link"}
     return "" if set(tomllib.loads(text)) <= known else "a key was dropped"
@@ -210,7 +309,11 @@ def complain_of_costs(costs: Any, text: str) -> str:
     for name, seconds in costs._kept.items():
         if type(seconds) is not float or not is_number(seconds, 0, 86_400):
             return f"'{name}' takes {seconds!r}"
-    return "" if dict(costs._kept.items()) == json.loads(text)["kernels"] else "something of it was dropped"
+    return (
+        ""
+        if dict(costs._kept.items()) == json.loads(text)["kernels"]
+        else "something of it was dropped"
+    )
 
 
 def complain_of_manifest(read: tuple[manifest.Manifest, Position | None], text: str) -> str:
@@ -235,7 +338,10 @@ def sign(text: str) -> str:
     try:
         table = json.loads(text)
         body = {k: v for k, v in table.items() if k != "digest"}
-        return json.dumps(body | {"digest": digest_of(json.dumps(body, indent=1).encode())}, indent=1) + "\n"
+        return (
+            json.dumps(body | {"digest": digest_of(json.dumps(body, indent=1).encode())}, indent=1)
+            + "\n"
+        )
     except (ValueError, AttributeError, RecursionError):
         return text
 
@@ -246,14 +352,20 @@ def sign(text: str) -> str:
 def mutate(text: str, chance: random.Random) -> str:
     """A damaged text."""
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
-        text = chance.choice((flip, cut, repeat, insert, put_token, put_junk, put_junk, put_junk))(text, chance)
+        text = chance.choice((flip, cut, repeat, insert, put_token, put_junk, put_junk, put_junk))(
+            text, chance
+        )
     return text
 
 
 def flip(text: str, chance: random.Random) -> str:
     """Another character at some place."""
     at = chance.randrange(max(len(text), 1))
-    return text[:at] + chr(chance.choice((chance.randrange(128), chance.randrange(0xD800)))) + text[at + 1 :]
+    return (
+        text[:at]
+        + chr(chance.choice((chance.randrange(128), chance.randrange(0xD800))))
+        + text[at + 1 :]
+    )
 
 
 def cut(text: str, chance: random.Random) -> str:
@@ -319,7 +431,13 @@ def walk(value: Any) -> Iterator[tuple[Any, Any]]:
     pending = [value]
     while pending:
         each = pending.pop()
-        for key in list(each) if isinstance(each, dict) else range(len(each)) if isinstance(each, list) else ():
+        for key in (
+            list(each)
+            if isinstance(each, dict)
+            else range(len(each))
+            if isinstance(each, list)
+            else ()
+        ):
             yield each, key
             pending.append(each[key])
 
@@ -346,7 +464,9 @@ def verdict(each: Format, text: str) -> tuple[str, str]:
         return "hangs", f"{len(text)} characters"
     except ValueError as error:
         said = str(error)
-        is_clear = type(error) is ValueError and said.isprintable() and str(each.path.parent) in said
+        is_clear = (
+            type(error) is ValueError and said.isprintable() and str(each.path.parent) in said
+        )
         return ("refused", said) if is_clear else ("raw errors", repr(error))
     except Exception as error:
         return "raw errors", repr(error)
@@ -362,7 +482,12 @@ def run(mutations: int, seed: int, show: int = 5) -> Counter[str]:
     before = signal.signal(signal.SIGALRM, stop)
     with tempfile.TemporaryDirectory() as base:
         for number, (name, each) in enumerate(formats(Path(base))):
-            chance, sound, counts, slowest = random.Random(seed + number), each.path.read_text(), Counter(), 0.0
+            chance, sound, counts, slowest = (
+                random.Random(seed + number),
+                each.path.read_text(),
+                Counter(),
+                0.0,
+            )
             assert verdict(each, sound)[0] == "accepted", verdict(each, sound)
             for _ in range(mutations // 5):
                 text = each.sign(mutate(sound, chance))
@@ -372,7 +497,10 @@ def run(mutations: int, seed: int, show: int = 5) -> Counter[str]:
                 counts[kind] += 1
                 if kind not in ("refused", "accepted") and counts[kind] <= show:
                     print(f"{name}: {kind}: {said[:300]}\n  {text[:200]!r}")
-            print(f"{name:9s} {dict(sorted(counts.items()))}, slowest {slowest * 1e3:.0f} ms", flush=True)
+            print(
+                f"{name:9s} {dict(sorted(counts.items()))}, slowest {slowest * 1e3:.0f} ms",
+                flush=True,
+            )
             total += counts
     signal.signal(signal.SIGALRM, before)
     return total
@@ -386,7 +514,9 @@ def main() -> int:
     options = parser.parse_args()
     total = run(options.mutations, options.seed)
     wrong = {kind: total[kind] for kind in ("raw errors", "hangs", "nonsense accepted")}
-    print(f"{sum(total.values())} mutations: {', '.join(f'{count} {kind}' for kind, count in wrong.items())}")
+    print(
+        f"{sum(total.values())} mutations: {', '.join(f'{count} {kind}' for kind, count in wrong.items())}"
+    )
     return int(any(wrong.values()))
 
 

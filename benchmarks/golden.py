@@ -52,7 +52,11 @@ DEVICES = (1, 4, 16)
 
 # What has a hash of its own in the file, in this order.
 GROUPS = ("rows", "args", "dependences", "instances", "launches", "regions", "rest", "memory")
-COLUMNS = {"arg_": "args", "dep_": "dependences", "instance_": "instances"}  # how a column begins; others are of rows
+COLUMNS = {
+    "arg_": "args",
+    "dep_": "dependences",
+    "instance_": "instances",
+}  # how a column begins; others are of rows
 LAUNCH = ("name", "spans", "axes", "args", "leader", "split", "members")
 REGION = ("name", "shape", "dtype", "is_persistent")
 REST = ("homes", "fetches", "combine", "orders", "devices_used", "groups", "uses_tf32")
@@ -81,7 +85,9 @@ class Record:
 
     def differences(self, other: Record) -> list[str]:
         """The names of what is not equal."""
-        names = [name for name, a, b in zip(GROUPS, self.hashes, other.hashes, strict=True) if a != b]
+        names = [
+            name for name, a, b in zip(GROUPS, self.hashes, other.hashes, strict=True) if a != b
+        ]
         return names + ["seconds"] * (self.seconds != other.seconds)
 
 
@@ -102,7 +108,10 @@ STRATEGIES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
     "random": lambda graph, machine: taskflow.random_strategy(graph, machine, SEED),
     "zero": zero,
 }
-CASES = {str(case): case for case in map(Case, *zip(*product(MODELS, STRATEGIES, DEVICES, PRESETS), strict=True))}
+CASES = {
+    str(case): case
+    for case in map(Case, *zip(*product(MODELS, STRATEGIES, DEVICES, PRESETS), strict=True))
+}
 
 
 @cache
@@ -125,7 +134,11 @@ def measure(case: Case) -> Record:
     task_graph = taskflow.lower(graph, STRATEGIES[case.strategy](graph, machine), machine)
     timeline = taskflow.simulate(task_graph, CostModel.analytic(machine))
     parts = contents(task_graph) | {"memory": list(timeline.peak_bytes)}
-    return Record(len(task_graph), float(timeline.seconds).hex(), tuple(hash_of(parts[name]) for name in GROUPS))
+    return Record(
+        len(task_graph),
+        float(timeline.seconds).hex(),
+        tuple(hash_of(parts[name]) for name in GROUPS),
+    )
 
 
 # -- hashes ------------------------------------------------------------------------------------------------------------
@@ -137,13 +150,17 @@ def contents(task_graph: TaskGraph) -> dict[str, Any]:
     for field in fields(task_graph):
         value = getattr(task_graph, field.name)
         if isinstance(value, np.ndarray):
-            group = next((group for start, group in COLUMNS.items() if field.name.startswith(start)), "rows")
+            group = next(
+                (group for start, group in COLUMNS.items() if field.name.startswith(start)), "rows"
+            )
             parts[group][field.name] = value
     parts["launches"] = [
-        [*(getattr(n, name) for name in LAUNCH), without_modules(n.identity)] for n in task_graph.launches
+        [*(getattr(n, name) for name in LAUNCH), without_modules(n.identity)]
+        for n in task_graph.launches
     ]
     parts["regions"] = [
-        [*(getattr(r, name) for name in REGION), without_modules(repr(r.init))] for r in task_graph.regions
+        [*(getattr(r, name) for name in REGION), without_modules(repr(r.init))]
+        for r in task_graph.regions
     ]
     parts["rest"] = {name: getattr(task_graph, name) for name in REST}
     return parts
@@ -154,13 +171,20 @@ def without_modules(text: str) -> str:
 
     A module is what Python has imported under that name, so `module.function.<locals>.kernel` keeps its function.
     """
-    return re.sub(r"(?<![\w.])(?:taskflow|ops)(?:\.(?:\w+|<\w+>))+", lambda found: _qualified(found[0]), text)
+    return re.sub(
+        r"(?<![\w.])(?:taskflow|ops)(?:\.(?:\w+|<\w+>))+", lambda found: _qualified(found[0]), text
+    )
 
 
 def _qualified(path: str) -> str:
     names = path.split(".")
     return next(
-        (".".join(names[k:]) for k in reversed(range(1, len(names))) if ".".join(names[:k]) in sys.modules), path
+        (
+            ".".join(names[k:])
+            for k in reversed(range(1, len(names)))
+            if ".".join(names[:k]) in sys.modules
+        ),
+        path,
     )
 
 
@@ -201,7 +225,10 @@ def _feed(value: Any, update: Callable[[bytes], None]) -> None:
 def load() -> dict[str, Record]:
     """The recorded cases."""
     table = json.loads(PATH.read_text())
-    return {name: Record(rows, seconds, tuple(hashes.split())) for name, (rows, seconds, hashes) in table.items()}
+    return {
+        name: Record(rows, seconds, tuple(hashes.split()))
+        for name, (rows, seconds, hashes) in table.items()
+    }
 
 
 def save(records: Mapping[str, Record]) -> None:
@@ -234,11 +261,17 @@ def compare(names: Iterable[str], recorded: Mapping[str, Record]) -> int:
 
 def main() -> int:
     """Compare or record; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--record", action="store_true", help="write the file anew")
-    choice.add_argument("--smallest", type=int, metavar="N", help="compare the N cases of fewest rows alone")
-    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS), help="cases of these alone")
+    choice.add_argument(
+        "--smallest", type=int, metavar="N", help="compare the N cases of fewest rows alone"
+    )
+    parser.add_argument(
+        "--models", nargs="*", choices=MODELS, default=list(MODELS), help="cases of these alone"
+    )
     options = parser.parse_args()
     begin, recorded = time.perf_counter(), load()
     chosen = [name for name in CASES if name.split()[0] in options.models]
@@ -248,7 +281,9 @@ def main() -> int:
         print(f"{len(chosen)} cases recorded in {time.perf_counter() - begin:.0f} s")
         return 0
     names = (
-        chosen if options.smallest is None else smallest({name: recorded[name] for name in chosen}, options.smallest)
+        chosen
+        if options.smallest is None
+        else smallest({name: recorded[name] for name in chosen}, options.smallest)
     )
     differing = compare(names, recorded)
     print(f"{differing} of {len(names)} cases differ; {time.perf_counter() - begin:.0f} s")

@@ -56,16 +56,27 @@ def facts(setting: Setting) -> None:
     machine, backend = setting.machine(), setting.backend()
     gpu = backend.rank_gpu(0)
     free, total = backend.memory(0)
-    say(f"{backend.name(0)}, GPU {gpu.gpu}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free, NCCL {gpu.library}")
+    say(
+        f"{backend.name(0)}, GPU {gpu.gpu}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free, NCCL {gpu.library}"
+    )
     if setting.is_fake:
         return
     device = measure_machine(machine, backend).devices[0]
     rates = {"float32": device.flops_per_second, **device.rates}
-    say("products, Tflop/s: " + ", ".join(f"{name} {rate / 1e12:.1f}" for name, rate in rates.items()))
-    say(f"memory {device.memory_bandwidth / 1e9:.0f} GB/s, launch in a graph {device.overhead_seconds * 1e6:.2f} us")
+    say(
+        "products, Tflop/s: "
+        + ", ".join(f"{name} {rate / 1e12:.1f}" for name, rate in rates.items())
+    )
+    say(
+        f"memory {device.memory_bandwidth / 1e9:.0f} GB/s, launch in a graph {device.overhead_seconds * 1e6:.2f} us"
+    )
     link = measure_host_link(backend)
-    say(f"host to GPU {link.to_device_bandwidth / 1e9:.1f} GB/s after {link.to_device_seconds * 1e6:.1f} us")
-    say(f"GPU to host {link.to_host_bandwidth / 1e9:.1f} GB/s after {link.to_host_seconds * 1e6:.1f} us")
+    say(
+        f"host to GPU {link.to_device_bandwidth / 1e9:.1f} GB/s after {link.to_device_seconds * 1e6:.1f} us"
+    )
+    say(
+        f"GPU to host {link.to_host_bandwidth / 1e9:.1f} GB/s after {link.to_host_seconds * 1e6:.1f} us"
+    )
 
 
 def correctness(setting: Setting, steps: int = 3) -> None:
@@ -80,7 +91,9 @@ def correctness(setting: Setting, steps: int = 3) -> None:
             for parameter in expected.persistent:  # the same numbers, which float32 can hold
                 expected.write(parameter, step.read(parameter).astype(np.float64))
             wide_feeds = {k: feeds[k].astype(v.dtype) for k, v in wide_feeds.items()}
-            losses = [error_of(step(feeds)["loss"], expected(wide_feeds)["loss"]) for _ in range(steps)]
+            losses = [
+                error_of(step(feeds)["loss"], expected(wide_feeds)["loss"]) for _ in range(steps)
+            ]
             errors = {n: error_of(step.read(n), expected.read(n)) for n in step.persistent}
         worst = max(errors, key=lambda n: errors[n])
         end = verdict(max(errors[worst], *losses) <= FLOAT32_ERROR, f"{FLOAT32_ERROR:.0e}")
@@ -95,7 +108,9 @@ def error_of(found: Array, expected: Array) -> float:
 
 def curves(setting: Setting, steps: int = 150) -> None:
     """Training curves in bfloat16 and float32, and in float32 from another seed: how much curves differ anyway."""
-    say(f"{'model':22s} {'precision':10s} {'seed':>4s}  mean losses of six parts of {setting.count(steps)} steps")
+    say(
+        f"{'model':22s} {'precision':10s} {'seed':>4s}  mean losses of six parts of {setting.count(steps)} steps"
+    )
     small = {"batch": 2} if setting.is_fake else {}
     for name, (build, feeds) in CURVES.items():
         ends: dict[tuple[str, int], float] = {}
@@ -104,10 +119,15 @@ def curves(setting: Setting, steps: int = 150) -> None:
             losses = curve(setting, graph, batches, setting.count(steps), seed)
             parts = [float(np.mean(part)) for part in np.array_split(losses, 6) if len(part)]
             ends[precision, seed] = parts[-1]
-            say(f"{name:22s} {precision:10s} {seed:4d}  " + " ".join(f"{loss:8.4f}" for loss in parts))
+            say(
+                f"{name:22s} {precision:10s} {seed:4d}  "
+                + " ".join(f"{loss:8.4f}" for loss in parts)
+            )
         noise = abs(ends["float32", 0] - ends["float32", 1])
         apart = abs(ends["bfloat16", 0] - ends["float32", 0])
-        say(f"{name:22s} ends {apart:.4f} apart; two seeds {noise:.4f}  {verdict(apart <= 2 * noise + 0.01, 'noise')}")
+        say(
+            f"{name:22s} ends {apart:.4f} apart; two seeds {noise:.4f}  {verdict(apart <= 2 * noise + 0.01, 'noise')}"
+        )
 
 
 def curve(
@@ -145,7 +165,9 @@ def cudnn(setting: Setting) -> None:
         say(f"{piece.about}, us of an operator: by cuDNN, by own kernels")
         theirs, ours = (gpu_cudnn.seconds_of(piece, machine, backend) for backend in both)
         for name in theirs:
-            say(f"  {name:28s} {theirs[name] * 1e6:9.1f} {ours[name] * 1e6:9.1f} {ours[name] / theirs[name]:6.2f}x")
+            say(
+                f"  {name:28s} {theirs[name] * 1e6:9.1f} {ours[name] * 1e6:9.1f} {ours[name] / theirs[name]:6.2f}x"
+            )
         total, other = sum(theirs.values()), sum(ours.values())
         say(f"  {'all':28s} {total * 1e6:9.1f} {other * 1e6:9.1f} {other / total:6.2f}x")
 
@@ -158,11 +180,15 @@ def steps_of(setting: Setting, name: str) -> None:
         feeds = case.feeds(graph)
         ours = step_seconds(setting, graph, feeds)
         say(f"{name}, {case.model.about}, batch {case.batch}, {precision}")
-        say(f"  {'taskflow':34s} {np.median(ours) * 1e3:9.3f} ms ({min(ours) * 1e3:.3f} to {max(ours) * 1e3:.3f})")
+        say(
+            f"  {'taskflow':34s} {np.median(ours) * 1e3:9.3f} ms ({min(ours) * 1e3:.3f} to {max(ours) * 1e3:.3f})"
+        )
         beside_torch(setting, name, case, precision, feeds, float(np.median(ours)))
 
 
-def step_seconds(setting: Setting, graph: Graph, feeds: dict[str, Array], steps: int = 40) -> list[float]:
+def step_seconds(
+    setting: Setting, graph: Graph, feeds: dict[str, Array], steps: int = 40
+) -> list[float]:
     """Seconds of single steps; while one runs, the next batch is copied."""
     with setting.executor(graph) as step:
         step(feeds, prefetch=feeds)
@@ -176,7 +202,9 @@ def step_seconds(setting: Setting, graph: Graph, feeds: dict[str, Array], steps:
     return found
 
 
-def beside_torch(setting: Setting, name: str, case: Case, precision: str, feeds: dict[str, Array], ours: float) -> None:
+def beside_torch(
+    setting: Setting, name: str, case: Case, precision: str, feeds: dict[str, Array], ours: float
+) -> None:
     """PyTorch's variants, one line each; one that fails is a line, too."""
     torch_side = find_torch(setting)
     for variant, options in (torch_side.variants(name) if torch_side else {}).items():
@@ -184,7 +212,9 @@ def beside_torch(setting: Setting, name: str, case: Case, precision: str, feeds:
             step = torch_side.make_step(name, case, feeds, precision, **options)
             seconds = float(np.median(torch_side.seconds_of(step, 20, 5)))
         except Exception as error:
-            say(f"  {variant:34s} fails: {type(error).__name__}: {str(error).splitlines()[0][:120]}")
+            say(
+                f"  {variant:34s} fails: {type(error).__name__}: {str(error).splitlines()[0][:120]}"
+            )
             continue
         wanted = {"torch eager": case.target, "torch.compile": COMPILED_RATIO}.get(variant)
         end = verdict(ours <= wanted * seconds, f"{wanted:.2f}") if wanted else ""
@@ -222,8 +252,12 @@ def overlap(setting: Setting) -> None:
         step()
         without = median_seconds(replay_of(step).repeat, setting.count(40))
     hidden = 1 - (during - without) / max(before - without, 1e-9)
-    say(f"step {without * 1e3:.3f} ms, with its batch before it {before * 1e3:.3f}, during it {during * 1e3:.3f}")
-    say(f"hidden {hidden:.0%} of {(before - without) * 1e6:.0f} us  {verdict(hidden >= HIDDEN_SHARE, '95%')}")
+    say(
+        f"step {without * 1e3:.3f} ms, with its batch before it {before * 1e3:.3f}, during it {during * 1e3:.3f}"
+    )
+    say(
+        f"hidden {hidden:.0%} of {(before - without) * 1e6:.0f} us  {verdict(hidden >= HIDDEN_SHARE, '95%')}"
+    )
 
 
 def replay_of(step: Executor) -> Any:
@@ -259,15 +293,26 @@ def predict(setting: Setting) -> None:
         predicted = taskflow.simulate(task_graph, costs).seconds
         measured = float(np.median(step_seconds(setting, graph, case.feeds(graph), 20)))
         errors.append(abs(predicted / measured - 1))
-        say(f"{name:10s} {predicted * 1e3:12.3f} {measured * 1e3:12.3f} {predicted / measured - 1:+7.1%}")
+        say(
+            f"{name:10s} {predicted * 1e3:12.3f} {measured * 1e3:12.3f} {predicted / measured - 1:+7.1%}"
+        )
     median = float(np.median(errors))
-    say(f"median error {median:.1%} of {len(errors)} models  {verdict(median <= PREDICTED_ERROR, '10%')}")
+    say(
+        f"median error {median:.1%} of {len(errors)} models  {verdict(median <= PREDICTED_ERROR, '10%')}"
+    )
 
 
 def ranks(setting: Setting) -> None:
     """Two ranks on one GPU train with the numbers of one device, by every carrier."""
     mpirun = Path(sys.executable).with_name("mpirun")
-    command = [str(mpirun) if mpirun.exists() else "mpirun", "-n", str(RANKS), sys.executable, __file__, "--part"]
+    command = [
+        str(mpirun) if mpirun.exists() else "mpirun",
+        "-n",
+        str(RANKS),
+        sys.executable,
+        __file__,
+        "--part",
+    ]
     environment = os.environ | taskflow_settings()
     for transport in CARRIERS:
         part = [*command, f"rank {transport}", *(["--fake"] if setting.is_fake else [])]
@@ -289,15 +334,21 @@ def rank_of(setting: Setting, transport: str, steps: int = 4) -> None:
     name, sizes = next(iter((TINY_REFERENCES if setting.is_fake else REFERENCES).items()))
     graph, feeds = gpu_models.reference(name, sizes, "float32")
     for rule in (taskflow.data_parallel, taskflow.model_parallel):
-        expected = Executor(lower(graph, taskflow.single_device(graph, plain), plain), allow_nan=True)
+        expected = Executor(
+            lower(graph, taskflow.single_device(graph, plain), plain), allow_nan=True
+        )
         task_graph, begin = lower(graph, rule(graph, machine), machine), time.perf_counter()
-        with Executor(task_graph, backend=setting.backend(), transport=transport, record=False) as step:
+        with Executor(
+            task_graph, backend=setting.backend(), transport=transport, record=False
+        ) as step:
             ready = time.perf_counter() - begin
             losses = [error_of(step(feeds)["loss"], expected(feeds)["loss"]) for _ in range(steps)]
             seconds = median_seconds(lambda: step(feeds), setting.count(5))
             for _ in range(setting.count(5)):
                 expected(feeds)
-            error = max([*losses, *(error_of(step.read(n), expected.read(n)) for n in step.persistent)])
+            error = max(
+                [*losses, *(error_of(step.read(n), expected.read(n)) for n in step.persistent)]
+            )
             kinds = parts_of(step)
         if connect().rank == 0:
             text = f"{transport:9s} {rule.__name__:15s} {size} ranks: error {error:.1e}, ready in {ready:.1f} s, step "
@@ -312,15 +363,22 @@ def nccl(setting: Setting) -> None:
         say("NCCL is not installed")
         return
     is_right, seconds = gpu_nccl.all_reduce(backend, count)
-    say(f"all_reduce of {count} float32 in a graph, one rank: {seconds * 1e6:.1f} us  {verdict(is_right, 'its bits')}")
+    say(
+        f"all_reduce of {count} float32 in a graph, one rank: {seconds * 1e6:.1f} us  {verdict(is_right, 'its bits')}"
+    )
 
 
-PARTS: dict[str, tuple[Callable[[Setting], None], float]] = {  # and the seconds that each may take at least
+PARTS: dict[
+    str, tuple[Callable[[Setting], None], float]
+] = {  # and the seconds that each may take at least
     "facts": (facts, 40),
     "correctness": (correctness, 160),  # numba compiles for a minute or two on a new machine
     "gemm": (gemm, 40),
     "cudnn": (cudnn, 60),
-    **{f"steps {name}": ((lambda s, n=name: steps_of(s, n)), STEPS_SECONDS.get(name, 40)) for name in CASES},
+    **{
+        f"steps {name}": ((lambda s, n=name: steps_of(s, n)), STEPS_SECONDS.get(name, 40))
+        for name in CASES
+    },
     "host": (host, 100),
     "overlap": (overlap, 30),
     "predict": (predict, 60),
@@ -356,7 +414,13 @@ def run_parts(names: Sequence[str], setting: Setting, keep: Callable[[str], obje
             continue
         keep(f"\n== {name}")
         part_begin = time.perf_counter()
-        command = [sys.executable, __file__, "--part", name, *(["--fake"] if setting.is_fake else [])]
+        command = [
+            sys.executable,
+            __file__,
+            "--part",
+            name,
+            *(["--fake"] if setting.is_fake else []),
+        ]
         spare = max(left - sum(PARTS[n][1] for n in names[k:]), 0)
         for line in lines_of(command, min(PARTS[name][1] + spare, left)):
             keep(line)
@@ -383,14 +447,26 @@ def commands_of(wanted: Sequence[str] | None) -> list[list[str]]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     choices = [*GROUPS, *PARTS]
-    parser.add_argument("--parts", nargs="+", choices=choices, metavar="PART", help=f"of {', '.join(choices)}")
+    parser.add_argument(
+        "--parts", nargs="+", choices=choices, metavar="PART", help=f"of {', '.join(choices)}"
+    )
     parser.add_argument("--part", help="run one part in this process")
-    parser.add_argument("--estimate", action="store_true", help="what steps launch, from a stub of CUDA: no GPU needed")
-    parser.add_argument("--fusion", action="store_true", help="the same of models without and with taskflow.fuse")
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="what steps launch, from a stub of CUDA: no GPU needed",
+    )
+    parser.add_argument(
+        "--fusion", action="store_true", help="the same of models without and with taskflow.fuse"
+    )
     parser.add_argument("--out", type=Path, help="a file that gets what is printed")
-    parser.add_argument("--fake", action="store_true", help="a fake device and tiny models: a trial")
+    parser.add_argument(
+        "--fake", action="store_true", help="a fake device and tiny models: a trial"
+    )
     options = parser.parse_args(arguments)
     setting = Setting(options.fake)
     if options.estimate or options.fusion:

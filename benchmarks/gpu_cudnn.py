@@ -31,12 +31,20 @@ def pieces(is_fake: bool) -> Iterator[Piece]:
     batch, size, channels = (1, 4, (2,)) if is_fake else (128, 32, (64, 128, 256))
     for precision in ("tf32", "float32", "bfloat16"):
         about = f"convolutions of the CNN, batch {batch}, {precision}"
-        yield Piece(about, _trained(convolutions(batch, size, channels), precision), "conv", precision)
-    sizes = (2, 16, 2, 8) if is_fake else (8, GPT2["sequence"], GPT2["heads"], GPT2["hidden"] // GPT2["heads"])
+        yield Piece(
+            about, _trained(convolutions(batch, size, channels), precision), "conv", precision
+        )
+    sizes = (
+        (2, 16, 2, 8)
+        if is_fake
+        else (8, GPT2["sequence"], GPT2["heads"], GPT2["hidden"] // GPT2["heads"])
+    )
     for precision in ("bfloat16", "float32"):
         for is_fused in (True, False):
             about = f"{'fused ' if is_fused else ''}attention of GPT, {sizes}, {precision}"
-            yield Piece(about, _trained(attention(sizes, is_fused), precision), "attention", precision)
+            yield Piece(
+                about, _trained(attention(sizes, is_fused), precision), "attention", precision
+            )
 
 
 def convolutions(batch: int, size: int, channels: Sequence[int]) -> LogicalRegion:
@@ -71,6 +79,10 @@ def seconds_of(piece: Piece, machine: MachineModel, backend: StreamBackend) -> d
     seconds, found = CostModel.measured(machine, backend=backend).seconds(task_graph), {}
     for row in range(len(task_graph)):
         task = task_graph[row]
-        if task.kind == Kind.POINT and task.name.startswith(piece.prefix) and not task.name.endswith(others):
+        if (
+            task.kind == Kind.POINT
+            and task.name.startswith(piece.prefix)
+            and not task.name.endswith(others)
+        ):
             found[task.name] = float(seconds[row])
     return found

@@ -66,7 +66,9 @@ PRETENDED = {  # what Inductor asks of CUDA, and of Triton, before it writes ker
     "torch._inductor.fx_passes.joint_graph.lazy_init": lambda *args: None,
     "torch._inductor.scheduler.has_triton": lambda *args: True,
     "torch.utils._triton.has_triton": lambda *args, **options: True,
-    "torch.Tensor.__invert__": lambda tensor: torch.bitwise_not(tensor),  # the plain one initialises CUDA
+    "torch.Tensor.__invert__": lambda tensor: torch.bitwise_not(
+        tensor
+    ),  # the plain one initialises CUDA
 }
 MULTIPLIES = ("mm", "bmm", "convolution")  # at the end of the name of a kernel of a library
 
@@ -92,20 +94,29 @@ def compiled(name: str, precision: str) -> list[Scheduled]:
 
 
 def _batch(case: Case) -> dict[str, Tensor]:
-    feeds = {key: torch.from_numpy(value) for key, value in case.feeds(case.graph("float32")).items()}
-    return {key: value.long() if value.dtype == torch.int32 else value for key, value in feeds.items()}
+    feeds = {
+        key: torch.from_numpy(value) for key, value in case.feeds(case.graph("float32")).items()
+    }
+    return {
+        key: value.long() if value.dtype == torch.int32 else value for key, value in feeds.items()
+    }
 
 
 # -- tracing -----------------------------------------------------------------------------------------------------------
 
 
-def _passes(net: nn.Module, batch: dict[str, Tensor], precision: str) -> tuple[fx.GraphModule, fx.GraphModule]:
+def _passes(
+    net: nn.Module, batch: dict[str, Tensor], precision: str
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Forward and backward pass as Inductor parts them, for CUDA."""
     weights, feeds = dict(net.named_parameters()), dict(batch)
 
     def inputs(device: str) -> list[Tensor]:
         given = [*weights.values(), *feeds.values()]
-        return [torch.empty_like(each, device=device, requires_grad=each.requires_grad) for each in given]
+        return [
+            torch.empty_like(each, device=device, requires_grad=each.requires_grad)
+            for each in given
+        ]
 
     def loss(*values: Tensor) -> Tensor:
         named, fed = dict(zip(weights, values)), dict(zip(feeds, values[len(weights) :]))
@@ -117,7 +128,9 @@ def _passes(net: nn.Module, batch: dict[str, Tensor], precision: str) -> tuple[f
         traced = make_fx(loss)(*inputs("cuda" if _is_half(precision) else "cpu"))
     traced = _moved(traced, "cpu")
     table = select_decomp_table()
-    joint = aot_export_joint_simple(lambda *v: (traced(*v),), inputs("cpu"), trace_joint=True, decompositions=table)
+    joint = aot_export_joint_simple(
+        lambda *v: (traced(*v),), inputs("cpu"), trace_joint=True, decompositions=table
+    )
     with torch.no_grad(), config.patch(shape_padding=False):
         parts = compile_fx.partition_fn(joint, [*inputs("cpu"), torch.empty(())], num_fwd_outputs=1)
     forward, backward = (_moved(part, "cuda") for part in parts)
@@ -138,7 +151,9 @@ def _moved(graph: fx.GraphModule, device: str) -> fx.GraphModule:
     for node in graph.graph.nodes:
         if node.kwargs.get("device") is not None:
             node.kwargs = {**node.kwargs, "device": torch.device(device)}
-        node.args = tuple(torch.device(device) if isinstance(a, torch.device) else a for a in node.args)
+        node.args = tuple(
+            torch.device(device) if isinstance(a, torch.device) else a for a in node.args
+        )
     graph.recompile()
     return graph
 
@@ -155,7 +170,9 @@ def _pretended() -> Iterator[None]:
     with ExitStack() as stack:
         for name, value in PRETENDED.items():
             stack.enter_context(mock.patch(name, value))
-        stack.enter_context(mock.patch("torch.nn.functional.scaled_dot_product_attention", _attention))
+        stack.enter_context(
+            mock.patch("torch.nn.functional.scaled_dot_product_attention", _attention)
+        )
         yield
 
 
@@ -173,16 +190,27 @@ def _schedule(graph: fx.GraphModule, static: Sequence[int]) -> list[Scheduled]:
     def codegen(lowering: Any) -> None:
         lowering.init_wrapper_code()
         lowering._update_scheduler()
-        found.extend(each for node in lowering.scheduler.nodes if (each := _scheduled(node)) is not None)
+        found.extend(
+            each for node in lowering.scheduler.nodes if (each := _scheduled(node)) is not None
+        )
         raise _Scheduled
 
     values = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-    inputs = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device="cuda") for v in values]
-    with mock.patch("torch._inductor.graph.GraphLowering.codegen", codegen), config.patch(fx_graph_cache=False):
+    inputs = [
+        torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device="cuda") for v in values
+    ]
+    with (
+        mock.patch("torch._inductor.graph.GraphLowering.codegen", codegen),
+        config.patch(fx_graph_cache=False),
+    ):
         try:
-            compile_fx.compile_fx_inner(graph, inputs, is_backward=not static, static_input_idxs=[*static])
+            compile_fx.compile_fx_inner(
+                graph, inputs, is_backward=not static, static_input_idxs=[*static]
+            )
         except Exception as error:
-            if not isinstance(error.__cause__, _Scheduled) and not isinstance(error.__context__, _Scheduled):
+            if not isinstance(error.__cause__, _Scheduled) and not isinstance(
+                error.__context__, _Scheduled
+            ):
                 raise
     return found
 
@@ -204,7 +232,9 @@ def _optimizer(case: Case, count: int) -> Scheduled:
     """The fused update of so many numbers: it reads the gradient, and reads and writes parameter and state."""
     rates = case.model.rates
     states = 2 if case.model.optimizer.startswith("adam") else int(rates.get("momentum", 0) > 0)
-    return Scheduled("kernel", case.model.optimizer, count * torch.float32.itemsize * (1 + 2 * (1 + states)))
+    return Scheduled(
+        "kernel", case.model.optimizer, count * torch.float32.itemsize * (1 + 2 * (1 + states))
+    )
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -228,12 +258,18 @@ def largest(found: list[Scheduled], count: int = 25) -> Iterator[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Print what a step moves."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", default=["gpt,bfloat16"], help="names and precisions: gpt,bfloat16")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "cases", nargs="*", default=["gpt,bfloat16"], help="names and precisions: gpt,bfloat16"
+    )
     for case in parser.parse_args(arguments).cases:
         found = compiled(*case.split(","))
         size = sum(each.bytes for each in found)
-        print(f"{case}: {summary(found)}, {size / 1e9:.2f} GB", *largest(found), sep="\n", flush=True)
+        print(
+            f"{case}: {summary(found)}, {size / 1e9:.2f} GB", *largest(found), sep="\n", flush=True
+        )
 
 
 if __name__ == "__main__":

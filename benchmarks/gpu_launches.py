@@ -31,7 +31,11 @@ from taskflow.backend.cuda.device import CudaStreams
 from taskflow.tasks.task_graph import Privilege, TaskGraph
 from tests.stub import stub
 
-NODE_SECONDS, BANDWIDTH, MULTIPROCESSORS = 1.2e-6, 4.2e12, 132  # NVIDIA H200; benchmarks/results has the first two
+NODE_SECONDS, BANDWIDTH, MULTIPROCESSORS = (
+    1.2e-6,
+    4.2e12,
+    132,
+)  # NVIDIA H200; benchmarks/results has the first two
 FLOPS = {"bfloat16": 788e12, "float16": 788e12, "tf32": 394e12, "float32": 51e12, "float64": 51e12}
 TYPES = {0: "float32", 1: "float64", 2: "float16", 14: "bfloat16"}
 MULTIPLYING = ("flash_", "convolve_", "slopes_of_")  # kernels that multiply matrices themselves
@@ -132,17 +136,23 @@ def _launch(line: list[str], row: str, sizes: dict[int, int], flops: float) -> L
     kind = line[0]
     if kind == "kernel":
         _, _, grid, _, name, *pointers = line
-        moved = sizes.get(TABLES) or sum(sizes.get(int(pointer, 16), 0) for pointer in dict.fromkeys(pointers))
+        moved = sizes.get(TABLES) or sum(
+            sizes.get(int(pointer, 16), 0) for pointer in dict.fromkeys(pointers)
+        )
         share = min(1.0, int(grid) / MULTIPROCESSORS)
         work = flops / FLOPS[name.rpartition("_")[2]] if name.startswith(MULTIPLYING) else 0.0
-        return Launch(kind, name, row, moved, max(NODE_SECONDS, moved / BANDWIDTH / share, work / share))
+        return Launch(
+            kind, name, row, moved, max(NODE_SECONDS, moved / BANDWIDTH / share, work / share)
+        )
     if kind == "product":
         m, n, k, count, first, last, compute = map(int, line[2:9])
         size = np.dtype(TYPES[first].replace("bfloat16", "float16")).itemsize
         result = np.dtype(TYPES[last].replace("bfloat16", "float16")).itemsize
         moved, flops = count * (size * (m * k + k * n) + result * m * n), 2.0 * m * n * k * count
         rate = FLOPS["tf32" if compute == TF32 else TYPES[first]]
-        return Launch(kind, f"{m}x{n}x{k}", row, moved, max(NODE_SECONDS, moved / BANDWIDTH, flops / rate))
+        return Launch(
+            kind, f"{m}x{n}x{k}", row, moved, max(NODE_SECONDS, moved / BANDWIDTH, flops / rate)
+        )
     size = int(line[2])
     moved = size * (1 if kind == "fill" else 2)
     return Launch(kind, kind, row, moved, max(NODE_SECONDS, moved / BANDWIDTH))
@@ -193,7 +203,9 @@ FUSION_HEAD = """| model | precision | operators | kernels + products | GB | fus
 
 def fusion(names: Sequence[str]) -> Iterator[str]:
     """What `taskflow.fuse` makes of the models of `cpu_step`, of plain operators, and of GPT-2: lines of a table."""
-    cases = {name: Case(model, model.batch) for name, model in MODELS.items()} | {"gpt-2": CASES["gpt"]}
+    cases = {name: Case(model, model.batch) for name, model in MODELS.items()} | {
+        "gpt-2": CASES["gpt"]
+    }
     yield FUSION_HEAD
     for name in names or cases:
         for precision in ("float32", "bfloat16"):
@@ -219,9 +231,13 @@ def longest(found: list[Launch], count: int = 12) -> Iterator[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Print the table, of all models or of those that are named, and what takes most of each step."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*", help="names, or names and a precision: gpt,bfloat16")
-    parser.add_argument("--torch", action="store_true", help="beside PyTorch's kernels + products, compiled: and GB")
+    parser.add_argument(
+        "--torch", action="store_true", help="beside PyTorch's kernels + products, compiled: and GB"
+    )
     parser.add_argument("--fusion", action="store_true", help="what fusion changes, instead")
     parser.add_argument("--table", action="store_true", help="the table alone")
     options = parser.parse_args(arguments)

@@ -87,7 +87,9 @@ def gpt(sizes: Mapping[str, Any]) -> Callable[[int], LogicalRegion]:
 
 
 def _gpt_case(batch: int, sizes: Mapping[str, Any], precisions: tuple[str, ...]) -> Case:
-    about = f"GPT-2, {sizes['layers']} layers of {sizes['hidden']}, sequence {sizes['sequence']}, AdamW"
+    about = (
+        f"GPT-2, {sizes['layers']} layers of {sizes['hidden']}, sequence {sizes['sequence']}, AdamW"
+    )
     words = {"x": sizes["vocabulary"], "t": sizes["vocabulary"]}
     return Case(Model(gpt(sizes), batch, about, "adamw", ADAMW), batch, precisions, 1.0, words)
 
@@ -105,15 +107,33 @@ CASES = {
 def tiny_cases() -> dict[str, Case]:
     """What a fake device runs in a second, under the names of CASES."""
     tiny = CASES["tiny mlp"]
-    return {name: replace(tiny, precisions=case.precisions, target=case.target) for name, case in CASES.items()}
+    return {
+        name: replace(tiny, precisions=case.precisions, target=case.target)
+        for name, case in CASES.items()
+    }
 
 
 # -- references and curves ---------------------------------------------------------------------------------------------
 
-REFERENCES: dict[str, dict[str, Any]] = {  # of ops/models, in float32 on the GPU and in float64 on NumPy
+REFERENCES: dict[
+    str, dict[str, Any]
+] = {  # of ops/models, in float32 on the GPU and in float64 on NumPy
     "mlp": {"batch": 32, "inputs": 256, "hidden": (512, 512, 10)},
-    "alexnet": {"batch": 16, "image": 95, "channels": (32, 64, 96, 64, 64), "hidden": 512, "classes": 100},
-    "rnnlm": {"batch": 32, "steps": 10, "hidden": 256, "embed": 256, "vocabulary": 1000, "group": 5},
+    "alexnet": {
+        "batch": 16,
+        "image": 95,
+        "channels": (32, 64, 96, 64, 64),
+        "hidden": 512,
+        "classes": 100,
+    },
+    "rnnlm": {
+        "batch": 32,
+        "steps": 10,
+        "hidden": 256,
+        "embed": 256,
+        "vocabulary": 1000,
+        "group": 5,
+    },
     "gpt": {"batch": 4, "sequence": 64, "layers": 2, "hidden": 128, "heads": 4, "vocabulary": 1000},
     "dlrm": {"batch": 512, "tables": 4, "rows": 10_000, "top": (512, 512, 512, 1)},
 }
@@ -123,11 +143,15 @@ TINY_REFERENCES: dict[str, dict[str, Any]] = {"mlp": {"batch": 4, "inputs": 5, "
 def reference(name: str, sizes: Mapping[str, Any], dtype: str) -> tuple[Graph, dict[str, Array]]:
     """A model of ops/models and what it is fed."""
     graph = import_module(f"ops.models.{name}").build(**sizes, dtype=dtype)
-    words = sizes.get("rows") or sizes.get("vocabulary") or sizes.get("classes") or sizes["hidden"][-1]
+    words = (
+        sizes.get("rows") or sizes.get("vocabulary") or sizes.get("classes") or sizes["hidden"][-1]
+    )
     random, feeds = np.random.default_rng(0), {}
     for region in graph.inputs:
         is_number = region.dtype == "int32"
-        values = random.integers(0, words, region.shape) if is_number else random.random(region.shape)
+        values = (
+            random.integers(0, words, region.shape) if is_number else random.random(region.shape)
+        )
         feeds[region.name] = values.astype(region.dtype)
     return graph, feeds
 
@@ -160,7 +184,9 @@ def small_gpt(precision: str, batch: int = 16) -> Graph:
 
 def text(step: int, batch: int = 16, length: int = 64) -> dict[str, Array]:
     """Pieces of Python's documentation, which comes with Python."""
-    book = np.frombuffer("".join(topics.values()).encode("ascii", "replace"), np.uint8).astype(np.int32)
+    book = np.frombuffer("".join(topics.values()).encode("ascii", "replace"), np.uint8).astype(
+        np.int32
+    )
     starts = np.random.default_rng([8, step]).integers(0, len(book) - length - 1, batch)
     pieces = book[starts[:, None] + np.arange(length + 1)]
     return {"x": pieces[:, :-1].copy(), "t": pieces[:, 1:].copy()}

@@ -47,7 +47,9 @@ class Setting:
         """One device runs a graph; steps are captured."""
         machine = self.machine()
         task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
-        return Executor(task_graph, backend=self.backend(), **{"record": False, "allow_nan": True, **options})
+        return Executor(
+            task_graph, backend=self.backend(), **{"record": False, "allow_nan": True, **options}
+        )
 
 
 def verdict(is_met: bool, wanted: str) -> str:
@@ -72,7 +74,9 @@ def find_torch(setting: Setting) -> Any:
     return gpu_torch
 
 
-def lines_of(command: list[str], seconds: float, environment: Mapping[str, str] | None = None) -> Iterator[str]:
+def lines_of(
+    command: list[str], seconds: float, environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """What a command prints within a time, and how it ended, if that was not well."""
     with subprocess.Popen(
         ["timeout", "-k", "5", str(seconds), *command],
@@ -85,5 +89,9 @@ def lines_of(command: list[str], seconds: float, environment: Mapping[str, str] 
         for line in process.stdout:
             yield line.rstrip("\n")
     if process.returncode:
-        why = f"takes more than {seconds:.0f} s" if process.returncode in (124, 137) else f"ends: {process.returncode}"
+        why = (
+            f"takes more than {seconds:.0f} s"
+            if process.returncode in (124, 137)
+            else f"ends: {process.returncode}"
+        )
         yield f"FAILED: {' '.join(command[-3:])} {why}"

@@ -32,7 +32,10 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         b, s, c = x.shape
-        q, k, v = (a.view(b, s, self.heads, -1).transpose(1, 2) for a in self.qkv(self.norm1(x)).split(c, 2))
+        q, k, v = (
+            a.view(b, s, self.heads, -1).transpose(1, 2)
+            for a in self.qkv(self.norm1(x)).split(c, 2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, s, c))
         return x + self.fc2(F.gelu(self.fc1(self.norm2(x)), approximate="tanh"))
@@ -41,7 +44,9 @@ class Layer(nn.Module):
 class GPT(nn.Module):
     """GPT-2 with its output tied to the embedding."""
 
-    def __init__(self, layers: int, hidden: int, heads: int, vocabulary: int, sequence: int) -> None:
+    def __init__(
+        self, layers: int, hidden: int, heads: int, vocabulary: int, sequence: int
+    ) -> None:
         super().__init__()
         self.embed, self.position = nn.Embedding(vocabulary, hidden), nn.Embedding(sequence, hidden)
         self.layers = nn.Sequential(*(Layer(hidden, heads) for _ in range(layers)))
@@ -72,13 +77,19 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.o
 
 def variants(name: str) -> dict[str, dict[str, Any]]:
     """Name -> options of `make_step`; the first is plain eager PyTorch."""
-    found: dict[str, dict[str, Any]] = {"torch eager": {}, "torch eager, fused optimizer": {"fused": True}}
+    found: dict[str, dict[str, Any]] = {
+        "torch eager": {},
+        "torch eager, fused optimizer": {"fused": True},
+    }
     if name == "cnn":
         found["torch eager, channels-last"] = {"fused": True, "memory_format": torch.channels_last}
     if name == "dlrm":
         found["torch eager, sparse gradients"] = {"sparse": True}
     compiled = {"fused": True, "compiled": True}
-    return found | {"torch.compile": compiled | ({"memory_format": torch.channels_last} if name == "cnn" else {})}
+    return found | {
+        "torch.compile": compiled
+        | ({"memory_format": torch.channels_last} if name == "cnn" else {})
+    }
 
 
 def make_step(
@@ -101,7 +112,9 @@ def make_step(
     batch = {key: _tensor(value, memory_format) for key, value in feeds.items()}
     forward = torch.compile(net) if compiled else net
     is_half = precision in ("float16", "bfloat16")
-    half = torch.autocast("cuda", getattr(torch, precision)) if is_half else contextlib.nullcontext()
+    half = (
+        torch.autocast("cuda", getattr(torch, precision)) if is_half else contextlib.nullcontext()
+    )
 
     def run() -> Tensor:
         optimizer.zero_grad(set_to_none=True)

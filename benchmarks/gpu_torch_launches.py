@@ -18,8 +18,22 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
-NO_LAUNCH = ("alias", "detach", "device", "empty", "empty_like", "empty_strided", "lift_fresh", "new_empty")
-NO_LAUNCH += ("_local_scalar_dense", "_record_function_enter_new", "_record_function_exit", "_unsafe_view")
+NO_LAUNCH = (
+    "alias",
+    "detach",
+    "device",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "lift_fresh",
+    "new_empty",
+)
+NO_LAUNCH += (
+    "_local_scalar_dense",
+    "_record_function_enter_new",
+    "_record_function_exit",
+    "_unsafe_view",
+)
 
 
 class Counting(TorchDispatchMode):
@@ -29,7 +43,9 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.found = Counter[str]()
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         name = function._schema.name.partition("::")[2]
         if not function.is_view and name not in NO_LAUNCH:
             self.found[name] += 1
@@ -42,7 +58,9 @@ def eager(name: str, precision: str) -> tuple[int, int]:
     feeds = case.feeds(case.graph("float32"))
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         net = MODULES[name]()
-        optimizer = OPTIMIZERS[case.model.optimizer](net.parameters(), **case.model.rates, foreach=True)
+        optimizer = OPTIMIZERS[case.model.optimizer](
+            net.parameters(), **case.model.rates, foreach=True
+        )
         batch = {key: fake.from_tensor(torch.from_numpy(value)) for key, value in feeds.items()}
         batch = {key: v.long() if v.dtype == torch.int32 else v for key, v in batch.items()}
         for counts in (contextlib.nullcontext(), counting):

@@ -31,9 +31,16 @@ from taskflow.searching.predictions import ORDERS
 from taskflow.searching.starts import judged_starts, rule_starts
 from taskflow.searching.variants import Variant
 
-PREDICTED = 6  # grids, the fastest without waits for memory and fair links, that `simulate` predicts
+PREDICTED = (
+    6  # grids, the fastest without waits for memory and fair links, that `simulate` predicts
+)
 ORDERED = 2  # of these, the fastest, in all orders of rows
-MACHINES = {"8 H100": ("h100", 8), "64 H100": ("h100", 64), "16 V100": ("v100", 16), "64 V100": ("v100", 64)}
+MACHINES = {
+    "8 H100": ("h100", 8),
+    "64 H100": ("h100", 64),
+    "16 V100": ("v100", 16),
+    "64 V100": ("v100", 64),
+}
 NAMED = (  # rows of which the spread over seeds is measured
     "GPT 4 x 2048, 8 H100",
     "GPT 4 x 2048, 64 H100",
@@ -53,17 +60,23 @@ def trained(graph: taskflow.Graph) -> taskflow.Graph:
 
 def of_examples(name: str, **sizes: int) -> Callable[[int], taskflow.Graph]:
     def build(devices: int) -> taskflow.Graph:
-        graph: taskflow.Graph = import_module(f"ops.models.{name}").build(batch=devices, training=False, **sizes)
+        graph: taskflow.Graph = import_module(f"ops.models.{name}").build(
+            batch=devices, training=False, **sizes
+        )
         return trained(graph)
 
     return build
 
 
 def gpt(layers: int, hidden: int) -> Callable[[int], taskflow.Graph]:
-    return of_examples("gpt", layers=layers, hidden=hidden, heads=hidden // (64 if hidden < 2048 else 128))
+    return of_examples(
+        "gpt", layers=layers, hidden=hidden, heads=hidden // (64 if hidden < 2048 else 128)
+    )
 
 
-def t5(devices: int, layers: int = 12, hidden: int = 1024, heads: int = 16, words: int = 512) -> taskflow.Graph:
+def t5(
+    devices: int, layers: int = 12, hidden: int = 1024, heads: int = 16, words: int = 512
+) -> taskflow.Graph:
     """An encoder and a decoder that attends to it (Raffel et al., JMLR 2020), without relative positions."""
     graph = taskflow.Graph()
     x, y, t = (graph.input(name, (devices, words), "int32") for name in "xyt")
@@ -79,10 +92,15 @@ def t5(devices: int, layers: int = 12, hidden: int = 1024, heads: int = 16, word
     return trained(graph)
 
 
-def vit(devices: int, layers: int = 24, hidden: int = 1024, heads: int = 16, images: int = 8) -> taskflow.Graph:
+def vit(
+    devices: int, layers: int = 24, hidden: int = 1024, heads: int = 16, images: int = 8
+) -> taskflow.Graph:
     """ViT-L/16 (Dosovitskiy et al., ICLR 2021), its scores from the mean of all patches."""
     graph = taskflow.Graph()
-    x, t = graph.input("x", (devices * images, 3, 224, 224)), graph.input("t", (devices * images,), "int32")
+    x, t = (
+        graph.input("x", (devices * images, 3, 224, 224)),
+        graph.input("t", (devices * images,), "int32"),
+    )
     h = ops.conv2d(x, hidden, 16, stride=16, name="patches")
     h = ops.transpose(ops.flatten(h, 2), (0, 2, 1))
     h = ops.position_embedding(h, name="position")
@@ -98,7 +116,9 @@ def _block(
 ) -> taskflow.LogicalRegion:
     """Attention, to a memory as well if there is one, and two linear layers, each behind a norm, with shortcuts."""
     h = ops.layer_norm(x, name=f"{name}.norm1")
-    x = ops.add(x, ops.multihead_attention(h, heads, None, memory is not None, name=f"{name}.attention"))
+    x = ops.add(
+        x, ops.multihead_attention(h, heads, None, memory is not None, name=f"{name}.attention")
+    )
     if memory is not None:
         h = ops.layer_norm(x, name=f"{name}.norm_cross")
         x = ops.add(x, ops.multihead_attention(h, heads, memory, name=f"{name}.cross"))
@@ -123,17 +143,30 @@ def machine_of(name: str, part: float) -> taskflow.MachineModel:
     preset, devices = MACHINES[name]
     one = taskflow.MachineModel.preset(preset)
     machine = taskflow.MachineModel.preset(preset, nodes=devices // len(one.devices))
-    return replace(machine, devices=tuple(replace(d, memory_bytes=int(d.memory_bytes * part)) for d in machine.devices))
+    return replace(
+        machine,
+        devices=tuple(replace(d, memory_bytes=int(d.memory_bytes * part)) for d in machine.devices),
+    )
 
 
 def best_grid(first: Variant) -> tuple[str, float, float]:
     """Name, seconds as lowered, and in the best order of rows of any grid; infinite: none fits."""
     graph, machine = first.graph, first.machine
-    named = {name: s for name, s in rule_starts(graph, machine).items() if name in ("single device", "data parallel")}
-    starts = [start for start in judged_starts(first, named, Budget(1, None), is_given=False) if start.fits]
+    named = {
+        name: s
+        for name, s in rule_starts(graph, machine).items()
+        if name in ("single device", "data parallel")
+    }
+    starts = [
+        start
+        for start in judged_starts(first, named, Budget(1, None), is_given=False)
+        if start.fits
+    ]
     found, ordered = [("none", math.inf)], math.inf
     for k, start in enumerate(sorted(starts, key=lambda start: start.seconds)[:PREDICTED]):
-        timelines = start.variant.judge.timelines(start.strategy, ORDERS if k < ORDERED else ORDERS[:1])
+        timelines = start.variant.judge.timelines(
+            start.strategy, ORDERS if k < ORDERED else ORDERS[:1]
+        )
         seconds = [timeline.seconds if fits else math.inf for timeline, fits in timelines]
         found.append((start.name, seconds[0]))
         ordered = min(ordered, *seconds)
@@ -145,15 +178,23 @@ def best_pipeline(first: Variant) -> tuple[str, float]:
     devices = len(first.machine.devices)
     counts = [count for count in (2, 4, 8) if devices % count == 0]
     found = [("none", math.inf)]
-    found += [(each.name, each.seconds) for each in pipelines(first, divisors(min(devices, 8)), counts) if each]
+    found += [
+        (each.name, each.seconds)
+        for each in pipelines(first, divisors(min(devices, 8)), counts)
+        if each
+    ]
     return min(found, key=lambda each: each[1])
 
 
-def compare(row: tuple[str, str, float], seconds: float, seeds: int, with_pipelines: bool, pipe: Connection) -> None:
+def compare(
+    row: tuple[str, str, float], seconds: float, seeds: int, with_pipelines: bool, pipe: Connection
+) -> None:
     """Send the line of one row."""
     model, machine, part = row
     here, graph = machine_of(machine, part), MODELS[model](MACHINES[machine][1])
-    first = Variant(graph, here, taskflow.CostModel.analytic(here), Plan(taskflow.Strategy({})), None)
+    first = Variant(
+        graph, here, taskflow.CostModel.analytic(here), Plan(taskflow.Strategy({})), None
+    )
     name, grid, ordered = best_grid(first)
     if with_pipelines:
         name, grid = min((name, grid), best_pipeline(first), key=lambda each: each[1])
@@ -162,7 +203,9 @@ def compare(row: tuple[str, str, float], seconds: float, seeds: int, with_pipeli
         begin = time.perf_counter()
         try:
             found.append(
-                taskflow.search(graph, here, taskflow.CostModel.analytic(here), seconds=seconds, seed=seed).seconds
+                taskflow.search(
+                    graph, here, taskflow.CostModel.analytic(here), seconds=seconds, seed=seed
+                ).seconds
             )
         except ValueError:
             found.append(math.inf)
@@ -170,9 +213,8 @@ def compare(row: tuple[str, str, float], seconds: float, seeds: int, with_pipeli
     middle = statistics.median(found)
     spread = (max(found) - min(found)) / middle if math.isfinite(middle) else 0.0
     ratio = middle / grid if math.isfinite(grid) and grid else math.nan
-    figures = (
-        f"{grid * 1e3:9.2f} {ordered * 1e3:9.2f} {middle * 1e3:9.2f}  {ratio:6.3f}  {spread:6.1%} {max(took):6.1f}"
-    )
+    figures = f"{grid * 1e3:9.2f} {ordered * 1e3:9.2f} {middle * 1e3:9.2f}  {ratio:6.3f}"
+    figures += f"  {spread:6.1%} {max(took):6.1f}"
     pipe.send(f"{model:14s} {machine:8s} {part:4.2f}  {figures}  {name}")
 
 
@@ -181,15 +223,27 @@ def rows(wanted: list[str]) -> Iterator[tuple[str, str, float]]:
     for part in (1.0, 0.5):
         for machine in MACHINES:
             for model in MODELS:
-                if not wanted or any(f"{model}, {machine}, {part}".startswith(each) for each in wanted):
+                if not wanted or any(
+                    f"{model}, {machine}, {part}".startswith(each) for each in wanted
+                ):
                     yield model, machine, part
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="*", default=[], metavar="NAME", help="such as 'T5, 8 H100'; default: all")
-    parser.add_argument("--named", action="store_true", help="the six rows whose spread over seeds is asked for")
-    parser.add_argument("--pipelines", action="store_true", help="judge grids of 1F1B and interleaved, too (minutes)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", nargs="*", default=[], metavar="NAME", help="such as 'T5, 8 H100'; default: all"
+    )
+    parser.add_argument(
+        "--named", action="store_true", help="the six rows whose spread over seeds is asked for"
+    )
+    parser.add_argument(
+        "--pipelines",
+        action="store_true",
+        help="judge grids of 1F1B and interleaved, too (minutes)",
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
@@ -197,9 +251,17 @@ def main() -> None:
         f"{'model':14s} {'machine':8s} memory  grid, ms   ordered found, ms   ratio  spread  took, s  best grid",
         flush=True,
     )
-    for model, machine, part in rows(options.rows or [f"{name}, 1.0" for name in NAMED * options.named]):
+    for model, machine, part in rows(
+        options.rows or [f"{name}, 1.0" for name in NAMED * options.named]
+    ):
         receiving, sending = multiprocessing.Pipe(duplex=False)
-        arguments = (model, machine, part), options.seconds, options.seeds, options.pipelines, sending
+        arguments = (
+            (model, machine, part),
+            options.seconds,
+            options.seeds,
+            options.pipelines,
+            sending,
+        )
         process = multiprocessing.Process(target=compare, args=arguments)
         process.start()
         sending.close()

@@ -25,9 +25,13 @@ def feeds_of(graph: taskflow.Graph) -> dict[str, np.ndarray]:
     }
 
 
-def seconds(rows: taskflow.TaskGraph, feeds: dict[str, np.ndarray], steps: int) -> tuple[float, float]:
+def seconds(
+    rows: taskflow.TaskGraph, feeds: dict[str, np.ndarray], steps: int
+) -> tuple[float, float]:
     """The fastest step with a guard, and without."""
-    guarded, plain = (taskflow.Executor(rows, record=False, allow_nan=allows) for allows in (False, True))
+    guarded, plain = (
+        taskflow.Executor(rows, record=False, allow_nan=allows) for allows in (False, True)
+    )
     times: tuple[list[float], list[float]] = [], []
     for _ in range(steps):
         for step, found in zip((guarded, plain), times):
@@ -38,12 +42,16 @@ def seconds(rows: taskflow.TaskGraph, feeds: dict[str, np.ndarray], steps: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=15)
     steps: int = parser.parse_args().steps
     models = {
         "MLP 3 x 512": mlp.build(batch=64, inputs=256, hidden=(512,) * 3),
-        "GPT 2 x 128": gpt.build(batch=4, sequence=64, layers=2, hidden=128, heads=4, vocabulary=1000),
+        "GPT 2 x 128": gpt.build(
+            batch=4, sequence=64, layers=2, hidden=128, heads=4, vocabulary=1000
+        ),
     }
     print("model         updates   guarded, ms  plain, ms  ratio")
     for name, graph in models.items():
@@ -54,7 +62,8 @@ def main() -> None:
         for when, one in (("at the end", rows), ("early", early)):
             guarded, plain = seconds(one, feeds, steps)
             print(
-                f"{name:12s}  {when:10s}  {guarded * 1e3:9.3f}  {plain * 1e3:9.3f}  {guarded / plain:.3f}", flush=True
+                f"{name:12s}  {when:10s}  {guarded * 1e3:9.3f}  {plain * 1e3:9.3f}  {guarded / plain:.3f}",
+                flush=True,
             )
 
 

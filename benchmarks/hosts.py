@@ -122,7 +122,11 @@ def build() -> taskflow.Graph:
 def searched(graph: taskflow.Graph, costs: taskflow.CostModel) -> taskflow.Strategy:
     """What a search on rank 0 finds."""
     return connect().on_rank_0(
-        lambda: taskflow.search(graph, costs.machine, costs, proposals=300, transport=LocalTransport()).strategy
+        lambda: (
+            taskflow.search(
+                graph, costs.machine, costs, proposals=300, transport=LocalTransport()
+            ).strategy
+        )
     )
 
 
@@ -150,7 +154,10 @@ def measure(path: str) -> None:
     random = np.random.default_rng(0)
     labels = random.integers(0, CLASSES, BATCH).astype(np.int32)
     feeds = {"x": random.random((BATCH, WIDTH), dtype=np.float32), "t": labels}
-    plans = {"data parallel": taskflow.data_parallel(graph, machine), "searched": searched(graph, costs)}
+    plans = {
+        "data parallel": taskflow.data_parallel(graph, machine),
+        "searched": searched(graph, costs),
+    }
     for name, strategy in plans.items():
         task_graph = taskflow.lower(graph, strategy, machine)
         with taskflow.Executor(task_graph, allow_nan=True) as step:
@@ -173,9 +180,13 @@ def measure(path: str) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     usual = [ranks for ranks in (2, 4) if ranks <= count_cores()]
-    parser.add_argument("--ranks", type=int, nargs="+", default=usual, help="on both hosts together")
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", default=usual, help="on both hosts together"
+    )
     parser.add_argument("--rate", default="1gbit", help="of the link, as tc writes it")
     parser.add_argument("--machine", help=argparse.SUPPRESS)  # on a rank
     options = parser.parse_args()

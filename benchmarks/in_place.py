@@ -14,7 +14,9 @@ import statistics
 import time
 from dataclasses import replace
 
-os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+os.environ.update(
+    dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+)
 
 import numpy as np
 
@@ -35,23 +37,39 @@ def laid_out(graph: Graph, parts: int) -> TaskGraph:
 
 def peak(rows: TaskGraph) -> int:
     """Bytes, in as little memory as will do."""
-    return int(plan_memory(replace(rows, machine=rows.machine.with_rates(memory_bytes=1))).peak_bytes[0])
+    return int(
+        plan_memory(replace(rows, machine=rows.machine.with_rates(memory_bytes=1))).peak_bytes[0]
+    )
 
 
 def main() -> None:
     """Print both ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--steps", type=int, default=15)
     options = parser.parse_args()
-    sizes = {"batch": 2 * options.parts, "sequence": 32, "layers": 4, "hidden": options.hidden, "heads": 8}
+    sizes = {
+        "batch": 2 * options.parts,
+        "sequence": 32,
+        "layers": 4,
+        "hidden": options.hidden,
+        "heads": 8,
+    }
     graph = build(**sizes, vocabulary=1024, dropout=0.0)
     folded = build(**sizes, vocabulary=1024, dropout=0.0)
-    folded.operators = [replace(op, kernel=replace(op.kernel, accumulates=False, cuda=None)) for op in folded.operators]
+    folded.operators = [
+        replace(op, kernel=replace(op.kernel, accumulates=False, cuda=None))
+        for op in folded.operators
+    ]
     both = laid_out(folded, options.parts), laid_out(graph, options.parts)
     steps = [Executor(rows, seed=0, record=False) for rows in both]
-    feeds = {r.name: np.random.default_rng(0).integers(0, 1024, r.shape).astype(r.dtype) for r in graph.inputs}
+    feeds = {
+        r.name: np.random.default_rng(0).integers(0, 1024, r.shape).astype(r.dtype)
+        for r in graph.inputs
+    }
     taken: tuple[list[float], list[float]] = [], []
     for _ in range(options.steps):
         losses = []
@@ -64,9 +82,13 @@ def main() -> None:
         step.close()
     seconds = statistics.median(b / a for a, b in zip(*(times[2:] for times in taken), strict=True))
     bytes_ = peak(both[1]) / peak(both[0])
-    print(f"folded {1e3 * statistics.median(taken[0]):.1f} ms, in place {1e3 * statistics.median(taken[1]):.1f} ms")
+    print(
+        f"folded {1e3 * statistics.median(taken[0]):.1f} ms, in place {1e3 * statistics.median(taken[1]):.1f} ms"
+    )
     print(f"in turn x {seconds:.3f} seconds: {'ok' if seconds <= MOST_SECONDS else 'MISSED'}")
-    print(f"peak {peak(both[1]) / 1e6:.1f} MB, x {bytes_:.3f}: {'ok' if bytes_ <= MOST_BYTES else 'MISSED'}")
+    print(
+        f"peak {peak(both[1]) / 1e6:.1f} MB, x {bytes_:.3f}: {'ok' if bytes_ <= MOST_BYTES else 'MISSED'}"
+    )
 
 
 if __name__ == "__main__":

@@ -51,7 +51,11 @@ def case(seed: int) -> tuple[Graph, MachineModel]:
         h = ops.linear(h, int(rng.choice([64, 128, 256, 512])), name=f"fc{k}")
         h = ops.relu(h, name=f"relu{k}") if rng.random() < 0.8 else h
     ops.adam(ops.mean_squared_error(h, graph.input("t", h.shape), name="loss"))
-    rates = {"flops_per_second": 10 ** rng.uniform(9, 11), "memory_bandwidth": 1e10, "overhead_seconds": 2e-6}
+    rates = {
+        "flops_per_second": 10 ** rng.uniform(9, 11),
+        "memory_bandwidth": 1e10,
+        "overhead_seconds": 2e-6,
+    }
     device, link = Device("emulated", **rates), 10 ** rng.uniform(8.5, 10)
     machine = MachineModel.uniform(int(rng.integers(2, 5)), device, bandwidth=link)
     need = int(simulated(graph, machine, Plan(data_parallel(graph, machine)))[1])
@@ -74,7 +78,9 @@ def pipelines(tables: CellTables) -> Iterator[PlannedPipeline]:
         sizes = [each for each in product(tables.sizes, repeat=count) if sum(each) <= devices]
         for cut, size, again in product(cuts, sizes, product((False, True), repeat=count)):
             planned, first = [], 0
-            for (begin, end), many, is_again in zip(pairwise((0, *cut, atoms)), size, again, strict=True):
+            for (begin, end), many, is_again in zip(
+                pairwise((0, *cut, atoms)), size, again, strict=True
+            ):
                 some = tables.recomputable & frozenset(range(begin, end) if is_again else ())
                 planned.append(PlannedStage(begin, end, first, many, "data", some))
                 first += many
@@ -84,7 +90,10 @@ def pipelines(tables: CellTables) -> Iterator[PlannedPipeline]:
 
 def bound(estimates: Estimates, pipeline: PlannedPipeline) -> float:
     """Seconds that it takes at least; infinite: it cannot be, or what it keeps between steps does not fit."""
-    machine, found = estimates.machine, [estimates.costs_of(stage, pipeline.parts) for stage in pipeline.stages]
+    machine, found = (
+        estimates.machine,
+        [estimates.costs_of(stage, pipeline.parts) for stage in pipeline.stages],
+    )
     rooms = [machine.devices[stage.first].memory_bytes for stage in pipeline.stages]
     if any(each is None or each.kept_bytes > room for each, room in zip(found, rooms, strict=True)):
         return math.inf
@@ -99,8 +108,13 @@ def brute_force(graph: Graph, machine: MachineModel) -> tuple[float, int, int]:
     """The least seconds of a plan that fits, how many pipelines there are, and how many were lowered."""
     costs = CostModel.analytic(machine)
     tables = CellTables(Pricing(graph, find_atoms(graph), machine, costs), None)
-    estimates, finalists = Estimates(tables), Finalists(graph, machine, costs, tables, Budget(None, 1e9), 0)
-    every = sorted((bound(estimates, each), k, each) for k, each in enumerate(dict.fromkeys(pipelines(tables))))
+    estimates, finalists = (
+        Estimates(tables),
+        Finalists(graph, machine, costs, tables, Budget(None, 1e9), 0),
+    )
+    every = sorted(
+        (bound(estimates, each), k, each) for k, each in enumerate(dict.fromkeys(pipelines(tables)))
+    )
     for least, _, pipeline in every:
         if least < finalists.best_seconds:
             finalists.judge(pipeline, estimates.orders(pipeline))
@@ -121,9 +135,8 @@ def compare(cases: int, seconds: float, first: int) -> None:
         best, many, lowered = brute_force(graph, machine)
         ratios.append(1.0 if found == best else found / best)
         spent = time.perf_counter() - begun - taken
-        says = (
-            f"{len(find_atoms(graph)):2} atoms, {len(machine.devices)} devices: {found * 1e6:9.2f} us in {taken:.1f} s"
-        )
+        says = f"{len(find_atoms(graph)):2} atoms, {len(machine.devices)} devices: "
+        says += f"{found * 1e6:9.2f} us in {taken:.1f} s"
         print(
             f"{seed:3} {says}; brute force {best * 1e6:9.2f} us of {many} pipelines, {lowered} plans, "
             f"in {spent:.1f} s: {ratios[-1]:.4f}",
@@ -167,7 +180,9 @@ def print_gpt(nodes: int, seconds: float, samples: int, hidden: int, sequence: i
     begun, cpu = time.perf_counter(), time.process_time()
     found = search_stages(graph, machine, CostModel.analytic(machine), seconds)
     taken = f"{time.perf_counter() - begun:.1f} s, {time.process_time() - cpu:.1f} of one core"
-    print(f"GPT-2 {sizes}, {samples * devices} samples, {devices} V100 of 4 GiB: searched in {taken}")
+    print(
+        f"GPT-2 {sizes}, {samples * devices} samples, {devices} V100 of 4 GiB: searched in {taken}"
+    )
     for each in found[:5]:
         print(f"  {each.seconds * 1e3:8.1f} ms {each.peak_bytes / (1 << 30):6.2f} GiB  {each.name}")
     best = {"data parallel": math.inf, "1F1B": math.inf}
@@ -187,7 +202,9 @@ def print_gpt(nodes: int, seconds: float, samples: int, hidden: int, sequence: i
 
 def main() -> None:
     """Print what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="case")
     parser.add_argument("--seconds", type=float)
@@ -198,7 +215,13 @@ def main() -> None:
     parser.add_argument("--sequence", type=int, default=512)
     options = parser.parse_args()
     if options.gpt:
-        print_gpt(options.nodes, options.seconds or 60.0, options.samples, options.hidden, options.sequence)
+        print_gpt(
+            options.nodes,
+            options.seconds or 60.0,
+            options.samples,
+            options.hidden,
+            options.sequence,
+        )
     else:
         compare(options.cases, options.seconds or 5.0, options.first)
 

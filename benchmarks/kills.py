@@ -11,7 +11,9 @@ import os
 import sys
 from pathlib import Path
 
-if "--train" in sys.argv:  # a rank: its process id first, so that it can be killed while it still starts
+if (
+    "--train" in sys.argv
+):  # a rank: its process id first, so that it can be killed while it still starts
     rank = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
     Path(sys.argv[sys.argv.index("--train") + 1] + f".{rank}").write_text(str(os.getpid()))
 
@@ -36,20 +38,29 @@ def train(folder: str, epochs: int, every: int) -> None:
     from taskflow.core.system import world_size
 
     noise = np.random.default_rng(0)
-    x, t = noise.random((BATCHES * 64, 64), np.float32), noise.integers(0, 10, BATCHES * 64).astype(np.int32)
+    x, t = (
+        noise.random((BATCHES * 64, 64), np.float32),
+        noise.integers(0, 10, BATCHES * 64).astype(np.int32),
+    )
     machine = taskflow.MachineModel.uniform(world_size())
     trainer = taskflow.Trainer(
         digits.mlp(64),
         machine=machine,
         strategy=taskflow.data_parallel,
         costs=taskflow.CostModel.analytic(machine),
-        learning_rate=taskflow.rates.cosine(0.05, epochs * BATCHES, warmup=min(20, epochs * BATCHES)),
+        learning_rate=taskflow.rates.cosine(
+            0.05, epochs * BATCHES, warmup=min(20, epochs * BATCHES)
+        ),
         quiet=True,
     )
     Path(folder + ".ready").touch()
-    history = trainer.fit(taskflow.Batches({"x": x, "t": t}, 64), epochs, checkpoint=folder, every=every)
+    history = trainer.fit(
+        taskflow.Batches({"x": x, "t": t}, 64), epochs, checkpoint=folder, every=every
+    )
     values = [trainer.step.read(name).tobytes() for name in trainer.step.persistent]
-    digest = hashlib.blake2b(repr((values, trainer.step.steps, history.outputs)).encode(), digest_size=8)
+    digest = hashlib.blake2b(
+        repr((values, trainer.step.steps, history.outputs)).encode(), digest_size=8
+    )
     if trainer.transport.rank == 0:
         Path(folder + ".digest").write_text(digest.hexdigest())
 
@@ -63,10 +74,24 @@ class Job:
         self._ready = Path(f"{folder}.ready")
         script = [__file__, "--train", str(folder), "--epochs", str(options.epochs)]
         script += ["--every", str(options.every)]
-        command = [sys.executable, "-m", "taskflow", "run", "-n", str(options.ranks), "--restarts", "1000", *script]
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        command = [
+            sys.executable,
+            "-m",
+            "taskflow",
+            "run",
+            "-n",
+            str(options.ranks),
+            "--restarts",
+            "1000",
+            *script,
+        ]
+        kept = {
+            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        }
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        self.job = subprocess.Popen(command, env=kept, **pipes)  # with compiled modules, for most are starts
+        self.job = subprocess.Popen(
+            command, env=kept, **pipes
+        )  # with compiled modules, for most are starts
 
     def pids(self) -> list[int]:
         """Process ids of the ranks, once they have started; none if the job ends first."""
@@ -139,7 +164,10 @@ def torture(base: Path, options: argparse.Namespace) -> int:
     begin = time.monotonic()
     assert reference.wait(600) and reference.job.returncode == 0, "the undisturbed run failed"
     duration = time.monotonic() - begin
-    expected, end = (base / "undisturbed.digest").read_text(), max(checkpoints(base / "undisturbed"))
+    expected, end = (
+        (base / "undisturbed.digest").read_text(),
+        max(checkpoints(base / "undisturbed")),
+    )
     print(f"undisturbed run: {duration:.1f} s of training, digest {expected}", flush=True)
 
     chance, kills, runs, checked = random.Random(options.seed), 0, 0, 0
@@ -152,7 +180,9 @@ def torture(base: Path, options: argparse.Namespace) -> int:
             if chance.random() < 0.8:
                 job.await_training()
             last = kills >= options.kills or end in checkpoints(folder)
-            if job.wait(600 if last else chance.uniform(0, duration / 8)) or not all(map(alive, pids)):
+            if job.wait(600 if last else chance.uniform(0, duration / 8)) or not all(
+                map(alive, pids)
+            ):
                 job.wait(LIMIT_SECONDS)  # it is over, or a rank is just leaving
                 break
             job.kill(chance.choice(pids))

@@ -47,7 +47,9 @@ def simulated(late: float, unit: float) -> None:
         seconds = shape.costs(unit)
         for name, order in orders(shape, unit).items():
             rows = reorder(shape.rows, seconds, order)
-            found, ready = (hidden(rows, seconds.seconds(rows), late, only).sum() for only in (False, True))
+            found, ready = (
+                hidden(rows, seconds.seconds(rows), late, only).sum() for only in (False, True)
+            )
             share = found / ready
             verdict = "ok" if share >= LEAST_SHARE else "MISSED"
             count = len(messages(rows))
@@ -73,22 +75,32 @@ def measured(late: float, unit: float, options: argparse.Namespace) -> None:
     for name, order in orders(shape, unit).items():
         rows = reorder(shape.rows, shape.costs(unit), order)
         can = hidden(rows, shape.costs(unit).seconds(rows), late, only_readers=True) > 1 - 1e-9
-        chosen = np.array(messages(rows))[can][:: max(1, int(can.sum()) // options.messages)][: options.messages]
+        chosen = np.array(messages(rows))[can][:: max(1, int(can.sum()) // options.messages)][
+            : options.messages
+        ]
         on_time = fastest(rows, shape, shape.costs(unit), options.steps)
         for row in chosen.tolist():
             costs = LateCosts(unit, row, late)
-            longer = [fastest(rows, shape, costs, options.steps) - on_time, simulate(rows, costs).seconds]
+            longer = [
+                fastest(rows, shape, costs, options.steps) - on_time,
+                simulate(rows, costs).seconds,
+            ]
             longer[1] -= simulate(rows, shape.costs(unit)).seconds
             share, predicted = (1 - each / late for each in longer)
             if MPI.COMM_WORLD.rank == 0:
                 what = f"{rows.name(row)} of micro-batch {rows.ordinal[row]}, {rows.source[row]} -> {rows.device[row]}"
                 verdict = "ok" if share >= LEAST_SHARE else "MISSED"
-                print(f"{name:13} {what:36} {predicted:.3f} predicted, {share:.3f} measured: {verdict}", flush=True)
+                print(
+                    f"{name:13} {what:36} {predicted:.3f} predicted, {share:.3f} measured: {verdict}",
+                    flush=True,
+                )
 
 
 def main() -> None:
     """Print what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--late-milliseconds", type=float, default=50.0)
     parser.add_argument("--unit-milliseconds", type=float, default=25.0, help="of a forward pass")
     parser.add_argument("--messages", type=int, default=3, help="measured of each order")

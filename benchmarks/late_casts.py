@@ -19,7 +19,11 @@ ROWS = ("GPT 12 x 768", "8 H100", 2), ("BERT-large", "8 H100", 4), ("GPT 4 x 204
 
 def cast_at_once(graph: taskflow.Graph) -> None:
     """Move what makes `*.gradient` behind the operator that makes what it reads."""
-    casts = {op.inputs[0].name: op for op in graph.operators if op.is_backward and op.name.endswith(".gradient")}
+    casts = {
+        op.inputs[0].name: op
+        for op in graph.operators
+        if op.is_backward and op.name.endswith(".gradient")
+    }
     moved = {op.name for op in casts.values()}
     operators: list[taskflow.Operator] = []
     for op in graph.operators:
@@ -39,7 +43,9 @@ def seconds(graph: taskflow.Graph, machine: taskflow.MachineModel, tensor: int) 
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     print("model          machine  tensor  at once, ms  last, ms  ratio")
     for model, name, tensor in ROWS:
         machine, graph = grids.machine_of(name, 1.0), grids.MODELS[model](grids.MACHINES[name][1])
@@ -47,7 +53,8 @@ def main() -> None:
         cast_at_once(graph)
         once = seconds(graph, machine, tensor)
         print(
-            f"{model:14s} {name:8s} {tensor:6d}  {once * 1e3:11.2f}  {last * 1e3:8.2f}  {once / last:.3f}", flush=True
+            f"{model:14s} {name:8s} {tensor:6d}  {once * 1e3:11.2f}  {last * 1e3:8.2f}  {once / last:.3f}",
+            flush=True,
         )
 
 

@@ -31,16 +31,25 @@ def run(steps: int) -> tuple[list[float], int, float]:
     graph.output("loss", loss)
     ops.adam(loss, 1e-4)
     random = np.random.default_rng(0)
-    feeds = {"x": random.random((8, 16), np.float32), "t": random.integers(0, 4, 8).astype(np.int32)}
+    feeds = {
+        "x": random.random((8, 16), np.float32),
+        "t": random.integers(0, 4, 8).astype(np.int32),
+    }
     early, total = peak_kib(), 0.0
-    with taskflow.Executor(taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine)) as step:
+    with taskflow.Executor(
+        taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine)
+    ) as step:
         begin = time.perf_counter()
         for _ in range(steps):
             total += float(step(feeds)["loss"])
             if step.steps == 1000:
                 early = peak_kib()
         seconds = (time.perf_counter() - begin) / steps
-        return [total, *(float(step.read(name).sum(dtype=np.float64)) for name in step.persistent)], early, seconds
+        return (
+            [total, *(float(step.read(name).sum(dtype=np.float64)) for name in step.persistent)],
+            early,
+            seconds,
+        )
 
 
 def main() -> int:
@@ -53,9 +62,8 @@ def main() -> int:
     again, _, _ = run(options.steps)
     found = connect().gather((early, last, seconds, sums, again))
     for rank, (early, last, seconds, *_) in enumerate(found if connect().rank == 0 else []):
-        growth = (
-            f"peak memory {early} KiB after step 1000, {last} KiB after step {options.steps} ({last / early - 1:+.2%})"
-        )
+        growth = f"peak memory {early} KiB after step 1000, {last} KiB after step {options.steps}"
+        growth += f" ({last / early - 1:+.2%})"
         print(f"rank {rank} of {len(found)}: {growth}; {seconds * 1e6:.1f} us a step")
     is_same = all(one == found[0][3] for *_, sums, again in found for one in (sums, again))
     if connect().rank == 0:

@@ -32,7 +32,9 @@ PROPOSALS = 30
 
 def of_examples(name: str, **sizes: int) -> Callable[[int], taskflow.Graph]:
     def build(devices: int) -> taskflow.Graph:
-        graph: taskflow.Graph = import_module(f"ops.models.{name}").build(batch=2 * devices, training=False, **sizes)
+        graph: taskflow.Graph = import_module(f"ops.models.{name}").build(
+            batch=2 * devices, training=False, **sizes
+        )
         ops.adam(graph.outputs["loss"], lr=1e-3)
         return graph
 
@@ -52,7 +54,9 @@ MACHINES = ("p100", 4), ("p100", 8), ("h100", 8), ("v100", 16)
 
 def needs(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[int]:
     """Bytes of the fullest device under every grid."""
-    first = Variant(graph, machine, taskflow.CostModel.analytic(machine), Plan(taskflow.Strategy({})), None)
+    first = Variant(
+        graph, machine, taskflow.CostModel.analytic(machine), Plan(taskflow.Strategy({})), None
+    )
     for variant in (first, *leaner_variants(first)):
         for start in grid_starts(variant):
             try:
@@ -78,7 +82,9 @@ def tried(graph: taskflow.Graph, machine: taskflow.MachineModel, seed: int) -> s
 
 def main() -> None:
     """Print the table; ends with 1 if a search refused what a grid fits."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="*", default=[*MODELS], choices=[*MODELS])
     parser.add_argument("--limits", type=int, default=10, help="of a pair of model and machine")
     options = parser.parse_args()
@@ -91,7 +97,10 @@ def main() -> None:
             grids = sorted(needs(graph, machine))
             low, high = np.log([LOWEST * grids[0], grids[-1]])
             limits = np.exp(generator.uniform(low, high, options.limits)).astype(int)
-            says = {int(limit): tried(graph, machine.with_rates(memory_bytes=int(limit)), 0) for limit in limits}
+            says = {
+                int(limit): tried(graph, machine.with_rates(memory_bytes=int(limit)), 0)
+                for limit in limits
+            }
             fits = [limit for limit in says if limit >= grids[0]]
             wrong = [limit for limit in fits if says[limit]]
             none = [limit for limit in says if limit < grids[0]]

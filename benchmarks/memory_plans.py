@@ -88,11 +88,14 @@ def compare(what: str, figures: tuple[float, float], unit: str, most: float) -> 
     first, second = figures
     verdict = "ok" if second <= most * first else "MISSED"
     print(
-        f"  {what:36} {first:9.3f} -> {second:9.3f} {unit:2}  x {second / first:.3f} of {most}: {verdict}", flush=True
+        f"  {what:36} {first:9.3f} -> {second:9.3f} {unit:2}  x {second / first:.3f} of {most}: {verdict}",
+        flush=True,
     )
 
 
-def compare_seconds(runs: list[Run], feeds: dict[str, np.ndarray], rounds: int, most: float) -> float:
+def compare_seconds(
+    runs: list[Run], feeds: dict[str, np.ndarray], rounds: int, most: float
+) -> float:
     """Two lines of seconds of a step; the ratio by the clock, by which rows are rehearsed in every second turn, too."""
     for run in runs:
         run.start(feeds)
@@ -113,7 +116,9 @@ def compare_seconds(runs: list[Run], feeds: dict[str, np.ndarray], rounds: int, 
 def ffn(costs: taskflow.CostModel, rounds: int) -> None:
     """Arena and seconds of blocks."""
     tokens, count = SIZES["ffn"]
-    print(f"{count} blocks of {WIDTH} and {HIDDEN} hidden units, {tokens} tokens: whole -> {SHARDS} parts, made again")
+    print(
+        f"{count} blocks of {WIDTH} and {HIDDEN} hidden units, {tokens} tokens: whole -> {SHARDS} parts, made again"
+    )
     rows = [blocks_of(side, costs, tokens, count) for side in SIDES]
     whole, parts = (arena(each) / 1e6 for each in rows)
     compare("arena", (whole[0], parts[0]), "MB", FFN_MEMORY)
@@ -141,10 +146,20 @@ def peak_bytes(side: str) -> int:
 def resident(costs: taskflow.CostModel, rounds: int) -> None:
     """Resident bytes of blocks."""
     tokens, count = SIZES["resident"]
-    print(f"{count} blocks of {WIDTH} and {HIDDEN} hidden units, {tokens} tokens: whole -> {SHARDS} parts, made again")
+    print(
+        f"{count} blocks of {WIDTH} and {HIDDEN} hidden units, {tokens} tokens: whole -> {SHARDS} parts, made again"
+    )
     command = [sys.executable, __file__, "--side"]
-    runs = [subprocess.run([*command, side], check=True, capture_output=True, text=True) for side in SIDES]
-    compare("resident above that before, at peak", tuple(int(run.stdout) / 1e9 for run in runs), "GB", FFN_MEMORY)
+    runs = [
+        subprocess.run([*command, side], check=True, capture_output=True, text=True)
+        for side in SIDES
+    ]
+    compare(
+        "resident above that before, at peak",
+        tuple(int(run.stdout) / 1e9 for run in runs),
+        "GB",
+        FFN_MEMORY,
+    )
 
 
 def inside(graph: Graph) -> list[str]:
@@ -161,7 +176,9 @@ def recomputed_gpt(costs: taskflow.CostModel, rounds: int) -> None:
     graph = gpt.build(**GPT)
     graphs = graph, taskflow.recompute(graph, inside(graph))
     strategies = [taskflow.single_device(each, costs.machine) for each in graphs]
-    rows = [taskflow.lower(each, s, costs.machine) for each, s in zip(graphs, strategies, strict=True)]
+    rows = [
+        taskflow.lower(each, s, costs.machine) for each, s in zip(graphs, strategies, strict=True)
+    ]
     kept, again = (arena(each)[1] / 1e6 for each in rows)
     compare("arena beside what is kept", (kept, again), "MB", GPT_MEMORY)
     runs = [Run(each, costs) for each in rows]
@@ -173,15 +190,23 @@ def recomputed_gpt(costs: taskflow.CostModel, rounds: int) -> None:
     print(f"  predicted ratio {off:+.1%} of the measured one, {PREDICTION:.0%} allowed: {verdict}")
 
 
-PARTS: dict[str, Callable[[taskflow.CostModel, int], None]] = {"ffn": ffn, "resident": resident, "gpt": recomputed_gpt}
+PARTS: dict[str, Callable[[taskflow.CostModel, int], None]] = {
+    "ffn": ffn,
+    "resident": resident,
+    "gpt": recomputed_gpt,
+}
 
 
 def main() -> None:
     """Print what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=8, help="in which both sides take turns")
-    parser.add_argument("--side", choices=SIDES, help="of 'resident': measure this side here and print bytes")
+    parser.add_argument(
+        "--side", choices=SIDES, help="of 'resident': measure this side here and print bytes"
+    )
     options = parser.parse_args()
     if options.side:
         print(peak_bytes(options.side))

@@ -30,7 +30,9 @@ def build(options: argparse.Namespace, dtype: str) -> Graph:
     h = graph.input("x", (options.samples, options.width))
     for k in range(options.layers):
         h = ops.relu(ops.linear(h, options.width, name=f"fc{k}"), name=f"relu{k}")
-    loss = ops.mean_squared_error(h, graph.input("t", (options.samples, options.width)), name="loss")
+    loss = ops.mean_squared_error(
+        h, graph.input("t", (options.samples, options.width)), name="loss"
+    )
     graph = taskflow.precision(graph, dtype)
     ops.adam(graph.regions[loss.name])
     return graph
@@ -91,7 +93,9 @@ def run(rows: TaskGraph, options: argparse.Namespace) -> float:
 
 def main() -> None:
     """Print a line for each plan."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", action="store_true")
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)

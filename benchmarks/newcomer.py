@@ -19,7 +19,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MOST_SECONDS, MOST_COMMANDS = 300.0, 6
-KEPT = ("PATH", "LANG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+KEPT = (
+    "PATH",
+    "LANG",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+)
 
 MODEL = '''"""A model as people have it: a small vision transformer in torch, and a function that gives a step."""
 
@@ -72,7 +81,10 @@ def commands(repository: str, torch: str) -> list[tuple[str, bool]]:
         ("make demo", False),
         (f".venv/bin/python -m pip install --quiet {torch}", True),
         (f"{taskflow} search mymodel.py:build --machine h100 --seconds 30 --out plan.json", False),
-        (f"{taskflow} report mymodel.py:build --machine h100 --strategy plan.json --out plan.html", False),
+        (
+            f"{taskflow} report mymodel.py:build --machine h100 --strategy plan.json --out plan.html",
+            False,
+        ),
     ]
 
 
@@ -89,7 +101,9 @@ def processor_seconds() -> float:
 
 def run(command: str, folder: Path, home: Path) -> tuple[float, float]:
     """Seconds by the clock and of the processors; a command that fails ends the benchmark with what it said."""
-    kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("PIP_")}
+    kept = {
+        name: value for name, value in os.environ.items() if name in KEPT or name.startswith("PIP_")
+    }
     kept |= {"HOME": str(home), "PYTHON": sys.executable}  # PYTHON: which one make takes
     begin, before = time.perf_counter(), processor_seconds()
     done = subprocess.run(command.split(), cwd=folder, env=kept, capture_output=True, text=True)
@@ -115,7 +129,10 @@ def walk(folder: Path, repository: str, torch: str) -> bool:
         shown = command.replace(repository, "REPOSITORY") + ("  (downloads)" if is_download else "")
         print(f"{number}. {seconds:6.1f} s {of_processors:6.1f} CPU s  {shown}", flush=True)
         if not is_download:
-            counted, counted_of_processors = counted + seconds, counted_of_processors + of_processors
+            counted, counted_of_processors = (
+                counted + seconds,
+                counted_of_processors + of_processors,
+            )
     page = checkout / "plan.html"
     if page.exists():
         print(f"plan.html: {page.stat().st_size / 1e6:.2f} MB")
@@ -129,7 +146,11 @@ def walk(folder: Path, repository: str, torch: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repository", default=str(ROOT), help="what to clone")
-    parser.add_argument("--torch", default="torch", help="what pip installs (default: torch); a build for CPUs will do")
+    parser.add_argument(
+        "--torch",
+        default="torch",
+        help="what pip installs (default: torch); a build for CPUs will do",
+    )
     parser.add_argument("--keep", type=Path, help="an empty folder for all of it, which stays")
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp(prefix="newcomer-"))

@@ -37,7 +37,9 @@ def seconds_of(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def build() -> taskflow.Graph:
     """The model of the checkout whose package runs."""
-    gpt = import_module("ops.models.gpt").build(batch=64, layers=24, hidden=2048, heads=16, training=False)
+    gpt = import_module("ops.models.gpt").build(
+        batch=64, layers=24, hidden=2048, heads=16, training=False
+    )
     graph = taskflow.precision(gpt, "bfloat16")
     ops.adamw(graph.outputs["loss"], lr=1e-4)
     return graph
@@ -60,11 +62,15 @@ def measure_in(checkout: Path) -> dict[str, float]:
     """What this script prints there."""
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     command = [sys.executable, str(Path(__file__).resolve()), "--json"]
-    return dict(json.loads(subprocess.run(command, env=environment, check=True, capture_output=True).stdout))
+    return dict(
+        json.loads(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--old", type=Path, help="another checkout")
     parser.add_argument("--json", action="store_true", help="print one object")
     options = parser.parse_args()
@@ -76,7 +82,9 @@ def main() -> None:
     print(f"{int(new.pop('rows'))} rows, seconds" + ", old seconds, old / new" * bool(old))
     for name, seconds in new.items():
         print(
-            f"{name:14s} {seconds:6.3f}" + (f" {old[name]:6.3f} {old[name] / seconds:6.1f}" if old else ""), flush=True
+            f"{name:14s} {seconds:6.3f}"
+            + (f" {old[name]:6.3f} {old[name] / seconds:6.1f}" if old else ""),
+            flush=True,
         )
 
 

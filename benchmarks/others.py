@@ -39,5 +39,7 @@ class Others:
 def _busy_seconds() -> float:
     if not _STAT.exists():
         return 0.0
-    user, nice, system, _idle, _waiting, _irq, _soft_irq, steal = map(int, _STAT.read_text().split()[1:9])
+    user, nice, system, _idle, _waiting, _irq, _soft_irq, steal = map(
+        int, _STAT.read_text().split()[1:9]
+    )
     return (user + nice + system + steal) / os.sysconf("SC_CLK_TCK")

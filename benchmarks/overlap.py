@@ -47,7 +47,9 @@ def plans(graph: taskflow.Graph, machine: taskflow.MachineModel) -> dict[str, ta
 
 def equal_links(ranks: int, device: taskflow.Device, bandwidth: float) -> taskflow.MachineModel:
     """A link between every two devices."""
-    return taskflow.MachineModel.uniform(ranks, device, bandwidth=bandwidth, latency_seconds=LATENCY_SECONDS)
+    return taskflow.MachineModel.uniform(
+        ranks, device, bandwidth=bandwidth, latency_seconds=LATENCY_SECONDS
+    )
 
 
 def unequal_hosts(ranks: int, device: taskflow.Device, bandwidth: float) -> taskflow.MachineModel:
@@ -63,8 +65,12 @@ def unequal_hosts(ranks: int, device: taskflow.Device, bandwidth: float) -> task
         card, width = f"card@{host}", bandwidth / (1 + host)
         ends = [(d, card) for d in range(devices)]
         links = [taskflow.Link(e, 4 * bandwidth, 0.0) for a, b in ends for e in ((a, b), (b, a))]
-        links += [taskflow.Link(e, width, LATENCY_SECONDS) for e in ((card, "network"), ("network", card))]
-        hosts.append(taskflow.MachineModel(inside.devices, (*inside.links, *links), f"{devices} devices"))
+        links += [
+            taskflow.Link(e, width, LATENCY_SECONDS) for e in ((card, "network"), ("network", card))
+        ]
+        hosts.append(
+            taskflow.MachineModel(inside.devices, (*inside.links, *links), f"{devices} devices")
+        )
     return taskflow.MachineModel.join(hosts, "two unequal hosts")
 
 
@@ -86,20 +92,28 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--layer-milliseconds", type=float, default=40.0, help="one layer's backward on one device")
+    parser.add_argument(
+        "--layer-milliseconds", type=float, default=40.0, help="one layer's backward on one device"
+    )
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument(
-        "--hosts", action="store_true", help="two unequal hosts, each with a card that its devices share"
+        "--hosts",
+        action="store_true",
+        help="two unequal hosts, each with a card that its devices share",
     )
     options = parser.parse_args()
     comm, ranks = MPI.COMM_WORLD, MPI.COMM_WORLD.size
     backward = options.layer_milliseconds * 1e-3
     flops = 4.0 * options.batch // ranks * options.width**2
-    moved = 2 * (ranks - 1) / ranks * 4 * options.width**2  # sent by each device for one layer's all-reduce
+    moved = (
+        2 * (ranks - 1) / ranks * 4 * options.width**2
+    )  # sent by each device for one layer's all-reduce
     device = taskflow.Device(
         "emulated", flops_per_second=flops / backward, memory_bandwidth=1e12, overhead_seconds=1e-5
     )
-    one_stream = taskflow.Device("cpu", flops_per_second=flops / backward, memory_bandwidth=1e12, overhead_seconds=1e-5)
+    one_stream = taskflow.Device(
+        "cpu", flops_per_second=flops / backward, memory_bandwidth=1e12, overhead_seconds=1e-5
+    )
     connect = unequal_hosts if options.hosts else equal_links
     machine, serial = (connect(ranks, each, moved / backward) for each in (device, one_stream))
     graph = build(options.layers, options.width, options.batch)
@@ -110,7 +124,9 @@ def main() -> None:
     }
     if comm.rank == 0:
         print(f"{ranks} emulated devices; milliseconds, median of {options.steps} steps")
-        print(f"{'plan':18s} {'predicted':>10s} {'measured':>10s} {'ratio':>6s} {'bytes moved':>12s}")
+        print(
+            f"{'plan':18s} {'predicted':>10s} {'measured':>10s} {'ratio':>6s} {'bytes moved':>12s}"
+        )
     for name, strategy in plans(graph, machine).items():
         task_graph = taskflow.lower(graph, strategy, machine)
         costs = taskflow.CostModel.analytic(machine)

@@ -73,12 +73,18 @@ class Prediction:
     computing_seconds: float
 
 
-def predict(graph: Graph, strategy: Strategy, machine: MachineModel, costs: CostModel) -> Prediction:
+def predict(
+    graph: Graph, strategy: Strategy, machine: MachineModel, costs: CostModel
+) -> Prediction:
     task_graph = taskflow.lower(graph, strategy, machine)
     timeline = taskflow.simulate(task_graph, costs)
-    fits = all(peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, machine.devices, strict=True))
+    fits = all(
+        peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, machine.devices, strict=True)
+    )
     computing = costs.seconds(task_graph)[~task_graph.is_transfer].sum()
-    return Prediction(timeline.seconds if fits else math.inf, *timeline.class_bytes().values(), float(computing))
+    return Prediction(
+        timeline.seconds if fits else math.inf, *timeline.class_bytes().values(), float(computing)
+    )
 
 
 COLUMNS = "DP", "expert", "found"
@@ -86,7 +92,9 @@ HEADER = (
     f"{'cluster':8s}{'devices':>8s} {'scaling':8s}{'model':13s}"
     + "".join(f"{'ms: ' + c if c == 'DP' else c:>10s}" for c in COLUMNS)
     + f"{'x DP':>7s}{'x best':>7s}{'paper':>8s} |"
-    + " |".join("".join(f"{what + ': ' + c if c == 'DP' else c:>12s}" for c in COLUMNS) for what in WHAT)
+    + " |".join(
+        "".join(f"{what + ': ' + c if c == 'DP' else c:>12s}" for c in COLUMNS) for what in WHAT
+    )
     + f" |{'scales':>7s} |{'proposals':>10s}{'seconds':>8s}"
 )
 
@@ -97,13 +105,17 @@ class Scaling:
     def __init__(self) -> None:
         self._first: dict[tuple[str, str, str], float] = {}
 
-    def efficiency(self, key: tuple[str, str, str], samples: int, devices: int, seconds: float) -> float:
+    def efficiency(
+        self, key: tuple[str, str, str], samples: int, devices: int, seconds: float
+    ) -> float:
         """Of cluster, kind of scaling and model, by seconds of a step."""
         each = samples / devices / seconds
         return each / self._first.setdefault(key, each)
 
 
-def compare(cluster: str, devices: int, name: str, kind: str, scaling: Scaling, options: argparse.Namespace) -> str:
+def compare(
+    cluster: str, devices: int, name: str, kind: str, scaling: Scaling, options: argparse.Namespace
+) -> str:
     """A line of the table."""
     case, machine = CASES[name], MachineModel.preset(cluster, nodes=devices // 4)
     if options.direct:
@@ -124,22 +136,30 @@ def compare(cluster: str, devices: int, name: str, kind: str, scaling: Scaling, 
         f"{cluster:8s}{devices:8d} {kind:8s}{name:13s}"
         + "".join(f"{row.seconds * 1e3:10.2f}" for row in rows)
         + f"{parallel / best:7.2f}{min(parallel, expert) / best:7.2f}{case.paper:>8s} |"
-        + " |".join("".join(f"{figure:12.3f}" for figure in column) for column in zip(*figures, strict=True))
+        + " |".join(
+            "".join(f"{figure:12.3f}" for figure in column) for column in zip(*figures, strict=True)
+        )
         + f" |{efficiency:7.2f} |{found.proposals:10d}{searched:8.0f}"
     )
 
 
 def main() -> None:
     """Print the table, and write it to a file if one is named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--clusters", nargs="*", default=[*CLUSTERS], choices=[*CLUSTERS])
     parser.add_argument("--devices", nargs="*", type=int, default=[4, 16, 64], choices=[4, 16, 64])
     parser.add_argument("--models", nargs="*", default=[*CASES], choices=[*CASES])
     parser.add_argument("--seconds", type=float, default=300.0, help="budget of each search")
     parser.add_argument("--proposals", type=int, help="most proposals of each search")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--direct", action="store_true", help="sums by copies, as by a parameter server")
-    parser.add_argument("--scaling", nargs="*", default=["weak", "strong"], choices=["weak", "strong"])
+    parser.add_argument(
+        "--direct", action="store_true", help="sums by copies, as by a parameter server"
+    )
+    parser.add_argument(
+        "--scaling", nargs="*", default=["weak", "strong"], choices=["weak", "strong"]
+    )
     parser.add_argument("--out", type=Path, help="a text file for the table")
     options = parser.parse_args()
     lines = []
@@ -154,7 +174,9 @@ def main() -> None:
     scaling = Scaling()
     for kind, cluster in product(options.scaling, options.clusters):
         for devices in (n for n in CLUSTERS[cluster] if n in options.devices):
-            for name in (n for n in options.models if n != "dlrm" or (devices == 4 and kind == "weak")):
+            for name in (
+                n for n in options.models if n != "dlrm" or (devices == 4 and kind == "weak")
+            ):
                 show(compare(cluster, devices, name, kind, scaling, options))
     show(NOTES)
 

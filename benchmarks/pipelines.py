@@ -51,17 +51,27 @@ AnyOrder = Order | Policy | Schedule
 
 def name_of(order: AnyOrder) -> str:
     """As people call it."""
-    return order.name if isinstance(order, Policy | Schedule) else str(getattr(order, "__name__", order))
+    return (
+        order.name
+        if isinstance(order, Policy | Schedule)
+        else str(getattr(order, "__name__", order))
+    )
 
 
 def cells(
-    devices: int, parts: int, per_device: int = 1, is_joint: bool = False, way: Sequence[int] | None = None
+    devices: int,
+    parts: int,
+    per_device: int = 1,
+    is_joint: bool = False,
+    way: Sequence[int] | None = None,
 ) -> TaskGraph:
     """A cell a stage; stage k is on device `k % devices`, or the k-th of `way`."""
     groups = [(k,) for k in way or [*range(devices)] * per_device]
     count = len(groups)
     graph, machine = chain(count, parts, is_joint=is_joint), MachineModel.uniform(devices)
-    plan = stages(graph, machine, parts=parts, cuts=[f"cell{k}" for k in range(1, count)], devices=groups)
+    plan = stages(
+        graph, machine, parts=parts, cuts=[f"cell{k}" for k in range(1, count)], devices=groups
+    )
     return lower(graph, plan, machine)
 
 
@@ -98,7 +108,9 @@ def gpt(parts: int, options: argparse.Namespace) -> None:
     begun = time.perf_counter()
     rows = lower(graph, stages(graph, machine, 8, parts), machine)
     lowered, costs = time.perf_counter() - begun, CostModel.analytic(machine)
-    print(f"GPT-2, 24 layers, {given}, {parts} x {options.samples} samples, 8 V100: {len(rows)} rows")
+    print(
+        f"GPT-2, 24 layers, {given}, {parts} x {options.samples} samples, 8 V100: {len(rows)} rows"
+    )
     first: tuple[float, float] | None = None
     for order in (program, gpipe, one_f_one_b, zb_h1):
         begun = time.perf_counter()
@@ -132,10 +144,18 @@ def ranks(parts: int, steps: int) -> None:
     graph = chain(comm.size, parts)
     device = Device("emulated", flops_per_second=1e12, memory_bandwidth=1e12, overhead_seconds=0.0)
     machine = MachineModel.uniform(comm.size, device, bandwidth=1e9)
-    plan: Strategy = stages(graph, machine, parts=parts, cuts=[f"cell{k}" for k in range(1, comm.size)])
+    plan: Strategy = stages(
+        graph, machine, parts=parts, cuts=[f"cell{k}" for k in range(1, comm.size)]
+    )
     rows, feeds = lower(graph, plan, machine), feeds_of(graph)
     costs = CellCosts(UNIT_SECONDS, UNIT_SECONDS, UNIT_SECONDS)
-    for order in (program, gpipe, one_f_one_b, zb_h1, comm.bcast(search_schedule(rows, costs, seconds=1.0))):
+    for order in (
+        program,
+        gpipe,
+        one_f_one_b,
+        zb_h1,
+        comm.bcast(search_schedule(rows, costs, seconds=1.0)),
+    ):
         ordered = reorder(rows, costs, order)
         predicted = simulate(ordered, costs).seconds
         with Executor(ordered, costs=costs, seed=0) as step:
@@ -153,7 +173,9 @@ def ranks(parts: int, steps: int) -> None:
 
 def main() -> None:
     """Print what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", action="store_true")
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--steps", type=int, default=4)

@@ -41,14 +41,29 @@ from taskflow.searching.rehearsal import Rehearsal, typical_seconds
 from taskflow.tasks.task_graph import Kind
 
 MODELS: dict[str, dict[str, Any]] = {
-    "alexnet": {"batch": 16, "image": 95, "channels": (32, 64, 96, 64, 64), "hidden": 512, "classes": 100},
+    "alexnet": {
+        "batch": 16,
+        "image": 95,
+        "channels": (32, 64, 96, 64, 64),
+        "hidden": 512,
+        "classes": 100,
+    },
     "inception_v3": {"batch": 8, "image": 107, "width": 0.25, "modules": (1, 1, 1), "classes": 100},
     "resnet101": {"batch": 8, "image": 64, "blocks": (1, 2, 4, 1), "width": 16, "classes": 100},
-    "rnnlm": {"batch": 32, "steps": 10, "hidden": 256, "embed": 256, "vocabulary": 1000, "group": 5},
+    "rnnlm": {
+        "batch": 32,
+        "steps": 10,
+        "hidden": 256,
+        "embed": 256,
+        "vocabulary": 1000,
+        "group": 5,
+    },
     "gpt": {"batch": 4, "sequence": 64, "layers": 2, "hidden": 128, "heads": 4, "vocabulary": 1000},
     "dlrm": {"batch": 512, "tables": 4, "rows": 10_000, "top": (512, 512, 512, 1)},
 }
-EMULATED = taskflow.Device("emulated", flops_per_second=1.5e9, memory_bandwidth=1e9, overhead_seconds=5e-3)
+EMULATED = taskflow.Device(
+    "emulated", flops_per_second=1.5e9, memory_bandwidth=1e9, overhead_seconds=5e-3
+)
 SMALLER: dict[str, dict[str, Any]] = {
     "inception_v3": {"modules": (1, 0, 0)},
     "resnet101": {"blocks": (1, 1, 1, 1)},
@@ -61,7 +76,9 @@ MOST_OF_OTHERS = 0.1
 ATTEMPTS = 5
 
 
-def candidates(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[tuple[str, taskflow.Strategy]]:
+def candidates(
+    graph: taskflow.Graph, machine: taskflow.MachineModel
+) -> Iterator[tuple[str, taskflow.Strategy]]:
     """Names and strategies, in the order in which they are considered; none comes twice."""
     seen: list[taskflow.Strategy] = []
     for name, strategy in _listed(graph, machine):
@@ -70,7 +87,9 @@ def candidates(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterato
             yield name, strategy
 
 
-def _listed(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[tuple[str, taskflow.Strategy]]:
+def _listed(
+    graph: taskflow.Graph, machine: taskflow.MachineModel
+) -> Iterator[tuple[str, taskflow.Strategy]]:
     yield "single device", taskflow.single_device(graph, machine)
     yield "data parallel", taskflow.data_parallel(graph, machine)
     yield "model parallel", taskflow.model_parallel(graph, machine)
@@ -83,7 +102,10 @@ def _listed(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[t
     for seed in range(12):
         yield f"random {seed}", taskflow.random_strategy(graph, machine, seed)
     for eighth in range(1, 8):
-        yield f"{eighth}/8 random", mixed(taskflow.random_strategy(graph, machine, 0), parallel, eighth / 8)
+        yield (
+            f"{eighth}/8 random",
+            mixed(taskflow.random_strategy(graph, machine, 0), parallel, eighth / 8),
+        )
 
 
 def searched(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Strategy:
@@ -91,14 +113,18 @@ def searched(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.
     found = None
     if connect().rank == 0:
         costs = taskflow.CostModel.analytic(machine)
-        found = taskflow.search(graph, machine, costs, proposals=100, transport=LocalTransport()).strategy
+        found = taskflow.search(
+            graph, machine, costs, proposals=100, transport=LocalTransport()
+        ).strategy
     strategy: taskflow.Strategy = connect().gather(found)[0]
     return strategy
 
 
 def round_robin(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Strategy:
     """Every operator on one device, the next one on the next."""
-    alone = [taskflow.single_device(graph, machine, device) for device in range(len(machine.devices))]
+    alone = [
+        taskflow.single_device(graph, machine, device) for device in range(len(machine.devices))
+    ]
     strategy = alone[0]
     for k, name in enumerate(list(strategy)):
         strategy[name] = alone[k % len(alone)][name]
@@ -147,7 +173,11 @@ class Run:
 
     def rehearse(self, rounds: int) -> None:
         """Time the rows so many times, and keep that for the prediction."""
-        self._rows.append(self._rehearsal.time_rows(rounds) if self._rehearsal else np.zeros((0, len(self.task_graph))))
+        self._rows.append(
+            self._rehearsal.time_rows(rounds)
+            if self._rehearsal
+            else np.zeros((0, len(self.task_graph)))
+        )
 
     def _slowest_step(self) -> float:
         self.step(self.feeds)
@@ -156,7 +186,9 @@ class Run:
     def predict(self) -> float:
         """Seconds of a step, from the rehearsals so far."""
         if isinstance(self.costs, MeasuredCosts):
-            self.costs.learn(self.task_graph, typical_seconds(self.task_graph, np.concatenate(self._rows)))
+            self.costs.learn(
+                self.task_graph, typical_seconds(self.task_graph, np.concatenate(self._rows))
+            )
         return taskflow.simulate(self.task_graph, self.costs).seconds
 
 
@@ -209,9 +241,14 @@ def make_feeds(graph: taskflow.Graph, words: int) -> dict[str, np.ndarray]:
 def choose(graph: taskflow.Graph, costs: taskflow.CostModel) -> dict[str, Run]:
     """Five strategies by the rule of the module."""
     machine = costs.machine
-    runs = {name: Run(taskflow.lower(graph, each, machine), costs) for name, each in candidates(graph, machine)}
+    runs = {
+        name: Run(taskflow.lower(graph, each, machine), costs)
+        for name, each in candidates(graph, machine)
+    }
     begin = time.monotonic()
-    while isinstance(costs, MeasuredCosts) and connect().gather(time.monotonic() - begin)[0] < SECONDS:
+    while (
+        isinstance(costs, MeasuredCosts) and connect().gather(time.monotonic() - begin)[0] < SECONDS
+    ):
         for run in runs.values():
             run.rehearse(2)
     chosen = furthest_apart([run.predict() for run in runs.values()], STRATEGIES)
@@ -244,7 +281,11 @@ def run_model(name: str, costs: taskflow.CostModel, options: Any) -> dict[str, R
 def report(name: str, runs: dict[str, Run], shows_parts: bool) -> list[Line]:
     """Print the lines of a model."""
     lines = {strategy: Line(run.predict(), run.rounds) for strategy, run in runs.items()}
-    details = {strategy: connect().gather(parts(run)) for strategy, run in runs.items()} if shows_parts else {}
+    details = (
+        {strategy: connect().gather(parts(run)) for strategy, run in runs.items()}
+        if shows_parts
+        else {}
+    )
     if connect().rank == 0:
         for strategy, line in lines.items():
             low, high = (1e3 * seconds for seconds in line.half)
@@ -272,7 +313,9 @@ def parts(run: Run) -> str:
     found = []
     for kind in Kind:
         rows = (graph.device == connect().rank) & (graph.kind == kind)
-        found.append(f"{kind.name.lower()} {rows.sum()}: {seconds[rows].sum() * 1e3:.2f} {taken[rows].sum() * 1e3:.2f}")
+        found.append(
+            f"{kind.name.lower()} {rows.sum()}: {seconds[rows].sum() * 1e3:.2f} {taken[rows].sum() * 1e3:.2f}"
+        )
     return ", ".join(found)
 
 
@@ -287,9 +330,13 @@ def machine_costs(is_emulated: bool) -> taskflow.CostModel:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--emulated", action="store_true", help="on emulated devices, a slow one for each rank")
+    parser.add_argument(
+        "--emulated", action="store_true", help="on emulated devices, a slow one for each rank"
+    )
     parser.add_argument("--rounds", type=int, help="default: 16, or 1 with --emulated")
     parser.add_argument("--steps", type=int, help="of a round; default: 2, or 1 with --emulated")
     parser.add_argument("--parts", action="store_true", help="compare kinds of rows, too")
@@ -303,7 +350,9 @@ def main() -> None:
         print(f"{'model':13s} {'strategy':17s} {heads}", flush=True)
     errors: list[float] = []
     for name in options.models:
-        errors += [abs(line.error) for line in report(name, run_model(name, costs, options), options.parts)]
+        errors += [
+            abs(line.error) for line in report(name, run_model(name, costs, options), options.parts)
+        ]
     if is_first:
         print(f"error: median {np.median(errors):.1%}, worst {max(errors):.1%}")
 

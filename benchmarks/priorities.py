@@ -37,7 +37,9 @@ class Layer(NamedTuple):
     flops: int
 
 
-def convolution(name: str, inputs: int, outputs: int, kernel: int, size: int, is_normed: bool) -> Layer:
+def convolution(
+    name: str, inputs: int, outputs: int, kernel: int, size: int, is_normed: bool
+) -> Layer:
     """A convolution whose output is `size` squared: with a batch norm, or a bias."""
     weights = inputs * outputs * kernel**2
     return Layer(name, weights + outputs * (2 if is_normed else 1), 2 * weights * size**2)
@@ -101,10 +103,14 @@ def layer(x: taskflow.LogicalRegion, name: str, rows: int, flops: float) -> task
         y, launch = op.outputs[0], partial(x.graph.launch, sizes={"n": rows}, flops=each)
         gw = launch(f"{name}.dw", "b f, b f -> n f", [g, y], kernel=_backward_weights)
         inner = x.graph.producer(op.inputs[0]) is not None
-        gx = x.graph.launch(f"{name}.dx", "b f, b f -> b f", [g, y], kernel=_backward_inputs, flops=flops / WIDTH)
+        gx = x.graph.launch(
+            f"{name}.dx", "b f, b f -> b f", [g, y], kernel=_backward_inputs, flops=flops / WIDTH
+        )
         return gx if inner else None, gw
 
-    return x.graph.launch(name, "b f, n f -> b f", [x, weight], kernel=_forward, backward=backward, flops=each)
+    return x.graph.launch(
+        name, "b f, n f -> b f", [x, weight], kernel=_forward, backward=backward, flops=each
+    )
 
 
 def build(layers: list[Layer], batch: int, size_bytes: int) -> taskflow.Graph:
@@ -118,7 +124,9 @@ def build(layers: list[Layer], batch: int, size_bytes: int) -> taskflow.Graph:
     return graph
 
 
-def balanced(graph: taskflow.Graph, ranks: int, seconds: float, piece_bytes: int) -> taskflow.MachineModel:
+def balanced(
+    graph: taskflow.Graph, ranks: int, seconds: float, piece_bytes: int
+) -> taskflow.MachineModel:
     """A machine on which computing takes a step so long, and all all-reduces together as long."""
     kinds, rates = np.zeros(2), (1e6, 1e9)
     for rate in rates:
@@ -135,7 +143,9 @@ def balanced(graph: taskflow.Graph, ranks: int, seconds: float, piece_bytes: int
 
 def make_machine(ranks: int, flops_per_second: float, bandwidth: float) -> taskflow.MachineModel:
     """Emulated devices whose all-reduces are rows, by the fastest algorithm."""
-    device = taskflow.Device("emulated", flops_per_second=flops_per_second, memory_bandwidth=1e15, overhead_seconds=0)
+    device = taskflow.Device(
+        "emulated", flops_per_second=flops_per_second, memory_bandwidth=1e15, overhead_seconds=0
+    )
     machine = taskflow.MachineModel.uniform(ranks, device, bandwidth, LATENCY_SECONDS)
     return machine.with_collectives({"all-reduce": "fastest"})
 
@@ -153,7 +163,9 @@ def run(
             t = rng.integers(0, WIDTH, (STEPS, batch)).astype(np.int32)
             losses.append(step({"x": x, "t": t})["loss"])
             times.append(comm.allreduce(step.seconds, MPI.MAX) / STEPS)
-        return min(times), {"loss": np.stack(losses)} | {name: step.read(name) for name in step.persistent}
+        return min(times), {"loss": np.stack(losses)} | {
+            name: step.read(name) for name in step.persistent
+        }
 
 
 def measure(name: str, options: argparse.Namespace) -> None:
@@ -171,7 +183,9 @@ def measure(name: str, options: argparse.Namespace) -> None:
     for order in (first_ready, forward_first):
         task_graph = taskflow.reorder(lowered, costs, order)
         predicted = taskflow.simulate(task_graph, costs).seconds / STEPS
-        measured, values[order] = (np.nan, {}) if options.simulate else run(task_graph, costs, options.calls, 0)
+        measured, values[order] = (
+            (np.nan, {}) if options.simulate else run(task_graph, costs, options.calls, 0)
+        )
         rows[order] = predicted, measured
         if comm.rank == 0:
             of = f"{order.__name__:14s} {predicted * 1e3:9.1f} {measured * 1e3:9.1f} {measured / predicted:6.3f}"
@@ -202,9 +216,18 @@ def main() -> None:
         help="forward and backward of a step: of 16 steps less than a minute in all",
     )
     parser.add_argument("--kilobytes", type=int, default=256, help="all parameters, scaled")
-    parser.add_argument("--pieces", type=int, default=16, help="a piece has at most one part in so many of all bytes")
-    parser.add_argument("--calls", type=int, default=2, help=f"of {STEPS} steps each; the first is a warm-up")
-    parser.add_argument("--simulate", action="store_true", help="predict alone, without ranks to measure on")
+    parser.add_argument(
+        "--pieces",
+        type=int,
+        default=16,
+        help="a piece has at most one part in so many of all bytes",
+    )
+    parser.add_argument(
+        "--calls", type=int, default=2, help=f"of {STEPS} steps each; the first is a warm-up"
+    )
+    parser.add_argument(
+        "--simulate", action="store_true", help="predict alone, without ranks to measure on"
+    )
     options = parser.parse_args()
     if MPI.COMM_WORLD.rank == 0:
         print(f"{STEPS} steps in a call; milliseconds of a step: predicted, measured, ratio")

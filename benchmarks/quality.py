@@ -41,7 +41,14 @@ SIZES: dict[str, dict[str, Any]] = {
     "rnnlm": {"steps": 4, "hidden": 128, "embed": 128, "vocabulary": 1000, "group": 4},
     "nmt": {"steps": 4, "hidden": 128, "layers": 1, "embed": 128, "vocabulary": 1000, "group": 4},
     "gpt": {"sequence": 64, "layers": 2, "hidden": 128, "heads": 4, "vocabulary": 1000},
-    "bert": {"sequence": 64, "masked": 8, "layers": 1, "hidden": 128, "heads": 4, "vocabulary": 1000},
+    "bert": {
+        "sequence": 64,
+        "masked": 8,
+        "layers": 1,
+        "hidden": 128,
+        "heads": 4,
+        "vocabulary": 1000,
+    },
     "dlrm": {"tables": 4, "rows": 10_000, "bottom": (64, 128, 64), "top": (128, 128, 1)},
     "mlp": {"inputs": 256, "hidden": (1024, 1024)},
 }
@@ -70,7 +77,9 @@ def optimality(options: argparse.Namespace) -> Iterator[str]:
         searched = (time.process_time() - begin) / options.seeds
         best = min(found, key=lambda result: result.seconds)
         begin = time.process_time()
-        optimum = taskflow.search_exhaustively(graph, machine, costs, space, [best.strategy], options.visits)
+        optimum = taskflow.search_exhaustively(
+            graph, machine, costs, space, [best.strategy], options.visits
+        )
         yield f"{model}: {optimum}, {time.process_time() - begin:.0f} s"
         hits = sum(result.seconds <= optimum.seconds for result in found)
         worst = max(result.seconds for result in found)
@@ -99,9 +108,14 @@ def _neighbours_of(model: str, devices: int, options: argparse.Namespace) -> str
     begin, machine = time.process_time(), MachineModel.preset("v100").take(devices)
     graph, costs = build(model, 8 * devices, **SIZES[model]), CostModel.analytic(machine)
     found = taskflow.search(graph, machine, costs, proposals=options.proposals, until_local=True)
-    judge, changes = Judge(graph, machine, costs), list(_changes(Space(graph, machine), found.strategy))
+    judge, changes = (
+        Judge(graph, machine, costs),
+        list(_changes(Space(graph, machine), found.strategy)),
+    )
     if judge.start(found.strategy) != found.seconds:
-        raise AssertionError(f"{model}: {found.seconds} found, {judge.start(found.strategy)} judged")
+        raise AssertionError(
+            f"{model}: {found.seconds} found, {judge.start(found.strategy)} judged"
+        )
     seconds = [judge.propose(name, config) for name, config in changes]
     checked = range(0, len(changes), max(1, len(changes) // max(options.lowered, 1)))
     for k in checked:
@@ -124,29 +138,49 @@ def _changes(space: Space, strategy: Strategy) -> Iterator[tuple[str, ParallelCo
         yield from ((name, config) for config in space.configs(name) if config != strategy[name])
 
 
-def _lowered_seconds(graph: Graph, strategy: Strategy, machine: MachineModel, costs: CostModel) -> float:
+def _lowered_seconds(
+    graph: Graph, strategy: Strategy, machine: MachineModel, costs: CostModel
+) -> float:
     """By lowering and simulating from nothing; infinite if it does not fit, or cannot be lowered."""
     try:
         timeline = taskflow.simulate(taskflow.lower(graph, strategy, machine), costs)
     except ValueError:
         return math.inf
-    fits = all(peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, machine.devices, strict=True))
+    fits = all(
+        peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, machine.devices, strict=True)
+    )
     return timeline.seconds if fits else math.inf
 
 
-MODES: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {"optimality": optimality, "neighbours": neighbours}
+MODES: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {
+    "optimality": optimality,
+    "neighbours": neighbours,
+}
 
 
 def main() -> None:
     """Print the lines of a mode as they come."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("mode", choices=[*MODES])
     parser.add_argument("--models", nargs="*", default=[*PROVEN, *SIZES], choices=[*PROVEN, *SIZES])
     parser.add_argument("--seeds", type=int, default=20, help="optimality: searches of each model")
-    parser.add_argument("--visits", type=int, help="optimality: bound so many sets at most; then nothing is proven")
-    parser.add_argument("--devices", nargs="*", type=int, default=[2, 4, 8], help="neighbours: of one host of V100")
-    parser.add_argument("--proposals", type=int, default=1000, help="neighbours: before the last descent")
-    parser.add_argument("--lowered", type=int, default=200, help="neighbours: judged from nothing too, about so many")
+    parser.add_argument(
+        "--visits", type=int, help="optimality: bound so many sets at most; then nothing is proven"
+    )
+    parser.add_argument(
+        "--devices", nargs="*", type=int, default=[2, 4, 8], help="neighbours: of one host of V100"
+    )
+    parser.add_argument(
+        "--proposals", type=int, default=1000, help="neighbours: before the last descent"
+    )
+    parser.add_argument(
+        "--lowered",
+        type=int,
+        default=200,
+        help="neighbours: judged from nothing too, about so many",
+    )
     options = parser.parse_args()
     for line in MODES[options.mode](options):
         print(line, flush=True)

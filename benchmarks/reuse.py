@@ -65,11 +65,17 @@ def compare_plans() -> None:
                     taskflow.CostModel.analytic(machine),
                 )
                 if rule is pipeline:
-                    task_graph = taskflow.reorder(task_graph, costs, taskflow.schedule.critical_path)
+                    task_graph = taskflow.reorder(
+                        task_graph, costs, taskflow.schedule.critical_path
+                    )
                 without = schedule(task_graph, costs.seconds(task_graph))[2]
-                least, free = (taskflow.simulate(rows, costs) for rows in (tight(task_graph), task_graph))
+                least, free = (
+                    taskflow.simulate(rows, costs) for rows in (tight(task_graph), task_graph)
+                )
                 plan = plan_memory(task_graph)
-                everything = np.bincount(task_graph.instance_device, plan.size * (plan.last >= 0)).max()
+                everything = np.bincount(
+                    task_graph.instance_device, plan.size * (plan.last >= 0)
+                ).max()
                 peak = least.peak_bytes.max()
                 gains.append(least.seconds / free.seconds)
                 sizes.append(free.peak_bytes.max() / peak)
@@ -94,7 +100,9 @@ def time_plans() -> None:
     for model, devices in (("rnnlm", 16), ("moe", 16), ("resnet101", 16)):
         case = golden.Case(model, "random", devices, "p100")
         graph, machine = golden.graph_of(model), golden.machine_of("p100", devices)
-        task_graph = taskflow.lower(graph, golden.STRATEGIES[case.strategy](graph, machine), machine)
+        task_graph = taskflow.lower(
+            graph, golden.STRATEGIES[case.strategy](graph, machine), machine
+        )
         seconds = []
         for _ in range(5):
             begin = time.process_time()
@@ -108,13 +116,17 @@ def time_plans() -> None:
         )
 
 
-def chains(count: int, machine: taskflow.MachineModel, extent: int) -> tuple[taskflow.Graph, taskflow.Strategy]:
+def chains(
+    count: int, machine: taskflow.MachineModel, extent: int
+) -> tuple[taskflow.Graph, taskflow.Strategy]:
     """`count` inputs that go through all devices."""
     graph, configs = taskflow.Graph(), {}
     for k in range(count):
         h = graph.input(f"x{k}", (extent,), "float32")
         for device in range(len(machine.devices)):
-            h = graph.launch(f"h{k}.{device}", "b -> b", [h], kernel=lambda ctx, x, y: np.multiply(x, 2.0, out=y))
+            h = graph.launch(
+                f"h{k}.{device}", "b -> b", [h], kernel=lambda ctx, x, y: np.multiply(x, 2.0, out=y)
+            )
             configs[f"h{k}.{device}"] = taskflow.ParallelConfig({}, (device,))
         graph.output(f"y{k}", h)
     return graph, taskflow.Strategy(configs)
@@ -125,7 +137,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--models", action="store_true", help="print the first table alone")
-    parser.add_argument("--milliseconds", type=float, default=10.0, help="of a task and of a transfer")
+    parser.add_argument(
+        "--milliseconds", type=float, default=10.0, help="of a task and of a transfer"
+    )
     options = parser.parse_args()
     comm, unit = MPI.COMM_WORLD, options.milliseconds * 1e-3
     if comm.rank == 0:
@@ -133,15 +147,22 @@ def main() -> None:
         if options.models:
             return
         time_plans()
-        print(f"{'plan':38s} {'without':>9s} {'predicted':>9s} {'measured':>9s} {'ratio':>6s}   milliseconds")
-    device = taskflow.Device("emulated", flops_per_second=1e15, memory_bandwidth=1e15, overhead_seconds=unit)
+        print(
+            f"{'plan':38s} {'without':>9s} {'predicted':>9s} {'measured':>9s} {'ratio':>6s}   milliseconds"
+        )
+    device = taskflow.Device(
+        "emulated", flops_per_second=1e15, memory_bandwidth=1e15, overhead_seconds=unit
+    )
     machine = taskflow.MachineModel.uniform(comm.size, device, bandwidth=1e12, latency_seconds=unit)
     cases = {"chains": chains(8, machine, 4096)}
     mlp = build(layers=4, width=64, batch=64)
     cases |= {f"MLP, {name}": (mlp, strategy) for name, strategy in plans(mlp, machine).items()}
     worst = 0.0
     for name, (graph, strategy) in cases.items():
-        lowered, costs = taskflow.lower(graph, strategy, machine), taskflow.CostModel.analytic(machine)
+        lowered, costs = (
+            taskflow.lower(graph, strategy, machine),
+            taskflow.CostModel.analytic(machine),
+        )
         for order in (taskflow.schedule.program, taskflow.schedule.critical_path):
             plentiful = taskflow.reorder(lowered, costs, order)
             without = schedule(plentiful, costs.seconds(plentiful))[2]
@@ -150,9 +171,12 @@ def main() -> None:
                 measured = comm.bcast(measure(task_graph, costs, options.steps))
                 worst = max(worst, measured / predicted)
                 if comm.rank == 0:
-                    figures = " ".join(f"{seconds * 1e3:9.1f}" for seconds in (without, predicted, measured))
+                    figures = " ".join(
+                        f"{seconds * 1e3:9.1f}" for seconds in (without, predicted, measured)
+                    )
                     print(
-                        f"{f'{name}, {order.__name__}, {kind}':38s} {figures} {measured / predicted:6.3f}", flush=True
+                        f"{f'{name}, {order.__name__}, {kind}':38s} {figures} {measured / predicted:6.3f}",
+                        flush=True,
                     )
     if comm.rank == 0:
         print(f"worst measured / predicted {worst:.3f} (limit {LIMIT_RATIO})")

@@ -37,7 +37,11 @@ def refusals(graph: Graph) -> list[str]:
                 found.append(f"{name} on {machine.name}: {error}")
     machine = MACHINES[0]
     result = taskflow.search(graph, machine, CostModel.analytic(machine), proposals=1)
-    found += [f"search: {name} is infinite" for name, s in result.baseline_seconds.items() if not math.isfinite(s)]
+    found += [
+        f"search: {name} is infinite"
+        for name, s in result.baseline_seconds.items()
+        if not math.isfinite(s)
+    ]
     return found
 
 

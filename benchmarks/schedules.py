@@ -137,10 +137,17 @@ def begun(first: dict[tuple[int, int], Any], block: int, at: int) -> Any:
 def print_v(parts: int, least: int) -> None:
     """How long the V of eight devices takes to search."""
     begun = time.perf_counter()
-    period, found = find_period(v_shape(8), 8, MOST_V_SECONDS), find_schedule(v_shape(8), 8, parts, MOST_V_SECONDS)
+    period, found = (
+        find_period(v_shape(8), 8, MOST_V_SECONDS),
+        find_schedule(v_shape(8), 8, parts, MOST_V_SECONDS),
+    )
     taken = time.perf_counter() - begun
     assert period is not None and found is not None
-    verdict = "ok" if taken < MOST_V_SECONDS and (period.period, found.makespan) == (3, least) else "MISSED"
+    verdict = (
+        "ok"
+        if taken < MOST_V_SECONDS and (period.period, found.makespan) == (3, least)
+        else "MISSED"
+    )
     units = f"period {period.period:g}, {found.makespan:g} units of {least}"
     print(f"V on 8, {parts} parts: {units}, in {taken:.3f} s: {verdict}")
 
@@ -159,7 +166,9 @@ def print_m(seconds: float) -> None:
 
 def main() -> None:
     """Print the known ones, the placements where both differ, and the counts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--placements", type=int, default=80)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0)
@@ -178,19 +187,26 @@ def main() -> None:
         assert found is not None
         check(blocks, memory, found.starts, found.period)
         against = np.inf if theirs is None else theirs * unit
-        verdict = "worse" if found.period > against else "better" if found.period < against else "equal"
+        verdict = (
+            "worse" if found.period > against else "better" if found.period < against else "equal"
+        )
         counts[verdict] += 1
         is_optimal = found.is_optimal or (is_proven and found.period <= against)
         counts["optimal"] += is_optimal
         counts["theirs"] += is_proven and theirs is not None
         if verdict != "equal":
             ours = f"{found.period:g} ({found.starts.shape[1]} a period)"
-            print(f"placement {number}: {len(blocks)} blocks, ours {ours}, CP-SAT {against:g}", flush=True)
+            print(
+                f"placement {number}: {len(blocks)} blocks, ours {ours}, CP-SAT {against:g}",
+                flush=True,
+            )
     if not options.placements:
         return
     share = counts["optimal"] / options.placements
     verdict = "ok" if counts["worse"] == 0 and share >= WORST_SHARE else "MISSED"
-    print(f"{options.placements} placements, {options.seconds:g} s each: {counts}; {share:.0%} optimal: {verdict}")
+    print(
+        f"{options.placements} placements, {options.seconds:g} s each: {counts}; {share:.0%} optimal: {verdict}"
+    )
 
 
 if __name__ == "__main__":

@@ -81,7 +81,9 @@ class ClockedJudge(Judge):
         self.start_seconds = time.process_time() - begin
         return step_seconds
 
-    def propose_all(self, changes: Mapping[str, taskflow.ParallelConfig], limit: float = math.inf) -> float:
+    def propose_all(
+        self, changes: Mapping[str, taskflow.ParallelConfig], limit: float = math.inf
+    ) -> float:
         begin = time.process_time()
         step_seconds = super().propose_all(changes, limit)
         self.seconds_judging += time.process_time() - begin
@@ -96,11 +98,15 @@ class ClockedJudge(Judge):
 class WholeJudge(ClockedJudge):
     """Judges all of every proposal, also of what is too slow to be accepted."""
 
-    def propose_all(self, changes: Mapping[str, taskflow.ParallelConfig], limit: float = math.inf) -> float:
+    def propose_all(
+        self, changes: Mapping[str, taskflow.ParallelConfig], limit: float = math.inf
+    ) -> float:
         return super().propose_all(changes)
 
 
-def walk(judge: ClockedJudge, space: Space, start: taskflow.Strategy, seconds: float) -> ClockedJudge:
+def walk(
+    judge: ClockedJudge, space: Space, start: taskflow.Strategy, seconds: float
+) -> ClockedJudge:
     """Metropolis-Hastings from `start` for so many seconds."""
     chain = Walk(judge, Proposals(space), start, 1.0, np.random.default_rng(0))
     if math.isinf(chain.seconds):
@@ -193,7 +199,9 @@ def show(limit_seconds: float, figure: Figure, *args: object) -> None:
     except EOFError:
         process.join()
         if process.exitcode:
-            print(f"{' '.join(map(str, args))}: ended with exit code {process.exitcode}", flush=True)
+            print(
+                f"{' '.join(map(str, args))}: ended with exit code {process.exitcode}", flush=True
+            )
     process.kill()
     process.join()
 
@@ -206,12 +214,16 @@ def _send(send: Connection, figure: Figure, args: tuple[object, ...]) -> None:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="*", default=[*CHAINS], choices=[*CHAINS])
     parser.add_argument("--devices", nargs="*", type=int, default=[4, 16, 64], choices=[4, 16, 64])
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a chain")
     parser.add_argument("--search-seconds", type=float, default=60.0, help="budget of a search")
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds after which a figure is given up")
+    parser.add_argument(
+        "--limit", type=float, default=240.0, help="seconds after which a figure is given up"
+    )
     parser.add_argument("--plans", nargs="*", default=[*PLANS], choices=[*PLANS], help="of the GPT")
     parser.add_argument("--gpt-devices", type=int, default=1024)
     parser.add_argument("--gpt-layers", type=int, default=96)

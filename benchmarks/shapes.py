@@ -17,7 +17,16 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from taskflow import Device, Executor, MachineModel, lower, reorder, search_schedule, simulate, single_device
+from taskflow import (
+    Device,
+    Executor,
+    MachineModel,
+    lower,
+    reorder,
+    search_schedule,
+    simulate,
+    single_device,
+)
 from taskflow.graph.graph import Graph
 from taskflow.schedule import POLICIES, Policy, Schedule
 from taskflow.tasks.task_graph import TaskGraph
@@ -28,12 +37,27 @@ from tests.schedule.shapes import SHAPES, Shape, shapes_on  # noqa: E402
 
 LEAST_RATIO, MOST_RATIO = 0.95, 1.05
 MOST_DIFFERENCE = 1e-10
-BY_HAND = {"V": "one_f_one_b", "M": "interlaced", "K": "interlaced", "X": "chimera", "NN": "interleaved", "ZBV": "zb_v"}
-EMULATED = Device("emulated", flops_per_second=1e12, memory_bandwidth=1e12, overhead_seconds=0.0, sends_by_link=True)
+BY_HAND = {
+    "V": "one_f_one_b",
+    "M": "interlaced",
+    "K": "interlaced",
+    "X": "chimera",
+    "NN": "interleaved",
+    "ZBV": "zb_v",
+}
+EMULATED = Device(
+    "emulated",
+    flops_per_second=1e12,
+    memory_bandwidth=1e12,
+    overhead_seconds=0.0,
+    sends_by_link=True,
+)
 Numbers = dict[str, np.ndarray]
 
 
-def run(rows: TaskGraph, graph: Graph, costs: CellCosts | None, steps: int) -> tuple[list[float], Numbers]:
+def run(
+    rows: TaskGraph, graph: Graph, costs: CellCosts | None, steps: int
+) -> tuple[list[float], Numbers]:
     """Seconds of every step, and what they give."""
     comm, feeds = MPI.COMM_WORLD, feeds_of(graph)
     with Executor(rows, costs=costs, seed=0) as step:
@@ -41,7 +65,9 @@ def run(rows: TaskGraph, graph: Graph, costs: CellCosts | None, steps: int) -> t
         for _ in range(steps):
             losses.append(step(feeds)["loss"])
             taken.append(comm.allreduce(step.timeline.seconds, MPI.MAX))
-        return taken, {"loss": np.array(losses)} | {name: step.read(name) for name in step.persistent}
+        return taken, {"loss": np.array(losses)} | {
+            name: step.read(name) for name in step.persistent
+        }
 
 
 def alone(graph: Graph, steps: int) -> Numbers:
@@ -62,7 +88,9 @@ def orders(shape: Shape, name: str, seconds: float) -> list[Policy | Schedule]:
     return [POLICIES[BY_HAND[name]], comm.bcast(found)]
 
 
-def report(name: str, shape: Shape, order: Policy | Schedule, options: argparse.Namespace, one: Numbers) -> None:
+def report(
+    name: str, shape: Shape, order: Policy | Schedule, options: argparse.Namespace, one: Numbers
+) -> None:
     """Run a shape in one order, and print a line."""
     unit = options.unit_milliseconds * 1e-3
     rows = reorder(shape.rows, shape.costs(), order)
@@ -82,11 +110,17 @@ def report(name: str, shape: Shape, order: Policy | Schedule, options: argparse.
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"of {', '.join(SHAPES)} (default: all)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "shapes", nargs="*", metavar="SHAPE", help=f"of {', '.join(SHAPES)} (default: all)"
+    )
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--unit-milliseconds", type=float, default=10.0, help="of a cell's forward pass")
+    parser.add_argument(
+        "--unit-milliseconds", type=float, default=10.0, help="of a cell's forward pass"
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="of each search")
     options = parser.parse_args()
     machine = MachineModel.uniform(MPI.COMM_WORLD.size, EMULATED, bandwidth=1e9)

@@ -21,7 +21,10 @@ from mpi4py import MPI
 import ops
 import taskflow
 
-LEAST = {"messages": 1.4, "shared": 2.0}  # times as fast, in pieces, as whole Adam behind an all-reduce by messages
+LEAST = {
+    "messages": 1.4,
+    "shared": 2.0,
+}  # times as fast, in pieces, as whole Adam behind an all-reduce by messages
 TOLERANCE = 1e-6
 
 
@@ -37,7 +40,11 @@ def seconds_made(timeline: taskflow.Timeline) -> float:
     """When this rank's gradient is made, in seconds from the begin of the step."""
     graph, made = timeline.task_graph, 0.0
     for row in range(len(graph)):
-        if graph.name(row) == "fc.dweight" and not graph.is_communication[row] and graph.launch[row] >= 0:
+        if (
+            graph.name(row) == "fc.dweight"
+            and not graph.is_communication[row]
+            and graph.launch[row] >= 0
+        ):
             made = np.nanmax([made, timeline.end[row]])
     return float(made)
 
@@ -52,12 +59,16 @@ def lowered(graph: taskflow.Graph, pieces: int) -> taskflow.TaskGraph:
     owners = tuple(device for device in devices for _ in range(pieces))
     strategy[update.name] = taskflow.ParallelConfig({update.split_axes[0]: len(owners)}, owners)
     costs = taskflow.CostModel.analytic(machine)
-    return taskflow.reorder(taskflow.lower(graph, strategy, machine), costs, taskflow.schedule.depth_first)
+    return taskflow.reorder(
+        taskflow.lower(graph, strategy, machine), costs, taskflow.schedule.depth_first
+    )
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--width", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--pieces", type=int, default=64)
@@ -76,7 +87,9 @@ def main() -> None:
         for key, step in steps.items():
             comm.barrier()  # the ranks begin together: so their clocks agree
             step(feeds)
-            end, made = (comm.allreduce(s, MPI.MAX) for s in (step.seconds, seconds_made(step.timeline)))
+            end, made = (
+                comm.allreduce(s, MPI.MAX) for s in (step.seconds, seconds_made(step.timeline))
+            )
             times[key].append(end - made)
     weights = {key: step.read("fc.weight") for key, step in steps.items()}
     median = {key: float(np.median(of[2:])) for key, of in times.items()}
@@ -89,10 +102,15 @@ def main() -> None:
         holds &= differs <= TOLERANCE and (pieces < 2 or ratio >= LEAST[transport])
         if not comm.rank:
             name = f"sliced, {pieces} pieces" if pieces > 1 else "sliced" if pieces else "whole"
-            print(f"{name:17s} {transport:8s} {found * 1e3:6.1f} ms {ratio:5.2f}x, weights differ by {differs:.1e}")
+            print(
+                f"{name:17s} {transport:8s} {found * 1e3:6.1f} ms {ratio:5.2f}x, weights differ by {differs:.1e}"
+            )
     if not comm.rank:
         limits = ", ".join(f"{least}x by {transport}" for transport, least in LEAST.items())
-        print(f"sliced in pieces at least {limits}, weights equal to {TOLERANCE}:", "holds" if holds else "MISSED")
+        print(
+            f"sliced in pieces at least {limits}, weights equal to {TOLERANCE}:",
+            "holds" if holds else "MISSED",
+        )
     for step in steps.values():
         step.close()
 

@@ -21,21 +21,37 @@ from tests.stub import build  # noqa: E402
 
 def main() -> None:
     """Print a line for each number of GPUs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", default="2", help="processes of pytest-xdist")
     options = parser.parse_args()
     if reason := build.why_not():
         sys.exit(f"the stub cannot be built: {reason}")
     has_failed = False
     for gpus in ("1", "2"):
-        begin, variables = time.perf_counter(), build.environment() | {"STUB_DEVICES": gpus, "STUB_SETTINGS": "all"}
-        command = [sys.executable, "-m", "pytest", "tests/stub/operators.py", "-q", "-p", "no:cacheprovider"]
+        begin, variables = (
+            time.perf_counter(),
+            build.environment() | {"STUB_DEVICES": gpus, "STUB_SETTINGS": "all"},
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "tests/stub/operators.py",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+        ]
         command += ["-n", options.workers, "--maxfail", "50"]
         done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
         has_failed |= done.returncode != 0
         result = re.sub(r" in [\d.]+s.*", "", done.stdout.strip().splitlines()[-1])
         print(f"{gpus} fake GPUs: {result}, {time.perf_counter() - begin:.0f} s", flush=True)
-        print("\n".join(line for line in done.stdout.splitlines() if line.startswith("FAILED")), end="")
+        print(
+            "\n".join(line for line in done.stdout.splitlines() if line.startswith("FAILED")),
+            end="",
+        )
     sys.exit(has_failed)
 
 

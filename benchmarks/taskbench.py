@@ -59,7 +59,11 @@ class Measured:
 
     def granularity(self, iterations: int) -> float:
         """Seconds x cores / tasks, on the slowest rank; median of runs behind each other."""
-        return float(np.median([self._seconds(iterations) for _ in range(self.repeat)])) * self.cores / self.tasks
+        return (
+            float(np.median([self._seconds(iterations) for _ in range(self.repeat)]))
+            * self.cores
+            / self.tasks
+        )
 
     def _seconds(self, iterations: int) -> float:
         if self.name not in ALONE:
@@ -161,22 +165,33 @@ def report_seconds(job: Job, found: list[Measured], iterations: int) -> None:
     for system in found:
         seconds = system.granularity(iterations) * system.tasks / system.cores
         if COMM.rank == 0:
-            print(f"{job.shape.pattern:20s} {job.shape.width:5d}  {system.name:18s}{seconds:10.4f} s", flush=True)
+            print(
+                f"{job.shape.pattern:20s} {job.shape.width:5d}  {system.name:18s}{seconds:10.4f} s",
+                flush=True,
+            )
     quiet_barrier()
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--patterns", nargs="+", choices=PATTERNS, default=list(PATTERNS))
     parser.add_argument("--kernel", choices=KERNELS, default="compute")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--columns", type=int, nargs="+", default=[1, 4], help="columns per rank")
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--iterations", type=int, help="only print the seconds of a run with so many per task")
-    parser.add_argument("--width", type=int, help="columns of all ranks together, instead of --columns")
-    parser.add_argument("--verify", action="store_true", help="only check that every task reads the right cells")
+    parser.add_argument(
+        "--iterations", type=int, help="only print the seconds of a run with so many per task"
+    )
+    parser.add_argument(
+        "--width", type=int, help="columns of all ranks together, instead of --columns"
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="only check that every task reads the right cells"
+    )
     options = parser.parse_args()
     names = [n for n in options.systems if COMM.size > 1 or not n.startswith("mpi4py")]
     for module, name in (("dask", "dask threads"), ("ray", "ray")):
@@ -185,12 +200,16 @@ def main() -> None:
             if COMM.rank == 0:
                 print(f"{module} is not installed: skipped")
     if COMM.rank == 0:
-        rows = ", ".join([str(options.rows), *(f"{SLOW_ROWS[n]} for {n}" for n in names if n in SLOW_ROWS)])
+        rows = ", ".join(
+            [str(options.rows), *(f"{SLOW_ROWS[n]} for {n}" for n in names if n in SLOW_ROWS)]
+        )
         print(
             f"{COMM.size} ranks on {CORES} cores, kernel '{options.kernel}', {rows} rows, "
             f"median of {options.rounds} rounds"
         )
-        print(f"{'pattern':20s} {'width':>5s}  {'system':18s}{'us per task':>12s} {'METG us':>10s} {'/ mpi4py':>8s}")
+        print(
+            f"{'pattern':20s} {'width':>5s}  {'system':18s}{'us per task':>12s} {'METG us':>10s} {'/ mpi4py':>8s}"
+        )
     for width in [options.width] if options.width else [c * COMM.size for c in options.columns]:
         for pattern in options.patterns:
             shape = TaskRows(pattern, width, options.rows)

@@ -16,11 +16,17 @@ from numba import njit
 
 import taskflow
 
-RADIX, PERIOD, KEPT = 5, 3, 0.25  # of nearest and spread; of spread; of what random_nearest keeps of nearest
+RADIX, PERIOD, KEPT = (
+    5,
+    3,
+    0.25,
+)  # of nearest and spread; of spread; of what random_nearest keeps of nearest
 KIB_PER_COLUMN = 4096  # working set of the memory-bound kernel
 STREAMED = 64  # numbers that one iteration of it reads and writes
 
-PATTERNS: dict[str, Callable[[int, int, int], list[int]]] = {  # (row, column, width) -> columns read of row - 1
+PATTERNS: dict[
+    str, Callable[[int, int, int], list[int]]
+] = {  # (row, column, width) -> columns read of row - 1
     "trivial": lambda t, i, n: [],
     "no_comm": lambda t, i, n: [i],
     "stencil_1d": lambda t, i, n: [i - 1, i, i + 1],
@@ -29,8 +35,12 @@ PATTERNS: dict[str, Callable[[int, int, int], list[int]]] = {  # (row, column, w
     "tree": lambda t, i, n: [i // 2],
     "fft": lambda t, i, n: [i - (d := 1 << (t - 1) % max(1, (n - 1).bit_length())), i, i + d],
     "nearest": lambda t, i, n: list(range(i - RADIX // 2, i + (RADIX - 1) // 2 + 1)),
-    "spread": lambda t, i, n: [(i + k * n // RADIX + (k > 0) * (t % PERIOD)) % n for k in range(RADIX)],
-    "random_nearest": lambda t, i, n: [j for j in PATTERNS["nearest"](t, i, n) if j == i or _chance(t, i, j) < KEPT],
+    "spread": lambda t, i, n: [
+        (i + k * n // RADIX + (k > 0) * (t % PERIOD)) % n for k in range(RADIX)
+    ],
+    "random_nearest": lambda t, i, n: [
+        j for j in PATTERNS["nearest"](t, i, n) if j == i or _chance(t, i, j) < KEPT
+    ],
 }
 
 
@@ -153,7 +163,9 @@ def verify(shape: TaskRows, row: int, column: int, cells: Sequence[np.ndarray]) 
     found = sorted((int(c[0, 0]), int(c[0, 1])) for c in cells)
     expected = [(row - 1, j) for j in shape.reads(row, column)]
     if found != expected:
-        raise AssertionError(f"{shape.pattern}: task ({row}, {column}) read {found}, not {expected}")
+        raise AssertionError(
+            f"{shape.pattern}: task ({row}, {column}) read {found}, not {expected}"
+        )
 
 
 @dataclass(frozen=True)

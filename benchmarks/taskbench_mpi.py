@@ -84,12 +84,22 @@ def _rows_by_hand(job: Job) -> tuple[list[Any], Callable[[int, tuple[int, ...]],
                 if (owner := job.place(other)) != reader:
                     moved[row - 1].setdefault((owner, reader), set()).add(other)
             if reader == rank:
-                tasks[row].append((column, cells[row % 2][column], [cells[(row - 1) % 2][j] for j in reads]))
+                tasks[row].append(
+                    (column, cells[row % 2][column], [cells[(row - 1) % 2][j] for j in reads])
+                )
     rows = [
         (
             tasks[row],
-            [(reader, tuple(sorted(c))) for (owner, reader), c in sorted(moved[row].items()) if owner == rank],
-            [(owner, tuple(sorted(c))) for (owner, reader), c in sorted(moved[row].items()) if reader == rank],
+            [
+                (reader, tuple(sorted(c)))
+                for (owner, reader), c in sorted(moved[row].items())
+                if owner == rank
+            ],
+            [
+                (owner, tuple(sorted(c)))
+                for (owner, reader), c in sorted(moved[row].items())
+                if reader == rank
+            ],
         )
         for row in range(shape.rows)
     ]

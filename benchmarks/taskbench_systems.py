@@ -52,7 +52,9 @@ def build(job: Job, iterations: np.ndarray) -> tuple[taskflow.Graph, taskflow.St
 
     def launch(row: int, columns: range, inputs: list[Any], windows: list[taskflow.Window]) -> Any:
         name = f"row{row}_{columns.start}"
-        configs[name] = taskflow.ParallelConfig({"w": len(columns)}, [job.place(c) for c in columns])
+        configs[name] = taskflow.ParallelConfig(
+            {"w": len(columns)}, [job.place(c) for c in columns]
+        )
         return graph.launch(
             name,
             ", ".join(f"r{k} ^c" for k in range(len(inputs))) + " -> w ^c",
@@ -73,7 +75,10 @@ def build(job: Job, iterations: np.ndarray) -> tuple[taskflow.Graph, taskflow.St
             reads = {c: shape.reads(row, c) for c in columns}
             whole = taskflow.Window("w")
             before = {
-                c: launch(row, range(c, c + 1), [before[j] for j in reads[c]], [whole] * len(reads[c])) for c in columns
+                c: launch(
+                    row, range(c, c + 1), [before[j] for j in reads[c]], [whole] * len(reads[c])
+                )
+                for c in columns
             }
     return graph, taskflow.Strategy(configs)
 
@@ -117,8 +122,12 @@ def ray_tasks(job: Job) -> System:
     import ray
 
     if not ray.is_initialized():
-        ray.init(num_cpus=job.ranks, include_dashboard=False, log_to_driver=False, logging_level="error")
-    task = ray.remote(lambda row, column, iterations, *cells: job.task(row, column, iterations, list(cells)))
+        ray.init(
+            num_cpus=job.ranks, include_dashboard=False, log_to_driver=False, logging_level="error"
+        )
+    task = ray.remote(
+        lambda row, column, iterations, *cells: job.task(row, column, iterations, list(cells))
+    )
 
     def run(iterations: int) -> None:
         before: dict[int, Any] = {}

@@ -43,10 +43,14 @@ class Slowness:
 
 def repeated(op: taskflow.Operator) -> taskflow.Kernel:
     """The kernel of an operator, which runs `Slowness.times` times."""
-    return taskflow.Kernel(partial(repeat, op.kernel, op.overwrites), is_compiled=op.kernel.is_compiled)
+    return taskflow.Kernel(
+        partial(repeat, op.kernel, op.overwrites), is_compiled=op.kernel.is_compiled
+    )
 
 
-def repeat(kernel: taskflow.Kernel, written: Sequence[int], ctx: taskflow.Context, *arrays: Array) -> None:
+def repeat(
+    kernel: taskflow.Kernel, written: Sequence[int], ctx: taskflow.Context, *arrays: Array
+) -> None:
     """Run a kernel so many times, all but the last on copies of what it updates in place."""
     begin = time.thread_time()
     for _ in range(Slowness.times - 1):
@@ -71,7 +75,9 @@ def model(batch: int) -> taskflow.Graph:
     h = graph.input("x", (batch, WIDTH), "float64")
     for k in range(LAYERS):
         h = ops.linear(h, WIDTH, name=f"fc{k}")
-    ops.sgd(ops.mean_squared_error(h, graph.input("t", (batch, WIDTH), "float64"), name="loss"), lr=1.0)
+    ops.sgd(
+        ops.mean_squared_error(h, graph.input("t", (batch, WIDTH), "float64"), name="loss"), lr=1.0
+    )
     graph.operators = [replace(op, kernel=repeated(op)) for op in graph.operators]
     return graph
 
@@ -92,7 +98,9 @@ def timed(step: taskflow.Executor, feeds: Feeds) -> tuple[float, float]:
     WORLD.Barrier()
     Slowness.work_seconds = 0.0
     step(feeds)
-    return WORLD.allreduce(step.timeline.seconds, MPI.MAX), WORLD.allreduce(Slowness.work_seconds, MPI.MAX)
+    return WORLD.allreduce(step.timeline.seconds, MPI.MAX), WORLD.allreduce(
+        Slowness.work_seconds, MPI.MAX
+    )
 
 
 def compare(times: int, options: argparse.Namespace) -> None:
@@ -113,13 +121,20 @@ def compare(times: int, options: argparse.Namespace) -> None:
     steps = {name: taskflow.Executor(each, seed=0) for name, each in rows.items()}
     try:
         first = {name: gradients(step, feeds) for name, step in steps.items()}
-        taken = np.array([[timed(step, feeds) for step in steps.values()] for _ in range(options.steps)])
+        taken = np.array(
+            [[timed(step, feeds) for step in steps.values()] for _ in range(options.steps)]
+        )
     finally:
         for step in steps.values():
             step.close()
-    difference = max(np.abs(g - first["equal"]).max() for g in first.values()) / np.abs(first["equal"]).max()
+    difference = (
+        max(np.abs(g - first["equal"]).max() for g in first.values()) / np.abs(first["equal"]).max()
+    )
     if WORLD.rank == 0:
-        print(f"k = {times}: parts {shares(strategies['proportional'])}, best start {result.best_start}", flush=True)
+        print(
+            f"k = {times}: parts {shares(strategies['proportional'])}, best start {result.best_start}",
+            flush=True,
+        )
         for number, name in enumerate(("proportional", "found"), 1):
             clock, work = np.median(taken[:, 0] / taken[:, number], axis=0)
             report(name, times, (clock, work, predicted["equal"] / predicted[name]), difference)
@@ -127,7 +142,9 @@ def compare(times: int, options: argparse.Namespace) -> None:
 
 def shares(strategy: taskflow.Strategy) -> str:
     """The parts of the samples."""
-    bounds = strategy["fc0"].bounds("b", 1000) if "b" in dict(strategy["fc0"].degrees) else [0, 1000]
+    bounds = (
+        strategy["fc0"].bounds("b", 1000) if "b" in dict(strategy["fc0"].degrees) else [0, 1000]
+    )
     return " : ".join(f"{part / 1000:.3f}" for part in np.diff(bounds).tolist())
 
 
@@ -147,7 +164,9 @@ def share(gain: float, ideal: float) -> str:
 
 def main() -> None:
     """Compare for every slowness that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--times", default="1,2,3,4", help="how many times slower rank 1 is")
     parser.add_argument("--steps", type=int, default=7, help="timed of each")
     parser.add_argument("--batch", type=int, default=1536)

@@ -41,7 +41,9 @@ def walk(model: str, devices: str, seconds: str) -> float:
     machine = taskflow.MachineModel.preset("p100", nodes=int(devices) // 4)
     graph = search.build(model, batch=samples * int(devices))
     start = taskflow.data_parallel(graph, machine)
-    judge = search.walk(search.ClockedJudge(graph, machine), search.Space(graph, machine), start, float(seconds))
+    judge = search.walk(
+        search.ClockedJudge(graph, machine), search.Space(graph, machine), start, float(seconds)
+    )
     return judge.proposals / judge.elapsed
 
 
@@ -76,7 +78,10 @@ def step(model: str, count: str) -> float:
     if model not in EXECUTORS:
         graph, machine = cpu_step_models.MODELS[model].graph(), taskflow.MachineModel.local(1)
         rows = taskflow.lower(graph, taskflow.single_device(graph, machine), machine)
-        EXECUTORS[model] = taskflow.Executor(rows, seed=0), cpu_step_models.MODELS[model].feeds(graph)
+        EXECUTORS[model] = (
+            taskflow.Executor(rows, seed=0),
+            cpu_step_models.MODELS[model].feeds(graph),
+        )
     executor, feeds = EXECUTORS[model]
     seconds = []
     for _ in range(int(count) + 1):
@@ -104,8 +109,12 @@ class Version:
     """The process of one version."""
 
     def __init__(self, checkout: Path, cache: Path) -> None:
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-        environment = os.environ | threads | {"PYTHONPATH": str(checkout), "NUMBA_CACHE_DIR": str(cache)}
+        threads = dict.fromkeys(
+            ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+        )
+        environment = (
+            os.environ | threads | {"PYTHONPATH": str(checkout), "NUMBA_CACHE_DIR": str(cache)}
+        )
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(checkout)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, env=environment, cwd=checkout, text=True, **pipes)
@@ -117,7 +126,9 @@ class Version:
         for line in self.process.stdout:
             if line.startswith("= "):
                 return float(line[2:])
-        raise RuntimeError(f"{' '.join(map(str, words))}: the process ended with {self.process.wait()}")
+        raise RuntimeError(
+            f"{' '.join(map(str, words))}: the process ended with {self.process.wait()}"
+        )
 
 
 @contextmanager
@@ -125,7 +136,9 @@ def worktree(commit: str) -> Iterator[Path]:
     """A checkout of a commit, for a while."""
     with tempfile.TemporaryDirectory() as folder:
         checkout = Path(folder, "old")
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", checkout, commit], cwd=ROOT, check=True)
+        subprocess.run(
+            ["git", "worktree", "add", "-q", "--detach", checkout, commit], cwd=ROOT, check=True
+        )
         try:
             yield checkout
         finally:
@@ -134,7 +147,9 @@ def worktree(commit: str) -> Iterator[Path]:
 
 def main() -> None:
     """Print a row for each probe."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--old", help="a commit")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of a walk")
@@ -146,7 +161,12 @@ def main() -> None:
     if options.serve:
         return serve(options.serve)
     probes: list[tuple[object, ...]] = []
-    probes += [("walk", m, d, options.seconds) for m in MODELS for d in options.devices if "walk" in options.probes]
+    probes += [
+        ("walk", m, d, options.seconds)
+        for m in MODELS
+        for d in options.devices
+        if "walk" in options.probes
+    ]
     probes += [("lower", model) for model in ("resnet101", "gpt") if "lower" in options.probes]
     probes += [("step", model, 9) for model in options.steps if "step" in options.probes]
     with ExitStack() as held:

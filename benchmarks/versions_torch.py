@@ -44,7 +44,9 @@ def check_range(versions: tuple[str, ...]) -> None:
     first, last = (tuple(map(int, v.split(".")[:2])) for v in (versions[0], versions[-1]))
     ends = [tuple(map(int, v.split("."))) for v in (low, high)]
     if (first, (last[0], last[1] + 1)) != (ends[0], ends[1]):
-        raise ValueError(f"versions_torch: {versions[0]} and {versions[-1]} are not the ends of '{supported()}'")
+        raise ValueError(
+            f"versions_torch: {versions[0]} and {versions[-1]} are not the ends of '{supported()}'"
+        )
 
 
 def try_version(version: str, more: list[str]) -> bool:
@@ -57,11 +59,23 @@ def try_version(version: str, more: list[str]) -> bool:
         own = Path(subprocess.check_output([python, "-c", ask], text=True).strip())
         Path(own, "zz_base.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
         install(python, version)
-        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:logging", *more]
+        command = [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:logging",
+            *more,
+        ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         halves = [SWEEP], [TESTS, f"--ignore={SWEEP}"]
         started = [
-            subprocess.Popen([*command, *half], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [*command, *half], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+            )
             for half in halves
         ]
         said = [process.communicate()[0] for process in started]
@@ -74,13 +88,17 @@ def install(python: Path, version: str) -> None:
     """torch alone, of CPUs where that is to be had."""
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     pip.append(f"torch=={version}")
-    if subprocess.run([*pip, "--index-url", CPU_BUILDS, "--retries", "0"], capture_output=True).returncode:
+    if subprocess.run(
+        [*pip, "--index-url", CPU_BUILDS, "--retries", "0"], capture_output=True
+    ).returncode:
         subprocess.run(pip, check=True)
 
 
 def main() -> int:
     """The number of versions that are not green."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("versions", nargs="*", help=f"by default {', '.join(VERSIONS)}")
     parser.add_argument("-k", help="as pytest's")
     options = parser.parse_args()

@@ -59,11 +59,15 @@ def list_families(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = re.sub(r"```\{family\} (\w+)\n```", listed, source[0])
 
 
-def escape_formulas(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+def escape_formulas(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
     """Docstrings are plain text: what is not `code` has no markup, and a `*` or `|` in a formula is just that."""
     for k, line in enumerate(lines):
         parts = re.split(r"(`[^`]*`|^\s*\* )", line)
-        lines[k] = "".join(re.sub(r"([*|])", r"\\\1", part) if j % 2 == 0 else part for j, part in enumerate(parts))
+        lines[k] = "".join(
+            re.sub(r"([*|])", r"\\\1", part) if j % 2 == 0 else part for j, part in enumerate(parts)
+        )
 
 
 def inline_pictures(app: Sphinx, tree: nodes.document, docname: str) -> None:

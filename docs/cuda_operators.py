@@ -87,8 +87,14 @@ def ways(case: Case) -> tuple[list[Trace], list[Trace]]:
 def describe(trace: Trace) -> str:
     """In words."""
     copies, passes = count_passes(trace)
-    parts = ["own"] * bool(trace.own) + ["expression"] * bool(trace.expression) + ["library"] * bool(trace.library)
-    parts += ["copies"] * bool(copies) + [f"{passes} passes" if passes > 1 else "1 pass"] * bool(passes)
+    parts = (
+        ["own"] * bool(trace.own)
+        + ["expression"] * bool(trace.expression)
+        + ["library"] * bool(trace.library)
+    )
+    parts += ["copies"] * bool(copies) + [f"{passes} passes" if passes > 1 else "1 pass"] * bool(
+        passes
+    )
     remarks = ["allocates"] * bool(trace.allocations) + ["waits"] * bool(trace.waits)
     return (" + ".join(parts) or "nothing") + (f" ({', '.join(remarks)})" if remarks else "")
 
@@ -118,14 +124,18 @@ def launches() -> str:
     if stub.why_not():
         return TARGET.read_text(encoding="utf-8").partition(LAUNCHES)[2]
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu_launches.py"), "--table"]
-    done = subprocess.run(command, env=stub.environment(), check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=stub.environment(), check=True, capture_output=True, text=True
+    )
     return done.stdout
 
 
 def text() -> str:
     """The file, but for the launches."""
     shown = table_of_operators().shown()
-    lines = [f"| `{title}` | {' | '.join(map(cell, ways(case)))} |" for title, case in shown.items()]
+    lines = [
+        f"| `{title}` | {' | '.join(map(cell, ways(case)))} |" for title, case in shown.items()
+    ]
     return HEAD + "\n".join(lines) + "\n" + MODELS + "\n".join(map(model_row, TINY)) + "\n"
 
 

@@ -71,7 +71,9 @@ def external() -> dict[str, list[str]]:
 def listed() -> str:
     """external.md as it should be."""
     head = EXTERNAL.read_text(encoding="utf-8").partition("|---|---|\n")
-    return "".join(head[:2]) + "".join(f"| <{link}> | {', '.join(on)} |\n" for link, on in external().items())
+    return "".join(head[:2]) + "".join(
+        f"| <{link}> | {', '.join(on)} |\n" for link, on in external().items()
+    )
 
 
 def answers(link: str) -> bool:

@@ -47,13 +47,22 @@ WHY = {
     ("softmax", "c"): "one pass over the row; `composed=True` splits it",
     ("softmax_cross_entropy", "c"): "one pass over the row; `cross_entropy` splits it",
     ("layer_norm", "c"): "one pass over the row; `composed=True` splits it",
-    ("memory_linear_attention", "d"): "each score needs the features of a head whole; heads split them",
-    ("fused_attention", "t"): "one pass over the keys of a query; `memory_linear_attention` splits them",
+    (
+        "memory_linear_attention",
+        "d",
+    ): "each score needs the features of a head whole; heads split them",
+    (
+        "fused_attention",
+        "t",
+    ): "one pass over the keys of a query; `memory_linear_attention` splits them",
     ("fused_attention", "w"): "each score needs the features of a head whole; heads split them",
     ("fused_attention", "e"): "each slope needs the features of a value whole; heads split them",
     ("feed_forward", "i"): "the activation needs whole sums",
     ("topk", "s"): "the order of all points decides; no sum or maximum of parts gives it",
-    ("expert_slots", "all0"): "slots are given out in order: each task reads all choices before its own",
+    (
+        "expert_slots",
+        "all0",
+    ): "slots are given out in order: each task reads all choices before its own",
     ("expert_slots", "k"): "all first choices get a slot before any second one",
     ("mixture_of_experts", "k"): "the choices of a token are known together",
     ("rotary_embedding", "pair"): "the two numbers of a pair are turned together",
@@ -76,12 +85,27 @@ WHY = {
     ("lstm", "g"): "a state needs all four gates; without `fused` devices exchange them",
     ("lstm", "h"): "the next step needs the state whole; without `fused` it is exchanged",
     ("lstm", "m"): "each step needs whole sums; without `fused` they are exchanged",
-    ("memory_linear_attention", "w"): "each score needs the features of a head whole; heads split them",
-    ("memory_linear_attention", "e"): "each slope needs the features of a value whole; heads split them",
+    (
+        "memory_linear_attention",
+        "w",
+    ): "each score needs the features of a head whole; heads split them",
+    (
+        "memory_linear_attention",
+        "e",
+    ): "each slope needs the features of a value whole; heads split them",
     ("multihead_attention", "d"): "contiguous tiles of `(k d)`: heads `k` split it",
-    ("multihead_attention", "e"): "each slope needs the features of a value whole; heads split them",
-    ("multihead_attention", "t"): "softmax in one pass over the keys; `memory_linear=True` splits them",
-    ("scaled_dot_product_attention", "t"): "softmax in one pass over the keys; `memory_linear_attention` splits them",
+    (
+        "multihead_attention",
+        "e",
+    ): "each slope needs the features of a value whole; heads split them",
+    (
+        "multihead_attention",
+        "t",
+    ): "softmax in one pass over the keys; `memory_linear=True` splits them",
+    (
+        "scaled_dot_product_attention",
+        "t",
+    ): "softmax in one pass over the keys; `memory_linear_attention` splits them",
 }
 
 # Values made for a case, not operators of the function that it shows.
@@ -120,7 +144,13 @@ def rows_of(case: Case) -> Iterator[tuple[Operator, dict[str, str]]]:
     for op in leaders_of(function_of(case), graph):
         if op.pattern not in seen:
             seen.add(op.pattern)
-            yield op, {axis: what_is(op, axis, kinds[op.name][axis], function_of(case)) for axis in op.extents}
+            yield (
+                op,
+                {
+                    axis: what_is(op, axis, kinds[op.name][axis], function_of(case))
+                    for axis in op.extents
+                },
+            )
 
 
 def what_is(op: Operator, axis: str, kind: str, function: str) -> str:
@@ -130,7 +160,9 @@ def what_is(op: Operator, axis: str, kind: str, function: str) -> str:
     partial = any(axis in op.bound.reduced_axes(k) for k in range(len(op.outputs)))
     text = KINDS[kind] + (", reduction" if partial and kind != "reduction" else "")
     outer = next((d[: d.index(axis)] for t in op.bound.terms for d in t.dims if axis in d[1:]), ())
-    return text + (f" (where {' and '.join(f'`{a}`' for a in outer)} is one point)" if outer else "")
+    return text + (
+        f" (where {' and '.join(f'`{a}`' for a in outer)} is one point)" if outer else ""
+    )
 
 
 def text() -> str:

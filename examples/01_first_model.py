@@ -20,7 +20,9 @@ def build(batch: int, training: bool) -> taskflow.Graph:
     loss = ops.softmax_cross_entropy(y, t, name="loss")
     graph.output("accuracy", ops.accuracy(y, t, name="accuracy"))
     if training:
-        ops.sgd(loss, lr=0.1, momentum=0.9)  # appends the backward and the update operators; the loss is fetched
+        ops.sgd(
+            loss, lr=0.1, momentum=0.9
+        )  # appends the backward and the update operators; the loss is fetched
     return graph
 
 
@@ -44,7 +46,9 @@ def main() -> None:
         graph = build(len(test), training=False)
         held_out = taskflow.lower(graph, taskflow.single_device(graph, machine), machine)
         with taskflow.Executor(held_out, share=step) as evaluate:
-            print(f"accuracy on held-out images: {evaluate({'x': x[test], 't': t[test]})['accuracy']:.3f}")
+            print(
+                f"accuracy on held-out images: {evaluate({'x': x[test], 't': t[test]})['accuracy']:.3f}"
+            )
 
 
 if __name__ == "__main__":

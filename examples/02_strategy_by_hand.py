@@ -26,20 +26,34 @@ data_parallel = taskflow.data_parallel(graph, machine)
 # The first layer split along its outputs: each device holds 75 rows of the weight and makes 75 columns of h.
 by_outputs = taskflow.data_parallel(graph, machine)
 by_outputs["fc1"] = ParallelConfig({"o": 4}, devices=(0, 1, 2, 3))
-by_outputs["relu"] = ParallelConfig({"o": 4})  # its axes are called as where its input comes from; devices are 0..3
+by_outputs["relu"] = ParallelConfig(
+    {"o": 4}
+)  # its axes are called as where its input comes from; devices are 0..3
 
 # Two axes at once, and a layer that runs elsewhere: 2 x 2 tiles on four devices, the second layer on the last two.
 mixed = taskflow.data_parallel(graph, machine)
 mixed["fc1"] = ParallelConfig({"b": 2, "o": 2}, devices=(0, 1, 2, 3))
-mixed["fc2"] = ParallelConfig({"i": 2}, devices=(2, 3))  # inputs are summed over: partial sums, then a reduction
+mixed["fc2"] = ParallelConfig(
+    {"i": 2}, devices=(2, 3)
+)  # inputs are summed over: partial sums, then a reduction
 
 
 def main() -> None:
     random = np.random.default_rng(0)
-    feeds = {"x": random.random((32, 100), np.float32), "t": random.integers(0, 10, 32).astype(np.int32)}
-    plans = {"alone": alone, "data parallel": data_parallel, "by outputs": by_outputs, "mixed": mixed}
+    feeds = {
+        "x": random.random((32, 100), np.float32),
+        "t": random.integers(0, 10, 32).astype(np.int32),
+    }
+    plans = {
+        "alone": alone,
+        "data parallel": data_parallel,
+        "by outputs": by_outputs,
+        "mixed": mixed,
+    }
     for name, strategy in plans.items():
-        task_graph = taskflow.lower(graph, strategy, machine)  # the copies and reductions appear here
+        task_graph = taskflow.lower(
+            graph, strategy, machine
+        )  # the copies and reductions appear here
         predicted = taskflow.simulate(task_graph, costs)
         with taskflow.Executor(task_graph, seed=0) as step:
             losses = [float(step(feeds)["loss"]) for _ in range(3)]

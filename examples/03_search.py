@@ -28,10 +28,14 @@ def main() -> None:
     costs = taskflow.CostModel.analytic(machine)
     for rule in (taskflow.single_device, taskflow.data_parallel, taskflow.one_weird_trick):
         timeline = taskflow.simulate(taskflow.lower(graph, rule(graph, machine), machine), costs)
-        print(f"{rule.__name__:16} {timeline.seconds * 1e3:7.3f} ms, {timeline.bytes_moved / 1e6:6.1f} MB moved")
+        print(
+            f"{rule.__name__:16} {timeline.seconds * 1e3:7.3f} ms, {timeline.bytes_moved / 1e6:6.1f} MB moved"
+        )
 
     result = taskflow.search(graph, machine, costs, proposals=300, seed=0)
-    print(result)  # how good it is beside the best start, and beside a bound that no strategy can beat
+    print(
+        result
+    )  # how good it is beside the best start, and beside a bound that no strategy can beat
     for name, config in result.strategy.items():
         print(f"  {name:8} {dict(config.degrees)!s:24} on {config.devices}")
 
@@ -42,7 +46,9 @@ def main() -> None:
         _, rows = taskflow.Plan.load(path).apply(graph, machine, costs)
     timeline = taskflow.simulate(rows, costs)
     assert timeline.seconds == result.seconds <= min(result.baseline_seconds.values())
-    print(f"{'searched':16} {timeline.seconds * 1e3:7.3f} ms, {timeline.bytes_moved / 1e6:6.1f} MB moved")
+    print(
+        f"{'searched':16} {timeline.seconds * 1e3:7.3f} ms, {timeline.bytes_moved / 1e6:6.1f} MB moved"
+    )
 
 
 if __name__ == "__main__":

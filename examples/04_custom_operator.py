@@ -29,7 +29,9 @@ def smooth(x: LogicalRegion) -> LogicalRegion:
         return smooth(gy)  # the weights are symmetric
 
     windows = {"j": Window("t", size=3, padding=1)}
-    return x.graph.launch("smooth", "b j -> b t", [x], kernel=kernel, windows=windows, backward=backward)
+    return x.graph.launch(
+        "smooth", "b j -> b t", [x], kernel=kernel, windows=windows, backward=backward
+    )
 
 
 def energy(x: LogicalRegion) -> LogicalRegion:

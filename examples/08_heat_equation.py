@@ -46,14 +46,18 @@ def main(steps: int = 200) -> None:
     graph, machine = build(), taskflow.MachineModel.local(devices=4)
     tiles = taskflow.Strategy({op.name: ParallelConfig({"h": 2, "w": 2}) for op in graph.operators})
     x = np.arange(1, N + 1) * SPACING
-    start = np.outer(np.sin(np.pi * x), np.sin(np.pi * x))  # an eigenvector: it keeps its form and decays
+    start = np.outer(
+        np.sin(np.pi * x), np.sin(np.pi * x)
+    )  # an eigenvector: it keeps its form and decays
     with taskflow.Executor(taskflow.lower(graph, tiles, machine)) as step:
         step.write("u", start)
         heat = [float(step({})["heat"]) for _ in range(steps)]
         found = step.read("u")
     decay = 1 - 8 * RATE * np.sin(np.pi * SPACING / 2) ** 2
     np.testing.assert_allclose(found, start * decay**steps, atol=1e-12)
-    print(f"heat {heat[0]:.6f} after 1 step, {heat[-1]:.6f} after {steps}; exact {heat[0] * decay ** (steps - 1):.6f}")
+    print(
+        f"heat {heat[0]:.6f} after 1 step, {heat[-1]:.6f} after {steps}; exact {heat[0] * decay ** (steps - 1):.6f}"
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ for k in range(STAGES):
     h = ops.linear(h, WIDTH, name=f"layer{k}")
 ops.sgd(ops.mse_loss(h, graph.input("t", (64, WIDTH)), name="loss"), lr=0.1)
 
-device = taskflow.Device("emulated", flops_per_second=2e7, memory_bandwidth=1e12, overhead_seconds=0.0)
+device = taskflow.Device(
+    "emulated", flops_per_second=2e7, memory_bandwidth=1e12, overhead_seconds=0.0
+)
 machine = taskflow.MachineModel.uniform(STAGES, device, bandwidth=1e9)
 costs = taskflow.CostModel.analytic(machine)
 plan = taskflow.stages(graph, machine, cuts=[f"layer{k}" for k in range(1, STAGES)], parts=PARTS)

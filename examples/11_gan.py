@@ -23,11 +23,16 @@ def build(batch: int = BATCH) -> Graph:
     h = ops.relu(ops.linear(noise, 32, name="generator.fc1"), name="generator.relu")
     made = graph.output("made", ops.linear(h, 2, name="generator.fc2"))
     points = ops.concat([real, made], name="points")
-    h = ops.leaky_relu(ops.linear(points, 64, name="discriminator.fc1"), 0.2, name="discriminator.relu1")
+    h = ops.leaky_relu(
+        ops.linear(points, 64, name="discriminator.fc1"), 0.2, name="discriminator.relu1"
+    )
     h = ops.leaky_relu(ops.linear(h, 64, name="discriminator.fc2"), 0.2, name="discriminator.relu2")
     logits = ops.linear(h, 1, name="discriminator.fc3")
     of_real, of_made = ops.split(logits, batch, name="judged")
-    is_real, is_made = ops.softplus(ops.multiply(of_real, -1.0)), ops.softplus(of_made)  # -log σ(x), -log(1 - σ(x))
+    is_real, is_made = (
+        ops.softplus(ops.multiply(of_real, -1.0)),
+        ops.softplus(of_made),
+    )  # -log σ(x), -log(1 - σ(x))
     judged = ops.add(ops.mean(is_real), ops.mean(is_made), name="discriminator_loss")
     fooled = ops.mean(ops.softplus(ops.multiply(of_made, -1.0)), name="generator_loss")
     rates = {"lr": 1e-3, "betas": (0.5, 0.999)}
@@ -51,5 +56,10 @@ if __name__ == "__main__":
             values = step(feeds(k))
             if k % 250 == 249:
                 radius = np.linalg.norm(values["made"], axis=1)
-                losses = ", ".join(f"{name} {values[name]:.3f}" for name in ("discriminator.loss", "generator.loss"))
-                print(f"step {k + 1}: {losses}, radius of made points {radius.mean():.2f} ± {radius.std():.2f}")
+                losses = ", ".join(
+                    f"{name} {values[name]:.3f}"
+                    for name in ("discriminator.loss", "generator.loss")
+                )
+                print(
+                    f"step {k + 1}: {losses}, radius of made points {radius.mean():.2f} ± {radius.std():.2f}"
+                )

@@ -76,7 +76,9 @@ def halved_digits() -> Source:
 
 def texts() -> tuple[str, str]:
     """Licences and documentation."""
-    beside_python = [Path(folder) / "LICENSE.txt" for folder in (os.path.dirname(os.__file__), sys.base_prefix)]
+    beside_python = [
+        Path(folder) / "LICENSE.txt" for folder in (os.path.dirname(os.__file__), sys.base_prefix)
+    ]
     debian = sorted(Path("/usr/share/common-licenses").glob("*"))
     own = Path(__file__).parents[1] / "LICENSE"
     paths = {path.resolve(): None for path in (own, *beside_python, *debian) if path.is_file()}
@@ -131,7 +133,9 @@ def reversed_words(vocabulary: int) -> Source:
         t = source[:, ::-1]
         return {"source": source, "target": np.pad(t[:, :-1], ((0, 0), (1, 0))), "t": t}
 
-    return Source(f"{LICENCES}, {DOCUMENTATION}; the translation is made up: the same backwards", draw)
+    return Source(
+        f"{LICENCES}, {DOCUMENTATION}; the translation is made up: the same backwards", draw
+    )
 
 
 def masked_words(vocabulary: int) -> Source:
@@ -164,8 +168,13 @@ def made_up_clicks(rows: int, seed: int = 1) -> Source:
         score = feeds["dense"] @ hidden.standard_normal(shapes["dense"][1])
         for name in shapes:
             if name.startswith("sparse"):
-                feeds[name] = (rows * random.random(shapes[name]) ** 3).astype(int)  # a few rows are popular
+                feeds[name] = (rows * random.random(shapes[name]) ** 3).astype(
+                    int
+                )  # a few rows are popular
                 score += hidden.standard_normal(rows)[feeds[name]].sum(1)
         return feeds | {"t": (score > 0)[:, None]}
 
-    return Source(f"made up: no public data can be had; clicks follow from hidden weights of seed {seed}", draw)
+    return Source(
+        f"made up: no public data can be had; clicks follow from hidden weights of seed {seed}",
+        draw,
+    )

@@ -23,10 +23,16 @@ def main() -> None:
     """Parse the command line, train, report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=("cnn", "mlp"), default="cnn")
-    parser.add_argument("--strategy", default="search", help="search, data_parallel, model_parallel, one_weird_trick")
+    parser.add_argument(
+        "--strategy",
+        default="search",
+        help="search, data_parallel, model_parallel, one_weird_trick",
+    )
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--width", type=int, default=64, help="channels of the CNN's first convolution")
+    parser.add_argument(
+        "--width", type=int, default=64, help="channels of the CNN's first convolution"
+    )
     options = parser.parse_args()
 
     begin = time.perf_counter()
@@ -41,13 +47,17 @@ def main() -> None:
     rule = options.strategy if options.strategy == "search" else getattr(taskflow, options.strategy)
     steps = options.epochs * len(batches)
     trainer = taskflow.Trainer(
-        build(options.batch), strategy=rule, learning_rate=taskflow.rates.cosine(0.05, steps, warmup=min(20, steps))
+        build(options.batch),
+        strategy=rule,
+        learning_rate=taskflow.rates.cosine(0.05, steps, warmup=min(20, steps)),
     )
     validation = (build(len(test), training=False), held_out)
     history = trainer.fit(batches, options.epochs, validation)
     trainer.report(history=history)
     alone = seconds_alone(trainer, next(batches.epoch(0)))
-    trainer.console.print(f"one device alone:    {alone * 1e3:.3f} ms, measured ({alone / history.step_seconds:.2f}x)")
+    trainer.console.print(
+        f"one device alone:    {alone * 1e3:.3f} ms, measured ({alone / history.step_seconds:.2f}x)"
+    )
     trainer.console.print(f"test accuracy: {history.validation['accuracy'][-1]:.4f}")
     trainer.console.print(f"total time: {time.perf_counter() - begin:.1f} s")
 

@@ -23,7 +23,9 @@ class Recipe:
     batch: int = 16
 
     def build(self, model: str, **options: Any) -> taskflow.Graph:
-        return import_module(f"ops.models.{model}").build(**{"batch": self.batch, **self.sizes, **options})
+        return import_module(f"ops.models.{model}").build(
+            **{"batch": self.batch, **self.sizes, **options}
+        )
 
 
 WORDS = 500
@@ -42,15 +44,31 @@ RECIPES = {
     ),
     "inception_v3": Recipe(
         data.enlarged_digits,
-        {"image": 107, "width": 1 / 16, "modules": (1, 1, 1), "classes": 10, "dropout": 0.1, "lr": 0.02},
+        {
+            "image": 107,
+            "width": 1 / 16,
+            "modules": (1, 1, 1),
+            "classes": 10,
+            "dropout": 0.1,
+            "lr": 0.02,
+        },
         batch=8,
     ),
     "resnet101": Recipe(
-        data.enlarged_digits, {"image": 32, "blocks": (1, 1, 1, 1), "width": 8, "classes": 10, "lr": 0.05}
+        data.enlarged_digits,
+        {"image": 32, "blocks": (1, 1, 1, 1), "width": 8, "classes": 10, "lr": 0.05},
     ),
     "rnntc": Recipe(
         lambda: data.kinds_of_text(WORDS),
-        {"steps": 10, "hidden": 32, "layers": 1, "embed": 32, "vocabulary": WORDS, "group": 5, "lr": 1.0},
+        {
+            "steps": 10,
+            "hidden": 32,
+            "layers": 1,
+            "embed": 32,
+            "vocabulary": WORDS,
+            "group": 5,
+            "lr": 1.0,
+        },
     ),
     "rnnlm": Recipe(
         lambda: data.next_words(WORDS),
@@ -66,7 +84,15 @@ RECIPES = {
     ),
     "bert": Recipe(
         lambda: data.masked_words(WORDS),
-        {"sequence": 32, "masked": 5, "layers": 2, "hidden": 64, "heads": 4, "vocabulary": WORDS, "lr": 3e-3},
+        {
+            "sequence": 32,
+            "masked": 5,
+            "layers": 2,
+            "hidden": 64,
+            "heads": 4,
+            "vocabulary": WORDS,
+            "lr": 3e-3,
+        },
     ),
     "dlrm": Recipe(
         lambda: data.made_up_clicks(1000),
@@ -76,7 +102,15 @@ RECIPES = {
     "mlp": Recipe(data.halved_digits, {"inputs": 32, "hidden": (64, 64, 10), "lr": 0.5}, batch=32),
     "moe": Recipe(
         lambda: data.next_words(WORDS),
-        {"sequence": 16, "layers": 2, "hidden": 64, "heads": 4, "experts": 4, "vocabulary": WORDS, "lr": 3e-3},
+        {
+            "sequence": 16,
+            "layers": 2,
+            "hidden": 64,
+            "heads": 4,
+            "experts": 4,
+            "vocabulary": WORDS,
+            "lr": 3e-3,
+        },
     ),
 }
 RULES = ("data_parallel", "model_parallel", "one_weird_trick", "single_device", "search")
@@ -93,7 +127,9 @@ def train(
     costs = taskflow.CostModel.analytic(machine)
     trainer = taskflow.Trainer(graph, machine=machine, strategy=strategy, costs=costs, seed=seed)
     say = trainer.console.print
-    say(f"{model}: {len(graph.operators)} operators on {len(machine.devices)} devices; data: {source.name}")
+    say(
+        f"{model}: {len(graph.operators)} operators on {len(machine.devices)} devices; data: {source.name}"
+    )
     losses: list[float] = []
     with trainer.step as step:
         for k in range(steps):
@@ -108,7 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("model", choices=RECIPES)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--devices", type=int, help="of this process; default one, and under mpirun one a rank")
+    parser.add_argument(
+        "--devices", type=int, help="of this process; default one, and under mpirun one a rank"
+    )
     parser.add_argument("--strategy", choices=RULES, default="data_parallel")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)

@@ -96,7 +96,9 @@ from ops.initializers import uniform as uniform
 from ops.initializers import zeros as zeros
 from ops.loss.cross_entropy import cross_entropy as cross_entropy
 from ops.loss.elementwise import binary_cross_entropy as binary_cross_entropy
-from ops.loss.elementwise import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from ops.loss.elementwise import (
+    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+)
 from ops.loss.elementwise import huber_loss as huber_loss
 from ops.loss.elementwise import kl_div as kl_div
 from ops.loss.elementwise import l1_loss as l1_loss
@@ -201,7 +203,11 @@ from ops.torch.state import from_torch_state as from_torch_state
 from ops.torch.to_torch import to_torch as to_torch
 
 # The classes and functions above, without aliases: other names of torch, and those before torch's.
-__all__ = sorted(name for name, value in globals().items() if getattr(value, "__name__", "") == name != "import_module")
+__all__ = sorted(
+    name
+    for name, value in globals().items()
+    if getattr(value, "__name__", "") == name != "import_module"
+)
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of `ops`
 

@@ -43,7 +43,13 @@ def _plain(value: Any) -> Any:
         plain = _plain(value.options)
         return value if plain is value.options else replace(value, options=plain)
     if isinstance(value, Window):
-        return replace(value, **{key: _plain(getattr(value, key)) for key in ("size", "stride", "padding", "dilation")})
+        return replace(
+            value,
+            **{
+                key: _plain(getattr(value, key))
+                for key in ("size", "stride", "padding", "dilation")
+            },
+        )
     if type(value) in (tuple, list):
         made = type(value)(map(_plain, value))
         return value if all(new is old for new, old in zip(made, value, strict=True)) else made
@@ -55,7 +61,12 @@ def _on_graph_of_inputs(
     give: Callable[[Regions], _Result],
 ) -> Callable[Concatenate[str, str, Sequence[LogicalRegion], _Options], _Result]:
     def launched(
-        name: str, pattern: str, inputs: Sequence[LogicalRegion], /, *args: _Options.args, **options: _Options.kwargs
+        name: str,
+        pattern: str,
+        inputs: Sequence[LogicalRegion],
+        /,
+        *args: _Options.args,
+        **options: _Options.kwargs,
     ) -> _Result:
         for key in options.keys() & {"kernel", "sizes", "windows"}:
             options[key] = _plain(options[key])
@@ -69,11 +80,15 @@ launch_first = _on_graph_of_inputs(Graph.launch, first)
 launch_all = _on_graph_of_inputs(Graph.launch, several)
 
 
-def gradient_of_first(op: Operator, gy: LogicalRegion, *, kernel: Kernel) -> tuple[LogicalRegion | None, ...]:
+def gradient_of_first(
+    op: Operator, gy: LogicalRegion, *, kernel: Kernel
+) -> tuple[LogicalRegion | None, ...]:
     """The backward function of an operator whose first input alone has a gradient: `kernel` of gy and the others."""
     (x_term, *others), (y_term,) = terms(op)
     pattern, inputs = f"{', '.join((y_term, *others))} -> {x_term}", [gy, *op.inputs[1:]]
-    gx = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=op.extents, flops=op.flops)
+    gx = launch_first(
+        f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=op.extents, flops=op.flops
+    )
     return gx, *[None] * len(others)
 
 
@@ -182,14 +197,18 @@ def check_region(where: str, region: object, role: str = "x", floating: bool = T
     if not isinstance(region, LogicalRegion):
         raise TypeError(f"{where}: {role} is a {type(region).__name__}, not a region")
     if floating and not region.is_floating:
-        raise ValueError(f"{where}: '{region.name}' is {region.dtype}, a floating point dtype is needed")
+        raise ValueError(
+            f"{where}: '{region.name}' is {region.dtype}, a floating point dtype is needed"
+        )
 
 
 def check_integers(where: str, region: LogicalRegion, role: str) -> None:
     """TypeError for what is no region, ValueError for a region that is not of integers."""
     check_region(where, region, role, floating=False)
     if not region.dtype.startswith(("int", "uint")):
-        raise ValueError(f"{where}: {role} '{region.name}' is {region.dtype}, an integer dtype is needed")
+        raise ValueError(
+            f"{where}: {role} '{region.name}' is {region.dtype}, an integer dtype is needed"
+        )
 
 
 def check_positive(where: str, **values: int) -> None:
@@ -255,7 +274,9 @@ def pair(where: str, key: str, value: int | Sequence[int]) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def integers(where: str, key: str, value: int | Sequence[int], count: int, word: str) -> tuple[int, ...]:
+def integers(
+    where: str, key: str, value: int | Sequence[int], count: int, word: str
+) -> tuple[int, ...]:
     """A number for each of so many dimensions, or one for all; ValueError for anything else."""
     values: Sequence[Any] = value if isinstance(value, Sequence) else (value,) * count
     if len(values) != count or not all(map(is_integer, values)):

@@ -23,7 +23,9 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
         ValueError: the shape has fewer than two dimensions.
     """
     if len(shape) < 2:
-        raise ValueError(f"initializer: the fans of a weight need two dimensions, its shape is {tuple(shape)}")
+        raise ValueError(
+            f"initializer: the fans of a weight need two dimensions, its shape is {tuple(shape)}"
+        )
     field = prod(shape[2:])
     return shape[1] * field, shape[0] * field
 

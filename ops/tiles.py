@@ -19,7 +19,10 @@ from taskflow import Array, Context, Rect, Window
 Interval = tuple[int, int]
 Image = tuple[Interval, Interval]  # the box of the last two dimensions
 Index = tuple[Any, ...]  # of an array
-PANELS, PANEL_BYTES = 16, 1 << 15  # a product that is added needs a 16th of its memory, or so many bytes
+PANELS, PANEL_BYTES = (
+    16,
+    1 << 15,
+)  # a product that is added needs a 16th of its memory, or so many bytes
 
 
 def contiguous(ctx: Context, slot: object, a: Array) -> Array:
@@ -67,7 +70,10 @@ def deliver(ctx: Context, work: Array, a: Array) -> None:
 
 def origin(a: Array) -> Array:
     """The first element of a view: a kernel that is told its steps gets where it begins."""
-    index: Index = (..., *[slice(0, 1)] * a.ndim)  # the dots keep an array of no dimensions an array
+    index: Index = (
+        ...,
+        *[slice(0, 1)] * a.ndim,
+    )  # the dots keep an array of no dimensions an array
     first: Array = a[index]
     return first
 
@@ -97,7 +103,10 @@ def add_product(ctx: Context, x: Array, y: Array, z: Array, scale: float = 1.0) 
     for begin in range(0, len(z), each):
         panel = z[begin : begin + each]
         part = ctx.scratch("panel", (min(each, len(z)), *z.shape[1:]), z.dtype)[: len(panel)]
-        left, right = x[begin : begin + each], y[begin : begin + each] if is_stack and y.ndim > 2 else y
+        left, right = (
+            x[begin : begin + each],
+            y[begin : begin + each] if is_stack and y.ndim > 2 else y,
+        )
         ctx.xp.matmul(left, right, out=part)
         if scale != 1:
             ctx.xp.multiply(part, scale, out=part)
@@ -113,7 +122,9 @@ def merged(a: Array, batch: int, rows: int) -> Array:
 def merges(a: Array, batch: int, rows: int) -> bool:
     """Whether the dimensions of rows, and those of columns, are evenly spaced in memory."""
     split = batch + rows
-    return _is_even(a.shape[batch:split], a.strides[batch:split]) and _is_even(a.shape[split:], a.strides[split:])
+    return _is_even(a.shape[batch:split], a.strides[batch:split]) and _is_even(
+        a.shape[split:], a.strides[split:]
+    )
 
 
 def _is_even(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -141,7 +152,10 @@ def result_matrix(ctx: Context, slot: object, a: Array, rows: int = -1) -> Itera
 
 
 def _is_operand(a: Array, rows: int) -> bool:
-    return bool(a.flags.c_contiguous or (a.ndim > rows and a.strides[-1] == a.itemsize and merges(a, 0, rows)))
+    return bool(
+        a.flags.c_contiguous
+        or (a.ndim > rows and a.strides[-1] == a.itemsize and merges(a, 0, rows))
+    )
 
 
 def check_classes(what: str, t: Array, classes: int) -> None:
@@ -151,7 +165,9 @@ def check_classes(what: str, t: Array, classes: int) -> None:
         raise ValueError(f"{what} {wrong} is not in 0..{classes - 1}")
 
 
-def take_along(ctx: Context, what: str, x: Array, index: Array, y: Array, dim: int, count: int) -> None:
+def take_along(
+    ctx: Context, what: str, x: Array, index: Array, y: Array, dim: int, count: int
+) -> None:
     """y = the points of `x` along `dim` that `index` names, zero for those of all `count` that are not here."""
     check_classes(what, index, count)
     local = index.astype(ctx.xp.intp) - ctx.rect(0).lo[dim]
@@ -191,12 +207,17 @@ def pad_into(out: Array, box: Image, x: Array, tile: Image, value: float) -> Non
     out[into] = x[of]
 
 
-def taps(a: Array, windows: Sequence[Window], extents: Sequence[int]) -> Iterator[tuple[tuple[int, int], Array]]:
+def taps(
+    a: Array, windows: Sequence[Window], extents: Sequence[int]
+) -> Iterator[tuple[tuple[int, int], Array]]:
     """For every position inside the two windows: the points of `a` that `extents` outputs have there, as a view."""
     vertical, horizontal = windows
     for i in range(vertical.size):
         for j in range(horizontal.size):
-            yield (i, j), a[(..., _every(vertical, i, extents[0]), _every(horizontal, j, extents[1]))]
+            yield (
+                (i, j),
+                a[(..., _every(vertical, i, extents[0]), _every(horizontal, j, extents[1]))],
+            )
 
 
 def _every(window: Window, position: int, extent: int) -> slice:

@@ -31,7 +31,11 @@ from taskflow.tasks.task_graph import Array
 Build = Callable[[], tuple[Graph, LogicalRegion]]
 Values = Mapping[str, Array]
 
-_ROUNDED = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}  # of the largest value: against the float64 twin
+_ROUNDED = {
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "bfloat16": 5e-2,
+}  # of the largest value: against the float64 twin
 
 
 @dataclass(frozen=True)
@@ -79,12 +83,18 @@ def check_operator(
     """
     graph, output = build()
     _refuse_what_cannot_be_checked(graph, output, differentiable)
-    narrow, own, build = {**_random_values(graph, seed, high), **(values or {})}, build, _widened(build)
+    narrow, own, build = (
+        {**_random_values(graph, seed, high), **(values or {})},
+        build,
+        _widened(build),
+    )
     twin = build()[0].regions
     given = {name: np.asarray(value, twin[name].dtype) for name, value in narrow.items()}
     expected = None if reference is None else np.asarray(reference(given))
     graph, names = _with_gradients(build, given, differentiable)
-    lowering = Lowering(graph, MachineModel.uniform(max(degrees, default=1)))  # once: splits share most of their rows
+    lowering = Lowering(
+        graph, MachineModel.uniform(max(degrees, default=1))
+    )  # once: splits share most of their rows
     base = _run(lowering, given, _whole(graph))
     if expected is not None:
         _assert_close(base.outputs["checked"], expected, tolerance, f"value of '{output.name}'")
@@ -99,20 +109,34 @@ def check_operator(
             for degree in degrees:
                 if not family.allows({axis: degree}):  # too short, or an inner axis of a group
                     continue
-                split = _run(lowering, given, Strategy({**_whole(graph), op.name: ParallelConfig({axis: degree})}))
+                split = _run(
+                    lowering,
+                    given,
+                    Strategy({**_whole(graph), op.name: ParallelConfig({axis: degree})}),
+                )
                 _assert_same(split, base, tolerance, f"'{op.name}' split {axis}:{degree}")
                 checked.append((op.name, axis, degree))
     return checked
 
 
-def _refuse_what_cannot_be_checked(graph: Graph, output: LogicalRegion, differentiable: bool) -> None:
+def _refuse_what_cannot_be_checked(
+    graph: Graph, output: LogicalRegion, differentiable: bool
+) -> None:
     regions = graph.regions.values()
     if wrong := next((r for r in regions if r.dtype.startswith("complex")), None):
-        raise ValueError(f"check_operator: '{wrong.name}' is {wrong.dtype}, complex numbers are not checked")
-    if differentiable and not any(r.is_floating for r in regions if r.role in ("input", "parameter")):
-        raise ValueError("check_operator: no input or parameter is of floating point: say differentiable=False")
+        raise ValueError(
+            f"check_operator: '{wrong.name}' is {wrong.dtype}, complex numbers are not checked"
+        )
+    if differentiable and not any(
+        r.is_floating for r in regions if r.role in ("input", "parameter")
+    ):
+        raise ValueError(
+            "check_operator: no input or parameter is of floating point: say differentiable=False"
+        )
     if differentiable and not output.is_floating:
-        raise ValueError(f"check_operator: '{output.name}' is {output.dtype}: say differentiable=False")
+        raise ValueError(
+            f"check_operator: '{output.name}' is {output.dtype}: say differentiable=False"
+        )
 
 
 def _widened(build: Build) -> Build:
@@ -127,7 +151,9 @@ def _widened(build: Build) -> Build:
     return build_twin
 
 
-def _check_rounded(build: Build, values: dict[str, Array], base: _Results, differentiable: bool) -> None:
+def _check_rounded(
+    build: Build, values: dict[str, Array], base: _Results, differentiable: bool
+) -> None:
     """Values and gradients of a graph of another dtype than float64, against those of its twin."""
     graph, output = build()
     tolerance = max(_ROUNDED.get(r.dtype, 0.0) for r in graph.regions.values())
@@ -140,7 +166,9 @@ def _check_rounded(build: Build, values: dict[str, Array], base: _Results, diffe
             what = f"value of '{output.name}'" if name == "checked" else name
             scale = max(1.0, float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))))
             narrow = found[name].astype(wide.dtype)
-            _assert_close(narrow / scale, wide / scale, tolerance, f"{what} in {graph.outputs[name].dtype}")
+            _assert_close(
+                narrow / scale, wide / scale, tolerance, f"{what} in {graph.outputs[name].dtype}"
+            )
 
 
 def _whole(graph: Graph) -> Strategy:
@@ -157,15 +185,25 @@ def _random_values(graph: Graph, seed: int, high: int) -> dict[str, Array]:
             values[region.name] = generator.integers(0, high, region.shape).astype(region.dtype)
         elif region.role == "state":
             values[region.name] = np.empty(region.shape, region.dtype)
-            fill(values[region.name], region.init, random_key(0, region.name), region.shape, region.rect)
+            fill(
+                values[region.name],
+                region.init,
+                random_key(0, region.name),
+                region.shape,
+                region.rect,
+            )
     return values
 
 
-def _with_gradients(build: Build, values: dict[str, Array], differentiable: bool) -> tuple[Graph, list[str]]:
+def _with_gradients(
+    build: Build, values: dict[str, Array], differentiable: bool
+) -> tuple[Graph, list[str]]:
     """The graph with `output . probe` as its loss, and gradients of all floating inputs and parameters as outputs."""
     graph, output = build()
     graph.output("checked", output)
-    sources = [r for r in graph.regions.values() if r.role in ("input", "parameter") and r.is_floating]
+    sources = [
+        r for r in graph.regions.values() if r.role in ("input", "parameter") and r.is_floating
+    ]
     if not differentiable:
         return graph, []
     probe = graph.input("probe", output.shape, output.dtype)
@@ -182,7 +220,9 @@ def probed_sum(x: LogicalRegion, probe: LogicalRegion) -> LogicalRegion:
     """The scalar sum of `x * probe` over regions of equal shape: a loss that makes every element of `x` count."""
     term = " ".join(f"p{k}" for k in range(x.ndim)) or "."
     pattern, backward = f"{term}, {term} -> .", _probed_backward
-    made = x.graph.launch("probed", pattern, [x, probe], kernel=_dot, backward=backward, dtype="float64")
+    made = x.graph.launch(
+        "probed", pattern, [x, probe], kernel=_dot, backward=backward, dtype="float64"
+    )
     assert isinstance(made, LogicalRegion)
     return made
 
@@ -211,7 +251,12 @@ def _run(lowering: Lowering, values: Values, strategy: Strategy) -> _Results:
 
 
 def _check_slopes(
-    build: Build, values: Values, base: _Results, names: Sequence[str], moved: int, step: float = 1e-5
+    build: Build,
+    values: Values,
+    base: _Results,
+    names: Sequence[str],
+    moved: int,
+    step: float = 1e-5,
 ) -> None:
     """Central differences of the probed sum by elements of the named regions."""
     graph, output = build()
@@ -255,15 +300,24 @@ def _assert_numbers(found: _Results, output: str, reference: Array | None) -> No
     for name, value in {**found.outputs, **found.regions}.items():
         is_none, where = np.isnan(value), name
         if name == "checked":
-            is_none, where = is_none & ~np.isnan(0.0 if reference is None else reference), f"value of '{output}'"
-        assert not is_none.any(), f"{where}: {np.count_nonzero(is_none)} of {value.size} elements are NaN"
+            is_none, where = (
+                is_none & ~np.isnan(0.0 if reference is None else reference),
+                f"value of '{output}'",
+            )
+        assert not is_none.any(), (
+            f"{where}: {np.count_nonzero(is_none)} of {value.size} elements are NaN"
+        )
 
 
 def _assert_close(found: Array, expected: Array, tolerance: float, where: str) -> None:
     """To `tolerance`, absolute and relative."""
-    assert found.shape == expected.shape, f"{where}: shape {found.shape} instead of {expected.shape}"
+    assert found.shape == expected.shape, (
+        f"{where}: shape {found.shape} instead of {expected.shape}"
+    )
     wrong = ~np.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
     if wrong.any():
         at = tuple(np.argwhere(wrong)[0].tolist())
         values = f"at {at} {float(found[at]):.9g} instead of {float(expected[at]):.9g}"
-        raise AssertionError(f"{where}: {np.count_nonzero(wrong)} of {wrong.size} elements differ, {values}")
+        raise AssertionError(
+            f"{where}: {np.count_nonzero(wrong)} of {wrong.size} elements differ, {values}"
+        )

@@ -18,7 +18,9 @@ LONGEST_MILLISECONDS = 10_000
 @contextmanager
 def started() -> Iterator[Any]:
     """The browser; the sandbox of Chromium does not start for root, as CI is."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make browser")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="Playwright is not installed: make browser"
+    )
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
@@ -44,9 +46,15 @@ class OpenPage:
         self.messages: list[str] = []
         self.requests: list[str] = []
         address = path.resolve().as_uri()
-        self.page.on("console", lambda m: self.messages.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on(
+            "console",
+            lambda m: self.messages.append(m.text) if m.type in ("error", "warning") else None,
+        )
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        self.page.on("request", lambda r: self.requests.append(r.url) if r.url.partition("#")[0] != address else None)
+        self.page.on(
+            "request",
+            lambda r: self.requests.append(r.url) if r.url.partition("#")[0] != address else None,
+        )
         self.page.goto(address)
         self.page.wait_for_selector("html[data-ready]")
 

@@ -31,7 +31,8 @@ def one_collective(name, algorithm, machine, shape, devices=None):
     x = graph.input("x", (points, *shape), "float64")
     named = {"all-reduce": "fastest", "all-gather": "fastest"} | {name: algorithm}
     many, one, tiles = (
-        ParallelConfig(*c) for c in (({"d": points}, devices), ({}, devices[-1:]), ({"n": points}, devices))
+        ParallelConfig(*c)
+        for c in (({"d": points}, devices), ({}, devices[-1:]), ({"n": points}, devices))
     )
     sums = name in ("all-reduce", "reduce-scatter", "reduce")
     made = graph.launch("made", f"d {axes} -> {axes}", [x], kernel=_sum)

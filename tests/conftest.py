@@ -21,11 +21,19 @@ pytest.register_assert_rewrite("tests.laws", "tests.refusals")
 # Derandomized: examples depend on the test alone, so a run can be repeated, and all ranks of one draw the same.
 # No check by the clock: these machines are shared.
 settings.register_profile(
-    "dev", max_examples=10, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "dev",
+    max_examples=10,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("ci", settings.get_profile("dev"), print_blob=True)
-settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)  # HYPOTHESIS_PROFILE=thorough
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+settings.register_profile(
+    "thorough", settings.get_profile("dev"), max_examples=2000
+)  # HYPOTHESIS_PROFILE=thorough
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+)
 
 
 @functools.cache
@@ -62,17 +70,28 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     What is not over in time fails with what it has said until then.
     """
     # A process that has joined MPI passes these on, and mpirun would take itself for one of its own ranks.
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PMIX_", "PRTE_", "OMPI_"))}
+    outside = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PMIX_", "PRTE_", "OMPI_"))
+    }
 
     def run(
         ranks: int, *arguments: str | Path, timeout: float = 240, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         command = [launch.find_mpirun(), "-n", str(ranks), sys.executable, *arguments]
         with launch.session_folder() as session:
-            environment = launch.launch_environment(outside, ranks) | launch.settings() | session | variables
+            environment = (
+                launch.launch_environment(outside, ranks) | launch.settings() | session | variables
+            )
             try:
                 return subprocess.run(
-                    command, env=environment, cwd=ROOT, timeout=timeout, capture_output=True, text=True
+                    command,
+                    env=environment,
+                    cwd=ROOT,
+                    timeout=timeout,
+                    capture_output=True,
+                    text=True,
                 )
             except subprocess.TimeoutExpired as late:
                 said = b"".join(filter(None, (late.stdout, late.stderr))).decode(errors="replace")

@@ -40,7 +40,13 @@ class cudnnGraphNotSupportedError(RuntimeError):
 
 class Tensor:
     def __init__(self, value, dim=None, stride=None, data_type=None, uid=None):
-        self.value, self.dim, self.stride, self.data_type, self.uid = value, dim, stride, data_type, uid
+        self.value, self.dim, self.stride, self.data_type, self.uid = (
+            value,
+            dim,
+            stride,
+            data_type,
+            uid,
+        )
         self.is_output = False
 
     def _set(self, **fields):
@@ -67,15 +73,22 @@ class Tensor:
         check(address % 16 == 0)
         dtype = np.dtype(self.data_type)
         reach = 1 + sum((n - 1) * s for n, s in zip(self.dim, self.stride)) if prod(self.dim) else 0
-        memory = np.frombuffer((ctypes.c_char * (reach * dtype.itemsize)).from_address(address), dtype)
-        return np.lib.stride_tricks.as_strided(memory, self.dim, [s * dtype.itemsize for s in self.stride])
+        memory = np.frombuffer(
+            (ctypes.c_char * (reach * dtype.itemsize)).from_address(address), dtype
+        )
+        return np.lib.stride_tricks.as_strided(
+            memory, self.dim, [s * dtype.itemsize for s in self.stride]
+        )
 
 
 class Graph:
     """`pygraph`: what is asked for becomes functions of the arrays by number."""
 
     def __init__(self, library, io_data_type, intermediate_data_type, compute_data_type, handle):
-        check(intermediate_data_type == compute_data_type == library.data_type.FLOAT and handle in library.streams)
+        check(
+            intermediate_data_type == compute_data_type == library.data_type.FLOAT
+            and handle in library.streams
+        )
         self.library, self.tensors, self.calls, self.kind = library, [], [], ""
         self.type = io_data_type
 
@@ -93,7 +106,9 @@ class Graph:
     def conv_fprop(self, image, weight, pre_padding, post_padding, stride, dilation):
         windows = pre_padding, post_padding, stride, dilation
         self._check_images(image)
-        return self._made("conv", 1, lambda given: [convolve(image.value(given), weight.value(given), *windows)])
+        return self._made(
+            "conv", 1, lambda given: [convolve(image.value(given), weight.value(given), *windows)]
+        )
 
     def bias(self, input, bias):
         self.tensors.remove(input)
@@ -121,12 +136,18 @@ class Graph:
 
     def sdpa(self, q, k, v, attn_scale, generate_stats, **mask):
         check(generate_stats is True)
-        return self._made("sdpa", 2, lambda given: attend(*(x.value(given) for x in (q, k, v)), attn_scale, **mask))
+        return self._made(
+            "sdpa",
+            2,
+            lambda given: attend(*(x.value(given) for x in (q, k, v)), attn_scale, **mask),
+        )
 
     def sdpa_backward(self, q, k, v, o, dO, stats, attn_scale, use_deterministic_algorithm, **mask):
         check(use_deterministic_algorithm is True)
         inputs = q, k, v, o, dO, stats
-        return self._made("sdpa", 3, lambda given: slopes(*(x.value(given) for x in inputs), attn_scale, **mask))
+        return self._made(
+            "sdpa", 3, lambda given: slopes(*(x.value(given) for x in inputs), attn_scale, **mask)
+        )
 
     @staticmethod
     def _check_images(tensor):
@@ -174,7 +195,12 @@ class Library(SimpleNamespace):
         self.cudnnGraphNotSupportedError = cudnnGraphNotSupportedError
         self.data_type = SimpleNamespace(FLOAT="float32", HALF="float16", BFLOAT16="bfloat16")
         self.heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
-        names = ["TENSOR_CORE", "DOWN_CONVERT_INPUTS", "NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION"]
+        names = [
+            "TENSOR_CORE",
+            "DOWN_CONVERT_INPUTS",
+            "NONDETERMINISTIC",
+            "REDUCED_PRECISION_REDUCTION",
+        ]
         self.numerical_note = SimpleNamespace(**{n: n for n in names})
         self.diagonal_alignment = SimpleNamespace(TOP_LEFT="TOP_LEFT", BOTTOM_RIGHT="BOTTOM_RIGHT")
 
@@ -223,7 +249,12 @@ def views(image, weight_shape, before, after, stride, dilation):
         for j in range(sizes[1]):
             top, left = i * dilation[0], j * dilation[1]
             rows = slice(top, top + (height - 1) * stride[0] + 1, stride[0])
-            yield i, j, whole, (..., rows, slice(left, left + (width - 1) * stride[1] + 1, stride[1]))
+            yield (
+                i,
+                j,
+                whole,
+                (..., rows, slice(left, left + (width - 1) * stride[1] + 1, stride[1])),
+            )
 
 
 def grouped(a, groups, dim):
@@ -234,16 +265,24 @@ def convolve(image, weight, *windows):
     groups = image.shape[1] // weight.shape[1]
     y = 0
     for i, j, whole, where in views(image, weight.shape, *windows):
-        y = y + np.einsum("ngchw,goc->ngohw", grouped(whole[where], groups, 1), grouped(weight[:, :, i, j], groups, 0))
+        y = y + np.einsum(
+            "ngchw,goc->ngohw",
+            grouped(whole[where], groups, 1),
+            grouped(weight[:, :, i, j], groups, 0),
+        )
     return y.reshape(y.shape[0], -1, *y.shape[3:])
 
 
 def spread(loss, weight, shape, *windows):
     groups = shape[1] // weight.shape[1]
     before, after = windows[:2]
-    total = np.zeros([*shape[:2], *(n + b + a for n, b, a in zip(shape[2:], before, after))], loss.dtype)
+    total = np.zeros(
+        [*shape[:2], *(n + b + a for n, b, a in zip(shape[2:], before, after))], loss.dtype
+    )
     for i, j, _, where in views(np.zeros(shape, loss.dtype), weight.shape, *windows):
-        part = np.einsum("ngohw,goc->ngchw", grouped(loss, groups, 1), grouped(weight[:, :, i, j], groups, 0))
+        part = np.einsum(
+            "ngohw,goc->ngchw", grouped(loss, groups, 1), grouped(weight[:, :, i, j], groups, 0)
+        )
         total[where] += part.reshape(part.shape[0], -1, *part.shape[3:])
     return total[:, :, before[0] : before[0] + shape[2], before[1] : before[1] + shape[3]]
 
@@ -252,7 +291,9 @@ def gather(loss, image, shape, *windows):
     groups = image.shape[1] // shape[1]
     total = np.zeros(shape, loss.dtype)
     for i, j, whole, where in views(image, shape, *windows):
-        part = np.einsum("ngohw,ngchw->goc", grouped(loss, groups, 1), grouped(whole[where], groups, 1))
+        part = np.einsum(
+            "ngohw,ngchw->goc", grouped(loss, groups, 1), grouped(whole[where], groups, 1)
+        )
         total[:, :, i, j] = part.reshape(-1, shape[1])
     return total
 

@@ -14,7 +14,17 @@ MODULES = (
     *("cuda", "cudnn", "cupy", "ml_dtypes", "perfetto", "playwright", "sklearn"),
     *("tensorboard", "torch", "torchvision", "transformers"),
 )
-PROGRAMS = "bash", "chromium", "chromium-browser", "fish", "g++", "gcc", "google-chrome", "rsh", "ssh"
+PROGRAMS = (
+    "bash",
+    "chromium",
+    "chromium-browser",
+    "fish",
+    "g++",
+    "gcc",
+    "google-chrome",
+    "rsh",
+    "ssh",
+)
 
 
 class Without(MetaPathFinder):
@@ -27,7 +37,11 @@ class Without(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """None for a hidden package and all that is in it."""
-        return None if fullname.partition(".")[0] in self._hidden else self._finder.find_spec(fullname, path, target)
+        return (
+            None
+            if fullname.partition(".")[0] in self._hidden
+            else self._finder.find_spec(fullname, path, target)
+        )
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._finder, name)  # `find_distributions`, of importlib.metadata

@@ -14,7 +14,10 @@ def network(training: bool = True, width: int = 8, dtype: str = "float32") -> Gr
     """Batch norm's running statistics, dropout's masks by step, Adam's moments and a learning rate."""
     graph = Graph()
     x, t = graph.input("x", (BATCH, WIDTH), dtype), graph.input("t", (BATCH,), "int32")
-    h = ops.relu(ops.batch_norm(ops.linear(x, width, name="fc1"), training=training, name="norm"), name="relu")
+    h = ops.relu(
+        ops.batch_norm(ops.linear(x, width, name="fc1"), training=training, name="norm"),
+        name="relu",
+    )
     h = ops.dropout(h, 0.3, training=training, name="drop")
     loss = ops.softmax_cross_entropy(ops.linear(h, 3, name="fc2"), t, name="loss")
     graph.output("loss", loss)
@@ -30,7 +33,9 @@ def feeds(step: int, dtype: str = "float32") -> dict[str, np.ndarray]:
     return {"x": x, "t": random.integers(0, 3, BATCH).astype(np.int32)}
 
 
-def executor(rule=taskflow.single_device, devices: int = 1, seed: int = 3, **options) -> taskflow.Executor:
+def executor(
+    rule=taskflow.single_device, devices: int = 1, seed: int = 3, **options
+) -> taskflow.Executor:
     """An executor of the network under a strategy's rule."""
     machine, graph = taskflow.MachineModel.uniform(devices), network(**options)
     return taskflow.Executor(taskflow.lower(graph, rule(graph, machine), machine), seed=seed)

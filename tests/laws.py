@@ -2,7 +2,16 @@
 
 import numpy as np
 
-from taskflow import CostModel, Executor, MachineModel, Plan, check_plan, lower, reorder, single_device
+from taskflow import (
+    CostModel,
+    Executor,
+    MachineModel,
+    Plan,
+    check_plan,
+    lower,
+    reorder,
+    single_device,
+)
 from taskflow.checking.checker import check_own_plan
 from taskflow.schedule.orders import NAMED
 from taskflow.tasks.memory import plan_memory
@@ -15,7 +24,11 @@ def run(task_graph, feeds, steps=1, **options):
     """Everything that `steps` steps give: the outputs of each, then all persistent regions."""
     check_own_plan(task_graph)  # law 10
     with Executor(task_graph, seed=3, allow_nan=True, **options) as step:
-        seen = {f"{name} in step {k}": value for k in range(steps) for name, value in step(feeds).items()}
+        seen = {
+            f"{name} in step {k}": value
+            for k in range(steps)
+            for name, value in step(feeds).items()
+        }
         return seen | {name: step.read(name) for name in step.persistent}
 
 
@@ -51,7 +64,10 @@ def any_order_is_the_same(model, machine, strategy, orders=5, seed=0, **options)
     expected = run(task_graph, model.feeds, **options)
     generator = np.random.default_rng(seed)
     for _ in range(orders):
-        assert_equal(run(task_graph.reordered(random_order(task_graph, generator)), model.feeds, **options), expected)
+        assert_equal(
+            run(task_graph.reordered(random_order(task_graph, generator)), model.feeds, **options),
+            expected,
+        )
 
 
 ORDERS = list(NAMED)
@@ -94,12 +110,18 @@ def runs_are_the_same(model, machine, strategy, steps=2, **options):
     """Law 3: lowered and run twice, to the bit."""
     first, second = (lower(model.graph, strategy, machine) for _ in range(2))
     assert first.digest() == second.digest()
-    assert_equal(run(first, model.feeds, steps, **options), run(second, model.feeds, steps, **options))
+    assert_equal(
+        run(first, model.feeds, steps, **options), run(second, model.feeds, steps, **options)
+    )
 
 
-def repeated_steps_are_single_ones(model, machine, strategy, repeat=3, seed=0, lowering=None, **options):
+def repeated_steps_are_single_ones(
+    model, machine, strategy, repeat=3, seed=0, lowering=None, **options
+):
     """So many steps as one, in a random order of its rows, twice: those of single steps, to the bit."""
-    one, many = (lower(model.graph, strategy, machine, repeat=k, **(lowering or {})) for k in (1, repeat))
+    one, many = (
+        lower(model.graph, strategy, machine, repeat=k, **(lowering or {})) for k in (1, repeat)
+    )
     expected = run(one, model.feeds, 2 * repeat, **options)
     order = random_order(many, np.random.default_rng(seed))
     feeds = {name: np.stack([value] * repeat) for name, value in model.feeds.items()}
@@ -114,9 +136,14 @@ def given_up_steps_change_nothing(model, machine, strategy, backend=dict, **opti
     """Whether a step on feeds and a parameter that are not finite was given up; the steps after it are as if it had
     not been, to the bit."""
     task_graph = lower(model.graph, strategy, machine)
-    guarded, plain = (Executor(task_graph, seed=3, allow_nan=True, **options, **backend()) for _ in range(2))
+    guarded, plain = (
+        Executor(task_graph, seed=3, allow_nan=True, **options, **backend()) for _ in range(2)
+    )
     guarded.guard_updates()
-    bad = {name: np.full_like(v, np.nan) if v.dtype.kind == "f" else v for name, v in model.feeds.items()}
+    bad = {
+        name: np.full_like(v, np.nan) if v.dtype.kind == "f" else v
+        for name, v in model.feeds.items()
+    }
     with np.errstate(all="ignore"):
         assert_equal(guarded(model.feeds), plain(model.feeds))
         spoilt = {r.name: guarded.read(r.name) for r in model.graph.parameters[:1]}
@@ -160,16 +187,22 @@ def shared_regions_are_one(model, machine, strategy, random=0, **options):
     other = other.reordered(random_order(other, np.random.default_rng(random)))
     check_own_plan(other)
     plain = MachineModel.uniform(len(machine.devices))
-    alone = Executor(lower(model.graph, single_device(model.graph, plain), plain), seed=3, allow_nan=True)
+    alone = Executor(
+        lower(model.graph, single_device(model.graph, plain), plain), seed=3, allow_nan=True
+    )
     first = Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True, **options)
     second = Executor(other, seed=3, share=first, allow_nan=True, **options)
     assert_close(*({n: step.read(n) for n in alone.persistent} for step in (second, alone)))
     for step in (first, second, second, first):
-        alone._run.step = first.steps  # one that shares and updates nothing counts none; random numbers depend on it
+        alone._run.step = (
+            first.steps
+        )  # one that shares and updates nothing counts none; random numbers depend on it
         assert_close(step(model.feeds), alone(model.feeds))
     for name in alone.persistent:
         value = alone.read(name)
-        value *= (1.5 + np.sin(np.arange(value.size)) / 2).reshape(value.shape)  # signs stay, and maxima have no ties
+        value *= (1.5 + np.sin(np.arange(value.size)) / 2).reshape(
+            value.shape
+        )  # signs stay, and maxima have no ties
         first.write(name, value)
         alone.write(name, value)
     assert_close(second(model.feeds), alone(model.feeds))

@@ -23,7 +23,9 @@ def row_text(task):
 def lowered(graph, configs, devices):
     """`configs`: operator -> degrees, or (degrees, devices)."""
     pairs = {name: c if isinstance(c, tuple) else (c, None) for name, c in configs.items()}
-    strategy = Strategy.of_graph(graph, {name: ParallelConfig(*pair) for name, pair in pairs.items()})
+    strategy = Strategy.of_graph(
+        graph, {name: ParallelConfig(*pair) for name, pair in pairs.items()}
+    )
     return lower(graph, strategy, MachineModel.uniform(devices))
 
 

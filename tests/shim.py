@@ -29,19 +29,31 @@ ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
 def architectures_of(sources):
     """(source, architecture) for every source."""
     thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-    return [(s, a) for k, s in enumerate(sources) for n, a in enumerate(ARCHITECTURES) if thorough or n == k % 3]
+    return [
+        (s, a)
+        for k, s in enumerate(sources)
+        for n, a in enumerate(ARCHITECTURES)
+        if thorough or n == k % 3
+    ]
 
 
 def compile_for(text, architecture):
     """Code for a GPU, or what is wrong with the source; its speed is not asked for, which takes 5 times as long."""
-    core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
+    core = pytest.importorskip(
+        "cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed"
+    )
     options = core.ProgramOptions(arch=architecture, std="c++17", ofast_compile="max")
     return core.Program(text, "c++", options).compile("cubin").code
 
 
 COMPILER = shutil.which("g++")
 _KERNEL = re.compile(r'extern "C"\s+static\s+void\s+(\w+)\s*\(([^)]*)\)')
-_NUMBERS = {"double": ctypes.c_double, "float": ctypes.c_float, "int": ctypes.c_int, "long long": ctypes.c_longlong}
+_NUMBERS = {
+    "double": ctypes.c_double,
+    "float": ctypes.c_float,
+    "int": ctypes.c_int,
+    "long long": ctypes.c_longlong,
+}
 _NUMBERS |= {"unsigned char": ctypes.c_ubyte, "unsigned": ctypes.c_uint}
 _CACHE = Path(__file__).parents[1] / ".cache" / "shim"
 # In C++ 14 <cmath> is half as long, and few libraries are linked: 0.09 s of the processor a source, it was 0.15.
@@ -71,9 +83,20 @@ def build(source, kept, table):
         folder = Path(name)
         text = expand(source, folder)
         found = _KERNEL.findall(text)
-        text = "\n".join([re.sub(r'extern "C"\s+static', "static", text), *(runner(*kernel) for kernel in found)])
+        text = "\n".join(
+            [re.sub(r'extern "C"\s+static', "static", text), *(runner(*kernel) for kernel in found)]
+        )
         (folder / "kernels.cpp").write_text(text)
-        compile_cpp(folder, *_OPTIONS, "-include", str(header()), "kernels.cpp", *_LINKED, "-o", "kernels.so")
+        compile_cpp(
+            folder,
+            *_OPTIONS,
+            "-include",
+            str(header()),
+            "kernels.cpp",
+            *_LINKED,
+            "-o",
+            "kernels.so",
+        )
         (folder / "table.json").write_text(json.dumps(found))
         _CACHE.mkdir(parents=True, exist_ok=True)
         for made, target in ((folder / "kernels.so", kept), (folder / "table.json", table)):
@@ -94,7 +117,9 @@ def header():
 
 def compile_cpp(folder, *arguments):
     """What the compiler prints."""
-    return subprocess.run([COMPILER, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [COMPILER, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def expand(source, folder):
@@ -113,20 +138,29 @@ def runner(name, parameters):
 
 def kinds(parameters):
     """What every parameter is to g++."""
-    return [ctypes.c_void_p if "*" in p else _NUMBERS[" ".join(p.split()[:-1])] for p in parameters.split(",")]
+    return [
+        ctypes.c_void_p if "*" in p else _NUMBERS[" ".join(p.split()[:-1])]
+        for p in parameters.split(",")
+    ]
 
 
 def refuse_unconverted(signature, args):
     """A GPU takes bits as they come: each argument is of its parameter's very type, or a stand-in ends here."""
     assert len(args) == len(signature.parameters), f"{signature.kernel}: {len(args)} arguments"
     for parameter, value in zip(signature.parameters, args):
-        where = f"CUDA kernel '{signature.kernel}': parameter '{parameter.name}' is {parameter.type}"
+        where = (
+            f"CUDA kernel '{signature.kernel}': parameter '{parameter.name}' is {parameter.type}"
+        )
         dtype = getattr(value, "dtype", None)
         if parameter.is_pointer and isinstance(value, np.generic):
-            assert value.dtype == np.uint64 and not value, f"{where}, and gets the {type(value).__name__} {value!r}"
+            assert value.dtype == np.uint64 and not value, (
+                f"{where}, and gets the {type(value).__name__} {value!r}"
+            )
         else:
             is_array = dtype is not None and not isinstance(value, np.generic)
-            assert is_array == parameter.is_pointer, f"{where}, and gets {type(value).__name__} {value!r}"
+            assert is_array == parameter.is_pointer, (
+                f"{where}, and gets {type(value).__name__} {value!r}"
+            )
             assert dtype is not None, f"{where}, and gets the {type(value).__name__} {value!r}"
             assert dtype.name == (parameter.dtype or dtype.name), f"{where}, and gets {dtype}"
 

@@ -10,7 +10,9 @@ KEY = "taskflow/skipped"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--skipped", action="store_true", help="run what skipped in earlier runs, and nothing else")
+    parser.addoption(
+        "--skipped", action="store_true", help="run what skipped in earlier runs, and nothing else"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -44,4 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.has_plugin("cacheprovider") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Skips(config))
     elif config.getoption("--skipped") and not config.pluginmanager.has_plugin("cacheprovider"):
-        raise pytest.UsageError("--skipped: what skipped is kept in the cache, which is off: -p no:cacheprovider")
+        raise pytest.UsageError(
+            "--skipped: what skipped is kept in the cache, which is off: -p no:cacheprovider"
+        )

@@ -28,7 +28,10 @@ class Import:
 def sources(*folders: str) -> dict[str, Path]:
     """Dotted name -> file, for every module in these folders."""
     paths = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
 
 
 @cache

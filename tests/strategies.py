@@ -77,7 +77,9 @@ def graphs(draw, steps=5):
 def _source(draw, graph, batch):
     kind = draw(st.sampled_from(["matrix", "image", "index"]))
     if kind == "index":
-        return tiny.embedding(graph.input("t", (batch,), "int32"), draw(st.integers(2, 9)), draw(st.integers(1, 7)))
+        return tiny.embedding(
+            graph.input("t", (batch,), "int32"), draw(st.integers(2, 9)), draw(st.integers(1, 7))
+        )
     if kind == "image":
         extents = [draw(st.integers(1, high)) for high in (3, 7, 6)]
         x = tiny.conv(
@@ -91,7 +93,9 @@ def _source(draw, graph, batch):
             x = tiny.conv(tiny.tanh(x), draw(st.integers(1, 3)))
         return tiny.flatten(x)
     return tiny.linear(
-        graph.input("x", (batch, draw(st.integers(1, 7))), "float64"), draw(st.integers(1, 9)), bias=True
+        graph.input("x", (batch, draw(st.integers(1, 7))), "float64"),
+        draw(st.integers(1, 9)),
+        bias=True,
     )
 
 
@@ -118,7 +122,9 @@ def _grow(draw, graph, pool):
     if kind == "add":
         return [tiny.add(x, draw(st.sampled_from([r for r in pool if r.shape == x.shape])))]
     if kind == "concat":
-        return [tiny.concat([x, draw(st.sampled_from(pool)), *([x] if draw(st.booleans()) else [])])]
+        return [
+            tiny.concat([x, draw(st.sampled_from(pool)), *([x] if draw(st.booleans()) else [])])
+        ]
     if kind == "stencil":
         return [_stencil(draw, x, draw(st.integers(0, 1)))]
     if kind == "max":
@@ -147,9 +153,17 @@ def _merge(x):
     b, h, d = x.axes
 
     def back(op, gy):
-        return x.graph.launch(f"{op.name}.dx", f"{b} ({h} {d}) -> {b} {h} {d}", [gy], kernel=tiny._reshape, sizes=sizes)
+        return x.graph.launch(
+            f"{op.name}.dx",
+            f"{b} ({h} {d}) -> {b} {h} {d}",
+            [gy],
+            kernel=tiny._reshape,
+            sizes=sizes,
+        )
 
-    return x.graph.launch("merge", f"{b} {h} {d} -> {b} ({h} {d})", [x], kernel=tiny._reshape, backward=back)
+    return x.graph.launch(
+        "merge", f"{b} {h} {d} -> {b} ({h} {d})", [x], kernel=tiny._reshape, backward=back
+    )
 
 
 def _stencil(draw, x, dim):
@@ -174,7 +188,10 @@ def _aside(draw, graph, pool):
         if draw(st.booleans()):
             graph.output("smooth", tiny.stencil(state, name="halo", size=5, padding=2))
     if draw(st.booleans()):
-        sums = [graph.parameter(n, (x.shape[1],), 1.0, "float64", trainable=False) for n in ("total", "squares")]
+        sums = [
+            graph.parameter(n, (x.shape[1],), 1.0, "float64", trainable=False)
+            for n in ("total", "squares")
+        ]
         tiny.count(x, *sums)
         tiny.decay(sums[0], sums[1])
         tiny.count(tiny.tanh(x), *sums, "count again")
@@ -279,7 +296,9 @@ def whole_plans(draw, graph):
             plan = again
     changed = plan.transform(graph)
     if draw(st.booleans()):
-        strategy = taskflow.stages(changed, machine, min(len(machine.devices), len(families(changed))))
+        strategy = taskflow.stages(
+            changed, machine, min(len(machine.devices), len(families(changed)))
+        )
     else:
         strategy = random_strategy(changed, machine, seed)
     for op in (op for op in changed.operators if op.beside):

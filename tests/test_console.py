@@ -20,7 +20,11 @@ TRAIN = ROOT / "examples" / "05_mpirun.py"
 
 def environment():
     """Of mpirun, without what would settle the matter by itself."""
-    return {n: v for n, v in launch.launch_environment(os.environ, 2).items() if n not in ("FORCE_COLOR", "NO_COLOR")}
+    return {
+        n: v
+        for n, v in launch.launch_environment(os.environ, 2).items()
+        if n not in ("FORCE_COLOR", "NO_COLOR")
+    }
 
 
 MPIRUN = [launch.find_mpirun(), "-n", "2", sys.executable, TRAIN]
@@ -32,7 +36,9 @@ RUN = [sys.executable, "-m", "taskflow", "run", "-n", "2", TRAIN]
 def test_a_file_gets_lines(tmp_path):
     out = tmp_path / "out.txt"
     with launch.session_folder() as session, out.open("w") as file:
-        subprocess.run(RUN, stdout=file, env=environment() | session, cwd=ROOT, timeout=240, check=True)
+        subprocess.run(
+            RUN, stdout=file, env=environment() | session, cwd=ROOT, timeout=240, check=True
+        )
     text = out.read_text()
     assert ESCAPE not in text and "\r" not in text
     assert len(text) < EPOCHS * 5000

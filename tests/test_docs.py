@@ -18,7 +18,16 @@ ROOT = Path(__file__).parents[1]
 OTHERS = {
     *("combine", "dispatch", "load_balance_loss", "from_torch", "from_torch_state", "Imported"),
     *("adagrad", "adam", "adama", "adamw", "lamb", "rmsprop", "sgd"),
-    *("constant", "fan_in_uniform", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "normal", "uniform"),
+    *(
+        "constant",
+        "fan_in_uniform",
+        "glorot_normal",
+        "glorot_uniform",
+        "he_normal",
+        "he_uniform",
+        "normal",
+        "uniform",
+    ),
     *("to_torch", "to_dtensor", "DTensorPlan", "ParameterGroup", "gradients"),
     *("zeros", "RecurrentWeights", "recurrent_weights", "gru_steps", "lstm_steps", "rnn_steps"),
 }
@@ -26,7 +35,12 @@ OTHERS = {
 DEGREES = (2, 3, 4)
 
 # Axes whose extents nobody chooses: gates, the one point of time of a step, the one channel of a group.
-GIVEN = {(kind, axis) for cell in ("lstm", "gru", "rnn") for kind in (cell, f"{cell}_cell") for axis in "gs"}
+GIVEN = {
+    (kind, axis)
+    for cell in ("lstm", "gru", "rnn")
+    for kind in (cell, f"{cell}_cell")
+    for axis in "gs"
+}
 GIVEN |= {("instance_norm", "c")}  # one channel a group
 GIVEN |= {("avg_pool1d", "h"), ("max_pool1d", "h")}  # a sequence is an image of one line
 
@@ -80,10 +94,13 @@ def test_every_operator_is_split_unevenly_at_every_degree(table: ModuleType) -> 
             f"{axis} ({op.extents[axis]})"
             for op in table.leaders_of(function, graph)
             for axis in op.split_axes
-            if (function, axis) not in GIVEN and not all(op.extents[axis] % d and op.extents[axis] > d for d in DEGREES)
+            if (function, axis) not in GIVEN
+            and not all(op.extents[axis] % d and op.extents[axis] > d for d in DEGREES)
         }
         short[function] = min(short.get(function, axes), axes, key=len)
-    assert {f: axes for f, axes in short.items() if axes and f in ops.__all__ and f not in TIED} == {}
+    assert {
+        f: axes for f, axes in short.items() if axes and f in ops.__all__ and f not in TIED
+    } == {}
 
 
 def test_every_public_function_says_what_it_takes_and_gives() -> None:
@@ -93,7 +110,11 @@ def test_every_public_function_says_what_it_takes_and_gives() -> None:
 
 
 def test_the_page_of_what_once_went_wrong_names_tests_that_are_there() -> None:
-    rows = [line.split("|") for line in (ROOT / "docs" / "trust.md").read_text().splitlines() if "::" in line]
+    rows = [
+        line.split("|")
+        for line in (ROOT / "docs" / "trust.md").read_text().splitlines()
+        if "::" in line
+    ]
     assert sorted(int(number) for _, number, *_ in rows) == list(range(1, 42))
     for row in rows:
         path = ""

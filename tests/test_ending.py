@@ -29,8 +29,12 @@ def quoted(*words):
 
 def found(*command, **rank):
     """The parent and the launcher that a process finds which a shell starts."""
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI_"))}
-    done = subprocess.run(command, env=outside | rank, cwd=ROOT, capture_output=True, text=True, check=True)
+    outside = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI_"))
+    }
+    done = subprocess.run(
+        command, env=outside | rank, cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return tuple(map(int, done.stdout.split()))
 
 
@@ -68,8 +72,24 @@ MPIRUN = [launch.find_mpirun(), "-n", "2"]
 WAIT = "from taskflow.comm.transport import connect; t = connect(); open({!r}, 'w'); t.rank or t._world.recv()"
 JOBS = {
     "shared memory": lambda folder: [*MPIRUN, PYTHON, TRAIN, folder, "--accident", "hang"],
-    "behind a script": lambda folder: [*MPIRUN, "sh", "-c", f"{quoted(PYTHON, TRAIN, folder)} --accident hang; true"],
-    "taskflow run": lambda folder: [PYTHON, "-m", "taskflow", "run", "-n", "2", TRAIN, folder, "--accident", "hang"],
+    "behind a script": lambda folder: [
+        *MPIRUN,
+        "sh",
+        "-c",
+        f"{quoted(PYTHON, TRAIN, folder)} --accident hang; true",
+    ],
+    "taskflow run": lambda folder: [
+        PYTHON,
+        "-m",
+        "taskflow",
+        "run",
+        "-n",
+        "2",
+        TRAIN,
+        folder,
+        "--accident",
+        "hang",
+    ],
     "messages": lambda folder: [*MPIRUN, PYTHON, "-c", WAIT.format(f"{folder}/accident")],
 }
 
@@ -111,7 +131,10 @@ def test_leaving_alone_ends_all(mpirun):
     """With a status, in the middle of a step: tests/execute/test_faults.py."""
     done = mpirun(2, "-c", LEAVES)
     assert done.returncode
-    assert "left before the others, which wait for it, in exit (after script); all ranks end" in done.stderr
+    assert (
+        "left before the others, which wait for it, in exit (after script); all ranks end"
+        in done.stderr
+    )
 
 
 def test_only_errors_end_all(monkeypatch):
@@ -123,4 +146,8 @@ def test_only_errors_end_all(monkeypatch):
     ending.end_all_leaving(SystemExit(3))
     ending.end_all_leaving(SystemExit("no"))
     ending.end_all_leaving(SystemExit(), is_alone=True)
-    assert [about[:2] for about in ended] == [(3, "leaves with 3"), (1, "leaves with 'no'"), (1, "leaves with None")]
+    assert [about[:2] for about in ended] == [
+        (3, "leaves with 3"),
+        (1, "leaves with 'no'"),
+        (1, "leaves with None"),
+    ]

@@ -43,7 +43,11 @@ def names():
 def lines_of_code(text):
     """Lines with code, but those of imports and docstrings."""
     tree = ast.parse(text)
-    left = {number for number, line in enumerate(text.splitlines(), 1) if line.strip() and line.strip()[0] != "#"}
+    left = {
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and line.strip()[0] != "#"
+    }
     for node in ast.walk(tree):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if is_text or isinstance(node, ast.Import | ast.ImportFrom):
@@ -70,7 +74,9 @@ def test_a_plan_is_one_device(name, load):
     costs = CostModel.analytic(machine)
     graph = load("model").build(**policy.MODEL)
     (_, rows), run = policy.plan(graph, machine).apply(graph, machine, costs), load("run").run
-    assert {rows.device[k] for k in range(len(rows)) if rows.kind[k] == Kind.POINT} == set(range(len(machine.devices)))
+    assert {rows.device[k] for k in range(len(rows)) if rows.kind[k] == Kind.POINT} == set(
+        range(len(machine.devices))
+    )
     check_own_plan(rows)
     found = run(rows, graph, costs).numbers
     alone = run(lower(graph, single_device(graph, machine), machine), graph, costs).numbers
@@ -84,24 +90,39 @@ def rows_of(load, name, sizes=None, **changes):
     """The rows of a plan, of its own model or one of these sizes, with other fields."""
     machine, policy = MachineModel.uniform(4), load(name)
     graph = load("model").build(**(policy.MODEL if sizes is None else sizes))
-    return replace(policy.plan(graph, machine), **changes).apply(graph, machine, CostModel.analytic(machine))[1]
+    return replace(policy.plan(graph, machine), **changes).apply(
+        graph, machine, CostModel.analytic(machine)
+    )[1]
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("zero", 0.8), ("co_shard", 0.35), ("tensor_parallel", 0.9), ("pipeline", 0.5), ("three_d", 0.6)]
+    ("name", "most"),
+    [
+        ("zero", 0.8),
+        ("co_shard", 0.35),
+        ("tensor_parallel", 0.9),
+        ("pipeline", 0.5),
+        ("three_d", 0.6),
+    ],
 )
 def test_a_device_holds_less_than_under_data_parallel(name, most, load):
     """By ZeRO-1 of the states, by co-shard and tensors of heads and hidden units, by stages of all."""
-    found, whole = (plan_memory(rows_of(load, each, load(name).MODEL)).peak_bytes.max() for each in (name, DATA))
+    found, whole = (
+        plan_memory(rows_of(load, each, load(name).MODEL)).peak_bytes.max() for each in (name, DATA)
+    )
     assert 0.2 * whole < found < most * whole, found / whole
 
 
-@pytest.mark.parametrize(("name", "most"), [("pipeline", 0.4), ("three_d", 0.65), ("interlaced", 0.8), (THREE, 0.55)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("pipeline", 0.4), ("three_d", 0.65), ("interlaced", 0.8), (THREE, 0.55)]
+)
 def test_a_schedule_shortens_a_step(name, most, load):
     """Against the order as lowered, where every row takes as long."""
     rows = rows_of(load, name)
     costs = CostModel.analytic(rows.machine.with_rates(overhead_seconds=1e-3))
-    seconds, lowered = (simulate(each, costs).seconds for each in (rows, rows_of(load, name, schedule=None)))
+    seconds, lowered = (
+        simulate(each, costs).seconds for each in (rows, rows_of(load, name, schedule=None))
+    )
     assert lowered / 4 < seconds < most * lowered, seconds / lowered
 
 
@@ -112,7 +133,11 @@ def test_plans_on_two_ranks(mpirun):
     chosen = ["three_d", "zero"]
     done = mpirun(2, FOLDER / "run.py", "--plans", *chosen, timeout=400)
     assert done.returncode == 0, done.stderr
-    found = re.findall(r"^(\w+) .* predicted, .* measured, .* loss (\S+), difference (\S+)$", done.stdout, re.MULTILINE)
+    found = re.findall(
+        r"^(\w+) .* predicted, .* measured, .* loss (\S+), difference (\S+)$",
+        done.stdout,
+        re.MULTILINE,
+    )
     assert sorted(name for name, _, _ in found) == chosen
     for name, loss, difference in found:
         assert float(loss) == LOSSES.get(name, LOSS), name

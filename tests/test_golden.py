@@ -22,7 +22,11 @@ def test_nothing_has_changed(name):
 
 def test_a_hash_is_of_values_and_not_of_their_dtype():
     column = np.arange(6)
-    assert golden.hash_of(column) == golden.hash_of(column.astype(np.int32)) != golden.hash_of(column.reshape(2, 3))
+    assert (
+        golden.hash_of(column)
+        == golden.hash_of(column.astype(np.int32))
+        != golden.hash_of(column.reshape(2, 3))
+    )
     changed = column.copy()
     changed[3] = 4
     assert golden.hash_of(column) != golden.hash_of(changed)
@@ -35,7 +39,10 @@ def test_a_hash_is_of_values_and_not_of_their_dtype():
         ("ops.dense.linear.make.<locals>.kernel", "make.<locals>.kernel"),
         ("ops.dense.linear.<lambda>", "<lambda>"),
         ("f((), [('f', 'taskflow.graph.differentiate._add')])", "f((), [('f', '_add')])"),
-        ("f((), [('name', 'devops.linear.x.ops.linear')])", "f((), [('name', 'devops.linear.x.ops.linear')])"),
+        (
+            "f((), [('name', 'devops.linear.x.ops.linear')])",
+            "f((), [('name', 'devops.linear.x.ops.linear')])",
+        ),
     ],
 )
 def test_a_kernel_is_named_without_its_modules(text, left):

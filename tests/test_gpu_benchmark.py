@@ -30,7 +30,12 @@ LINES = {
     "correctness": ["mlp", "asked 1e-04: yes"],
     "gemm": ["32^3 bfloat16", "32^3 float32", "32^3 tf32"],
     "cudnn": ["convolutions", "attention", "attention.dx", "conv11.dweight", "all"],
-    "steps mlp": ["mlp, 64-128-128-128-10, batch 32, float32", "batch 32, tf32", "batch 32, bfloat16", "taskflow"],
+    "steps mlp": [
+        "mlp, 64-128-128-128-10, batch 32, float32",
+        "batch 32, tf32",
+        "batch 32, bfloat16",
+        "taskflow",
+    ],
     "steps gpt": ["batch 32, bfloat16"],
     "host": ["tiny gpt", "1 graphs and 0 issued parts"],
     "overlap": ["hidden"],
@@ -52,7 +57,9 @@ def test_two_commands_run_all_parts_within_their_time(gpu):
     commands = gpu.commands_of(None)
     assert sorted(part for names in commands for part in names) == sorted(gpu.PARTS)
     assert [gpu.commands_of([group]) for group in gpu.GROUPS] == [[names] for names in commands]
-    assert all(sum(gpu.PARTS[part][1] for part in names) <= gpu.WHOLE_SECONDS < 600 for names in commands)
+    assert all(
+        sum(gpu.PARTS[part][1] for part in names) <= gpu.WHOLE_SECONDS < 600 for names in commands
+    )
     assert gpu.commands_of(["ranks", "gemm"]) == [["gemm", "ranks"]]
 
 
@@ -72,8 +79,15 @@ def test_parts_that_fail_or_hang_do_not_stop_the_others(gpu, tmp_path):
         "import sys, time; print(sys.argv[1], flush=True); time.sleep(9 * (sys.argv[1] == 'hang')); 1 / 0"
     )
     command = [sys.executable, str(program)]
-    failed, hung = list(gpu.lines_of([*command, "fail"], 20)), list(gpu.lines_of([*command, "hang"], 3))
-    assert failed[0] == "fail" and "ZeroDivisionError" in failed[-2] and failed[-1].startswith("FAILED: ")
+    failed, hung = (
+        list(gpu.lines_of([*command, "fail"], 20)),
+        list(gpu.lines_of([*command, "hang"], 3)),
+    )
+    assert (
+        failed[0] == "fail"
+        and "ZeroDivisionError" in failed[-2]
+        and failed[-1].startswith("FAILED: ")
+    )
     assert hung[0] == "hang" and hung[-1].endswith("hang takes more than 3 s")
 
 
@@ -81,10 +95,14 @@ def test_parts_that_fail_or_hang_do_not_stop_the_others(gpu, tmp_path):
 def test_the_first_hour_goes_on_after_a_failure_and_leaves_its_file(tmp_path, number):
     """By an interpreter that fails for some commands; tools of NVIDIA are not there."""
     python, script = tmp_path / "python", PATH.with_name("gpu_hour.sh")
-    python.write_text('#!/bin/sh\ncase "$*" in *tests/gpu*|*--parts*) exit 3;; *) echo "runs $*";; esac\n')
+    python.write_text(
+        '#!/bin/sh\ncase "$*" in *tests/gpu*|*--parts*) exit 3;; *) echo "runs $*";; esac\n'
+    )
     python.chmod(0o755)
     done = subprocess.run(
-        [script, str(number)], env=os.environ | {"OUT": str(tmp_path), "PYTHON": str(python)}, capture_output=True
+        [script, str(number)],
+        env=os.environ | {"OUT": str(tmp_path), "PYTHON": str(python)},
+        capture_output=True,
     )
     said = (tmp_path / f"gpu_hour_{number}.txt").read_text()
     assert done.returncode == 1 and said.endswith(f"{tmp_path}/gpu_hour_{number}.txt\n")

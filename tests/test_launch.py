@@ -17,14 +17,18 @@ ROOT = Path(__file__).parents[1]
 
 def test_the_table_is_what_a_shell_reads():
     script = f"set -a; . {shlex.quote(str(ROOT / 'taskflow' / 'comm' / 'mpi.env'))}; env -0"
-    shell = subprocess.run(["sh", "-c", script], env={}, capture_output=True, text=True, check=True).stdout
+    shell = subprocess.run(
+        ["sh", "-c", script], env={}, capture_output=True, text=True, check=True
+    ).stdout
     variables = dict(line.split("=", 1) for line in shell.split("\0") if line)
     assert launch.settings().items() <= variables.items()
 
 
 def test_blas_threads_share_the_cores(monkeypatch):
     monkeypatch.setattr(launch, "count_cores", lambda: 8)
-    threads = {ranks: launch.launch_environment({}, ranks)["OMP_NUM_THREADS"] for ranks in (1, 2, 3, 8, 9)}
+    threads = {
+        ranks: launch.launch_environment({}, ranks)["OMP_NUM_THREADS"] for ranks in (1, 2, 3, 8, 9)
+    }
     assert threads == {1: "8", 2: "4", 3: "2", 8: "1", 9: "1"}
 
 
@@ -44,7 +48,12 @@ def test_ranks_need_no_home(variables):
 
 
 def test_a_rank_may_launch_ranks():
-    inside = {"PMIX_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "PRTE_LAUNCHED": "1", "OMP_NUM_THREADS": "1"}
+    inside = {
+        "PMIX_RANK": "0",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "PRTE_LAUNCHED": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     environment = launch.launch_environment(inside, 2)
     assert not {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PRTE_LAUNCHED"} & environment.keys()
 
@@ -82,13 +91,34 @@ def test_mpirun_beside_this_python_comes_first(monkeypatch, tmp_path):
 def test_the_rest_is_passed_through(monkeypatch):
     seen = []
     monkeypatch.setattr(
-        cli.run, "run_job", lambda command, environment, is_one_host: seen.append(command[1:]) or (7, False)
+        cli.run,
+        "run_job",
+        lambda command, environment, is_one_host: seen.append(command[1:]) or (7, False),
     )
     python, script = sys.executable, str(ROOT / "examples" / "digits.py")
-    assert cli.main(["run", "-n", "3", "--mpirun", "--tag-output --host a:2", script, "-n", "5", "--", "-x"]) == 7
+    assert (
+        cli.main(
+            ["run", "-n", "3", "--mpirun", "--tag-output --host a:2", script, "-n", "5", "--", "-x"]
+        )
+        == 7
+    )
     assert cli.main(["run", "-n", "2", "-m", "pytest", "-q", "tests"]) == 7
     assert seen == [
-        ["-n", "3", "--tag-output", "--host", "a:2", python, "-m", "taskflow.comm.rank", script, "-n", "5", "--", "-x"],
+        [
+            "-n",
+            "3",
+            "--tag-output",
+            "--host",
+            "a:2",
+            python,
+            "-m",
+            "taskflow.comm.rank",
+            script,
+            "-n",
+            "5",
+            "--",
+            "-x",
+        ],
         ["-n", "2", python, "-m", "taskflow.comm.rank", "-m", "pytest", "-q", "tests"],
     ]
 

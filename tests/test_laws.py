@@ -82,8 +82,13 @@ def test_runs_are_the_same_to_the_bit(models, data):
 @given(data=st.data(), seed=st.integers(0, 99), piece_bytes=st.sampled_from((None, 16, 100)))
 def test_repeated_steps_are_single_ones(models, data, seed, piece_bytes):
     model = data.draw(GRAPHS[models])
-    lowering = {"piece_bytes": piece_bytes, "collectives": {"all-reduce": "fastest"} if piece_bytes else {}}
-    laws.repeated_steps_are_single_ones(model, *data.draw(strategies(model.graph)), seed=seed, lowering=lowering)
+    lowering = {
+        "piece_bytes": piece_bytes,
+        "collectives": {"all-reduce": "fastest"} if piece_bytes else {},
+    }
+    laws.repeated_steps_are_single_ones(
+        model, *data.draw(strategies(model.graph)), seed=seed, lowering=lowering
+    )
 
 
 @pytest.mark.slow

@@ -12,7 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import PACKAGES, ROOT, Import, imports_in, imports_of, is_within, owner, parse, refuse, sources
+from tests.sources import (
+    PACKAGES,
+    ROOT,
+    Import,
+    imports_in,
+    imports_of,
+    is_within,
+    owner,
+    parse,
+    refuse,
+    sources,
+)
 
 
 def read_layers(package: str) -> dict[str, int]:
@@ -20,7 +31,9 @@ def read_layers(package: str) -> dict[str, int]:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     section = page.partition(f"## Layers of {package}")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+) \| ([a-z ]+) \|", section, re.MULTILINE)
-    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1)), "layers are numbered from 1"
+    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1)), (
+        "layers are numbered from 1"
+    )
     return {name: int(number) for number, names in rows for name in names.split()}
 
 
@@ -35,20 +48,31 @@ HOMES = {
     "mpi4py": "taskflow.comm.transport",
 }
 
-LIGHT = {"taskflow", "numpy", "rich", "msgspec"}  # what `import taskflow` imports beside the standard library
+LIGHT = {
+    "taskflow",
+    "numpy",
+    "rich",
+    "msgspec",
+}  # what `import taskflow` imports beside the standard library
 
 
 def layer(module: str) -> int:
     """The layer of a module; the package itself, which re-exports everything, lies above all unless it is named."""
     package, _, rest = module.partition(".")
     top = rest.split(".")[0].replace("__main__", "") or package
-    return LAYER_OF[package].get(top, 1 + max(LAYER_OF[package].values())) if top == package else LAYER_OF[package][top]
+    return (
+        LAYER_OF[package].get(top, 1 + max(LAYER_OF[package].values()))
+        if top == package
+        else LAYER_OF[package][top]
+    )
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_module_has_a_layer(package):
     tops = {module.split(".")[1] for module in sources(package) if "." in module} - {"__main__"}
-    assert tops == {*LAYER_OF[package]} - {package}, "the table of docs/architecture.md names others than there are"
+    assert tops == {*LAYER_OF[package]} - {package}, (
+        "the table of docs/architecture.md names others than there are"
+    )
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -70,10 +94,16 @@ def uses_of_taskflow(module: str, path: Path) -> Iterator[tuple[str, str]]:
     for each in imports_of(module, path):
         if is_within(each.name, "taskflow") and each.name != "taskflow":
             yield f"{module}, line {each.line}", each.name.removeprefix("taskflow.")
-    aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    aliases = [
+        alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    ]
     bound = {alias.asname or "taskflow" for alias in aliases if is_within(alias.name, "taskflow")}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in bound:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in bound
+        ):
             yield f"{module}, line {node.lineno}", node.attr
 
 
@@ -81,8 +111,18 @@ def test_clients_use_only_public_names():
     import taskflow
 
     public = {*taskflow.__all__, "testing"}
-    uses = [use for module, path in sources("ops", "examples").items() for use in uses_of_taskflow(module, path)]
-    refuse([f"{place}: taskflow.{name} is not public" for place, name in uses if name.split(".")[0] not in public])
+    uses = [
+        use
+        for module, path in sources("ops", "examples").items()
+        for use in uses_of_taskflow(module, path)
+    ]
+    refuse(
+        [
+            f"{place}: taskflow.{name} is not public"
+            for place, name in uses
+            if name.split(".")[0] not in public
+        ]
+    )
 
 
 def is_at_home(each: Import) -> bool:
@@ -91,12 +131,18 @@ def is_at_home(each: Import) -> bool:
 
 
 def test_each_accelerator_is_imported_in_one_place():
-    refuse([str(each) for each in imports_in("taskflow", "ops", "examples") if not is_at_home(each)])
+    refuse(
+        [str(each) for each in imports_in("taskflow", "ops", "examples") if not is_at_home(each)]
+    )
 
 
 def test_import_taskflow_is_light():
-    script = "import sys; before = set(sys.modules); import taskflow; print(*set(sys.modules) - before)"
-    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    script = (
+        "import sys; before = set(sys.modules); import taskflow; print(*set(sys.modules) - before)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     packages = {name.split(".")[0] for name in run.stdout.split()} - sys.stdlib_module_names
     packages.discard("typing_extensions")  # msgspec asks for it where it happens to be
     assert packages == LIGHT, "import taskflow imports more, or less"

@@ -12,7 +12,10 @@ from tests.hidden import path_without
 
 ROOT = Path(__file__).parents[1]
 MPIRUN_4 = ROOT / ".cache" / "openmpi4" / "mpirun"
-OWN_LIBRARY = ["env", *(f"-u{name}" for name in ("OPAL_PREFIX", "OPAL_LIBDIR", "LD_LIBRARY_PATH", "MPI4PY_LIBMPI"))]
+OWN_LIBRARY = [
+    "env",
+    *(f"-u{name}" for name in ("OPAL_PREFIX", "OPAL_LIBDIR", "LD_LIBRARY_PATH", "MPI4PY_LIBMPI")),
+]
 JOBS = {
     "4": [MPIRUN_4, "-n", "2"],
     "5": [launch.find_mpirun(), "-n", "2"],
@@ -30,16 +33,26 @@ def run(job, *arguments, timeout=240, **variables):
     with launch.session_folder() as session:
         environment = launch.launch_environment(os.environ, 2) | session | variables
         command = [*job, sys.executable, *arguments]
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout
+        )
 
 
 def test_no_setting_asks_for_what_only_one_version_has():
     """Open MPI 4 has no layer `sm`, 5 no `vader`, and neither starts when asked for one that it lacks."""
-    layers = {name: value for name, value in launch.settings().items() if name.startswith("OMPI_MCA_")}
-    named = {name for name, value in layers.items() if not value.startswith("^") and not value.isdecimal()}
+    layers = {
+        name: value for name, value in launch.settings().items() if name.startswith("OMPI_MCA_")
+    }
+    named = {
+        name
+        for name, value in layers.items()
+        if not value.startswith("^") and not value.isdecimal()
+    }
     assert named == {"OMPI_MCA_pml", "OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_plm_rsh_agent"}
     assert layers["OMPI_MCA_pml"] == "ob1"  # both have it
-    assert layers["OMPI_MCA_plm_rsh_agent"] == "ssh:rsh:false"  # the default of both, and what is there everywhere
+    assert (
+        layers["OMPI_MCA_plm_rsh_agent"] == "ssh:rsh:false"
+    )  # the default of both, and what is there everywhere
 
 
 @pytest.mark.mpi
@@ -74,7 +87,9 @@ def test_without_ssh_another_host_is_a_failure(job, tmp_path):
 
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("job", ["4", "launcher 4, library 5"])  # with "5" it is what test_console.py runs
+@pytest.mark.parametrize(
+    "job", ["4", "launcher 4, library 5"]
+)  # with "5" it is what test_console.py runs
 def test_the_example_trains(job):
     done = run(JOBS[job], "examples/05_mpirun.py")
     assert done.returncode == 0, done.stderr

@@ -20,9 +20,14 @@ WITHOUT_EXAMPLES = "-k", "test_doctests"  # all are collected, and those of docs
 def found_tests(variables, *options):
     """How many tests there are, and what pytest says, in a process with these variables."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    counts = {kind: int(count) for count, kind in re.findall(r"(\d+) (passed|skipped|deselected)", done.stdout)}
+    counts = {
+        kind: int(count)
+        for count, kind in re.findall(r"(\d+) (passed|skipped|deselected)", done.stdout)
+    }
     return sum(counts.values()), done.stdout
 
 
@@ -64,7 +69,10 @@ def test_a_hidden_module_looks_as_if_never_installed(module, tmp_path):
     program = tmp_path / "asks.py"
     program.write_text(ASKS)
     inner = [sys.executable, str(program), module]
-    for command in (inner, [sys.executable, "-c", f"import subprocess; subprocess.run({inner!r}, check=True)"]):
+    for command in (
+        inner,
+        [sys.executable, "-c", f"import subprocess; subprocess.run({inner!r}, check=True)"],
+    ):
         variables = os.environ | hidden.variables_without(tmp_path, module)
         done = subprocess.run(command, env=variables, capture_output=True, text=True)
         assert (done.stdout.split(), done.stderr) == (["None", module], "")

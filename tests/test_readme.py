@@ -14,7 +14,9 @@ from taskflow.cli import main
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(blocks) >= 4
@@ -33,4 +35,9 @@ def test_readme_commands_run(
     assert len(commands) >= 4
     for program, *arguments in commands:
         assert (program, main(arguments)) == ("taskflow", 0)
-    assert {path.name for path in tmp_path.iterdir()} == {"cnn.json", "cnn.dot", "cnn.html", "trace.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "cnn.json",
+        "cnn.dot",
+        "cnn.html",
+        "trace.json",
+    }

@@ -30,7 +30,9 @@ def functions() -> defaultdict[str, list[tuple[Path, ast.FunctionDef]]]:
 @cache
 def called(function: ast.FunctionDef) -> set[str]:
     calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-    return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
+    return {
+        call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls
+    }
 
 
 @cache
@@ -51,9 +53,13 @@ def checks(path: Path, function: ast.FunctionDef, seen: set[str]) -> bool:
 
 
 def test_every_test_checks_something():
-    tests = [each for name, found in [*functions().items()] if name.startswith("test") for each in found]
+    tests = [
+        each for name, found in [*functions().items()] if name.startswith("test") for each in found
+    ]
     assert len(tests) > 900
-    missing = [f"{path}:{test.lineno} {test.name}" for path, test in tests if not checks(path, test, set())]
+    missing = [
+        f"{path}:{test.lineno} {test.name}" for path, test in tests if not checks(path, test, set())
+    ]
     assert not [each for each in missing if each.split()[-1] not in BY_A_LIBRARY]
 
 
@@ -79,7 +85,9 @@ def test_what_a_new_numpy_warns_of_is_no_error(tmp_path):
     options = ["-c", ROOT / "setup.cfg", "--rootdir", tmp_path, "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert "1 failed, 1 passed" in done.stdout and "FAILED test_warns.py::test_other" in done.stdout, done.stdout
+    assert (
+        "1 failed, 1 passed" in done.stdout and "FAILED test_warns.py::test_other" in done.stdout
+    ), done.stdout
 
 
 MISSES = """
@@ -102,11 +110,25 @@ def test_what_skipped_runs_again_and_nothing_else(tmp_path):
     (tmp_path / "test_misses.py").write_text(MISSES)
 
     def run(*options, there, right="torch browser"):
-        command = [sys.executable, "-m", "pytest", "-c", ROOT / "setup.cfg", "--rootdir", tmp_path, *options, tmp_path]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-c",
+            ROOT / "setup.cfg",
+            "--rootdir",
+            tmp_path,
+            *options,
+            tmp_path,
+        ]
         variables = {"THERE": there, "RIGHT": right, "PYTHONPATH": str(ROOT)}
         cache = ["-o", f"cache_dir={tmp_path / 'cache'}"]
         done = subprocess.run(
-            [*command, *cache], capture_output=True, text=True, cwd=tmp_path, env=os.environ | variables
+            [*command, *cache],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | variables,
         )
         return done.stdout.splitlines()[-1].split(" in ")[0].strip("= ")
 
@@ -144,5 +166,7 @@ def test_a_failure_on_a_gpu_is_told_before_a_run_is_ended(options, tmp_path):
     variables = outside | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=variables)
     assert done.returncode < 0 or done.returncode == 9
-    assert "some/gpu/test_ended.py::test_one[1] (call)" in done.stdout and "it differs" in done.stdout
+    assert (
+        "some/gpu/test_ended.py::test_one[1] (call)" in done.stdout and "it differs" in done.stdout
+    )
     assert "model 1\n" in done.stdout

@@ -26,7 +26,9 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command, **options):
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=500, **options)
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=500, **options
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -38,9 +40,22 @@ def wheel(tmp_path_factory):
         source = ROOT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, folder / name)
-    has_setuptools = subprocess.run([sys.executable, "-c", "import setuptools; assert setuptools.__version__ >= '77'"])
+    has_setuptools = subprocess.run(
+        [sys.executable, "-c", "import setuptools; assert setuptools.__version__ >= '77'"]
+    )
     isolation = [] if has_setuptools.returncode else ["--no-build-isolation"]
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", *isolation, "-w", folder / "dist", folder)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        *isolation,
+        "-w",
+        folder / "dist",
+        folder,
+    )
     (found,) = (folder / "dist").glob("*.whl")
     return found
 
@@ -85,13 +100,21 @@ def test_an_installed_wheel_works(wheel, version, tmp_path):
         for flags in ((), ("-O",)):  # without asserts all is the same
             assert "ms predicted" in run(python, *flags, "-c", FIRST_MODEL, **place)
             search = ("search", model, *sizes, "--proposals", "20")
-            assert "a step after 20 proposals" in run(python, *flags, *command[1:], *search, **place)
+            assert "a step after 20 proposals" in run(
+                python, *flags, *command[1:], *search, **place
+            )
         options = ("--no-what-if", "--no-baselines", "--out", "p.html")
-        assert run(*command, "report", model, *sizes, *options, **place).startswith("written: p.html")
+        assert run(*command, "report", model, *sizes, *options, **place).startswith(
+            "written: p.html"
+        )
         assert "function renderAll" in (away / "p.html").read_text()
-    done = subprocess.run([*map(str, command), "doctor", "--json"], capture_output=True, text=True, **place)
+    done = subprocess.run(
+        [*map(str, command), "doctor", "--json"], capture_output=True, text=True, **place
+    )
     verdicts = {each["name"]: each["verdict"] for each in json.loads(done.stdout)["findings"]}
-    assert {verdicts[name] for name in ("packages", "taskflow", "ops", "MPI", "compiler")} == {"well"}
+    assert {verdicts[name] for name in ("packages", "taskflow", "ops", "MPI", "compiler")} == {
+        "well"
+    }
 
 
 def test_what_is_in_it(wheel):

@@ -32,7 +32,9 @@ def tanh(x, name="tanh"):
     t = term(x)
 
     def backward(op, gy):
-        return gy.graph.launch(f"{op.name}.dx", f"{t}, {t} -> {t}", [gy, op.outputs[0]], kernel=_tanh_backward)
+        return gy.graph.launch(
+            f"{op.name}.dx", f"{t}, {t} -> {t}", [gy, op.outputs[0]], kernel=_tanh_backward
+        )
 
     return x.graph.launch(name, f"{t} -> {t}", [x], kernel=_tanh, backward=backward)
 
@@ -43,7 +45,9 @@ def _add(ctx, x, y, z):
 
 def add(x, y, name="add"):
     t = term(x)
-    return x.graph.launch(name, f"{t}, {t} -> {t}", [x, y], kernel=_add, backward=lambda op, gz: (gz, gz))
+    return x.graph.launch(
+        name, f"{t}, {t} -> {t}", [x, y], kernel=_add, backward=lambda op, gz: (gz, gz)
+    )
 
 
 def _copy(ctx, x, y):
@@ -52,7 +56,9 @@ def _copy(ctx, x, y):
 
 def copy(x, name="copy"):
     """`y = x`, with a pattern of its own for every number of dimensions."""
-    return x.graph.launch(name, f"{term(x)} -> {term(x)}", [x], kernel=_copy, backward=lambda op, gy: gy)
+    return x.graph.launch(
+        name, f"{term(x)} -> {term(x)}", [x], kernel=_copy, backward=lambda op, gy: gy
+    )
 
 
 def _drop(name, shape, ctx, x, y):
@@ -100,7 +106,12 @@ def linear(x, out, name="fc", bias=False):
         (x, weight, *row), launch = op.inputs, gy.graph.launch
         return (
             launch(f"{name}.dx", "b o, o i -> b i", [gy, weight], kernel=_matmul_dx),
-            launch(f"{name}.dweight", "b o, b i -> o i", [gy, x], kernel=Kernel(_matmul_dw, accumulates=True)),
+            launch(
+                f"{name}.dweight",
+                "b o, b i -> o i",
+                [gy, x],
+                kernel=Kernel(_matmul_dw, accumulates=True),
+            ),
             *[launch(f"{name}.dbias", "b o -> o", [gy], kernel=_column_sum) for _ in row],
         )
 
@@ -124,7 +135,9 @@ def mean_square(x, name="loss"):
         kernel = partial(_mean_square_backward, count)
         return g.graph.launch(f"{op.name}.dx", f"., {t} -> {t}", [g, op.inputs[0]], kernel=kernel)
 
-    return x.graph.launch(name, f"{t} -> .", [x], kernel=partial(_mean_square, count), backward=backward)
+    return x.graph.launch(
+        name, f"{t} -> .", [x], kernel=partial(_mean_square, count), backward=backward
+    )
 
 
 def _row_max(ctx, x, m):
@@ -140,7 +153,9 @@ def row_max(x, name="max"):
 
     def backward(op, gm):
         inputs = [gm, op.inputs[0], op.outputs[0]]
-        return gm.graph.launch(f"{op.name}.dx", "b, b c, b -> b c", inputs, kernel=_row_max_backward)
+        return gm.graph.launch(
+            f"{op.name}.dx", "b, b c, b -> b c", inputs, kernel=_row_max_backward
+        )
 
     return x.graph.launch(name, "b c -> max[b]", [x], kernel=_row_max, backward=backward)
 
@@ -233,9 +248,13 @@ def moments(x, name="moments"):
                 y += g[:, None] / width * (2 * x if is_square else 1)
 
         pattern = "b c" + ", b" * len(given) + " -> b c"
-        return given[0].graph.launch(f"{op.name}.dx", pattern, [op.inputs[0], *given], kernel=kernel)
+        return given[0].graph.launch(
+            f"{op.name}.dx", pattern, [op.inputs[0], *given], kernel=kernel
+        )
 
-    return x.graph.launch(name, "b c -> b, b", [x], kernel=partial(_moments, width), backward=backward)
+    return x.graph.launch(
+        name, "b c -> b, b", [x], kernel=partial(_moments, width), backward=backward
+    )
 
 
 def _look_up(ctx, index, table, y):
@@ -258,7 +277,9 @@ def embedding(index, count, width, name="embedding"):
 
     def backward(op, gy):
         options = {"kernel": _look_up_backward, "sizes": {"v": count}, "dtype": "float64"}
-        gradient = gy.graph.launch(f"{op.name}.dweight", "b, b d -> v d", [op.inputs[0], gy], **options)
+        gradient = gy.graph.launch(
+            f"{op.name}.dweight", "b, b d -> v d", [op.inputs[0], gy], **options
+        )
         return None, gradient
 
     return graph.launch(name, "b, v d -> b d", [index, table], kernel=_look_up, backward=backward)
@@ -274,8 +295,12 @@ def _reshape(ctx, x, y):
 def split_heads(x, heads, name="heads"):
     """(b, h d) -> (b, h, d)."""
     sizes = {"h": heads}
-    back = lambda op, gy: gy.graph.launch(f"{op.name}.dx", "b h d -> b (h d)", [gy], kernel=_reshape)
-    return x.graph.launch(name, "b (h d) -> b h d", [x], kernel=_reshape, sizes=sizes, backward=back)
+    back = lambda op, gy: gy.graph.launch(
+        f"{op.name}.dx", "b h d -> b (h d)", [gy], kernel=_reshape
+    )
+    return x.graph.launch(
+        name, "b (h d) -> b h d", [x], kernel=_reshape, sizes=sizes, backward=back
+    )
 
 
 def flatten(x, name="flat"):
@@ -283,7 +308,9 @@ def flatten(x, name="flat"):
     sizes = dict(zip("chw", x.shape[1:], strict=True))
 
     def backward(op, gy):
-        return gy.graph.launch(f"{op.name}.dx", "n (c h w) -> n c h w", [gy], kernel=_reshape, sizes=sizes)
+        return gy.graph.launch(
+            f"{op.name}.dx", "n (c h w) -> n c h w", [gy], kernel=_reshape, sizes=sizes
+        )
 
     return x.graph.launch(name, "n c h w -> n (c h w)", [x], kernel=_reshape, backward=backward)
 
@@ -342,12 +369,16 @@ def sgd(loss, lr=0.05, momentum=0.9, own=()):
         others = [g]
         kernel = partial(_sgd, lr)
         if momentum:
-            others.append(graph.parameter(f"{w.name}.momentum", w.shape, dtype=w.dtype, trainable=False))
+            others.append(
+                graph.parameter(f"{w.name}.momentum", w.shape, dtype=w.dtype, trainable=False)
+            )
             kernel = partial(_momentum, lr, momentum)
         if w.name in own:
             t = term(w)
             pattern = ", ".join([t] * (1 + len(others))) + " ->"
-            graph.launch(f"{w.name}.update", pattern, [w, *others], kernel=kernel, writes=[w, *others[1:]])
+            graph.launch(
+                f"{w.name}.update", pattern, [w, *others], kernel=kernel, writes=[w, *others[1:]]
+            )
         else:
             update(f"{w.name}.update", w, [w, *others], kernel=kernel, writes=[w, *others[1:]])
     return {w.name: g for w, g in found.items()}

@@ -23,9 +23,38 @@ from taskflow.backend.cuda.cublas import plan_gemm
 from tests.fake_gpu.streams import FakeStreams
 
 # Functions that give a view.
-VIEWS = {"broadcast_to", "expand_dims", "moveaxis", "reshape", "squeeze", "swapaxes", "transpose", "ndim", "shape"}
-VIEWS |= {"flip", "result_type", "may_share_memory", "shares_memory", "iscomplexobj", "size", "broadcast_shapes"}
-MAKERS = ("arange", "array", "asarray", "empty", "full", "ones", "zeros", "empty_like", "zeros_like", "ones_like")
+VIEWS = {
+    "broadcast_to",
+    "expand_dims",
+    "moveaxis",
+    "reshape",
+    "squeeze",
+    "swapaxes",
+    "transpose",
+    "ndim",
+    "shape",
+}
+VIEWS |= {
+    "flip",
+    "result_type",
+    "may_share_memory",
+    "shares_memory",
+    "iscomplexobj",
+    "size",
+    "broadcast_shapes",
+}
+MAKERS = (
+    "arange",
+    "array",
+    "asarray",
+    "empty",
+    "full",
+    "ones",
+    "zeros",
+    "empty_like",
+    "zeros_like",
+    "ones_like",
+)
 
 
 @dataclass
@@ -237,7 +266,9 @@ def _is_copied(a, b, out):
     """Whether cuBLAS needs a copy of a matrix; of several matrices each may be a call of its own."""
     matrices = [x[(0,) * (x.ndim - 2)] if x.ndim > 2 and x.size else x for x in (a, b, out)]
     ways = matrices, [m.T for m in (matrices[1], matrices[0], matrices[2])]
-    return all(m.ndim == 2 and m.size for m in matrices) and all(plan_gemm(*way) is None for way in ways)
+    return all(m.ndim == 2 and m.size for m in matrices) and all(
+        plan_gemm(*way) is None for way in ways
+    )
 
 
 class TracedStreams(FakeStreams):
@@ -277,6 +308,8 @@ def traces(graph):
             if item.role == "run" and row.kind == Kind.POINT:
                 backend.recorder.trace = Trace()
                 item.call()
-                found[step._rows.launches[int(step._rows.launch[item.row])].name] = backend.recorder.trace
+                found[step._rows.launches[int(step._rows.launch[item.row])].name] = (
+                    backend.recorder.trace
+                )
     backend.recorder.trace = None
     return found

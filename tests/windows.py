@@ -61,7 +61,14 @@ def stencil(x, dim=0, size=3, stride=1, padding=1, dilation=1, name="stencil"):
         )
 
     kernel = partial(_stencil, dim, window)
-    return graph.launch(name, f"{read} -> {term(x)}", [x], kernel=kernel, windows={"window": window}, backward=backward)
+    return graph.launch(
+        name,
+        f"{read} -> {term(x)}",
+        [x],
+        kernel=kernel,
+        windows={"window": window},
+        backward=backward,
+    )
 
 
 def _join(dim, offsets, ctx, *arrays):
@@ -80,7 +87,10 @@ def concat(xs, dim=1, name="concat"):
     terms = [" ".join([*axes[:dim], f"part{k}", *axes[dim + 1 :]]) for k in range(len(xs))]
 
     def backward(op, gy):
-        return [part(gy, dim, a, b, f"{op.name}.d{k}", axes) for k, (a, b) in enumerate(pairwise(offsets))]
+        return [
+            part(gy, dim, a, b, f"{op.name}.d{k}", axes)
+            for k, (a, b) in enumerate(pairwise(offsets))
+        ]
 
     return graph.launch(
         name,
@@ -150,7 +160,9 @@ def _convolve_dw(window, ctx, gy, x, gw):
         for j, columns, from_columns in _taps(window, rect, 3, x.shape[3], lo[3], False):
             if len(rows) and len(columns):
                 read = x[:, :, from_rows[:, None], from_columns[None, :]]
-                gw[:, :, i, j] = np.einsum("nohw,nchw->oc", gy[:, :, rows[:, None], columns[None, :]], read)
+                gw[:, :, i, j] = np.einsum(
+                    "nohw,nchw->oc", gy[:, :, rows[:, None], columns[None, :]], read
+                )
 
 
 def conv(x, out, size=3, stride=1, padding=1, name="conv"):

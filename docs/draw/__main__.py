@@ -10,7 +10,13 @@ from docs.draw.blocks import DOCS, run
 from docs.draw.pages import TIMELINES, timelines_of
 
 IDEAS = (
-    *(ideas.idea_graph, ideas.idea_pattern, ideas.idea_split, ideas.idea_strategy, ideas.idea_lower),
+    *(
+        ideas.idea_graph,
+        ideas.idea_pattern,
+        ideas.idea_split,
+        ideas.idea_strategy,
+        ideas.idea_lower,
+    ),
     *(ideas_of_time.idea_collective, ideas_of_time.idea_schedule, ideas_of_time.idea_start),
     *(ideas_of_time.idea_one_graph, ideas_of_time.idea_search),
 )
@@ -21,7 +27,9 @@ def drawn(names: list[str]) -> Iterator[tuple[str, str]]:
     for idea in IDEAS:
         if not names or idea.__name__ in names:
             yield idea.__name__, idea().svg()
-    for page in dict.fromkeys(path for name, (path, _, _) in TIMELINES.items() if not names or name in names):
+    for page in dict.fromkeys(
+        path for name, (path, _, _) in TIMELINES.items() if not names or name in names
+    ):
         yield from timelines_of(DOCS / page, run(DOCS / page)[0])
 
 

@@ -21,7 +21,12 @@ def idea_graph() -> Picture:
         "A model is operators over regions",
         "x goes through fc1, relu, fc2 and loss; gradients come back the same way; updates change the weights",
     )
-    forward = [("fc1", "linear"), ("relu", "elementwise"), ("fc2", "linear"), ("loss", "squared error")]
+    forward = [
+        ("fc1", "linear"),
+        ("relu", "elementwise"),
+        ("fc2", "linear"),
+        ("loss", "squared error"),
+    ]
     xs = [130.0, 310.0, 490.0, 670.0]
     picture.text((20, 66), "forward", 13, colour="soft")
     picture.text((20, 156), "backward", 13, colour="soft")
@@ -32,7 +37,11 @@ def idea_graph() -> Picture:
     picture.text((92, 65), "x", 13, anchor="middle", mono=True)
     for x, following in pairwise(xs):
         picture.line([(x + 130, 61), (following - 2, 61)], arrow=True)
-    backward = [("fc1.dweight", "weight"), ("relu.dx", "backward"), ("fc2.dx, fc2.dweight", "backward")]
+    backward = [
+        ("fc1.dweight", "weight"),
+        ("relu.dx", "backward"),
+        ("fc2.dx, fc2.dweight", "backward"),
+    ]
     for (name, fill), x in zip([*backward, ("loss.dx", "backward")], xs, strict=True):
         picture.boxed((x, 130, 130, 42), name.replace(", ", "\n"), fill, 12)
     for before, x in pairwise(xs):
@@ -41,16 +50,25 @@ def idea_graph() -> Picture:
     for name, x in (("fc1.weight.sgd", xs[0]), ("fc2.weight.sgd", xs[2])):
         picture.boxed((x, 222, 130, 42), name, "update", 12)
         picture.line([(x + 65, 172), (x + 65, 220)], arrow=True)
-    picture.line([(xs[0] - 14, 243), (xs[0] - 14, 74), (xs[0] - 2, 74)], "strong", arrow=True, dashed=True)
+    picture.line(
+        [(xs[0] - 14, 243), (xs[0] - 14, 74), (xs[0] - 2, 74)], "strong", arrow=True, dashed=True
+    )
     picture.line([(xs[0] - 2, 243), (xs[0] - 14, 243)], "strong", dashed=True)
-    picture.line([(xs[2] - 14, 243), (xs[2] - 14, 74), (xs[2] - 2, 74)], "strong", arrow=True, dashed=True)
+    picture.line(
+        [(xs[2] - 14, 243), (xs[2] - 14, 74), (xs[2] - 2, 74)], "strong", arrow=True, dashed=True
+    )
     picture.line([(xs[2] - 2, 243), (xs[2] - 14, 243)], "strong", dashed=True)
     picture.text((288, 247), "weights, kept between steps", 12, colour="strong")
     return picture
 
 
 def matrix(
-    picture: Picture, at: tuple[float, float], size: tuple[float, float], name: str, axes: tuple[str, str], **fills: str
+    picture: Picture,
+    at: tuple[float, float],
+    size: tuple[float, float],
+    name: str,
+    axes: tuple[str, str],
+    **fills: str,
 ) -> None:
     """A matrix, its name in the middle and its axes at the sides; `fills`: of the whole."""
     (x, y), (width, height) = at, size
@@ -85,7 +103,9 @@ def idea_pattern() -> Picture:
     return picture
 
 
-def halves(picture: Picture, box: tuple[float, float, float, float], along: str, names: str = "01") -> None:
+def halves(
+    picture: Picture, box: tuple[float, float, float, float], along: str, names: str = "01"
+) -> None:
     """A matrix in two parts, one below the other (`rows`), beside it (`columns`), or whole, for both (`whole`)."""
     x, y, width, height = box
     for k in range(2):
@@ -113,9 +133,24 @@ def idea_split() -> Picture:
         "a partial y, and the two are summed",
     )
     panels = [
-        ('{"b": 2}', ("rows", "whole", "rows"), "The weight is whole on both.", "Its gradient will be a sum."),
-        ('{"o": 2}', ("whole", "rows", "columns"), "x is whole on both.", "Each has its half of the weight."),
-        ('{"i": 2}', ("columns", "columns", "partial"), "Each has a partial y:", "y is their sum, an all-reduce."),
+        (
+            '{"b": 2}',
+            ("rows", "whole", "rows"),
+            "The weight is whole on both.",
+            "Its gradient will be a sum.",
+        ),
+        (
+            '{"o": 2}',
+            ("whole", "rows", "columns"),
+            "x is whole on both.",
+            "Each has its half of the weight.",
+        ),
+        (
+            '{"i": 2}',
+            ("columns", "columns", "partial"),
+            "Each has a partial y:",
+            "y is their sum, an all-reduce.",
+        ),
     ]
     for k, (config, (x_split, w_split, y_split), *said) in enumerate(panels):
         left = 16 + k * 280.0
@@ -128,7 +163,9 @@ def idea_split() -> Picture:
         picture.line([(left + 160, 150), (left + 178, 150)], arrow=True)
         if y_split == "partial":
             halves(picture, (left + 188, 126, 52, 58), "whole")
-            picture.text((left + 218, 210), "0 + 1", 13, anchor="middle", colour="strong", mono=True)
+            picture.text(
+                (left + 218, 210), "0 + 1", 13, anchor="middle", colour="strong", mono=True
+            )
         else:
             halves(picture, (left + 188, 118, 60, 66), y_split)
         picture.lines((left + 134, 254), said, 13, anchor="middle")
@@ -149,7 +186,12 @@ def idea_strategy() -> Picture:
         ("fc2", '{"b": 2, "i": 2}', (2, 2), "S, P", "samples, and partial sums within each half"),
         ("loss", "{}, devices=(3,)", (1, 1), "O", "one device, chosen: Operator"),
     ]
-    for x, text in ((20, "operator"), (110, "ParallelConfig"), (300, "points, by device"), (470, "SOAP")):
+    for x, text in (
+        (20, "operator"),
+        (110, "ParallelConfig"),
+        (300, "points, by device"),
+        (470, "SOAP"),
+    ):
         picture.text((x, 34), text, 12, colour="soft")
     for k, (name, config, (down, across), letters, said) in enumerate(rows):
         y = 54 + k * 70.0
@@ -161,7 +203,9 @@ def idea_strategy() -> Picture:
             width, height = 120 / across, 48 / down
             box = (300 + point % across * width, y + point // across * height, width, height)
             picture.rect(box, DEVICE[device], stroke="soft", round_by=0)
-            picture.text((box[0] + width / 2, box[1] + height / 2 + 4), str(device), 12, anchor="middle")
+            picture.text(
+                (box[0] + width / 2, box[1] + height / 2 + 4), str(device), 12, anchor="middle"
+            )
         picture.text((470, y + 30), letters, 14, bold=True, colour="strong")
         picture.text((530, y + 30), said, 13)
     return picture
@@ -170,7 +214,9 @@ def idea_strategy() -> Picture:
 def small_rows() -> tuple[taskflow.TaskGraph, taskflow.Timeline]:
     """Two products on two devices: the first along its outputs, the second along its inputs."""
     graph = taskflow.Graph()
-    h = ops.relu(ops.linear(graph.input("x", (512, 512)), 2048, bias=False, name="fc1"), name="relu")
+    h = ops.relu(
+        ops.linear(graph.input("x", (512, 512)), 2048, bias=False, name="fc1"), name="relu"
+    )
     graph.output("y", ops.relu(ops.linear(h, 512, bias=False, name="fc2"), name="last"))
     machine = taskflow.MachineModel.uniform(2, taskflow.Device("cuda"))
     strategy = taskflow.single_device(graph, machine)
@@ -211,7 +257,11 @@ def idea_lower() -> Picture:
     for row in range(len(rows)):
         task = rows[row]
         fill = (
-            "update" if task.kind == taskflow.Kind.FEED else "move" if task.kind != taskflow.Kind.POINT else PHASES[0]
+            "update"
+            if task.kind == taskflow.Kind.FEED
+            else "move"
+            if task.kind != taskflow.Kind.POINT
+            else PHASES[0]
         )
         what = {taskflow.Kind.POINT: "point", taskflow.Kind.FEED: "feed", taskflow.Kind.FOLD: "sum"}
         label = what.get(task.kind, task.collective)

@@ -38,9 +38,15 @@ def idea_collective() -> Picture:
         if round_:
             before = has.copy()
             for device in range(RANKS):
-                piece = (device - round_ + 1) % RANKS if round_ < RANKS else (device - round_ + 1 + RANKS) % RANKS
+                piece = (
+                    (device - round_ + 1) % RANKS
+                    if round_ < RANKS
+                    else (device - round_ + 1 + RANKS) % RANKS
+                )
                 to = (device + 1) % RANKS
-                has[to, piece] = before[to, piece] + before[device, piece] if round_ < RANKS else RANKS
+                has[to, piece] = (
+                    before[to, piece] + before[device, piece] if round_ < RANKS else RANKS
+                )
                 arrived.add((to, piece))
         for device in range(RANKS):
             for piece in range(RANKS):
@@ -49,7 +55,11 @@ def idea_collective() -> Picture:
                 fill = "backward" if full == RANKS else "forward" if full > 1 else "plain"
                 picture.rect(box, fill, stroke="strong" if (device, piece) in arrived else "line")
                 picture.text((box[0] + (cell - 3) / 2, box[1] + 17), str(full), 12, anchor="middle")
-    picture.text((left, 262), "A number says how many devices' parts are in a piece; red: it has just arrived.", 12)
+    picture.text(
+        (left, 262),
+        "A number says how many devices' parts are in a piece; red: it has just arrived.",
+        12,
+    )
     picture.text((left, 282), "These rounds are what is predicted, and what runs.", 12)
     return picture
 
@@ -63,17 +73,25 @@ def idea_schedule() -> Picture:
     ops.sgd(ops.mse_loss(h, graph.input("t", (64, 64)), name="loss"), lr=0.1)
     machine = taskflow.MachineModel.uniform(3)
     costs = taskflow.CostModel.analytic(machine)
-    rows = taskflow.lower(graph, taskflow.stages(graph, machine, cuts=["layer1", "layer2"], parts=4), machine)
+    rows = taskflow.lower(
+        graph, taskflow.stages(graph, machine, cuts=["layer1", "layer2"], parts=4), machine
+    )
     picture = Picture(
         WIDTH,
         250,
         "A schedule is an order",
         "what device 1 of a pipeline of three stages does, under GPipe, 1F1B and ZB-H1: the same cards in three orders",
     )
-    for k, (name, policy) in enumerate((("GPipe", "gpipe"), ("1F1B", "one_f_one_b"), ("ZB-H1", "zb_h1"))):
+    for k, (name, policy) in enumerate(
+        (("GPipe", "gpipe"), ("1F1B", "one_f_one_b"), ("ZB-H1", "zb_h1"))
+    ):
         ordered, y = taskflow.reorder(rows, costs, policy), 34 + k * 62.0
         picture.text((20, y + 25), name, 14, bold=True)
-        mine = [row for row in range(len(ordered)) if ordered[row].device == 1 and ordered[row].kind == Kind.POINT]
+        mine = [
+            row
+            for row in range(len(ordered))
+            if ordered[row].device == 1 and ordered[row].kind == Kind.POINT
+        ]
         for place, row in enumerate(mine):
             launch = ordered.launches[int(ordered.launch[row])]
             part = "" if launch.phase == 3 else str(int(ordered.ordinal[row]))
@@ -116,9 +134,19 @@ def idea_start() -> Picture:
         [(570, 136), (570, 150)],
     ):
         picture.line(points, "strong", width=2, arrow=True)
-    picture.text((WIDTH / 2, 226), "start = max(streams free, dependences done)", 16, anchor="middle", mono=True)
     picture.text(
-        (WIDTH / 2, 250), "One pass over the rows is the whole simulation.", 13, anchor="middle", colour="soft"
+        (WIDTH / 2, 226),
+        "start = max(streams free, dependences done)",
+        16,
+        anchor="middle",
+        mono=True,
+    )
+    picture.text(
+        (WIDTH / 2, 250),
+        "One pass over the rows is the whole simulation.",
+        13,
+        anchor="middle",
+        colour="soft",
     )
     return picture
 
@@ -132,7 +160,9 @@ def idea_one_graph() -> Picture:
         "model, strategy and schedule become one task graph; check_plan proves it, simulate predicts it, Executor runs "
         "it, and search asks simulate",
     )
-    for k, (name, said) in enumerate((("Graph", "what"), ("Strategy", "where"), ("Schedule", "when"))):
+    for k, (name, said) in enumerate(
+        (("Graph", "what"), ("Strategy", "where"), ("Schedule", "when"))
+    ):
         y = 40 + k * 78.0
         picture.boxed((20, y, 130, 54), f"{name}\n{said}", "forward")
         picture.line([(150, y + 27), (202, 145 + (k - 1) * 16)], arrow=True)
@@ -140,7 +170,12 @@ def idea_one_graph() -> Picture:
     picture.line([(292, 145), (328, 145)], arrow=True)
     picture.rect((332, 84, 140, 122), "update", stroke="line")
     picture.text((402, 110), "TaskGraph", 15, anchor="middle", bold=True)
-    picture.lines((402, 134), ["points, copies,", "collectives,", "dependences", "in issue order"], 12, anchor="middle")
+    picture.lines(
+        (402, 134),
+        ["points, copies,", "collectives,", "dependences", "in issue order"],
+        12,
+        anchor="middle",
+    )
     readers = [
         ("check_plan", "proof", "every value once, no race"),
         ("simulate", "predicted time", "also bytes, memory"),
@@ -155,20 +190,30 @@ def idea_one_graph() -> Picture:
         picture.text((676, y + 42), said, 11.5, colour="soft")
     back = [(560, 172), (560, 184), (508, 184), (508, 268), (10, 268), (10, 145), (18, 145)]
     picture.line(back, "strong", dashed=True, arrow=True)
-    picture.text((260, 286), "search: another strategy, judged by predicted time", 12, anchor="middle", colour="strong")
+    picture.text(
+        (260, 286),
+        "search: another strategy, judged by predicted time",
+        12,
+        anchor="middle",
+        colour="strong",
+    )
     return picture
 
 
 def idea_search() -> Picture:
     """10. A search: what was found after how many proposals, from a real one."""
     graph = taskflow.Graph()
-    h = ops.reshape(ops.embedding(graph.input("x", (64, 20), "int32"), 20000, 128, name="embed"), (64, 2560))
+    h = ops.reshape(
+        ops.embedding(graph.input("x", (64, 20), "int32"), 20000, 128, name="embed"), (64, 2560)
+    )
     for k in range(3):
         h = ops.relu(ops.linear(h, 2048, name=f"fc{k}"), name=f"relu{k}")
     y = ops.linear(h, 10, name="fc3")
     ops.sgd(ops.softmax_cross_entropy(y, graph.input("t", (64,), "int32"), name="loss"), lr=0.1)
     machine = taskflow.MachineModel.preset("p100")
-    result = taskflow.search(graph, machine, taskflow.CostModel.analytic(machine), proposals=1500, seed=3)
+    result = taskflow.search(
+        graph, machine, taskflow.CostModel.analytic(machine), proposals=1500, seed=3
+    )
     starts = {"data parallel", "model parallel", "one weird trick", "single device"}
     known = {name: value for name, value in result.baseline_seconds.items() if name in starts}
     picture = Picture(

@@ -11,7 +11,11 @@ from docs.draw.timeline import draw_timeline
 # Name of the picture: the page, the variable of its program that holds a Timeline, and the title.
 TIMELINES = {
     "data": ("parallel/data.md", "timeline", "Data parallel: four layers on four P100"),
-    "tensor": ("parallel/tensor.md", "timeline", "Tensor parallel: two pairs of products on four P100"),
+    "tensor": (
+        "parallel/tensor.md",
+        "timeline",
+        "Tensor parallel: two pairs of products on four P100",
+    ),
     "sequence": ("parallel/sequence.md", "timeline", "Layers by positions, attention by heads"),
     "pipeline_gpipe": ("parallel/pipeline.md", "gpipe", "GPipe"),
     "pipeline_1f1b": ("parallel/pipeline.md", "one_f_one_b", "1F1B"),
@@ -19,7 +23,11 @@ TIMELINES = {
     "zero": ("parallel/zero.md", "zero", "ZeRO-2: state and gradients in quarters"),
     "fsdp": ("parallel/zero.md", "fsdp", "FSDP: weights in quarters, too"),
     "experts": ("parallel/experts.md", "timeline", "An expert on each device"),
-    "hybrid": ("parallel/hybrid.md", "timeline", "Two stages of data times tensor parallelism, sharded state"),
+    "hybrid": (
+        "parallel/hybrid.md",
+        "timeline",
+        "Two stages of data times tensor parallelism, sharded state",
+    ),
 }
 
 

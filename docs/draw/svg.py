@@ -93,9 +93,13 @@ class Picture:
         style += ' font-weight="600"' if bold else ""
         style += ' class="m"' if mono else ""
         style += f' fill="var(--{colour})"' if colour != "ink" else ""
-        self._shapes.append(f'<text x="{number(at[0])}" y="{number(at[1])}"{style}>{escape(text)}</text>')
+        self._shapes.append(
+            f'<text x="{number(at[0])}" y="{number(at[1])}"{style}>{escape(text)}</text>'
+        )
 
-    def lines(self, at: tuple[float, float], texts: Iterable[str], size: float = 13, **style: object) -> None:
+    def lines(
+        self, at: tuple[float, float], texts: Iterable[str], size: float = 13, **style: object
+    ) -> None:
         """Lines of text below each other."""
         for k, text in enumerate(texts):
             self.text((at[0], at[1] + k * size * 1.45), text, size, **style)  # type: ignore[arg-type]
@@ -135,7 +139,10 @@ class Picture:
 
     def svg(self) -> str:
         """The file."""
-        size, said = f"{number(self.width)} {number(self.height)}", f"{self.title}. {self.description}"
+        size, said = (
+            f"{number(self.width)} {number(self.height)}",
+            f"{self.title}. {self.description}",
+        )
         style = (
             f"svg.tf{{{colours(LIGHT)}font-family:{FONT}}}"
             f"@media(prefers-color-scheme:dark){{svg.tf{{{colours(DARK)}}}}}"

@@ -45,7 +45,11 @@ def bars_of(timeline: Timeline) -> list[Bar]:
         if task.kind == Kind.POINT:
             launch = graph.launches[int(graph.launch[row])]
             has_batches = int(graph.ordinal[graph.device == task.device].max(initial=0)) > 0
-            label = f"{max(int(graph.ordinal[row]), 0)}" if has_batches else launch.leader or launch.name
+            label = (
+                f"{max(int(graph.ordinal[row]), 0)}"
+                if has_batches
+                else launch.leader or launch.name
+            )
             found.append(Bar(task.device, start, end, PHASES[launch.phase], label, False))
         elif task.kind == Kind.COLLECTIVE or task.source != task.device:
             ends = {task.source, task.device}
@@ -63,15 +67,23 @@ def joined(bars: Iterable[Bar], shortest: float) -> list[Bar]:
     for bar in sorted(bars, key=lambda b: (b.device, b.is_move, b.start, b.end)):
         before = last.get(key := (bar.device, bar.is_move))
         same = before is not None and (before.fill, before.label) == (bar.fill, bar.label)
-        if before is not None and same and bar.start - before.end < shortest * (6 if bar.is_move else 1):
+        if (
+            before is not None
+            and same
+            and bar.start - before.end < shortest * (6 if bar.is_move else 1)
+        ):
             found.remove(before)
-            bar = Bar(*key[:1], before.start, max(before.end, bar.end), bar.fill, bar.label, bar.is_move)
+            bar = Bar(
+                *key[:1], before.start, max(before.end, bar.end), bar.fill, bar.label, bar.is_move
+            )
         found.append(bar)
         last[key] = bar
     return found
 
 
-def draw_timeline(timeline: Timeline, title: str, width: float = 860, until: float | None = None) -> Picture:
+def draw_timeline(
+    timeline: Timeline, title: str, width: float = 860, until: float | None = None
+) -> Picture:
     """A row for each device, from the start of the step to `until` (default: its end)."""
     until = until or timeline.seconds
     bars = bars_of(timeline)
@@ -103,13 +115,22 @@ def draw_bar(picture: Picture, bar: Bar, y: float, scale: float, until: float) -
     if width < 0.25:
         return
     top, height, size = (y + COMPUTE + 1, MOVES, 9.5) if bar.is_move else (y, COMPUTE, 11.5)
-    picture.rect((x, top, max(width - 0.4, 0.4), height), bar.fill, round_by=1.5 if width > 4 else 0, tip=tip(bar))
+    picture.rect(
+        (x, top, max(width - 0.4, 0.4), height),
+        bar.fill,
+        round_by=1.5 if width > 4 else 0,
+        tip=tip(bar),
+    )
     if len(bar.label) * size * CHARACTER + 3 < width:
-        picture.text((x + width / 2, top + height / 2 + size * 0.36), bar.label, size, anchor="middle")
+        picture.text(
+            (x + width / 2, top + height / 2 + size * 0.36), bar.label, size, anchor="middle"
+        )
 
 
 def tip(bar: Bar) -> str:
-    return f"{bar.label}: {LEGEND[bar.fill]}, {spoken(bar.end - bar.start)} from {spoken(bar.start)}"
+    return (
+        f"{bar.label}: {LEGEND[bar.fill]}, {spoken(bar.end - bar.start)} from {spoken(bar.start)}"
+    )
 
 
 def axis(picture: Picture, y: float, scale: float, until: float) -> None:

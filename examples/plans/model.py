@@ -30,7 +30,9 @@ def build(
     """Words `x` and those that follow them `t`, (batch, length) each; block k of a pass but the last is `k.pass`."""
     graph = Graph()
     x, t = (replace(graph.input(name, (batch, length), "int32"), axes=("b", "s")) for name in "xt")
-    first = h = ops.embedding(x, words, features, name="embed", dtype="float64", weight_init=ops.normal(0.0, 0.1))
+    first = h = ops.embedding(
+        x, words, features, name="embed", dtype="float64", weight_init=ops.normal(0.0, 0.1)
+    )
     for number in range(passes):
         suffix = "" if number == passes - 1 else f".pass{number}"
         for k in range(blocks):
@@ -49,15 +51,28 @@ def block(x: LogicalRegion, name: str, suffix: str, sizes: tuple[int, int, int])
     (heads, each, hidden), features = sizes, x.shape[-1]
 
     def product(equation: str, x: LogicalRegion, part: str, *shape: int) -> LogicalRegion:
-        return ops.einsum(equation, x, weight(x.graph, f"{name}.{part}.weight", shape), name=f"{name}.{part}{suffix}")
+        return ops.einsum(
+            equation,
+            x,
+            weight(x.graph, f"{name}.{part}.weight", shape),
+            name=f"{name}.{part}{suffix}",
+        )
 
     q, k, v = (product("bse,hde->bshd", x, part, heads, each, features) for part in "qkv")
     seen = ops.einsum("bshd,bthd->bhst", q, k, name=f"{name}.seen{suffix}")
     seen = ops.softmax(seen, name=f"{name}.softmax{suffix}")
     mixed = ops.einsum("bhst,bthd->bshd", seen, v, name=f"{name}.mixed{suffix}")
-    x = ops.add(x, product("bshd,ehd->bse", mixed, "out", features, heads, each), name=f"{name}.add1{suffix}")
-    h = ops.gelu(product("bse,oe->bso", x, "up", hidden, features), "tanh", name=f"{name}.gelu{suffix}")
-    return ops.add(x, product("bso,eo->bse", h, "down", features, hidden), name=f"{name}.add2{suffix}")
+    x = ops.add(
+        x,
+        product("bshd,ehd->bse", mixed, "out", features, heads, each),
+        name=f"{name}.add1{suffix}",
+    )
+    h = ops.gelu(
+        product("bse,oe->bso", x, "up", hidden, features), "tanh", name=f"{name}.gelu{suffix}"
+    )
+    return ops.add(
+        x, product("bso,eo->bse", h, "down", features, hidden), name=f"{name}.add2{suffix}"
+    )
 
 
 def weight(graph: Graph, name: str, shape: tuple[int, ...]) -> LogicalRegion:
@@ -73,10 +88,14 @@ def stop(x: LogicalRegion, name: str) -> LogicalRegion:
         ctx.xp.copyto(y, x)
 
     b, s, e = x.axes
-    return x.graph.launch(name, f"{b} {s} {e} -> {b} {s} {e}", [x], kernel=kernel, backward=lambda op, gy: None)
+    return x.graph.launch(
+        name, f"{b} {s} {e} -> {b} {s} {e}", [x], kernel=kernel, backward=lambda op, gy: None
+    )
 
 
 def feeds(graph: Graph) -> dict[str, np.ndarray]:
     """Random words."""
     words, random = graph.regions["embed.weight"].shape[0], np.random.default_rng(SEED)
-    return {region.name: random.integers(0, words, region.shape, np.int32) for region in graph.inputs}
+    return {
+        region.name: random.integers(0, words, region.shape, np.int32) for region in graph.inputs
+    }

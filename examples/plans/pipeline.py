@@ -7,4 +7,6 @@ MODEL: dict[str, int] = {}
 
 def plan(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Plan:
     cuts = [f"block{k}.q" for k in range(1, len(machine.devices))]
-    return taskflow.Plan(taskflow.stages(graph, machine, cuts=cuts), parts=8, schedule="one_f_one_b")
+    return taskflow.Plan(
+        taskflow.stages(graph, machine, cuts=cuts), parts=8, schedule="one_f_one_b"
+    )

@@ -27,7 +27,9 @@ PLANS = (
     "three_f_one_b",
 )
 DEVICES, STEPS = 4, 3
-SLOW = taskflow.Device("emulated", flops_per_second=1e9, memory_bandwidth=1e9, overhead_seconds=2e-3)
+SLOW = taskflow.Device(
+    "emulated", flops_per_second=1e9, memory_bandwidth=1e9, overhead_seconds=2e-3
+)
 
 
 class Run(NamedTuple):
@@ -46,7 +48,9 @@ def run(rows: taskflow.TaskGraph, graph: taskflow.Graph, costs: taskflow.CostMod
             losses.append(step(model.feeds(graph))["loss"])
             seconds.append(step.seconds)
         numbers = {region.name: step.read(region.name) for region in graph.parameters}
-        return Run(numbers | {"loss": np.array(losses)}, float(np.median(seconds)), step.transport.rank)
+        return Run(
+            numbers | {"loss": np.array(losses)}, float(np.median(seconds)), step.transport.rank
+        )
 
 
 @cache
@@ -54,7 +58,9 @@ def costs_of(devices: int, is_emulated: bool) -> taskflow.CostModel:
     """Of as many devices, slow emulated ones or this machine's."""
     if is_emulated:
         return taskflow.CostModel.analytic(taskflow.MachineModel.uniform(devices, SLOW))
-    return taskflow.CostModel.measured(taskflow.measure_machine(taskflow.MachineModel.local(devices, "cpu")))
+    return taskflow.CostModel.measured(
+        taskflow.measure_machine(taskflow.MachineModel.local(devices, "cpu"))
+    )
 
 
 def compare(name: str, is_emulated: bool) -> str:
@@ -62,10 +68,16 @@ def compare(name: str, is_emulated: bool) -> str:
     policy = import_module(name)
     costs = costs_of(getattr(policy, "DEVICES", DEVICES), is_emulated)
     graph, machine = model.build(**policy.MODEL), costs.machine
-    _, rows = policy.plan(graph, machine).apply(graph, machine, taskflow.CostModel.analytic(machine))
+    _, rows = policy.plan(graph, machine).apply(
+        graph, machine, taskflow.CostModel.analytic(machine)
+    )
     found = run(rows, graph, costs)
-    alone = run(taskflow.lower(graph, taskflow.single_device(graph, machine), machine), graph, costs)
-    difference = max(float(np.abs(found.numbers[each] - value).max()) for each, value in alone.numbers.items())
+    alone = run(
+        taskflow.lower(graph, taskflow.single_device(graph, machine), machine), graph, costs
+    )
+    difference = max(
+        float(np.abs(found.numbers[each] - value).max()) for each, value in alone.numbers.items()
+    )
     if found.rank > 0:
         return ""
     predicted = taskflow.simulate(rows, costs)
@@ -77,7 +89,9 @@ def compare(name: str, is_emulated: bool) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--plans", nargs="+", choices=PLANS, default=PLANS)
     parser.add_argument("--emulated", action="store_true")
     options = parser.parse_args()

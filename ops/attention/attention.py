@@ -12,7 +12,16 @@ from math import inf
 
 from ops.attention.fused_attention import fused_attention
 from ops.attention.linear_attention import check_heads, check_scale, memory_linear_attention
-from ops.building import check_positive, check_region, checked, distinct, launch_all, launch_first, parameters, terms
+from ops.building import (
+    check_positive,
+    check_region,
+    checked,
+    distinct,
+    launch_all,
+    launch_first,
+    parameters,
+    terms,
+)
 from ops.cuda import attention as gpu_attention
 from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Layouts, contract, multiply_matrices
@@ -89,7 +98,9 @@ def multihead_attention(
     elif memory_linear:
         y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")
     else:
-        y = scaled_dot_product_attention(q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask)
+        y = scaled_dot_product_attention(
+            q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask
+        )
     return _from_heads(y, bias, f"{name}.out")
 
 
@@ -134,10 +145,19 @@ def scaled_dot_product_attention(
     with graph.following(name):
         if mask is not None:
             is_bool = mask.dtype == "bool"
-            scores = choose(mask, scores, -inf, f"{name}.mask") if is_bool else add(scores, mask, f"{name}.mask")
+            scores = (
+                choose(mask, scores, -inf, f"{name}.mask")
+                if is_bool
+                else add(scores, mask, f"{name}.mask")
+            )
         weights = softmax(scores, name=f"{name}.softmax", zero_rows=mask is not None)
         weights = dropout(weights, dropout_p, training, f"{name}.drop")
-        return contract(f"{name}.sum", f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}", weights, v)
+        return contract(
+            f"{name}.sum",
+            f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}",
+            weights,
+            v,
+        )
 
 
 def check_mask(where: str, mask: LogicalRegion | None, q: LogicalRegion, k: LogicalRegion) -> None:
@@ -145,7 +165,9 @@ def check_mask(where: str, mask: LogicalRegion | None, q: LogicalRegion, k: Logi
     if mask is not None:
         check_region(where, mask, "mask", floating=mask.dtype != "bool")
         shape = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
-        if mask.ndim > 4 or any(n not in (1, m) for n, m in zip(mask.shape, shape[4 - mask.ndim :], strict=True)):
+        if mask.ndim > 4 or any(
+            n not in (1, m) for n, m in zip(mask.shape, shape[4 - mask.ndim :], strict=True)
+        ):
             raise ValueError(f"{where}: mask '{mask.name}' is {mask.shape}, the scores are {shape}")
 
 
@@ -160,14 +182,19 @@ def _scores_on_gpu(
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=_scores_on_gpu)
-def _scores(ctx: Context, q: Array, k: Array, out: Array, *, layouts: Layouts, scale: float, is_causal: bool) -> None:
+def _scores(
+    ctx: Context, q: Array, k: Array, out: Array, *, layouts: Layouts, scale: float, is_causal: bool
+) -> None:
     """Keys behind the query count as minus infinity, in partial sums too."""
     from ops.cpu import rows as cpu_rows
 
     work = work_array(ctx, "scores", out)
     multiply_matrices(ctx, q, k, work, layouts=layouts)
     ctx.call(
-        cpu_rows.scale_and_mask, work.reshape(-1, *out.shape[2:]), out.dtype.type(scale), _seen(ctx, out, is_causal)
+        cpu_rows.scale_and_mask,
+        work.reshape(-1, *out.shape[2:]),
+        out.dtype.type(scale),
+        _seen(ctx, out, is_causal),
     )
     deliver(ctx, work, out)
 
@@ -178,7 +205,9 @@ def _seen(ctx: Context, out: Array, is_causal: bool) -> int:
     return int(first_query + 1 - first_key) if is_causal else int(out.shape[3])
 
 
-def _scores_backward(op: Operator, gy: LogicalRegion, *, scale: float) -> tuple[LogicalRegion, LogicalRegion]:
+def _scores_backward(
+    op: Operator, gy: LogicalRegion, *, scale: float
+) -> tuple[LogicalRegion, LogicalRegion]:
     """The gradient of the softmax is zero where the mask is, so it needs none."""
     (q_term, k_term), (y_term,) = terms(op)
     q, k = op.inputs
@@ -205,19 +234,35 @@ def _from_heads(x: LogicalRegion, bias: bool, name: str) -> LogicalRegion:
 
 
 def _project(
-    x: LogicalRegion, shape: tuple[int, int], heads: int, bias: bool, name: str, pattern: str, rows: str, summed: str
+    x: LogicalRegion,
+    shape: tuple[int, int],
+    heads: int,
+    bias: bool,
+    name: str,
+    pattern: str,
+    rows: str,
+    summed: str,
 ) -> LogicalRegion:
     """A product with `<name>.weight` whose rows or columns are grouped by heads; a bias has the axes of its rows."""
     read, y_term = pattern.split(" -> ")
     kernel, inputs = _forward.bind(summed=summed), [x, *parameters(x, name, shape, bias)]
-    pattern, backward = f"{read}{f', {rows}' if bias else ''} -> {y_term}", partial(_project_backward, summed=summed)
+    pattern, backward = (
+        f"{read}{f', {rows}' if bias else ''} -> {y_term}",
+        partial(_project_backward, summed=summed),
+    )
     return launch_first(name, pattern, inputs, kernel=kernel, sizes={"k": heads}, backward=backward)
 
 
 def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[LogicalRegion, ...]:
     (x, weight, *_), ((x_term, weight_term, *rows), (y_term,)) = op.inputs, terms(op)
     sizes = {"k": op.extents["k"]}
-    gx = launch_first(f"{op.name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx, sizes=sizes)
+    gx = launch_first(
+        f"{op.name}.dx",
+        f"{y_term}, {weight_term} -> {x_term}",
+        [gy, weight],
+        kernel=_dx,
+        sizes=sizes,
+    )
     kernel = _gradient_parameters.bind(summed=summed)
     pattern = f"{y_term}, {x_term} -> {', '.join((weight_term, *rows))}"
     return gx, *launch_all(f"{op.name}.dweight", pattern, [gy, x], kernel=kernel, sizes=sizes)
@@ -248,6 +293,8 @@ def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
-def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str) -> None:
+def _gradient_parameters(
+    ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str
+) -> None:
     left, right = _flat(ctx, "gy", gy), _flat(ctx, "x", x)
     multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

@@ -10,7 +10,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ops.attention.linear_attention import block_shape, blocks, check_heads, check_scale, heads, write_gradients
+from ops.attention.linear_attention import (
+    block_shape,
+    blocks,
+    check_heads,
+    check_scale,
+    heads,
+    write_gradients,
+)
 from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -44,15 +51,24 @@ def fused_attention(
     factor = check_scale(check_heads("fused_attention", name, q, k, v), scale, q)
     name = q.graph.unique_name(name or "attention")
     b, s, h, d = distinct(q.axes, ("t", "e"))
-    pattern = f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}"
+    pattern = (
+        f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}"
+    )
     options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
     kernel, backward = _forward.bind(**options), partial(_backward, flops=5 * features, **options)
-    return launch_first(name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features)
+    return launch_first(
+        name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features
+    )
 
 
 def _backward(
-    op: Operator, gy: LogicalRegion | None, _: LogicalRegion | None, *, flops: float, **options: float
+    op: Operator,
+    gy: LogicalRegion | None,
+    _: LogicalRegion | None,
+    *,
+    flops: float,
+    **options: float,
 ) -> tuple[LogicalRegion, ...]:
     """All three gradients, from the scores made once more."""
     assert gy is not None, "the statistics are not public"
@@ -60,7 +76,9 @@ def _backward(
     inputs = f"{q_term}, {k_term}, {v_term}"
     pattern = f"{y_term}, {y_term}, {row}, {inputs} -> {inputs}"
     kernel = _gradients.bind(**options)
-    return launch_all(f"{op.name}.dx", pattern, [gy, *op.outputs, *op.inputs], kernel=kernel, flops=flops)
+    return launch_all(
+        f"{op.name}.dx", pattern, [gy, *op.outputs, *op.inputs], kernel=kernel, flops=flops
+    )
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -70,7 +88,15 @@ def _backward(
 
 @partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward)
 def _forward(
-    ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
+    ctx: Context,
+    q: Array,
+    k: Array,
+    v: Array,
+    y: Array,
+    statistics: Array,
+    *,
+    scale: float,
+    is_causal: bool,
 ) -> None:
     for rows, scores in blocks(ctx, heads(q), heads(k), 0, scale, is_causal):
         shape = *block_shape(heads(q), heads(k))[:3], 1
@@ -89,7 +115,10 @@ def _forward(
 def _gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
     """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
     gy, y, statistics, q, k, v, *made = arrays
-    products, offset = ctx.scratch("products", y.shape, y.dtype), ctx.scratch("offset", y.shape[:3], y.dtype)
+    products, offset = (
+        ctx.scratch("products", y.shape, y.dtype),
+        ctx.scratch("offset", y.shape[:3], y.dtype),
+    )
     ctx.xp.multiply(gy, y, out=products)
     ctx.xp.sum(products, axis=3, out=offset)
     ctx.xp.negative(offset, out=offset)

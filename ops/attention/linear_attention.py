@@ -53,7 +53,12 @@ def memory_linear_attention(
     graph, name = q.graph, q.graph.unique_name(name or "attention")
     options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
     b, s, h, d = distinct(q.axes, ("t", "e"))
-    q_term, k_term, v_term, row = f"{b} {s} {h} ^{d}", f"{b} t {h} ^{d}", f"{b} t {h} ^e", term((b, s, h))
+    q_term, k_term, v_term, row = (
+        f"{b} {s} {h} ^{d}",
+        f"{b} t {h} ^{d}",
+        f"{b} t {h} ^e",
+        term((b, s, h)),
+    )
     with graph.following(name):
         pattern, kernel = f"{q_term}, {k_term} -> max[{row}]", _largest.bind(**options)
         largest = launch_first(f"{name}.max", pattern, [q, k], kernel=kernel, flops=2)
@@ -67,19 +72,30 @@ def memory_linear_attention(
 
 
 def check_heads(
-    kind: str, name: str | None, q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, alike: int = 3
+    kind: str,
+    name: str | None,
+    q: LogicalRegion,
+    k: LogicalRegion,
+    v: LogicalRegion,
+    alike: int = 3,
 ) -> str:
     """As `checked`; ValueError unless the heads are the same, and so many dimensions of keys and values are alike."""
     for role, region in (("q", q), ("k", k), ("v", v)):
         where = checked(kind, name or "attention", region, role, ndim=(4,))
     if k.shape[:alike] != v.shape[:alike] or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
-        raise ValueError(f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}")
+        raise ValueError(
+            f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}"
+        )
     return where
 
 
 def check_scale(where: str, scale: float | None, q: LogicalRegion) -> float:
     """The factor of the scores, 1 / sqrt(d) where none is given."""
-    return float(q.shape[3] ** -0.5) if scale is None else check_number(where, "scale", scale, "a finite number")
+    return (
+        float(q.shape[3] ** -0.5)
+        if scale is None
+        else check_number(where, "scale", scale, "a finite number")
+    )
 
 
 def _value_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
@@ -116,7 +132,9 @@ def blocks(
     `q` and `k` have heads before points; `number` is that of `q` among the arguments of the kernel, `k` is the next.
     """
     queries, count = q.shape[2], block_shape(q, k)[2]
-    first = ctx.rect(number).lo[1] + 1 - ctx.rect(number + 1).lo[1]  # keys that the first query sees
+    first = (
+        ctx.rect(number).lo[1] + 1 - ctx.rect(number + 1).lo[1]
+    )  # keys that the first query sees
     for start in range(0, queries, count):
         rows = slice(start, min(start + count, queries))
         scores = block(ctx, "scores", q, k, rows)
@@ -136,7 +154,12 @@ def block_shape(q: Array, k: Array) -> tuple[int, int, int, int]:
     """Of the scores of so many queries that they stay near the core."""
     batch, count, queries, _ = q.shape
     keys = k.shape[2]
-    return batch, count, max(1, min(queries, _BLOCK_BYTES // max(batch * count * keys * q.itemsize, 1))), keys
+    return (
+        batch,
+        count,
+        max(1, min(queries, _BLOCK_BYTES // max(batch * count * keys * q.itemsize, 1))),
+        keys,
+    )
 
 
 def _scale_and_mask(ctx: Context, scores: Array, scale: float, seen: int) -> None:
@@ -157,7 +180,9 @@ def heads(a: Array) -> Array:
 
 def _by_head(ctx: Context, **arrays: Array) -> list[Array]:
     """The same, without gaps on a GPU: products of many matrices want these evenly spaced."""
-    return [contiguous(ctx, slot, heads(a)) if ctx.is_cuda else heads(a) for slot, a in arrays.items()]
+    return [
+        contiguous(ctx, slot, heads(a)) if ctx.is_cuda else heads(a) for slot, a in arrays.items()
+    ]
 
 
 def _result(ctx: Context, slot: str, a: Array) -> Array:
@@ -171,7 +196,9 @@ def _deliver(ctx: Context, work: Array, a: Array) -> None:
 
 
 @Kernel
-def _largest(ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, is_causal: bool) -> None:
+def _largest(
+    ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, is_causal: bool
+) -> None:
     query, key = _by_head(ctx, q=q, k=k)
     for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
         ctx.xp.max(scores, axis=3, out=heads(largest[:, rows]))
@@ -221,7 +248,9 @@ def write_gradients(
     gk.fill(0)
     gv.fill(0)
     query, key, value, gout = _by_head(ctx, q=q, k=k, v=v, g=g)
-    part_k, part_v = (ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))
+    part_k, part_v = (
+        ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv))
+    )
     work = _result(ctx, "gq", gq)
     for rows, scores in blocks(ctx, query, key, number, scale, is_causal):
         weights, g = _exponentials(ctx, scores, shift[:, :, rows]), gout[:, :, rows]

@@ -10,13 +10,25 @@ from functools import partial
 
 import numpy as np
 
-from ops.building import check_not_negative, check_number, checked, distinct, launch_first, term, terms
+from ops.building import (
+    check_not_negative,
+    check_number,
+    checked,
+    distinct,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import kernels as gpu
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def rotary_embedding(
-    x: LogicalRegion, base: float = 10000.0, interleaved: bool = False, offset: int = 0, name: str | None = None
+    x: LogicalRegion,
+    base: float = 10000.0,
+    interleaved: bool = False,
+    offset: int = 0,
+    name: str | None = None,
 ) -> LogicalRegion:
     """Pair i of d/2 at position p is turned by the angle (offset + p) base^(-2i/d): RoFormer, Su et al. 2021 (arXiv
     2104.09864, equation 34).
@@ -57,14 +69,26 @@ def _launch(
         return _launch(gy, f"{op.name}.dx", terms(op)[1][0], base, interleaved, offset, -sign)
 
     features = x.shape[-1]
-    kernel = _turn.bind(base=base, features=features, interleaved=interleaved, offset=offset, sign=sign)
+    kernel = _turn.bind(
+        base=base, features=features, interleaved=interleaved, offset=offset, sign=sign
+    )
     sizes = {"pair": 2, "f": features // 2}
-    return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, sizes=sizes, backward=backward, flops=3)
+    return launch_first(
+        name, f"{axes} -> {axes}", [x], kernel=kernel, sizes=sizes, backward=backward, flops=3
+    )
 
 
 @partial(Kernel, cuda=gpu.turn)
 def _turn(
-    ctx: Context, x: Array, y: Array, *, base: float, features: int, interleaved: bool, offset: int, sign: float
+    ctx: Context,
+    x: Array,
+    y: Array,
+    *,
+    base: float,
+    features: int,
+    interleaved: bool,
+    offset: int,
+    sign: float,
 ) -> None:
     lo, hi = ctx.rect(1).lo[1], ctx.rect(1).hi[1]
     frequencies = base ** (-2 * np.arange(*ctx.interval("f")) / features)

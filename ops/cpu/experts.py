@@ -39,7 +39,9 @@ def top_k_gradient(gweights: Array, choices: Array, p: Array, normalize: bool, g
 
 
 @njit(nogil=True)
-def fill_slots(choices: Array, groups: int, capacity: int, first: int, places: int, used: Array, slots: Array) -> None:
+def fill_slots(
+    choices: Array, groups: int, capacity: int, first: int, places: int, used: Array, slots: Array
+) -> None:
     """Give every choice (n, k) of `groups` equal groups the next free place of its expert, first choices first.
 
     `first` is the place at which the first of these groups begins; `used` counts per expert.
@@ -56,7 +58,15 @@ def fill_slots(choices: Array, groups: int, capacity: int, first: int, places: i
 
 
 @njit(nogil=True)
-def scatter(x: Array, slots: Array, weights: Array, expert_lo: int, place_lo: int, places: int, experts: Array) -> None:
+def scatter(
+    x: Array,
+    slots: Array,
+    weights: Array,
+    expert_lo: int,
+    place_lo: int,
+    places: int,
+    experts: Array,
+) -> None:
     """experts[slot] = weight x for every slot of a token; zero where no token is."""
     experts[:] = 0
     for row in range(slots.shape[0]):
@@ -69,7 +79,15 @@ def scatter(x: Array, slots: Array, weights: Array, expert_lo: int, place_lo: in
 
 
 @njit(nogil=True)
-def gather(experts: Array, slots: Array, weights: Array, expert_lo: int, place_lo: int, places: int, y: Array) -> None:
+def gather(
+    experts: Array,
+    slots: Array,
+    weights: Array,
+    expert_lo: int,
+    place_lo: int,
+    places: int,
+    y: Array,
+) -> None:
     """y = the sum of weight experts[slot] over the slots of a token that lie in the tile."""
     y[:] = 0
     for row in range(slots.shape[0]):

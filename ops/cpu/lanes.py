@@ -31,28 +31,41 @@ def _sum_of(typing: object, row: types.Array) -> tuple[Any, Callable[..., ir.Val
 
 def _max_of(typing: object, row: types.Array) -> tuple[Any, Callable[..., ir.Value]]:
     """The largest number of a row, NaN left out; of an empty one minus infinity."""
-    return _folding(row, -np.inf, lambda builder, a, b: builder.select(builder.fcmp_ordered(">", b, a), b, a))
+    return _folding(
+        row, -np.inf, lambda builder, a, b: builder.select(builder.fcmp_ordered(">", b, a), b, a)
+    )
 
 
 sum_of: Any = intrinsic(_sum_of)
 max_of: Any = intrinsic(_max_of)
 
 
-def _folding(row: types.Array, start: float, combine: _Combine) -> tuple[Any, Callable[..., ir.Value]]:
+def _folding(
+    row: types.Array, start: float, combine: _Combine
+) -> tuple[Any, Callable[..., ir.Value]]:
     """Signature and code of a function of a contiguous row."""
-    assert isinstance(row, types.Array) and row.layout == "C" and row.ndim == 1, "rows are contiguous"
+    assert isinstance(row, types.Array) and row.layout == "C" and row.ndim == 1, (
+        "rows are contiguous"
+    )
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         array = context.make_array(row)(context, builder, arguments[0])
         number = context.get_value_type(row.dtype)
-        lanes = _over_lanes(builder, array.data, array.nitems, ir.VectorType(number, LANES), start, combine)
+        lanes = _over_lanes(
+            builder, array.data, array.nitems, ir.VectorType(number, LANES), start, combine
+        )
         return _over_halves(builder, lanes, combine)
 
     return row.dtype(row), generate
 
 
 def _over_lanes(
-    builder: ir.IRBuilder, data: ir.Value, count: ir.Value, vector: ir.VectorType, start: float, combine: _Combine
+    builder: ir.IRBuilder,
+    data: ir.Value,
+    count: ir.Value,
+    vector: ir.VectorType,
+    start: float,
+    combine: _Combine,
 ) -> ir.Value:
     """A vector of the lanes; the last, incomplete part of the row is filled up with `start`."""
     initial = ir.Constant(vector, [start] * LANES)
@@ -64,11 +77,17 @@ def _over_lanes(
         at = builder.bitcast(builder.gep(data, [k]), vector.as_pointer())
         builder.store(combine(builder, builder.load(total), part(at)), total)
 
-    with _build.for_range_slice(builder, ir.Constant(count.type, 0), whole, size, count.type) as (k, _):
+    with _build.for_range_slice(builder, ir.Constant(count.type, 0), whole, size, count.type) as (
+        k,
+        _,
+    ):
         take(k, lambda at: builder.load(at, align=_alignment(vector)))
     with builder.if_then(builder.icmp_signed("<", whole, count)):
         integers = ir.VectorType(count.type, LANES)
-        numbers, rest = ir.Constant(integers, list(range(LANES))), spread(builder, builder.sub(count, whole), integers)
+        numbers, rest = (
+            ir.Constant(integers, list(range(LANES))),
+            spread(builder, builder.sub(count, whole), integers),
+        )
         mask = builder.icmp_signed("<", numbers, rest)
         take(whole, lambda at: _masked_load(builder, at, mask, initial))
     return builder.load(total)
@@ -78,7 +97,9 @@ def spread(builder: ir.IRBuilder, value: ir.Value, vector: ir.VectorType) -> ir.
     """A vector of one number."""
     index, undefined = ir.IntType(32), ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(index, 0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
+    return builder.shuffle_vector(
+        first, undefined, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count)
+    )
 
 
 def _masked_load(builder: ir.IRBuilder, at: ir.Value, mask: ir.Value, others: ir.Value) -> ir.Value:
@@ -101,7 +122,9 @@ def _over_halves(builder: ir.IRBuilder, lanes: ir.Value, combine: _Combine) -> i
     half = LANES // 2
     while half:
         low, high = (
-            builder.shuffle_vector(lanes, lanes, ir.Constant(ir.VectorType(index, half), list(part)))
+            builder.shuffle_vector(
+                lanes, lanes, ir.Constant(ir.VectorType(index, half), list(part))
+            )
             for part in (range(half), range(half, 2 * half))
         )
         lanes = combine(builder, low, high)

@@ -102,7 +102,13 @@ def _add_edge(a: Array, row: int, panel: Array, c: Array, column: int, edge: Arr
 
 
 def _add_tile_code(
-    typing: object, a: types.Array, row: object, panel: types.Array, c: types.Array, at: object, column: object
+    typing: object,
+    a: types.Array,
+    row: object,
+    panel: types.Array,
+    c: types.Array,
+    at: object,
+    column: object,
 ) -> tuple[Any, Any]:
     """Add the product of `ROWS` rows of `a` from `row` with a panel to `c` at (at, column).
 
@@ -111,7 +117,9 @@ def _add_tile_code(
     numbers = types.intp
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        left, right, out = (context.make_array(signature.args[k])(context, builder, arguments[k]) for k in (0, 2, 3))
+        left, right, out = (
+            context.make_array(signature.args[k])(context, builder, arguments[k]) for k in (0, 2, 3)
+        )
         row, at, column = (arguments[k] for k in (1, 4, 5))
         number = context.get_value_type(a.dtype)
         rows, depth = _build.unpack_tuple(builder, left.shape)
@@ -119,7 +127,13 @@ def _add_tile_code(
         reads, writes = [], []
         for k in range(ROWS):
             behind = builder.add(row, ir.Constant(row.type, k))
-            reads.append(_row(builder, left, builder.select(builder.icmp_signed("<", behind, last), behind, last)))
+            reads.append(
+                _row(
+                    builder,
+                    left,
+                    builder.select(builder.icmp_signed("<", behind, last), behind, last),
+                )
+            )
             start = _row(builder, out, builder.add(at, ir.Constant(at.type, k)))
             writes.append(builder.gep(start, [column]))
         _add_in_registers(builder, reads, right.data, writes, depth, number)
@@ -149,7 +163,10 @@ def _add_in_registers(
     """Add the products of the rows at `reads` with a panel to the rows at `writes`."""
     size = 4 if isinstance(number, ir.FloatType) else 8
     lanes = LANE_BYTES // size
-    vector, contract = ir.VectorType(number, lanes), ("contract",)  # one rounding where the processor has fma
+    vector, contract = (
+        ir.VectorType(number, lanes),
+        ("contract",),
+    )  # one rounding where the processor has fma
     targets = [builder.bitcast(at, vector.as_pointer()) for at in writes]
     sums = [_build.alloca_once_value(builder, builder.load(at, align=size)) for at in targets]
     with _build.for_range(builder, depth) as loop:

@@ -61,7 +61,9 @@ def cross_entropy(y: Array, t: Array, row: Array, levels: Array) -> float:
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
-def cross_entropy_gradient(scale: float, y: Array, levels: Array, t: Array, classes: int, gy: Array) -> None:
+def cross_entropy_gradient(
+    scale: float, y: Array, levels: Array, t: Array, classes: int, gy: Array
+) -> None:
     """gy = scale (exp(y - level) - 1 at t), 0 behind the classes."""
     for r in range(gy.shape[0]):
         level = levels[r]
@@ -74,7 +76,15 @@ def cross_entropy_gradient(scale: float, y: Array, levels: Array, t: Array, clas
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def entropy_sums(
-    y: Array, largest: Array, t: Array, first: int, keep: float, spread: float, row: Array, total: Array, right: Array
+    y: Array,
+    largest: Array,
+    t: Array,
+    first: int,
+    keep: float,
+    spread: float,
+    row: Array,
+    total: Array,
+    right: Array,
 ) -> None:
     """total = sum of exp(y - largest), right = keep (y - largest at t) + spread sum of (y - largest), row by row.
 
@@ -94,7 +104,15 @@ def entropy_sums(
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def entropy_gradient(
-    gtotal: Array, gright: Array, y: Array, largest: Array, t: Array, first: int, keep: float, spread: float, gy: Array
+    gtotal: Array,
+    gright: Array,
+    y: Array,
+    largest: Array,
+    t: Array,
+    first: int,
+    keep: float,
+    spread: float,
+    gy: Array,
 ) -> None:
     """The gradient of `entropy_sums`."""
     for r in range(y.shape[0]):
@@ -157,7 +175,9 @@ def scale_and_mask(scores: Array, scale: float, seen: int) -> None:
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
-def layer_norm(x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, eps: float) -> None:
+def layer_norm(
+    x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, eps: float
+) -> None:
     """y = (x - mean) scale weight + bias, scale = 1 / sqrt(var + eps), row by row."""
     number = x.dtype.type
     for r in range(x.shape[0]):
@@ -171,7 +191,9 @@ def layer_norm(x: Array, weight: Array, bias: Array, y: Array, mean: Array, scal
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
-def layer_norm_gradient(gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
+def layer_norm_gradient(
+    gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array
+) -> None:
     """gx = scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
     number = x.dtype.type
     for r in range(x.shape[0]):
@@ -187,7 +209,9 @@ def layer_norm_gradient(gy: Array, x: Array, mean: Array, scale: Array, weight: 
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
-def layer_norm_sums(gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
+def layer_norm_sums(
+    gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
+) -> None:
     """gweight = sum over rows of gy x̂, gbias = that of gy."""
     gweight[:] = 0
     gbias[:] = 0

@@ -15,7 +15,9 @@ _Pair = tuple[int, int]  # of the vertical and the horizontal window
 
 
 @njit(nogil=True)
-def to_columns(x: Array, columns: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
+def to_columns(
+    x: Array, columns: Array, top: int, left: int, stride: _Pair, dilation: _Pair
+) -> None:
     """columns[g, n, h, w, i, j, c] = what position (i, j) of window (h, w) reads of channel c of group g of `x`."""
     groups, images, height, width, kh, kw, channels = columns.shape
     for n in range(images):
@@ -38,7 +40,9 @@ def to_columns(x: Array, columns: Array, top: int, left: int, stride: _Pair, dil
 
 
 @njit(nogil=True)
-def add_columns(columns: Array, x: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
+def add_columns(
+    columns: Array, x: Array, top: int, left: int, stride: _Pair, dilation: _Pair
+) -> None:
     """The transpose of `to_columns`: every column is added to `x` where it was read."""
     groups, images, height, width, kh, kw, channels = columns.shape
     for n in range(images):
@@ -50,13 +54,18 @@ def add_columns(columns: Array, x: Array, top: int, left: int, stride: _Pair, di
                         z = left + w * stride[1] + j * dilation[1]
                         if 0 <= y < x.shape[1] and 0 <= z < x.shape[2]:
                             for g in range(groups):
-                                source, target = columns[g, n, h, w, i, j], x[n, y, z, g * channels :]
+                                source, target = (
+                                    columns[g, n, h, w, i, j],
+                                    x[n, y, z, g * channels :],
+                                )
                                 for c in range(channels):
                                     target[c] += source[c]
 
 
 @njit(nogil=True)
-def max_pool(x: Array, y: Array, index: Array, top: int, left: int, kh: int, kw: int, sh: int, sw: int) -> None:
+def max_pool(
+    x: Array, y: Array, index: Array, top: int, left: int, kh: int, kw: int, sh: int, sw: int
+) -> None:
     """Maximum and its position, row-major in its window, for every window of `x`; padding is minus infinity.
 
     The first of equal values stands; a NaN makes the maximum NaN, as in torch. A window has a point in the array.
@@ -77,7 +86,10 @@ def max_pool(x: Array, y: Array, index: Array, top: int, left: int, kh: int, kw:
                             for c in range(best.size):
                                 value, most = values[c], best[c]
                                 is_larger = (value > most) | (value != value)
-                                best[c], at[c] = value if is_larger else most, k if is_larger else at[c]
+                                best[c], at[c] = (
+                                    value if is_larger else most,
+                                    k if is_larger else at[c],
+                                )
 
 
 @njit(nogil=True)
@@ -90,7 +102,9 @@ def max_pool_gradient(
             for w in range(gy.shape[2]):
                 gradient, at = gy[n, h, w], index[n, h, w]
                 for i in range(max(0, -(top + h * sh)), min(kh, gx.shape[1] - (top + h * sh))):
-                    for j in range(max(0, -(left + w * sw)), min(kw, gx.shape[2] - (left + w * sw))):
+                    for j in range(
+                        max(0, -(left + w * sw)), min(kw, gx.shape[2] - (left + w * sw))
+                    ):
                         target, k = gx[n, top + h * sh + i, left + w * sw + j], np.int32(i * kw + j)
                         for c in range(gradient.size):
                             target[c] += gradient[c] if at[c] == k else 0

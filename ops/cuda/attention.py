@@ -18,14 +18,26 @@ from ops.tiles import contiguous, deliver, origin, work_array
 from taskflow import Array, Context, Kernel
 
 ATTENTION, HEADS = source("attention"), source("heads")
-_LANES, _MOST_ARRAYS, _MOST_ELEMENTS = 8, 4, 1 << 31  # of a vector; of a launch; between elements that 32 bits count
+_LANES, _MOST_ARRAYS, _MOST_ELEMENTS = (
+    8,
+    4,
+    1 << 31,
+)  # of a vector; of a launch; between elements that 32 bits count
 _BLOCK_BYTES = 160 << 20  # of the scores of some queries; GPT-2's 1024 are then three blocks
 _GRAIN = 64  # queries of a block are a multiple of this: a tile of a product
 
 
 @partial(Kernel, takes_mixed=True)
 def forward(
-    ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
+    ctx: Context,
+    q: Array,
+    k: Array,
+    v: Array,
+    y: Array,
+    statistics: Array,
+    *,
+    scale: float,
+    is_causal: bool,
 ) -> None:
     """See `fused_attention`."""
     if not y.size or _forward_by_library(ctx, q, k, v, y, statistics, scale, is_causal):
@@ -36,11 +48,22 @@ def forward(
     query, key, value = _by_head(ctx, {"q": q, "k": k, "v": v})
     out = ctx.scratch("y", (*query.shape[:3], value.shape[3]), y.dtype)
     kept = work_array(ctx, "statistics", statistics)
-    for rows, keys, (scores,), (weights,) in _blocks(ctx, query, key, kept.dtype, 1, _first(ctx, 0, is_causal)):
+    for rows, keys, (scores,), (weights,) in _blocks(
+        ctx, query, key, kept.dtype, 1, _first(ctx, 0, is_causal)
+    ):
         ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
         numbers = _numbers(ctx, 0, scores, rows, kept, is_causal)
         threads = scores.size // scores.shape[3] * BLOCK
-        ctx.launch(ATTENTION, f"attention_weights_{q.dtype}", threads, scores, weights, kept, *numbers, scale)
+        ctx.launch(
+            ATTENTION,
+            f"attention_weights_{q.dtype}",
+            threads,
+            scores,
+            weights,
+            kept,
+            *numbers,
+            scale,
+        )
         ctx.xp.matmul(weights, value[:, :, keys], out=out[:, :, rows])
     _move(ctx, "scatter_heads", [(out, y)])
     deliver(ctx, kept, statistics)
@@ -65,7 +88,9 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
         numbers = _numbers(ctx, 3, scores, rows, kept, is_causal)
         threads = scores.size // scores.shape[3] * BLOCK
         name = f"attention_slopes_{q.dtype}"
-        ctx.launch(ATTENTION, name, threads, scores, products, kept, weights, slopes, *numbers, scale)
+        ctx.launch(
+            ATTENTION, name, threads, scores, products, kept, weights, slopes, *numbers, scale
+        )
         ctx.xp.matmul(slopes, key[:, :, keys], out=out[:, :, rows])
         totals.add(0, slopes, query[:, :, rows])
         totals.add(1, weights, g[:, :, rows])
@@ -122,10 +147,21 @@ def _move(ctx: Context, kernel: str, pairs: Sequence[tuple[Array, Array]]) -> No
     arguments: list[object] = []
     for (source, target), a in zip(pairs, strided):
         steps = [step // a.itemsize // lanes for step in a.strides[:3]]
-        arguments += [origin(source), origin(target), a.size // lanes, a.shape[1], a.shape[3] // lanes, *steps]
+        arguments += [
+            origin(source),
+            origin(target),
+            a.size // lanes,
+            a.shape[1],
+            a.shape[3] // lanes,
+            *steps,
+        ]
     arguments += [*arguments[:2], 0, 1, 1, 0, 0, 0] * (_MOST_ARRAYS - len(pairs))
     ctx.launch(
-        HEADS, f"{kernel}_{lanes}_{name}", sum(a.size for a in strided) // lanes, *arguments, strided[0].shape[2]
+        HEADS,
+        f"{kernel}_{lanes}_{name}",
+        sum(a.size for a in strided) // lanes,
+        *arguments,
+        strided[0].shape[2],
     )
 
 
@@ -133,13 +169,21 @@ def _span(a: Array) -> int:
     """Elements from the first to the last one as they lie in memory; too many where they lie backwards."""
     if min(a.strides) < 0:
         return _MOST_ELEMENTS
-    return 1 + sum((n - 1) * (step // a.itemsize) for n, step in zip(a.shape, a.strides)) if a.size else 0
+    return (
+        1 + sum((n - 1) * (step // a.itemsize) for n, step in zip(a.shape, a.strides))
+        if a.size
+        else 0
+    )
 
 
 def _takes_lanes(ctx: Context, a: Array) -> bool:
     """Whether vectors of features begin where one of their size may."""
     size = _LANES * a.itemsize
-    return a.shape[3] % _LANES == 0 and not ctx.address(a) % 16 and not any(step % size for step in a.strides[:3])
+    return (
+        a.shape[3] % _LANES == 0
+        and not ctx.address(a) % 16
+        and not any(step % size for step in a.strides[:3])
+    )
 
 
 def _first(ctx: Context, query: int, is_causal: bool) -> int | None:
@@ -164,10 +208,17 @@ def _blocks(
         seen = k.shape[2] if first is None else max(1, min(first + rows.stop, k.shape[2]))
         shape = batch, heads, rows.stop - start, seen
         size = prod(shape)
-        yield rows, slice(seen), [a[:size].reshape(shape) for a in wide], [a[:size].reshape(shape) for a in narrow]
+        yield (
+            rows,
+            slice(seen),
+            [a[:size].reshape(shape) for a in wide],
+            [a[:size].reshape(shape) for a in narrow],
+        )
 
 
-def _numbers(ctx: Context, query: int, scores: Array, rows: slice, kept: Array, is_causal: bool) -> tuple[int, ...]:
+def _numbers(
+    ctx: Context, query: int, scores: Array, rows: slice, kept: Array, is_causal: bool
+) -> tuple[int, ...]:
     """What the kernels are told of a block of the queries that are argument number `query`."""
     first = ctx.rect(query).lo[1] - ctx.rect(query + 1).lo[1] + rows.start
     return scores.shape[2], kept.shape[2], rows.start, first, scores.shape[3], int(is_causal)
@@ -177,12 +228,22 @@ def _numbers(ctx: Context, query: int, scores: Array, rows: slice, kept: Array, 
 
 
 def _forward_by_library(
-    ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, scale: float, is_causal: bool
+    ctx: Context,
+    q: Array,
+    k: Array,
+    v: Array,
+    y: Array,
+    statistics: Array,
+    scale: float,
+    is_causal: bool,
 ) -> bool:
     mask, keys = _mask(ctx, 0, is_causal)
     if mask is None:
         return False
-    inputs, outputs = [_heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])], [_heads(y), statistics[..., None]]
+    inputs, outputs = (
+        [_heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])],
+        [_heads(y), statistics[..., None]],
+    )
     return bool(ctx.library("attention", inputs, outputs, scale=scale, mask=mask))
 
 
@@ -191,7 +252,14 @@ def _gradients_by_library(ctx: Context, *arrays: Array, scale: float, is_causal:
     mask, keys = _mask(ctx, 3, is_causal)
     if mask is None:
         return False
-    inputs = [_heads(gy), _heads(y), statistics[..., None], _heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])]
+    inputs = [
+        _heads(gy),
+        _heads(y),
+        statistics[..., None],
+        _heads(q),
+        _heads(k[:, :keys]),
+        _heads(v[:, :keys]),
+    ]
     outputs = [_heads(gq), _heads(gk[:, :keys]), _heads(gv[:, :keys])]
     if not ctx.library("attention_gradient", inputs, outputs, scale=scale, mask=mask):
         return False

@@ -58,7 +58,12 @@ def forward(
 
 
 def _by_library(
-    ctx: Context, image: Array, weight: Array, bias: Array | None, y: Array, options: Mapping[str, Any]
+    ctx: Context,
+    image: Array,
+    weight: Array,
+    bias: Array | None,
+    y: Array,
+    options: Mapping[str, Any],
 ) -> bool:
     inputs, outputs = [_planes(image), _planes(weight)], [_planes(y)]
     if bias is not None:
@@ -72,20 +77,34 @@ def _by_library(
 
 
 def gradient_x(
-    ctx: Context, gy: Array, weight: Array, gx: Array, windows: Windows, corner: Sequence[int], groups: int
+    ctx: Context,
+    gy: Array,
+    weight: Array,
+    gx: Array,
+    windows: Windows,
+    corner: Sequence[int],
+    groups: int,
 ) -> None:
     """The gradient of the image; zero where no window reads it."""
     image, options = _place(gx, gy, windows, corner)
     if image is not None:
         if image.shape != gx.shape:
             gx.fill(0)
-        if ctx.library("convolution_gradient_x", [_planes(gy), _planes(weight)], [_planes(image)], **options):
+        if ctx.library(
+            "convolution_gradient_x", [_planes(gy), _planes(weight)], [_planes(image)], **options
+        ):
             return
     implicit.gradient_x(ctx, gy, weight, gx, windows, corner, groups)
 
 
 def gradient_weight(
-    ctx: Context, gy: Array, x: Array, gweight: Array, windows: Windows, corner: Sequence[int], groups: int
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    gweight: Array,
+    windows: Windows,
+    corner: Sequence[int],
+    groups: int,
 ) -> None:
     """The gradient of the weight."""
     image, options = _place(x, gy, windows, corner)
@@ -100,7 +119,9 @@ def _place(
     image: Array, outputs: Array, windows: Windows, corner: Sequence[int]
 ) -> tuple[Array | None, dict[str, Any]]:
     """The part of the image that is used, None where there is none, and the options of the operation."""
-    fits = [fit(w, outputs.shape[k], image.shape[k], corner[k - 1]) for k, w in enumerate(windows, 1)]
+    fits = [
+        fit(w, outputs.shape[k], image.shape[k], corner[k - 1]) for k, w in enumerate(windows, 1)
+    ]
     vertical, horizontal = fits
     if vertical is None or horizontal is None or not outputs.size or not image.size:
         return None, {}

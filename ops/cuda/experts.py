@@ -22,7 +22,9 @@ def top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: 
 
 
 @partial(Kernel, takes_mixed=True)
-def top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
+def top_k_gradient(
+    ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool
+) -> None:
     """See `gate.top_k_gate`."""
     count = gp.size // gp.shape[-1]
     numbers = normalize, gp.shape[-1], choices.shape[-1], count
@@ -32,7 +34,14 @@ def top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: 
 
 @Kernel
 def slots(
-    ctx: Context, choices: Array, out: Array, *, experts: int, capacity: int, group_rows: int, places: int
+    ctx: Context,
+    choices: Array,
+    out: Array,
+    *,
+    experts: int,
+    capacity: int,
+    group_rows: int,
+    places: int,
 ) -> None:
     """See `gate.expert_slots`; a choice out of range gets no slot."""
     read, k = ctx.rect(0), choices.shape[-1]
@@ -41,7 +50,9 @@ def slots(
     groups, first = choices.shape[0] // group_rows, read.lo[0] // group_rows * capacity
     per_group = choices.size // k // max(groups, 1)
     numbers = experts, capacity, first, places, per_group, k, groups * experts
-    launch(ctx, EXPERTS, f"fill_slots_{choices.dtype}", groups * experts, [choices], [made], *numbers)
+    launch(
+        ctx, EXPERTS, f"fill_slots_{choices.dtype}", groups * experts, [choices], [made], *numbers
+    )
     ctx.xp.copyto(out, made[ctx.rect(1).slices(read.lo)])
 
 
@@ -52,7 +63,15 @@ def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
     dtype, tile = widest(x, y), ctx.rect(2 + len(weights)).lo
     work = y if y.flags.c_contiguous and y.dtype == dtype else ctx.scratch("y", y.shape, dtype)
     work.fill(0)
-    numbers = tile[0], tile[1], places, *y.shape[:2], slots.shape[-1], y.shape[2], slots.size * y.shape[2]
+    numbers = (
+        tile[0],
+        tile[1],
+        places,
+        *y.shape[:2],
+        slots.shape[-1],
+        y.shape[2],
+        slots.size * y.shape[2],
+    )
     name, inputs = f"scatter_{dtype}_{slots.dtype}", (x, slots, *(weights or _ONES))
     launch(ctx, EXPERTS, name, slots.size * y.shape[2], inputs, [work], *numbers)
     deliver(ctx, work, y)
@@ -68,7 +87,9 @@ def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> N
 
 
 @partial(Kernel, takes_mixed=True)
-def gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int) -> None:
+def gather_products(
+    ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int
+) -> None:
     """See `dispatch.combine`."""
     numbers = *ctx.rect(1).lo[:2], places, *x.shape[:2], slots.shape[-1], gy.shape[-1]
     name = f"gather_products_{widest(gy, x)}_{slots.dtype}"
@@ -84,5 +105,8 @@ def dropped(ctx: Context, slots: Array, out: Array) -> None:
 @partial(Kernel, takes_mixed=True)
 def load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     """See `gate.expert_load`."""
-    name, numbers = f"expert_load_{load.dtype}_{choices.dtype}", (ctx.interval("e")[0], choices.size, count)
+    name, numbers = (
+        f"expert_load_{load.dtype}_{choices.dtype}",
+        (ctx.interval("e")[0], choices.size, count),
+    )
     launch(ctx, EXPERTS, name, load.size * BLOCK, [choices], [load], *numbers)

@@ -16,7 +16,10 @@ from taskflow import Array, Context, CudaSource
 
 _FLASH = source("flash")
 _THREADS = 128
-_TYPES = {"float32": ("float", "float"), "float64": ("double", "double")}  # of numbers, and of their sums
+_TYPES = {
+    "float32": ("float", "float"),
+    "float64": ("double", "double"),
+}  # of numbers, and of their sums
 _TF32_FEATURES = 64  # of a head whose products may be rounded
 _MOST_FEATURES, _ROW_BYTES = 128, 512  # of a head, and of it in shared memory
 _SLICE = 16  # features that a matrix unit takes at once
@@ -30,14 +33,24 @@ def takes(q: Array, v: Array) -> bool:
 
 
 def forward(
-    ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
+    ctx: Context,
+    q: Array,
+    k: Array,
+    v: Array,
+    y: Array,
+    statistics: Array,
+    *,
+    scale: float,
+    is_causal: bool,
 ) -> None:
     """See `fused_attention`."""
     heads, kept = _beside(ctx, q, k, v), work_array(ctx, "statistics", statistics)
     (out,) = _places(ctx, heads[0], y)
     numbers = _numbers(ctx, 0, q, k, v, is_causal)
     kind = _kind(ctx, q, v)
-    _launch(ctx, "forward", kind, _blocks(q, tile_shape(*kind)[0]), [*heads, out, kept], numbers, scale)
+    _launch(
+        ctx, "forward", kind, _blocks(q, tile_shape(*kind)[0]), [*heads, out, kept], numbers, scale
+    )
     _deliver(ctx, [out], [y])
     deliver(ctx, kept, statistics)
 
@@ -48,10 +61,15 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
     g, y, q, k, v = _beside(ctx, *arrays[:2], *arrays[3:6])
     made = arrays[6:]
     gq, gk, gv = outs = _places(ctx, q, *made)
-    inner, numbers = ctx.scratch("inner", kept.shape, kept.dtype), _numbers(ctx, 3, q, k, v, is_causal)
+    inner, numbers = (
+        ctx.scratch("inner", kept.shape, kept.dtype),
+        _numbers(ctx, 3, q, k, v, is_causal),
+    )
     kind = _kind(ctx, q, v)
     rows = tile_shape(*kind)[2]
-    _launch(ctx, "queries", kind, _blocks(q, rows), [g, y, kept, q, k, v, gq, inner], numbers, scale)
+    _launch(
+        ctx, "queries", kind, _blocks(q, rows), [g, y, kept, q, k, v, gq, inner], numbers, scale
+    )
     _launch(ctx, "keys", kind, _blocks(k, rows), [g, kept, inner, q, k, v, gk, gv], numbers, scale)
     _deliver(ctx, outs, made)
 
@@ -63,7 +81,9 @@ def tile_shape(dtype: str, features: int) -> tuple[int, int, int, int]:
     if dtype in _TYPES:
         is_small = features * (8 if dtype == "float64" else 4) <= _ROW_BYTES // 2
         return (64, 32, 32, 32) if is_small else (32, 16, 16, 16)
-    return (64, 64, 64, 32) if features <= _MOST_FEATURES // 2 else (64, 32, 64, 16)  # 16 rows for each warp
+    return (
+        (64, 64, 64, 32) if features <= _MOST_FEATURES // 2 else (64, 32, 64, 16)
+    )  # 16 rows for each warp
 
 
 @cache
@@ -76,7 +96,10 @@ def flash_source(dtype: str, features: int) -> CudaSource:
 def _kind(ctx: Context, q: Array, v: Array) -> tuple[str, int]:
     """How heads are multiplied: by their dtype or as tf32; and the features of the tiles."""
     features, dtype = _features(q, v), str(q.dtype.name)
-    return "tf32" if ctx.uses_tf32 and dtype == "float32" and features <= _TF32_FEATURES else dtype, features
+    return (
+        "tf32" if ctx.uses_tf32 and dtype == "float32" and features <= _TF32_FEATURES else dtype,
+        features,
+    )
 
 
 def _blocks(rows_of: Array, tile: int) -> int:
@@ -101,7 +124,9 @@ def _beside(ctx: Context, *arrays: Array) -> list[Array]:
 def _places(ctx: Context, like: Array, *outputs: Array) -> list[Array]:
     """Where kernels write: in the place of an output, or in memory that `_deliver` copies there."""
     return [
-        a if a.dtype == like.dtype and a.strides[3] == a.itemsize else ctx.scratch(("made", k), a.shape, like.dtype)
+        a
+        if a.dtype == like.dtype and a.strides[3] == a.itemsize
+        else ctx.scratch(("made", k), a.shape, like.dtype)
         for k, a in enumerate(outputs)
     ]
 
@@ -112,7 +137,9 @@ def _deliver(ctx: Context, made: Sequence[Array], outputs: Sequence[Array]) -> N
             ctx.xp.copyto(a, work, casting="same_kind")
 
 
-def _numbers(ctx: Context, query: int, q: Array, k: Array, v: Array, is_causal: bool) -> tuple[int, ...]:
+def _numbers(
+    ctx: Context, query: int, q: Array, k: Array, v: Array, is_causal: bool
+) -> tuple[int, ...]:
     """What the kernels are told of heads; the queries are argument number `query`."""
     first = ctx.rect(query).lo[1] - ctx.rect(query + 1).lo[1]
     return q.shape[2], q.shape[1], k.shape[1], q.shape[3], v.shape[3], first, int(is_causal)

@@ -19,7 +19,10 @@ Windows = tuple[Window, Window]
 
 _IMPLICIT = source("implicit")
 _THREADS, _ROWS = 128, 64  # of a block
-_TYPES = {"float32": ("float", "float"), "float64": ("double", "double")}  # of numbers, and of their sums
+_TYPES = {
+    "float32": ("float", "float"),
+    "float64": ("double", "double"),
+}  # of numbers, and of their sums
 _VECTOR_BYTES = 16
 _BLOCKS = 528  # that fill a GPU: four for each of 132 multiprocessors
 _LEAST_PIXELS = 256  # that are worth a block
@@ -45,11 +48,25 @@ def forward(
     arrays = x, weight, row, y
     numbers = _shape(x, y, windows, corner, groups)
     flags = _is_even(ctx, x, weight.shape[3]), _is_even(ctx, weight, weight.shape[3])
-    _launch(ctx, "convolve", _kind(ctx, x), (cols, depth), blocks, arrays, (*numbers, is_rectified, *flags))
+    _launch(
+        ctx,
+        "convolve",
+        _kind(ctx, x),
+        (cols, depth),
+        blocks,
+        arrays,
+        (*numbers, is_rectified, *flags),
+    )
 
 
 def gradient_x(
-    ctx: Context, gy: Array, weight: Array, gx: Array, windows: Windows, corner: Sequence[int], groups: int
+    ctx: Context,
+    gy: Array,
+    weight: Array,
+    gx: Array,
+    windows: Windows,
+    corner: Sequence[int],
+    groups: int,
 ) -> None:
     """The gradient of the image; zero where no window reads it."""
     ins, outs = weight.shape[3], gy.shape[3] // groups
@@ -59,11 +76,25 @@ def gradient_x(
     blocks = -(-pixels // _ROWS) * kinds * groups * -(-ins // cols)
     numbers = _shape(gx, gy, windows, corner, groups)
     flags = _is_even(ctx, gy, outs), _is_even(ctx, weight, ins)
-    _launch(ctx, "slopes_of_image", _kind(ctx, gy), (cols, depth), blocks, (gy, weight, gx), (*numbers, *flags))
+    _launch(
+        ctx,
+        "slopes_of_image",
+        _kind(ctx, gy),
+        (cols, depth),
+        blocks,
+        (gy, weight, gx),
+        (*numbers, *flags),
+    )
 
 
 def gradient_weight(
-    ctx: Context, gy: Array, x: Array, gweight: Array, windows: Windows, corner: Sequence[int], groups: int
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    gweight: Array,
+    windows: Windows,
+    corner: Sequence[int],
+    groups: int,
 ) -> None:
     """The gradient of the weight."""
     ins, outs, pixels = gweight.shape[3], gy.shape[3] // groups, prod(gy.shape[:3])
@@ -84,7 +115,9 @@ def gradient_weight(
     _launch(ctx, "slopes_of_weight", _kind(ctx, x), (cols, depth), tiles * number, arrays, numbers)
     if not is_direct:
         text = kernel_source("slopes_of_weight", gweight.dtype.name, cols, depth)
-        ctx.launch(text, f"add_parts_{gweight.dtype}", gweight.size, parts, gweight, number, gweight.size)
+        ctx.launch(
+            text, f"add_parts_{gweight.dtype}", gweight.size, parts, gweight, number, gweight.size
+        )
 
 
 @cache
@@ -104,11 +137,15 @@ def _tile(dtype: str, cols: int, depth: int) -> tuple[int, int]:
     return 16 if cols <= 16 else 64, 16 if depth <= 16 or dtype == "float64" else 32
 
 
-def _shape(x: Array, y: Array, windows: Windows, corner: Sequence[int], groups: int) -> tuple[int, ...]:
+def _shape(
+    x: Array, y: Array, windows: Windows, corner: Sequence[int], groups: int
+) -> tuple[int, ...]:
     """What the kernels are told of a convolution of `x` to `y`."""
     for a in (x, y):
         if prod(a.shape[:3]) > _MOST_PIXELS:
-            raise ValueError(f"a convolution on a GPU: {prod(a.shape[:3])} pixels of a tile, more than {_MOST_PIXELS}")
+            raise ValueError(
+                f"a convolution on a GPU: {prod(a.shape[:3])} pixels of a tile, more than {_MOST_PIXELS}"
+            )
     channels = groups, x.shape[3] // groups, y.shape[3] // groups
     taps, strides, dilations = zip(*((w.size, w.stride, w.dilation) for w in windows))
     return *x.shape[:3], *y.shape[1:3], *channels, *taps, *corner, *strides, *dilations

@@ -55,10 +55,17 @@ def launch(
     writes is rounded to theirs: `widest` says which kernel loses nothing.
     """
     stored = [parameter.dtype for parameter in source.signature(name).parameters]
-    reads = [a if isinstance(a, int) else _read(ctx, (name, "input", k), a, stored[k]) for k, a in enumerate(inputs)]
+    reads = [
+        a if isinstance(a, int) else _read(ctx, (name, "input", k), a, stored[k])
+        for k, a in enumerate(inputs)
+    ]
     works = [
-        a if a.flags.c_contiguous and dtype == a.dtype.name else ctx.scratch((name, "output", k), a.shape, dtype)
-        for k, (a, dtype) in enumerate((a, _taken(a, stored[k + len(reads)])) for k, a in enumerate(outputs))
+        a
+        if a.flags.c_contiguous and dtype == a.dtype.name
+        else ctx.scratch((name, "output", k), a.shape, dtype)
+        for k, (a, dtype) in enumerate(
+            (a, _taken(a, stored[k + len(reads)])) for k, a in enumerate(outputs)
+        )
     ]
     ctx.launch(source, name, threads, *reads, *works, *numbers)
     for work, a in zip(works, outputs, strict=True):
@@ -104,7 +111,15 @@ def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[
 
 @partial(Kernel, takes_mixed=True)
 def turn(
-    ctx: Context, x: Array, y: Array, *, base: float, features: int, interleaved: bool, offset: int, sign: float
+    ctx: Context,
+    x: Array,
+    y: Array,
+    *,
+    base: float,
+    features: int,
+    interleaved: bool,
+    offset: int,
+    sign: float,
 ) -> None:
     """See `rotary`."""
     pairs = x.shape[-1] // 2
@@ -117,7 +132,10 @@ def turn(
 
 def take_pairs(ctx: Context, products: Array, y: Array, lo: int) -> None:
     """y[:, p] = the product of pair `lo` + p, of the matrices `products`."""
-    name, numbers = f"take_pairs_{widest(products, y)}", (lo, y.shape[1], products.shape[-1], y.size)
+    name, numbers = (
+        f"take_pairs_{widest(products, y)}",
+        (lo, y.shape[1], products.shape[-1], y.size),
+    )
     launch(ctx, PAIRS, name, y.size, [products], [y], *numbers)
 
 

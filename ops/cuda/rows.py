@@ -14,9 +14,14 @@ from ops.expressions.expression import Expression
 from ops.tiles import channels_last, contiguous, last
 from taskflow import Array, Context, Kernel
 
-SOFTMAX, LAYER_NORM, CLASSES, ROWS, COLUMNS = map(source, ("softmax", "layer_norm", "classes", "rows", "columns"))
+SOFTMAX, LAYER_NORM, CLASSES, ROWS, COLUMNS = map(
+    source, ("softmax", "layer_norm", "classes", "rows", "columns")
+)
 _STEPS = 8  # that one kernel adds up
-_LEAST_ROWS, _SUMMING_BLOCKS = 32, 528  # of a part of a sum over rows; four blocks for each multiprocessor of an H200
+_LEAST_ROWS, _SUMMING_BLOCKS = (
+    32,
+    528,
+)  # of a part of a sum over rows; four blocks for each multiprocessor of an H200
 _SECTOR = 8  # numbers of float32 that are read at once at least
 _SUM = Expression.parse("a + b")
 _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ignored")
@@ -26,7 +31,15 @@ _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ign
 
 @partial(Kernel, takes_mixed=True)
 def normalize_rows(
-    ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
+    ctx: Context,
+    x: Array,
+    weight: Array,
+    bias: Array,
+    y: Array,
+    mean: Array,
+    scale: Array,
+    *,
+    eps: float,
 ) -> None:
     """See `layer_norm`."""
     _normalize(ctx, [x, 0], weight, bias, [y, mean, scale], 0, x.shape[-1], eps)
@@ -40,7 +53,12 @@ def normalize_sum(ctx: Context, *arrays: Array, eps: float) -> None:
 
 
 def _normalize(
-    ctx: Context, inputs: Sequence[Array | int], weight: Array, bias: Array, outputs: Sequence[Array], *numbers: float
+    ctx: Context,
+    inputs: Sequence[Array | int],
+    weight: Array,
+    bias: Array,
+    outputs: Sequence[Array],
+    *numbers: float,
 ) -> None:
     y, mean, *_ = outputs
     name = f"layer_norm_{widest(y, *(a for a in inputs if not isinstance(a, int)))}"
@@ -48,7 +66,9 @@ def _normalize(
 
 
 @partial(Kernel, takes_mixed=True)
-def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
+def gradient_rows(
+    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array
+) -> None:
     """See `layer_norm`."""
     _gradient(ctx, [gy, x, mean, scale], weight, 0, gx)
 
@@ -60,13 +80,17 @@ def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     _gradient(ctx, known, weight, arrays[0 if is_first else 5], arrays[-1])
 
 
-def _gradient(ctx: Context, known: Sequence[Array], weight: Array, more: Array | int, gx: Array) -> None:
+def _gradient(
+    ctx: Context, known: Sequence[Array], weight: Array, more: Array | int, gx: Array
+) -> None:
     name, threads = f"layer_norm_gradient_{widest(gx, *known[:2])}", known[2].size * BLOCK
     launch(ctx, LAYER_NORM, name, threads, [*known, weight, more], [gx], gx.shape[-1])
 
 
 @partial(Kernel, takes_mixed=True)
-def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
+def row_sums(
+    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
+) -> None:
     """See `layer_norm`; as many parts as keep the GPU busy, of some rows at least."""
     if not gbias.size:
         return
@@ -92,7 +116,9 @@ def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
     count = max(1, min(rows * lanes // (_LEAST_ROWS * BLOCK), _SUMMING_BLOCKS // across))
     parts, threads = ctx.scratch("parts", (count, width), sums), -(-width // _SECTOR) * BLOCK
     numbers = rows, width, count, lanes
-    launch(ctx, COLUMNS, f"sum_columns_{gy.dtype}", count * across * BLOCK, [pixels], [parts], *numbers)
+    launch(
+        ctx, COLUMNS, f"sum_columns_{gy.dtype}", count * across * BLOCK, [pixels], [parts], *numbers
+    )
     name, numbers = f"sum_columns_{parts.dtype}", (count, width, 1, _SECTOR)
     launch(ctx, COLUMNS, name, threads, [parts], [gbias], *numbers)
 
@@ -117,7 +143,9 @@ def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) 
 
 
 @partial(Kernel, takes_mixed=True)
-def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int) -> None:
+def cross_entropy(
+    ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int
+) -> None:
     """See `softmax_cross_entropy`; a class out of range makes the loss NaN."""
     losses = ctx.scratch("losses", (t.size,), loss.dtype)
     name = f"cross_entropy_{y.dtype}_{t.dtype}"
@@ -129,12 +157,17 @@ def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, 
 def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
     """See `softmax_cross_entropy`."""
     gloss, y, levels, t, gy = arrays
-    name, numbers = f"cross_entropy_gradient_{widest(y, gy)}_{t.dtype}", (gy.shape[-1], classes, count)
+    name, numbers = (
+        f"cross_entropy_gradient_{widest(y, gy)}_{t.dtype}",
+        (gy.shape[-1], classes, count),
+    )
     launch(ctx, SOFTMAX, name, t.size * BLOCK, [gloss, y, levels, t], [gy], *numbers)
 
 
 @partial(Kernel, takes_mixed=True)
-def entropy_sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None) -> None:
+def entropy_sums(
+    ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None
+) -> None:
     """See `cross_entropy`; a class out of range makes the loss NaN."""
     y, largest, t, *outputs = arrays
     numbers = ctx.rect(0).lo[-1], y.shape[-1], classes, ignored is not None, ignored or 0, smoothing
@@ -164,7 +197,16 @@ def count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
 def count_before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """See `metrics.accuracy`."""
     name = f"count_before_{y.dtype}_{t.dtype}"
-    launch(ctx, CLASSES, name, before.size * BLOCK, [y, t, right], [before], ctx.rect(0).lo[-1], y.shape[-1])
+    launch(
+        ctx,
+        CLASSES,
+        name,
+        before.size * BLOCK,
+        [y, t, right],
+        [before],
+        ctx.rect(0).lo[-1],
+        y.shape[-1],
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -174,15 +216,29 @@ def share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int
 
 
 @partial(Kernel, takes_mixed=True)
-def in_order(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
+def in_order(
+    ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool
+) -> None:
     """See `extremes.topk`; for each of the `k` the row is read once."""
     read, values, indices = (last(a, dim) for a in (x, values, indices))
     k, name = values.shape[-1], f"in_order_{widest(x, values)}"
-    launch(ctx, CLASSES, name, values.size // k * BLOCK, [read], [values, indices], x.shape[dim], k, largest)
+    launch(
+        ctx,
+        CLASSES,
+        name,
+        values.size // k * BLOCK,
+        [read],
+        [values, indices],
+        x.shape[dim],
+        k,
+        largest,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
-def points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
+def points_behind(
+    ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int
+) -> None:
     """See `extremes.argmax`."""
     numbers = ctx.rect(0).lo[dim], x.shape[dim], extent
     name = f"points_behind_{x.dtype}"
@@ -193,10 +249,17 @@ def points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim:
 
 
 def _sum(
-    ctx: Context, expression: Expression, values: dict[str, Array | float], a: Array, out: Array, divisor: float = 1.0
+    ctx: Context,
+    expression: Expression,
+    values: dict[str, Array | float],
+    a: Array,
+    out: Array,
+    divisor: float = 1.0,
 ) -> None:
     """A scalar: the sum of an expression over all of `a`."""
-    cuda_source.reduce(ctx, expression, values, out.reshape((1,) * a.ndim), range(a.ndim), divisor=divisor)
+    cuda_source.reduce(
+        ctx, expression, values, out.reshape((1,) * a.ndim), range(a.ndim), divisor=divisor
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -207,6 +270,8 @@ def sums_of_rows(ctx: Context, *args: Array) -> None:
     part, axes = ctx.scratch("part", kept.shape, total.dtype), range(steps[0].ndim - total.ndim)
     for first in range(0, len(steps), _STEPS):
         values = {f"s{k}": step for k, step in enumerate(steps[first : first + _STEPS])}
-        cuda_source.reduce(ctx, Expression.parse(" + ".join(values)), values, part if first else kept, axes)
+        cuda_source.reduce(
+            ctx, Expression.parse(" + ".join(values)), values, part if first else kept, axes
+        )
         if first:
             cuda_source.evaluate(ctx, _SUM, {"a": kept, "b": part}, kept)

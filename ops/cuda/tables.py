@@ -14,7 +14,11 @@ from ops.tiles import contiguous, deliver, sum_array, work_array
 from taskflow import Array, Context, Kernel
 
 EMBEDDING, GATHER = source("embedding"), source("gather")
-_RUN, _CHUNK, _TOGETHER = constant(EMBEDDING, "SORTED"), constant(EMBEDDING, "CHUNK"), 16  # runs that one kernel merges
+_RUN, _CHUNK, _TOGETHER = (
+    constant(EMBEDDING, "SORTED"),
+    constant(EMBEDDING, "CHUNK"),
+    16,
+)  # runs that one kernel merges
 _MOST_KEYS, _WARP = 1 << 31, 32
 
 
@@ -26,10 +30,23 @@ def _bag(indices: Array, y: Array) -> int:
 @partial(Kernel, takes_mixed=True)
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding` and `embedding_bag`."""
-    index, table, out = contiguous(ctx, "index", indices), contiguous(ctx, "weight", weight), work_array(ctx, "y", y)
+    index, table, out = (
+        contiguous(ctx, "index", indices),
+        contiguous(ctx, "weight", weight),
+        work_array(ctx, "y", y),
+    )
     numbers = ctx.interval("v")[0], *weight.shape, count, _bag(indices, y)
     name, block = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}", _threads(y.shape[-1])
-    ctx.launch(EMBEDDING, name, y.size // max(y.shape[-1], 1) * block, index, table, out, *numbers, block=block)
+    ctx.launch(
+        EMBEDDING,
+        name,
+        y.size // max(y.shape[-1], 1) * block,
+        index,
+        table,
+        out,
+        *numbers,
+        block=block,
+    )
     deliver(ctx, out, y)
 
 
@@ -37,15 +54,31 @@ def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int
 def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     """See `embedding` and `embedding_bag`."""
     table, gradients = sum_array(ctx, "table", gweight), contiguous(ctx, "gy", gy)
-    scatter_add(ctx, gradients, contiguous(ctx, "index", indices), ctx.interval("v")[0], table, _bag(indices, gy))
+    scatter_add(
+        ctx,
+        gradients,
+        contiguous(ctx, "index", indices),
+        ctx.interval("v")[0],
+        table,
+        _bag(indices, gy),
+    )
     deliver(ctx, table, gweight)
 
 
-def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Array, bag: int = 1) -> None:
+def scatter_add(
+    ctx: Context, gradients: Array, index: Array, lo: int, table: Array, bag: int = 1
+) -> None:
     """See `ops.tables.embedding.scatter_add`; each row of `gradients` is added for `bag` indices."""
     if index.size and table.size:
         keys = _sort(ctx, index, lo, len(table))
-        _sum_segments(ctx, "sum", f"{gradients.dtype}_{table.dtype}", (gradients, keys, table), len(table), bag)
+        _sum_segments(
+            ctx,
+            "sum",
+            f"{gradients.dtype}_{table.dtype}",
+            (gradients, keys, table),
+            len(table),
+            bag,
+        )
 
 
 def update_rows(
@@ -57,39 +90,80 @@ def update_rows(
 ) -> None:
     """Call `change` on the rows of `tables` that `index` names and the sums of their gradients; bring back the rows."""
     (count, width), rows = gradients.shape, len(tables[0])
-    keys, sums = _sort(ctx, index, ctx.rect(0).lo[0], rows), ctx.scratch("sums", gradients.shape, gradients.dtype)
-    works = [ctx.scratch(("work", k), gradients.shape, table.dtype) for k, table in enumerate(tables)]
+    keys, sums = (
+        _sort(ctx, index, ctx.rect(0).lo[0], rows),
+        ctx.scratch("sums", gradients.shape, gradients.dtype),
+    )
+    works = [
+        ctx.scratch(("work", k), gradients.shape, table.dtype) for k, table in enumerate(tables)
+    ]
     wholes = [contiguous(ctx, ("table", k), table) for k, table in enumerate(tables)]
     _sum_segments(ctx, "place", str(sums.dtype), (gradients, keys, sums), rows, 1)
     threads, block, numbers = count * _threads(width), _threads(width), (rows, width, count)
     for whole, work in zip(wholes, works, strict=True):
-        ctx.launch(EMBEDDING, f"take_rows_{work.dtype}", threads, whole, keys, work, *numbers, block=block)
+        ctx.launch(
+            EMBEDDING, f"take_rows_{work.dtype}", threads, whole, keys, work, *numbers, block=block
+        )
     change(works, sums)
     for table, whole, work in zip(tables, wholes, works, strict=True):
-        ctx.launch(EMBEDDING, f"put_rows_{work.dtype}", threads, work, keys, whole, *numbers, block=block)
+        ctx.launch(
+            EMBEDDING, f"put_rows_{work.dtype}", threads, work, keys, whole, *numbers, block=block
+        )
         deliver(ctx, whole, table)
 
 
-def _sum_segments(ctx: Context, kind: str, name: str, arrays: Sequence[Array], rows: int, bag: int) -> None:
+def _sum_segments(
+    ctx: Context, kind: str, name: str, arrays: Sequence[Array], rows: int, bag: int
+) -> None:
     """Sums of the gradients of equal rows: `arrays` are the gradients, the sorted keys, and where the sums go."""
     gradients, keys, out = arrays
-    (width, count), sums = (out.shape[1], keys.size), out.dtype if out.dtype.itemsize > 2 else "float32"
+    (width, count), sums = (
+        (out.shape[1], keys.size),
+        out.dtype if out.dtype.itemsize > 2 else "float32",
+    )
     chunks, block = -(-count // _CHUNK), _threads(width)
     pieces = ctx.scratch("pieces", (chunks, 2, width), sums)
     names = f"{kind}_chunks_{name}", f"{kind}_pieces_{name}"
-    ctx.launch(EMBEDDING, names[0], chunks * block, gradients, keys, out, pieces, rows, width, bag, count, block=block)
+    ctx.launch(
+        EMBEDDING,
+        names[0],
+        chunks * block,
+        gradients,
+        keys,
+        out,
+        pieces,
+        rows,
+        width,
+        bag,
+        count,
+        block=block,
+    )
     if chunks > 1:
-        ctx.launch(EMBEDDING, names[1], chunks * block, pieces, keys, out, rows, width, count, block=block)
+        ctx.launch(
+            EMBEDDING, names[1], chunks * block, pieces, keys, out, rows, width, count, block=block
+        )
 
 
 def _sort(ctx: Context, index: Array, lo: int, rows: int) -> Array:
     """Rows of the table and places in the index, sorted: runs by a block each, which are merged some at a time."""
     count = index.size
     if max(rows, count) > _MOST_KEYS:
-        raise ValueError(f"an embedding on a GPU: {rows} rows and {count} indices of a tile, more than {_MOST_KEYS}")
+        raise ValueError(
+            f"an embedding on a GPU: {rows} rows and {count} indices of a tile, more than {_MOST_KEYS}"
+        )
     keys, other = (ctx.scratch(("keys", k), (count,), "uint64") for k in (0, 1))
     threads = -(-count // _RUN) * _RUN // 2
-    ctx.launch(EMBEDDING, f"sort_runs_{index.dtype}", threads, index, keys, lo, rows, count, block=_RUN // 2)
+    ctx.launch(
+        EMBEDDING,
+        f"sort_runs_{index.dtype}",
+        threads,
+        index,
+        keys,
+        lo,
+        rows,
+        count,
+        block=_RUN // 2,
+    )
     length = _RUN
     while length < count:
         ctx.launch(EMBEDDING, "merge_runs", count, keys, other, length, _TOGETHER, count)
@@ -109,7 +183,9 @@ def gather(ctx: Context, x: Array, index: Array, y: Array, *, count: int, dim: i
 
 
 @partial(Kernel, takes_mixed=True)
-def right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
+def right_scores(
+    ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int
+) -> None:
     """See `metrics.accuracy`."""
     gather_along(ctx, y, t, right, y.ndim - 1, classes)
 

@@ -32,7 +32,17 @@ class WindowLoops:
     def max_pool(self, x: Array, y: Array, index: Array, *numbers: int) -> None:
         """See `ops.cpu.windows.max_pool`."""
         extents = *x.shape[1:3], *y.shape[1:]
-        launch(self._ctx, WINDOWS, f"max_pool_{widest(x, y)}", y.size, [x], [y, index], *extents, *numbers, y.size)
+        launch(
+            self._ctx,
+            WINDOWS,
+            f"max_pool_{widest(x, y)}",
+            y.size,
+            [x],
+            [y, index],
+            *extents,
+            *numbers,
+            y.size,
+        )
 
     def max_pool_gradient(self, gy: Array, index: Array, gx: Array, *numbers: int) -> None:
         """See `ops.cpu.windows.max_pool_gradient`."""
@@ -51,7 +61,9 @@ class WindowLoops:
 
 
 @partial(Kernel, takes_mixed=True)
-def _pool(ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()) -> None:
+def _pool(
+    ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()
+) -> None:
     _launch(ctx, kernel, arrays, arrays[1], _along(windows, extents, ctx.rect(1), ctx.rect(0)))
 
 
@@ -59,18 +71,43 @@ def _pool(ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] =
 def _pool_gradient(
     ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()
 ) -> None:
-    _launch(ctx, kernel, arrays, arrays[-1], _along(windows, extents, ctx.rect(0), ctx.rect(len(arrays) - 1)))
+    _launch(
+        ctx,
+        kernel,
+        arrays,
+        arrays[-1],
+        _along(windows, extents, ctx.rect(0), ctx.rect(len(arrays) - 1)),
+    )
 
 
-mean, mean_gradient = _pool.bind(kernel="mean_pool"), _pool_gradient.bind(kernel="mean_pool_gradient")
-largest, largest_gradient = _pool.bind(kernel="most_pool"), _pool_gradient.bind(kernel="most_pool_gradient")
+mean, mean_gradient = (
+    _pool.bind(kernel="mean_pool"),
+    _pool_gradient.bind(kernel="mean_pool_gradient"),
+)
+largest, largest_gradient = (
+    _pool.bind(kernel="most_pool"),
+    _pool_gradient.bind(kernel="most_pool_gradient"),
+)
 
 
-def _launch(ctx: Context, kernel: str, arrays: Sequence[Array], out: Array, along: Sequence[int]) -> None:
+def _launch(
+    ctx: Context, kernel: str, arrays: Sequence[Array], out: Array, along: Sequence[int]
+) -> None:
     dtype = widest(*(a for a in arrays if "float" in a.dtype.name))
-    works = [in_dtype(ctx, k, a, dtype) if "float" in a.dtype.name else a for k, a in enumerate(arrays)]
+    works = [
+        in_dtype(ctx, k, a, dtype) if "float" in a.dtype.name else a for k, a in enumerate(arrays)
+    ]
     steps = [stride // a.itemsize for a in works for stride in a.strides]
-    ctx.launch(POOLING, f"{kernel}_{dtype}", out.size, *map(origin, works), *steps, *along, out.shape[1], out.size)
+    ctx.launch(
+        POOLING,
+        f"{kernel}_{dtype}",
+        out.size,
+        *map(origin, works),
+        *steps,
+        *along,
+        out.shape[1],
+        out.size,
+    )
     for work, a in zip(works, arrays, strict=True):
         if a is out and work is not a:
             ctx.xp.copyto(a, work, casting="same_kind")
@@ -78,10 +115,14 @@ def _launch(ctx: Context, kernel: str, arrays: Sequence[Array], out: Array, alon
 
 def _along(windows: Sequence[Window], extents: Extents, outputs: Rect, points: Rect) -> list[int]:
     """`Along` of both dimensions, in coordinates that count the padding."""
-    kinds = [(w.stride, w.size, 0, 0, w.padding) for w in windows] or [(0, 0, *extent, 0) for extent in extents]
+    kinds = [(w.stride, w.size, 0, 0, w.padding) for w in windows] or [
+        (0, 0, *extent, 0) for extent in extents
+    ]
     for extent, count in extents:
         if extent * (count + 1) > _MOST_PLACES:
-            raise ValueError(f"a pool on a GPU: {count} windows over {extent} points are more than kernels count")
+            raise ValueError(
+                f"a pool on a GPU: {count} windows over {extent} points are more than kernels count"
+            )
     found = list[int]()
     for (*kind, padding), d in zip(kinds, (2, 3), strict=True):
         found += [*kind, outputs.lo[d], outputs.shape[d], points.lo[d] + padding, points.shape[d]]

@@ -14,7 +14,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from ops.building import check_positive, checked, launch_first, layout_channels_last, pair, parameters, term, terms
+from ops.building import (
+    check_positive,
+    checked,
+    launch_first,
+    layout_channels_last,
+    pair,
+    parameters,
+    term,
+    terms,
+)
 from ops.cpu import windows as cpu_windows
 from ops.cuda import convolution as gpu_convolution
 from ops.cuda import rows as gpu_rows
@@ -29,7 +38,10 @@ _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the 
 _REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
 
 Windows = tuple[Window, Window]
-SPATIAL = {1: ("x", "w", "q"), 2: ("yx", "hw", "pq")}  # axes of inputs, of outputs, and of outputs in the gradient
+SPATIAL = {
+    1: ("x", "w", "q"),
+    2: ("yx", "hw", "pq"),
+}  # axes of inputs, of outputs, and of outputs in the gradient
 
 
 def conv2d(
@@ -66,7 +78,9 @@ def conv2d(
     where = checked("conv2d", name, x, ndim=(4,))
     windows = image_windows(where, x, kernel_size, stride, padding, dilation)
     inits = weight_init, bias_init
-    return launch_convolution(where, name or "conv2d", x, windows, out_channels, groups, bias, inits, image_kernels())
+    return launch_convolution(
+        where, name or "conv2d", x, windows, out_channels, groups, bias, inits, image_kernels()
+    )
 
 
 @dataclass(frozen=True)
@@ -98,19 +112,24 @@ def launch_convolution(
     check_positive(where, out_channels=out_channels, groups=groups)
     for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
         if channels % groups:
-            raise ValueError(f"{where}: {what} is {channels}, which does not divide into {groups} groups")
+            raise ValueError(
+                f"{where}: {what} is {channels}, which does not divide into {groups} groups"
+            )
     name = x.graph.unique_name(name)
     shape = (out_channels, x.shape[1] // groups, *(w.size for w in windows))
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
     read, made, _ = SPATIAL[len(windows)]
     elements = term([f"^k{axis}" for axis in made])
-    pattern = f"n {c} {term(read)}, {o} c {elements}{f', {o}' if bias else ''} -> n {o} {term(made)}"
+    pattern = (
+        f"n {c} {term(read)}, {o} c {elements}{f', {o}' if bias else ''} -> n {o} {term(made)}"
+    )
     return launch_first(
         name,
         pattern,
         [x, *(weights or parameters(x, name, shape, bias, *inits))],
         kernel=replace(
-            kernels.forward.bind(windows=both(windows), is_grouped=groups > 1), window=_saving(windows, groups)
+            kernels.forward.bind(windows=both(windows), is_grouped=groups > 1),
+            window=_saving(windows, groups),
         ),
         sizes={"g": groups} if groups > 1 else {},
         windows=dict(zip(read, windows, strict=True)),
@@ -162,7 +181,9 @@ def windows_layout(pattern: str, windows: Sequence[Window]) -> str | None:
     return layout_channels_last(pattern) if len(windows) == 2 else None
 
 
-def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -> tuple[LogicalRegion, ...]:
+def _backward(
+    op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels
+) -> tuple[LogicalRegion, ...]:
     (x_term, weight_term, *_), (y_term,) = terms(op)
     x, weight, *bias = op.inputs
     read, made, back = SPATIAL[x.ndim - 2]
@@ -170,7 +191,10 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
     groups = {"g": op.extents["g"]} if "g" in op.extents else {}
     options = {"windows": both(windows), "is_grouped": bool(groups)}
     y_back, x_made = y_term.replace(term(made), term(back)), x_term.replace(term(read), term(made))
-    x_pattern, weight_pattern = f"{y_back}, {weight_term} -> {x_made}", f"{y_term}, {x_term} -> {weight_term}"
+    x_pattern, weight_pattern = (
+        f"{y_back}, {weight_term} -> {x_made}",
+        f"{y_term}, {x_term} -> {weight_term}",
+    )
     gradients = [
         launch_first(
             f"{op.name}.dx",
@@ -178,7 +202,9 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
             [gy, weight],
             kernel=replace(kernels.of_x.bind(**options), window=_saving(windows, len(groups) + 1)),
             sizes={**groups, **dict(zip(made, x.shape[2:], strict=True))},
-            windows={axis: replace(w, transposed=True) for axis, w in zip(back, windows, strict=True)},
+            windows={
+                axis: replace(w, transposed=True) for axis, w in zip(back, windows, strict=True)
+            },
             flops=2 * prod(op.extents[axis] for axis in made) / prod(x.shape[2:]),
             layout=windows_layout(x_pattern, windows),
         ),
@@ -186,7 +212,9 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
             f"{op.name}.dweight",
             weight_pattern,
             [gy, x],
-            kernel=replace(kernels.of_weight.bind(**options), window=_saving(windows, len(groups) + 1)),
+            kernel=replace(
+                kernels.of_weight.bind(**options), window=_saving(windows, len(groups) + 1)
+            ),
             sizes={**groups, **{f"k{axis}": w.size for axis, w in zip(made, windows, strict=True)}},
             windows=op.windows,
             layout=windows_layout(weight_pattern, windows),
@@ -194,7 +222,9 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
     ]
     if bias:
         pattern, kernel = f"{y_term} -> {terms(op)[0][2]}", kernels.of_bias
-        gradients.append(launch_first(f"{op.name}.dbias", pattern, [gy], kernel=kernel, sizes=groups, flops=1))
+        gradients.append(
+            launch_first(f"{op.name}.dbias", pattern, [gy], kernel=kernel, sizes=groups, flops=1)
+        )
     return tuple(gradients)
 
 
@@ -206,7 +236,9 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
 
 def _join_relu(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """A ReLU behind a convolution, whose channels are not split then; see `taskflow.Kernel`."""
-    return other.kernel.bind(is_rectified=True) if not is_kept and computes(op, RELU.value) else None
+    return (
+        other.kernel.bind(is_rectified=True) if not is_kept and computes(op, RELU.value) else None
+    )
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True, join=_join_relu)
@@ -221,12 +253,19 @@ def convolve(
 ) -> None:
     """y = x * weight + bias of one tile, perhaps with a ReLU; the bias, if there is one, and y are `rest`."""
     *biases, y = rest
-    bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
-    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
+    bias = (
+        biases[0] if biases and ctx.interval("c")[0] == 0 else None
+    )  # once among the partial sums
+    groups, corner = (
+        _groups(ctx, is_grouped),
+        _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0)),
+    )
     source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
     weight = contiguous(ctx, "weight", channels_last(weight))
     if ctx.is_cuda:
-        gpu_convolution.forward(ctx, source, weight, bias, out, windows, corner, groups, is_rectified)
+        gpu_convolution.forward(
+            ctx, source, weight, bias, out, windows, corner, groups, is_rectified
+        )
     elif winograd.fits(windows, groups, source, out):
         winograd.forward(ctx, source, weight, bias, out, corner)
     else:
@@ -243,10 +282,15 @@ def convolve(
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
-def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
+def gradient_x(
+    ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool
+) -> None:
     """Columns of gradients, each added where it was read."""
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
-    gradient, out = contiguous(ctx, "gy", channels_last(gy)), work_array(ctx, "gx", channels_last(gx))
+    gradient, out = (
+        contiguous(ctx, "gy", channels_last(gy)),
+        work_array(ctx, "gx", channels_last(gx)),
+    )
     weight = contiguous(ctx, "weight", channels_last(weight))
     if ctx.is_cuda:
         gpu_convolution.gradient_x(ctx, gradient, weight, out, windows, corner, groups)
@@ -273,10 +317,15 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
-def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
+def gradient_weight(
+    ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool
+) -> None:
     """The weight's gradient of one tile: sums over its images and points."""
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
-    gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
+    gradient, source = (
+        contiguous(ctx, "gy", channels_last(gy)),
+        contiguous(ctx, "x", channels_last(x)),
+    )
     out = work_array(ctx, "gweight", channels_last(gweight))
     if ctx.is_cuda:
         gpu_convolution.gradient_weight(ctx, gradient, source, out, windows, corner, groups)
@@ -321,7 +370,9 @@ def _groups(ctx: Context, is_grouped: bool) -> int:
 
 def _corner(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int]:
     """Where the window of the first output starts in an array that holds `tile`, perhaps outside of it."""
-    top, left = (reach(w, interval)[0] for w, interval in zip(windows, spatial(outputs), strict=True))
+    top, left = (
+        reach(w, interval)[0] for w, interval in zip(windows, spatial(outputs), strict=True)
+    )
     return top - tile.lo[2], left - tile.lo[3]
 
 
@@ -335,7 +386,9 @@ def _by_group(pixels: Array, groups: int) -> Array:
     return pixels.reshape(-1, groups, pixels.shape[3] // groups).transpose(1, 0, 2)
 
 
-def _blocks(ctx: Context, y: Array, groups: int, elements: int) -> Iterator[tuple[slice, slice, Array]]:
+def _blocks(
+    ctx: Context, y: Array, groups: int, elements: int
+) -> Iterator[tuple[slice, slice, Array]]:
     """Images and lines of the outputs `y`, several images or some lines of one, and memory for their columns."""
     images, height, width, out_channels = y.shape
     least_bytes = _REUSE * out_channels * elements * y.itemsize
@@ -351,13 +404,30 @@ def _blocks(ctx: Context, y: Array, groups: int, elements: int) -> Iterator[tupl
 
 
 def _read(
-    ctx: Context, x: Array, columns: Array, block: Array, lines: slice, windows: Windows, corner: tuple[int, int]
+    ctx: Context,
+    x: Array,
+    columns: Array,
+    block: Array,
+    lines: slice,
+    windows: Windows,
+    corner: tuple[int, int],
 ) -> Array:
     """The matrices of what the windows of the outputs `block`, the lines `lines` of these images, read of `x`."""
-    if corner == (0, 0) and all(w.size == w.stride == 1 for w in windows) and x.shape[:3] == block.shape[:3]:
+    if (
+        corner == (0, 0)
+        and all(w.size == w.stride == 1 for w in windows)
+        and x.shape[:3] == block.shape[:3]
+    ):
         return _by_group(x, len(columns))
     top = corner[0] + lines.start * windows[0].stride
-    ctx.call(cpu_windows.to_columns, x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows))
+    ctx.call(
+        cpu_windows.to_columns,
+        x,
+        _as_windows(columns, block, windows),
+        top,
+        corner[1],
+        *_steps(windows),
+    )
     return columns
 
 

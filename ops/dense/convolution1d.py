@@ -11,7 +11,13 @@ from functools import partial
 from typing import Any
 
 from ops.building import check_not_negative, check_positive, checked
-from ops.dense.convolution import ConvolutionKernels, convolve, gradient_weight, gradient_x, launch_convolution
+from ops.dense.convolution import (
+    ConvolutionKernels,
+    convolve,
+    gradient_weight,
+    gradient_x,
+    launch_convolution,
+)
 from ops.initializers import Init
 from taskflow import Array, Context, Kernel, LogicalRegion, Rect, Window
 
@@ -58,12 +64,16 @@ def conv1d(
             f"of '{x.name}' and a padding of {padding}"
         )
     inits = weight_init, bias_init
-    return launch_convolution(where, name or "conv1d", x, [window], out_channels, groups, bias, inits, line_kernels())
+    return launch_convolution(
+        where, name or "conv1d", x, [window], out_channels, groups, bias, inits, line_kernels()
+    )
 
 
 def line_kernels() -> ConvolutionKernels:
     """The kernels of convolutions over one dimension."""
-    forward, of_x, of_weight = (_on_lines.bind(kernel=kernel) for kernel in (convolve, gradient_x, gradient_weight))
+    forward, of_x, of_weight = (
+        _on_lines.bind(kernel=kernel) for kernel in (convolve, gradient_x, gradient_weight)
+    )
     return ConvolutionKernels(forward, of_x, of_weight, _gradient_bias)
 
 
@@ -81,7 +91,11 @@ class _OnLines:
 
     def rect(self, k: int) -> Rect:
         box = self._ctx.rect(k)
-        return box if len(box.lo) != 3 else Rect((*box.lo[:2], 0, box.lo[2]), (*box.hi[:2], 1, box.hi[2]))
+        return (
+            box
+            if len(box.lo) != 3
+            else Rect((*box.lo[:2], 0, box.lo[2]), (*box.hi[:2], 1, box.hi[2]))
+        )
 
 
 @partial(Kernel, is_compiled=True)

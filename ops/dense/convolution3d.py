@@ -66,13 +66,17 @@ def conv3d(
     sizes, strides = triple(where, "kernel_size", kernel_size), triple(where, "stride", stride)
     paddings, dilations = triple(where, "padding", padding), triple(where, "dilation", dilation)
     if x.shape[1] % groups:
-        raise ValueError(f"{where}: channels is {x.shape[1]}, which does not divide into {groups} groups")
+        raise ValueError(
+            f"{where}: channels is {x.shape[1]}, which does not divide into {groups} groups"
+        )
     name = x.graph.unique_name(name or "conv3d")
     shape = (out_channels, x.shape[1] // groups, *sizes)
     weight, *biases = parameters(x, name, shape, bias, weight_init, bias_init)
     planes = _planes(where, name, x, sizes[0], strides[0], paddings[0], dilations[0])
     (n, _, _, h, w), depth = x.shape, planes[0].shape[2]
-    turned = [unsqueeze(permute(p, (0, 2, 1, 3, 4), f"{name}.turned"), 3, f"{name}.plane") for p in planes]
+    turned = [
+        unsqueeze(permute(p, (0, 2, 1, 3, 4), f"{name}.turned"), 3, f"{name}.plane") for p in planes
+    ]
     beside = turned[0] if len(turned) == 1 else concat(turned, 3, f"{name}.planes")
     images = reshape(beside, (n * depth, x.shape[1] * sizes[0], h, w), f"{name}.images")
     windows = image_windows(where, images, sizes[1:], strides[1:], paddings[1:], dilations[1:])
@@ -102,7 +106,11 @@ def _planes(
 
 
 def max_pool3d(
-    x: LogicalRegion, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, name: str | None = None
+    x: LogicalRegion,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    name: str | None = None,
 ) -> LogicalRegion:
     """The maximum of every window, as torch.nn.functional.max_pool3d; the first one where several are equal.
 
@@ -118,7 +126,11 @@ def max_pool3d(
 
 
 def avg_pool3d(
-    x: LogicalRegion, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, name: str | None = None
+    x: LogicalRegion,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    name: str | None = None,
 ) -> LogicalRegion:
     """The mean of every window, as torch.nn.functional.avg_pool3d; args and errors as `max_pool3d`."""
     return _pool("avg_pool3d", avg_pool2d, x, kernel_size, stride, padding, name)
@@ -135,7 +147,10 @@ def _pool(
 ) -> LogicalRegion:
     where = checked(kind, name, x, ndim=(5,))
     size = triple(where, "kernel_size", kernel_size)
-    step, edge = triple(where, "stride", size if stride is None else stride), triple(where, "padding", padding)
+    step, edge = (
+        triple(where, "stride", size if stride is None else stride),
+        triple(where, "padding", padding),
+    )
     name = x.graph.unique_name(name or kind)
     flat = pool(_merged(x, name), size[1:], step[1:], edge[1:], name)
     lines = reshape(flat, (*x.shape[:3], flat.shape[2] * flat.shape[3]), f"{name}.lines")
@@ -143,7 +158,9 @@ def _pool(
     return reshape(made, (*made.shape[:3], *flat.shape[2:]), f"{name}.volumes")
 
 
-def adaptive_avg_pool3d(x: LogicalRegion, output_size: Sizes, name: str | None = None) -> LogicalRegion:
+def adaptive_avg_pool3d(
+    x: LogicalRegion, output_size: Sizes, name: str | None = None
+) -> LogicalRegion:
     """The mean of every window, as torch.nn.functional.adaptive_avg_pool3d; args and errors as of images."""
     where = checked("adaptive_avg_pool3d", name, x, ndim=(5,))
     size = triple(where, "output_size", output_size)

@@ -62,7 +62,11 @@ def feed_forward(
     name = x.graph.unique_name(name or "feed_forward", "fc1")
     inputs = [x, *parameters(x, f"{name}.fc1", (hidden_features, x.shape[-1]), bias)]
     hidden, *kept = activated(f"{name}.fc1", inputs, activation, _hidden_backward)
-    inputs = [hidden, *parameters(hidden, f"{name}.fc2", (out_features, hidden_features), bias), *kept]
+    inputs = [
+        hidden,
+        *parameters(hidden, f"{name}.fc2", (out_features, hidden_features), bias),
+        *kept,
+    ]
     between = [term((*distinct(hidden.axes[:-1], ("i", "o")), "i"))] * len(kept)
     pattern = pattern_of(hidden, bias, "i", *between)
     kernel = _forward.bind(has_kept=bool(kept))
@@ -82,7 +86,9 @@ def _hidden_backward(op: Operator, *gradients: LogicalRegion | None) -> tuple[Lo
     return gradients_of(op, g)
 
 
-def _backward(op: Operator, gy: LogicalRegion, *, bias: bool, activation: str) -> tuple[LogicalRegion | None, ...]:
+def _backward(
+    op: Operator, gy: LogicalRegion, *, bias: bool, activation: str
+) -> tuple[LogicalRegion | None, ...]:
     """The gradient past the activation is that of its argument, or, with ReLU, stands for that of its result."""
     (x_term, *_), (y_term,) = terms(op)
     kept = op.inputs[-1] if activation == "gelu_tanh" else op.inputs[0]
@@ -100,7 +106,9 @@ def _backward(op: Operator, gy: LogicalRegion, *, bias: bool, activation: str) -
 
 
 @partial(Kernel, takes_half_on_cuda=True)
-def _gradient(ctx: Context, gy: Array, weight: Array, kept: Array, g: Array, *, expression: Expression | None) -> None:
+def _gradient(
+    ctx: Context, gy: Array, weight: Array, kept: Array, g: Array, *, expression: Expression | None
+) -> None:
     """g = (gy weight) times the slope of the activation: `expression`, of GELU's argument, or that of ReLU's result."""
     if expression is not None and multiply_with(ctx, gy, weight.T, g, "dgelu", None, kept):
         return

@@ -37,7 +37,9 @@ def dot_interaction(xs: Sequence[LogicalRegion], name: str | None = None) -> Log
     for k, x in enumerate(xs):
         checked("dot_interaction", name, x, f"xs[{k}]", ndim=(2,))
         if x.shape != xs[0].shape:
-            raise ValueError(f"{where}: '{xs[0].name}' is {xs[0].shape} and '{x.name}' is {x.shape}")
+            raise ValueError(
+                f"{where}: '{xs[0].name}' is {xs[0].shape} and '{x.name}' is {x.shape}"
+            )
     return launch_first(
         name or "dot_interaction",
         f"{', '.join(['b e'] * len(xs))} -> b p",
@@ -77,7 +79,9 @@ def _forward(ctx: Context, *args: Array) -> None:
 
 def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     terms = ", ".join(["b e"] * len(op.inputs))
-    return launch_all(f"{op.name}.dx", f"b p, {terms} -> {terms}", [gy, *op.inputs], kernel=_gradient, flops=4)
+    return launch_all(
+        f"{op.name}.dx", f"b p, {terms} -> {terms}", [gy, *op.inputs], kernel=_gradient, flops=4
+    )
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)

@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ops.building import check_positive, checked, distinct, launch_all, launch_first, parameters, term, terms
+from ops.building import (
+    check_positive,
+    checked,
+    distinct,
+    launch_all,
+    launch_first,
+    parameters,
+    term,
+    terms,
+)
 from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, RELU, relu_gradient
 from ops.elementwise.pointwise import computes, pointwise
 from ops.expressions.expression import Expression
@@ -53,11 +62,15 @@ def linear(
     where = checked("linear", name, x, least=1)
     check_positive(where, out_features=out_features)
     if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(f"{where}: activation is '{activation}', it is {' or '.join(map(repr, ACTIVATIONS))}")
+        raise ValueError(
+            f"{where}: activation is '{activation}', it is {' or '.join(map(repr, ACTIVATIONS))}"
+        )
     name = x.graph.unique_name(name or "linear")
     inputs = [x, *parameters(x, name, (out_features, x.shape[-1]), bias, weight_init, bias_init)]
     if activation is None:
-        return launch_first(name, pattern_of(x, bias), inputs, kernel=forward, backward=gradients_of)
+        return launch_first(
+            name, pattern_of(x, bias), inputs, kernel=forward, backward=gradients_of
+        )
     return activated(name, inputs, activation, partial(_backward_active, activation=activation))[0]
 
 
@@ -68,7 +81,9 @@ def pattern_of(x: LogicalRegion, bias: bool, i: str = "i", *more: str) -> str:
     return f"{', '.join(inputs)} -> {term((*lead, 'o'))}"
 
 
-def activated(name: str, inputs: list[LogicalRegion], activation: str, backward: Backward) -> tuple[LogicalRegion, ...]:
+def activated(
+    name: str, inputs: list[LogicalRegion], activation: str, backward: Backward
+) -> tuple[LogicalRegion, ...]:
     """The results of an affine map with an activation: of both, and with GELU the argument of that."""
     pattern = pattern_of(inputs[0], len(inputs) > 2, "^i")
     if activation == "gelu_tanh":
@@ -116,19 +131,32 @@ def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activat
 
 
 def multiply_with(
-    ctx: Context, x: Array, weight: Array, y: Array, epilogue: str, bias: Array | None, kept: Array | None = None
+    ctx: Context,
+    x: Array,
+    weight: Array,
+    y: Array,
+    epilogue: str,
+    bias: Array | None,
+    kept: Array | None = None,
 ) -> bool:
     """y = epilogue(x weightᵀ + bias) in one call on a GPU; False where that cannot be, and nothing was done.
 
     `kept` is what the epilogue writes or reads beside the product, of the shape of `y`.
     """
     beside = [a for a in (kept, bias) if a is not None]
-    if not ctx.is_cuda or not y.size or not x.size or not all(a.flags.c_contiguous for a in (y, *beside)):
+    if (
+        not ctx.is_cuda
+        or not y.size
+        or not x.size
+        or not all(a.flags.c_contiguous for a in (y, *beside))
+    ):
         return False
     aux = None if kept is None else kept.reshape(-1, kept.shape[-1])
     if aux is not None and aux.shape[1] % 8:  # what cuBLASLt asks for
         return False
-    return bool(ctx.xp.product(rows(ctx, "x", x), weight.T, y.reshape(-1, y.shape[-1]), epilogue, bias, aux))
+    return bool(
+        ctx.xp.product(rows(ctx, "x", x), weight.T, y.reshape(-1, y.shape[-1]), epilogue, bias, aux)
+    )
 
 
 def multiply(ctx: Context, x: Array, right: Array, y: Array) -> None:
@@ -142,9 +170,15 @@ def _backward_active(
 ) -> tuple[LogicalRegion, ...]:
     assert gy is not None, "only the first output is public"
     y = terms(op)[1][0]
-    kernel = relu_gradient if activation == "relu" else _gelu_gradient.bind(expression=GELU_TANH.gradients["x"])
+    kernel = (
+        relu_gradient
+        if activation == "relu"
+        else _gelu_gradient.bind(expression=GELU_TANH.gradients["x"])
+    )
     inputs = [gy, op.outputs[-1]]
-    return gradients_of(op, launch_first(f"{op.name}.dz", f"{y}, {y} -> {y}", inputs, kernel=kernel, flops=20))
+    return gradients_of(
+        op, launch_first(f"{op.name}.dz", f"{y}, {y} -> {y}", inputs, kernel=kernel, flops=20)
+    )
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
@@ -160,11 +194,15 @@ def gradients_of(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     return gx, *gradients_of_parameters(op, gy, len(op.inputs) > 2)
 
 
-def gradients_of_parameters(op: Operator, gy: LogicalRegion, bias: bool) -> tuple[LogicalRegion, ...]:
+def gradients_of_parameters(
+    op: Operator, gy: LogicalRegion, bias: bool
+) -> tuple[LogicalRegion, ...]:
     """Of the weight, and of the bias by the same operator: cuBLASLt sums what the product reads anyway."""
     (x_term, *_), (y_term, *_) = terms(op)
     pattern = f"{y_term}, {x_term.replace('^', '')} -> o i{', o' if bias else ''}"
-    return launch_all(f"{op.name}.dweight", pattern, [gy, op.inputs[0]], kernel=_gradient_parameters)
+    return launch_all(
+        f"{op.name}.dweight", pattern, [gy, op.inputs[0]], kernel=_gradient_parameters
+    )
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
@@ -174,16 +212,25 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array) -> None:
-    multiply_gradients(ctx, matrix(ctx, "gy", gy), matrix(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0)
+    multiply_gradients(
+        ctx, matrix(ctx, "gy", gy), matrix(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0
+    )
 
 
-def multiply_gradients(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Sequence[Array], counts: bool) -> None:
+def multiply_gradients(
+    ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Sequence[Array], counts: bool
+) -> None:
     """gyᵀ x, and for the bias, if there is one, the sums of the columns of gy: zero unless it `counts`.
 
     It counts once among the points of a split axis that the bias does not have. Of an operator whose outputs are these;
     its kernel may accumulate.
     """
-    if not (ctx.adds_to(0) or ctx.adds_to(1)) and counts and gbias and _gradients_with(ctx, gy, x, gweight, gbias[0]):
+    if (
+        not (ctx.adds_to(0) or ctx.adds_to(1))
+        and counts
+        and gbias
+        and _gradients_with(ctx, gy, x, gweight, gbias[0])
+    ):
         return
     if gbias:
         _sum_columns(ctx, gy, gbias[0], counts)

@@ -34,10 +34,14 @@ def matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> Logic
     for role, region in (("x", x), ("y", y)):
         where = checked("matmul", name, region, role, least=2)
     if (y.ndim > 2 and y.shape[:-2] != x.shape[:-2]) or y.shape[-2] != x.shape[-1]:
-        raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{y.name}' is {y.shape}, which do not agree")
+        raise ValueError(
+            f"{where}: '{x.name}' is {x.shape} and '{y.name}' is {y.shape}, which do not agree"
+        )
     *lead, m = distinct(x.axes[:-1], ("i", "o"))
     right = (*lead, "i", "o") if y.ndim > 2 else ("i", "o")
-    return contract(name or "matmul", f"{term((*lead, m, 'i'))}, {term(right)} -> {term((*lead, m, 'o'))}", x, y)
+    return contract(
+        name or "matmul", f"{term((*lead, m, 'i'))}, {term(right)} -> {term((*lead, m, 'o'))}", x, y
+    )
 
 
 def bmm(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -53,7 +57,9 @@ def bmm(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalR
 batch_matmul = bmm
 
 
-def einsum(equation: str, x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
+def einsum(
+    equation: str, x: LogicalRegion, y: LogicalRegion, name: str | None = None
+) -> LogicalRegion:
     """The sum of products that `equation` says, as torch.einsum of two operands; its letters are the axis names.
 
     Args:
@@ -68,7 +74,9 @@ def einsum(equation: str, x: LogicalRegion, y: LogicalRegion, name: str | None =
     check_region(where, y, "y")
     match = re.fullmatch(r"\s*([A-Za-z]*)\s*,\s*([A-Za-z]*)\s*->\s*([A-Za-z]*)\s*", equation)
     if match is None:
-        raise ValueError(f"{where}: '{equation}' is not an equation of two operands, such as 'bij,bjk->bik'")
+        raise ValueError(
+            f"{where}: '{equation}' is not an equation of two operands, such as 'bij,bjk->bik'"
+        )
     for axis in sorted(set("".join(match.groups()))):
         if sum(axis in part for part in match.groups()) < 2:
             raise ValueError(f"{where}: '{axis}' stands in one term of '{equation}' only")
@@ -76,14 +84,18 @@ def einsum(equation: str, x: LogicalRegion, y: LogicalRegion, name: str | None =
     return contract(name or "einsum", f"{left}, {right} -> {out}", x, y)
 
 
-def contract(name: str, pattern: str, x: LogicalRegion, y: LogicalRegion, scale: float = 1.0) -> LogicalRegion:
+def contract(
+    name: str, pattern: str, x: LogicalRegion, y: LogicalRegion, scale: float = 1.0
+) -> LogicalRegion:
     """`scale` times the sum of products of a pattern without groups whose axes each stand in two terms or in all."""
     kernel = multiply_matrices.bind(layouts=Layouts.of(pattern), scale=scale)
     backward = partial(_backward, scale=scale)
     return launch_first(name, pattern, [x, y], kernel=kernel, backward=backward, flops=2)
 
 
-def _backward(op: Operator, gz: LogicalRegion, *, scale: float) -> tuple[LogicalRegion, LogicalRegion]:
+def _backward(
+    op: Operator, gz: LogicalRegion, *, scale: float
+) -> tuple[LogicalRegion, LogicalRegion]:
     (x_term, y_term), (z_term,) = terms(op)
     x, y = op.inputs
     gx = contract(f"{op.name}.dx", f"{z_term}, {y_term} -> {x_term}", gz, y, scale)
@@ -92,7 +104,9 @@ def _backward(op: Operator, gz: LogicalRegion, *, scale: float) -> tuple[Logical
 
 # -- kernel ------------------------------------------------------------------------------------------------------------
 
-Layout = tuple[tuple[int, ...], int, int]  # order of the dimensions, how many are batch, how many of the rest are rows
+Layout = tuple[
+    tuple[int, ...], int, int
+]  # order of the dimensions, how many are batch, how many of the rest are rows
 
 
 @dataclass(frozen=True)
@@ -117,11 +131,15 @@ class Layouts:
             order = tuple(axes.index(a) for a in (*batch, *first_axes, *last_axes))
             return order, len(batch), len(first_axes)
 
-        return Layouts(layout(x, rows, summed), layout(y, summed, columns), layout(z, rows, columns))
+        return Layouts(
+            layout(x, rows, summed), layout(y, summed, columns), layout(z, rows, columns)
+        )
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
-def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, layouts: Layouts, scale: float = 1.0) -> None:
+def multiply_matrices(
+    ctx: Context, x: Array, y: Array, z: Array, *, layouts: Layouts, scale: float = 1.0
+) -> None:
     """One call of matmul; operands are copied where rows or columns of several axes do not merge in memory, and cast
     where they are not of one dtype, as under a precision that makes only one of them half."""
     dtype, made = _dtypes(x, y, z)
@@ -146,7 +164,9 @@ def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, layouts: La
 
 def _dtypes(x: Array, y: Array, z: Array) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """In which both operands are multiplied, and what comes of it: of half operands float32, if that is asked for."""
-    if x.dtype == y.dtype and (x.dtype == z.dtype or (x.dtype.itemsize == 2 and z.dtype == np.float32)):
+    if x.dtype == y.dtype and (
+        x.dtype == z.dtype or (x.dtype.itemsize == 2 and z.dtype == np.float32)
+    ):
         return x.dtype, z.dtype
     dtype = np.result_type(x.dtype, y.dtype, z.dtype)
     return dtype, dtype

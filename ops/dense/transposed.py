@@ -15,7 +15,16 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from ops.building import check_positive, checked, is_integer, launch_first, pair, parameters, term, terms
+from ops.building import (
+    check_positive,
+    checked,
+    is_integer,
+    launch_first,
+    pair,
+    parameters,
+    term,
+    terms,
+)
 from ops.dense.convolution import SPATIAL, ConvolutionKernels, both, image_kernels, windows_layout
 from ops.dense.convolution1d import line_kernels
 from ops.elementwise.formula import formula
@@ -59,10 +68,17 @@ def conv_transpose2d(
             or nothing is left of an extent.
     """
     where = checked("conv_transpose2d", name, x, ndim=(4,))
-    named = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding}
+    named = {
+        "kernel_size": kernel_size,
+        "stride": stride,
+        "padding": padding,
+        "output_padding": output_padding,
+    }
     sizes = [pair(where, key, value) for key, value in {**named, "dilation": dilation}.items()]
     name = name or "conv_transpose2d"
-    return _launch(where, name, x, [*zip(*sizes)], out_channels, groups, bias, inits, image_kernels())
+    return _launch(
+        where, name, x, [*zip(*sizes)], out_channels, groups, bias, inits, image_kernels()
+    )
 
 
 def conv_transpose1d(
@@ -85,7 +101,17 @@ def conv_transpose1d(
     """
     where = checked("conv_transpose1d", name, x, ndim=(3,))
     sizes = [(kernel_size, stride, padding, output_padding, dilation)]
-    return _launch(where, name or "conv_transpose1d", x, sizes, out_channels, groups, bias, inits, line_kernels())
+    return _launch(
+        where,
+        name or "conv_transpose1d",
+        x,
+        sizes,
+        out_channels,
+        groups,
+        bias,
+        inits,
+        line_kernels(),
+    )
 
 
 def _launch(
@@ -103,7 +129,9 @@ def _launch(
     check_positive(where, out_channels=out_channels, groups=groups)
     for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
         if channels % groups:
-            raise ValueError(f"{where}: {what} is {channels}, which does not divide into {groups} groups")
+            raise ValueError(
+                f"{where}: {what} is {channels}, which does not divide into {groups} groups"
+            )
     _, made, back = SPATIAL[len(sizes)]
     extents = [_extent(where, n, *numbers) for n, numbers in zip(x.shape[2:], sizes, strict=True)]
     windows = [Window(axis, k, s, p, d) for axis, (k, s, p, _, d) in zip(made, sizes, strict=True)]
@@ -114,7 +142,9 @@ def _launch(
         init = fan_in_uniform(weight.shape) if inits[1] is None else inits[1]
         biases = [x.graph.parameter(f"{name}.bias", (out_channels,), init, x.dtype)]
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
-    pattern = f"n {o} {term(back)}, {o} c {term([f'^k{axis}' for axis in made])} -> n {c} {term(made)}"
+    pattern = (
+        f"n {o} {term(back)}, {o} c {term([f'^k{axis}' for axis in made])} -> n {c} {term(made)}"
+    )
     y = launch_first(
         name,
         pattern,
@@ -131,14 +161,20 @@ def _launch(
     full, sizes_of = f"n {c} {term(made)}", {"g": groups} if groups > 1 else {}
     inputs = {"x": (y, full), "bias": (biases[0], c)}
     with x.graph.following(name):
-        return formula(f"{name}.add", "x + bias", inputs, full, backward=_bias_backward, sizes=sizes_of)
+        return formula(
+            f"{name}.add", "x + bias", inputs, full, backward=_bias_backward, sizes=sizes_of
+        )
 
 
-def _extent(where: str, n: int, size: int, stride: int, padding: int, more: int, dilation: int) -> int:
+def _extent(
+    where: str, n: int, size: int, stride: int, padding: int, more: int, dilation: int
+) -> int:
     """Of the output; `more` points are at its end."""
     check_positive(where, kernel_size=size, stride=stride, dilation=dilation)
     if not is_integer(padding) or not is_integer(more):
-        raise ValueError(f"{where}: padding is {padding!r} and output_padding {more!r}, integers are needed")
+        raise ValueError(
+            f"{where}: padding is {padding!r} and output_padding {more!r}, integers are needed"
+        )
     if padding < 0 or not 0 <= more < max(stride, dilation):
         raise ValueError(
             f"{where}: padding is {padding} and output_padding is {more}: the first is at least 0, the second below "
@@ -146,11 +182,15 @@ def _extent(where: str, n: int, size: int, stride: int, padding: int, more: int,
         )
     extent = (n - 1) * stride - 2 * padding + dilation * (size - 1) + more + 1
     if extent < 1:
-        raise ValueError(f"{where}: nothing is left of the {n} points of a dimension with a padding of {padding}")
+        raise ValueError(
+            f"{where}: nothing is left of the {n} points of a dimension with a padding of {padding}"
+        )
     return extent
 
 
-def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -> tuple[LogicalRegion, LogicalRegion]:
+def _backward(
+    op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels
+) -> tuple[LogicalRegion, LogicalRegion]:
     (x_term, weight_term), (y_term,) = terms(op)
     x, weight = op.inputs
     read, made, back = SPATIAL[x.ndim - 2]
@@ -159,7 +199,10 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
     options = {"windows": both(windows), "is_grouped": bool(groups)}
     y_read, x_made = y_term.replace(term(made), term(read)), x_term.replace(term(back), term(made))
     of_windows = dict(zip(read, windows, strict=True))
-    x_pattern, weight_pattern = f"{y_read}, {weight_term} -> {x_made}", f"{x_made}, {y_read} -> {weight_term}"
+    x_pattern, weight_pattern = (
+        f"{y_read}, {weight_term} -> {x_made}",
+        f"{x_made}, {y_read} -> {weight_term}",
+    )
     gx = launch_first(
         f"{op.name}.dx",
         x_pattern,

@@ -22,7 +22,9 @@ from taskflow import Array, Context, Window, njit
 
 _BLOCK_BYTES = 2 << 20  # transformed tiles of as many outputs at a time as stay near the core
 _REUSE = 1  # or of so many times the bytes of the transformed weights, so that reading those costs little
-_LEAST_CHANNELS = 16  # channels: of fewer, the transforms cost more than the products that they save
+_LEAST_CHANNELS = (
+    16  # channels: of fewer, the transforms cost more than the products that they save
+)
 _LEAST_PIXELS = 4  # height and width of the outputs: of fewer, tiles are half empty
 
 
@@ -36,16 +38,23 @@ def fits(windows: tuple[Window, Window], groups: int, x: Array, y: Array) -> boo
     )
 
 
-def forward(ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array, corner: tuple[int, int]) -> None:
+def forward(
+    ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array, corner: tuple[int, int]
+) -> None:
     """y = x convolved with weight, + bias; the first window stands at `corner` of `x`."""
     out_channels, channels = weight.shape[0], weight.shape[3]
     nine = contiguous(ctx, "nine", weight.reshape(out_channels, 9, channels).transpose(1, 2, 0))
     matrices = ctx.scratch("matrices", (16, channels, out_channels), weight.dtype)
-    ctx.xp.matmul(_weights_transform(weight.dtype), nine.reshape(9, -1), out=matrices.reshape(16, -1))
+    ctx.xp.matmul(
+        _weights_transform(weight.dtype), nine.reshape(9, -1), out=matrices.reshape(16, -1)
+    )
     if bias is None:
         bias = ctx.scratch("no bias", (y.shape[3],), y.dtype)
         ctx.xp.copyto(bias, 0)
-    line, short_line = _lines(ctx, "line", x, y), ctx.scratch("short line", (4, y.shape[3]), y.dtype)
+    line, short_line = (
+        _lines(ctx, "line", x, y),
+        ctx.scratch("short line", (4, y.shape[3]), y.dtype),
+    )
     for images, lines, inputs, outputs in _blocks(ctx, x, y):
         ctx.call(read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
         ctx.xp.matmul(_as_matrices(inputs), matrices, out=_as_matrices(outputs))
@@ -65,13 +74,17 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[
         ctx.call(add_tiles, inputs, _flat(gx[images]), line, corner[0] + lines.start, corner[1])
 
 
-def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, corner: tuple[int, int]) -> None:
+def gradient_weight(
+    ctx: Context, gy: Array, x: Array, gweight: Array, corner: tuple[int, int]
+) -> None:
     """The gradient of the weights."""
     out_channels, channels = gy.shape[3], x.shape[3]
     total = ctx.scratch("total", (16, out_channels, channels), x.dtype)
     line, gradient_line = _lines(ctx, "line", x, gy), _lines(ctx, "gradient line", gy, gy)
     for k, (images, lines, inputs, outputs) in enumerate(_blocks(ctx, x, gy)):
-        part = ctx.scratch("part", total.shape, x.dtype) if k else total  # of many channels it is large
+        part = (
+            ctx.scratch("part", total.shape, x.dtype) if k else total
+        )  # of many channels it is large
         ctx.call(read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
         ctx.call(spread_outputs, _flat(gy[images, lines]), outputs, gradient_line)
         ctx.xp.matmul(_as_matrices(outputs).transpose(0, 2, 1), _as_matrices(inputs), out=part)
@@ -97,7 +110,9 @@ def _blocks(ctx: Context, x: Array, y: Array) -> Iterator[tuple[slice, slice, Ar
     channels = x.shape[3]
     rows, columns = -(-height // 2), -(-width // 2)
     weight_bytes = 16 * channels * out_channels * y.itemsize
-    tiles = max(_BLOCK_BYTES, _REUSE * weight_bytes) // (16 * (channels + out_channels) * y.itemsize)
+    tiles = max(_BLOCK_BYTES, _REUSE * weight_bytes) // (
+        16 * (channels + out_channels) * y.itemsize
+    )
     together = max(1, min(images, tiles // (rows * columns)))
     rows = rows if together > 1 else max(1, min(rows, tiles // columns))
     inputs = ctx.scratch("inputs", (16 * together * rows * columns * channels,), y.dtype)
@@ -106,7 +121,11 @@ def _blocks(ctx: Context, x: Array, y: Array) -> Iterator[tuple[slice, slice, Ar
         for h in range(0, height, 2 * rows):
             block = slice(n, min(n + together, images)), slice(h, min(h + 2 * rows, height))
             shape = (16, block[0].stop - n, -(-(block[1].stop - h) // 2), columns)
-            yield *block, _first(inputs, (*shape, channels)), _first(outputs, (*shape, out_channels))
+            yield (
+                *block,
+                _first(inputs, (*shape, channels)),
+                _first(outputs, (*shape, out_channels)),
+            )
 
 
 def _lines(ctx: Context, slot: str, x: Array, y: Array) -> Array:
@@ -160,7 +179,10 @@ def read_tiles(x: Array, tiles: Array, lines: Array, top: int, left: int) -> Non
                     for k in range(4):
                         a, b, s = _B[k]
                         target, sign = tiles[4 * i + k, n, r, w], number(s)
-                        p, q = lines[i, (2 * w + a) * channels :], lines[i, (2 * w + b) * channels :]
+                        p, q = (
+                            lines[i, (2 * w + a) * channels :],
+                            lines[i, (2 * w + b) * channels :],
+                        )
                         for c in range(channels):
                             target[c] = p[c] + sign * q[c]
 
@@ -180,7 +202,10 @@ def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None
                     for k in range(4):
                         a, b, s = _B[k]
                         source, sign = tiles[4 * i + k, n, r, w], number(s)
-                        p, q = lines[i, (2 * w + a) * channels :], lines[i, (2 * w + b) * channels :]
+                        p, q = (
+                            lines[i, (2 * w + a) * channels :],
+                            lines[i, (2 * w + b) * channels :],
+                        )
                         for c in range(channels):
                             p[c] += source[c]
                         for c in range(channels):
@@ -207,7 +232,11 @@ def write_outputs(tiles: Array, y: Array, lines: Array, bias: Array) -> None:
                     if 2 * r + i < y.shape[1]:
                         for k in range(4):
                             target, sign = lines[k], number(s)
-                            p, q, t = tiles[4 * a + k, n, r, w], tiles[4 * b + k, n, r, w], tiles[4 * d + k, n, r, w]
+                            p, q, t = (
+                                tiles[4 * a + k, n, r, w],
+                                tiles[4 * b + k, n, r, w],
+                                tiles[4 * d + k, n, r, w],
+                            )
                             for c in range(channels):
                                 target[c] = p[c] + sign * (q[c] + t[c])
                         for k in range(2):
@@ -238,6 +267,10 @@ def spread_outputs(y: Array, tiles: Array, lines: Array) -> None:
                 for i in range(4):
                     left, right = lines[i, 2 * w * channels :], lines[i, (2 * w + 1) * channels :]
                     for k in range(4):
-                        p, q, target = number(_A_ROWS[k][0]), number(_A_ROWS[k][1]), tiles[4 * i + k, n, r, w]
+                        p, q, target = (
+                            number(_A_ROWS[k][0]),
+                            number(_A_ROWS[k][1]),
+                            tiles[4 * i + k, n, r, w],
+                        )
                         for c in range(channels):
                             target[c] = p * left[c] + q * right[c]

@@ -25,10 +25,14 @@ sin = of_one("sin", "Sine.", elementwise("sin(x)", 8, x="g * cos(x)"))
 cos = of_one("cos", "Cosine.", elementwise("cos(x)", 8, x="-g * sin(x)"))
 sqrt = of_one("sqrt", "Square root.", elementwise("sqrt(x)", 4, x="0.5 * g / z"))
 rsqrt = of_one("rsqrt", "1 / square root.", elementwise("1 / sqrt(x)", 5, x="-0.5 * g * z * z * z"))
-abs = of_one("abs", "Absolute value, with a gradient of 0 at 0.", elementwise("abs(x)", x="g * sign(x)"))
+abs = of_one(
+    "abs", "Absolute value, with a gradient of 0 at 0.", elementwise("abs(x)", x="g * sign(x)")
+)
 
 
-def leaky_relu(x: LogicalRegion, negative_slope: float = 0.01, name: str | None = None) -> LogicalRegion:
+def leaky_relu(
+    x: LogicalRegion, negative_slope: float = 0.01, name: str | None = None
+) -> LogicalRegion:
     """x where it is positive, else negative_slope x (Maas et al. 2013), as torch's; its slope at 0, too.
 
     Args:
@@ -39,7 +43,9 @@ def leaky_relu(x: LogicalRegion, negative_slope: float = 0.01, name: str | None 
     Raises:
         ValueError: `negative_slope` is not finite, or `x` is of another dtype.
     """
-    slope = check_number(f"leaky_relu '{name or 'leaky_relu'}'", "negative_slope", negative_slope, "a finite number")
+    slope = check_number(
+        f"leaky_relu '{name or 'leaky_relu'}'", "negative_slope", negative_slope, "a finite number"
+    )
     return launch("leaky_relu", _LEAKY_RELU, {"x": x, "slope": slope}, name)
 
 
@@ -92,7 +98,9 @@ def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -
         ValueError: `approximate` is neither, or `x` is of another dtype.
     """
     if approximate not in _GELU:
-        raise ValueError(f"gelu '{name or 'gelu'}': approximate is '{approximate}', it is 'none' or 'tanh'")
+        raise ValueError(
+            f"gelu '{name or 'gelu'}': approximate is '{approximate}', it is 'none' or 'tanh'"
+        )
     return launch("gelu", _GELU[approximate], {"x": x}, name)
 
 
@@ -124,7 +132,9 @@ _DENSITY = f"({1 / math.sqrt(2 * math.pi)} * exp(-0.5 * x * x))"
 
 _CLIP = elementwise("min(max(x, low), high)", 2, x="where((x >= low) * (x <= high), g, 0)")
 _LEAKY_RELU = elementwise("where(x > 0, x, slope * x)", 4, x="where(x > 0, g, slope * g)")
-_ELU = elementwise("max(x, 0) + alpha * expm1(min(x, 0))", 12, x="where(x <= 0, alpha * g * exp(min(x, 0)), g)")
+_ELU = elementwise(
+    "max(x, 0) + alpha * expm1(min(x, 0))", 12, x="where(x <= 0, alpha * g * exp(min(x, 0)), g)"
+)
 _SOFT = "(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta"
 _SOFTPLUS = elementwise(_SOFT, 20, x="g * sigmoid(beta * x)")
 _SOFTPLUS_BELOW = elementwise(

@@ -39,14 +39,18 @@ maximum = of_two(
     "maximum",
     f"The larger one; equal operands get half of the gradient each, as torch's; {_AS_ADD}",
     elementwise(
-        "max(x, y)", x="where(x < y, 0, where(x == y, 0.5 * g, g))", y="where(y < x, 0, where(x == y, 0.5 * g, g))"
+        "max(x, y)",
+        x="where(x < y, 0, where(x == y, 0.5 * g, g))",
+        y="where(y < x, 0, where(x == y, 0.5 * g, g))",
     ),
 )
 minimum = of_two(
     "minimum",
     f"The smaller one; equal operands get half of the gradient each, as torch's; {_AS_ADD}",
     elementwise(
-        "min(x, y)", x="where(x > y, 0, where(x == y, 0.5 * g, g))", y="where(y > x, 0, where(x == y, 0.5 * g, g))"
+        "min(x, y)",
+        x="where(x > y, 0, where(x == y, 0.5 * g, g))",
+        y="where(y > x, 0, where(x == y, 0.5 * g, g))",
     ),
 )
 pow = of_two(
@@ -60,10 +64,14 @@ pow = of_two(
         y="g * z * log(x + (x == 0) * (y >= 0))",
     ),
 )
-_WHERE = elementwise("where(condition, x, y)", x="where(condition, g, 0)", y="where(condition, 0, g)")
+_WHERE = elementwise(
+    "where(condition, x, y)", x="where(condition, g, 0)", y="where(condition, 0, g)"
+)
 
 
-def where(condition: LogicalRegion, x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
+def where(
+    condition: LogicalRegion, x: Operand, y: Operand, name: str | None = None
+) -> LogicalRegion:
     """x where the condition holds, else y, as torch.where; shapes broadcast as for `add`.
 
     Args:
@@ -78,7 +86,9 @@ def where(condition: LogicalRegion, x: Operand, y: Operand, name: str | None = N
     place = f"where '{name or 'where'}'"
     check_region(place, condition, "condition", floating=False)
     if condition.dtype != "bool":
-        raise ValueError(f"{place}: condition '{condition.name}' is {condition.dtype}, bool is needed")
+        raise ValueError(
+            f"{place}: condition '{condition.name}' is {condition.dtype}, bool is needed"
+        )
     values = [r for r in (x, y) if isinstance(r, LogicalRegion)]
     if not values:
         raise ValueError(f"{place}: x and y are {x} and {y}, at least one region is needed")

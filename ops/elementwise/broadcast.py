@@ -71,7 +71,9 @@ def launch(
         broadcast_pattern(where, inputs),
         inputs,
         kernel=kernel,
-        backward=partial(_backward, rule=rule, names=tuple(regions), numbers=numbers) if rule.gradients else None,
+        backward=partial(_backward, rule=rule, names=tuple(regions), numbers=numbers)
+        if rule.gradients
+        else None,
         flops=rule.flops,
         dtype=dtype,
     )
@@ -97,10 +99,14 @@ def of_one(kind: str, doc: str, rule: Elementwise) -> OfOne:
     def operator(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
         return launch(kind, rule, {"x": x}, name)
 
-    return _public(operator, kind, f"{doc} `x`: any shape, floating point; ValueError for another dtype.")
+    return _public(
+        operator, kind, f"{doc} `x`: any shape, floating point; ValueError for another dtype."
+    )
 
 
-def of_two(kind: str, doc: str, rule: Elementwise, dtype: str | None = None, any_dtype: Sequence[str] = ()) -> OfTwo:
+def of_two(
+    kind: str, doc: str, rule: Elementwise, dtype: str | None = None, any_dtype: Sequence[str] = ()
+) -> OfTwo:
     """The public function `kind` of two operands; `dtype` and `any_dtype` as for `launch`."""
 
     def operator(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
@@ -130,7 +136,12 @@ def broadcast_pattern(where: str, regions: Sequence[LogicalRegion]) -> str:
         extents.append(extent)
     axes = distinct(names)
     read = [
-        term([a if r.shape[k] == extents[k] else "1" for k, a in zip(range(-r.ndim, 0), axes[ndim - r.ndim :])])
+        term(
+            [
+                a if r.shape[k] == extents[k] else "1"
+                for k, a in zip(range(-r.ndim, 0), axes[ndim - r.ndim :])
+            ]
+        )
         for r in regions
     ]
     return f"{', '.join(read)} -> {term(axes)}"
@@ -143,7 +154,12 @@ def _disagreement(where: str, regions: Sequence[LogicalRegion], extents: Sequenc
 
 
 def _backward(
-    op: Operator, g: LogicalRegion, *, rule: Elementwise, names: Sequence[str], numbers: Mapping[str, float]
+    op: Operator,
+    g: LogicalRegion,
+    *,
+    rule: Elementwise,
+    names: Sequence[str],
+    numbers: Mapping[str, float],
 ) -> tuple[LogicalRegion | None, ...]:
     """The gradients of the operands, each summed over the dimensions along which it was repeated."""
     read, (out,) = terms(op)
@@ -157,11 +173,15 @@ def _backward(
             continue
         known = [n for n in ("g", "z", *names) if n in expression.names]
         axes = summed_axes(out, own)
-        summed = _evaluate_summed.bind(expression=expression, names=tuple(known), numbers=numbers, axes=axes)
+        summed = _evaluate_summed.bind(
+            expression=expression, names=tuple(known), numbers=numbers, axes=axes
+        )
         kernel = summed if axes else pointwise(expression, known, numbers)
         pattern = f"{', '.join(args[n][1] for n in known)} -> {own}"
         inputs = [args[n][0] for n in known]
-        gradients.append(launch_first(f"{op.name}.d{name}", pattern, inputs, kernel=kernel, flops=rule.flops))
+        gradients.append(
+            launch_first(f"{op.name}.d{name}", pattern, inputs, kernel=kernel, flops=rule.flops)
+        )
     return tuple(gradients)
 
 

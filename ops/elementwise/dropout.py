@@ -13,7 +13,9 @@ from ops.elementwise.formula import formula
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
-def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
+def dropout(
+    x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None
+) -> LogicalRegion:
     """Zeroes each element with probability `p` and scales the others by 1 / (1 - p), as torch.nn.functional.dropout.
 
     Args:
@@ -35,12 +37,16 @@ def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str |
     return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, backward=_backward, flops=20)
 
 
-def dropout1d(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
+def dropout1d(
+    x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None
+) -> LogicalRegion:
     """`dropout2d` of sequences, (batch, channels, steps)."""
     return _drop_channels("dropout1d", x, p, training, name, 3)
 
 
-def dropout2d(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
+def dropout2d(
+    x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None
+) -> LogicalRegion:
     """Zeroes each channel of each image with probability `p` and scales the others by 1 / (1 - p), as torch's.
 
     Args:
@@ -55,12 +61,16 @@ def dropout2d(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str
     return _drop_channels("dropout2d", x, p, training, name, 4)
 
 
-def dropout3d(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
+def dropout3d(
+    x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None
+) -> LogicalRegion:
     """`dropout2d` of volumes, (batch, channels, depth, height, width)."""
     return _drop_channels("dropout3d", x, p, training, name, 5)
 
 
-def _drop_channels(kind: str, x: LogicalRegion, p: float, training: bool, name: str | None, ndim: int) -> LogicalRegion:
+def _drop_channels(
+    kind: str, x: LogicalRegion, p: float, training: bool, name: str | None, ndim: int
+) -> LogicalRegion:
     where = checked(kind, name, x, ndim=(ndim,))
     share = check_number(where, "p", p, "a number in [0, 1]")
     if not training or share == 0:
@@ -69,7 +79,11 @@ def _drop_channels(kind: str, x: LogicalRegion, p: float, training: bool, name: 
     axes = distinct(x.axes)
     sizes = dict(zip(axes, x.shape[:2]))
     with graph.following(name):
-        ones = first(graph.launch(f"{name}.ones", f"-> {term(axes[:2])}", [], kernel=_fill, sizes=sizes, dtype=x.dtype))
+        ones = first(
+            graph.launch(
+                f"{name}.ones", f"-> {term(axes[:2])}", [], kernel=_fill, sizes=sizes, dtype=x.dtype
+            )
+        )
         scales = dropout(ones, share, name=f"{name}.scales")
     inputs = {"x": (x, term(axes)), "scale": (scales, term(axes[:2]))}
     return formula(name, "x * scale", inputs, term(axes), backward=_channels_backward)
@@ -84,7 +98,9 @@ def _channels_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, N
 def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     """The same mask on the gradient: the kernel knows the name of the forward operator."""
     axes = terms(op)[1][0]
-    return launch_first(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=op.kernel, backward=_backward, flops=20)
+    return launch_first(
+        f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=op.kernel, backward=_backward, flops=20
+    )
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu.drop)

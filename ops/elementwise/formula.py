@@ -67,7 +67,11 @@ def formula(
 
 def axes_of(term: str) -> list[str]:
     """The axes of a term in order, those of groups one by one, without marks."""
-    return [name for name in term.replace("(", " ").replace(")", " ").replace("^", "").split() if name not in ".1"]
+    return [
+        name
+        for name in term.replace("(", " ").replace(")", " ").replace("^", "").split()
+        if name not in ".1"
+    ]
 
 
 def _layout(full: Sequence[str], term: str) -> tuple[str | None, ...]:

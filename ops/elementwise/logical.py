@@ -14,7 +14,11 @@ logical_and = of_two(
     "xy",
 )
 logical_or = of_two(
-    "logical_or", f"Whether one is not zero, as a bool region; {_AS}", elementwise("max(x != 0, y != 0)"), "bool", "xy"
+    "logical_or",
+    f"Whether one is not zero, as a bool region; {_AS}",
+    elementwise("max(x != 0, y != 0)"),
+    "bool",
+    "xy",
 )
 _NOT = elementwise("x == 0")
 

@@ -24,10 +24,14 @@ _COMPILED = {"maximum", "minimum", "exp", "tanh", "erf", "where"}
 def pointwise(expression: Expression, names: Sequence[str], numbers: Mapping[str, float]) -> Kernel:
     """The kernel whose last array = the value of `expression` of the others, called `names`, and of `numbers`."""
     is_compiled = expression.functions & _COMPILED and not expression.functions & BY_PASSES
-    return _kernel(_compiled_loop if is_compiled else _by_passes, expression, tuple(names), dict(numbers))
+    return _kernel(
+        _compiled_loop if is_compiled else _by_passes, expression, tuple(names), dict(numbers)
+    )
 
 
-def _kernel(kernel: Kernel, expression: Expression, names: tuple[str, ...], numbers: Mapping[str, float]) -> Kernel:
+def _kernel(
+    kernel: Kernel, expression: Expression, names: tuple[str, ...], numbers: Mapping[str, float]
+) -> Kernel:
     numbers = {name: float(number) for name, number in numbers.items()}
     bound = kernel.bind(expression=expression, names=names, numbers=numbers)
     return replace(bound, expression=Pointwise(expression.text, names, numbers), join=_join)
@@ -43,7 +47,9 @@ def _join(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None
         return None
     count, behind = len(inner.names), len(outer.names) - k - 1
     inner_names = {name: f"x{k + i}" for i, name in enumerate(inner.names)}
-    outer_names = {name: f"x{i if i < k else i + count - 1}" for i, name in enumerate(outer.names) if i != k}
+    outer_names = {
+        name: f"x{i if i < k else i + count - 1}" for i, name in enumerate(outer.names) if i != k
+    }
     numbers: dict[str, float] = {}
     for part, names in ((inner, inner_names), (outer, outer_names)):
         for name, value in part.numbers.items():
@@ -51,7 +57,10 @@ def _join(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None
             numbers[names[name]] = value
     outer_names[outer.names[k]] = within.renamed(inner_names).text
     return _kernel(
-        _compiled_loop, around.renamed(outer_names), tuple(f"x{i}" for i in range(k + count + behind)), numbers
+        _compiled_loop,
+        around.renamed(outer_names),
+        tuple(f"x{i}" for i in range(k + count + behind)),
+        numbers,
     )
 
 
@@ -60,7 +69,9 @@ def computes(op: Operator, value: Expression) -> bool:
     own = op.kernel.expression
     if own is None or len(own.names) != 1:
         return False
-    known = {own.names[0]: "x"} | {name: repr(float(number)) for name, number in own.numbers.items()}
+    known = {own.names[0]: "x"} | {
+        name: repr(float(number)) for name, number in own.numbers.items()
+    }
     return Expression.parse(own.text).renamed(known).steps == value.steps
 
 
@@ -69,7 +80,11 @@ def computes(op: Operator, value: Expression) -> bool:
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _by_passes(
-    ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
+    ctx: Context,
+    *arrays: Array,
+    expression: Expression,
+    names: Sequence[str],
+    numbers: Mapping[str, float],
 ) -> None:
     """On a GPU one kernel that is made of the expression (`ops.expressions.cuda_source`)."""
     evaluate(ctx, expression, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
@@ -77,9 +92,17 @@ def _by_passes(
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def _compiled_loop(
-    ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
+    ctx: Context,
+    *arrays: Array,
+    expression: Expression,
+    names: Sequence[str],
+    numbers: Mapping[str, float],
 ) -> None:
-    if ctx.is_cuda or any(a.dtype != arrays[-1].dtype for a in arrays) or arrays[-1].dtype.name not in DTYPES:
+    if (
+        ctx.is_cuda
+        or any(a.dtype != arrays[-1].dtype for a in arrays)
+        or arrays[-1].dtype.name not in DTYPES
+    ):
         _by_passes(ctx, *arrays, expression=expression, names=names, numbers=numbers)
         return
     run_loop(ctx, result_of(expression), dict(zip((*names, OUT), arrays, strict=True)), numbers)

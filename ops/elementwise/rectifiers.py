@@ -22,7 +22,11 @@ hardsigmoid = of_one(
 hardswish = of_one(
     "hardswish",
     "x hardsigmoid(x) (Howard et al., ICCV 2019), as torch's of 2.13: the gradient is 0 at -3 and 1 at 3.",
-    elementwise("x * min(max(x + 3, 0), 6) / 6", 5, x="where(x <= -3, 0, where(x < 3, g * (x / 3 + 0.5), g))"),
+    elementwise(
+        "x * min(max(x + 3, 0), 6) / 6",
+        5,
+        x="where(x <= -3, 0, where(x < 3, g * (x / 3 + 0.5), g))",
+    ),
 )
 mish = of_one(
     "mish",
@@ -39,7 +43,9 @@ selu = of_one(
     ),
 )
 softsign = of_one(
-    "softsign", "x / (1 + |x|).", elementwise("x / (1 + abs(x))", 3, x="g / ((1 + abs(x)) * (1 + abs(x)))")
+    "softsign",
+    "x / (1 + |x|).",
+    elementwise("x / (1 + abs(x))", 3, x="g / ((1 + abs(x)) * (1 + abs(x)))"),
 )
 logsigmoid = of_one(
     "logsigmoid",
@@ -49,14 +55,20 @@ logsigmoid = of_one(
 log_sigmoid = logsigmoid
 log1p = of_one("log1p", "log(1 + x).", elementwise("log1p(x)", 8, x="g / (1 + x)"))
 expm1 = of_one("expm1", "exp(x) - 1.", elementwise("expm1(x)", 8, x="g * (z + 1)"))
-erf = of_one("erf", "The error function.", elementwise("erf(x)", 8, x="1.1283791670955126 * g * exp(-x * x)"))
+erf = of_one(
+    "erf", "The error function.", elementwise("erf(x)", 8, x="1.1283791670955126 * g * exp(-x * x)")
+)
 _CELU = elementwise(
-    "max(x, 0) + alpha * expm1(min(x, 0) / alpha)", 12, x="where(x <= 0, g * exp(min(x, 0) / alpha), g)"
+    "max(x, 0) + alpha * expm1(min(x, 0) / alpha)",
+    12,
+    x="where(x <= 0, g * exp(min(x, 0) / alpha), g)",
 )
 _HARDTANH = elementwise("min(max(x, low), high)", 2, x="where((x > low) * (x < high), g, 0)")
 
 
-def hardtanh(x: LogicalRegion, min_val: float = -1.0, max_val: float = 1.0, name: str | None = None) -> LogicalRegion:
+def hardtanh(
+    x: LogicalRegion, min_val: float = -1.0, max_val: float = 1.0, name: str | None = None
+) -> LogicalRegion:
     """x between `min_val` and `max_val`, as torch's: at the ends the gradient is 0, unlike that of `clip`.
 
     Args:

@@ -18,15 +18,28 @@ from taskflow import Array, Context, Kernel, Operator, Pointwise
 
 DTYPES = ("float32", "float64")
 _DTYPES = frozenset(map(np.dtype, DTYPES))
-BY_PASSES = {"power", "fmod", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no fast compiled form
+BY_PASSES = {
+    "power",
+    "fmod",
+    "expm1",
+    "log",
+    "log1p",
+    "sin",
+    "cos",
+    "sign",
+}  # have no fast compiled form
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def _together(ctx: Context, points: Sequence[Sequence[Array]], *, program: Program) -> Callable[[], object]:
+def _together(
+    ctx: Context, points: Sequence[Sequence[Array]], *, program: Program
+) -> Callable[[], object]:
     """One launch of `assign_together` for many points."""
     named = [_views(program.arguments, point) for point in points]
-    return cuda_source.run_together(ctx, program.passes[0], named, dict(program.numbers), _cells(ctx, program))
+    return cuda_source.run_together(
+        ctx, program.passes[0], named, dict(program.numbers), _cells(ctx, program)
+    )
 
 
 @partial(Kernel, takes_mixed=True, together=_together)
@@ -43,7 +56,12 @@ _SEVERAL = replace(run_on_gpu, together=None)
 def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """An expression of the one result of a program, at the end of that; see `taskflow.Kernel`."""
     found, outer = other.kernel.options.get("program"), op.kernel.expression
-    if not isinstance(found, Program) or outer is None or is_kept or {r.shape for r in op.args} != {op.args[0].shape}:
+    if (
+        not isinstance(found, Program)
+        or outer is None
+        or is_kept
+        or {r.shape for r in op.args} != {op.args[0].shape}
+    ):
         return None
     expression, result = Expression.parse(outer.text), found.arguments[-1]
     if len(found.passes) > 1 or result not in found.passes[0].maps - found.passes[0].reads:
@@ -51,7 +69,10 @@ def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
     if expression.functions & BY_PASSES or (found.contracts and "multiply" in expression.functions):
         return None  # a product and a sum that were apart would be rounded once
     names = {name: result if i == k else f"x{i}_{result}" for i, name in enumerate(outer.names)}
-    more, numbers = [names[name] for name in outer.names], {f"{name}_{result}": v for name, v in outer.numbers.items()}
+    more, numbers = (
+        [names[name] for name in outer.names],
+        {f"{name}_{result}": v for name, v in outer.numbers.items()},
+    )
     value = expression.renamed(names | {name: f"{name}_{result}" for name in outer.numbers})
     return other.kernel.bind(
         program=replace(
@@ -65,11 +86,16 @@ def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
 
 def _join_before(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """An expression in the place of an array that a program of one pass only reads; see `taskflow.Kernel`."""
-    found, inner = op.kernel.options.get("program"), other.kernel.expression or _as_expression(other.kernel)
+    found, inner = (
+        op.kernel.options.get("program"),
+        other.kernel.expression or _as_expression(other.kernel),
+    )
     if not isinstance(found, Program) or inner is None or is_kept:
         return None
     name, expression = found.arguments[k], Expression.parse(inner.text)
-    is_along = found.along is not None and any(r.ndim not in (0, op.inputs[k].ndim) for r in other.inputs)
+    is_along = found.along is not None and any(
+        r.ndim not in (0, op.inputs[k].ndim) for r in other.inputs
+    )
     if len(found.passes) > 1 or " " in name or name in found.passes[0].targets or is_along:
         return None
     if expression.functions & BY_PASSES or (found.contracts and "multiply" in expression.functions):
@@ -81,8 +107,15 @@ def _join_before(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
         program=replace(
             found,
             text=f"{name} = {expression.renamed(names).text}; {found.text}",
-            arguments=(*found.arguments[:k], *(names[one] for one in inner.names), *found.arguments[k + 1 :]),
-            numbers=(*found.numbers, *((names[one], value) for one, value in inner.numbers.items())),
+            arguments=(
+                *found.arguments[:k],
+                *(names[one] for one in inner.names),
+                *found.arguments[k + 1 :],
+            ),
+            numbers=(
+                *found.numbers,
+                *((names[one], value) for one, value in inner.numbers.items()),
+            ),
         )
     )
 
@@ -90,11 +123,21 @@ def _join_before(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
 def _as_expression(kernel: Kernel) -> Pointwise | None:
     """What a program is that sets its last array once in every element, and nothing else."""
     found = kernel.options.get("program")
-    if not isinstance(found, Program) or len(found.passes) > 1 or found.each_step or found.contracts:
+    if (
+        not isinstance(found, Program)
+        or len(found.passes) > 1
+        or found.each_step
+        or found.contracts
+    ):
         return None
     *read, result = found.arguments
     one = found.passes[0]
-    if one.targets != {result} or result in one.reads or result not in one.maps or len(one.assignments) > 1:
+    if (
+        one.targets != {result}
+        or result in one.reads
+        or result not in one.maps
+        or len(one.assignments) > 1
+    ):
         return None
     return Pointwise(one.assignments[0].value.text, tuple(read), dict(found.numbers))
 
@@ -137,7 +180,9 @@ def assign_to_each(ctx: Context, parts: Array, *arrays: Array, program: Program)
 def _cells(ctx: Context, program: Program) -> dict[str, Array]:
     """The numbers of each step, on the device."""
     targets = Pass.parse(program.each_step).targets
-    return {name: ctx.cell(name, "float64", partial(_number, program, name)) for name in sorted(targets)}
+    return {
+        name: ctx.cell(name, "float64", partial(_number, program, name)) for name in sorted(targets)
+    }
 
 
 def _number(program: Program, name: str, run: Any) -> float:
@@ -145,7 +190,9 @@ def _number(program: Program, name: str, run: Any) -> float:
     return program.known(run.step)[name]
 
 
-def _views(arguments: Sequence[str], arrays: Sequence[Array], along: int | None = None) -> dict[str, Array]:
+def _views(
+    arguments: Sequence[str], arrays: Sequence[Array], along: int | None = None
+) -> dict[str, Array]:
     """Arrays by name; those of one dimension lie along that of the others."""
     ndim, views = max(a.ndim for a in arrays), dict[str, Array]()
     for names, a in zip(arguments, arrays, strict=True):
@@ -157,7 +204,11 @@ def _views(arguments: Sequence[str], arrays: Sequence[Array], along: int | None 
 
 
 def _along(a: Array, ndim: int, along: int) -> Array:
-    return a[(None,) * along + (slice(None),) + (None,) * (ndim - along - 1)] if a.ndim == 1 < ndim else a
+    return (
+        a[(None,) * along + (slice(None),) + (None,) * (ndim - along - 1)]
+        if a.ndim == 1 < ndim
+        else a
+    )
 
 
 # -- on a CPU ----------------------------------------------------------------------------------------------------------
@@ -169,7 +220,11 @@ def run_program(ctx: Context, arrays: Sequence[Array], program: Program) -> None
     dtypes = {a.dtype for a in arrays if a.ndim}
     is_simple = len(dtypes) <= 1 and dtypes <= _DTYPES
     for one in program.passes:
-        used = {n: a for n, a in zip(program.arguments, arrays, strict=True) if one.names & set(n.split())}
+        used = {
+            n: a
+            for n, a in zip(program.arguments, arrays, strict=True)
+            if one.names & set(n.split())
+        }
         known = {name: value for name, value in numbers.items() if name in one.reads}
         if ctx.is_cuda or not is_simple or one.functions & BY_PASSES:
             views = _views(list(used), list(used.values()), program.along)
@@ -187,7 +242,9 @@ def run_program(ctx: Context, arrays: Sequence[Array], program: Program) -> None
             run_loop(ctx, one, used, known, program.contracts, along is not None, steps)
 
 
-def _pass_in_step(ctx: Context, one: Pass, views: Mapping[str, Array], names: Sequence[str], program: Program) -> None:
+def _pass_in_step(
+    ctx: Context, one: Pass, views: Mapping[str, Array], names: Sequence[str], program: Program
+) -> None:
     known = program.known(ctx.step)
     passes.run(ctx, one, views, {name: known[name] for name in names})
 
@@ -224,19 +281,31 @@ def run_loop(
     padded = {name: a[(*(None,) * (ndim - a.ndim), ...)] for name, a in arrays.items()}
     if not in_order:
         first = padded[next((name for name in arrays if name in one.maps), next(iter(arrays)))]
-        order = sorted(range(ndim), key=lambda d: -first.strides[d])  # what has no gaps becomes contiguous
+        order = sorted(
+            range(ndim), key=lambda d: -first.strides[d]
+        )  # what has no gaps becomes contiguous
         padded = {name: a.transpose(order) for name, a in padded.items()}
     shapes = tuple(a.shape for a in padded.values())
     shape, columns, lying = _layouts(shapes)
     sums = one.targets - one.maps  # of one row that has all points
-    layouts = ["row" if name in sums and lies == "matrix" else lies for name, lies in zip(padded, lying, strict=True)]
+    layouts = [
+        "row" if name in sums and lies == "matrix" else lies
+        for name, lies in zip(padded, lying, strict=True)
+    ]
     works = []
     for (name, a), layout in zip(padded.items(), layouts, strict=True):
         slot = name, layout
-        work = work_array(ctx, slot, a) if name in one.targets - one.reads else _seen(ctx, slot, a, shape, layout)
+        work = (
+            work_array(ctx, slot, a)
+            if name in one.targets - one.reads
+            else _seen(ctx, slot, a, shape, layout)
+        )
         works.append(work)
     loop = compiled_loop(one, tuple(zip(padded, layouts, strict=True)), tuple(numbers), contracts)
-    seen = [w.reshape(-1, columns) if layout == "matrix" else w.reshape(-1) for w, layout in zip(works, layouts)]
+    seen = [
+        w.reshape(-1, columns) if layout == "matrix" else w.reshape(-1)
+        for w, layout in zip(works, layouts)
+    ]
     dtype = next(w.dtype for w, layout in zip(works, layouts) if layout == "matrix")
     if program:
         ctx.each_step(_loop_in_step, loop, seen, dtype.type, tuple(numbers), program)
@@ -281,7 +350,11 @@ def _seen(ctx: Context, slot: object, a: Array, shape: Sequence[int], layout: st
 
 
 def _in_parts(
-    ctx: Context, one: Pass, arrays: Mapping[str, Array], numbers: Mapping[str, float], contracts: bool
+    ctx: Context,
+    one: Pass,
+    arrays: Mapping[str, Array],
+    numbers: Mapping[str, float],
+    contracts: bool,
 ) -> None:
     """A pass on arrays (..., columns) and (..., parts, columns)."""
     works, seen = {}, {}
@@ -304,7 +377,11 @@ def run_parts(
 ) -> None:
     """Run a pass on contiguous arrays (rows, parts, columns), whose parts bear the names from a first one on."""
     if ctx.is_cuda:
-        views = {name: a[:, first + k] for n, (a, first) in arrays.items() for k, name in enumerate(n.split())}
+        views = {
+            name: a[:, first + k]
+            for n, (a, first) in arrays.items()
+            for k, name in enumerate(n.split())
+        }
         cuda_source.run(ctx, one, views, numbers or {})
         return
     from ops.expressions.loops import compiled_loop
@@ -315,6 +392,8 @@ def run_parts(
         if one.targets.isdisjoint(names.split()):
             seen[-1] = a.view()
             seen[-1].flags.writeable = False  # what loops are compiled for
-    loop = compiled_loop(one, tuple((names, "parts") for names in arrays), tuple(numbers), contracts)
+    loop = compiled_loop(
+        one, tuple((names, "parts") for names in arrays), tuple(numbers), contracts
+    )
     firsts = (first for _, first in arrays.values())
     ctx.call(loop, *seen, *firsts, *map(seen[0].dtype.type, numbers.values()))

@@ -35,7 +35,10 @@ _SHARE = 16 * _BLOCK  # elements of a point among several that one block compute
 _CELL = "cell"  # an array of one number of float64, of the host, whatever the dtype of the others
 
 _C = {
-    **{name: f"{{}} {sign} {{}}" for name, sign in zip(("add", "subtract", "multiply", "divide"), "+-*/")},
+    **{
+        name: f"{{}} {sign} {{}}"
+        for name, sign in zip(("add", "subtract", "multiply", "divide"), "+-*/")
+    },
     **{name: f"(A)({{}} {sign} {{}})" for name, sign in COMPARISONS.items()},
     **{name: f"{name}({{}})" for name in OF_C},
     "power": "pow({}, {})",
@@ -61,7 +64,9 @@ class _Layout:
         return (*self.extents, *(s for steps in self.steps for s in steps))
 
 
-def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | float], out: Array) -> None:
+def evaluate(
+    ctx: Context, expression: Expression, values: Mapping[str, Array | float], out: Array
+) -> None:
     """See `ops.expressions.passes.evaluate`."""
     arrays, numbers = _operands(expression, values)
     run(ctx, result_of(expression), arrays | {OUT: out}, numbers)
@@ -85,13 +90,21 @@ def run(
             layout = _layout(out.shape, list(used.values()))
             source, name = _map(one, _dtypes(used, known, at), len(layout.extents))
             pointers = *map(origin, used.values()), *at.values()
-            ctx.launch(source, name, out.size, *pointers, *known.values(), *layout.numbers, out.size)
+            ctx.launch(
+                source, name, out.size, *pointers, *known.values(), *layout.numbers, out.size
+            )
     for a in one.assignments:
         if a.is_sum:
             value, total = value_in(one, a, frozenset(arrays)), arrays[a.target]
             ndim = max(arrays[name].ndim for name in value.names if name in arrays)
             total = total[(*[None] * (ndim - total.ndim), ...)]
-            reduce(ctx, value, {**arrays, **numbers}, total, [k for k, n in enumerate(total.shape) if n == 1])
+            reduce(
+                ctx,
+                value,
+                {**arrays, **numbers},
+                total,
+                [k for k, n in enumerate(total.shape) if n == 1],
+            )
 
 
 def run_together(
@@ -107,11 +120,19 @@ def run_together(
     """
     used, known, at = _used(one, points[0]), _used(one, numbers), _used(one, cells)
     large = [name for name, a in used.items() if a.ndim]
-    rows = [[*(ctx.address(point[name]) for name in large), point[large[0]].size] for point in points]
+    rows = [
+        [*(ctx.address(point[name]) for name in large), point[large[0]].size] for point in points
+    ]
     parts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[-1], _SHARE)]
     tables = [ctx.constant(np.array(a, np.int64).reshape(-1)) for a in (rows, parts)]
     source, name = _map_many(one, _dtypes(used, known, at), tuple(large))
-    arguments = *(a for a in used.values() if not a.ndim), *at.values(), *tables, *known.values(), _SHARE
+    arguments = (
+        *(a for a in used.values() if not a.ndim),
+        *at.values(),
+        *tables,
+        *known.values(),
+        _SHARE,
+    )
 
     def call() -> None:
         ctx.launch(source, name, len(parts) * _BLOCK, *arguments, block=_BLOCK)
@@ -139,7 +160,10 @@ def reduce(
     shape = ctx.xp.broadcast_shapes(*(a.shape for a in arrays))
     kept = [0 if k in axes else n for k, n in enumerate(shape)]
     outer = _layout([n or 1 for n in kept], [_without(a, axes, len(shape)) for a in [*arrays, out]])
-    inner = _layout([n if k in axes else 1 for k, n in enumerate(shape)], [_only(a, axes, len(shape)) for a in arrays])
+    inner = _layout(
+        [n if k in axes else 1 for k, n in enumerate(shape)],
+        [_only(a, axes, len(shape)) for a in arrays],
+    )
     rows, points = prod(outer.extents), prod(inner.extents)
     if not rows:
         return
@@ -149,12 +173,23 @@ def reduce(
     dims = len(outer.extents), len(inner.extents)
     dtypes = _dtypes(named, numbers)
     source, name = _reduction(expression, dtypes, out.dtype.name, *dims, kind)
-    wide = "float64" if "float64" in (out.dtype.name, *(dtype for _, dtype in dtypes)) else "float32"
+    wide = (
+        "float64" if "float64" in (out.dtype.name, *(dtype for _, dtype in dtypes)) else "float32"
+    )
     partial = ctx.scratch(("partial", name), (rows * parts,), wide)
     counts = points, parts, rows, lanes
-    arguments = (*map(origin, arrays), partial, *numbers.values(), *outer.numbers, *inner.numbers, *counts)
+    arguments = (
+        *map(origin, arrays),
+        partial,
+        *numbers.values(),
+        *outer.numbers,
+        *inner.numbers,
+        *counts,
+    )
     ctx.launch(source, name, blocks * parts * _BLOCK, *arguments)
-    ctx.launch(source, f"{name}_end", rows, partial, origin(out), *outer.numbers, parts, divisor, rows)
+    ctx.launch(
+        source, f"{name}_end", rows, partial, origin(out), *outer.numbers, parts, divisor, rows
+    )
 
 
 def _lanes(arrays: Sequence[Array], outer: _Layout, inner: _Layout) -> int:
@@ -168,14 +203,22 @@ def _lanes(arrays: Sequence[Array], outer: _Layout, inner: _Layout) -> int:
 # -- layouts -----------------------------------------------------------------------------------------------------------
 
 
-def _operands(expression: Expression, values: Mapping[str, Array | float]) -> tuple[dict[str, Array], dict[str, float]]:
+def _operands(
+    expression: Expression, values: Mapping[str, Array | float]
+) -> tuple[dict[str, Array], dict[str, float]]:
     """Arrays and numbers that occur, each in the order of the names."""
     found = {name: values[name] for name in expression.names}
-    numbers = {name: float(v) for name, v in found.items() if isinstance(v, int | float | np.number)}
-    return {name: v for name, v in found.items() if not isinstance(v, int | float | np.number)}, numbers
+    numbers = {
+        name: float(v) for name, v in found.items() if isinstance(v, int | float | np.number)
+    }
+    return {
+        name: v for name, v in found.items() if not isinstance(v, int | float | np.number)
+    }, numbers
 
 
-def _dtypes(arrays: Mapping[str, Array], numbers: Iterable[str], cells: Iterable[str] = ()) -> Dtypes:
+def _dtypes(
+    arrays: Mapping[str, Array], numbers: Iterable[str], cells: Iterable[str] = ()
+) -> Dtypes:
     of_arrays = ((name, a.dtype.name) for name, a in arrays.items())
     return *of_arrays, *((name, "") for name in numbers), *((name, _CELL) for name in cells)
 
@@ -235,11 +278,15 @@ def _map_many(one: Pass, dtypes: Dtypes, large: tuple[str, ...]) -> tuple[CudaSo
     """
     code, width = _Code(dtypes, one.targets), len(large)
     types = [CudaSource.c_type(code.arrays[name]) for name in large]
-    pointers = "\n".join(f"  {code.pointer(name)} = ({types[k]}*)row[{k}];" for k, name in enumerate(large))
+    pointers = "\n".join(
+        f"  {code.pointer(name)} = ({types[k]}*)row[{k}];" for k, name in enumerate(large)
+    )
     tables = "const long long* table, const long long* starts, "
     scalars = [name for name in code.arrays if name not in large]
     signature = code.signature("", "long long part", scalars, tables)
-    places = "\n".join(f"  long long {name}_at = {'at' if name in large else 0};" for name in code.arrays)
+    places = "\n".join(
+        f"  long long {name}_at = {'at' if name in large else 0};" for name in code.arrays
+    )
     body = f"""
   const long long* row = table + starts[2 * blockIdx.x] * {width + 1};
   long long begin = starts[2 * blockIdx.x + 1], end = begin + part < row[{width}] ? begin + part : row[{width}];
@@ -296,7 +343,9 @@ def _reduction(
   out[out_at] = {_store("total", out)};"""
     arrays = f"const A* partial, {CudaSource.c_type(out)}* out"
     rest = f"{arrays}, {sizes[0]}long long parts, double divisor, long long count"
-    return _source(code, signature, body, f'extern "C" __global__ void NAME_end({rest}) {{{end}\n}}')
+    return _source(
+        code, signature, body, f'extern "C" __global__ void NAME_end({rest}) {{{end}\n}}'
+    )
 
 
 def _source(code: _Code, signature: str, body: str, more: str) -> tuple[CudaSource, str]:
@@ -307,7 +356,9 @@ def _source(code: _Code, signature: str, body: str, more: str) -> tuple[CudaSour
 
 def _sizes(extent: str, step: str, ndim: int, arrays: int) -> str:
     """Parameters of a layout, with a comma behind."""
-    names = [f"{extent}{d}" for d in range(ndim)] + [f"{step}{k}_{d}" for k in range(arrays) for d in range(ndim)]
+    names = [f"{extent}{d}" for d in range(ndim)] + [
+        f"{step}{k}_{d}" for k in range(arrays) for d in range(ndim)
+    ]
     return "".join(f"long long {name}, " for name in names)
 
 
@@ -321,9 +372,13 @@ class _Code:
         self.targets = targets
         self.wide = "double" if "float64" in self.arrays.values() else wide
 
-    def signature(self, sizes: str, last: str, arrays: Iterable[str] | None = None, first: str = "") -> str:
+    def signature(
+        self, sizes: str, last: str, arrays: Iterable[str] | None = None, first: str = ""
+    ) -> str:
         """Parameters: arrays, cells, the first of the rest, numbers, and the rest."""
-        pointers = "".join(f"{self.pointer(name)}, " for name in (self.arrays if arrays is None else arrays))
+        pointers = "".join(
+            f"{self.pointer(name)}, " for name in (self.arrays if arrays is None else arrays)
+        )
         cells = "".join(f"const double* a_{name}, " for name in self.cells)
         numbers = "".join(f"double number_{name}, " for name in self.numbers)
         return f"{pointers}{cells}{first}{numbers}{sizes}{last}"
@@ -332,7 +387,9 @@ class _Code:
         """Declares where an array begins."""
         return f"{'' if name in self.targets else 'const '}{CudaSource.c_type(self.arrays[name])}* a_{name}"
 
-    def locate(self, step: str, extent: str, ndim: int, at: str, more: Sequence[str], mark: str = "") -> str:
+    def locate(
+        self, step: str, extent: str, ndim: int, at: str, more: Sequence[str], mark: str = ""
+    ) -> str:
         """Where point `at` lies in every array: variables <mark><name>_at."""
         points, lines = [f"{mark}{at}{d}" for d in range(ndim)], []
         inner = ""
@@ -361,7 +418,9 @@ class _Code:
         if not expression.steps:
             lines.append(f"  s0 = v_{expression.text};")
         for step in expression.steps:
-            lines.append(f"  s{step.slot} = {_C[step.function].format(*map(_argument, step.arguments))};")
+            lines.append(
+                f"  s{step.slot} = {_C[step.function].format(*map(_argument, step.arguments))};"
+            )
         return "\n".join(lines)
 
     def assigned(self, one: Pass) -> str:

@@ -32,9 +32,27 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Eq: "equal",
     ast.NotEq: "not_equal",
 }
-COMPARISONS = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!="}
+COMPARISONS = {
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "equal": "==",
+    "not_equal": "!=",
+}
 ROUNDING = ("floor", "ceil", "trunc", "rint")
-OF_C = ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sqrt", "erf", *ROUNDING)  # called so in C, too
+OF_C = (
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "sin",
+    "cos",
+    "tanh",
+    "sqrt",
+    "erf",
+    *ROUNDING,
+)  # called so in C, too
 _FUNCTIONS = {
     **{name: name for name in (*OF_C, "fmod", "sign", "where")},
     "round": "rint",
@@ -75,7 +93,9 @@ class Expression:
     def parse(text: str) -> Expression:
         """Raises ValueError for what is no such expression."""
         tree = ast.parse(_expanded(text), mode="eval").body
-        names = sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - _FUNCTIONS.keys())
+        names = sorted(
+            {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - _FUNCTIONS.keys()
+        )
         return Expression(text, tuple(names), _Compiler(text).compile(tree))
 
     def number(self, values: Mapping[str, float]) -> float:
@@ -83,7 +103,8 @@ class Expression:
         slots: dict[Argument, float] = {}
         for step in self.steps:
             known = [
-                values[a] if isinstance(a, str) else slots.get(a, a) if type(a) is int else a for a in step.arguments
+                values[a] if isinstance(a, str) else slots.get(a, a) if type(a) is int else a
+                for a in step.arguments
             ]
             slots[step.slot] = float(getattr(np, step.function)(*known))
         return slots[0] if self.steps else values[self.text]
@@ -115,7 +136,11 @@ def _expanded(text: str) -> str:
     for name, definition in _MACROS.items():
         while (start := text.find(f"{name}(")) >= 0:
             end = text.index(")", start)
-            text = text[:start] + definition.format(text[start + len(name) + 1 : end]) + text[end + 1 :]
+            text = (
+                text[:start]
+                + definition.format(text[start + len(name) + 1 : end])
+                + text[end + 1 :]
+            )
     return text
 
 
@@ -124,20 +149,32 @@ class _Compiler:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.steps: list[tuple[str, tuple[Argument, ...]]] = []  # results are numbered as they are made
+        self.steps: list[
+            tuple[str, tuple[Argument, ...]]
+        ] = []  # results are numbered as they are made
         self.known: dict[str, int] = {}
 
     def compile(self, tree: ast.AST) -> tuple[Step, ...]:
         if isinstance(tree, ast.Name):
             return ()
         self.visit(tree)
-        last_use = {a: k for k, (_, arguments) in enumerate(self.steps) for a in arguments if type(a) is int}
+        last_use = {
+            a: k for k, (_, arguments) in enumerate(self.steps) for a in arguments if type(a) is int
+        }
         slots: dict[Argument, int] = {}
         free, steps = [0], []
         for k, (function, arguments) in enumerate(self.steps):
             read = tuple(slots[a] if type(a) is int else a for a in arguments)
-            free += sorted({slots[a] for a in arguments if type(a) is int and last_use[a] == k}, reverse=True)
-            slots[k] = 0 if k == len(self.steps) - 1 else free.pop() if free else 1 + max(slots.values(), default=0)
+            free += sorted(
+                {slots[a] for a in arguments if type(a) is int and last_use[a] == k}, reverse=True
+            )
+            slots[k] = (
+                0
+                if k == len(self.steps) - 1
+                else free.pop()
+                if free
+                else 1 + max(slots.values(), default=0)
+            )
             steps.append(Step(function, read, slots[k]))
         return tuple(steps)
 

@@ -42,7 +42,10 @@ _CODE = {
 
 @cache
 def compiled_loop(
-    one: Pass, arguments: tuple[tuple[str, str], ...], numbers: tuple[str, ...], contracts: bool = False
+    one: Pass,
+    arguments: tuple[tuple[str, str], ...],
+    numbers: tuple[str, ...],
+    contracts: bool = False,
 ) -> Callable[..., None]:
     """`loop(*arrays, *firsts, *numbers)` runs a pass of the functions in `_CODE`.
 
@@ -54,11 +57,15 @@ def compiled_loop(
         contracts: whether a product and a sum may be rounded once.
     """
     text = source(one, arguments, numbers)
-    own = f"loop_{hashlib.sha256(text.encode()).hexdigest()[:16]}"  # compiled code is linked by name
+    own = (
+        f"loop_{hashlib.sha256(text.encode()).hexdigest()[:16]}"  # compiled code is linked by name
+    )
     module = {**vars(cpu_math)}
     exec(text.replace("def loop(", f"def {own}("), module)
     options: dict[str, Any] = {"fastmath": {"contract"}} if contracts else {}
-    loop: Callable[..., None] = taskflow.njit(nogil=True, error_model="numpy", **options)(module[own])
+    loop: Callable[..., None] = taskflow.njit(nogil=True, error_model="numpy", **options)(
+        module[own]
+    )
     return loop
 
 
@@ -78,7 +85,9 @@ class _Value:
 class _Loop:
     """The text of a loop while it is written."""
 
-    def __init__(self, one: Pass, arguments: tuple[tuple[str, str], ...], numbers: tuple[str, ...]) -> None:
+    def __init__(
+        self, one: Pass, arguments: tuple[tuple[str, str], ...], numbers: tuple[str, ...]
+    ) -> None:
         self.arrays = [f"a{k}" for k in range(len(arguments))]
         self.known = {name: _Value(f"n_{name}", 0) for name in numbers}
         self.once: list[str] = []  # before all rows
@@ -158,13 +167,17 @@ class _Loop:
         depth = max(v.depth for v in values)
         name, self.count = f"t{self.count}", self.count + 1
         codes = [self._held(v) if depth == 2 else v.code for v in values]
-        (self.once, self.columns, lines)[depth].append(f"{name} = " + _CODE[step.function].format(*codes))
+        (self.once, self.columns, lines)[depth].append(
+            f"{name} = " + _CODE[step.function].format(*codes)
+        )
         return _Value(name, depth)
 
     def _argument(self, argument: Argument, slots: dict[int, _Value], lines: list[str]) -> _Value:
         if isinstance(argument, str):
             return self._read(argument, lines)
-        return _Value(f"number({argument!r})", 0) if isinstance(argument, float) else slots[argument]
+        return (
+            _Value(f"number({argument!r})", 0) if isinstance(argument, float) else slots[argument]
+        )
 
     def _read(self, name: str, lines: list[str]) -> _Value:
         """A name; an element of memory is read once in a loop."""
@@ -187,7 +200,11 @@ class _Loop:
 
     def _add(self, name: str, code: str) -> str:
         array, layout = self.totals[name]
-        return f"{array}_part[c] += {code}" if layout == "row" else f"{array}_sum = plus({array}_sum, {code})"
+        return (
+            f"{array}_part[c] += {code}"
+            if layout == "row"
+            else f"{array}_sum = plus({array}_sum, {code})"
+        )
 
     def _assembled(self, one: Pass, numbers: tuple[str, ...], bodies: list[list[str]]) -> str:
         made = [array for array, layout in self.totals.values() if layout == "row"]
@@ -206,16 +223,29 @@ class _Loop:
             *(f"    {line}" for line in self.once),
         ]
         if self.columns:
-            lines += [f"    for c in range({width}):", *(f"        {line}" for line in self.columns)]
+            lines += [
+                f"    for c in range({width}):",
+                *(f"        {line}" for line in self.columns),
+            ]
         rows, indent = [f"for r in range({self.matrix}.shape[0]):"], "    "
         if made:
             lines.append(f"    for first in range(0, {self.matrix}.shape[0], {_PART}):")
             lines += [f"        {array}_part[:] = 0" for array in made]
-            rows, indent = [f"for r in range(first, min(first + {_PART}, {self.matrix}.shape[0])):"], "        "
+            rows, indent = (
+                [f"for r in range(first, min(first + {_PART}, {self.matrix}.shape[0])):"],
+                "        ",
+            )
         rows += [f"    {line}" for line in self.of_row]
         for body in bodies:
-            rows += [f"    for c in range({width}):", *(f"        {line}" for line in body)] if body else []
+            rows += (
+                [f"    for c in range({width}):", *(f"        {line}" for line in body)]
+                if body
+                else []
+            )
         lines += [indent + line for line in rows]
         for array in made:
-            lines += [f"        for c in range({width}):", f"            {array}[c] += {array}_part[c]"]
+            lines += [
+                f"        for c in range({width}):",
+                f"            {array}[c] += {array}_part[c]",
+            ]
         return "\n".join([*lines, *(f"    {array}[0] = {array}_sum" for array in whole), ""])

@@ -22,7 +22,9 @@ _OPTIONS: Any = {"fastmath": {"contract"}, "error_model": "numpy"}
 def _compiled(function: Callable[[Any], Any], single: Callable[[Any], Any]) -> None:
     """Compiled code calls `single` for float32, else the function itself."""
 
-    def choose(x: Any) -> Callable[[Any], Any]:  # numba compares the text of signatures: all are annotated alike
+    def choose(
+        x: Any,
+    ) -> Callable[[Any], Any]:  # numba compares the text of signatures: all are annotated alike
         return single if x == numba.float32 else function
 
     overload(function, jit_options=_OPTIONS)(choose)

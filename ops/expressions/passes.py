@@ -11,7 +11,9 @@ from ops.expressions.program import Pass
 from taskflow import Array, Context
 
 
-def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | float], out: Array) -> None:
+def evaluate(
+    ctx: Context, expression: Expression, values: Mapping[str, Array | float], out: Array
+) -> None:
     """Write its value to `out`, whose shape all arrays among `values` broadcast to and whose memory none has."""
     if ctx.is_cuda:
         cuda_source.evaluate(ctx, expression, values, out)
@@ -22,7 +24,8 @@ def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | 
     slots = [out, *(ctx.scratch(("slot", k), out.shape, out.dtype) for k in range(count))]
     for step in expression.steps:
         arguments: list[Any] = [
-            values[a] if isinstance(a, str) else a if isinstance(a, float) else slots[a] for a in step.arguments
+            values[a] if isinstance(a, str) else a if isinstance(a, float) else slots[a]
+            for a in step.arguments
         ]
         if step.function == "where":
             condition, yes, no = arguments
@@ -67,14 +70,21 @@ def run(ctx: Context, one: Pass, arrays: Mapping[str, Array], numbers: Mapping[s
         evaluate(ctx, a.value, known, made)
         if a.is_sum:
             total = arrays[a.target][(*[None] * (len(shape) - arrays[a.target].ndim), ...)]
-            ctx.xp.sum(made, axis=tuple(d for d, n in enumerate(total.shape) if n == 1), keepdims=True, out=total)
+            ctx.xp.sum(
+                made,
+                axis=tuple(d for d, n in enumerate(total.shape) if n == 1),
+                keepdims=True,
+                out=total,
+            )
         else:
             known[a.target] = made
     for name in sorted(one.targets & arrays.keys() - sums):
         ctx.xp.copyto(arrays[name], known[name])
 
 
-def _choose(ctx: Context, condition: Array, yes: Array | float, no: Array | float, out: Array) -> None:
+def _choose(
+    ctx: Context, condition: Array, yes: Array | float, no: Array | float, out: Array
+) -> None:
     """`yes` where the condition is not 0, else `no`; `out` may be any of them."""
     chosen = ctx.scratch("condition", out.shape, bool)
     ctx.xp.not_equal(condition, 0, out=chosen)

@@ -49,7 +49,13 @@ class Pass:
     @cache
     def parse(text: str) -> Pass:
         """Raises ValueError for what is no assignment."""
-        return Pass(tuple(tuple(map(_assignment, line.split(";"))) for line in text.splitlines() if line.strip()))
+        return Pass(
+            tuple(
+                tuple(map(_assignment, line.split(";")))
+                for line in text.splitlines()
+                if line.strip()
+            )
+        )
 
     def __str__(self) -> str:
         return "\n".join("; ".join(map(str, loop)) for loop in self.loops)
@@ -86,7 +92,9 @@ class Pass:
     @cached_property
     def mapped(self) -> frozenset[str]:
         """The names in assignments that are no sums."""
-        return frozenset(name for a in self.assignments if not a.is_sum for name in (a.target, *a.value.names))
+        return frozenset(
+            name for a in self.assignments if not a.is_sum for name in (a.target, *a.value.names)
+        )
 
     @cached_property
     def functions(self) -> frozenset[str]:
@@ -103,7 +111,9 @@ def value_in(one: Pass, assignment: Assignment, arrays: frozenset[str]) -> Expre
             texts[a.target] = _put(a.value, texts).text
     value = _put(assignment.value, texts)
     before = set(value.names) - set(assignment.value.names)
-    assert before.isdisjoint(one.maps), f"'{assignment}' is of what arrays hold before the pass, by other names"
+    assert before.isdisjoint(one.maps), (
+        f"'{assignment}' is of what arrays hold before the pass, by other names"
+    )
     return value
 
 

@@ -23,7 +23,9 @@ def check_weight(where: str, weight: LogicalRegion | None, classes: int) -> None
     if weight is not None:
         check_region(where, weight, "weight")
         if weight.shape != (classes,):
-            raise ValueError(f"{where}: weight '{weight.name}' is {weight.shape}, there are {classes} classes")
+            raise ValueError(
+                f"{where}: weight '{weight.name}' is {weight.shape}, there are {classes} classes"
+            )
 
 
 def known_targets(name: str, t: LogicalRegion, ignored: int | None) -> LogicalRegion:
@@ -31,7 +33,9 @@ def known_targets(name: str, t: LogicalRegion, ignored: int | None) -> LogicalRe
     if ignored is None:
         return t
     row = term(distinct(t.axes))
-    return launch_first(f"{name}.known", f"{row} -> {row}", [t], kernel=_known.bind(ignored=ignored), flops=1)
+    return launch_first(
+        f"{name}.known", f"{row} -> {row}", [t], kernel=_known.bind(ignored=ignored), flops=1
+    )
 
 
 def weights_of_rows(name: str, weight: LogicalRegion, t: LogicalRegion) -> LogicalRegion:
@@ -47,7 +51,9 @@ def weights_of_rows(name: str, weight: LogicalRegion, t: LogicalRegion) -> Logic
     )
 
 
-def count_rows(name: str, t: LogicalRegion, row: str, ignored: int | None, dtype: str) -> LogicalRegion:
+def count_rows(
+    name: str, t: LogicalRegion, row: str, ignored: int | None, dtype: str
+) -> LogicalRegion:
     """`<name>.count`: how many rows have another target than `ignored`."""
     kernel = _count_rows.bind(ignored=ignored)
     return launch_first(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=dtype)
@@ -83,7 +89,10 @@ def reduce_rows(
     if ignored is not None:
         known["t"], chosen = (t, row), "where(t != ignored, {}, 0)"
     if is_mean and (ignored is not None or weights is not None):
-        known["rows"], counted = (_count(name, t, row, ignored, weights, known, numbers), "."), "rows"
+        known["rows"], counted = (
+            (_count(name, t, row, ignored, weights, known, numbers), "."),
+            "rows",
+        )
     out = row if reduction == "none" else "."
     found = {value: chosen.format(f"g * ({slope}) / {counted}") for value, slope in slopes.items()}
     backward = partial(_backward, numbers=numbers, names=tuple(known), slopes=found)
@@ -117,12 +126,16 @@ def _backward(
     slopes: Mapping[str, str],
 ) -> tuple[LogicalRegion | None, ...]:
     read, (out,) = terms(op)
-    known = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)} | {"g": (g, out)}
+    known = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)} | {
+        "g": (g, out)
+    }
 
     def gradient(name: str, text: str) -> LogicalRegion:
         """The value itself comes first, which gives the extents."""
         used = {k: v for k, v in known.items() if k in Expression.parse(text).names}
-        return formula(f"{op.name}.d{name}", text, {name: known[name], **used}, known[name][1], numbers=numbers)
+        return formula(
+            f"{op.name}.d{name}", text, {name: known[name], **used}, known[name][1], numbers=numbers
+        )
 
     return tuple(gradient(name, slopes[name]) if name in slopes else None for name in names)
 
@@ -152,4 +165,6 @@ def _weights_on_gpu(ctx: Context, weight: Array, t: Array, of_rows: Array, *, wh
 @partial(Kernel, cuda=_weights_on_gpu)
 def _weights_of_rows(ctx: Context, weight: Array, t: Array, of_rows: Array, *, what: str) -> None:
     check_classes(what, t, len(weight))
-    ctx.xp.take(weight, t, axis=0, out=of_rows, mode="clip")  # checked above; "raise" would buffer the result
+    ctx.xp.take(
+        weight, t, axis=0, out=of_rows, mode="clip"
+    )  # checked above; "raise" would buffer the result

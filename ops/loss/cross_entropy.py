@@ -56,7 +56,11 @@ def cross_entropy(
             fewer columns than classes, or probabilities have an `ignore_index`.
     """
     of_classes = isinstance(t, LogicalRegion) and t.is_floating
-    where = check_probabilities(name, y, t, ignore_index) if of_classes else check_targets("cross_entropy", name, y, t)
+    where = (
+        check_probabilities(name, y, t, ignore_index)
+        if of_classes
+        else check_targets("cross_entropy", name, y, t)
+    )
     check_reduction(where, reduction)
     ignore_index = check_ignored(where, ignore_index)
     label_smoothing = check_number(where, "label_smoothing", label_smoothing, "a number in [0, 1]")
@@ -72,13 +76,17 @@ def cross_entropy(
     return _of_integers(name, y, t, ignore_index, label_smoothing, weight, reduction)
 
 
-def check_probabilities(name: str | None, y: LogicalRegion, t: LogicalRegion, ignored: int | None) -> str:
+def check_probabilities(
+    name: str | None, y: LogicalRegion, t: LogicalRegion, ignored: int | None
+) -> str:
     """As `check_targets`, of the probabilities of classes."""
     where = checked("cross_entropy", name, y, "y", least=1)
     if t.shape != y.shape:
         raise ValueError(f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}")
     if ignored is not None:
-        raise ValueError(f"{where}: ignore_index is {ignored}, but '{t.name}' has probabilities, no classes")
+        raise ValueError(
+            f"{where}: ignore_index is {ignored}, but '{t.name}' has probabilities, no classes"
+        )
     return where
 
 
@@ -104,16 +112,24 @@ def _of_integers(
     with graph.following(name):
         if weight is None:
             slopes = {"total": "1 / total", "right": "-1"}
-            return reduce_rows(name, values, "log(total) - right", slopes, t, row, ignored, None, reduction)
+            return reduce_rows(
+                name, values, "log(total) - right", slopes, t, row, ignored, None, reduction
+            )
         weights = weights_of_rows(name, weight, known_targets(name, t, ignored))
         values["weight"] = weights, row
-        text, slopes = "weight * (log(total) - right)", {"total": "weight / total", "right": "-weight"}
+        text, slopes = (
+            "weight * (log(total) - right)",
+            {"total": "weight / total", "right": "-weight"},
+        )
         if smoothing:
             keep, spread = repr(1.0 - smoothing), repr(smoothing / y.shape[-1])
             values["smooth"] = _weighted_scores(name, y, largest, weight, full, row), row
             values["every"] = formula(f"{name}.every", "w", {"w": (weight, axes[-1])}, "."), "."
             text = f"{keep} * {text} + {spread} * (every * log(total) - smooth)"
-            slopes = {"total": f"({keep} * weight + {spread} * every) / total", "right": f"-{keep} * weight"}
+            slopes = {
+                "total": f"({keep} * weight + {spread} * every) / total",
+                "right": f"-{keep} * weight",
+            }
             slopes["smooth"] = f"-{spread}"
         return reduce_rows(name, values, text, slopes, t, row, ignored, weights, reduction)
 
@@ -134,7 +150,12 @@ def _weighted_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, N
 
 
 def _of_probabilities(
-    name: str, y: LogicalRegion, t: LogicalRegion, smoothing: float, weight: LogicalRegion | None, reduction: str
+    name: str,
+    y: LogicalRegion,
+    t: LogicalRegion,
+    smoothing: float,
+    weight: LogicalRegion | None,
+    reduction: str,
 ) -> LogicalRegion:
     """The sum over classes and rows of -t weight log softmax(y), t smoothed."""
     graph, axes = y.graph, distinct(y.axes)
@@ -150,7 +171,10 @@ def _of_probabilities(
         "count": float(prod(y.shape[:-1])) if reduction == "mean" else 1.0,
     }
     text = "-(keep * t + spread) * x / count" + " * w" * (weight is not None)
-    out, backward = row if reduction == "none" else ".", partial(_probabilities_backward, numbers=numbers)
+    out, backward = (
+        row if reduction == "none" else ".",
+        partial(_probabilities_backward, numbers=numbers),
+    )
     return formula(name, text, inputs, out, backward=backward, numbers=numbers, flops=6)
 
 
@@ -161,9 +185,19 @@ def _probabilities_backward(
     flowing = {"g": (g, out)} | ({"w": (op.inputs[2], others[1])} if len(others) > 1 else {})
     times, (x, t, *_) = " * w" * (len(others) > 1), op.inputs
     gx = formula(
-        f"{op.name}.dx", f"-g * (keep * t + spread) / count{times}", {"t": (t, full), **flowing}, full, numbers=numbers
+        f"{op.name}.dx",
+        f"-g * (keep * t + spread) / count{times}",
+        {"t": (t, full), **flowing},
+        full,
+        numbers=numbers,
     )
-    gt = formula(f"{op.name}.dt", f"-g * keep * x / count{times}", {"x": (x, full), **flowing}, full, numbers=numbers)
+    gt = formula(
+        f"{op.name}.dt",
+        f"-g * keep * x / count{times}",
+        {"x": (x, full), **flowing},
+        full,
+        numbers=numbers,
+    )
     return gx, gt, *[None] * (len(others) - 1)
 
 
@@ -176,7 +210,9 @@ def _backward(
     y, largest, t = op.inputs
     pattern = f"{row}, {row}, {full}, {row}, {row} -> {full}"
     kernel = _gradient.bind(**options)
-    gx = launch_first(f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10)
+    gx = launch_first(
+        f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10
+    )
     return gx, None, None
 
 
@@ -186,7 +222,10 @@ def _backward(
 def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
     """ValueError for a class out of range, unless rows of it have no loss."""
     if ignored is not None:
-        known, is_ignored = ctx.scratch("known", t.shape, t.dtype), ctx.scratch("ignored", t.shape, bool)
+        known, is_ignored = (
+            ctx.scratch("known", t.shape, t.dtype),
+            ctx.scratch("ignored", t.shape, bool),
+        )
         ctx.xp.copyto(known, t)
         ctx.xp.copyto(known, 0, where=ctx.xp.equal(t, ignored, out=is_ignored))
         t = known
@@ -194,12 +233,18 @@ def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_rows.entropy_sums)
-def _sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None) -> None:
+def _sums(
+    ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None
+) -> None:
     y, largest, t, total, right = arrays
     from ops.cpu import rows as cpu_rows
 
     _check(ctx, t, classes, ignored)
-    read = rows(ctx, "y", y), contiguous(ctx, "largest", largest).reshape(-1), contiguous(ctx, "t", t).reshape(-1)
+    read = (
+        rows(ctx, "y", y),
+        contiguous(ctx, "largest", largest).reshape(-1),
+        contiguous(ctx, "t", t).reshape(-1),
+    )
     made = work_array(ctx, "total", total), work_array(ctx, "right", right)
     shares = y.dtype.type(1 - smoothing), y.dtype.type(smoothing / classes)
     row = ctx.scratch("row", y.shape[-1:], y.dtype)
@@ -213,9 +258,13 @@ def _gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> N
     gtotal, gright, y, largest, t, gy = arrays
     from ops.cpu import rows as cpu_rows
 
-    flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in enumerate((gtotal, gright, largest, t))]
+    flat = [
+        contiguous(ctx, slot, a).reshape(-1) for slot, a in enumerate((gtotal, gright, largest, t))
+    ]
     work, first_class = work_array(ctx, "gy", gy), ctx.rect(2).lo[-1]
     shares = y.dtype.type(1 - smoothing), y.dtype.type(smoothing / classes)
     matrix = work.reshape(-1, y.shape[-1])
-    cpu_rows.entropy_gradient(flat[0], flat[1], rows(ctx, "y", y), flat[2], flat[3], first_class, *shares, matrix)
+    cpu_rows.entropy_gradient(
+        flat[0], flat[1], rows(ctx, "y", y), flat[2], flat[3], first_class, *shares, matrix
+    )
     deliver(ctx, work, gy)

@@ -30,11 +30,18 @@ _SMOOTH = elementwise(
     y="where(abs(x - y) < beta, g * (y - x) / divisor, g * sign(y - x))",
 )
 _DIVERGENCE = elementwise(
-    "where(y == 0, 0, y * log(where(y == 0, 1, y))) - x * y", 12, x="-g * y", y="g * (log(y) + y / y - x)"
+    "where(y == 0, 0, y * log(where(y == 0, 1, y))) - x * y",
+    12,
+    x="-g * y",
+    y="g * (log(y) + y / y - x)",
 )
-_DIVERGENCE_OF_LOG = elementwise("exp(y) * (y - x)", 12, x="-g * exp(y)", y="g * exp(y) * (y - x + 1)")
+_DIVERGENCE_OF_LOG = elementwise(
+    "exp(y) * (y - x)", 12, x="-g * exp(y)", y="g * exp(y) * (y - x + 1)"
+)
 _SOFTPLUS = "(max(-x, 0) + log1p(exp(-abs(x))))"  # of -x
-_WITH_LOGITS = elementwise("max(x, 0) - x * y + log1p(exp(-abs(x)))", 20, x="g * (sigmoid(x) - y)", y="-g * x")
+_WITH_LOGITS = elementwise(
+    "max(x, 0) - x * y + log1p(exp(-abs(x)))", 20, x="g * (sigmoid(x) - y)", y="-g * x"
+)
 _BINARY = elementwise(  # logarithms from -100 on, as torch's
     "-(y * max(log(max(x, tiny)), -100) + (1 - y) * max(log(max(1 - x, tiny)), -100))",
     20,
@@ -50,7 +57,9 @@ _POSITIVE = elementwise(
 )
 
 
-def mse_loss(x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean") -> LogicalRegion:
+def mse_loss(
+    x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean"
+) -> LogicalRegion:
     """The mean over all elements of (x - y)², as torch.nn.functional.mse_loss.
 
     Args:
@@ -67,7 +76,9 @@ def mse_loss(x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, red
     return pairwise("mse_loss", _SQUARED, x, y, name, reduction)
 
 
-def l1_loss(x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean") -> LogicalRegion:
+def l1_loss(
+    x: LogicalRegion, y: LogicalRegion, name: str | None = None, *, reduction: str = "mean"
+) -> LogicalRegion:
     """The mean over all elements of |x - y|, as torch's l1_loss; args and errors as `mse_loss`."""
     return pairwise("l1_loss", _ABSOLUTE, x, y, name, reduction)
 
@@ -76,18 +87,32 @@ mean_squared_error, mean_absolute_error = mse_loss, l1_loss
 
 
 def smooth_l1_loss(
-    x: LogicalRegion, y: LogicalRegion, beta: float = 1.0, name: str | None = None, *, reduction: str = "mean"
+    x: LogicalRegion,
+    y: LogicalRegion,
+    beta: float = 1.0,
+    name: str | None = None,
+    *,
+    reduction: str = "mean",
 ) -> LogicalRegion:
     """The mean of d² / (2 beta) where |d| < beta, else |d| - beta / 2, d = x - y (Girshick, ICCV 2015), as torch's.
 
     Args, returns and raises as `mse_loss`; `beta` is finite, and 0 makes it `l1_loss`.
     """
-    check_number(f"smooth_l1_loss '{name or 'smooth_l1_loss'}'", "beta", beta, "a finite number from 0 on")
-    return pairwise("smooth_l1_loss", _SMOOTH, x, y, name, reduction, {"beta": beta, "divisor": beta or 1.0})
+    check_number(
+        f"smooth_l1_loss '{name or 'smooth_l1_loss'}'", "beta", beta, "a finite number from 0 on"
+    )
+    return pairwise(
+        "smooth_l1_loss", _SMOOTH, x, y, name, reduction, {"beta": beta, "divisor": beta or 1.0}
+    )
 
 
 def kl_div(
-    x: LogicalRegion, t: LogicalRegion, name: str | None = None, *, reduction: str = "mean", log_target: bool = False
+    x: LogicalRegion,
+    t: LogicalRegion,
+    name: str | None = None,
+    *,
+    reduction: str = "mean",
+    log_target: bool = False,
 ) -> LogicalRegion:
     """The mean of t (log t - x): the Kullback-Leibler divergence of the distribution exp(x) from t, as torch's.
 
@@ -107,12 +132,19 @@ def kl_div(
     """
     where, rule = checked("kl_div", name, x), _DIVERGENCE_OF_LOG if log_target else _DIVERGENCE
     if reduction == "batchmean" and x.ndim == 0:
-        raise ValueError(f"{where}: '{x.name}' is a scalar, 'batchmean' divides by the extent of dimension 0")
+        raise ValueError(
+            f"{where}: '{x.name}' is a scalar, 'batchmean' divides by the extent of dimension 0"
+        )
     return pairwise("kl_div", rule, x, t, name, reduction, reductions=(*REDUCTIONS, "batchmean"))
 
 
 def huber_loss(
-    x: LogicalRegion, y: LogicalRegion, delta: float = 1.0, name: str | None = None, *, reduction: str = "mean"
+    x: LogicalRegion,
+    y: LogicalRegion,
+    delta: float = 1.0,
+    name: str | None = None,
+    *,
+    reduction: str = "mean",
 ) -> LogicalRegion:
     """The mean of d² / 2 where |d| <= delta, else delta (|d| - delta / 2), d = x - y (Huber 1964), as torch's.
 
@@ -175,11 +207,18 @@ def binary_cross_entropy(
     numbers = {"tiny": exp(-103)}  # float32 has such a number, if not exp(-100) itself
     if weight is None:
         return pairwise("binary_cross_entropy", _BINARY, x, t, name, reduction, numbers)
-    return _reduced(pairwise("binary_cross_entropy", _BINARY, x, t, name, "none", numbers), weight, reduction)
+    return _reduced(
+        pairwise("binary_cross_entropy", _BINARY, x, t, name, "none", numbers), weight, reduction
+    )
 
 
 def _check(
-    kind: str, name: str | None, x: LogicalRegion, t: LogicalRegion, reduction: str, **weights: LogicalRegion | None
+    kind: str,
+    name: str | None,
+    x: LogicalRegion,
+    t: LogicalRegion,
+    reduction: str,
+    **weights: LogicalRegion | None,
 ) -> None:
     where = checked(kind, name, x)
     check_reduction(where, reduction)
@@ -190,8 +229,12 @@ def _check(
         if weight is not None:
             check_region(where, weight, role)
             tail = x.shape[x.ndim - weight.ndim :] if weight.ndim <= x.ndim else ()
-            if weight.ndim > x.ndim or any(n not in (1, m) for n, m in zip(weight.shape, tail, strict=True)):
-                raise ValueError(f"{where}: {role} '{weight.name}' is {weight.shape}, '{x.name}' is {x.shape}")
+            if weight.ndim > x.ndim or any(
+                n not in (1, m) for n, m in zip(weight.shape, tail, strict=True)
+            ):
+                raise ValueError(
+                    f"{where}: {role} '{weight.name}' is {weight.shape}, '{x.name}' is {x.shape}"
+                )
 
 
 def _reduced(each: LogicalRegion, weight: LogicalRegion | None, reduction: str) -> LogicalRegion:

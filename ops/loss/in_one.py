@@ -49,7 +49,9 @@ def softmax_cross_entropy(
     count = check_columns(where, y, classes)
     if ignore_index is not None or label_smoothing or reduction != "mean" or weight is not None:
         options: dict[str, Any] = {"reduction": reduction, "weight": weight, "classes": classes}
-        return cross_entropy(y, t, ignore_index, label_smoothing, name or "softmax_cross_entropy", **options)
+        return cross_entropy(
+            y, t, ignore_index, label_smoothing, name or "softmax_cross_entropy", **options
+        )
     *lead, columns = distinct(y.axes)
     y_term, options = term((*lead, f"^{columns}")), {"classes": count, "count": prod(t.shape)}
     return launch_first(
@@ -63,7 +65,9 @@ def softmax_cross_entropy(
 
 
 @partial(Kernel, is_compiled=True, float32_outputs=(0, 1), cuda=gpu_rows.cross_entropy)
-def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int) -> None:
+def _cross_entropy(
+    ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int
+) -> None:
     from ops.cpu import rows as cpu_rows
 
     check_classes("softmax_cross_entropy: the target", t, classes)
@@ -82,7 +86,9 @@ def _cross_entropy_backward(
     (y_term, t_term), _ = terms(op)
     pattern, inputs = f"., {y_term}, {t_term}, {t_term} -> {y_term}", [gloss, y, op.outputs[1], t]
     kernel = _cross_entropy_gradient.bind(**options)
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype), None
+    return launch_first(
+        f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype
+    ), None
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_rows.cross_entropy_gradient)
@@ -92,5 +98,7 @@ def _cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: i
     gloss, y, levels, t, gy = arrays
     work, scale = work_array(ctx, "gy", gy), gy.dtype.type(gloss / count)
     flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in (("levels", levels), ("t", t))]
-    cpu_rows.cross_entropy_gradient(scale, rows(ctx, "y", y), *flat, classes, work.reshape(-1, gy.shape[-1]))
+    cpu_rows.cross_entropy_gradient(
+        scale, rows(ctx, "y", y), *flat, classes, work.reshape(-1, gy.shape[-1])
+    )
     deliver(ctx, work, gy)

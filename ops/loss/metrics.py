@@ -87,20 +87,31 @@ def _share_of_right(
     with graph.following(name):
         y = slice(y, y.ndim - 1, 0, columns, f"{name}.classes")
         known = known_targets(name, t, ignored)
-        right = launch_first(f"{name}.right", f"{full}, {row} -> {row}", [y, known], kernel=kernel, flops=1)
-    before = launch_first(name, f"{full}, {row}, {row} -> {row}", [y, known, right], kernel=_before, flops=3)
+        right = launch_first(
+            f"{name}.right", f"{full}, {row} -> {row}", [y, known], kernel=kernel, flops=1
+        )
+    before = launch_first(
+        name, f"{full}, {row}, {row} -> {row}", [y, known, right], kernel=_before, flops=3
+    )
     with graph.following(name):
         if ignored is None:
             kernel = _share_below.bind(k=k, count=prod(t.shape))
             return launch_first(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1)
         count = count_rows(name, t, row, ignored, before.dtype)
-        inputs, numbers = {"x": (before, row), "t": (t, row), "count": (count, ".")}, {"k": float(k)}
+        inputs, numbers = (
+            {"x": (before, row), "t": (t, row), "count": (count, ".")},
+            {"k": float(k)},
+        )
         numbers["ignored"] = float(ignored)
-        return formula(f"{name}.mean", "(t != ignored) * (x < k) / count", inputs, ".", numbers=numbers)
+        return formula(
+            f"{name}.mean", "(t != ignored) * (x < k) / count", inputs, ".", numbers=numbers
+        )
 
 
 @partial(Kernel, cuda=gpu_tables.right_scores)
-def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
+def _right_scores(
+    ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int
+) -> None:
     """Zero where the right class is not in this tile."""
     take_along(ctx, what, y, t[..., None], right[..., None], y.ndim - 1, classes)
 
@@ -109,7 +120,9 @@ def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, 
 def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """A row with NaN at its right class is as wrong as can be."""
     number = ctx.xp.arange(ctx.rect(0).lo[-1], ctx.rect(0).hi[-1])
-    is_before, is_equal, is_earlier = (ctx.scratch(slot, y.shape, bool) for slot in ("before", "equal", "earlier"))
+    is_before, is_equal, is_earlier = (
+        ctx.scratch(slot, y.shape, bool) for slot in ("before", "equal", "earlier")
+    )
     ctx.xp.less_equal(y, right[..., None], out=is_before)
     ctx.xp.logical_not(is_before, out=is_before)
     ctx.xp.equal(y, right[..., None], out=is_equal)
@@ -124,7 +137,9 @@ def _share_below(ctx: Context, before: Array, share: Array, *, k: int, count: in
     share[...] = ctx.xp.count_nonzero(before < k) / count
 
 
-def root_mean_squared_error(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
+def root_mean_squared_error(
+    x: LogicalRegion, y: LogicalRegion, name: str | None = None
+) -> LogicalRegion:
     """The square root of the mean over all elements of (x - y)²; the gradient is 0 where it is 0, as of torch's norm.
 
     Args:

@@ -23,7 +23,9 @@ def check_reduction(where: str, reduction: str, known: Sequence[str] = REDUCTION
     """ValueError for what is no reduction."""
     if reduction not in known:
         *others, last = (f"'{each}'" for each in known)
-        raise ValueError(f"{where}: reduction is '{reduction}', it is {', '.join(others)} or {last}")
+        raise ValueError(
+            f"{where}: reduction is '{reduction}', it is {', '.join(others)} or {last}"
+        )
 
 
 def pairwise(
@@ -49,11 +51,18 @@ def pairwise(
     kernel = _total.bind(expression=rule.value, numbers=numbers, count=count)
     backward = partial(_backward, rule=rule, numbers=numbers, count=count)
     pattern = f"{axes}, {axes} -> ."
-    return launch_first(name or kind, pattern, [x, y], kernel=kernel, backward=backward, flops=rule.flops)
+    return launch_first(
+        name or kind, pattern, [x, y], kernel=kernel, backward=backward, flops=rule.flops
+    )
 
 
 def _backward(
-    op: Operator, gloss: LogicalRegion, *, rule: Elementwise, numbers: Mapping[str, float], count: int
+    op: Operator,
+    gloss: LogicalRegion,
+    *,
+    rule: Elementwise,
+    numbers: Mapping[str, float],
+    count: int,
 ) -> tuple[LogicalRegion, ...]:
     axes = terms(op)[0][0]
 
@@ -67,11 +76,20 @@ def _backward(
 
 @partial(Kernel, takes_half_on_cuda=True)
 def _total(
-    ctx: Context, x: Array, y: Array, loss: Array, *, expression: Expression, numbers: Mapping[str, float], count: int
+    ctx: Context,
+    x: Array,
+    y: Array,
+    loss: Array,
+    *,
+    expression: Expression,
+    numbers: Mapping[str, float],
+    count: int,
 ) -> None:
     if ctx.is_cuda:
         out = loss[(*[None] * x.ndim, ...)]
-        cuda_source.reduce(ctx, expression, {"x": x, "y": y, **numbers}, out, tuple(range(x.ndim)), divisor=count)
+        cuda_source.reduce(
+            ctx, expression, {"x": x, "y": y, **numbers}, out, tuple(range(x.ndim)), divisor=count
+        )
         return
     each = ctx.scratch("each", x.shape, x.dtype)
     evaluate(ctx, expression, {"x": x, "y": y, **numbers}, each)
@@ -79,7 +97,9 @@ def _total(
 
 
 @partial(Kernel, takes_half_on_cuda=True)
-def _gradient(ctx: Context, *arrays: Array, expression: Expression, numbers: Mapping[str, float], count: int) -> None:
+def _gradient(
+    ctx: Context, *arrays: Array, expression: Expression, numbers: Mapping[str, float], count: int
+) -> None:
     gloss, x, y, out = arrays
     share = ctx.scratch("share", gloss.shape, gloss.dtype)
     ctx.xp.divide(gloss, count, out=share)

@@ -34,7 +34,11 @@ _VALUES = {
     "log_softmax": "x - largest - log(total)",
 }
 _SUMS = {"softmax": "g * z", "softmax of seen": "g * z", "log_softmax": "g"}
-_GRADIENTS = {"softmax": "(g - row) * z", "softmax of seen": "(g - row) * z", "log_softmax": "g - row * exp(z)"}
+_GRADIENTS = {
+    "softmax": "(g - row) * z",
+    "softmax of seen": "(g - row) * z",
+    "log_softmax": "g - row * exp(z)",
+}
 _SEEN = Expression.parse("where(x < least, 0, y)")
 
 
@@ -44,7 +48,12 @@ def _least(dtype: str) -> float:
 
 
 def softmax(
-    x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False, zero_rows: bool = False
+    x: LogicalRegion,
+    dim: int = -1,
+    name: str | None = None,
+    *,
+    composed: bool = False,
+    zero_rows: bool = False,
 ) -> LogicalRegion:
     """exp(x) / sum over `dim` of exp(x), as torch.nn.functional.softmax.
 
@@ -113,7 +122,12 @@ def _softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int)
 
     gy, y, gx = (last(a, dim) for a in (gy, y, gx))
     work = work_array(ctx, "gx", gx)
-    ctx.call(cpu_rows.softmax_gradient, rows(ctx, "gy", gy), rows(ctx, "y", y), work.reshape(-1, y.shape[-1]))
+    ctx.call(
+        cpu_rows.softmax_gradient,
+        rows(ctx, "gy", gy),
+        rows(ctx, "y", y),
+        work.reshape(-1, y.shape[-1]),
+    )
     deliver(ctx, work, gx)
 
 
@@ -141,21 +155,33 @@ def _composed(kind: str, x: LogicalRegion, dim: int, name: str | None) -> Logica
     axes = distinct(x.axes)
     full, row = term(axes), term((*axes[:dim], *axes[dim + 1 :]))
     name = x.graph.unique_name(name or public)
-    text, numbers = ("max(x, least)", {"least": _least(x.dtype)}) if kind == "softmax of seen" else ("x", {})
+    text, numbers = (
+        ("max(x, least)", {"least": _least(x.dtype)}) if kind == "softmax of seen" else ("x", {})
+    )
     with x.graph.following(name):
         largest = formula(f"{name}.max", text, {"x": (x, full)}, row, "max", numbers=numbers)
         inputs = {"x": (x, full), "largest": (largest, row)}
         total = formula(f"{name}.total", "exp(x - largest)", inputs, row, flops=10)
     inputs["total"] = total, row
-    return formula(name, _VALUES[kind], inputs, full, backward=partial(_composed_backward, kind=kind), flops=10)
+    return formula(
+        name, _VALUES[kind], inputs, full, backward=partial(_composed_backward, kind=kind), flops=10
+    )
 
 
-def _composed_backward(op: Operator, g: LogicalRegion, *, kind: str) -> tuple[LogicalRegion, None, None]:
+def _composed_backward(
+    op: Operator, g: LogicalRegion, *, kind: str
+) -> tuple[LogicalRegion, None, None]:
     """That of maximum and sum is in it already."""
     (full, row, _), _ = terms(op)
     flowing = {"g": (g, full), "z": (op.outputs[0], full)}
-    sums = formula(f"{op.name}.sums", _SUMS[kind], {k: v for k, v in flowing.items() if k in _SUMS[kind]}, row)
-    return formula(f"{op.name}.dx", _GRADIENTS[kind], flowing | {"row": (sums, row)}, full), None, None
+    sums = formula(
+        f"{op.name}.sums", _SUMS[kind], {k: v for k, v in flowing.items() if k in _SUMS[kind]}, row
+    )
+    return (
+        formula(f"{op.name}.dx", _GRADIENTS[kind], flowing | {"row": (sums, row)}, full),
+        None,
+        None,
+    )
 
 
 def check_columns(where: str, y: LogicalRegion, classes: int | None) -> int:
@@ -179,5 +205,7 @@ def check_targets(kind: str, name: str | None, y: LogicalRegion, t: LogicalRegio
     where = checked(kind, name, y, "y")
     check_integers(where, t, "t")
     if y.ndim == 0 or t.shape != y.shape[:-1]:
-        raise ValueError(f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}, not {y.shape[:-1]}")
+        raise ValueError(
+            f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}, not {y.shape[:-1]}"
+        )
     return where

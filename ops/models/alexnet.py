@@ -29,7 +29,8 @@ def build(
     kernels = ((11, 4, 2), (5, 1, 2), (3, 1, 1), (3, 1, 1), (3, 1, 1))  # size, stride, padding
     for k, (out, (size, stride, padding)) in enumerate(zip(channels, kernels, strict=True), 1):
         x = ops.relu(
-            ops.conv2d(x, out, size, stride, padding, name=f"conv{k}", weight_init=weight_init), name=f"relu{k}"
+            ops.conv2d(x, out, size, stride, padding, name=f"conv{k}", weight_init=weight_init),
+            name=f"relu{k}",
         )
         if k in (1, 2, 5):
             x = ops.max_pool2d(x, 3, 2, name=f"pool{k}")

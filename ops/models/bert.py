@@ -32,29 +32,45 @@ def build(
     h = ops.dropout(h, dropout, training, name="drop")
     for k in range(layers):
         h = _layer(h, heads, dropout, training, f"layer{k}")
-    words = ops.softmax_cross_entropy(_predict_words(h, positions, vocabulary), t, name="loss_words")
+    words = ops.softmax_cross_entropy(
+        _predict_words(h, positions, vocabulary), t, name="loss_words"
+    )
     first = ops.flatten(ops.slice(h, 1, 0, 1, name="first"), name="first.flat")
     pooled = ops.tanh(ops.linear(first, hidden, name="pooler"), name="pooler.tanh")
-    follows = ops.softmax_cross_entropy(ops.linear(pooled, 2, name="next"), t_next, name="loss_next")
+    follows = ops.softmax_cross_entropy(
+        ops.linear(pooled, 2, name="next"), t_next, name="loss_next"
+    )
     loss = ops.add(words, follows, name="loss")
     return finish(graph, loss, training, ops.adamw, lr=lr, eps=1e-6, weight_decay=0.01)
 
 
-def _embed(x: LogicalRegion, segments: LogicalRegion, vocabulary: int, hidden: int, dtype: str) -> LogicalRegion:
+def _embed(
+    x: LogicalRegion, segments: LogicalRegion, vocabulary: int, hidden: int, dtype: str
+) -> LogicalRegion:
     small = ops.normal(0.0, 0.02)
     h = ops.embedding(x, vocabulary, hidden, name="embed", dtype=dtype, weight_init=small)
     h = ops.position_embedding(h, name="position")
-    h = ops.add(h, ops.embedding(segments, 2, hidden, name="segment", dtype=dtype, weight_init=small), name="embedded")
+    h = ops.add(
+        h,
+        ops.embedding(segments, 2, hidden, name="segment", dtype=dtype, weight_init=small),
+        name="embedded",
+    )
     return ops.layer_norm(h, eps=1e-12, name="embed.norm")
 
 
-def _layer(x: LogicalRegion, heads: int, dropout: float, training: bool, name: str) -> LogicalRegion:
+def _layer(
+    x: LogicalRegion, heads: int, dropout: float, training: bool, name: str
+) -> LogicalRegion:
     """Layer norm comes after each part and its shortcut, as in the paper."""
-    h = ops.multihead_attention(x, heads, dropout_p=dropout, training=training, name=f"{name}.attention")
+    h = ops.multihead_attention(
+        x, heads, dropout_p=dropout, training=training, name=f"{name}.attention"
+    )
     h = ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop1"), name=f"{name}.add1")
     x = ops.layer_norm(h, eps=1e-12, name=f"{name}.norm1")
     h = ops.gelu(ops.linear(x, 4 * x.shape[-1], name=f"{name}.fc1"), name=f"{name}.gelu")
-    h = ops.dropout(ops.linear(h, x.shape[-1], name=f"{name}.fc2"), dropout, training, name=f"{name}.drop2")
+    h = ops.dropout(
+        ops.linear(h, x.shape[-1], name=f"{name}.fc2"), dropout, training, name=f"{name}.drop2"
+    )
     return ops.layer_norm(ops.add(x, h, name=f"{name}.add2"), eps=1e-12, name=f"{name}.norm2")
 
 
@@ -63,7 +79,11 @@ def _predict_words(h: LogicalRegion, positions: LogicalRegion, vocabulary: int) 
     graph = h.graph
     h = ops.gather_rows(h, positions, name="masked")
     h = ops.layer_norm(
-        ops.gelu(ops.linear(h, h.shape[-1], name="transform"), name="transform.gelu"), 1e-12, "transform.norm"
+        ops.gelu(ops.linear(h, h.shape[-1], name="transform"), name="transform.gelu"),
+        1e-12,
+        "transform.norm",
     )
     y = ops.einsum("bpe,ve->bpv", h, graph.regions["embed.weight"], name="words")
-    return ops.add(y, graph.parameter("words.bias", (vocabulary,), 0.0, y.dtype), name="words.biased")
+    return ops.add(
+        y, graph.parameter("words.bias", (vocabulary,), 0.0, y.dtype), name="words.biased"
+    )

@@ -14,7 +14,11 @@ def tokens(graph: Graph, name: str, batch: int, length: int) -> LogicalRegion:
 
 
 def finish(
-    graph: Graph, loss: LogicalRegion, training: bool, optimizer: Callable[..., object] = ops.sgd, **options: Any
+    graph: Graph,
+    loss: LogicalRegion,
+    training: bool,
+    optimizer: Callable[..., object] = ops.sgd,
+    **options: Any,
 ) -> Graph:
     """Fetch the loss and, in training, append backward and update operators."""
     graph.output("loss", loss)
@@ -24,7 +28,12 @@ def finish(
 
 
 def classify(
-    graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, metrics: bool = True, **options: Any
+    graph: Graph,
+    y: LogicalRegion,
+    t: LogicalRegion,
+    training: bool,
+    metrics: bool = True,
+    **options: Any,
 ) -> Graph:
     """The end of a classifier: cross entropy, accuracy (without `metrics` not), optimizer."""
     loss = ops.softmax_cross_entropy(y, t, name="loss")
@@ -34,7 +43,12 @@ def classify(
 
 
 def predict_words(
-    graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, words: int | None = None, **options: Any
+    graph: Graph,
+    y: LogicalRegion,
+    t: LogicalRegion,
+    training: bool,
+    words: int | None = None,
+    **options: Any,
 ) -> Graph:
     """The end of a language model: cross entropy over the first `words` columns of `y`, perplexity, optimizer."""
     loss = ops.softmax_cross_entropy(y, t, name="loss", classes=words)

@@ -5,7 +5,11 @@ from taskflow import Graph, LogicalRegion
 
 
 def cnn(
-    batch: int = 64, training: bool = True, dtype: str = "float32", is_trained: bool | None = None, width: int = 16
+    batch: int = 64,
+    training: bool = True,
+    dtype: str = "float32",
+    is_trained: bool | None = None,
+    width: int = 16,
 ) -> Graph:
     """Two convolutions with batch norm and pooling, two dense layers; `is_trained`: with updates, as in training.
 
@@ -19,7 +23,9 @@ def cnn(
     h = ops.relu(ops.batch_norm(h, training=training, name="norm2"), name="relu2")
     h = ops.flatten(ops.max_pool2d(h, 2, name="pool2"), name="flat")
     h = ops.relu(ops.linear(h, 8 * width, name="fc1"), name="relu3")
-    return _finish(graph, ops.linear(h, 10, name="fc2"), t, training if is_trained is None else is_trained)
+    return _finish(
+        graph, ops.linear(h, 10, name="fc2"), t, training if is_trained is None else is_trained
+    )
 
 
 def mlp(batch: int = 64, training: bool = True, dtype: str = "float32", hidden: int = 128) -> Graph:

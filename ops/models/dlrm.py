@@ -32,14 +32,18 @@ def build(
     sparse = [graph.input(f"sparse{k}", (batch, bag), "int32") for k in range(tables)]
     init = ops.uniform(-(rows**-0.5), rows**-0.5)
     features = [
-        ops.embedding_bag(indices, rows, bottom[-1], name=f"table{k}", dtype=dtype, weight_init=init)
+        ops.embedding_bag(
+            indices, rows, bottom[-1], name=f"table{k}", dtype=dtype, weight_init=init
+        )
         for k, indices in enumerate(sparse)
     ]
     features.insert(0, _layers(x, bottom[1:], "bottom", is_last_active=True))
     if interaction == "cat":
         joined = ops.concat(features, 1, name="interaction")
     elif interaction == "dot":
-        joined = ops.concat([features[0], ops.dot_interaction(features, name="interaction")], 1, name="joined")
+        joined = ops.concat(
+            [features[0], ops.dot_interaction(features, name="interaction")], 1, name="joined"
+        )
     else:
         raise ValueError(f"dlrm: interaction is '{interaction}', it is 'cat' or 'dot'")
     y = _layers(joined, top, "top", is_last_active=False)
@@ -48,7 +52,9 @@ def build(
     return finish(graph, loss, training, lr=lr)
 
 
-def _layers(x: LogicalRegion, widths: Sequence[int], name: str, is_last_active: bool) -> LogicalRegion:
+def _layers(
+    x: LogicalRegion, widths: Sequence[int], name: str, is_last_active: bool
+) -> LogicalRegion:
     for k, width in enumerate(widths):
         x = ops.linear(x, width, name=f"{name}{k}")
         if is_last_active or k < len(widths) - 1:

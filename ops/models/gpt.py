@@ -39,14 +39,20 @@ def build(
     return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **rates)
 
 
-def _layer(x: LogicalRegion, heads: int, dropout: float, training: bool, name: str, fused: bool) -> LogicalRegion:
+def _layer(
+    x: LogicalRegion, heads: int, dropout: float, training: bool, name: str, fused: bool
+) -> LogicalRegion:
     h = ops.layer_norm(x, name=f"{name}.norm1")
-    h = ops.multihead_attention(h, heads, None, True, dropout, training=training, name=f"{name}.attention", fused=fused)
+    h = ops.multihead_attention(
+        h, heads, None, True, dropout, training=training, name=f"{name}.attention", fused=fused
+    )
     x = ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop1"), name=f"{name}.add1")
     h = ops.layer_norm(x, name=f"{name}.norm2")
     if fused:
         h = ops.feed_forward(h, 4 * x.shape[-1], name=name)
     else:
-        h = ops.gelu(ops.linear(h, 4 * x.shape[-1], name=f"{name}.fc1"), "tanh", name=f"{name}.gelu")
+        h = ops.gelu(
+            ops.linear(h, 4 * x.shape[-1], name=f"{name}.fc1"), "tanh", name=f"{name}.gelu"
+        )
         h = ops.linear(h, x.shape[-1], name=f"{name}.fc2")
     return ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop2"), name=f"{name}.add2")

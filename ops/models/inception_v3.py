@@ -84,7 +84,9 @@ def _grid35(x: LogicalRegion, pooled: int, conv: Convolve, name: str) -> Logical
 def _to_grid17(x: LogicalRegion, conv: Convolve, name: str) -> LogicalRegion:
     branches = [
         conv(x, 384, 3, f"{name}.three", stride=2),
-        conv(_chain(x, conv, f"{name}.double", (64, 1), (96, 3)), 96, 3, f"{name}.double_2", stride=2),
+        conv(
+            _chain(x, conv, f"{name}.double", (64, 1), (96, 3)), 96, 3, f"{name}.double_2", stride=2
+        ),
         ops.max_pool2d(x, 3, 2, name=f"{name}.pool"),
     ]
     return ops.concat(branches, 1, name=name)
@@ -95,7 +97,16 @@ def _grid17(x: LogicalRegion, inner: int, conv: Convolve, name: str) -> LogicalR
     branches = [
         _chain(x, conv, f"{name}.one", (192, 1)),
         _chain(x, conv, f"{name}.seven", (inner, 1), (inner, row), (192, column)),
-        _chain(x, conv, f"{name}.twice", (inner, 1), (inner, column), (inner, row), (inner, column), (192, row)),
+        _chain(
+            x,
+            conv,
+            f"{name}.twice",
+            (inner, 1),
+            (inner, column),
+            (inner, row),
+            (inner, column),
+            (192, row),
+        ),
         _pooled(x, 192, conv, name),
     ]
     return ops.concat(branches, 1, name=name)

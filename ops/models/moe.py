@@ -29,17 +29,23 @@ def build(
     """Words `x` and the words that follow them `t`, (batch, sequence) each; `groups` of sequences share a capacity."""
     graph = Graph()
     x, t = tokens(graph, "x", batch, sequence), tokens(graph, "t", batch, sequence)
-    h = ops.embedding(x, vocabulary, hidden, name="embed", dtype=dtype, weight_init=ops.normal(0.0, 0.02))
+    h = ops.embedding(
+        x, vocabulary, hidden, name="embed", dtype=dtype, weight_init=ops.normal(0.0, 0.02)
+    )
     balances = []
     for k in range(layers):
-        h = ops.add(h, _attend(ops.layer_norm(h, name=f"norm{k}a"), heads, f"attention{k}"), name=f"add{k}a")
+        h = ops.add(
+            h, _attend(ops.layer_norm(h, name=f"norm{k}a"), heads, f"attention{k}"), name=f"add{k}a"
+        )
         normed = ops.layer_norm(h, name=f"norm{k}b")
         y, balance = ops.mixture_of_experts(
             normed, experts, 2 * hidden, CHOICES, capacity_factor, groups, name=f"experts{k}"
         )
         h = ops.add(h, y, name=f"add{k}b")
         balances.append(balance)
-    y = ops.einsum("bse,ve->bsv", ops.layer_norm(h, name="norm"), graph.regions["embed.weight"], name="fc")
+    y = ops.einsum(
+        "bse,ve->bsv", ops.layer_norm(h, name="norm"), graph.regions["embed.weight"], name="fc"
+    )
     words = ops.softmax_cross_entropy(y, t, name="loss_words")
     graph.output("perplexity", ops.perplexity(words))
     loss = words
@@ -51,8 +57,14 @@ def build(
 def _attend(x: LogicalRegion, heads: int, name: str) -> LogicalRegion:
     """Causal attention whose queries and keys are turned by their positions."""
     shape = (*x.shape[:2], heads, x.shape[2] // heads)
-    q, k, v = (ops.reshape(ops.linear(x, x.shape[2], name=f"{name}.{p}"), shape, f"{name}.{p}.heads") for p in "qkv")
-    q, k = ops.rotary_embedding(q, name=f"{name}.q.turned"), ops.rotary_embedding(k, name=f"{name}.k.turned")
+    q, k, v = (
+        ops.reshape(ops.linear(x, x.shape[2], name=f"{name}.{p}"), shape, f"{name}.{p}.heads")
+        for p in "qkv"
+    )
+    q, k = (
+        ops.rotary_embedding(q, name=f"{name}.q.turned"),
+        ops.rotary_embedding(k, name=f"{name}.k.turned"),
+    )
     y = ops.scaled_dot_product_attention(q, k, v, is_causal=True, name=f"{name}.scores")
     return ops.linear(ops.reshape(y, x.shape, f"{name}.joined"), x.shape[2], name=f"{name}.out")
 

@@ -41,4 +41,6 @@ def _attend(decoded: LogicalRegion, encoded: LogicalRegion, hidden: int) -> Logi
     weights = ops.softmax(scores, name="attention.softmax")
     context = ops.einsum("bqs,bsh->bqh", weights, encoded, name="attention.context")
     both = ops.concat([context, decoded], 2, name="attention.concat")
-    return ops.tanh(ops.linear(both, hidden, bias=False, name="attention.out"), name="attention.tanh")
+    return ops.tanh(
+        ops.linear(both, hidden, bias=False, name="attention.out"), name="attention.tanh"
+    )

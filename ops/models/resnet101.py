@@ -33,12 +33,16 @@ def build(
     return classify(graph, y, t, training, lr=lr, momentum=0.9, weight_decay=1e-4)
 
 
-def _convolve(x: LogicalRegion, out: int, size: int, stride: int, training: bool, name: str) -> LogicalRegion:
+def _convolve(
+    x: LogicalRegion, out: int, size: int, stride: int, training: bool, name: str
+) -> LogicalRegion:
     x = ops.conv2d(x, out, size, stride, size // 2, bias=False, name=name)
     return ops.batch_norm(x, training, name=f"{name}.norm")
 
 
-def _bottleneck(x: LogicalRegion, width: int, stride: int, training: bool, name: str) -> LogicalRegion:
+def _bottleneck(
+    x: LogicalRegion, width: int, stride: int, training: bool, name: str
+) -> LogicalRegion:
     """1x1 (with the stride), 3x3, 1x1 to four times the width, beside the shortcut."""
     y = ops.relu(_convolve(x, width, 1, stride, training, f"{name}.a"), name=f"{name}.a.relu")
     y = ops.relu(_convolve(y, width, 3, 1, training, f"{name}.b"), name=f"{name}.b.relu")

@@ -25,6 +25,8 @@ def build(
     graph = Graph()
     x, t = tokens(graph, "x", batch, steps), tokens(graph, "t", batch, steps)
     words = ops.embedding(x, vocabulary, embed, name="embed", dtype=dtype)
-    h, _ = ops.lstm(words, hidden, layers, dropout=dropout, training=training, group=group, name="lstm")
+    h, _ = ops.lstm(
+        words, hidden, layers, dropout=dropout, training=training, group=group, name="lstm"
+    )
     y = ops.linear(h, vocabulary, name="fc")
     return predict_words(graph, y, t, training, lr=lr)

@@ -67,7 +67,11 @@ def dispatch(
 
 
 def combine(
-    x: LogicalRegion, slots: LogicalRegion, weights: LogicalRegion, groups: int = 1, name: str | None = None
+    x: LogicalRegion,
+    slots: LogicalRegion,
+    weights: LogicalRegion,
+    groups: int = 1,
+    name: str | None = None,
 ) -> LogicalRegion:
     """y[token] = the sum of weight x[slot] over the slots of the token; zero for a token that has none.
 
@@ -109,7 +113,9 @@ def _write_terms(
     """The terms of tokens, their slots, and the experts' slots; and what extents the groups need."""
     check_integers(where, slots, "slots")
     if tokens.ndim < 2 or slots.ndim != tokens.ndim or slots.shape[:-1] != tokens.shape[:-1]:
-        raise ValueError(f"{where}: '{tokens.name}' is {tokens.shape} and '{slots.name}' is {slots.shape}")
+        raise ValueError(
+            f"{where}: '{tokens.name}' is {tokens.shape} and '{slots.name}' is {slots.shape}"
+        )
     row, sizes = token_axis(where, slots, groups)
     _, *inner = distinct(tokens.axes[:-1], ("b", "g", "k", "e", "c", "d"))
     places = "c" if groups == 1 else "(g c)"
@@ -119,15 +125,26 @@ def _write_terms(
 # -- backward ----------------------------------------------------------------------------------------------------------
 
 
-def _combine_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[LogicalRegion, None, LogicalRegion]:
+def _combine_backward(
+    op: Operator, gy: LogicalRegion, *, places: int
+) -> tuple[LogicalRegion, None, LogicalRegion]:
     (expert_term, slot_term, _), (token_term,) = terms(op)
     x, slots, weights = op.inputs
 
-    def launch(what: str, pattern: str, inputs: list[LogicalRegion], kernel: Kernel) -> LogicalRegion:
+    def launch(
+        what: str, pattern: str, inputs: list[LogicalRegion], kernel: Kernel
+    ) -> LogicalRegion:
         bound = kernel.bind(places=places)
-        return launch_first(f"{op.name}.{what}", pattern, inputs, kernel=bound, sizes=op.extents, flops=op.flops)
+        return launch_first(
+            f"{op.name}.{what}", pattern, inputs, kernel=bound, sizes=op.extents, flops=op.flops
+        )
 
-    gx = launch("dx", f"{token_term}, {slot_term}, {slot_term} -> {expert_term}", [gy, slots, weights], _scatter)
+    gx = launch(
+        "dx",
+        f"{token_term}, {slot_term}, {slot_term} -> {expert_term}",
+        [gy, slots, weights],
+        _scatter,
+    )
     pattern = f"{token_term}, {expert_term}, {slot_term} -> {slot_term}"
     return gx, None, launch("dweights", pattern, [gy, x, slots], _gather_products)
 
@@ -141,7 +158,9 @@ def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) ->
     work = work_array(ctx, "y", y)
     tile = ctx.rect(2 + len(weights)).lo
     given = _weights(ctx, weights, x.dtype)
-    cpu_experts.scatter(rows(ctx, "x", x), rows(ctx, "slots", slots), given, tile[0], tile[1], places, work)
+    cpu_experts.scatter(
+        rows(ctx, "x", x), rows(ctx, "slots", slots), given, tile[0], tile[1], places, work
+    )
     deliver(ctx, work, y)
 
 
@@ -149,13 +168,21 @@ def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) ->
 def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     *weights, y = rest
     work = work_array(ctx, "y", y)
-    tile, given, flat = ctx.rect(0).lo, _weights(ctx, weights, x.dtype), work.reshape(-1, y.shape[-1])
-    cpu_experts.gather(contiguous(ctx, "x", x), rows(ctx, "slots", slots), given, tile[0], tile[1], places, flat)
+    tile, given, flat = (
+        ctx.rect(0).lo,
+        _weights(ctx, weights, x.dtype),
+        work.reshape(-1, y.shape[-1]),
+    )
+    cpu_experts.gather(
+        contiguous(ctx, "x", x), rows(ctx, "slots", slots), given, tile[0], tile[1], places, flat
+    )
     deliver(ctx, work, y)
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.gather_products)
-def _gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int) -> None:
+def _gather_products(
+    ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int
+) -> None:
     work, tile = work_array(ctx, "out", out), ctx.rect(1).lo
     read = rows(ctx, "gy", gy), contiguous(ctx, "x", x), rows(ctx, "slots", slots)
     cpu_experts.gather_products(*read, tile[0], tile[1], places, work.reshape(-1, out.shape[-1]))

@@ -66,7 +66,14 @@ def mixture_of_experts(
         ValueError: the extents do not agree, or a dtype is wrong.
     """
     where = checked("mixture_of_experts", name or "experts", x, least=2)
-    check_positive(where, num_experts=num_experts, hidden_features=hidden_features, k=k, groups=groups, parts=parts)
+    check_positive(
+        where,
+        num_experts=num_experts,
+        hidden_features=hidden_features,
+        k=k,
+        groups=groups,
+        parts=parts,
+    )
     graph, name = x.graph, x.graph.unique_name(name or "experts", "gate")
     capacity = _capacity(where, prod(x.shape[:-1]) // groups, num_experts, k, capacity_factor)
     scores = linear(x, num_experts, bias=False, name=f"{name}.gate")
@@ -79,7 +86,9 @@ def mixture_of_experts(
     h = dispatch(x, slots, num_experts, capacity, groups, f"{name}.dispatch")
     h = _expert_linear(h, hidden_features, bias, f"{name}.up", "d", "h")
     with graph.following(f"{name}.up"):
-        h = _expert_linear(activation(h, name=f"{name}.act"), x.shape[-1], bias, f"{name}.down", "h", "d")
+        h = _expert_linear(
+            activation(h, name=f"{name}.act"), x.shape[-1], bias, f"{name}.down", "h", "d"
+        )
     with graph.following(f"{name}.dispatch"):
         y = combine(h, slots, weights, groups, f"{name}.combine")
     return y, load_balance_loss(probabilities, choices, f"{name}.balance", parts=parts)
@@ -138,23 +147,35 @@ def _expert_linear(
     even = uniform(-(features**-0.5), features**-0.5)
     inputs = [
         x,
-        graph.parameter(f"{name}.weight", (experts, extent, features), even if init is None else init, x.dtype),
+        graph.parameter(
+            f"{name}.weight", (experts, extent, features), even if init is None else init, x.dtype
+        ),
     ]
     if bias:
         init = even if bias_init is None else bias_init
         inputs.append(graph.parameter(f"{name}.bias", (experts, extent), init, x.dtype))
 
     pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
-    return launch_first(name, pattern, inputs, kernel=_forward.bind(summed=i), backward=_linear_backward)
+    return launch_first(
+        name, pattern, inputs, kernel=_forward.bind(summed=i), backward=_linear_backward
+    )
 
 
 def _linear_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     (x, weight, *_), ((x_term, weight_term, *bias), (y_term,)) = op.inputs, terms(op)
-    gx = launch_first(f"{op.name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx)
-    gweight = launch_first(f"{op.name}.dweight", f"{y_term}, {x_term} -> {weight_term}", [gy, x], kernel=_dweight)
+    gx = launch_first(
+        f"{op.name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx
+    )
+    gweight = launch_first(
+        f"{op.name}.dweight", f"{y_term}, {x_term} -> {weight_term}", [gy, x], kernel=_dweight
+    )
     if not bias:
         return gx, gweight
-    return gx, gweight, launch_first(f"{op.name}.dbias", f"{y_term} -> {bias[0]}", [gy], kernel=_dbias, flops=1)
+    return (
+        gx,
+        gweight,
+        launch_first(f"{op.name}.dbias", f"{y_term} -> {bias[0]}", [gy], kernel=_dbias, flops=1),
+    )
 
 
 @partial(Kernel, takes_half_on_cuda=True)

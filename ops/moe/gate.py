@@ -53,7 +53,9 @@ def top_k_gate(
     where = checked("top_k_gate", name, probabilities, "probabilities")
     check_positive(where, k=k)
     if probabilities.ndim == 0 or k > probabilities.shape[-1]:
-        raise ValueError(f"{where}: k is {k}, and '{probabilities.name}' has shape {probabilities.shape}")
+        raise ValueError(
+            f"{where}: k is {k}, and '{probabilities.name}' has shape {probabilities.shape}"
+        )
     lead = distinct(probabilities.axes[:-1], ("e", "k"))
     few = term((*lead, "^k"))
     weights, choices = launch_all(
@@ -78,7 +80,9 @@ def _top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize:
     deliver(ctx, work, weights)
 
 
-def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, normalize: bool) -> LogicalRegion:
+def _top_k_backward(
+    op: Operator, gweights: LogicalRegion, gchoices: None, *, normalize: bool
+) -> LogicalRegion:
     (wide,), (few, _) = terms(op)
     inputs = [gweights, op.outputs[1], op.inputs[0]]
     kernel = _top_k_gradient.bind(normalize=normalize)
@@ -87,7 +91,9 @@ def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, no
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k_gradient)
-def _top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
+def _top_k_gradient(
+    ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool
+) -> None:
     read = rows(ctx, "gweights", gweights), rows(ctx, "choices", choices), rows(ctx, "p", p)
     work = work_array(ctx, "gp", gp)
     cpu_experts.top_k_gradient(*read, normalize, work.reshape(-1, gp.shape[-1]))
@@ -98,7 +104,11 @@ def _top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp:
 
 
 def expert_slots(
-    choices: LogicalRegion, num_experts: int, capacity: int, groups: int = 1, name: str | None = None
+    choices: LogicalRegion,
+    num_experts: int,
+    capacity: int,
+    groups: int = 1,
+    name: str | None = None,
 ) -> LogicalRegion:
     """The slot of every choice, in the order of choices, then of tokens: all first choices before any second one.
 
@@ -123,12 +133,16 @@ def expert_slots(
     check_integers(where, choices, "choices")
     check_positive(where, num_experts=num_experts, capacity=capacity, groups=groups)
     row, sizes = token_axis(where, choices, groups)
-    _, *inner = distinct(choices.axes[:-1], ("b", "g", "k", *(f"all{d}" for d in range(choices.ndim))))
+    _, *inner = distinct(
+        choices.axes[:-1], ("b", "g", "k", *(f"all{d}" for d in range(choices.ndim)))
+    )
     every = [f"^all{d}" for d in range(choices.ndim - 1)]
     whole_row = row.replace("b", every[0])
     own = dict(zip(inner, choices.shape[1:-1], strict=True))
     group_rows = choices.shape[0] // groups
-    kernel = _slots.bind(experts=num_experts, capacity=capacity, group_rows=group_rows, places=groups * capacity)
+    kernel = _slots.bind(
+        experts=num_experts, capacity=capacity, group_rows=group_rows, places=groups * capacity
+    )
     return launch_first(
         name or "expert_slots",
         f"{term((whole_row, *every[1:], '^k'))} -> {term((row, *inner, '^k'))}",
@@ -152,7 +166,14 @@ def token_axis(where: str, region: LogicalRegion, groups: int) -> tuple[str, dic
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.slots, apart=_BALANCE)
 def _slots(
-    ctx: Context, choices: Array, slots: Array, *, experts: int, capacity: int, group_rows: int, places: int
+    ctx: Context,
+    choices: Array,
+    slots: Array,
+    *,
+    experts: int,
+    capacity: int,
+    group_rows: int,
+    places: int,
 ) -> None:
     check_classes("expert_slots: the choice", choices, experts)
     read, k = ctx.rect(0), choices.shape[-1]
@@ -179,7 +200,9 @@ def count_dropped(slots: LogicalRegion, name: str | None = None) -> LogicalRegio
     """
     check_integers(f"count_dropped '{name or 'count_dropped'}'", slots, "slots")
     axes = term(distinct(slots.axes))
-    return launch_first(name or "count_dropped", f"{axes} -> .", [slots], kernel=_count, dtype="int64", flops=1)
+    return launch_first(
+        name or "count_dropped", f"{axes} -> .", [slots], kernel=_count, dtype="int64", flops=1
+    )
 
 
 @partial(Kernel, cuda=gpu_experts.dropped)
@@ -191,7 +214,12 @@ def _count(ctx: Context, slots: Array, out: Array) -> None:
 
 
 def expert_load(
-    choices: LogicalRegion, num_experts: int, dtype: str = "float32", name: str | None = None, *, parts: int = 1
+    choices: LogicalRegion,
+    num_experts: int,
+    dtype: str = "float32",
+    name: str | None = None,
+    *,
+    parts: int = 1,
 ) -> LogicalRegion:
     """The fraction of all choices that each expert gets, over capacity or not.
 
@@ -225,7 +253,9 @@ def expert_load(
     )
 
 
-def _in_parts(where: str, region: LogicalRegion, parts: int) -> tuple[list[str], tuple[str, ...], dict[str, int]]:
+def _in_parts(
+    where: str, region: LogicalRegion, parts: int
+) -> tuple[list[str], tuple[str, ...], dict[str, int]]:
     """The axes of a region in several parts, their axis, and its extent; of one part no more than the axes."""
     if parts > 1 and (region.ndim == 0 or region.shape[0] % parts):
         raise ValueError(
@@ -240,7 +270,9 @@ def _in_parts(where: str, region: LogicalRegion, parts: int) -> tuple[list[str],
 @partial(Kernel, takes_mixed=True)
 def _load_on_gpu(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     each = load if load.ndim == 2 else load[None]
-    for part, own in zip(contiguous(ctx, "choices", choices).reshape(len(each), -1), each, strict=True):
+    for part, own in zip(
+        contiguous(ctx, "choices", choices).reshape(len(each), -1), each, strict=True
+    ):
         gpu_experts.load(ctx, part, own, count=count)
 
 
@@ -297,7 +329,15 @@ def _likely(where: str, probabilities: LogicalRegion, parts: int, name: str) -> 
     count = prod(probabilities.shape[:-1]) // parts
     inputs, out = {"x": (probabilities, term(axes))}, term((*m, axes[-1]))
     backward = partial(_likely_backward, numbers={"count": float(count)})
-    return formula(name, "x / count", inputs, out, backward=backward, sizes=sizes, numbers={"count": float(count)})
+    return formula(
+        name,
+        "x / count",
+        inputs,
+        out,
+        backward=backward,
+        sizes=sizes,
+        numbers={"count": float(count)},
+    )
 
 
 def _likely_backward(op: Operator, g: LogicalRegion, *, numbers: dict[str, float]) -> LogicalRegion:

@@ -38,7 +38,9 @@ def _each_part(ctx: Context, *arrays: Array, program: Program, axis: str) -> Non
 
     def of_part(name: str, a: Array, k: int) -> Array:
         rows = len(a) // count
-        seen: Array = a[k] if name in _OF_A_PART else a if a.ndim == 1 else a[k * rows : (k + 1) * rows]
+        seen: Array = (
+            a[k] if name in _OF_A_PART else a if a.ndim == 1 else a[k * rows : (k + 1) * rows]
+        )
         return seen
 
     for k in range(count):
@@ -46,12 +48,16 @@ def _each_part(ctx: Context, *arrays: Array, program: Program, axis: str) -> Non
         kernel(ctx, *parts, program=program)
 
 
-_by_part = Kernel(_each_part, is_compiled=True, is_captured=True, cuda=Kernel(_each_part, takes_mixed=True))
+_by_part = Kernel(
+    _each_part, is_compiled=True, is_captured=True, cuda=Kernel(_each_part, takes_mixed=True)
+)
 
 
 def _kernel(text: str, arguments: str, per: str, **numbers: float) -> Kernel:
     """The kernel of a program on arrays whose dimension 1 is that of the channels; statistics are of `per`."""
-    found = program(text, arguments, {k: float(v) for k, v in numbers.items()}, along=1, contracts=True)
+    found = program(
+        text, arguments, {k: float(v) for k, v in numbers.items()}, along=1, contracts=True
+    )
     axis, _, channel = per.partition(" ")
     kernel = _by_part.bind(program=found, axis=axis) if channel else assign.bind(program=found)
     return replace(kernel, apart="ops.batch_norm(..., parts={parts})")
@@ -100,19 +106,27 @@ def batch_norm(
     momentum = check_number(where, "momentum", momentum, "a number in [0, 1]")
     if x.shape[0] % parts:
         if training:
-            raise ValueError(f"{where}: the {x.shape[0]} samples of '{x.name}' do not divide into {parts} parts")
+            raise ValueError(
+                f"{where}: the {x.shape[0]} samples of '{x.name}' do not divide into {parts} parts"
+            )
         parts = 1
     count = prod(x.shape) // x.shape[1] // parts
     if training and count == 1:
         of = "channel" if parts == 1 else f"channel in each of {parts} parts"
-        raise ValueError(f"{where}: '{x.name}' is {x.shape}: training needs more than one value per {of}")
+        raise ValueError(
+            f"{where}: '{x.name}' is {x.shape}: training needs more than one value per {of}"
+        )
     graph = x.graph
     name = graph.unique_name(name or "batch_norm")
     weight_and_bias = parameters(x, name, x.shape[1:2], True, weight_init, bias_init)
     mean = graph.parameter(f"{name}.running_mean", x.shape[1:2], 0.0, x.dtype, trainable=False)
     var = graph.parameter(f"{name}.running_var", x.shape[1:2], 1.0, x.dtype, trainable=False)
     batch, c, *rest, m = distinct((*x.axes, "m"))
-    x_term, sizes = (term((f"({m} {batch})", c, *rest)), {m: parts}) if parts > 1 else (term((batch, c, *rest)), {})
+    x_term, sizes = (
+        (term((f"({m} {batch})", c, *rest)), {m: parts})
+        if parts > 1
+        else (term((batch, c, *rest)), {})
+    )
     per = f"{m} {c}" if training and parts > 1 else c
     if training:
         with graph.following(name):
@@ -142,16 +156,31 @@ def _batch_statistics(
     sizes: dict[str, int],
 ) -> tuple[LogicalRegion, LogicalRegion]:
     kernel = _kernel("mean += x * share", "x mean", per, share=1 / count)
-    mean = launch_first(f"{name}.mean", f"{x_term} -> {per}", [x], kernel=kernel, sizes=sizes, flops=1)
+    mean = launch_first(
+        f"{name}.mean", f"{x_term} -> {per}", [x], kernel=kernel, sizes=sizes, flops=1
+    )
     kernel = _kernel("d = x - mean; var += d * d * share", "x mean var", per, share=1 / count)
-    var = launch_first(f"{name}.var", f"{x_term}, {per} -> {per}", [x, mean], kernel=kernel, sizes=sizes, flops=3)
+    var = launch_first(
+        f"{name}.var", f"{x_term}, {per} -> {per}", [x, mean], kernel=kernel, sizes=sizes, flops=3
+    )
     found, c = [mean, var], per.split()[-1]
     if per != c:
         found = _summed(f"{name}.of_parts", found, per, 1 / mean.shape[0])
     text = "mean = kept * mean + momentum * m; var = kept * var + corrected * v"
-    numbers = {"kept": 1 - momentum, "momentum": momentum, "corrected": momentum * count / (count - 1)}
+    numbers = {
+        "kept": 1 - momentum,
+        "momentum": momentum,
+        "corrected": momentum * count / (count - 1),
+    }
     kernel = _kernel(text, "mean var m v", c, **numbers)
-    launch_all(f"{name}.running", f"{c}, {c}, {c}, {c} ->", [*running, *found], kernel=kernel, writes=running, flops=6)
+    launch_all(
+        f"{name}.running",
+        f"{c}, {c}, {c}, {c} ->",
+        [*running, *found],
+        kernel=kernel,
+        writes=running,
+        flops=6,
+    )
     return mean, var
 
 
@@ -168,9 +197,16 @@ def _batch_norm_backward(
     """Ioffe and Szegedy's gradient; that of mean and variance is in `dx` already. `count` is 0 outside of training."""
     (x_term, per, _, c, _), _ = terms(op)
     x, mean, var, weight, _ = op.inputs
-    read, known, sizes = f"{x_term}, {x_term}, {per}, {per}", [gy, x, mean, var], op.bound.term_sizes(0)
+    read, known, sizes = (
+        f"{x_term}, {x_term}, {per}, {per}",
+        [gy, x, mean, var],
+        op.bound.term_sizes(0),
+    )
     text = f"gbias += g\n{_INVERSE}; gweight += g * ((x - mean) * inverse)"
-    kernel, pattern = _kernel(text, "g x mean var gbias gweight", per, eps=eps), f"{read} -> {per}, {per}"
+    kernel, pattern = (
+        _kernel(text, "g x mean var gbias gweight", per, eps=eps),
+        f"{read} -> {per}, {per}",
+    )
     sums = [*launch_all(f"{op.name}.sums", pattern, known, kernel=kernel, sizes=sizes, flops=5)]
     if count:
         text = "gx = (g - (x - mean) * (gweight * inverse / count) - gbias / count) * (inverse * weight)"
@@ -181,6 +217,8 @@ def _batch_norm_backward(
     else:
         kernel = _kernel(f"{_INVERSE}; gx = g * (inverse * weight)", "g var weight gx", c, eps=eps)
         pattern = f"{x_term}, {c}, {c} -> {x_term}"
-        gx = launch_first(f"{op.name}.dx", pattern, [gy, var, weight], kernel=kernel, sizes=sizes, flops=1)
+        gx = launch_first(
+            f"{op.name}.dx", pattern, [gy, var, weight], kernel=kernel, sizes=sizes, flops=1
+        )
     gbias, gweight = sums if per == c else _summed(f"{op.name}.dparts", sums, per, 1.0)
     return gx, None, None, gweight, gbias

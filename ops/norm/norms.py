@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from functools import partial
 from math import prod
 
-from ops.building import check_positive, checked, distinct, launch_all, launch_first, parameters, term, terms
+from ops.building import (
+    check_positive,
+    checked,
+    distinct,
+    launch_all,
+    launch_first,
+    parameters,
+    term,
+    terms,
+)
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import Term, axes_of, formula
 from ops.expressions.expression import Expression
@@ -47,7 +56,9 @@ def layer_norm(
     *lead, last = distinct(x.axes)
     if composed:
         full, count, row = term((*lead, last)), x.shape[-1], term(lead)
-        return _centred("layer_norm", x, full, row, last, eps, count, name, weight_init, bias_init, {})
+        return _centred(
+            "layer_norm", x, full, row, last, eps, count, name, weight_init, bias_init, {}
+        )
     name = x.graph.unique_name(name or "layer_norm")
     x_term, row, c = term((*lead, f"^{last}")), term(lead), f"^{last}"
     return launch_first(
@@ -60,7 +71,9 @@ def layer_norm(
     )
 
 
-def rms_norm(x: LogicalRegion, eps: float = 1e-6, name: str | None = None, *, weight_init: Init = 1.0) -> LogicalRegion:
+def rms_norm(
+    x: LogicalRegion, eps: float = 1e-6, name: str | None = None, *, weight_init: Init = 1.0
+) -> LogicalRegion:
     """x / sqrt(mean of x² + eps) weight over the last dimension (Zhang and Sennrich, NeurIPS 2019), as torch's.
 
     Args:
@@ -85,7 +98,9 @@ def rms_norm(x: LogicalRegion, eps: float = 1e-6, name: str | None = None, *, we
         square = formula(f"{name}.square", "x * x / count", {"x": (x, full)}, row, numbers=numbers)
     inputs = {"x": (x, full), "square": (square, row), "weight": (weight, last)}
     backward = partial(_rms_backward, numbers=numbers)
-    return formula(name, "x / sqrt(square + eps) * weight", inputs, full, backward=backward, numbers=numbers)
+    return formula(
+        name, "x / sqrt(square + eps) * weight", inputs, full, backward=backward, numbers=numbers
+    )
 
 
 def _rms_backward(
@@ -93,11 +108,21 @@ def _rms_backward(
 ) -> tuple[LogicalRegion, None, LogicalRegion]:
     (full, row, last), _ = terms(op)
     known = _known(op, g, ("x", "square", "weight"))
-    dot = formula(f"{op.name}.dot", "g * weight * x / count", _pick(known, "gx", "weight"), row, numbers=numbers)
+    dot = formula(
+        f"{op.name}.dot",
+        "g * weight * x / count",
+        _pick(known, "gx", "weight"),
+        row,
+        numbers=numbers,
+    )
     text = "(g * weight - x * dot / (square + eps)) / sqrt(square + eps)"
     gx = formula(f"{op.name}.dx", text, known | {"dot": (dot, row)}, full, numbers=numbers)
     text = "g * x / sqrt(square + eps)"
-    return gx, None, formula(f"{op.name}.dweight", text, _pick(known, "gx", "square"), last, numbers=numbers)
+    return (
+        gx,
+        None,
+        formula(f"{op.name}.dweight", text, _pick(known, "gx", "square"), last, numbers=numbers),
+    )
 
 
 def group_norm(
@@ -132,12 +157,26 @@ def group_norm(
     if x.shape[1] % num_groups:
         raise ValueError(f"{where}: {x.shape[1]} channels do not divide into {num_groups} groups")
     if not affine and (weight_init, bias_init) != (1.0, 0.0):
-        raise ValueError(f"{where}: first values are given, but there are no parameters: affine is False")
+        raise ValueError(
+            f"{where}: first values are given, but there are no parameters: affine is False"
+        )
     batch, *rest = distinct((x.axes[0], *x.axes[2:]), ("g", "c"))
     full, row = term((batch, "(g c)", *rest)), term((batch, "g"))
     count = prod(x.shape[1:]) // num_groups
     channel = "(g c)" if affine else ""
-    return _centred("group_norm", x, full, row, channel, eps, count, name, weight_init, bias_init, {"g": num_groups})
+    return _centred(
+        "group_norm",
+        x,
+        full,
+        row,
+        channel,
+        eps,
+        count,
+        name,
+        weight_init,
+        bias_init,
+        {"g": num_groups},
+    )
 
 
 def instance_norm(
@@ -184,10 +223,16 @@ def _centred(
     numbers = {"count": float(count), "eps": eps}
     with graph.following(name):
         inputs = {"x": (x, full)}
-        inputs["mean"] = formula(f"{name}.mean", "x / count", inputs, row, numbers=numbers, sizes=sizes), row
+        inputs["mean"] = (
+            formula(f"{name}.mean", "x / count", inputs, row, numbers=numbers, sizes=sizes),
+            row,
+        )
         text = "(x - mean) * (x - mean) / count"
         inputs["var"] = formula(f"{name}.var", text, inputs, row, numbers=numbers, sizes=sizes), row
-    text, backward = "(x - mean) / sqrt(var + eps)", partial(_centred_backward, numbers=numbers, sizes=sizes)
+    text, backward = (
+        "(x - mean) / sqrt(var + eps)",
+        partial(_centred_backward, numbers=numbers, sizes=sizes),
+    )
     if channel:
         shape = (x.shape[axes_of(full).index(axes_of(channel)[0])],)
         weight, bias = parameters(x, name, shape, True, weight_init, bias_init)
@@ -213,7 +258,12 @@ def _centred_backward(
     gx = launch("dx", text, known | {"sums": (sums, row), "dot": (dot, row)}, full)
     if not channels:
         return gx, None, None
-    gweight = launch("dweight", "g * (x - mean) / sqrt(var + eps)", _pick(known, "gx", "mean", "var"), channels[0])
+    gweight = launch(
+        "dweight",
+        "g * (x - mean) / sqrt(var + eps)",
+        _pick(known, "gx", "mean", "var"),
+        channels[0],
+    )
     return gx, None, None, gweight, launch("dbias", "g", _pick(known, "g"), channels[0])
 
 
@@ -241,12 +291,18 @@ def _layer_norm_backward(
     read, known = f"{x_term}, {x_term}, {row}, {row}", [gy, x, mean, scale]
     pattern = f"{read}, {c} -> {x_term}"
     gx = launch_first(f"{op.name}.dx", pattern, [*known, weight], kernel=_gradient_rows, flops=10)
-    return gx, *launch_all(f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5)
+    return gx, *launch_all(
+        f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5
+    )
 
 
 def _join_sum(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """A sum of two before a layer norm; others read the sum, too. See `taskflow.Kernel`."""
-    return _normalize_sum.bind(**op.kernel.options) if k == 0 and is_kept and _is_sum_of_two(other) else None
+    return (
+        _normalize_sum.bind(**op.kernel.options)
+        if k == 0 and is_kept and _is_sum_of_two(other)
+        else None
+    )
 
 
 def _join_gradient(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
@@ -277,7 +333,15 @@ def _normalize_sum(ctx: Context, a: Array, b: Array, *rest: Array, eps: float) -
     join=_join_sum,
 )
 def _normalize_rows(
-    ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
+    ctx: Context,
+    x: Array,
+    weight: Array,
+    bias: Array,
+    y: Array,
+    mean: Array,
+    scale: Array,
+    *,
+    eps: float,
 ) -> None:
     from ops.cpu import rows as cpu_rows
 
@@ -296,19 +360,27 @@ def _gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     ctx.xp.add(gx, more, out=gx)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows, join=_join_gradient)
-def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
+@partial(
+    Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows, join=_join_gradient
+)
+def _gradient_rows(
+    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array
+) -> None:
     from ops.cpu import rows as cpu_rows
 
     work = work_array(ctx, "gx", gx)
     m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
     out = work.reshape(-1, x.shape[-1])
-    ctx.call(cpu_rows.layer_norm_gradient, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out)
+    ctx.call(
+        cpu_rows.layer_norm_gradient, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out
+    )
     deliver(ctx, work, gx)
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(0, 1), cuda=gpu_rows.row_sums)
-def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
+def _row_sums(
+    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
+) -> None:
     from ops.cpu import rows as cpu_rows
 
     m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)

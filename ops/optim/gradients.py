@@ -22,7 +22,9 @@ from taskflow import Array, Context, Kernel, LogicalRegion, LossScale, different
 
 Gradients = dict[LogicalRegion, LogicalRegion]  # parameter -> gradient
 _TEXT = "all = g / scale; out = where(all - all == 0, all, 0); count += g / scale - g / scale != 0"
-_UNSCALE = assign.bind(program=program(_TEXT, "g scale out count"))  # infinity less infinity is no number
+_UNSCALE = assign.bind(
+    program=program(_TEXT, "g scale out count")
+)  # infinity less infinity is no number
 _SQUARE = assign.bind(program=program("total += g * g", "g total"))
 
 
@@ -79,13 +81,24 @@ def clip_by_global_norm(
         parameter -> clipped gradient, in the same order.
     """
     graph = loss.graph
-    squares = [update(f"{p.name}.square", p, [g], kernel=_SQUARE, sums=1, flops=2)[0] for p, g in gradients.items()]
+    squares = [
+        update(f"{p.name}.square", p, [g], kernel=_SQUARE, sums=1, flops=2)[0]
+        for p, g in gradients.items()
+    ]
     with beside(loss):
         scalars = squares if overflow is None else [*squares, overflow]
         kernel = _root_of_sum.bind(is_scaled=overflow is not None)
-        norm = launch_first(name, f"{', '.join('.' * len(scalars))} -> .", scalars, kernel=kernel, flops=len(squares))
+        norm = launch_first(
+            name,
+            f"{', '.join('.' * len(scalars))} -> .",
+            scalars,
+            kernel=kernel,
+            flops=len(squares),
+        )
     graph.output(name, norm)
-    kernel = assign.bind(program=program("out = g * min(1, most / (norm + 1e-6))", "g norm out", {"most": max_norm}))
+    kernel = assign.bind(
+        program=program("out = g * min(1, most / (norm + 1e-6))", "g norm out", {"most": max_norm})
+    )
     return {
         p: update(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
         for p, g in gradients.items()
@@ -120,7 +133,9 @@ def loss_scale(loss: LogicalRegion) -> LogicalRegion | None:
     return loss.graph.parameter("loss_scale", (), policy.first, "float32", trainable=False)
 
 
-def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> tuple[Gradients, LogicalRegion]:
+def unscale(
+    gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion
+) -> tuple[Gradients, LogicalRegion]:
     """The gradients divided by `scale`, and the number of their elements that are not finite, shape ().
 
     The scale of the next step is set too: the state `loss_scale`, with `finite_steps` in a row since it changed.
@@ -129,7 +144,16 @@ def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> 
     assert policy is not None
     found, counts = {}, []
     for p, g in gradients.items():
-        made = update(f"{p.name}.unscaled", p, [g], kernel=_UNSCALE, scalars=[scale], values=1, sums=1, flops=2)
+        made = update(
+            f"{p.name}.unscaled",
+            p,
+            [g],
+            kernel=_UNSCALE,
+            scalars=[scale],
+            values=1,
+            sums=1,
+            flops=2,
+        )
         found[p], count = made
         counts.append(count)
     finite = graph.parameter("finite_steps", (), 0.0, "int64", trainable=False)
@@ -137,7 +161,9 @@ def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> 
         pattern = f"{', '.join('.' * len(counts))} -> ."
         overflow = launch_first("overflow", pattern, counts, kernel=_add_up, flops=len(counts))
         kernel, states = _adjust.bind(policy=policy), [scale, finite]
-        graph.launch("loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1)
+        graph.launch(
+            "loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1
+        )
     return found, overflow
 
 
@@ -147,7 +173,9 @@ def _add_up(ctx: Context, *arrays: Array) -> None:
 
 
 @Kernel
-def _adjust(ctx: Context, scale: Array, finite: Array, overflow: Array, *, policy: LossScale) -> None:
+def _adjust(
+    ctx: Context, scale: Array, finite: Array, overflow: Array, *, policy: LossScale
+) -> None:
     is_finite = overflow == 0
     ctx.xp.copyto(finite, (finite + 1) * is_finite)
     grows = finite == policy.interval

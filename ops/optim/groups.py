@@ -93,10 +93,16 @@ class Scope:
         """TypeError: a part of it is of another type."""
         if not isinstance(self.name, str):
             raise TypeError(f"{kind}: name is {self.name!r}, text is needed")
-        if self.parameters is not None and not isinstance(self.parameters, LogicalRegion | Iterable):
-            raise TypeError(f"{kind}: parameters is {self.parameters!r}, patterns or regions are needed")
+        if self.parameters is not None and not isinstance(
+            self.parameters, LogicalRegion | Iterable
+        ):
+            raise TypeError(
+                f"{kind}: parameters is {self.parameters!r}, patterns or regions are needed"
+            )
         if not isinstance(self.groups, Iterable):
-            raise TypeError(f"{kind}: groups is {self.groups!r}, a list of ParameterGroup is needed")
+            raise TypeError(
+                f"{kind}: groups is {self.groups!r}, a list of ParameterGroup is needed"
+            )
 
     def state(self, name: str) -> str:
         """A state or output of the optimizer: `learning_rate`, or `<name>.learning_rate`."""
@@ -114,10 +120,17 @@ class Scope:
                 raise ValueError(f"{kind}: parameters= names no parameter")
             chosen = set(ParameterNames(p.name for p in found).find(kind, several))
             found = [p for p in found if p.name in chosen]
-        taken = {op.inputs[k].name for op in graph.operators for k in op.writes if op.inputs[k].role == "parameter"}
+        taken = {
+            op.inputs[k].name
+            for op in graph.operators
+            for k in op.writes
+            if op.inputs[k].role == "parameter"
+        }
         for p in found:
             if p.name in taken:
-                raise ValueError(f"{kind}: '{p.name}' is updated already: parameters= says which ones are this one's")
+                raise ValueError(
+                    f"{kind}: '{p.name}' is updated already: parameters= says which ones are this one's"
+                )
         self._check_groups(kind, ParameterNames(p.name for p in found))
         return found
 
@@ -125,15 +138,24 @@ class Scope:
         numbers: dict[str, int] = {}
         for k, group in enumerate(self.groups):
             if not isinstance(group, ParameterGroup):
-                raise TypeError(f"{kind}: groups[{k}] is a {type(group).__name__}, a ParameterGroup is needed")
+                raise TypeError(
+                    f"{kind}: groups[{k}] is a {type(group).__name__}, a ParameterGroup is needed"
+                )
             name = group.name or str(k)
             if (other := numbers.setdefault(name, k)) != k:
-                raise ValueError(f"{kind}: groups[{other}] and groups[{k}] are both called '{name}'")
+                raise ValueError(
+                    f"{kind}: groups[{other}] and groups[{k}] are both called '{name}'"
+                )
             names.find(kind, group.parameters)
 
-    def group_of_each(self, kind: str, parameters: Iterable[LogicalRegion]) -> dict[str, tuple[str, ParameterGroup]]:
+    def group_of_each(
+        self, kind: str, parameters: Iterable[LogicalRegion]
+    ) -> dict[str, tuple[str, ParameterGroup]]:
         """Parameter -> the first group that names it, and the name of that; others belong to none."""
-        names, found = ParameterNames(p.name for p in parameters), dict[str, tuple[str, ParameterGroup]]()
+        names, found = (
+            ParameterNames(p.name for p in parameters),
+            dict[str, tuple[str, ParameterGroup]](),
+        )
         for k, group in enumerate(self.groups):
             for name in names.find(kind, group.parameters):
                 found.setdefault(name, (group.name or str(k), group))
@@ -157,10 +179,18 @@ class ParameterNames:
         numbers = set[int]()
         for each in _several(which):
             name = each if isinstance(each, str) else each.name
-            fitting = self._fitting(name) if isinstance(each, str) else [name] if name in self._number else []
+            fitting = (
+                self._fitting(name)
+                if isinstance(each, str)
+                else [name]
+                if name in self._number
+                else []
+            )
             if not fitting:
                 known = ", ".join(self._names[:5]) + (", ..." if len(self._names) > 5 else "")
-                raise ValueError(f"{kind}: no parameter is called '{name}'; there are {known or 'none'}")
+                raise ValueError(
+                    f"{kind}: no parameter is called '{name}'; there are {known or 'none'}"
+                )
             numbers.update(self._number[found] for found in fitting)
         return [self._names[k] for k in sorted(numbers)]
 
@@ -187,7 +217,9 @@ def gradients_at_loss(
     have an optimizer each.
     """
     operators = loss.graph.operators
-    maker = next((k for k, op in enumerate(operators) if any(r is loss for r in op.outputs)), len(operators))
+    maker = next(
+        (k for k, op in enumerate(operators) if any(r is loss for r in op.outputs)), len(operators)
+    )
 
     def is_update(k: int) -> bool:
         op = operators[k]

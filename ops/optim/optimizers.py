@@ -14,14 +14,20 @@ from ops.optim.updating import ByRow, UpdateRule, by_parameter, check_betas, des
 from taskflow import LogicalRegion, add_parts, by_parts, update
 
 _DECAYED = "d = g + decay * p; "
-_STEP = {"plain": "p = p - rate * d", "momentum": "p = p - rate * v", "nesterov": "p = p - rate * (d + momentum * v)"}
+_STEP = {
+    "plain": "p = p - rate * d",
+    "momentum": "p = p - rate * v",
+    "nesterov": "p = p - rate * (d + momentum * v)",
+}
 _MOMENTS = "m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * (d * d)"
 _WAY = "rate / correction * (m / (sqrt(v) / root + eps))"
 _ADAM = f"{_DECAYED}{_MOMENTS}; p = p - {_WAY}"
 _ADAMW = f"d = g; {_MOMENTS}; p = (1 - rate * decay) * p - {_WAY}"
 _ADDED = "m = m + (1 - beta1) * g; v = v + (1 - beta2) * (g * g)"
 _ADAMA = f"p = (1 - rate * decay) * p - {_WAY}; m = beta1 * m; v = beta2 * v"
-_CORRECTIONS = "correction = 1 - beta1 ** t; root = sqrt(1 - beta2 ** t)"  # of the moments of a step
+_CORRECTIONS = (
+    "correction = 1 - beta1 ** t; root = sqrt(1 - beta2 ** t)"  # of the moments of a step
+)
 _DIRECTION = (
     "m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g); "
     "way = 1 / correction * m / (sqrt(v) / root + eps) + decay * p; "
@@ -72,7 +78,13 @@ def sgd(
         ValueError: the loss is no scalar or lacks a parameter, a rate is negative, or nesterov without momentum.
     """
     rule = descent(
-        "sgd", loss, lr, clip_norm, Scope(parameters, groups, name), momentum=momentum, weight_decay=weight_decay
+        "sgd",
+        loss,
+        lr,
+        clip_norm,
+        Scope(parameters, groups, name),
+        momentum=momentum,
+        weight_decay=weight_decay,
     )
     if check_flag("sgd", "nesterov", nesterov) and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
@@ -111,8 +123,12 @@ def adam(
     """
     scope = Scope(parameters, groups, name)
     rule = descent("adam", loss, lr, clip_norm, scope, eps=eps, weight_decay=weight_decay)
-    if check_flag("adam", "sparse", sparse) and (clip_norm is not None or loss.graph.precision.loss_scale is not None):
-        raise ValueError("adam: sparse goes with no clip_norm and no loss scale: these reach all rows")
+    if check_flag("adam", "sparse", sparse) and (
+        clip_norm is not None or loss.graph.precision.loss_scale is not None
+    ):
+        raise ValueError(
+            "adam: sparse goes with no clip_norm and no loss scale: these reach all rows"
+        )
     return _adam(rule, _ADAM, betas, eps, weight_decay, ByRow.ALWAYS if sparse else ByRow.NEVER)
 
 
@@ -146,7 +162,9 @@ def _adam(
     by_rows: ByRow = ByRow.NEVER,
 ) -> Gradients:
     numbers = check_betas(rule.kind, betas) | {"eps": eps, "decay": weight_decay}
-    return rule.update_each(text, {"m": "adam_m", "v": "adam_v"}, numbers, _CORRECTIONS, flops=14, by_rows=by_rows)
+    return rule.update_each(
+        text, {"m": "adam_m", "v": "adam_v"}, numbers, _CORRECTIONS, flops=14, by_rows=by_rows
+    )
 
 
 def adama(
@@ -182,7 +200,9 @@ def adama(
             over samples.
     """
     if loss.graph.precision.loss_scale is not None:
-        raise ValueError("adama: losses are scaled, but whether to skip a step is known when its gradients are gone")
+        raise ValueError(
+            "adama: losses are scaled, but whether to skip a step is known when its gradients are gone"
+        )
     check_positive("adama", parts=parts)
     scope = Scope(parameters, groups, name)
     rule = descent("adama", loss, lr, None, scope, eps=eps, weight_decay=weight_decay)
@@ -197,7 +217,15 @@ def adama(
         own = rule.numbers_of(p, numbers)
         step = assign_together.bind(program=program(_ADAMA, "p m v rate", own, _CORRECTIONS))
         inputs = [p, *kept]
-        update(f"{p.name}.adama", p, inputs, kernel=step, scalars=[controls.rates[p]], writes=inputs, flops=12)
+        update(
+            f"{p.name}.adama",
+            p,
+            inputs,
+            kernel=step,
+            scalars=[controls.rates[p]],
+            writes=inputs,
+            flops=12,
+        )
     return by_parameter(found)
 
 
@@ -245,7 +273,15 @@ def lamb(
         )
         guarded, scalars = controls.guard(step, [*norms, controls.rates[region]])
         kernel, inputs = assign_together.bind(program=guarded), [region, way]
-        update(f"{region.name}.lamb", region, inputs, kernel=kernel, scalars=scalars, writes=[region], flops=2)
+        update(
+            f"{region.name}.lamb",
+            region,
+            inputs,
+            kernel=kernel,
+            scalars=scalars,
+            writes=[region],
+            flops=2,
+        )
     return by_parameter(gradients)
 
 

@@ -50,7 +50,9 @@ class Named:
 def check_betas(kind: str, betas: tuple[float, float]) -> dict[str, float]:
     """Both by name; ValueError unless they are two, each in [0, 1)."""
     both = tuple(betas) if isinstance(betas, Iterable) else (betas,)
-    if len(both) != 2 or not all(isinstance(b, Real) and not isinstance(b, bool) and 0 <= b < 1 for b in both):
+    if len(both) != 2 or not all(
+        isinstance(b, Real) and not isinstance(b, bool) and 0 <= b < 1 for b in both
+    ):
         raise ValueError(f"{kind}: betas are {both}, two numbers in [0, 1) are needed")
     return {"beta1": float(betas[0]), "beta2": float(betas[1])}
 
@@ -90,7 +92,9 @@ class UpdateRule:
         """The gradients of its parameters, clipped, in the order in which they are made; and what steers updates."""
         loss, graph, scope = self.loss, self.loss.graph, self.scope
         if scope.state("learning_rate") in graph.regions:
-            raise ValueError(f"{self.kind}: the graph has an optimizer called '{scope.name}': name= is another one's")
+            raise ValueError(
+                f"{self.kind}: the graph has an optimizer called '{scope.name}': name= is another one's"
+            )
         parameters = scope.chosen(self.kind, graph)
         scale = loss_scale(loss)
         gradients = gradients_at_loss(loss, parameters, scale)
@@ -102,13 +106,21 @@ class UpdateRule:
             order, overflow = unscale(order, scale, loss)
         rates = self._learning_rates(parameters)
         if self.clip_norm is not None and order:
-            order = clip_by_global_norm(order, self.clip_norm, loss, scope.state("gradient_norm"), overflow)
+            order = clip_by_global_norm(
+                order, self.clip_norm, loss, scope.state("gradient_norm"), overflow
+            )
         return order, Controls(rates, overflow)
 
-    def _learning_rates(self, parameters: Sequence[LogicalRegion]) -> dict[LogicalRegion, LogicalRegion]:
+    def _learning_rates(
+        self, parameters: Sequence[LogicalRegion]
+    ) -> dict[LogicalRegion, LogicalRegion]:
         """Of every parameter, the state `learning_rate` or that of its group."""
         scope, found = self.scope, dict[LogicalRegion, LogicalRegion]()
-        made = {"": _learning_rate(self.loss, self.lr, scope.state("learning_rate"), scope.state("steps"))}
+        made = {
+            "": _learning_rate(
+                self.loss, self.lr, scope.state("learning_rate"), scope.state("steps")
+            )
+        }
         for p in parameters:
             name, group = self.groups.get(p.name, ("", None))
             if group is None or group.lr is None:
@@ -124,7 +136,8 @@ class UpdateRule:
         _, group = self.groups.get(p.name, ("", None))
         own = None if group is None else group.weight_decay
         return {
-            key: float(value) for key, value in {**numbers, "decay": numbers["decay"] if own is None else own}.items()
+            key: float(value)
+            for key, value in {**numbers, "decay": numbers["decay"] if own is None else own}.items()
         }
 
     def update_each(
@@ -148,12 +161,17 @@ class UpdateRule:
         """
         gradients, controls = self.prepare()
         own_numbers = {p: self.numbers_of(p, numbers) for p in gradients}
-        by_row = self._by_row(gradients, by_rows, {p: own.get("decay", 0.0) for p, own in own_numbers.items()})
+        by_row = self._by_row(
+            gradients, by_rows, {p: own.get("decay", 0.0) for p, own in own_numbers.items()}
+        )
         for p, g in gradients.items():
             own = own_numbers[p]
             unguarded = program(text, " ".join(["p g", *states, "rate"]), own, each_step)
             steps, scalars = controls.guard(unguarded, [controls.rates[p]])
-            kept, name = [state_of(p, state, init) for state in states.values()], f"{p.name}.{self.kind}"
+            kept, name = (
+                [state_of(p, state, init) for state in states.values()],
+                f"{p.name}.{self.kind}",
+            )
             if p in by_row:
                 update_rows(name, p, by_row[p], kept, scalars, steps, flops)
                 continue
@@ -172,7 +190,9 @@ class UpdateRule:
         found = row_gradients(self.loss.graph, gradients) if by_rows is not ByRow.NEVER else {}
         for p in found if by_rows is ByRow.ALWAYS else ():
             if decays[p]:
-                raise ValueError(f"{self.kind}: '{p.name}' has weight_decay {decays[p]}, which reaches all rows")
+                raise ValueError(
+                    f"{self.kind}: '{p.name}' has weight_decay {decays[p]}, which reaches all rows"
+                )
         is_fewer = {p: by_rows is ByRow.ALWAYS or g.count < p.shape[0] for p, g in found.items()}
         chosen = {p: g for p, g in found.items() if is_fewer[p] and not decays[p]}
         set_makers_aside(self.loss.graph, chosen.values())
@@ -180,7 +200,12 @@ class UpdateRule:
 
 
 def descent(
-    kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, scope: Scope | None = None, **rates: float
+    kind: str,
+    loss: LogicalRegion,
+    lr: Rate,
+    clip_norm: float | None,
+    scope: Scope | None = None,
+    **rates: float,
 ) -> UpdateRule:
     """ValueError for a rate that is negative or not finite, or a norm that is not positive."""
     check_region(kind, loss, "loss")
@@ -194,7 +219,9 @@ def descent(
         if clip_norm == 0:
             raise ValueError(f"{kind}: clip_norm is 0, it is positive")
     if loss.graph.precision.loss_scale is not None and "loss_scale" in loss.graph.regions:
-        raise ValueError(f"{kind}: losses are scaled, and the graph has an optimizer: there can be one")
+        raise ValueError(
+            f"{kind}: losses are scaled, and the graph has an optimizer: there can be one"
+        )
     return UpdateRule(kind, loss, lr, clip_norm, scope)
 
 
@@ -206,7 +233,9 @@ def _learning_rate(loss: LogicalRegion, lr: Rate, name: str, steps_name: str) ->
         steps = graph.parameter(steps_name, (), 0.0, "int64", trainable=False)
         kernel = _advance.bind(schedule=Named(lr))
         with beside(loss):
-            graph.launch("schedule", "., . ->", [rate, steps], kernel=kernel, writes=[rate, steps], flops=1)
+            graph.launch(
+                "schedule", "., . ->", [rate, steps], kernel=kernel, writes=[rate, steps], flops=1
+            )
     return rate
 
 
@@ -225,4 +254,6 @@ def by_parameter(gradients: Mapping[LogicalRegion, LogicalRegion]) -> Gradients:
 
 def state_of(region: LogicalRegion, name: str, init: float = 0.0) -> LogicalRegion:
     """The state `<region>.<name>` of the region's shape."""
-    return region.graph.parameter(f"{region.name}.{name}", region.shape, init, region.dtype, trainable=False)
+    return region.graph.parameter(
+        f"{region.name}.{name}", region.shape, init, region.dtype, trainable=False
+    )

@@ -52,25 +52,35 @@ def _time_first(pattern: str, b: str, s: str) -> str:
     return pattern.replace(f"{b} {s} ", f"{s} {b} ")
 
 
-def _input_gates_backward(op: Operator, gy: LogicalRegion, *, is_time_first: bool) -> tuple[LogicalRegion, ...]:
+def _input_gates_backward(
+    op: Operator, gy: LogicalRegion, *, is_time_first: bool
+) -> tuple[LogicalRegion, ...]:
     (x_term, weight_term, *biases), (y_term,) = terms(op)
     x, weight = op.inputs[:2]
     b, s = y_term.split()[:2]
 
-    def launch(what: str, pattern: str, inputs: list[LogicalRegion], kernel: Kernel) -> LogicalRegion:
+    def launch(
+        what: str, pattern: str, inputs: list[LogicalRegion], kernel: Kernel
+    ) -> LogicalRegion:
         layout = _time_first(pattern, b, s) if is_time_first else None
         bound = kernel.bind(is_time_first=is_time_first)
         return launch_first(f"{op.name}.{what}", pattern, inputs, kernel=bound, layout=layout)
 
     gx = launch("dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], products.input_gradient)
-    gweight = launch("dweight_ih", f"{y_term}, {x_term} -> {weight_term}", [gy, x], products.weight_gradient)
+    gweight = launch(
+        "dweight_ih", f"{y_term}, {x_term} -> {weight_term}", [gy, x], products.weight_gradient
+    )
     if not biases:
         return gx, gweight
-    gbias = launch_first(f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=products.bias_gradient, flops=1)
+    gbias = launch_first(
+        f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=products.bias_gradient, flops=1
+    )
     return gx, gweight, gbias, gbias
 
 
-def _step(inputs: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights) -> State:
+def _step(
+    inputs: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights
+) -> State:
     """The state after step `t`; `h` and `c` are (batch, 1, hidden), `inputs` what `input_gates` made."""
     b, s = distinct(inputs.axes[:2], ("g", "h", "i", "m"))
     gates = launch_first(
@@ -102,13 +112,21 @@ def _cell_backward(
         return ggates, None, gc_before
     parts = pending.pop((name, "gates"))[::-1]
     b, s = terms(op)[1][0].split()[:2]
-    count, axes, layout = op.inputs[1].shape[1], (b, f"{s}_all", "g", "h"), partial(_time_first, b=b, s=f"{s}_all")
-    ggates_all = put_together(f"{name}.dgates", parts, axes, 1, range(len(parts)), count, has_gaps=True, layout=layout)
+    count, axes, layout = (
+        op.inputs[1].shape[1],
+        (b, f"{s}_all", "g", "h"),
+        partial(_time_first, b=b, s=f"{s}_all"),
+    )
+    ggates_all = put_together(
+        f"{name}.dgates", parts, axes, 1, range(len(parts)), count, has_gaps=True, layout=layout
+    )
     pending[name, "all gates"] = [ggates_all]
     return ggates, ggates_all, gc_before
 
 
-def _step_backward(op: Operator, ggates: LogicalRegion, *, name: str) -> tuple[LogicalRegion, LogicalRegion | None]:
+def _step_backward(
+    op: Operator, ggates: LogicalRegion, *, name: str
+) -> tuple[LogicalRegion, LogicalRegion | None]:
     (h_term, weight_term), (y_term,) = terms(op)
     h, weight_hh = op.inputs
     pending = h.graph.pending

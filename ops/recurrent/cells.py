@@ -42,13 +42,23 @@ def lstm_gradient(hidden: Sequence[str], cell: str | None) -> Program:
         f"s = {f'{cell} + ' if cell else ''}total * o * (1 - root * root)\n"
         "gi = s * g * (i * (1 - i))\ngg = s * i * (1 - g * g)\n"
         "gf = s * c * (f * (1 - f)); gc = s * f",
-        " ".join([*hidden, *([cell] if cell and cell != "gc" else []), "c new_c (i f g o) (gi gf gg go) gc"]),
+        " ".join(
+            [
+                *hidden,
+                *([cell] if cell and cell != "gc" else []),
+                "c new_c (i f g o) (gi gf gg go) gc",
+            ]
+        ),
         contracts=True,
     )
 
 
 _ACTIVE = "r = sigmoid(xr + hr)\nz = sigmoid(xz + hz)\nn = tanh(xn + r * hn)\n"
-GRU = assign.bind(program=program(f"{_ACTIVE}new_h = (h - n) * z + n", "(xr xz xn) (hr hz hn) h new_h", contracts=True))
+GRU = assign.bind(
+    program=program(
+        f"{_ACTIVE}new_h = (h - n) * z + n", "(xr xz xn) (hr hz hn) h new_h", contracts=True
+    )
+)
 GRU_GRADIENT = assign.bind(
     program=program(
         f"{_ACTIVE}gn = g * (1 - z) * (1 - n * n); fn = gn * r\n"

@@ -21,7 +21,9 @@ from ops.tiles import contiguous, deliver, matrix, result_matrix, work_array, ze
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
-def lstm_fused(x: LogicalRegion, weights: RecurrentWeights, initial: State | None) -> tuple[LogicalRegion, State]:
+def lstm_fused(
+    x: LogicalRegion, weights: RecurrentWeights, initial: State | None
+) -> tuple[LogicalRegion, State]:
     """The hidden states, (batch, steps, hidden), and the last state, (batch, 1, hidden) each; `x` as they are."""
     b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
     _, weight_hh, *biases = weights.regions
@@ -60,7 +62,13 @@ def _steps_backward(
     *_, cs, active = op.outputs
     flowing = [(term, g) for term, g in ((narrow, ghs), (last, gh), (last, gc)) if g is not None]
     state = rest[bias_count:]
-    read = [*flowing, *zip(state[1:], given[bias_count + 1 :]), (narrow, cs), (wide, active), (weight_term, weight)]
+    read = [
+        *flowing,
+        *zip(state[1:], given[bias_count + 1 :]),
+        (narrow, cs),
+        (wide, active),
+        (weight_term, weight),
+    ]
     patterns, regions = zip(*read, strict=True)
     has = ghs is not None, gh is not None, gc is not None
     ggates, *gstate = launch_all(
@@ -79,12 +87,18 @@ def _parameter_gradients(
     """Of the weight, and of the biases, which share one."""
     b, s, *_ = terms(op)[0][0].split()
     before = [(f"{b} 1 m", state[0])] if state else []
-    patterns, regions = zip((f"{b} {s} g h", ggates), (f"{b} {s} m", op.outputs[0]), *before, strict=True)
+    patterns, regions = zip(
+        (f"{b} {s} g h", ggates), (f"{b} {s} m", op.outputs[0]), *before, strict=True
+    )
     pattern = f"{', '.join(patterns)} -> g h m"
-    gradients = [launch_first(f"{name}.dweight_hh", pattern, regions, kernel=_state_weight_gradient)]
+    gradients = [
+        launch_first(f"{name}.dweight_hh", pattern, regions, kernel=_state_weight_gradient)
+    ]
     if bias_count:
         pattern = f"{b} {s} g h -> g h"
-        gbias = launch_first(f"{name}.dbias", pattern, [ggates], kernel=products.bias_gradient, flops=1)
+        gbias = launch_first(
+            f"{name}.dbias", pattern, [ggates], kernel=products.bias_gradient, flops=1
+        )
         gradients += [gbias] * bias_count
     return gradients
 
@@ -101,13 +115,27 @@ def _steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: 
     biases, state = (given[:-2], given[-2:]) if has_state else (given, [])
     samples, count, gates, hidden = inputs.shape
     narrow = samples, 1, hidden
-    h, c = (contiguous(ctx, k, a) for k, a in enumerate(state)) if state else [zeros(ctx, "c", narrow, cs.dtype)] * 2
+    h, c = (
+        (contiguous(ctx, k, a) for k, a in enumerate(state))
+        if state
+        else [zeros(ctx, "c", narrow, cs.dtype)] * 2
+    )
     works = [work_array(ctx, ("made", k), a) for k, a in enumerate((hs, cs, active))]
     made_h, made_c, made = works
     parts = made.reshape(samples, count * gates, hidden)
-    by, read = _Products(ctx, matrix(ctx, "weight", weight, 2)), contiguous(ctx, "inputs", inputs).reshape(parts.shape)
-    product, bias = ctx.scratch("product", (samples, 1, gates * hidden), cs.dtype), _sum(ctx, biases, weight)
-    summands = [read, product.reshape(samples, gates, hidden), *([bias[None]] if ctx.is_cuda else [])]
+    by, read = (
+        _Products(ctx, matrix(ctx, "weight", weight, 2)),
+        contiguous(ctx, "inputs", inputs).reshape(parts.shape),
+    )
+    product, bias = (
+        ctx.scratch("product", (samples, 1, gates * hidden), cs.dtype),
+        _sum(ctx, biases, weight),
+    )
+    summands = [
+        read,
+        product.reshape(samples, gates, hidden),
+        *([bias[None]] if ctx.is_cuda else []),
+    ]
     start = 0 if ctx.is_cuda else bias.reshape(-1)
     ctx.xp.copyto(product, start)
     one = lstm_program(len(summands)).passes[0]
@@ -115,7 +143,10 @@ def _steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: 
     for t in range(count):
         if t or has_state:
             by.product(*((made_h, t - 1) if t else (h, 0)), product, start)
-        named = {name: (a, gates * t if a is read else 0) for name, a in zip(names, summands, strict=True)}
+        named = {
+            name: (a, gates * t if a is read else 0)
+            for name, a in zip(names, summands, strict=True)
+        }
         named |= {"c": (made_c, t - 1) if t else (c, 0), "new_h": (made_h, t), "new_c": (made_c, t)}
         run_parts(ctx, one, named | {_GATES: (parts, gates * t)})
     for work, a in zip(works, (hs, cs, active), strict=True):
@@ -125,7 +156,9 @@ def _steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: 
 
 
 @partial(Kernel, is_compiled=True, is_captured=True)
-def _steps_gradient(ctx: Context, *args: Array, has: tuple[bool, bool, bool], has_state: bool) -> None:
+def _steps_gradient(
+    ctx: Context, *args: Array, has: tuple[bool, bool, bool], has_state: bool
+) -> None:
     """The gradients of all gates, and of the first state if there is one.
 
     Args:
@@ -150,8 +183,16 @@ def _steps_gradient(ctx: Context, *args: Array, has: tuple[bool, bool, bool], ha
     above = {} if hidden_gradient is None else {"above": contiguous(ctx, "above", hidden_gradient)}
     one = lstm_gradient([*above, "gh"], "gc").passes[0]
     for t in reversed(range(count)):
-        named = {name: (a, t) for name, a in above.items()} | {"gh": (gh, 0), "gc": (gc, 0), "new_c": (cs, t)}
-        named |= {"c": (cs, t - 1) if t else (c, 0), _GATES: (active, 4 * t), _SLOPES: (work.reshape(shape), 4 * t)}
+        named = {name: (a, t) for name, a in above.items()} | {
+            "gh": (gh, 0),
+            "gc": (gc, 0),
+            "new_c": (cs, t),
+        }
+        named |= {
+            "c": (cs, t - 1) if t else (c, 0),
+            _GATES: (active, 4 * t),
+            _SLOPES: (work.reshape(shape), 4 * t),
+        }
         run_parts(ctx, one, named)
         if t or has_state:
             by.product(work.reshape(samples, count, 4 * hidden), t, gh)
@@ -169,8 +210,13 @@ class _Products:
             from ops.cpu import panels
 
             columns, depth = weight.shape
-            packed = ctx.scratch("packed", panels.packed_shape(columns, depth, weight.dtype), weight.dtype)
-            self._packed, self._edge = packed, ctx.scratch("edge", panels.edge_shape(weight.dtype), weight.dtype)
+            packed = ctx.scratch(
+                "packed", panels.packed_shape(columns, depth, weight.dtype), weight.dtype
+            )
+            self._packed, self._edge = (
+                packed,
+                ctx.scratch("edge", panels.edge_shape(weight.dtype), weight.dtype),
+            )
             ctx.call(panels.pack, weight, packed)
 
     def product(self, a: Array, step: int, target: Array, start: Array | int = 0) -> None:

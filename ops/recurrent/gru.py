@@ -24,7 +24,10 @@ _NONLINEARITIES = {"tanh": tanh, "relu": relu}
 
 
 def gru_cell(
-    x: LogicalRegion, h: LogicalRegion, weights: RecurrentWeights | None = None, name: str | None = None
+    x: LogicalRegion,
+    h: LogicalRegion,
+    weights: RecurrentWeights | None = None,
+    name: str | None = None,
 ) -> LogicalRegion:
     """One step of a GRU (Cho et al., EMNLP 2014), as torch's.
 
@@ -47,7 +50,9 @@ def gru_cell(
         lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
         wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
         pattern, inputs = f"{wide}, {wide}, {narrow} -> {narrow}", [from_x, from_h, h]
-        return launch_first(f"{step}.cell", pattern, inputs, kernel=GRU, backward=_backward, flops=10)
+        return launch_first(
+            f"{step}.cell", pattern, inputs, kernel=GRU, backward=_backward, flops=10
+        )
 
     return step_of_hidden("gru", x, h, weights, name, cell)
 

@@ -11,7 +11,17 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ops.building import check_number, check_positive, check_region, checked, distinct, first, launch_first, term, terms
+from ops.building import (
+    check_number,
+    check_positive,
+    check_region,
+    checked,
+    distinct,
+    first,
+    launch_first,
+    term,
+    terms,
+)
 from ops.elementwise.dropout import dropout
 from ops.initializers import Init, uniform
 from ops.recurrent import products
@@ -39,7 +49,9 @@ class RecurrentWeights:
     name: str
     regions: tuple[LogicalRegion, ...]
     steps: list[str] = field(default_factory=list)
-    _chains: dict[tuple[str, ...], str] = field(default_factory=dict)  # state after a step -> first step before it
+    _chains: dict[tuple[str, ...], str] = field(
+        default_factory=dict
+    )  # state after a step -> first step before it
 
     @property
     def hidden_size(self) -> int:
@@ -76,7 +88,9 @@ def recurrent_weights(
     Raises:
         ValueError: an extent is not positive, or the graph has regions of these names.
     """
-    check_positive(f"recurrent layer '{name}'", gates=gates, input_size=input_size, hidden_size=hidden_size)
+    check_positive(
+        f"recurrent layer '{name}'", gates=gates, input_size=input_size, hidden_size=hidden_size
+    )
     bound = hidden_size**-0.5
     init = uniform(-bound, bound) if init is None else init
     shapes: dict[str, tuple[int, ...]] = {
@@ -85,7 +99,9 @@ def recurrent_weights(
     }
     if bias:
         shapes |= {"bias_ih": (gates, hidden_size), "bias_hh": (gates, hidden_size)}
-    return RecurrentWeights(name, tuple(graph.parameter(f"{name}.{k}", s, init, dtype) for k, s in shapes.items()))
+    return RecurrentWeights(
+        name, tuple(graph.parameter(f"{name}.{k}", s, init, dtype) for k, s in shapes.items())
+    )
 
 
 @dataclass(frozen=True)
@@ -120,11 +136,17 @@ class Stack:
     def weights(self, layer: int, x: LogicalRegion) -> RecurrentWeights:
         """The weights of a layer that gets `x`."""
         name, gates = f"{self.name}.l{layer}", GATES[self.kind]
-        return recurrent_weights(x.graph, name, gates, x.shape[-1], self.hidden_size, self.bias, x.dtype)
+        return recurrent_weights(
+            x.graph, name, gates, x.shape[-1], self.hidden_size, self.bias, x.dtype
+        )
 
     def drop(self, layer: int, x: LogicalRegion, step: int | str = "") -> LogicalRegion:
         """What the layer below gave, with dropout."""
-        return dropout(x, self.dropout, self.training, f"{self.name}.l{layer}.drop{step}") if layer else x
+        return (
+            dropout(x, self.dropout, self.training, f"{self.name}.l{layer}.drop{step}")
+            if layer
+            else x
+        )
 
     def steps_of(self, x: LogicalRegion) -> tuple[LogicalRegion, ...]:
         """The steps of `x`, (batch, 1, input) each; ValueError unless it is (batch, steps, input)."""
@@ -132,7 +154,10 @@ class Stack:
         return split(x, 1, 1, f"{self.name}.split")
 
     def unroll(
-        self, cell: Callable[..., State], xs: Sequence[LogicalRegion], initial: Sequence[State] | None
+        self,
+        cell: Callable[..., State],
+        xs: Sequence[LogicalRegion],
+        initial: Sequence[State] | None,
     ) -> tuple[list[LogicalRegion], list[State]]:
         """Steps that are regions of their own: the last layer's hidden states, and the last state of each layer.
 
@@ -166,7 +191,10 @@ class Stack:
         return steps, [h for (h,) in last]
 
     def unroll_over(
-        self, cell: Callable[..., LogicalRegion], x: LogicalRegion, initial: Sequence[LogicalRegion] | None
+        self,
+        cell: Callable[..., LogicalRegion],
+        x: LogicalRegion,
+        initial: Sequence[LogicalRegion] | None,
     ) -> tuple[LogicalRegion, list[LogicalRegion]]:
         """`unroll_hidden` over dimension 1 of `x`, the hidden states along that dimension, too."""
         steps, last = self.unroll_hidden(cell, self.steps_of(x), initial)
@@ -179,13 +207,20 @@ def in_group(weights: RecurrentWeights, step: int, group: int) -> AbstractContex
     return graph.following(weights.steps[step - step % group]) if step % group else nullcontext()
 
 
-def zero_state(extents: Sequence[int], axes: Sequence[str], weights: RecurrentWeights) -> LogicalRegion:
+def zero_state(
+    extents: Sequence[int], axes: Sequence[str], weights: RecurrentWeights
+) -> LogicalRegion:
     """Zeros for the first step, (*extents, hidden), whose axes are called `axes` if operators' own names allow it."""
     graph, lead = weights.regions[0].graph, distinct(axes, ("g", "h", "i", "m"))
-    sizes, pattern = {**dict(zip(lead, extents, strict=True)), "h": weights.hidden_size}, f"-> {term((*lead, 'h'))}"
+    sizes, pattern = (
+        {**dict(zip(lead, extents, strict=True)), "h": weights.hidden_size},
+        f"-> {term((*lead, 'h'))}",
+    )
     name, dtype = f"{weights.name}.zero", weights.regions[0].dtype
     with graph.following(f"{weights.name}.t0"):
-        return first(graph.launch(name, pattern, [], kernel=products.zero, sizes=sizes, dtype=dtype))
+        return first(
+            graph.launch(name, pattern, [], kernel=products.zero, sizes=sizes, dtype=dtype)
+        )
 
 
 def weights_of_step(
@@ -219,7 +254,9 @@ def weights_of_step(
             f"'{x.name}' is {x.shape} and '{h.name}' is {h.shape}"
         )
     if weights.regions[0].shape[0] != gates:
-        raise ValueError(f"{where}: the weights are for {weights.regions[0].shape[0]} gates, {gates} are needed")
+        raise ValueError(
+            f"{where}: the weights are for {weights.regions[0].shape[0]} gates, {gates} are needed"
+        )
     return weights
 
 
@@ -241,7 +278,9 @@ def step_of_hidden(
     """
     weights = weights_of_step(f"{kind}_cell", x, {"h": h}, GATES[kind], weights, name)
     step = f"{weights.name}.t{len(weights.steps)}"
-    chain = weights._chains.pop((h.name,), step)  # a state that is continued twice begins two chains
+    chain = weights._chains.pop(
+        (h.name,), step
+    )  # a state that is continued twice begins two chains
     weights.steps.append(step)
     from_x = _product(step, x, weights, chain, "ih", "i")
     with x.graph.following(step):
@@ -281,7 +320,9 @@ def product_backward(
     made: list[LogicalRegion | None] = []
     for role, x, weight, region in zip("xh", read[:count], read[count:], op.inputs[count:]):
         pattern = f"{y_term}, {weight} -> {x}"
-        made.append(launch_first(f"{op.name}.d{role}", pattern, [g, region], kernel=products.input_gradient))
+        made.append(
+            launch_first(f"{op.name}.d{role}", pattern, [g, region], kernel=products.input_gradient)
+        )
     pending.setdefault(key, []).append((g, *op.inputs[:count]))
     if not is_first:
         return *made, *[None] * (len(read) - count)
@@ -290,7 +331,9 @@ def product_backward(
     for what, x, weight, xs in zip(which, read, read[count:], factors):
         pattern, inputs = f"{all_gates}, {', '.join([x] * steps)} -> {weight}", [*gs, *xs]
         kernel = products.weight_gradient
-        made.append(launch_first(f"{name}.dweight_{what}", pattern, inputs, kernel=kernel, flops=2 * steps))
+        made.append(
+            launch_first(f"{name}.dweight_{what}", pattern, inputs, kernel=kernel, flops=2 * steps)
+        )
     if biases := len(read) - 2 * count:
         dbias = f"{name}.dbias" if count > 1 else f"{name}.dbias_{which[0]}"
         gbias = launch(dbias, f"{all_gates} -> g h", gs, kernel=products.bias_gradient, flops=steps)

@@ -50,7 +50,9 @@ def lstm_cell(
     """
     weights = weights_of_step("lstm_cell", x, {"h": h, "c": c}, 4, weights, name)
     number = f"{weights.name}.t{len(weights.steps)}"
-    chain = weights._chains.pop((h.name, c.name), number)  # a state that is continued twice begins two chains
+    chain = weights._chains.pop(
+        (h.name, c.name), number
+    )  # a state that is continued twice begins two chains
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
     biases = ", g h" * (len(weights.regions) - 2)
     gates = launch_first(
@@ -58,8 +60,11 @@ def lstm_cell(
         f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
         [x, h, *weights.regions],
         kernel=products.gates,
-        backward=partial(product_backward, name=weights.name, key=(chain, "ih", "hh"), is_first=number == chain),
-        flops=2 * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
+        backward=partial(
+            product_backward, name=weights.name, key=(chain, "ih", "hh"), is_first=number == chain
+        ),
+        flops=2
+        * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
     )
     weights.steps.append(gates.name)
     state = launch_cell(gates, c)
@@ -149,6 +154,10 @@ def lstm(
             x, state = lstm_fused(x, weights, before)
         else:
             steps, state = lstm_ahead(x, weights, before, group)
-            x = concat(steps, 1, f"{stack.name}.concat" if layer == layers - 1 else f"{stack.name}.l{layer}.concat")
+            x = concat(
+                steps,
+                1,
+                f"{stack.name}.concat" if layer == layers - 1 else f"{stack.name}.l{layer}.concat",
+            )
         last.append(state)
     return x, last

@@ -13,7 +13,9 @@ from taskflow import Array, Context, Kernel
 
 
 @partial(Kernel, is_captured=True)
-def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array) -> None:
+def gates(
+    ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array
+) -> None:
     """W_ih x + W_hh h + biases. Of partial sums over i or m, the first part of the other axis adds its product."""
     *biases, y = rest
     with result_matrix(ctx, "y", y, -2) as flat:
@@ -25,13 +27,17 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
             ctx.xp.copyto(flat, 0)
         if is_first["i"]:
             product = ctx.scratch("product", flat.shape, flat.dtype)
-            ctx.xp.matmul(matrix(ctx, "h", h), matrix(ctx, "weight_hh", weight_hh, 2).T, out=product)
+            ctx.xp.matmul(
+                matrix(ctx, "h", h), matrix(ctx, "weight_hh", weight_hh, 2).T, out=product
+            )
             added = [product]
         _add(ctx, flat, added, biases if is_first["i"] and is_first["m"] else ())
 
 
 @partial(Kernel, is_captured=True)
-def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str, is_time_first: bool = False) -> None:
+def product(
+    ctx: Context, x: Array, weight: Array, *rest: Array, axis: str, is_time_first: bool = False
+) -> None:
     """W x + biases; of partial sums over `axis` the first part adds these."""
     *biases, y = rest
     x, y = _turned(is_time_first, x, y)
@@ -47,7 +53,9 @@ def _add(ctx: Context, flat: Array, whole: Sequence[Array], biases: Sequence[Arr
     if ctx.is_cuda:
         terms = {f"t{k}": term for k, term in enumerate([*whole, *biases])}
         if terms:
-            evaluate(ctx, Expression.parse(" + ".join(["flat", *terms])), {"flat": flat, **terms}, flat)
+            evaluate(
+                ctx, Expression.parse(" + ".join(["flat", *terms])), {"flat": flat, **terms}, flat
+            )
         return
     for term in whole:
         ctx.xp.add(flat, term, out=flat)
@@ -63,7 +71,9 @@ def _flat(ctx: Context, slot: object, a: Array) -> Array:
 
 
 @partial(Kernel, is_captured=True)
-def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array, *, is_time_first: bool = False) -> None:
+def input_gradient(
+    ctx: Context, ggates: Array, weight: Array, gx: Array, *, is_time_first: bool = False
+) -> None:
     """gx = ggates W, with the dimensions of all gates taken as one."""
     ggates, gx = _turned(is_time_first, ggates, gx)
     with result_matrix(ctx, "gx", gx) as flat:
@@ -75,7 +85,9 @@ def weight_gradient(ctx: Context, *args: Array, is_time_first: bool = False) -> 
     """The sum over steps of ggatesᵀ x, as one product of the steps one after the other."""
     inputs, gweight = _turned(is_time_first, *args[:-1]), args[-1]
     count = len(inputs) // 2
-    left = _stacked(ctx, "ggates", [matrix(ctx, ("ggates", k), a, -2) for k, a in enumerate(inputs[:count])])
+    left = _stacked(
+        ctx, "ggates", [matrix(ctx, ("ggates", k), a, -2) for k, a in enumerate(inputs[:count])]
+    )
     right = _stacked(ctx, "x", [matrix(ctx, ("x", k), a) for k, a in enumerate(inputs[count:])])
     with result_matrix(ctx, "gweight", gweight) as flat:
         ctx.xp.matmul(left.T, right, out=flat)

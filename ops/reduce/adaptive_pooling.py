@@ -15,7 +15,9 @@ from ops.tiles import Interval, spatial
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
-def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None) -> LogicalRegion:
+def adaptive_avg_pool2d(
+    x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None
+) -> LogicalRegion:
     """The mean of every window, as torch.nn.functional.adaptive_avg_pool2d.
 
     Args:
@@ -32,7 +34,9 @@ def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
     return _launch("adaptive_avg_pool2d", x, output_size, name)
 
 
-def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None) -> LogicalRegion:
+def adaptive_max_pool2d(
+    x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None
+) -> LogicalRegion:
     """The maximum of every window, as torch.nn.functional.adaptive_max_pool2d; the first one where several are equal.
 
     Args, returns and raises as `adaptive_avg_pool2d`. Points of the image are not split, windows are.
@@ -40,7 +44,9 @@ def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
     return _launch("adaptive_max_pool2d", x, output_size, name)
 
 
-def _launch(kind: str, x: LogicalRegion, output_size: int | Sequence[int], name: str | None) -> LogicalRegion:
+def _launch(
+    kind: str, x: LogicalRegion, output_size: int | Sequence[int], name: str | None
+) -> LogicalRegion:
     where = checked(kind, name, x, ndim=(4,))
     height, width = pair(where, "output_size", output_size)
     for size in (height, width):
@@ -69,7 +75,9 @@ def _backward(
         gradient, pattern = _max_gradient, "n c h w, n c h w -> n c ^y ^x"
     inputs, sizes = [gy, *op.outputs[1:]], {axis: op.extents[axis] for axis in "yx"}
     kernel = gradient.bind(extents=extents)
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops)
+    return launch_first(
+        f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops
+    )
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -79,11 +87,17 @@ def _bounds(window: int, extent: int, out: int) -> Interval:
     return window * extent // out, -(-(window + 1) * extent // out)
 
 
-def _places(windows: Interval, points: Interval, extent: int, out: int) -> Iterator[tuple[int, slice, int]]:
+def _places(
+    windows: Interval, points: Interval, extent: int, out: int
+) -> Iterator[tuple[int, slice, int]]:
     """Of each window its number in the tile, the points of it that the other tile has, and its size."""
     for row, window in enumerate(range(*windows)):
         start, stop = _bounds(window, extent, out)
-        yield row, slice(max(start - points[0], 0), max(min(stop, points[1]) - points[0], 0)), stop - start
+        yield (
+            row,
+            slice(max(start - points[0], 0), max(min(stop, points[1]) - points[0], 0)),
+            stop - start,
+        )
 
 
 @partial(Kernel, cuda=gpu_windows.mean)
@@ -101,9 +115,14 @@ def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]
 
 
 @partial(Kernel, cuda=gpu_windows.mean_gradient)
-def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
+def _mean_gradient(
+    ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tuple[int, int]]
+) -> None:
     lines = ctx.scratch("lines", (*gy.shape[:3], gx.shape[3]), gy.dtype)
-    share, row = ctx.scratch("share", gy.shape[:3], gy.dtype), ctx.scratch("row", lines[:, :, 0].shape, gy.dtype)
+    share, row = (
+        ctx.scratch("share", gy.shape[:3], gy.dtype),
+        ctx.scratch("row", lines[:, :, 0].shape, gy.dtype),
+    )
     tiles = zip(spatial(ctx.rect(0)), spatial(ctx.rect(1)), extents, strict=True)
     rows, columns = (_places(*tile[:2], *tile[2]) for tile in tiles)
     ctx.xp.copyto(lines, 0)
@@ -117,7 +136,9 @@ def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tupl
 
 
 @partial(Kernel, cuda=gpu_windows.largest)
-def _max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tuple[int, int]]) -> None:
+def _max(
+    ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tuple[int, int]]
+) -> None:
     (top, _), (left, _) = spatial(ctx.rect(1))
     for i in range(y.shape[2]):
         for j in range(y.shape[3]):
@@ -129,7 +150,9 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tu
 
 
 @partial(Kernel, cuda=gpu_windows.largest_gradient)
-def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
+def _max_gradient(
+    ctx: Context, gy: Array, index: Array, gx: Array, *, extents: Sequence[tuple[int, int]]
+) -> None:
     """Windows may overlap, so they are added one after the other."""
     gx.fill(0)
     n, c = ctx.xp.ogrid[: gx.shape[0], : gx.shape[1]]

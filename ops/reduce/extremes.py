@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_dim, check_positive, checked, distinct, launch_all, launch_first, term, terms
+from ops.building import (
+    check_dim,
+    check_positive,
+    checked,
+    distinct,
+    launch_all,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import multiply
@@ -18,7 +27,9 @@ from ops.tiles import deliver, last, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
-def max(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+def max(
+    x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None
+) -> LogicalRegion:
     """The maximum over one dimension, several, or all, as torch.amax: equal maxima share the gradient evenly.
 
     Args:
@@ -33,7 +44,9 @@ def max(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | N
     return _extreme("max", "x", x, dim, keepdim, name)
 
 
-def min(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+def min(
+    x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None
+) -> LogicalRegion:
     """The minimum over one dimension, several, or all, as torch.amin; args and errors as `max`.
 
     It is `<name>.value`, minus the maximum of -x, which carries the name.
@@ -52,7 +65,9 @@ def global_max_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegio
     return max(x, (2, 3), name=name or "global_max_pool2d")
 
 
-def _extreme(kind: str, text: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | None) -> LogicalRegion:
+def _extreme(
+    kind: str, text: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | None
+) -> LogicalRegion:
     dims = reduced_dims(f"{kind} '{name or kind}'", x, dim)
     axes = distinct(x.axes)
     kept = term(["1" if k in dims else a for k, a in enumerate(axes) if keepdim or k not in dims])
@@ -70,7 +85,9 @@ def _extreme_backward(op: Operator, g: LogicalRegion, *, text: str) -> LogicalRe
     return formula(f"{op.name}.dx", f"where({text} == z, {sign}g / ties, 0)", inputs, full)
 
 
-def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+def argmax(
+    x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | None = None
+) -> LogicalRegion:
     """Where the maximum over `dim` stands, the first one where several are equal, as torch.argmax.
 
     Args:
@@ -100,7 +117,9 @@ def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
         return launch_first(f"{name}.index", f"{row} -> {row}", [behind], kernel=kernel)
 
 
-def argmin(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+def argmin(
+    x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | None = None
+) -> LogicalRegion:
     """Where the minimum over `dim` stands, the first one where several are equal, as torch.argmin.
 
     Args, returns and raises as `argmax`; what it reads, -x, is `<name>.negative`.
@@ -113,14 +132,19 @@ def argmin(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
 
 
 @partial(Kernel, cuda=gpu_rows.points_behind)
-def _points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
+def _points_behind(
+    ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int
+) -> None:
     """How many points of the whole dimension are behind the first maximum, so that parts combine by their maximum."""
     row = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
     x, largest, out = (last(a, dim) for a in (x, largest.reshape(row), behind.reshape(row)))
     is_largest, is_nan = (ctx.scratch(slot, x.shape, bool) for slot in ("largest", "nan"))
     ctx.xp.equal(x, largest, out=is_largest)
     ctx.xp.logical_or(is_largest, ctx.xp.not_equal(x, x, out=is_nan), out=is_largest)
-    place, is_elsewhere = ctx.scratch("place", out.shape, ctx.xp.intp), ctx.scratch("elsewhere", out.shape, bool)
+    place, is_elsewhere = (
+        ctx.scratch("place", out.shape, ctx.xp.intp),
+        ctx.scratch("elsewhere", out.shape, bool),
+    )
     ctx.xp.argmax(is_largest, axis=-1, keepdims=True, out=place)
     ctx.xp.any(is_largest, axis=-1, keepdims=True, out=is_elsewhere)
     ctx.xp.logical_not(is_elsewhere, out=is_elsewhere)
@@ -172,7 +196,9 @@ def topk(
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_rows.in_order)
-def largest_of_rows(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
+def largest_of_rows(
+    ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool
+) -> None:
     """The kernel of `topk`: as many as `values` has along `dim`."""
     from ops.cpu import rows as cpu_rows
 
@@ -192,7 +218,9 @@ def put_backward(
     (x_term,), (z_term, _) = terms(op)
     pattern, kernel = f"{z_term}, {z_term} -> {x_term}", _put.bind(dim=dim)
     inputs, sizes, count = [g, op.outputs[1]], dict(op.extents), op.outputs[0].shape[dim]
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / count)
+    return launch_first(
+        f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / count
+    )
 
 
 @partial(Kernel, cuda=gpu_tables.gather_gradient)

@@ -9,12 +9,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.building import check_not_negative, check_positive, checked, launch_first, layout_channels_last
+from ops.building import (
+    check_not_negative,
+    check_positive,
+    checked,
+    launch_first,
+    layout_channels_last,
+)
 from ops.cuda import windows as gpu_windows
 from ops.cuda.windows import window_loops
 from ops.dense.convolution import Windows, image_windows
 from ops.shape.rearrange import reshape
-from ops.tiles import channels_last, contiguous, deliver, overlap, pad_into, reach, spatial, taps, work_array
+from ops.tiles import (
+    channels_last,
+    contiguous,
+    deliver,
+    overlap,
+    pad_into,
+    reach,
+    spatial,
+    taps,
+    work_array,
+)
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect
 
 
@@ -57,7 +73,11 @@ def avg_pool2d(
 
 
 def max_pool1d(
-    x: LogicalRegion, kernel_size: int, stride: int | None = None, padding: int = 0, name: str | None = None
+    x: LogicalRegion,
+    kernel_size: int,
+    stride: int | None = None,
+    padding: int = 0,
+    name: str | None = None,
 ) -> LogicalRegion:
     """The maximum of every window, as torch.nn.functional.max_pool1d; the first one where several are equal.
 
@@ -76,14 +96,23 @@ def max_pool1d(
 
 
 def avg_pool1d(
-    x: LogicalRegion, kernel_size: int, stride: int | None = None, padding: int = 0, name: str | None = None
+    x: LogicalRegion,
+    kernel_size: int,
+    stride: int | None = None,
+    padding: int = 0,
+    name: str | None = None,
 ) -> LogicalRegion:
     """The mean of every window, as torch.nn.functional.avg_pool1d: padding counts as zeros; see `max_pool1d`."""
     return _pool_lines("avg_pool1d", x, kernel_size, stride, padding, name)
 
 
 def _pool_lines(
-    kind: str, x: LogicalRegion, kernel_size: int, stride: int | None, padding: int, name: str | None
+    kind: str,
+    x: LogicalRegion,
+    kernel_size: int,
+    stride: int | None,
+    padding: int,
+    name: str | None,
 ) -> LogicalRegion:
     where = checked(kind, name, x, ndim=(3,))
     step = kernel_size if stride is None else stride
@@ -92,7 +121,9 @@ def _pool_lines(
     name = x.graph.unique_name(name or kind)
     with x.graph.following(name):
         lines = reshape(x, (*x.shape[:2], 1, x.shape[2]), f"{name}.lines")
-    made = _launch(kind.replace("1d", "2d"), lines, (1, kernel_size), (1, step), (0, padding), name, where)
+    made = _launch(
+        kind.replace("1d", "2d"), lines, (1, kernel_size), (1, step), (0, padding), name, where
+    )
     with x.graph.following(name):
         return reshape(made, (*made.shape[:2], made.shape[3]), f"{name}.steps")
 
@@ -108,10 +139,14 @@ def _launch(
 ) -> LogicalRegion:
     """`where`: what messages call it, if not by `kind`."""
     where = where or checked(kind, name, x, ndim=(4,))
-    windows = image_windows(where, x, kernel_size, kernel_size if stride is None else stride, padding)
+    windows = image_windows(
+        where, x, kernel_size, kernel_size if stride is None else stride, padding
+    )
     for window in windows:
         if 2 * window.padding > window.size:
-            raise ValueError(f"{where}: padding is {window.padding}, more than half the kernel size {window.size}")
+            raise ValueError(
+                f"{where}: padding is {window.padding}, more than half the kernel size {window.size}"
+            )
     pattern, kernel, dtype = "n c y x -> n c h w", _mean, [x.dtype]
     if kind == "max_pool2d":  # the second output says where in its window the maximum stands
         pattern, kernel, dtype = f"{pattern}, n c h w", _max, [x.dtype, "int32"]
@@ -139,8 +174,15 @@ def _backward(op: Operator, gy: LogicalRegion, *_: LogicalRegion | None) -> Logi
         inputs,
         kernel=kernel.bind(windows=windows),
         sizes={"h": height, "w": width},
-        windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
-        flops=windows[0].size * windows[1].size * op.extents["h"] * op.extents["w"] / (height * width),
+        windows={
+            "p": replace(windows[0], transposed=True),
+            "q": replace(windows[1], transposed=True),
+        },
+        flops=windows[0].size
+        * windows[1].size
+        * op.extents["h"]
+        * op.extents["w"]
+        / (height * width),
         layout=layout_channels_last(pattern),
     )
 
@@ -165,7 +207,9 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) ->
     out = work_array(ctx, "y", channels_last(y))
     where = work_array(ctx, "index", channels_last(index))
     source = contiguous(ctx, "x", channels_last(x))
-    ctx.call(window_loops(ctx).max_pool, source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0)))
+    ctx.call(
+        window_loops(ctx).max_pool, source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0))
+    )
     deliver(ctx, out, channels_last(y))
     deliver(ctx, where, channels_last(index))
 
@@ -186,7 +230,10 @@ def _numbers(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int, int
     """Where the first window starts in an array that holds `tile`, perhaps outside of it; sizes; strides."""
     vertical, horizontal = windows
     (first, _), (second, _) = spatial(outputs)
-    top, left = reach(vertical, (first, first))[0] - tile.lo[2], reach(horizontal, (second, second))[0] - tile.lo[3]
+    top, left = (
+        reach(vertical, (first, first))[0] - tile.lo[2],
+        reach(horizontal, (second, second))[0] - tile.lo[3],
+    )
     return top, left, vertical.size, horizontal.size, vertical.stride, horizontal.stride
 
 

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-from ops.building import check_dim, check_region, checked, distinct, gradient_of_first, launch_first, term
+from ops.building import (
+    check_dim,
+    check_region,
+    checked,
+    distinct,
+    gradient_of_first,
+    launch_first,
+    term,
+)
 from ops.elementwise.broadcast import sum_over
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
@@ -18,7 +26,9 @@ from taskflow import Array, Context, Kernel, LogicalRegion
 Dims = int | Sequence[int] | None
 
 
-def sum(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+def sum(
+    x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None
+) -> LogicalRegion:
     """The sum over one dimension, several, or all, as torch.sum.
 
     Args:
@@ -33,7 +43,9 @@ def sum(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | N
     return _reduce("sum", x, dim, keepdim, name)
 
 
-def mean(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+def mean(
+    x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None
+) -> LogicalRegion:
     """The mean over one dimension, several, or all, as torch.mean; args and errors as `sum`.
 
     Split over a dimension that is averaged, each task holds the share of its points in the mean of all.
@@ -58,7 +70,9 @@ def global_avg_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegio
     return mean(x, (2, 3), name=name or "global_avg_pool2d")
 
 
-def _reduce(kind: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | None) -> LogicalRegion:
+def _reduce(
+    kind: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | None
+) -> LogicalRegion:
     dims = reduced_dims(f"{kind} '{name or kind}'", x, dim)
     axes = distinct(x.axes)
     kept = ["1" if k in dims else a for k, a in enumerate(axes) if keepdim or k not in dims]
@@ -73,7 +87,9 @@ def _reduce(kind: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | N
     )
 
 
-def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | None = None) -> LogicalRegion:
+def sum_to(
+    x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | None = None
+) -> LogicalRegion:
     """The sum over the dimensions along which `shape`, aligned at the right, would be repeated to that of `x`.
 
     It is the gradient of a broadcast. `x` itself when the shapes are equal.
@@ -88,8 +104,12 @@ def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | N
     """
     where = checked("sum_to", name, x)
     target = shape.shape if isinstance(shape, LogicalRegion) else tuple(shape)
-    if len(target) > x.ndim or any(b not in (1, a) for a, b in zip(x.shape[x.ndim - len(target) :], target)):
-        raise ValueError(f"{where}: the shape {target} does not broadcast to that of '{x.name}', {x.shape}")
+    if len(target) > x.ndim or any(
+        b not in (1, a) for a, b in zip(x.shape[x.ndim - len(target) :], target)
+    ):
+        raise ValueError(
+            f"{where}: the shape {target} does not broadcast to that of '{x.name}', {x.shape}"
+        )
     if target == x.shape:
         return x
     axes = distinct(x.axes)
@@ -128,7 +148,9 @@ def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: flo
 
 
 @partial(Kernel, is_captured=True)
-def _repeat(ctx: Context, gy: Array, gx: Array, *, dims: tuple[int, ...] = (), factor: float = 1.0) -> None:
+def _repeat(
+    ctx: Context, gy: Array, gx: Array, *, dims: tuple[int, ...] = (), factor: float = 1.0
+) -> None:
     """`gy` lacks `dims`, or only leading ones."""
     if dims and gy.ndim < gx.ndim:
         gy = gy[tuple(None if d in dims else slice(None) for d in range(gx.ndim))]

@@ -44,13 +44,17 @@ def sort(
     return values, indices
 
 
-def argsort(x: LogicalRegion, dim: int = -1, descending: bool = False, name: str | None = None) -> LogicalRegion:
+def argsort(
+    x: LogicalRegion, dim: int = -1, descending: bool = False, name: str | None = None
+) -> LogicalRegion:
     """Where the points along `dim` stand in their order, as torch.argsort; args and errors as `sort`."""
     return sort(x, dim, descending, name or "argsort")[1]
 
 
 @partial(Kernel, cuda=gpu_rows.in_order)
-def _in_order(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
+def _in_order(
+    ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool
+) -> None:
     """NumPy puts NaN last, so the largest first are the smallest of -x."""
     x, values, indices = (last(a, dim) for a in (x, values, indices))
     key, found = x, work_array(ctx, "indices", indices)

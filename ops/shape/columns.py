@@ -81,8 +81,13 @@ def fold(
     """
     where = checked("fold", name, x, ndim=(3,))
     sizes = pair(where, "output_size", output_size)
-    windows = image_windows(where, replace(x, shape=(*x.shape[:1], 1, *sizes)), kernel_size, stride, padding, dilation)
-    points, counts = prod(w.size for w in windows), [w.output_extent(n) for w, n in zip(windows, sizes, strict=True)]
+    windows = image_windows(
+        where, replace(x, shape=(*x.shape[:1], 1, *sizes)), kernel_size, stride, padding, dilation
+    )
+    points, counts = (
+        prod(w.size for w in windows),
+        [w.output_extent(n) for w, n in zip(windows, sizes, strict=True)],
+    )
     if x.shape[1] % points or x.shape[2] != prod(counts):
         raise ValueError(
             f"{where}: '{x.name}' is {x.shape}; {counts[0]} times {counts[1]} columns of a multiple of {points} points "
@@ -95,14 +100,19 @@ def fold(
     return _add_windows(name, columns, windows, sizes)
 
 
-def _add_windows(name: str, columns: LogicalRegion, windows: Windows, sizes: Sequence[int]) -> LogicalRegion:
+def _add_windows(
+    name: str, columns: LogicalRegion, windows: Windows, sizes: Sequence[int]
+) -> LogicalRegion:
     return launch_first(
         name,
         "n c ^i ^j p q -> n c h w",
         [columns],
         kernel=_put.bind(windows=windows),
         sizes={"h": sizes[0], "w": sizes[1]},
-        windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
+        windows={
+            "p": replace(windows[0], transposed=True),
+            "q": replace(windows[1], transposed=True),
+        },
         backward=partial(_put_backward, windows=windows),
         flops=prod(columns.shape) / prod((*columns.shape[:2], *sizes)),
     )
@@ -118,7 +128,13 @@ def _put_backward(op: Operator, gy: LogicalRegion, *, windows: Windows) -> Logic
     sizes = {"i": i, "j": j, "h": p, "w": q}
     own = {"y": windows[0], "x": windows[1]}
     return launch_first(
-        f"{op.name}.dx", pattern, [gy], kernel=_take.bind(windows=windows), sizes=sizes, windows=own, flops=1
+        f"{op.name}.dx",
+        pattern,
+        [gy],
+        kernel=_take.bind(windows=windows),
+        sizes=sizes,
+        windows=own,
+        flops=1,
     )
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_dim, check_region, checked, distinct, is_integer, launch_first, no_gradient, term, terms
+from ops.building import (
+    check_dim,
+    check_region,
+    checked,
+    distinct,
+    is_integer,
+    launch_first,
+    no_gradient,
+    term,
+    terms,
+)
 from ops.reduce.reductions import sum_to
 from ops.shape.rearrange import reshape
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -27,15 +37,23 @@ def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> L
         raise ValueError(f"{where}: the shape is {tuple(shape)}, integers are needed")
     lead = len(shape) - x.ndim
     target = tuple(x.shape[k - lead] if n == -1 and k >= lead else n for k, n in enumerate(shape))
-    if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, target[lead:])) or any(n < 1 for n in target):
-        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, which does not broadcast to {tuple(shape)}")
+    if (
+        lead < 0
+        or any(a not in (1, b) for a, b in zip(x.shape, target[lead:]))
+        or any(n < 1 for n in target)
+    ):
+        raise ValueError(
+            f"{where}: '{x.name}' has shape {x.shape}, which does not broadcast to {tuple(shape)}"
+        )
     if target == x.shape:
         return x
     axes = distinct([*(f"a{k}" for k in range(lead)), *x.axes])
     read = ["1" if n != target[lead + k] else axes[lead + k] for k, n in enumerate(x.shape)]
     sizes = dict(zip(axes, target, strict=True))
     pattern = f"{term(read)} -> {term(axes)}"
-    return launch_first(name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward)
+    return launch_first(
+        name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -47,7 +65,9 @@ def _expand_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     return sum_to(gy, op.inputs[0], f"{op.name}.dx")
 
 
-def squeeze(x: LogicalRegion, dim: int | Sequence[int] | None = None, name: str | None = None) -> LogicalRegion:
+def squeeze(
+    x: LogicalRegion, dim: int | Sequence[int] | None = None, name: str | None = None
+) -> LogicalRegion:
     """Without dimensions of one point, as torch.squeeze: those named, where they have one point, or all.
 
     Args:
@@ -123,4 +143,11 @@ def detach(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
     """
     checked("detach", name, x, floating=False)
     axes = term(distinct(x.axes))
-    return launch_first(name or "detach", f"{axes} -> {axes}", [x], kernel=_repeat, backward=no_gradient, dtype=x.dtype)
+    return launch_first(
+        name or "detach",
+        f"{axes} -> {axes}",
+        [x],
+        kernel=_repeat,
+        backward=no_gradient,
+        dtype=x.dtype,
+    )

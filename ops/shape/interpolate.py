@@ -18,9 +18,15 @@ from ops.building import check_positive, checked, launch_first, pair
 from ops.tiles import spatial
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
-TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}  # mode -> points that a result reads along each dimension
+TAPS = {
+    "nearest": 1,
+    "bilinear": 2,
+    "bicubic": 4,
+}  # mode -> points that a result reads along each dimension
 _CUBIC = -0.75  # of Keys' kernel, as torch's
-Axis = tuple[int, int, float]  # points that are read, that are made, and of the first per one of the second
+Axis = tuple[
+    int, int, float
+]  # points that are read, that are made, and of the first per one of the second
 
 
 def interpolate(
@@ -59,9 +65,15 @@ def interpolate(
         raise ValueError(f"{where}: align_corners is for 'bilinear' and 'bicubic'")
     if scales is not None and not all(scale > 0 for scale in scales):
         raise ValueError(f"{where}: scales are {scales}, they are positive")
-    ratios = [1 / s for s in scales] if scales else [n / m for n, m in zip(x.shape[2:], made, strict=True)]
+    ratios = (
+        [1 / s for s in scales]
+        if scales
+        else [n / m for n, m in zip(x.shape[2:], made, strict=True)]
+    )
     if align_corners:
-        ratios = [(n - 1) / (m - 1) if m > 1 else 0.0 for n, m in zip(x.shape[2:], made, strict=True)]
+        ratios = [
+            (n - 1) / (m - 1) if m > 1 else 0.0 for n, m in zip(x.shape[2:], made, strict=True)
+        ]
     axes = (*zip(x.shape[2:], made, ratios, strict=True),)
     options: dict[str, Any] = {"mode": mode, "align_corners": align_corners, "axes": axes}
     return launch_first(
@@ -81,34 +93,49 @@ def _backward(
     kernel = _gradient.bind(mode=mode, align_corners=align_corners, axes=axes)
     sizes = {axis: op.extents[axis] for axis in "yx"}
     flops = 2 / op.extents["h"] + 2 / op.extents["x"]  # two products
-    return launch_first(f"{op.name}.dx", "n c h w -> n c y x", [gy], kernel=kernel, sizes=sizes, flops=flops)
+    return launch_first(
+        f"{op.name}.dx", "n c h w -> n c y x", [gy], kernel=kernel, sizes=sizes, flops=flops
+    )
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
 @partial(Kernel)
-def _resize(ctx: Context, x: Array, y: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]) -> None:
+def _resize(
+    ctx: Context, x: Array, y: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
+) -> None:
     (rows, columns), (read_rows, read_columns) = spatial(ctx.rect(1)), spatial(ctx.rect(0))
     lines = ctx.scratch("lines", (*x.shape[:3], y.shape[3]), x.dtype)
-    _sum_of_taps(ctx, x, lines, 3, taps(mode, align_corners, np.arange(*columns), axes[1]), read_columns)
+    _sum_of_taps(
+        ctx, x, lines, 3, taps(mode, align_corners, np.arange(*columns), axes[1]), read_columns
+    )
     _sum_of_taps(ctx, lines, y, 2, taps(mode, align_corners, np.arange(*rows), axes[0]), read_rows)
 
 
 def _sum_of_taps(
-    ctx: Context, x: Array, y: Array, dim: int, pairs: list[tuple[Array, Array]], read: tuple[int, int]
+    ctx: Context,
+    x: Array,
+    y: Array,
+    dim: int,
+    pairs: list[tuple[Array, Array]],
+    read: tuple[int, int],
 ) -> None:
     """y = the points that each tap reads along `dim`, times its shares, as far as they are here."""
     ctx.xp.copyto(y, 0)
     add = _add_slices if ctx.is_cuda else _add_picked
     for k, (points, shares) in enumerate(pairs):
-        (here,) = np.nonzero((read[0] <= points) & (points < read[1]))  # neighbours: points do not fall
+        (here,) = np.nonzero(
+            (read[0] <= points) & (points < read[1])
+        )  # neighbours: points do not fall
         if len(here):
             part = y[(slice(None),) * dim + (slice(here[0], here[-1] + 1),)]
             add(ctx, (dim, k), x, part, points[here] - read[0], shares[here])
 
 
-def _add_picked(ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array) -> None:
+def _add_picked(
+    ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array
+) -> None:
     dim, _ = slot
     picked = ctx.scratch(slot, y.shape, x.dtype)
     ctx.xp.take(x, points, axis=dim, out=picked, mode="clip")  # "raise" would buffer the result
@@ -117,7 +144,9 @@ def _add_picked(ctx: Context, slot: tuple[int, int], x: Array, y: Array, points:
     ctx.xp.add(y, picked, out=y)
 
 
-def _add_slices(ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array) -> None:
+def _add_slices(
+    ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array
+) -> None:
     """On a GPU one by one: an array of indices would be copied from the host."""
     read, made = x.swapaxes(0, slot[0]), y.swapaxes(0, slot[0])
     line = ctx.scratch(slot, made.shape[1:], x.dtype)
@@ -127,7 +156,9 @@ def _add_slices(ctx: Context, slot: tuple[int, int], x: Array, y: Array, points:
 
 
 @partial(Kernel)
-def _gradient(ctx: Context, gy: Array, gx: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]) -> None:
+def _gradient(
+    ctx: Context, gy: Array, gx: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
+) -> None:
     rows, columns = _matrices(ctx, 0, 1, gy, mode, align_corners, axes)
     lines = ctx.scratch("lines", (*gy.shape[:3], gx.shape[3]), gy.dtype)
     ctx.xp.matmul(gy, columns, out=lines)
@@ -135,7 +166,13 @@ def _gradient(ctx: Context, gy: Array, gx: Array, *, mode: str, align_corners: b
 
 
 def _matrices(
-    ctx: Context, made: int, read: int, like: Array, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
+    ctx: Context,
+    made: int,
+    read: int,
+    like: Array,
+    mode: str,
+    align_corners: bool,
+    axes: tuple[Axis, Axis],
 ) -> list[Array]:
     """Of rows and of columns: points that are made by points that are read, of the tiles of these arguments."""
     found = []
@@ -148,7 +185,9 @@ def _matrices(
             if ctx.xp is np:  # a tap reads one point for each row
                 matrix[rows, points[rows] - lo] += shares[rows]
                 continue
-            for row in rows.tolist():  # on a GPU number by number: an array would be copied from the host
+            for (
+                row
+            ) in rows.tolist():  # on a GPU number by number: an array would be copied from the host
                 point = int(points[row]) - lo
                 matrix[row, point : point + 1] += float(shares[row])
         found.append(matrix)

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_dim, check_number, checked, distinct, is_integer, launch_first, term, terms
+from ops.building import (
+    check_dim,
+    check_number,
+    checked,
+    distinct,
+    is_integer,
+    launch_first,
+    term,
+    terms,
+)
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
-def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | None = None) -> LogicalRegion:
+def pad(
+    x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | None = None
+) -> LogicalRegion:
     """`value` around `x`, as torch.nn.functional.pad with mode "constant". Every axis may be split.
 
     Args:
@@ -29,7 +40,9 @@ def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | No
     where = checked("pad", name, x, floating=False)
     value = check_number(where, "value", value)
     if len(pad) % 2 or len(pad) > 2 * x.ndim or not all(is_integer(n) and n >= 0 for n in pad):
-        raise ValueError(f"{where}: pad is {tuple(pad)}: pairs of numbers from 0, at most {x.ndim} of them, are needed")
+        raise ValueError(
+            f"{where}: pad is {tuple(pad)}: pairs of numbers from 0, at most {x.ndim} of them, are needed"
+        )
     before, behind = _per_dimension(pad, x.ndim)
     if not any(pad):
         return x
@@ -76,7 +89,10 @@ def _copy(ctx: Context, x: Array, y: Array) -> None:
 def _surround(ctx: Context, x: Array, y: Array, *, before: Sequence[int], value: float) -> None:
     y.fill(value)
     if x.size:
-        starts = [lo + b - origin for lo, b, origin in zip(ctx.rect(0).lo, before, ctx.rect(1).lo, strict=True)]
+        starts = [
+            lo + b - origin
+            for lo, b, origin in zip(ctx.rect(0).lo, before, ctx.rect(1).lo, strict=True)
+        ]
         y[tuple(slice(start, start + n) for start, n in zip(starts, x.shape, strict=True))] = x
 
 
@@ -98,7 +114,9 @@ def flip(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None) -
         raise ValueError(f"{where}: dims {named} names a dimension of '{x.name}' twice")
     axes = distinct(x.axes)
     read = distinct([f"{a}_in" for a in axes], axes)
-    return _launch_flip(x, term(axes), [read[k] if k in turned else a for k, a in enumerate(axes)], turned, name)
+    return _launch_flip(
+        x, term(axes), [read[k] if k in turned else a for k, a in enumerate(axes)], turned, name
+    )
 
 
 reverse = flip

@@ -54,7 +54,9 @@ def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> 
     )
 
 
-def flatten(x: LogicalRegion, start_dim: int = 1, end_dim: int = -1, name: str | None = None) -> LogicalRegion:
+def flatten(
+    x: LogicalRegion, start_dim: int = 1, end_dim: int = -1, name: str | None = None
+) -> LogicalRegion:
     """Dimensions `start_dim` to `end_dim` made one, as torch.flatten, but from dimension 1 on by default.
 
     Raises:
@@ -77,7 +79,9 @@ def permute(x: LogicalRegion, dims: Sequence[int], name: str | None = None) -> L
     where = checked("permute", name, x, floating=False)
     order = tuple(check_dim(where, d, x.ndim) for d in dims)
     if sorted(order) != list(range(x.ndim)):
-        raise ValueError(f"{where}: dims {tuple(dims)} is not a permutation of the {x.ndim} dimensions of '{x.name}'")
+        raise ValueError(
+            f"{where}: dims {tuple(dims)} is not a permutation of the {x.ndim} dimensions of '{x.name}'"
+        )
     axes = distinct(x.axes)
     pattern = f"{term(axes)} -> {term([axes[d] for d in order])}"
     kernel = _copy_transposed.bind(dims=order)
@@ -101,15 +105,22 @@ def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -
         check_region(where, x, f"xs[{k}]", floating=False)
     dim = check_dim(where, dim, xs[0].ndim)
     for x in xs[1:]:
-        if x.shape[:dim] + x.shape[dim + 1 :] != xs[0].shape[:dim] + xs[0].shape[dim + 1 :] or x.ndim != xs[0].ndim:
+        if (
+            x.shape[:dim] + x.shape[dim + 1 :] != xs[0].shape[:dim] + xs[0].shape[dim + 1 :]
+            or x.ndim != xs[0].ndim
+        ):
             raise ValueError(
                 f"{where}: '{xs[0].name}' is {xs[0].shape} and '{x.name}' is {x.shape}; only dim {dim} may differ"
             )
         if x.dtype != xs[0].dtype:
-            raise ValueError(f"{where}: '{xs[0].name}' is {xs[0].dtype} and '{x.name}' is {x.dtype}")
+            raise ValueError(
+                f"{where}: '{xs[0].name}' is {xs[0].dtype} and '{x.name}' is {x.dtype}"
+            )
     *offsets, extent = accumulate((x.shape[dim] for x in xs), initial=0)
     backward = partial(_concat_backward, dim=dim)
-    return put_together(name or "concat", xs, distinct(xs[0].axes), dim, tuple(offsets), extent, backward=backward)
+    return put_together(
+        name or "concat", xs, distinct(xs[0].axes), dim, tuple(offsets), extent, backward=backward
+    )
 
 
 cat = concat
@@ -139,7 +150,10 @@ def put_together(
         xs,
         kernel=kernel,
         sizes={axes[dim]: extent},
-        windows={part: Window(axes[dim], padding=offset) for part, offset in zip(parts, offsets, strict=True)},
+        windows={
+            part: Window(axes[dim], padding=offset)
+            for part, offset in zip(parts, offsets, strict=True)
+        },
         backward=backward,
         dtype=dtype or xs[0].dtype,
         layout=layout and layout(pattern),
@@ -155,7 +169,9 @@ def _resolve(where: str, x: LogicalRegion, shape: tuple[int, ...]) -> tuple[int,
     if shape.count(-1) == 1 and known > 0 and count % known == 0:
         shape = tuple(count // known if n == -1 else n for n in shape)
     if any(n < 1 for n in shape) or prod(shape) != count:
-        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, which does not fill the shape {shape}")
+        raise ValueError(
+            f"{where}: '{x.name}' has shape {x.shape}, which does not fill the shape {shape}"
+        )
     return shape
 
 
@@ -215,7 +231,9 @@ def _next_boundary(a: Sequence[int], b: Sequence[int], i: int, j: int) -> tuple[
 
 
 def _groups(dims: Dims) -> str:
-    return " ".join("1" if not d else d[0] if len(d) == 1 else f"({' '.join(d)})" for d in dims) or "."
+    return (
+        " ".join("1" if not d else d[0] if len(d) == 1 else f"({' '.join(d)})" for d in dims) or "."
+    )
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------

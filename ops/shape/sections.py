@@ -9,13 +9,24 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
-from ops.building import check_dim, check_not_negative, check_positive, checked, distinct, launch_all, term, terms
+from ops.building import (
+    check_dim,
+    check_not_negative,
+    check_positive,
+    checked,
+    distinct,
+    launch_all,
+    term,
+    terms,
+)
 from ops.shape.rearrange import put_together
 from ops.shape.steps import take_steps
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
-def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = None, *, step: int = 1) -> LogicalRegion:
+def slice(
+    x: LogicalRegion, dim: int, start: int, end: int, name: str | None = None, *, step: int = 1
+) -> LogicalRegion:
     """The points `start` to `end` - 1 of dimension `dim`, as torch.narrow(x, dim, start, end - start).
 
     Args:
@@ -33,7 +44,9 @@ def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = N
     check_not_negative(where, start=start, end=end)
     start, end = int(start), int(end)
     if not start < end <= x.shape[dim]:
-        raise ValueError(f"{where}: the section {start}:{end} is empty or outside of '{x.name}', {x.shape}")
+        raise ValueError(
+            f"{where}: the section {start}:{end} is empty or outside of '{x.name}', {x.shape}"
+        )
     check_positive(where, step=step)
     if step > 1:
         return take_steps(x, dim, start, end, int(step), name or "slice")
@@ -43,7 +56,10 @@ def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = N
 
 
 def split(
-    x: LogicalRegion, split_size_or_sections: int | Sequence[int], dim: int = 0, name: str | None = None
+    x: LogicalRegion,
+    split_size_or_sections: int | Sequence[int],
+    dim: int = 0,
+    name: str | None = None,
 ) -> tuple[LogicalRegion, ...]:
     """`x` cut along `dim` into sections, as torch.split, by one operator.
 
@@ -70,19 +86,27 @@ def split(
             check_positive(where, section=n)
         extents = [int(n) for n in split_size_or_sections]
     if sum(extents) != extent:
-        raise ValueError(f"{where}: sections {tuple(extents)} do not add up to dim {dim} of '{x.name}', {x.shape}")
+        raise ValueError(
+            f"{where}: sections {tuple(extents)} do not add up to dim {dim} of '{x.name}', {x.shape}"
+        )
     if len(extents) == 1:
         return (x,)
     starts = [0, *accumulate(extents)][:-1]
     return _launch(x, dim, list(zip(starts, extents, strict=True)), name or "split")
 
 
-def _launch(x: LogicalRegion, dim: int, sections: Sequence[tuple[int, int]], name: str) -> tuple[LogicalRegion, ...]:
+def _launch(
+    x: LogicalRegion, dim: int, sections: Sequence[tuple[int, int]], name: str
+) -> tuple[LogicalRegion, ...]:
     """One operator that reads `x` once per section (start, extent), under a window of that offset."""
     axes = distinct(x.axes)
     keys = distinct([f"{axes[dim]}{k}" for k in range(len(sections))], axes)
     is_even = len({extent for _, extent in sections}) == 1
-    parts = [axes[dim]] * len(keys) if is_even else distinct([f"part{k}" for k in range(len(keys))], (*axes, *keys))
+    parts = (
+        [axes[dim]] * len(keys)
+        if is_even
+        else distinct([f"part{k}" for k in range(len(keys))], (*axes, *keys))
+    )
     mark = "" if is_even else "^"
 
     def all_of(names: Sequence[str], mark: str = "") -> str:
@@ -94,7 +118,10 @@ def _launch(x: LogicalRegion, dim: int, sections: Sequence[tuple[int, int]], nam
         [x] * len(keys),
         kernel=_copy_each,
         sizes={part: extent for part, (_, extent) in zip(parts, sections, strict=True)},
-        windows={k: Window(part, padding=-start) for k, part, (start, _) in zip(keys, parts, sections, strict=True)},
+        windows={
+            k: Window(part, padding=-start)
+            for k, part, (start, _) in zip(keys, parts, sections, strict=True)
+        },
         backward=partial(_backward, dim=dim, starts=tuple(start for start, _ in sections)),
         dtype=[x.dtype] * len(keys),
     )
@@ -106,8 +133,13 @@ def _backward(
     """The sections' gradients in their places, zeros where there is none."""
     x, axes = op.inputs[0], terms(op)[1][0].replace("^", "").split()
     axes[dim : dim + 1] = distinct([x.axes[dim]], [a for k, a in enumerate(axes) if k != dim])
-    found, at = zip(*((g, start) for g, start in zip(gradients, starts, strict=True) if g is not None), strict=True)
-    gx = put_together(f"{op.name}.dx", found, axes, dim, at, x.shape[dim], has_gaps=True, dtype=x.dtype)
+    found, at = zip(
+        *((g, start) for g, start in zip(gradients, starts, strict=True) if g is not None),
+        strict=True,
+    )
+    gx = put_together(
+        f"{op.name}.dx", found, axes, dim, at, x.shape[dim], has_gaps=True, dtype=x.dtype
+    )
     return gx, *[None] * (len(op.inputs) - 1)
 
 

@@ -8,7 +8,9 @@ from ops.building import distinct, launch_first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
-def take_steps(x: LogicalRegion, dim: int, start: int, end: int, step: int, name: str) -> LogicalRegion:
+def take_steps(
+    x: LogicalRegion, dim: int, start: int, end: int, step: int, name: str
+) -> LogicalRegion:
     """The points `start`, `start + step`, ... before `end` of dimension `dim`; the caller has checked them."""
     axes = distinct(x.axes)
     key = distinct([f"{axes[dim]}_in"], axes)[0]

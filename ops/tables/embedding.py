@@ -9,7 +9,16 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from ops.building import check_integers, check_positive, checked, distinct, is_integer, launch_first, term, terms
+from ops.building import (
+    check_integers,
+    check_positive,
+    checked,
+    distinct,
+    is_integer,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import add, divide, greater, maximum, multiply, not_equal, where
 from ops.initializers import Init, normal
@@ -49,7 +58,9 @@ def embedding(
             is no row `padding_idx`.
     """
     shape = num_embeddings, embedding_dim
-    return _look_up_rows("embedding", "embedding", indices, shape, name, dtype, weight_init, padding_idx)
+    return _look_up_rows(
+        "embedding", "embedding", indices, shape, name, dtype, weight_init, padding_idx
+    )
 
 
 def embedding_bag(
@@ -83,18 +94,28 @@ def embedding_bag(
             point, or there is no such mode or row `padding_idx`.
     """
     if mode not in ("sum", "mean", "max"):
-        raise ValueError(f"embedding_bag '{name or 'embedding_bag'}': mode is 'sum', 'mean' or 'max', not {mode!r}")
+        raise ValueError(
+            f"embedding_bag '{name or 'embedding_bag'}': mode is 'sum', 'mean' or 'max', not {mode!r}"
+        )
     shape = num_embeddings, embedding_dim
     if mode == "max" or padding_idx is not None:
         checked("embedding_bag", name, indices, "indices", least=1, floating=False)
-        words = _look_up_rows("embedding_bag", "embedding", indices, shape, name, dtype, weight_init, padding_idx)
+        words = _look_up_rows(
+            "embedding_bag", "embedding", indices, shape, name, dtype, weight_init, padding_idx
+        )
         with indices.graph.following(words.name):
-            return _bag_of_words(words, indices, None if padding_idx is None else int(padding_idx) % shape[0], mode)
-    total = _look_up_rows("embedding_bag", "embedding_bag", indices, shape, name, dtype, weight_init)
+            return _bag_of_words(
+                words, indices, None if padding_idx is None else int(padding_idx) % shape[0], mode
+            )
+    total = _look_up_rows(
+        "embedding_bag", "embedding_bag", indices, shape, name, dtype, weight_init
+    )
     return total if mode == "sum" else multiply(total, 1 / indices.shape[-1], f"{total.name}.mean")
 
 
-def _bag_of_words(words: LogicalRegion, indices: LogicalRegion, row: int | None, mode: str) -> LogicalRegion:
+def _bag_of_words(
+    words: LogicalRegion, indices: LogicalRegion, row: int | None, mode: str
+) -> LogicalRegion:
     """Of the rows that were looked up, those that are in the bag."""
     name, dim = words.name, words.ndim - 2
     if row is None:
@@ -103,7 +124,11 @@ def _bag_of_words(words: LogicalRegion, indices: LogicalRegion, row: int | None,
     if mode == "max":
         largest = max(where(is_word, words, -inf, f"{name}.words"), dim, name=f"{name}.largest")
         return where(greater(largest, -inf, f"{name}.has_words"), largest, 0.0, f"{name}.bag")
-    total = sum(where(is_word, words, 0.0, f"{name}.words"), dim, name=f"{name}.{'bag' if mode == 'sum' else 'sum'}")
+    total = sum(
+        where(is_word, words, 0.0, f"{name}.words"),
+        dim,
+        name=f"{name}.{'bag' if mode == 'sum' else 'sum'}",
+    )
     if mode == "sum":
         return total
     count = sum(cast(is_word, words.dtype, f"{name}.counted"), dim, name=f"{name}.count")
@@ -132,15 +157,22 @@ def _look_up_rows(
         raise ValueError(f"{place}: dtype is '{dtype}', a floating point dtype is needed")
     if padding is not None and not (is_integer(padding) and -shape[0] <= padding < shape[0]):
         raise ValueError(f"{place}: padding_idx is {padding!r}, the table has {shape[0]} rows")
-    lead = distinct(indices.axes[: indices.ndim - is_bag], ("l", "v", "e") if is_bag else ("v", "e"))
-    name, init = indices.graph.unique_name(name or public), normal() if weight_init is None else weight_init
+    lead = distinct(
+        indices.axes[: indices.ndim - is_bag], ("l", "v", "e") if is_bag else ("v", "e")
+    )
+    name, init = (
+        indices.graph.unique_name(name or public),
+        normal() if weight_init is None else weight_init,
+    )
     weight = indices.graph.parameter(f"{name}.weight", shape, init, dtype)
     pattern = f"{term((*lead, 'l') if is_bag else lead)}, v e -> {term((*lead, 'e'))}"
     kernel, gradient = (_sum_rows, _bag_gradient) if is_bag else (_look_up, _gradient)
     if padding is not None:
         gradient = _gradient_of_words.bind(padding=int(padding) % shape[0])
     bound, backward = kernel.bind(count=shape[0]), partial(_backward, gradient=gradient)
-    return launch_first(name, pattern, [indices, weight], kernel=bound, backward=backward, flops=1 / shape[0])
+    return launch_first(
+        name, pattern, [indices, weight], kernel=bound, backward=backward, flops=1 / shape[0]
+    )
 
 
 def _backward(op: Operator, gy: LogicalRegion, *, gradient: Kernel) -> tuple[None, LogicalRegion]:
@@ -157,7 +189,9 @@ def _backward(op: Operator, gy: LogicalRegion, *, gradient: Kernel) -> tuple[Non
     return None, gweight
 
 
-def position_embedding(x: LogicalRegion, name: str | None = None, *, weight_init: Init | None = None) -> LogicalRegion:
+def position_embedding(
+    x: LogicalRegion, name: str | None = None, *, weight_init: Init | None = None
+) -> LogicalRegion:
     """x[..., s, e] + weight[s, e]: a learned vector for every position (Gehring et al., ICML 2017; GPT, BERT).
 
     Args:
@@ -189,7 +223,10 @@ def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
 
 def _words(ctx: Context, indices: Array, padding: int) -> Array:
     """The indices with -1, which is in no tile, in the place of padding."""
-    words, is_padding = ctx.scratch("words", indices.shape, "int64"), ctx.scratch("padding", indices.shape, bool)
+    words, is_padding = (
+        ctx.scratch("words", indices.shape, "int64"),
+        ctx.scratch("padding", indices.shape, bool),
+    )
     ctx.xp.copyto(words, indices)
     ctx.xp.equal(indices, padding, out=is_padding)
     ctx.xp.copyto(words, -1, where=is_padding)
@@ -197,12 +234,16 @@ def _words(ctx: Context, indices: Array, padding: int) -> Array:
 
 
 @partial(Kernel, takes_mixed=True, accumulates=True)
-def _gradient_of_words_on_gpu(ctx: Context, indices: Array, gy: Array, gweight: Array, *, padding: int) -> None:
+def _gradient_of_words_on_gpu(
+    ctx: Context, indices: Array, gy: Array, gweight: Array, *, padding: int
+) -> None:
     gpu_tables.look_up_gradient(ctx, _words(ctx, indices, padding), gy, gweight)
 
 
 @partial(Kernel, is_compiled=True, accumulates=True, cuda=_gradient_of_words_on_gpu)
-def _gradient_of_words(ctx: Context, indices: Array, gy: Array, gweight: Array, *, padding: int) -> None:
+def _gradient_of_words(
+    ctx: Context, indices: Array, gy: Array, gweight: Array, *, padding: int
+) -> None:
     add_to_rows(ctx, _words(ctx, indices, padding)[..., None], gy, gweight)
 
 
@@ -235,9 +276,13 @@ def add_rows(ctx: Context, kind: str, indices: Array, weight: Array, y: Array, c
     for k in range(indices.shape[-1]):
         row = ctx.scratch("row", y.shape, y.dtype) if k else y
         ctx.xp.subtract(indices[..., k], lo, out=local)
-        ctx.xp.take(weight, local, axis=0, out=row, mode="clip")  # checked above; "raise" would buffer the result
+        ctx.xp.take(
+            weight, local, axis=0, out=row, mode="clip"
+        )  # checked above; "raise" would buffer the result
         if hi - lo < count:
-            is_elsewhere, is_behind = (ctx.scratch(slot, shape, bool) for slot in ("elsewhere", "behind"))
+            is_elsewhere, is_behind = (
+                ctx.scratch(slot, shape, bool) for slot in ("elsewhere", "behind")
+            )
             ctx.xp.less(local, 0, out=is_elsewhere)
             ctx.xp.greater_equal(local, hi - lo, out=is_behind)
             ctx.xp.logical_or(is_elsewhere, is_behind, out=is_elsewhere)

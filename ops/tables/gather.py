@@ -5,14 +5,24 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_dim, check_integers, checked, distinct, gradient_of_first, launch_first, term
+from ops.building import (
+    check_dim,
+    check_integers,
+    checked,
+    distinct,
+    gradient_of_first,
+    launch_first,
+    term,
+)
 from ops.cuda import tables as gpu_tables
 from ops.tables.embedding import scatter_add
 from ops.tiles import deliver, rows, take_along, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion
 
 
-def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = None) -> LogicalRegion:
+def gather(
+    x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = None
+) -> LogicalRegion:
     """y[..., p, ...] = x[..., index[..., p, ...], ...], the place of `dim`, as torch.gather.
 
     Args:
@@ -31,7 +41,9 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
     where = checked("gather", name, x)
     check_integers(where, index, "index")
     dim = check_dim(where, dim, x.ndim)
-    if x.ndim != index.ndim or any(a != b for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != dim):
+    if x.ndim != index.ndim or any(
+        a != b for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != dim
+    ):
         raise ValueError(
             f"{where}: '{x.name}' is {x.shape} and '{index.name}' is {index.shape}; only dim {dim} may differ"
         )
@@ -90,7 +102,11 @@ def _gather(ctx: Context, x: Array, index: Array, y: Array, *, count: int, dim: 
 def scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -> None:
     """Seen as (..., points of `dim`, what is picked with a point): one number, or a row."""
     if index.ndim == gx.ndim:
-        gy, index, gx = gy.swapaxes(dim, -1)[..., None], index.swapaxes(dim, -1), gx.swapaxes(dim, -1)[..., None]
+        gy, index, gx = (
+            gy.swapaxes(dim, -1)[..., None],
+            index.swapaxes(dim, -1),
+            gx.swapaxes(dim, -1)[..., None],
+        )
     table, extent = work_array(ctx, "table", gx), gx.shape[-2]
     table.fill(0)
     local = index.astype(ctx.xp.intp) - ctx.rect(2).lo[dim]

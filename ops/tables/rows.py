@@ -23,7 +23,17 @@ from ops.expressions.assign import DTYPES, run_on_gpu, run_program
 from ops.expressions.program import Program
 from ops.tables.embedding import is_look_up, is_look_up_gradient
 from ops.tiles import contiguous, rows
-from taskflow import Array, Context, Graph, Kernel, LogicalRegion, Operator, is_sum, launch_beside, njit
+from taskflow import (
+    Array,
+    Context,
+    Graph,
+    Kernel,
+    LogicalRegion,
+    Operator,
+    is_sum,
+    launch_beside,
+    njit,
+)
 
 Arrays = Sequence[Array]
 
@@ -46,13 +56,19 @@ class RowGradient:
         return sum(prod(indices.shape) for indices, _ in self.look_ups)
 
 
-def row_gradients(graph: Graph, gradients: Mapping[LogicalRegion, LogicalRegion]) -> dict[LogicalRegion, RowGradient]:
+def row_gradients(
+    graph: Graph, gradients: Mapping[LogicalRegion, LogicalRegion]
+) -> dict[LogicalRegion, RowGradient]:
     """Parameter -> its gradient by row, where look-ups alone make it and nothing reads it."""
     makers = {r.name: op for op in graph.operators for r in op.outputs}
-    uses = Counter(r.name for r in [*graph.outputs.values(), *(r for op in graph.operators for r in op.inputs)])
+    uses = Counter(
+        r.name for r in [*graph.outputs.values(), *(r for op in graph.operators for r in op.inputs)]
+    )
     found = {p: _by_row(g, makers, uses, 0) for p, g in gradients.items()}
     return {
-        p: g for p, g in found.items() if g and p.dtype in DTYPES and all(gy.dtype == p.dtype for _, gy in g.look_ups)
+        p: g
+        for p, g in found.items()
+        if g and p.dtype in DTYPES and all(gy.dtype == p.dtype for _, gy in g.look_ups)
     }
 
 
@@ -93,7 +109,11 @@ def update_rows(
     `steps` is a program of the table, its gradient, the states and the scalars; `flops` are those of an element. The
     operator is split as the first that looks up rows splits the table. It reads all look-ups, wherever they were made.
     """
-    leader = next(op for op, _ in table.graph.operators.readers(table) if is_look_up(op) and op.inputs[1] is table)
+    leader = next(
+        op
+        for op, _ in table.graph.operators.readers(table)
+        if is_look_up(op) and op.inputs[1] is table
+    )
     across, columns = terms(leader)[0][1].split()
     inputs, read, taken = [table, *states], ["*"] * (1 + len(states)), [*leader.extents]
     for indices, gy in gradient.look_ups:
@@ -107,15 +127,23 @@ def update_rows(
         picks=dict.fromkeys(range(first), range(first, len(inputs), 2)),
     )
     pattern = f"{', '.join([*read, *'.' * len(scalars)])} ->"
-    each = flops * gradient.count / prod([leader.extents[across], *(n for r in inputs[first::2] for n in r.shape)])
+    each = (
+        flops
+        * gradient.count
+        / prod([leader.extents[across], *(n for r in inputs[first::2] for n in r.shape)])
+    )
     writes = [table, *states]
-    launch_beside(leader, 1, name, pattern, [*inputs, *scalars], kernel=kernel, writes=writes, flops=each)
+    launch_beside(
+        leader, 1, name, pattern, [*inputs, *scalars], kernel=kernel, writes=writes, flops=each
+    )
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def _divided(arrays: Sequence[Array], program: Program, states: int) -> tuple[Arrays, list[Arrays], Arrays]:
+def _divided(
+    arrays: Sequence[Array], program: Program, states: int
+) -> tuple[Arrays, list[Arrays], Arrays]:
     """Tables, then indices and gradients by turns, then scalars."""
     first, last = 1 + states, len(arrays) - (len(program.arguments) - 2 - states)
     return arrays[:first], [arrays[k : k + 2] for k in range(first, last, 2)], arrays[last:]
@@ -126,7 +154,10 @@ def _on_gpu(ctx: Context, *arrays: Array, program: Program, states: int) -> None
     """The arguments are those of `_update`."""
     tables, pairs, scalars = _divided(arrays, program, states)
     shape = sum(index.size for index, _ in pairs), tables[0].shape[1]
-    indices, gradients = ctx.scratch("index", shape[:1], "int64"), ctx.scratch("gradients", shape, tables[0].dtype)
+    indices, gradients = (
+        ctx.scratch("index", shape[:1], "int64"),
+        ctx.scratch("gradients", shape, tables[0].dtype),
+    )
     end = 0
     for index, gy in pairs:
         begin, end = end, end + index.size
@@ -144,7 +175,11 @@ def _on_gpu(ctx: Context, *arrays: Array, program: Program, states: int) -> None
 def _update(ctx: Context, *arrays: Array, program: Program, states: int) -> None:
     """Tables, then indices and gradients by turns, then scalars: see `update_rows`."""
     tables, pairs, scalars = _divided(arrays, program, states)
-    count, width, (lo, _) = sum(index.size for index, _ in pairs), tables[0].shape[1], ctx.rect(0).lo
+    count, width, (lo, _) = (
+        sum(index.size for index, _ in pairs),
+        tables[0].shape[1],
+        ctx.rect(0).lo,
+    )
     row, first = (ctx.scratch(slot, (count,), "int64") for slot in ("row", "first"))
     sums = ctx.scratch("sums", (count, width), tables[0].dtype)
     slots = ctx.scratch("slots", (1 << (2 * count).bit_length(),), "int64")
@@ -156,7 +191,9 @@ def _update(ctx: Context, *arrays: Array, program: Program, states: int) -> None
     ctx.xp.copyto(sums, 0)
     for k, ((index, gy), end) in enumerate(zip(pairs, ends, strict=True)):
         ctx.call(add_to_first, rows(ctx, ("gy", k), gy), first[end - index.size : end], sums)
-    works = [ctx.scratch(("work", k), (count, width), table.dtype) for k, table in enumerate(tables)]
+    works = [
+        ctx.scratch(("work", k), (count, width), table.dtype) for k, table in enumerate(tables)
+    ]
     for table, work in zip(tables, works, strict=True):
         ctx.call(take_rows, table, row, work)
     run_program(ctx, [works[0], sums, *works[1:], *scalars], program)

@@ -27,7 +27,9 @@ from ops.tiles import check_classes, take_along
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
-def one_hot(t: LogicalRegion, num_classes: int, name: str | None = None, *, dtype: str = "int64") -> LogicalRegion:
+def one_hot(
+    t: LogicalRegion, num_classes: int, name: str | None = None, *, dtype: str = "int64"
+) -> LogicalRegion:
     """1 at the class of each element and 0 at the others, as torch.nn.functional.one_hot.
 
     Args:
@@ -50,7 +52,14 @@ def one_hot(t: LogicalRegion, num_classes: int, name: str | None = None, *, dtyp
     kernel, sizes = _one_hot.bind(classes=num_classes), {axes[-1]: num_classes}
     pattern = f"{term(axes[:-1])} -> {term(axes)}"
     return launch_first(
-        name or "one_hot", pattern, [t], kernel=kernel, sizes=sizes, backward=no_gradient, dtype=dtype, flops=1
+        name or "one_hot",
+        pattern,
+        [t],
+        kernel=kernel,
+        sizes=sizes,
+        backward=no_gradient,
+        dtype=dtype,
+        flops=1,
     )
 
 
@@ -77,15 +86,21 @@ def scatter_add(
     check_integers(where, index, "index")
     check_region(where, src, "src")
     dim = check_dim(where, dim, x.ndim)
-    if x.ndim != index.ndim or any(a != b for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != dim):
+    if x.ndim != index.ndim or any(
+        a != b for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != dim
+    ):
         raise ValueError(
             f"{where}: '{x.name}' is {x.shape} and '{index.name}' is {index.shape}; only dim {dim} may differ"
         )
     if src.shape != index.shape:
-        raise ValueError(f"{where}: '{index.name}' is {index.shape} and '{src.name}' is {src.shape}")
+        raise ValueError(
+            f"{where}: '{index.name}' is {index.shape} and '{src.name}' is {src.shape}"
+        )
     axes = distinct(x.axes, ("p",))
     picked = term((*axes[:dim], "p", *axes[dim + 1 :]))
-    return _added(x, src, index, f"{picked}, {picked} -> {term(axes)}", dim, name or "scatter_add", 1.0)
+    return _added(
+        x, src, index, f"{picked}, {picked} -> {term(axes)}", dim, name or "scatter_add", 1.0
+    )
 
 
 def index_add(
@@ -129,7 +144,13 @@ def index_add(
 
 
 def _added(
-    x: LogicalRegion, src: LogicalRegion, index: LogicalRegion, pattern: str, dim: int, name: str, alpha: float
+    x: LogicalRegion,
+    src: LogicalRegion,
+    index: LogicalRegion,
+    pattern: str,
+    dim: int,
+    name: str,
+    alpha: float,
 ) -> LogicalRegion:
     name = x.graph.unique_name(name)
     if alpha != 1:
@@ -200,7 +221,9 @@ def _expanded(ctx: Context, index: Array, shape: tuple[int, ...], dim: int) -> A
 
 
 @Kernel
-def _scatter_on_gpu(ctx: Context, src: Array, index: Array, y: Array, *, dim: int, count: int) -> None:
+def _scatter_on_gpu(
+    ctx: Context, src: Array, index: Array, y: Array, *, dim: int, count: int
+) -> None:
     gpu_tables.add_along(ctx, src, _expanded(ctx, index, src.shape, dim), y, dim, count)
 
 
@@ -211,10 +234,14 @@ def _scatter(ctx: Context, src: Array, index: Array, y: Array, *, dim: int, coun
 
 
 @Kernel
-def _gather_on_gpu(ctx: Context, g: Array, index: Array, gsrc: Array, *, dim: int, count: int) -> None:
+def _gather_on_gpu(
+    ctx: Context, g: Array, index: Array, gsrc: Array, *, dim: int, count: int
+) -> None:
     gpu_tables.gather_along(ctx, g, _expanded(ctx, index, gsrc.shape, dim), gsrc, dim, count)
 
 
 @partial(Kernel, cuda=_gather_on_gpu)
 def _gather(ctx: Context, g: Array, index: Array, gsrc: Array, *, dim: int, count: int) -> None:
-    take_along(ctx, "scatter_add: the index", g, _expanded(ctx, index, gsrc.shape, dim), gsrc, dim, count)
+    take_along(
+        ctx, "scatter_add: the index", g, _expanded(ctx, index, gsrc.shape, dim), gsrc, dim, count
+    )

@@ -25,7 +25,13 @@ def adversaries(inputs: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
         chosen = [isinstance(x, torch.Tensor) and x.numel() > 0 and concerns(x) for x in inputs]
         if any(chosen):
             seeded = [torch.Generator().manual_seed(k) for k in range(len(inputs))]
-            yield name, [change(x, seeded[k]).to(x) if own else x for k, (x, own) in enumerate(zip(inputs, chosen))]
+            yield (
+                name,
+                [
+                    change(x, seeded[k]).to(x) if own else x
+                    for k, (x, own) in enumerate(zip(inputs, chosen))
+                ],
+            )
 
 
 def _changes() -> dict[str, tuple[Callable[[Any], bool], Change]]:
@@ -40,7 +46,9 @@ def _changes() -> dict[str, tuple[Callable[[Any], bool], Change]]:
         finite = x[x.isfinite()]
         low, high = (finite.min().item(), finite.max().item()) if finite.numel() else (0.0, 0.0)
         is_chance = low >= 0 and high <= 1
-        return drawn([low, high, *(v for v in (0.0, 1.0) if is_chance or low <= v <= high)], x, random)
+        return drawn(
+            [low, high, *(v for v in (0.0, 1.0) if is_chance or low <= v <= high)], x, random
+        )
 
     def some_rows(x: Any, random: Any) -> Any:
         """Every second row; every second element of what has no rows."""
@@ -71,7 +79,12 @@ def _is_number(x: Any) -> bool:
 def _is_index(x: Any) -> bool:
     import torch
 
-    return not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool and not _is_mask(x)
+    return (
+        not x.is_floating_point()
+        and not x.is_complex()
+        and x.dtype != torch.bool
+        and not _is_mask(x)
+    )
 
 
 def _is_mask(x: Any) -> bool:

@@ -17,7 +17,10 @@ from ops.torch.places import place
 from ops.torch.refusals import one_line
 
 # torch forgets what tables say of gradients; the weights of recurrent layers are cut into gates
-_NOT_APART = {f"aten::{name}" for name in ("embedding", "embedding_bag", "lstm", "gru", "rnn_tanh", "rnn_relu")}
+_NOT_APART = {
+    f"aten::{name}"
+    for name in ("embedding", "embedding_bag", "lstm", "gru", "rnn_tanh", "rnn_relu")
+}
 _log = logging.getLogger(__name__)
 
 
@@ -70,7 +73,9 @@ def _decomposed(program: Any, table: dict[Any, Any]) -> Any:
         return program
 
 
-def _table(program: Any, is_known: Callable[[Any], bool], refused: frozenset[Any], done: set[Any]) -> dict[Any, Any]:
+def _table(
+    program: Any, is_known: Callable[[Any], bool], refused: frozenset[Any], done: set[Any]
+) -> dict[Any, Any]:
     targets = {node.target: 0 for node in program.graph.nodes if hasattr(node.target, "_schema")}
     wanted = [t for t in targets if t not in done and (t in refused or not is_known(t))]
     return {t: decomposition for t in wanted if (decomposition := decomposition_of(t))}
@@ -84,7 +89,9 @@ def decomposition_of(target: Any) -> Callable[..., Any] | None:
     if not isinstance(target, torch._ops.OpOverload) or target._schema.name in _NOT_APART:
         return None
     composite = _composite()
-    found: Callable[..., Any] | None = composite[target] if target in composite else decomposition_table.get(target)
+    found: Callable[..., Any] | None = (
+        composite[target] if target in composite else decomposition_table.get(target)
+    )
     return found
 
 
@@ -98,11 +105,15 @@ def _composite() -> Any:
 
 def origins_of(program: Any, is_known: Callable[[Any], bool]) -> dict[str, str]:
     """Source -> the call there that has no rule."""
-    nodes = [n for n in program.graph.nodes if hasattr(n.target, "_schema") and not is_known(n.target)]
+    nodes = [
+        n for n in program.graph.nodes if hasattr(n.target, "_schema") and not is_known(n.target)
+    ]
     return {node.stack_trace: place(node) for node in reversed(nodes) if node.stack_trace}
 
 
-def run_once(program: Any, module: Any, example: Sequence[Any], origins: Mapping[str, str]) -> Exported:
+def run_once(
+    program: Any, module: Any, example: Sequence[Any], origins: Mapping[str, str]
+) -> Exported:
     """The program's graph, with what came out of every node on the example.
 
     Raises:
@@ -112,13 +123,17 @@ def run_once(program: Any, module: Any, example: Sequence[Any], origins: Mapping
 
     signature = program.graph_signature
     parameters, buffers = signature.inputs_to_parameters, signature.inputs_to_buffers
-    constants = {k: program.constants[v] for k, v in signature.inputs_to_lifted_tensor_constants.items()}
+    constants = {
+        k: program.constants[v] for k, v in signature.inputs_to_lifted_tensor_constants.items()
+    }
     known = {k: module.get_parameter(v) for k, v in parameters.items()}
     known |= {k: module.get_buffer(v) for k, v in buffers.items()} | constants
     rest = iter(example)
     names = [node.name for node in program.graph.nodes if node.op == "placeholder"]
     if sum(name not in known for name in names) != len(example):
-        raise ValueError("from_torch: forward looks at values beside computing (a check of them, a print)")
+        raise ValueError(
+            "from_torch: forward looks at values beside computing (a check of them, a print)"
+        )
     values = [known[name] if name in known else next(rest) for name in names]
     runner = _runner()(program.graph_module)
     try:
@@ -126,9 +141,13 @@ def run_once(program: Any, module: Any, example: Sequence[Any], origins: Mapping
             runner.run(*values)
     except Exception as error:
         text = one_line(error)
-        raise ValueError(f"from_torch: what torch.export makes of the module does not run: {text}") from error
+        raise ValueError(
+            f"from_torch: what torch.export makes of the module does not run: {text}"
+        ) from error
     updated = list(signature.buffers_to_mutate.values())
-    return Exported(list(program.graph.nodes), runner.results, parameters, buffers, constants, updated, origins)
+    return Exported(
+        list(program.graph.nodes), runner.results, parameters, buffers, constants, updated, origins
+    )
 
 
 def _runner() -> Any:

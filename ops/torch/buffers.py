@@ -13,13 +13,17 @@ def overwrite(state: LogicalRegion, value: LogicalRegion) -> None:
     """The state has another region's values from then on; both are of one shape and dtype."""
     axes, kernel = term(distinct(state.axes)), _overwrite
     pattern = f"{axes}, {axes} ->"
-    launch_all(f"{state.name}.update", pattern, [state, value], kernel=kernel, writes=[state], flops=1)
+    launch_all(
+        f"{state.name}.update", pattern, [state, value], kernel=kernel, writes=[state], flops=1
+    )
 
 
 def keep_first(state: LogicalRegion, name: str) -> LogicalRegion:
     """What a state holds before the step, as the first operator of the graph; all others read that."""
     axes, graph = term(distinct(state.axes)), state.graph
-    kept = launch_first(name, f"{axes} -> {axes}", [state], kernel=_keep, backward=no_gradient, flops=1)
+    kept = launch_first(
+        name, f"{axes} -> {axes}", [state], kernel=_keep, backward=no_gradient, flops=1
+    )
     *others, first = graph.operators
     graph.operators[:] = [first, *(_reading(op, state, kept) for op in others)]
     return kept
@@ -33,7 +37,9 @@ def add_number(x: LogicalRegion, number: int, name: str) -> LogicalRegion:
     """Integers, and a number more each: what counts calls."""
     axes = term(distinct(x.axes))
     kernel = _add_number.bind(number=number)
-    return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, backward=no_gradient, dtype=x.dtype, flops=1)
+    return launch_first(
+        name, f"{axes} -> {axes}", [x], kernel=kernel, backward=no_gradient, dtype=x.dtype, flops=1
+    )
 
 
 @partial(Kernel, is_captured=True, takes_mixed=True)

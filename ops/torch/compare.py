@@ -35,12 +35,16 @@ def compare(module: Any, inputs: Sequence[Any], spec: Any, model: Imported) -> l
         ValueError: an output, a gradient or a buffer differs from torch's, or a gradient has a hook.
     """
     if hooked := [name for name, p in module.named_parameters() if p._post_accumulate_grad_hooks]:
-        raise ValueError(f"from_torch: the gradient of '{hooked[0]}' has a hook, which is not supported")
+        raise ValueError(
+            f"from_torch: the gradient of '{hooked[0]}' has a hook, which is not supported"
+        )
     peer = Peer.of(module, spec, inputs)
     try:
         answer = peer.run(inputs)
     except RuntimeError as error:
-        raise ValueError(f"from_torch: torch has no gradient of the module: {one_line(error)}") from error
+        raise ValueError(
+            f"from_torch: torch has no gradient of the module: {one_line(error)}"
+        ) from error
     if len(answer.outputs) != len(model.outputs):
         raise ValueError(
             f"from_torch: forward returns {len(answer.outputs)} tensors, the graph has {len(model.outputs)}"
@@ -87,10 +91,18 @@ class _Beside:
         graph, given = self.model.graph, self.answer.gradients
         named = dict(self.peer.module.named_parameters())
         has = from_torch_state({name: np.full(p.shape, name in given) for name, p in named.items()})
-        if missed := [name for name, flags in has.items() if flags.any() and name not in graph.regions]:
-            raise ValueError(f"from_torch: '{missed[0]}' has a gradient in torch, and is not in the graph")
+        if missed := [
+            name for name, flags in has.items() if flags.any() and name not in graph.regions
+        ]:
+            raise ValueError(
+                f"from_torch: '{missed[0]}' has a gradient in torch, and is not in the graph"
+            )
         self.frozen.extend(r.name for r in graph.parameters if not has[r.name].any())
-        parts = [self._probed(k, r) for k, r in enumerate(self.model.outputs) if self.answer.outputs[k].requires_grad]
+        parts = [
+            self._probed(k, r)
+            for k, r in enumerate(self.model.outputs)
+            if self.answer.outputs[k].requires_grad
+        ]
         if not parts or not given:
             return
         wanted = [r for r in graph.parameters if has[r.name].any()]
@@ -112,35 +124,59 @@ class _Beside:
                 expected = self.theirs(self.peer.run(inputs))
         except (RuntimeError, ValueError, IndexError, AssertionError):
             return  # torch itself says that they are out of range
-        self.check(name, inputs, expected, {what: max(scales[what], _largest(v)) for what, v in expected.items()})
+        self.check(
+            name,
+            inputs,
+            expected,
+            {what: max(scales[what], _largest(v)) for what, v in expected.items()},
+        )
 
-    def check(self, name: str, inputs: Sequence[Any], expected: Numbers, scales: Mapping[str, float]) -> None:
+    def check(
+        self, name: str, inputs: Sequence[Any], expected: Numbers, scales: Mapping[str, float]
+    ) -> None:
         """ValueError where they differ by more than rounding, and more than ten times as much as torch itself moves."""
         where, tolerances = f" on {name}" if name else "", self.tolerances(scales)
         try:
             ours = self.ours(inputs)
         except Exception as error:
-            raise ValueError(f"from_torch: the graph does not run{where or ' on the example'}: {error}") from error
+            raise ValueError(
+                f"from_torch: the graph does not run{where or ' on the example'}: {error}"
+            ) from error
         try:
             _check(where, ours, expected, tolerances)
         except ValueError:
-            moves = self._moves("all" if name in ("", "large numbers") else "weights", inputs, expected)
-            _check(where, ours, expected, {what: max(t, 10 * moves.get(what, 0.0)) for what, t in tolerances.items()})
+            moves = self._moves(
+                "all" if name in ("", "large numbers") else "weights", inputs, expected
+            )
+            _check(
+                where,
+                ours,
+                expected,
+                {what: max(t, 10 * moves.get(what, 0.0)) for what, t in tolerances.items()},
+            )
 
     def _moves(self, nudged: str, inputs: Sequence[Any], expected: Numbers) -> dict[str, float]:
         """How far torch's own numbers move when weights, or all numbers, are nudged."""
         with quiet(), np.errstate(all="ignore"):
             other = self.theirs(self.peer.run(inputs, nudged))
-            pairs = {what: (other[what].astype(float), value.astype(float)) for what, value in expected.items()}
+            pairs = {
+                what: (other[what].astype(float), value.astype(float))
+                for what, value in expected.items()
+            }
             return {what: _largest(a - b) for what, (a, b) in pairs.items()}
 
     def ours(self, inputs: Sequence[Any]) -> Numbers:
         """By the graph."""
-        fed = {r.name: array_of(x) for r, x in zip(self.model.inputs.values(), tensors_of(inputs), strict=True)}
+        fed = {
+            r.name: array_of(x)
+            for r, x in zip(self.model.inputs.values(), tensors_of(inputs), strict=True)
+        }
         probes = {f"probe {k}": probe for k, probe in self.peer.probes.items()}
         found = evaluate(self.model.graph, {**self.model.weights, **fed, **probes})
         made = {f"output {k}": found[region.name] for k, region in enumerate(self.model.outputs)}
-        made |= {f"the buffer '{name}'": found[name] for name in self.answer.buffers if name in found}
+        made |= {
+            f"the buffer '{name}'": found[name] for name in self.answer.buffers if name in found
+        }
         return made | {what: found[region.name] for what, region in self.gradients.items()}
 
     def theirs(self, answer: Answer) -> Numbers:
@@ -149,10 +185,15 @@ class _Beside:
         made |= {f"the buffer '{name}'": value for name, value in answer.buffers.items()}
         named, given = dict(self.peer.module.named_parameters()), answer.gradients
         parts = from_torch_state(
-            {name: array_of(given[name]) if name in given else np.zeros(p.shape) for name, p in named.items()}
+            {
+                name: array_of(given[name]) if name in given else np.zeros(p.shape)
+                for name, p in named.items()
+            }
         )
         parts |= {
-            r.name: array_of(given[f"input {k}"]) if f"input {k}" in given else np.zeros(r.shape, r.dtype)
+            r.name: array_of(given[f"input {k}"])
+            if f"input {k}" in given
+            else np.zeros(r.shape, r.dtype)
             for k, r in enumerate(self.model.inputs.values())
         }
         return made | {f"the gradient of '{name}'": value for name, value in parts.items()}
@@ -160,7 +201,9 @@ class _Beside:
     def tolerances(self, scales: Mapping[str, float]) -> dict[str, float]:
         """The largest difference that rounding explains, by what is compared."""
         largest = max((scales[what] for what in self.gradients), default=0.0)
-        measured = {what: largest if what in self.gradients else scale for what, scale in scales.items()}
+        measured = {
+            what: largest if what in self.gradients else scale for what, scale in scales.items()
+        }
         return {what: self.coarsest * scale for what, scale in measured.items()}
 
 
@@ -196,7 +239,11 @@ def _largest(value: Array) -> float:
 
 def evaluate(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
     """The value of every region after one step, from those of inputs, parameters and states."""
-    found = {r.name: np.array(values[r.name], r.dtype) for r in graph.regions.values() if r.name in values}
+    found = {
+        r.name: np.array(values[r.name], r.dtype)
+        for r in graph.regions.values()
+        if r.name in values
+    }
     for op in graph.operators:
         found.update({r.name: np.empty(r.shape, r.dtype) for r in op.outputs})
         written = [*(k in op.writes for k in range(len(op.inputs))), *(True for _ in op.outputs)]

@@ -57,7 +57,10 @@ class DTensorPlan:
         """Submodule -> style: the `parallelize_plan` of torch's `parallelize_module`; all else is replicated."""
         make, tied = _style_class(), dict[int, Any]()
         whole = Placed({}, (None,) * len(self.mesh), (None,) * len(self.mesh))
-        return {**{name: make(p, tied) for name, p in self.placed.items()}, "": make(whole, tied, is_root=True)}
+        return {
+            **{name: make(p, tied) for name, p in self.placed.items()},
+            "": make(whole, tied, is_root=True),
+        }
 
     def parallelize(self, module: Any, kind: str = "cpu") -> Any:
         """The module with distributed weights, on a mesh of all ranks of torch.distributed's default group."""
@@ -80,11 +83,19 @@ def to_dtensor(strategy: Mapping[str, ParallelConfig], module: Any, model: Impor
     """
     graph = model.graph
     forward = [op for op in graph.operators if not op.is_backward and not op.writes]
-    configs = {op.name: strategy[op.follows or op.name] for op in forward if (op.follows or op.name) in strategy}
+    configs = {
+        op.name: strategy[op.follows or op.name]
+        for op in forward
+        if (op.follows or op.name) in strategy
+    }
     if not configs:
         raise ValueError("to_dtensor: the strategy has no operator of the graph")
     mesh = _prime_factors(max(max(c.devices) for c in configs.values()) + 1)
-    modules = {name: m for name, m in module.named_modules() if next(m.parameters(recurse=False), None) is not None}
+    modules = {
+        name: m
+        for name, m in module.named_modules()
+        if next(m.parameters(recurse=False), None) is not None
+    }
     placed, unsaid, readers = dict[str, Placed](), dict[str, str](), _readers(graph)
     for op in forward:
         if (config := configs.get(op.name)) is None:
@@ -101,11 +112,15 @@ def to_dtensor(strategy: Mapping[str, ParallelConfig], module: Any, model: Impor
         if why:
             unsaid[op.name], axes = why, (None,) * len(mesh)
         if inner := split & set(_flattened(op)):
-            unsaid[op.name] = f"axis '{min(inner)}' lies in the rows that torch flattens for a product"
+            unsaid[op.name] = (
+                f"axis '{min(inner)}' lies in the rows that torch flattens for a product"
+            )
             axes = tuple(None if a in inner else a for a in axes)
         placed[op.name] = _placed(op, axes, _stays_split(op, readers, modules))
     updates = [op.name for op in graph.operators if op.writes and op.name in strategy]
-    unsaid |= dict.fromkeys(updates, "an update is no submodule: see torch's ZeroRedundancyOptimizer")
+    unsaid |= dict.fromkeys(
+        updates, "an update is no submodule: see torch's ZeroRedundancyOptimizer"
+    )
     return DTensorPlan(mesh, placed, unsaid)
 
 
@@ -131,7 +146,10 @@ def _on_mesh(config: ParallelConfig, mesh: Sequence[int]) -> tuple[Axes, str]:
     if config.points == 1:
         return nothing, ""
     if config.devices != tuple(range(prod(mesh))):
-        return nothing, f"its points lie on the devices {', '.join(map(str, config.devices))}, not on all in order"
+        return (
+            nothing,
+            f"its points lie on the devices {', '.join(map(str, config.devices))}, not on all in order",
+        )
     found, rest = list[str | None](), list(mesh)
     for axis, degree in _degrees(config):
         while degree > 1:
@@ -179,7 +197,9 @@ def _readers(graph: Graph) -> dict[str, list[Operator]]:
     return found
 
 
-def _stays_split(op: Operator, readers: Mapping[str, list[Operator]], modules: Mapping[str, Any]) -> bool:
+def _stays_split(
+    op: Operator, readers: Mapping[str, list[Operator]], modules: Mapping[str, Any]
+) -> bool:
     """Whether only elementwise operators read the result, up to submodules, which ask for what they need."""
     waiting, is_read = [op.outputs[0]], False
     while waiting:
@@ -204,7 +224,9 @@ def _placed(op: Operator, axes: Axes, stays_split: bool) -> Placed:
 
     both = list(zip(op.inputs, read, strict=True))
     weights = {r.name.rpartition(".")[2]: of(t) for r, t in both if r.is_persistent}
-    return Placed(weights, of(next(t for r, t in both if not r.is_persistent)), of(made, stays_split))
+    return Placed(
+        weights, of(next(t for r, t in both if not r.is_persistent)), of(made, stays_split)
+    )
 
 
 def _style_class() -> Any:
@@ -231,9 +253,15 @@ def _style_class() -> Any:
             for each in module.modules() if self.is_root else [module]:
                 for name, p in list(each._parameters.items()):
                     if p is not None and not isinstance(p, DTensor):
-                        where = placements(self.placed.weights[name]) if name in self.placed.weights else whole
+                        where = (
+                            placements(self.placed.weights[name])
+                            if name in self.placed.weights
+                            else whole
+                        )
                         if id(p) not in self.tied:
-                            made = torch.nn.Parameter(distribute_tensor(p.data, mesh, where), p.requires_grad)
+                            made = torch.nn.Parameter(
+                                distribute_tensor(p.data, mesh, where), p.requires_grad
+                            )
                             self.tied[id(p)] = made, p  # alive, so that its number is no other's
                         each.register_parameter(name, self.tied[id(p)][0])
                 for name, buffer in list(each._buffers.items()):
@@ -246,7 +274,11 @@ def _style_class() -> Any:
             def at(x: Any, split: Split) -> Any:
                 if not isinstance(x, torch.Tensor):
                     return x
-                x = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, whole, run_check=False)
+                x = (
+                    x
+                    if isinstance(x, DTensor)
+                    else DTensor.from_local(x, mesh, whole, run_check=False)
+                )
                 return x.redistribute(mesh, placements(split))
 
             module.register_forward_pre_hook(arrive)

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 
 from ops.torch.apart import Exported, Refused
-from ops.torch.aten import elementwise, images, indices, layers, losses, reductions, sequences, shapes
+from ops.torch.aten import (
+    elementwise,
+    images,
+    indices,
+    layers,
+    losses,
+    reductions,
+    sequences,
+    shapes,
+)
 from ops.torch.aten.layers import Updated
 from ops.torch.buffers import keep_first, overwrite
 from ops.torch.imported import Imported, check_apart
@@ -26,13 +35,32 @@ from ops.torch.state import parts_of
 from taskflow import Array, Graph, LogicalRegion
 
 _PLAIN = (
-    elementwise.RULES | shapes.RULES | indices.RULES | reductions.RULES | layers.RULES | images.RULES | losses.RULES
+    elementwise.RULES
+    | shapes.RULES
+    | indices.RULES
+    | reductions.RULES
+    | layers.RULES
+    | images.RULES
+    | losses.RULES
 )
 _RAW = indices.RAW | shapes.RAW | layers.RAW | sequences.RAW
 RULES = _PLAIN | _RAW
-_OF_VALUES = {"item", "_local_scalar_dense", "nonzero", "masked_select", "sym_size", "unique", "equal"}
+_OF_VALUES = {
+    "item",
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "sym_size",
+    "unique",
+    "equal",
+}
 _NEVER_KNOWN = {"empty", "dropout", "native_dropout"}  # what these give of constants is no constant
-_ASSERTS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"}
+_ASSERTS = {
+    "_assert_tensor_metadata",
+    "_assert_async",
+    "_assert_scalar",
+    "sym_constrain_range_for_size",
+}
 
 
 class ExportReader:
@@ -45,7 +73,9 @@ class ExportReader:
         }  # no function gets them
         self._first = first_names(module)
         self.book = Book(self.graph, frozenset(self._first), is_dropping)
-        self.values = dict[Any, Any]()  # node -> region, weight, what torch computed, or a tuple of these
+        self.values = dict[
+            Any, Any
+        ]()  # node -> region, weight, what torch computed, or a tuple of these
         self.inputs: dict[str, LogicalRegion] = {}
         self.outputs: tuple[LogicalRegion, ...] = ()
         self.unknown: list[str] = []  # calls without an operator
@@ -70,7 +100,9 @@ class ExportReader:
 
     def imported(self) -> Imported:
         """The graph with the module's weights as they are now."""
-        return Imported(self.graph, self.inputs, self.outputs, {k: v.copy() for k, v in self.weights().items()})
+        return Imported(
+            self.graph, self.inputs, self.outputs, {k: v.copy() for k, v in self.weights().items()}
+        )
 
     def weights(self) -> dict[str, Array]:
         """The module's tensors as they are now, by region name, and constants.
@@ -94,8 +126,13 @@ class ExportReader:
 
     def _check_memory(self, tensors: dict[str, Any]) -> None:
         """No two tensors that are read share a part of their memory, one of which is trained."""
-        trained = {self._first[name] for name, p in self.module.named_parameters() if p.requires_grad}
-        read = {self._first[name] for name in (*self.exported.parameters.values(), *self.exported.buffers.values())}
+        trained = {
+            self._first[name] for name, p in self.module.named_parameters() if p.requires_grad
+        }
+        read = {
+            self._first[name]
+            for name in (*self.exported.parameters.values(), *self.exported.buffers.values())
+        }
         arrays = {name: array_of(tensors[name]) for name in sorted(read)}
         kept = {n: a for n, a in arrays.items() if n in trained or _touches(a, arrays, trained)}
         check_apart(kept)
@@ -127,7 +164,9 @@ class ExportReader:
         try:
             return self.graph.input(self.book.free_name(name), shape, dtype)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"from_torch: the input '{name}' is {dtype} {shape}: {one_line(error)}") from error
+            raise ValueError(
+                f"from_torch: the input '{name}' is {dtype} {shape}: {one_line(error)}"
+            ) from error
 
     def _state(self, name: str) -> LogicalRegion:
         """The region of a buffer that forward changes."""
@@ -147,7 +186,9 @@ class ExportReader:
         import torch
 
         if self.unknown:
-            raise ValueError(f"from_torch: there is no operator for {'; '.join(dict.fromkeys(self.unknown))}")
+            raise ValueError(
+                f"from_torch: there is no operator for {'; '.join(dict.fromkeys(self.unknown))}"
+            )
         results = self._kept_apart(list(self._resolve(node.args[0])))
         count = len(self.exported.updated)
         for name, value in zip(self.exported.updated, results[:count], strict=True):
@@ -159,10 +200,14 @@ class ExportReader:
             if isinstance(value, Missing):
                 raise ValueError(f"from_torch: forward returns {value.what}, which is not computed")
             if isinstance(value, torch.Tensor) and not value.numel():
-                raise ValueError(f"from_torch: forward returns a tensor without elements, {tuple(value.shape)}")
+                raise ValueError(
+                    f"from_torch: forward returns a tensor without elements, {tuple(value.shape)}"
+                )
             made = self._site(node, f"output{len(found)}").region(value)
             if not isinstance(made, LogicalRegion):
-                raise ValueError(f"from_torch: forward returns a {type(made).__name__}, tensors are needed")
+                raise ValueError(
+                    f"from_torch: forward returns a {type(made).__name__}, tensors are needed"
+                )
             found.append(made)
         return tuple(found)
 
@@ -183,7 +228,9 @@ class ExportReader:
         if isinstance(value, Updated):
             return
         if isinstance(value, Missing):
-            raise ValueError(f"from_torch: forward makes '{name}' {value.what}, which is not computed")
+            raise ValueError(
+                f"from_torch: forward makes '{name}' {value.what}, which is not computed"
+            )
         state, site = self._state(self._first[name]), self._site(node, f"{name}.value")
         made = site.constant(value) if isinstance(value, torch.Tensor) else site.region(value)
         if made is not state:
@@ -200,7 +247,9 @@ class ExportReader:
         if packet == "getitem":
             return args[0][args[1]]
         try:
-            is_known_now = not any(isinstance(v, LogicalRegion | Weight | Missing | Updated) for v in given)
+            is_known_now = not any(
+                isinstance(v, LogicalRegion | Weight | Missing | Updated) for v in given
+            )
             if is_known_now and packet not in _NEVER_KNOWN:
                 return self._compute(node, args)
             if (empty := self._without_elements(node)) is not None:
@@ -234,7 +283,9 @@ class ExportReader:
 
         tags = getattr(node.target, "tags", ())
         if torch.Tag.nondeterministic_seeded in tags:
-            raise ValueError("forward draws random numbers other than by dropout, which is not supported")
+            raise ValueError(
+                "forward draws random numbers other than by dropout, which is not supported"
+            )
         with torch.no_grad():
             return node.target(*args, **self._resolve(node.kwargs))
 
@@ -274,7 +325,9 @@ class ExportReader:
 
     def _resolve(self, value: Any) -> Any:
         """Arguments of a node with the values of other nodes in their places."""
-        return _mapped(lambda v: self.values[v] if v.__hash__ is not None and v in self.values else v, value)
+        return _mapped(
+            lambda v: self.values[v] if v.__hash__ is not None and v in self.values else v, value
+        )
 
     def _prune(self) -> None:
         """Operators that lead to no output are left out, and weights and constants that nobody reads."""
@@ -285,7 +338,9 @@ class ExportReader:
                 kept.append(op)
         self.graph.operators[:] = kept[::-1]
         used = wanted | {r.name for op in kept for r in op.outputs}
-        for name in [n for n, r in self.graph.regions.items() if r.role != "input" and n not in used]:
+        for name in [
+            n for n, r in self.graph.regions.items() if r.role != "input" and n not in used
+        ]:
             del self.graph.regions[name]
             self.book.constants.pop(name, None)
 
@@ -295,7 +350,9 @@ def first_names(module: Any) -> dict[str, str]:
     found = dict[str, str]()
     for named in (module.named_parameters, module.named_buffers):
         first: dict[object, str] = {}
-        found |= {name: first.setdefault(_place_of(t), name) for name, t in named(remove_duplicate=False)}
+        found |= {
+            name: first.setdefault(_place_of(t), name) for name, t in named(remove_duplicate=False)
+        }
     return found
 
 
@@ -307,13 +364,17 @@ def _place_of(tensor: Any) -> object:
 
 def _touches(value: Array, others: dict[str, Array], trained: set[str]) -> bool:
     """Whether a tensor that is not trained shares memory with one that is."""
-    return any(np.may_share_memory(value, other) for name, other in others.items() if name in trained)
+    return any(
+        np.may_share_memory(value, other) for name, other in others.items() if name in trained
+    )
 
 
 def is_known(target: Any) -> bool:
     """Whether a call has a rule."""
     name = getattr(target, "__name__", str(target))
-    return _rule(name)[0] is not None or name.partition(".")[0] in _ASSERTS | _OF_VALUES | {"getitem"}
+    return _rule(name)[0] is not None or name.partition(".")[0] in _ASSERTS | _OF_VALUES | {
+        "getitem"
+    }
 
 
 def _rule(name: str) -> tuple[Callable[..., Any] | None, bool]:

@@ -39,7 +39,9 @@ def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except Exception as error:
         raise _refusal(error, module, args, kwargs) from error
     if changed := list(program.graph_signature.user_inputs_to_mutate.values()):
-        raise ValueError(f"from_torch: forward changes its input '{changed[0]}' in place, which is not supported")
+        raise ValueError(
+            f"from_torch: forward changes its input '{changed[0]}' in place, which is not supported"
+        )
     return program
 
 
@@ -52,11 +54,15 @@ def _detach_without_gradient(program: Any) -> None:
         is_block = getattr(node.target, "__name__", "") == "wrap_with_set_grad_enabled"
         if node.op != "call_function" or not is_block or node.args[0]:
             continue
-        for result in [user for user in node.users if getattr(user.target, "__name__", "") == "getitem"]:
+        for result in [
+            user for user in node.users if getattr(user.target, "__name__", "") == "getitem"
+        ]:
             with graph.inserting_after(result):
                 stopped = graph.call_function(torch.ops.aten.detach.default, (result,))
             stopped.meta = dict(result.meta)
-            result.replace_all_uses_with(stopped, delete_user_cb=lambda user, own=stopped: user is not own)
+            result.replace_all_uses_with(
+                stopped, delete_user_cb=lambda user, own=stopped: user is not own
+            )
             if result.op == "call_function":
                 for spec in program.graph_signature.output_specs:
                     if getattr(spec.arg, "name", None) == result.name:
@@ -77,12 +83,18 @@ def _patched() -> Iterator[None]:
     from torch.nn.modules import transformer
 
     changed = [
-        (transformer, "_detect_is_causal_mask", lambda mask, is_causal=None, size=None: is_causal is True),
+        (
+            transformer,
+            "_detect_is_causal_mask",
+            lambda mask, is_causal=None, size=None: is_causal is True,
+        ),
         (functional, "_in_projection_packed", _project_apart),
         *((functional, f"dropout{n}d", partial(_drop_channels, n)) for n in (1, 2, 3)),
         (TracerBase, "_filter_traceback_frames", _from_forward_on),
     ]
-    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in changed if hasattr(owner, name)]
+    kept = [
+        (owner, name, getattr(owner, name)) for owner, name, _ in changed if hasattr(owner, name)
+    ]
     try:
         for owner, name, new in changed:
             setattr(owner, name, new)
@@ -102,10 +114,15 @@ def _project_apart(q: Any, k: Any, v: Any, weight: Any, bias: Any = None) -> lis
     from torch.nn import functional
 
     biases = [None] * 3 if bias is None else bias.chunk(3)
-    return [functional.linear(x, w, b) for x, w, b in zip((q, k, v), weight.chunk(3), biases, strict=True)]
+    return [
+        functional.linear(x, w, b)
+        for x, w, b in zip((q, k, v), weight.chunk(3), biases, strict=True)
+    ]
 
 
-def _drop_channels(ndim: int, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def _drop_channels(
+    ndim: int, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Any:
     from torch.nn import functional
 
     kept = x.shape[: 2 if ndim == 2 or x.ndim == ndim + 2 else 1]  # dropout2d always has a batch
@@ -117,7 +134,9 @@ def _drop_channels(ndim: int, x: Any, p: float = 0.5, training: bool = True, inp
 @contextmanager
 def quiet() -> Iterator[None]:
     """torch.export logs and prints what it cannot do; here it is one line in an exception."""
-    loggers = [logging.getLogger(name) for name in ("torch", "torch.fx", "torch.export", "torch._export")]
+    loggers = [
+        logging.getLogger(name) for name in ("torch", "torch.fx", "torch.export", "torch._export")
+    ]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
@@ -130,7 +149,9 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _refusal(error: Exception, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ValueError:
+def _refusal(
+    error: Exception, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ValueError:
     """One line: what torch says, the last line on the way there that is not torch's own, and the inputs."""
     where, text = _line_of(error), one_line(error)
     if "DataDependent" in type(error).__name__ or "data-dependent" in text:
@@ -140,7 +161,9 @@ def _refusal(error: Exception, module: Any, args: tuple[Any, ...], kwargs: dict[
         advice = "; say use_cache=False in its configuration" if has_cache else ""
         return ValueError(f"from_torch: forward returns a {found[1]}, tensors are needed{advice}")
     given = ", ".join(_named(module, args, kwargs))
-    return ValueError(f"from_torch: torch.export cannot follow the module: {text}{where}; its inputs are {given}")
+    return ValueError(
+        f"from_torch: torch.export cannot follow the module: {text}{where}; its inputs are {given}"
+    )
 
 
 def _named(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
@@ -150,7 +173,9 @@ def _named(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[s
     except (TypeError, ValueError):  # too many, one is missing, or nobody knows their names
         given = {f"input {k}": x for k, x in enumerate((*args, *kwargs.values()))}
     return [
-        f"'{name}' {str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}" if hasattr(x, "dtype") else f"'{name}'"
+        f"'{name}' {str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+        if hasattr(x, "dtype")
+        else f"'{name}'"
         for name, x in given.items()
     ]
 

@@ -46,7 +46,9 @@ def from_torch(module: Any, example_inputs: Any, *, check: bool = True) -> Impor
     import torch
 
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"from_torch: the module is a {type(module).__name__}, a torch.nn.Module is needed")
+        raise TypeError(
+            f"from_torch: the module is a {type(module).__name__}, a torch.nn.Module is needed"
+        )
     args, kwargs = _apart(_arguments(example_inputs))
     _check_tensors(module, args, kwargs)
     if not check:
@@ -64,7 +66,9 @@ def from_torch(module: Any, example_inputs: Any, *, check: bool = True) -> Impor
 def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
-    return (tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)), {}
+    return (
+        tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    ), {}
 
 
 def _apart(arguments: Any) -> Any:
@@ -91,11 +95,17 @@ def _check_tensors(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         if isinstance(p, torch.nn.parameter.UninitializedTensorMixin):
             raise ValueError(f"from_torch: '{name}' has no shape before the module's first call")
     for x in torch.utils._pytree.tree_leaves((args, kwargs)):
-        if isinstance(x, torch.Tensor) and (x.layout != torch.strided or x.is_quantized or x.is_complex()):
-            raise ValueError(f"from_torch: an input is {x.layout} of {x.dtype}, dense real numbers are needed")
+        if isinstance(x, torch.Tensor) and (
+            x.layout != torch.strided or x.is_quantized or x.is_complex()
+        ):
+            raise ValueError(
+                f"from_torch: an input is {x.layout} of {x.dtype}, dense real numbers are needed"
+            )
 
 
-def _read(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Imported, ExportReader]:
+def _read(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Imported, ExportReader]:
     """The graph of a module, and the one without dropout, to be compared.
 
     A call that its rule refuses is taken apart by torch, if that can; what is refused then is said of the call itself.

@@ -45,14 +45,21 @@ class Imported:
         for name, value in self.weights.items():
             step.write(name, value)
 
-    def with_regions(self, changed: Mapping[str, LogicalRegion], weights: dict[str, Array]) -> Imported:
+    def with_regions(
+        self, changed: Mapping[str, LogicalRegion], weights: dict[str, Array]
+    ) -> Imported:
         """The same with `taskflow.replace_regions` done to the graph, and these weights."""
         graph = replace_regions(self.graph, changed)
 
         def own(region: LogicalRegion) -> LogicalRegion:
             return graph.regions[changed.get(region.name, region).name]
 
-        return Imported(graph, {k: own(r) for k, r in self.inputs.items()}, tuple(map(own, self.outputs)), weights)
+        return Imported(
+            graph,
+            {k: own(r) for k, r in self.inputs.items()},
+            tuple(map(own, self.outputs)),
+            weights,
+        )
 
 
 def identity(value: Array) -> object:

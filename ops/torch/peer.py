@@ -12,7 +12,12 @@ import numpy as np
 from ops.torch.refusals import dtype_of
 from taskflow import Array
 
-TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}  # of the largest value
+TOLERANCES = {
+    "float64": 1e-9,
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "bfloat16": 5e-2,
+}  # of the largest value
 _NUDGE = 0.1  # of the tolerance, relative
 
 
@@ -21,7 +26,9 @@ def array_of(tensor: Any) -> Array:
     tensor = tensor.detach().cpu()
     tensor = tensor if str(tensor.layout) == "torch.strided" else tensor.to_dense()
     is_bfloat16 = dtype_of(tensor) == "bfloat16"
-    found: Array = (tensor.float() if is_bfloat16 else tensor).numpy(force=True)  # a gradient may have no memory
+    found: Array = (tensor.float() if is_bfloat16 else tensor).numpy(
+        force=True
+    )  # a gradient may have no memory
     return found.astype("bfloat16") if is_bfloat16 else found
 
 
@@ -70,7 +77,11 @@ class Peer:
         if not floats or Peer(module, spec, floats)._differentiates(inputs):
             return Peer(module, spec, floats)
         return Peer(
-            module, spec, frozenset(k for k in floats if Peer(module, spec, frozenset([k]))._differentiates(inputs))
+            module,
+            spec,
+            frozenset(
+                k for k in floats if Peer(module, spec, frozenset([k]))._differentiates(inputs)
+            ),
         )
 
     def _differentiates(self, inputs: Sequence[Any]) -> bool:
@@ -99,10 +110,14 @@ class Peer:
             result = module(*args, **kwargs)
             outputs = [x for x in torch.utils._pytree.tree_leaves(result) if x is not None]
             wanted = weights | {f"input {k}": x for k, x in enumerate(tensors_of(leaves))}
-            gradients = self._gradients(outputs, {k: x for k, x in wanted.items() if x.requires_grad})
+            gradients = self._gradients(
+                outputs, {k: x for k, x in wanted.items() if x.requires_grad}
+            )
             buffers = {name: array_of(b).copy() for name, b in module.named_buffers()}
         if changed := [k for k, x in enumerate(tensors_of(passed)) if x._version]:
-            raise ValueError(f"from_torch: forward changes its input {changed[0]} in place, which is not supported")
+            raise ValueError(
+                f"from_torch: forward changes its input {changed[0]} in place, which is not supported"
+            )
         return Answer(outputs, buffers, gradients)
 
     def _gradients(self, outputs: Sequence[Any], wanted: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +126,9 @@ class Peer:
         parts = []
         for k, tensor in enumerate(outputs):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                factors = torch.tensor(self.probe(k, tensor).astype(float), dtype=tensor.dtype, device=tensor.device)
+                factors = torch.tensor(
+                    self.probe(k, tensor).astype(float), dtype=tensor.dtype, device=tensor.device
+                )
                 parts.append((tensor * factors).sum())
         if not parts or not wanted:
             return {}
@@ -145,15 +162,21 @@ def _nudged(value: Any) -> Any:
 
     if not value.is_floating_point():
         return value
-    kinds = torch.frexp(value.double())[0]  # the same for equal numbers, and otherwise hardly related
-    return (value * (1 + torch.sin(1e4 * kinds) * _NUDGE * TOLERANCES[dtype_of(value)])).to(value.dtype)
+    kinds = torch.frexp(value.double())[
+        0
+    ]  # the same for equal numbers, and otherwise hardly related
+    return (value * (1 + torch.sin(1e4 * kinds) * _NUDGE * TOLERANCES[dtype_of(value)])).to(
+        value.dtype
+    )
 
 
 def near(value: Any) -> Any:
     """A weight near the module's, and not zero: what is multiplied by zero cannot be compared."""
     import torch
 
-    drawn = torch.rand(value.shape, generator=torch.Generator().manual_seed(value.numel())).to(value)
+    drawn = torch.rand(value.shape, generator=torch.Generator().manual_seed(value.numel())).to(
+        value
+    )
     return torch.where(value == 0, 0.05 * drawn + 0.01, value * (0.95 + 0.1 * drawn))
 
 
@@ -178,10 +201,14 @@ def changed_weights(module: Any, change: Callable[[Any], Any]) -> Iterator[None]
 def _own_buffers(module: Any) -> Iterator[None]:
     """The module with copies of its buffers, for a while; those that are one tensor are one copy."""
     kept = [(each, dict(each._buffers)) for each in module.modules()]
-    copies = {id(b): b.detach().clone() for _, buffers in kept for b in buffers.values() if b is not None}
+    copies = {
+        id(b): b.detach().clone() for _, buffers in kept for b in buffers.values() if b is not None
+    }
     try:
         for each, buffers in kept:
-            each._buffers.update({name: b if b is None else copies[id(b)] for name, b in buffers.items()})
+            each._buffers.update(
+                {name: b if b is None else copies[id(b)] for name, b in buffers.items()}
+            )
         yield
     finally:
         for each, buffers in kept:

@@ -13,17 +13,31 @@ def is_of_user(filename: str) -> bool:
 
     paths = sysconfig.get_paths()
     own = str(Path(torch.__file__).parent), paths["stdlib"], str(Path(__file__).parent)
-    is_installed = filename.startswith((paths["purelib"], paths["platlib"]))  # below the folder of Python itself
-    return not filename.startswith(("<", own[0], own[2])) and (is_installed or not filename.startswith(own[1]))
+    is_installed = filename.startswith(
+        (paths["purelib"], paths["platlib"])
+    )  # below the folder of Python itself
+    return not filename.startswith(("<", own[0], own[2])) and (
+        is_installed or not filename.startswith(own[1])
+    )
 
 
 def place(node: Any) -> str:
     """What a node calls, in which module, and the last source line on the way there that is not torch's own."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    name = (
+        node.target
+        if isinstance(node.target, str)
+        else getattr(node.target, "__name__", str(node.target))
+    )
     within = f" in '{path}'" if (path := path_of(node)) else ""
     lines = (node.stack_trace or "").splitlines()
-    frames = [(k, line.strip()) for k, line in enumerate(lines) if line.strip().startswith('File "')]
-    outside = [(k, frame) for k, frame in frames if is_of_user(frame.removeprefix('File "').partition('"')[0])]
+    frames = [
+        (k, line.strip()) for k, line in enumerate(lines) if line.strip().startswith('File "')
+    ]
+    outside = [
+        (k, frame)
+        for k, frame in frames
+        if is_of_user(frame.removeprefix('File "').partition('"')[0])
+    ]
     if not outside:
         return f"{node.op} '{name}'{within}"
     k, frame = outside[-1]

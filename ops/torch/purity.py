@@ -27,7 +27,12 @@ def only_computing(module: Any) -> Iterator[None]:
 
     def generators() -> tuple[Any, ...]:
         kind, *state = np.random.get_state()  # noqa: NPY002, the one that modules draw from
-        return random.getstate(), kind, [np.asarray(s).tolist() for s in state], torch.get_rng_state().tolist()
+        return (
+            random.getstate(),
+            kind,
+            [np.asarray(s).tolist() for s in state],
+            torch.get_rng_state().tolist(),
+        )
 
     known = dict[int, Kept]()
     drawn = generators()
@@ -42,7 +47,9 @@ def only_computing(module: Any) -> Iterator[None]:
         if changed:  # whatever came of it
             raise ValueError(f"from_torch: forward changes '{changed[0]}', which is not supported")
     if generators() != drawn:
-        raise ValueError("from_torch: forward draws random numbers other than by dropout, which is not supported")
+        raise ValueError(
+            "from_torch: forward draws random numbers other than by dropout, which is not supported"
+        )
 
 
 class Kept:
@@ -60,14 +67,20 @@ class Kept:
         if id(value) not in known:
             known[id(value)] = made = Kept(value)
             parts = _parts(value)
-            made.parts = None if parts is None else {key: Kept.of(part, known) for key, part in parts.items()}
+            made.parts = (
+                None
+                if parts is None
+                else {key: Kept.of(part, known) for key, part in parts.items()}
+            )
         return known[id(value)]
 
     def changed(self) -> list[Any]:
         """The keys under which it holds something else now."""
         parts, now = self.parts or {}, _parts(self.value) or {}
         keys = {**parts, **now}
-        return [k for k in keys if k not in parts or k not in now or not parts[k].is_now(now[k], set())]
+        return [
+            k for k in keys if k not in parts or k not in now or not parts[k].is_now(now[k], set())
+        ]
 
     def is_now(self, new: Any, met: set[int]) -> bool:
         """Whether a value of now is what this one was."""
@@ -77,14 +90,18 @@ class Kept:
         if self.parts is None or type(self.value) is not type(new):
             return self._is_leaf_now(new)
         found = _parts(new) or {}
-        return found.keys() == self.parts.keys() and all(part.is_now(found[k], met) for k, part in self.parts.items())
+        return found.keys() == self.parts.keys() and all(
+            part.is_now(found[k], met) for k, part in self.parts.items()
+        )
 
     def _is_leaf_now(self, new: Any) -> bool:
         old = self.value
         if _is_tensor(old):
             return self._is_same_tensor(new)
         if isinstance(old, np.ndarray):
-            return isinstance(new, np.ndarray) and old.dtype == new.dtype and _is_equal(self.copy, new)
+            return (
+                isinstance(new, np.ndarray) and old.dtype == new.dtype and _is_equal(self.copy, new)
+            )
         if isinstance(old, set):
             return type(new) is set and self.copy == new
         if old is new or type(old) is not type(new):
@@ -97,9 +114,15 @@ class Kept:
     def _is_same_tensor(self, new: Any) -> bool:
         import torch
 
-        if not _is_tensor(new) or (not self.value.is_inference() and self.value._version != self.version):
+        if not _is_tensor(new) or (
+            not self.value.is_inference() and self.value._version != self.version
+        ):
             return False
-        is_alike = type(self.value) is type(new) and self.value.dtype == new.dtype and self.value.shape == new.shape
+        is_alike = (
+            type(self.value) is type(new)
+            and self.value.dtype == new.dtype
+            and self.value.shape == new.shape
+        )
         return self.value is new or (is_alike and not new.is_meta and torch.equal(self.value, new))
 
     def restore(self, met: set[int] | None = None) -> None:
@@ -138,8 +161,14 @@ def _parts(value: Any) -> dict[Any, Any] | None:
         return dict(enumerate(value))
     import torch
 
-    is_one = isinstance(value, (*_OPAQUE, torch.nn.Module, torch.Tensor)) or not hasattr(value, "__dict__")
-    return None if is_one or type(value).__module__.partition(".")[0] in ("torch", "builtins") else dict(vars(value))
+    is_one = isinstance(value, (*_OPAQUE, torch.nn.Module, torch.Tensor)) or not hasattr(
+        value, "__dict__"
+    )
+    return (
+        None
+        if is_one or type(value).__module__.partition(".")[0] in ("torch", "builtins")
+        else dict(vars(value))
+    )
 
 
 def _fill(value: Any, parts: dict[Any, Any]) -> None:
@@ -169,7 +198,9 @@ def without_dropout() -> Iterator[None]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             kwargs = kwargs or {}
             if function is torch.ops.aten.bernoulli_.float:
                 return args[0].fill_(args[1] if len(args) > 1 else kwargs.get("p", 0.5))

@@ -14,12 +14,24 @@ from ops.torch.refusals import Unsupported
 
 # They say where a result lies, how it is computed or what else comes of it, and change no number.
 HARMLESS = {
-    *("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "implicit", "path"),
+    *(
+        "layout",
+        "device",
+        "pin_memory",
+        "memory_format",
+        "non_blocking",
+        "generator",
+        "copy",
+        "implicit",
+        "path",
+    ),
     *("cudnn_enable", "cudnn_enabled", "sparse", "sparse_grad", "sorted", "stable", "output_size"),
 }
 
 
-def refuse_unread(rule: Callable[..., Any], target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def refuse_unread(
+    rule: Callable[..., Any], target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Unsupported for an argument that differs from its default and that the rule does not read."""
     for argument, value in _given(target, args, kwargs):
         is_harmless = argument.name in HARMLESS or is_read(rule, target, argument)
@@ -32,7 +44,9 @@ def is_read(rule: Callable[..., Any], target: Any, argument: Any) -> bool:
     _, *parameters = signature(rule).parameters.values()  # after the site
     kinds = {p.kind: p for p in parameters}
     if argument.kwarg_only:
-        named = next((p for p in parameters if p.name == argument.name), kinds.get(Parameter.VAR_KEYWORD))
+        named = next(
+            (p for p in parameters if p.name == argument.name), kinds.get(Parameter.VAR_KEYWORD)
+        )
         return named is not None and not named.name.startswith("_")
     place = [a.name for a in target._schema.arguments].index(argument.name)
     positional = [p for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
@@ -51,5 +65,7 @@ def _given(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
 
 def _is_default(value: Any, argument: Any) -> bool:
     return (
-        argument.has_default_value() and type(value) is type(argument.default_value) and value == argument.default_value
+        argument.has_default_value()
+        and type(value) is type(argument.default_value)
+        and value == argument.default_value
     )

@@ -96,10 +96,18 @@ class Site:
     def floating(self, value: Any) -> Any:
         """As `region`, in the dtype of the result where that is of floating point."""
         made = self.region(value)
-        return cast(made, self.dtype) if isinstance(made, LogicalRegion) and "float" in self.dtype else made
+        return (
+            cast(made, self.dtype)
+            if isinstance(made, LogicalRegion) and "float" in self.dtype
+            else made
+        )
 
     def weight(
-        self, weight: Weight, form: str = "whole", shape: tuple[int, ...] | None = None, init: Init = 0.0
+        self,
+        weight: Weight,
+        form: str = "whole",
+        shape: tuple[int, ...] | None = None,
+        init: Init = 0.0,
     ) -> LogicalRegion:
         """The region of a weight, or of a part of it of this shape that `form` names (see `region_name`)."""
         graph, name = self.book.graph, region_name(weight.name, form)
@@ -114,25 +122,38 @@ class Site:
     def constant(self, value: Any) -> LogicalRegion:
         """The state that holds a tensor: under its name in the module if it is a buffer, else the call's."""
         book = self.book
-        key = value.untyped_storage().data_ptr(), value.storage_offset(), tuple(value.shape), value.stride()
+        key = (
+            value.untyped_storage().data_ptr(),
+            value.storage_offset(),
+            tuple(value.shape),
+            value.stride(),
+        )
         if key not in book.kept:
             whole = value.numel() * value.element_size() == value.untyped_storage().nbytes()
             name, _ = book.tensors.get(key[0], ("", None)) if whole else ("", None)
             name = name or book.free_name(f"constant.{self.name}")
             name = name if name not in book.graph.regions else book.free_name(name)
             book.constants[name] = array_of(value).copy()
-            made = book.graph.parameter(name, tuple(value.shape), 0.0, dtype_of(value), trainable=False)
+            made = book.graph.parameter(
+                name, tuple(value.shape), 0.0, dtype_of(value), trainable=False
+            )
             book.kept[key] = made
-            book.tensors.setdefault(key[0], (name, value))  # alive, so that no other tensor comes to its place
+            book.tensors.setdefault(
+                key[0], (name, value)
+            )  # alive, so that no other tensor comes to its place
         return book.kept[key]
 
     def number(self, value: float) -> LogicalRegion:
         """A number as a region of the dtype of the result, with one element in as many dimensions."""
         import torch
 
-        return self.constant(torch.full((1,) * len(self.shape), value, dtype=getattr(torch, self.dtype)))
+        return self.constant(
+            torch.full((1,) * len(self.shape), value, dtype=getattr(torch, self.dtype))
+        )
 
-    def build(self, builder: Callable[[str], _Made], weights: Mapping[str, Any], name: str | None = None) -> _Made:
+    def build(
+        self, builder: Callable[[str], _Made], weights: Mapping[str, Any], name: str | None = None
+    ) -> _Made:
         """What a builder makes that is told its name, with `weights` for the parameters `<name>.<key>` that it makes.
 
         The name is that of the module that holds the weight, if there is one; a second call of it is `<name>@2`.
@@ -144,7 +165,9 @@ class Site:
         name += f"@{book.calls[name]}" if book.calls[name] > 1 else ""
         name = graph.unique_name(name)
         own = {key: f"{name}.{key}" for key, value in weights.items() if value is not None}
-        hidden = {region: graph.regions.pop(region) for region in own.values() if region in graph.regions}
+        hidden = {
+            region: graph.regions.pop(region) for region in own.values() if region in graph.regions
+        }
         first = len(graph.operators)
         made = builder(name)
         placeholders = {key: graph.regions.pop(region) for key, region in own.items()}
@@ -152,7 +175,9 @@ class Site:
         changed = {r.name: self._target(weights[key], r) for key, r in placeholders.items()}
         for k, op in enumerate(graph.operators[first:], first):
             if any(r in placeholders.values() for r in op.inputs):
-                graph.operators[k] = replace(op, inputs=tuple(changed.get(r.name, r) for r in op.inputs))
+                graph.operators[k] = replace(
+                    op, inputs=tuple(changed.get(r.name, r) for r in op.inputs)
+                )
         return made
 
     def _target(self, value: Any, placeholder: LogicalRegion) -> LogicalRegion:
@@ -162,7 +187,9 @@ class Site:
         else:
             made = value if isinstance(value, LogicalRegion) else self.constant(value)
         if made.shape != placeholder.shape:
-            raise Unsupported(f"'{made.name}' of shape {made.shape} where {placeholder.shape} is needed")
+            raise Unsupported(
+                f"'{made.name}' of shape {made.shape} where {placeholder.shape} is needed"
+            )
         return made
 
     def _name_of(self, weights: Mapping[str, Any]) -> str:

@@ -32,7 +32,9 @@ def from_torch_state(state: Mapping[str, Any]) -> dict[str, Array]:
     Raises:
         ValueError: a weight that falls into parts does not divide into them.
     """
-    return parts_of({name: value for name, value in state.items() if not name.endswith("num_batches_tracked")})
+    return parts_of(
+        {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
+    )
 
 
 def parts_of(state: Mapping[str, Any]) -> dict[str, Array]:
@@ -40,7 +42,9 @@ def parts_of(state: Mapping[str, Any]) -> dict[str, Array]:
     arrays = {name: np.asarray(value) for name, value in state.items()}
     found: dict[str, Array] = {}
     for name in arrays:
-        rule, match = next((rule, m) for pattern, rule in _RULES if (m := re.fullmatch(pattern, name)))
+        rule, match = next(
+            (rule, m) for pattern, rule in _RULES if (m := re.fullmatch(pattern, name))
+        )
         found.update(rule(match, arrays))
     return found
 
@@ -64,7 +68,9 @@ def _same(match: re.Match[str], arrays: Mapping[str, Array]) -> Named:
 def _parts(name: str, value: Array, count: int) -> Array:
     """Dimension 0 as `count` equal parts one after the other."""
     if value.ndim == 0 or value.shape[0] % count:
-        raise ValueError(f"from_torch_state: '{name}' is {value.shape}, dimension 0 has no {count} equal parts")
+        raise ValueError(
+            f"from_torch_state: '{name}' is {value.shape}, dimension 0 has no {count} equal parts"
+        )
     return value.reshape(count, -1, *value.shape[1:])
 
 

@@ -36,8 +36,14 @@ def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any
 
     state, first = module.state_dict(), first_names(module)
     read, known = _reader_of(step)
-    elements = parts_of(_numbered({name: t for name, t in state.items() if first.get(name, name) == name}))
-    flat = {name: array_of(t).copy().reshape(-1) for name, t in state.items() if first.get(name, name) == name}
+    elements = parts_of(
+        _numbered({name: t for name, t in state.items() if first.get(name, name) == name})
+    )
+    flat = {
+        name: array_of(t).copy().reshape(-1)
+        for name, t in state.items()
+        if first.get(name, name) == name
+    }
     starts = dict(zip(flat, np.cumsum([0, *(a.size for a in flat.values())]).tolist()))
     names, begins = list(starts), np.array(list(starts.values()))
     found = False
@@ -46,13 +52,19 @@ def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any
             continue
         value = read(region)
         if value.shape != numbers.shape:
-            raise ValueError(f"to_torch: '{region}' is {value.shape}, the module's is {numbers.shape}")
+            raise ValueError(
+                f"to_torch: '{region}' is {value.shape}, the module's is {numbers.shape}"
+            )
         if value.size:
             name = names[int(np.searchsorted(begins, numbers.flat[0], "right")) - 1]
-            flat[name][numbers.reshape(-1) - starts[name]] = value.reshape(-1).astype(flat[name].dtype)
+            flat[name][numbers.reshape(-1) - starts[name]] = value.reshape(-1).astype(
+                flat[name].dtype
+            )
         found = True
     if not found and any(t.numel() for t in state.values()):
-        raise ValueError(f"to_torch: none of the module's parameters is there: {', '.join(list(state)[:3])}, ...")
+        raise ValueError(
+            f"to_torch: none of the module's parameters is there: {', '.join(list(state)[:3])}, ..."
+        )
     made = {}
     for name, tensor in state.items():
         array = flat[first.get(name, name)].reshape(tuple(tensor.shape))

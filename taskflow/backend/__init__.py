@@ -38,7 +38,9 @@ def make_backend() -> StreamBackend:
     if unknown := [word for word in words if word not in ("checked", "profiled")]:
         raise ValueError(f"TASKFLOW_CUDA: holds 'checked' and 'profiled', not '{unknown[0]}'")
     if find_spec("cupy") is None:
-        raise ValueError("executor: devices are of kind 'cuda', and CuPy is not installed (the extras cuda13, cuda12)")
+        raise ValueError(
+            "executor: devices are of kind 'cuda', and CuPy is not installed (the extras cuda13, cuda12)"
+        )
     from taskflow.backend.cuda.device import CudaStreams
 
     return CudaStreams("checked" in words, "profiled" in words)

@@ -47,7 +47,11 @@ def _compiled(function: Callable[..., object], args: Sequence[object]) -> Callab
     The function itself where it is not numba's, has defaults, or may only be compiled for types of its own.
     """
     numba: Any = function
-    if not hasattr(function, "typeof_pyval") or numba.py_func.__defaults__ or not numba._can_compile:
+    if (
+        not hasattr(function, "typeof_pyval")
+        or numba.py_func.__defaults__
+        or not numba._can_compile
+    ):
         return function
     known, kinds = _ENTRIES.setdefault(function, {}), tuple(map(_kind, args))
     try:
@@ -57,7 +61,9 @@ def _compiled(function: Callable[..., object], args: Sequence[object]) -> Callab
     return found or known.setdefault(kinds, numba.compile(tuple(map(numba.typeof_pyval, args))))
 
 
-_ENTRIES: WeakKeyDictionary[Callable[..., object], dict[object, Callable[..., object]]] = WeakKeyDictionary()
+_ENTRIES: WeakKeyDictionary[Callable[..., object], dict[object, Callable[..., object]]] = (
+    WeakKeyDictionary()
+)
 
 
 def _kind(value: object) -> object:
@@ -104,8 +110,12 @@ class _Numpy:
         found = getattr(np, name)
         return found if name in _VIEWS or not callable(found) else partial(self._note, found, name)
 
-    def _note(self, function: Callable[..., object], name: str, *args: object, **options: object) -> object:
+    def _note(
+        self, function: Callable[..., object], name: str, *args: object, **options: object
+    ) -> object:
         if name != "copyto" and options.get("out") is None:
-            raise TypeError(f"a captured kernel calls numpy.{name} without `out`, so it cannot be repeated")
+            raise TypeError(
+                f"a captured kernel calls numpy.{name} without `out`, so it cannot be repeated"
+            )
         self._calls.append(partial(function, *args, **options))
         return options.get("out")

@@ -30,7 +30,10 @@ _RESERVED_BYTES = 1 << 36  # of addresses for scratch memory
 
 def origin(array: Array) -> Array:
     """The first element of a view, as an array: a kernel that is told the steps of an array gets where it begins."""
-    index: tuple[Any, ...] = (..., *[slice(0, 1)] * array.ndim)  # the dots keep an array of no dimensions an array
+    index: tuple[Any, ...] = (
+        ...,
+        *[slice(0, 1)] * array.ndim,
+    )  # the dots keep an array of no dimensions an array
     first: Array = array[index]
     return first
 
@@ -139,7 +142,9 @@ class Context:
     ) -> None:
         """`rects` are boxes of all arguments; or a function that gives these and the intervals when a kernel asks."""
         self.point, self.ahead, self.added = point, ahead, added
-        self._boxes: Boxes | FindBoxes = rects if callable(rects) else (tuple(rects), dict(intervals or {}))
+        self._boxes: Boxes | FindBoxes = (
+            rects if callable(rects) else (tuple(rects), dict(intervals or {}))
+        )
         self._run = run or Run()
         self._workspace = workspace or Workspace()
         self._scratch: dict[object, Array] = {}
@@ -187,7 +192,9 @@ class Context:
         It is lost when the kernel returns: other tasks of the device use the same memory.
         """
         workspace = self._workspace
-        if self._growths != workspace.growths:  # the memory has moved: forget the views of the old one
+        if (
+            self._growths != workspace.growths
+        ):  # the memory has moved: forget the views of the old one
             self._scratch.clear()
             self._growths = workspace.growths
         array = self._scratch.get(slot)
@@ -212,11 +219,15 @@ class Context:
 
     # -- on a GPU, where `is_cuda` ---------------------------------------------------------------------------------
 
-    def launch(self, source: CudaSource, name: str, threads: int, *args: object, block: int = 256) -> None:
+    def launch(
+        self, source: CudaSource, name: str, threads: int, *args: object, block: int = 256
+    ) -> None:
         """Launch a kernel with at least so many threads; arrays are passed as pointers, integers as 64-bit."""
         raise NotImplementedError(f"CUDA kernel '{name}': the device is no GPU")
 
-    def library(self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], **options: object) -> bool:
+    def library(
+        self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], **options: object
+    ) -> bool:
         """Have cuDNN do an operation of `taskflow.backend.cuda.cudnn`, with scratch memory as its workspace.
 
         False: it is not there or cannot do it, and nothing was done.

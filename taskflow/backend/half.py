@@ -33,7 +33,10 @@ def in_float32(
     if not halves:
         return function
     orders = [np.argsort([-s for s in arrays[k].strides], kind="stable").tolist() for k in halves]
-    arguments = tuple(_HalfArgument(k, tuple(order), is_read[k], is_written[k]) for k, order in zip(halves, orders))
+    arguments = tuple(
+        _HalfArgument(k, tuple(order), is_read[k], is_written[k])
+        for k, order in zip(halves, orders)
+    )
     return partial(_between_casts, function=function, arguments=arguments)
 
 
@@ -48,7 +51,11 @@ class _HalfArgument:
 
 
 def _between_casts(
-    ctx: Context, *arrays: Array, function: Function, arguments: Sequence[_HalfArgument], **options: object
+    ctx: Context,
+    *arrays: Array,
+    function: Function,
+    arguments: Sequence[_HalfArgument],
+    **options: object,
 ) -> None:
     wide = list(arrays)
     for argument in arguments:

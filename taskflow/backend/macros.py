@@ -44,7 +44,9 @@ class Macros:
         for line in lines:
             if match := _DEFINE.match(line.strip()):
                 name, parameters, body = match.groups()
-                names = None if parameters is None else tuple(p.strip() for p in parameters.split(","))
+                names = (
+                    None if parameters is None else tuple(p.strip() for p in parameters.split(","))
+                )
                 found[name] = Macro(without_bodies(body), names)
         code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
         macros = Macros(found)

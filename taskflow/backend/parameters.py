@@ -62,7 +62,15 @@ _BOUNDS = r"(?:[\w\s]*__launch_bounds__\s*\([^)]*\))?"
 _KERNEL = re.compile(rf"__global__{_BOUNDS}[\w\s]*?\b(\w+)\s*\(([^)]*)\)")
 _TYPEDEF = re.compile(r"\btypedef\s+([\w\s]+?)\s+(\w+)\s*;")
 _USING = re.compile(r"\busing\s+(\w+)\s*=\s*([\w\s]+?)\s*;")
-_QUALIFIERS = {"const", "volatile", "__restrict__", "__restrict", "restrict", "struct", "__grid_constant__"}
+_QUALIFIERS = {
+    "const",
+    "volatile",
+    "__restrict__",
+    "__restrict",
+    "restrict",
+    "struct",
+    "__grid_constant__",
+}
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,9 @@ class Signature:
             try:
                 held.append(parameter.hold(value))
             except (TypeError, ValueError) as error:
-                where = f"CUDA kernel '{self.kernel}': parameter '{parameter.name}' is {parameter.type}"
+                where = (
+                    f"CUDA kernel '{self.kernel}': parameter '{parameter.name}' is {parameter.type}"
+                )
                 raise type(error)(f"{where}, and {error}") from None
         return held
 
@@ -177,8 +187,15 @@ class SourceFacts:
     def and_of(self, text: str) -> SourceFacts:
         """The same with what stands in more text, which is behind the rest."""
         macros, code = self.macros.and_of(text)
-        types = {**self.types, **{name: old for old, name in _TYPEDEF.findall(code)}, **dict(_USING.findall(code))}
-        found = {name: Signature(name, tuple(_parameters(rest, types))) for name, rest in _KERNEL.findall(code)}
+        types = {
+            **self.types,
+            **{name: old for old, name in _TYPEDEF.findall(code)},
+            **dict(_USING.findall(code)),
+        }
+        found = {
+            name: Signature(name, tuple(_parameters(rest, types)))
+            for name, rest in _KERNEL.findall(code)
+        }
         return SourceFacts(macros, types, {**self.signatures, **found})
 
 
@@ -195,7 +212,9 @@ def _parameters(text: str, types: Mapping[str, str]) -> Iterator[Parameter]:
         kept = " ".join(word for word in words if word not in _QUALIFIERS and word != "*")
         stored = _resolve(kept, types)
         shown = " ".join(word for word in words if word != "*" and not word.startswith("__"))
-        yield Parameter(name, shown + "*" * words.count("*"), _dtype_of(stored, words.count("*")), is_pointer)
+        yield Parameter(
+            name, shown + "*" * words.count("*"), _dtype_of(stored, words.count("*")), is_pointer
+        )
 
 
 def _resolve(stored: str, types: Mapping[str, str]) -> str:

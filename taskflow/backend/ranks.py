@@ -40,7 +40,9 @@ def why_no_library(gpus: Sequence[RankGpu], is_asked_for: bool = False) -> str:
     without = [r for r, gpu in enumerate(gpus) if not gpu.library]
     if without:
         return f"ranks {without} have no NCCL"
-    shared = [gpu for (_, gpu), count in Counter((p.host, p.gpu) for p in gpus).items() if count > 1]
+    shared = [
+        gpu for (_, gpu), count in Counter((p.host, p.gpu) for p in gpus).items() if count > 1
+    ]
     return f"several ranks share the GPU {shared[0]}" if shared and not is_asked_for else ""
 
 
@@ -64,7 +66,14 @@ class GroupCall:
 
 
 SUMS = ("all_reduce", "reduce", "reduce_scatter")
-SUMMED = ("float64", "float32", "float16", "bfloat16", "int64", "int32")  # dtypes that a library can add
+SUMMED = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "int64",
+    "int32",
+)  # dtypes that a library can add
 
 
 class Communicator(ABC):

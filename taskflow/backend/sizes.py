@@ -24,7 +24,16 @@ _VIEWS = {
     "squeeze",
     "transpose",
 }
-_COPIES = {"ascontiguousarray", "asarray", "copyto", "empty", "empty_like", "full", "zeros", "zeros_like"}
+_COPIES = {
+    "ascontiguousarray",
+    "asarray",
+    "copyto",
+    "empty",
+    "empty_like",
+    "full",
+    "zeros",
+    "zeros_like",
+}
 COUNTS_ANY_SIZE = frozenset(_REDUCTIONS | _VIEWS | _COPIES)
 
 
@@ -38,5 +47,7 @@ def refuse_large(name: str, function: Callable[..., Any], *args: Any, **options:
         size = getattr(value, "size", 0)
         if isinstance(size, int) and size > MOST_ELEMENTS:
             where = f"argument {k + 1}" if k < len(args) else f"'{list(options)[k - len(args)]}'"
-            raise ValueError(f"cupy.{name}: {where} has {size} elements; CuPy counts {MOST_ELEMENTS} at most there")
+            raise ValueError(
+                f"cupy.{name}: {where} has {size} elements; CuPy counts {MOST_ELEMENTS} at most there"
+            )
     return function(*args, **options)

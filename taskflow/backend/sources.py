@@ -45,7 +45,9 @@ class CudaSource:
         """
         if kernel not in self._signatures:
             known = ", ".join(sorted(self._signatures)) or "none"
-            raise ValueError(f"CUDA kernel '{kernel}': {self.path.name} has no kernel of that name; it has {known}")
+            raise ValueError(
+                f"CUDA kernel '{kernel}': {self.path.name} has no kernel of that name; it has {known}"
+            )
         return self._signatures[kernel]
 
     @staticmethod
@@ -78,7 +80,9 @@ def index_map(shape: Sequence[int], rect: Rect) -> tuple[int, ...]:
     The extents of the tile, the strides of the region (both of MOST_DIMENSIONS dimensions) and the index of the first.
     """
     if len(shape) > MOST_DIMENSIONS:
-        raise ValueError(f"a region of {len(shape)} dimensions: kernels on a GPU count in at most {MOST_DIMENSIONS}")
+        raise ValueError(
+            f"a region of {len(shape)} dimensions: kernels on a GPU count in at most {MOST_DIMENSIONS}"
+        )
     strides, step = [0] * len(shape), 1
     for k in reversed(range(len(shape))):
         strides[k], step = step, step * shape[k]

@@ -58,11 +58,15 @@ class StreamContext(Context):
             self._cells[slot] = self._make_cell(dtype, later)
         return self._cells[slot]
 
-    def launch(self, source: CudaSource, name: str, threads: int, *args: object, block: int = 256) -> None:
+    def launch(
+        self, source: CudaSource, name: str, threads: int, *args: object, block: int = 256
+    ) -> None:
         """See `Context.launch`."""
         self._backend.launch(source, name, threads, args, block)
 
-    def library(self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], **options: object) -> bool:
+    def library(
+        self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], **options: object
+    ) -> bool:
         """See `Context.library`."""
         plan = self._backend.library_plan(operation, inputs, outputs, options)
         if plan is None:
@@ -76,8 +80,18 @@ class StreamContext(Context):
         if not self._backend.uses_variants:
             super().uniform(out, name, shape, rect)
             return
-        work = out if out.flags.c_contiguous else self.scratch(("uniform", name), out.shape, out.dtype)
-        self.launch(RANDOM, f"uniform_{out.dtype}", out.size, work, self.key(name), *index_map(shape, rect), out.size)
+        work = (
+            out if out.flags.c_contiguous else self.scratch(("uniform", name), out.shape, out.dtype)
+        )
+        self.launch(
+            RANDOM,
+            f"uniform_{out.dtype}",
+            out.size,
+            work,
+            self.key(name),
+            *index_map(shape, rect),
+            out.size,
+        )
         if work is not out:
             self.xp.copyto(out, work)
 

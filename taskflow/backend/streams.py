@@ -17,13 +17,20 @@ import numpy as np
 
 from taskflow.backend.context import Array
 from taskflow.backend.cuda.cudnn import CudnnPlan
-from taskflow.backend.cuda.launches import fold_kernel, inspect_kernel, not_finite_kernel, poison_kernel
+from taskflow.backend.cuda.launches import (
+    fold_kernel,
+    inspect_kernel,
+    not_finite_kernel,
+    poison_kernel,
+)
 from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.sources import CudaSource
 from taskflow.comm.transport import Transport
 
 Call = Callable[[], object]
-Launcher = Callable[[int, int, Sequence[Array | np.generic]], object]  # of blocks, threads in each, and arguments
+Launcher = Callable[
+    [int, int, Sequence[Array | np.generic]], object
+]  # of blocks, threads in each, and arguments
 Stream = Any
 Event = Any
 
@@ -124,7 +131,9 @@ class StreamBackend(ABC):
     def kernel(self, source: CudaSource, name: str) -> Launcher:
         """The CUDA kernel `name` of a source, for the current stream: it takes arguments that were held to it."""
 
-    def launch(self, source: CudaSource, name: str, threads: int, args: Sequence[object], block: int = 256) -> None:
+    def launch(
+        self, source: CudaSource, name: str, threads: int, args: Sequence[object], block: int = 256
+    ) -> None:
         """Launch `kernel` with at least so many threads on the current stream, unless there is nothing to do.
 
         Raises:
@@ -136,7 +145,9 @@ class StreamBackend(ABC):
         blocks = -(-threads // block)
         if not (0 < blocks <= MOST_BLOCKS and 0 < block <= MOST_THREADS):
             most = f"at most {MOST_BLOCKS} of at most {MOST_THREADS} threads"
-            raise ValueError(f"CUDA kernel '{name}': {blocks} blocks of {block} threads; GPUs have {most}")
+            raise ValueError(
+                f"CUDA kernel '{name}': {blocks} blocks of {block} threads; GPUs have {most}"
+            )
         self.kernel(source, name)(blocks, block, source.signature(name).hold(args))
 
     def fold(self, combine: str, target: Array, parts: Sequence[Array]) -> Call:
@@ -165,7 +176,11 @@ class StreamBackend(ABC):
             self.uses_tf32 = before
 
     def library_plan(
-        self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]
+        self,
+        operation: str,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        options: Mapping[str, Any],
     ) -> CudnnPlan | None:
         """What cuDNN does on the current stream (see `cudnn.OPERATIONS`); None where it is not there or cannot."""
         return None

@@ -7,6 +7,7 @@ A call is captured many times over into one graph, so that what is timed is the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -26,14 +27,19 @@ class DeviceClock:
     def __init__(self, backend: StreamBackend, device: int) -> None:
         self._backend, self.device = backend, device
         self.stream = backend.make_stream(device, "timing")
-        self._events = backend.make_event(device, timed=True), backend.make_event(device, timed=True)
+        self._events = (
+            backend.make_event(device, timed=True),
+            backend.make_event(device, timed=True),
+        )
 
     def seconds(self, call: Call, budget_seconds: float = 0.004) -> float:
         """Median seconds of a call, after one that is not counted."""
         backend = self._backend
         self._time(lambda: backend.run(self.stream, call))
         once = self._time(lambda: backend.run(self.stream, call))
-        count = budget_seconds / once if once > _SHORTEST_SECONDS else _MOST_CALLS  # what is no time is measured again
+        count = (
+            budget_seconds / once if once > _SHORTEST_SECONDS else _MOST_CALLS
+        )  # what is no time is measured again
         return self.seconds_each([call], int(min(max(count, 1), _MOST_CALLS)))
 
     def seconds_each(self, calls: Sequence[Call], count: int) -> float:
@@ -69,7 +75,11 @@ class DeviceClock:
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         array: Array = self._backend.zeros(self.device, size).view(dtype)
         if is_floating(dtype):
-            block = np.random.default_rng(0).uniform(0.1, 1.0, min(array.size, _BLOCK_BYTES)).astype(dtype)
+            block = (
+                np.random.default_rng(0)
+                .uniform(0.1, 1.0, min(array.size, _BLOCK_BYTES))
+                .astype(dtype)
+            )
             self._backend.write(array[: block.size], block)
             self._spread(array, block.size)
         return array.reshape(shape)
@@ -80,5 +90,5 @@ class DeviceClock:
         while held < array.size:
             more = min(held, array.size - held)
             source, target = array[:more], array[held : held + more]
-            self._time(lambda t=target, s=source: self._backend.run(self.stream, lambda: copyto(t, s)))  # type: ignore[misc]
+            self._time(partial(self._backend.run, self.stream, partial(copyto, target, source)))
             held += more

@@ -14,7 +14,9 @@ from taskflow.tasks.task_graph import Kind, Privilege
 ROW = record("kind", "launch", "point", "region", "device", "source", "steps")
 INSTANCE = record("region", "device", "dims", "is_partial")
 COLLECTIVE = record("row", "is_sum")  # a row of this collective; whether it adds up
-STEP = record("target", "first", "end", "offset")  # its parts are `part[first:end]`; `offset`: see `ExchangeStep`
+STEP = record(
+    "target", "first", "end", "offset"
+)  # its parts are `part[first:end]`; `offset`: see `ExchangeStep`
 
 POINT, COPY, FOLD, FEED = int(Kind.POINT), int(Kind.COPY), int(Kind.FOLD), int(Kind.FEED)
 READ, WRITE, READ_WRITE, REDUCE = (int(p) for p in Privilege)

@@ -51,7 +51,10 @@ class Proof:
 
 
 def check_plan(
-    graph: Graph, task_graph: TaskGraph, memory: MemoryPlan | None = None, reuse: Reuse | None = None
+    graph: Graph,
+    task_graph: TaskGraph,
+    memory: MemoryPlan | None = None,
+    reuse: Reuse | None = None,
 ) -> Proof:
     """Prove that a task graph computes what its graph says, in every order that its dependences and streams allow.
 
@@ -98,7 +101,13 @@ def check_own_plan(task_graph: TaskGraph) -> Proof:
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def _values(graph: TaskGraph, tables: GraphTables, collectives: Collectives, ends: EndTables, fault: PlanFault) -> int:
+def _values(
+    graph: TaskGraph,
+    tables: GraphTables,
+    collectives: Collectives,
+    ends: EndTables,
+    fault: PlanFault,
+) -> int:
     columns = _plan_columns(graph, collectives.table)
     room, instances = 3 * len(graph.instance_region) + 1024, len(graph.instance_region)
     while True:
@@ -118,7 +127,9 @@ def _plan_columns(graph: TaskGraph, table_of: Array) -> PlanColumns:
     instance["region"], instance["device"] = graph.instance_region, graph.instance_device
     instance["dims"], instance["is_partial"] = dimensions(graph), graph.instance_partial
     boxes = np.ascontiguousarray(graph.instance_box), np.ascontiguousarray(graph.arg_box)
-    return PlanColumns(row, instance, boxes[0], graph.arg_ptr, graph.arg_instance, graph.arg_privilege, boxes[1])
+    return PlanColumns(
+        row, instance, boxes[0], graph.arg_ptr, graph.arg_instance, graph.arg_privilege, boxes[1]
+    )
 
 
 # -- races -------------------------------------------------------------------------------------------------------------
@@ -140,7 +151,9 @@ def _races(
     touches = read_touches(graph, collectives)
     arenas = make_arenas(owner, len(touches.touch))
     held = ends.first["instance"].copy(), ends.last["instance"].copy()
-    order_, clocks, touches_, arenas_, fault_ = (tuple(x) for x in (order, make_clocks(order), touches, arenas, fault))
+    order_, clocks, touches_, arenas_, fault_ = (
+        tuple(x) for x in (order, make_clocks(order), touches, arenas, fault)
+    )
     return int(follow_order(order_, clocks, touches_, arenas_, held, fault_))
 
 

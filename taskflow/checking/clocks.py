@@ -57,11 +57,15 @@ def make_clocks(order: Waits) -> Clocks:
     last[:] = -1
     free = np.arange(slots - 1, 0, -1)
     room = np.array([slots - 1], np.int64)
-    return Clocks(np.full((slots, streams), -1, np.int32), np.zeros(rows, np.int64), uses, last, free, room)
+    return Clocks(
+        np.full((slots, streams), -1, np.int32), np.zeros(rows, np.int64), uses, last, free, room
+    )
 
 
 @tiered
-def _count_slots(wait_ptr: Array, wait: Array, stream_ptr: Array, stream: Array, uses: Array, last: Array) -> int:
+def _count_slots(
+    wait_ptr: Array, wait: Array, stream_ptr: Array, stream: Array, uses: Array, last: Array
+) -> int:
     """How many clocks are asked for at a time; fills in `uses`."""
     o: Waits = pointer_to(Waits(wait_ptr, wait, stream_ptr, stream))
     for row in range(len(uses)):

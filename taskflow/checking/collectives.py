@@ -45,7 +45,9 @@ def read_collectives(task_graph: TaskGraph) -> Collectives:
         args = slice(int(graph.arg_ptr[row]), int(graph.arg_ptr[row + 1]))
         instances = graph.arg_instance[args]
         if len(instances) == 0 or instances.min() < 0:
-            raise PlanError(f"plan, rule arguments: {task_text(graph, row)}: it has an argument without an instance")
+            raise PlanError(
+                f"plan, rule arguments: {task_text(graph, row)}: it has an argument without an instance"
+            )
         columns = (
             instances - instances[0],  # which of them are one
             graph.instance_device[instances],
@@ -54,12 +56,18 @@ def read_collectives(task_graph: TaskGraph) -> Collectives:
             graph.arg_privilege[args],
             graph.arg_box[args],
         )
-        key = (int(graph.collective[row]), graph.regions[int(graph.region[row])].ndim, *(c.tobytes() for c in columns))
+        key = (
+            int(graph.collective[row]),
+            graph.regions[int(graph.region[row])].ndim,
+            *(c.tobytes() for c in columns),
+        )
         if key not in numbers:
             numbers[key] = len(found)
             first.append(row)
             found.append(_steps(graph, row))
-            touches.append(_touches(found[-1], instances.tolist(), [box for _, box, _ in graph.args(row)]))
+            touches.append(
+                _touches(found[-1], instances.tolist(), [box for _, box, _ in graph.args(row)])
+            )
         which[row] = numbers[key]
     return Collectives(_tables(found, first, graph.arg_box.shape[2]), which, touches)
 
@@ -77,11 +85,18 @@ def _steps(task_graph: TaskGraph, row: int) -> list[ExchangeStep]:
 
 def _tables(found: list[list[ExchangeStep]], row: list[int], dimensions: int) -> StepTables:
     collective = np.zeros(len(found), COLLECTIVE)
-    collective["row"], collective["is_sum"] = row, [any(len(s.parts) > 1 for s in each) for each in found]
+    collective["row"], collective["is_sum"] = (
+        row,
+        [any(len(s.parts) > 1 for s in each) for each in found],
+    )
     steps = [step for each in found for step in each]
     end = pointers([len(step.parts) for step in steps])
     table, box = np.zeros(len(steps), STEP), np.zeros((len(steps), 2, dimensions), np.int64)
-    table["target"], table["first"], table["end"] = [step.target for step in steps], end[:-1], end[1:]
+    table["target"], table["first"], table["end"] = (
+        [step.target for step in steps],
+        end[:-1],
+        end[1:],
+    )
     table["offset"] = [step.offset for step in steps]
     for k, step in enumerate(steps):
         box[k, :, : len(step.box.lo)] = step.box.lo, step.box.hi
@@ -107,10 +122,15 @@ def _touches(steps: list[ExchangeStep], instances: list[int], boxes: list[Rect])
         if not all(any(box.covers(piece) for box in held) for piece in pieces):
             found.append((k, held[0], WRITES_ALL))
         elif whole := next((box for box in held if not subtract_all(box, pieces)), None):
-            found += [(k, box, WRITES) for box in ([whole] if all(whole.covers(p) for p in pieces) else pieces)]
+            found += [
+                (k, box, WRITES)
+                for box in ([whole] if all(whole.covers(p) for p in pieces) else pieces)
+            ]
         else:
             found += [(k, piece, WRITES) for piece in pieces]
-    return found + [(k, p, READS) for k, pieces in read.items() for p in pieces if p not in written.get(k, {})]
+    return found + [
+        (k, p, READS) for k, pieces in read.items() for p in pieces if p not in written.get(k, {})
+    ]
 
 
 def read_touches(graph: TaskGraph, collectives: Collectives) -> Touches:
@@ -130,7 +150,11 @@ def read_touches(graph: TaskGraph, collectives: Collectives) -> Touches:
         for k, (_, box, _) in enumerate(flat):
             step_boxes[k, :, : len(box.lo)] = box.lo, box.hi
         row_begin = np.repeat(graph.arg_ptr[:-1], count)
-        args, access, boxes = at.copy(), access[np.where(is_step, 0, at)], boxes[np.where(is_step, 0, at)]
+        args, access, boxes = (
+            at.copy(),
+            access[np.where(is_step, 0, at)],
+            boxes[np.where(is_step, 0, at)],
+        )
         args[is_step] = row_begin[is_step] + numbers[at[is_step]]
         access[is_step], boxes[is_step] = accesses[at[is_step]], step_boxes[at[is_step]]
     touch = np.empty(len(args), TOUCH)

@@ -17,10 +17,19 @@ def check_columns(graph: TaskGraph) -> None:
         PlanError: one does not.
     """
     is_point, rows = graph.kind == Kind.POINT, np.arange(len(graph))
-    devices, regions, instances = len(graph.machine.devices), len(graph.regions), len(graph.instance_region)
+    devices, regions, instances = (
+        len(graph.machine.devices),
+        len(graph.regions),
+        len(graph.instance_region),
+    )
     ranges = (
         ("kind", graph.kind, 0, len(Kind)),
-        ("operator", graph.launch, np.where(is_point, 0, -1), np.where(is_point, len(graph.launches), 0)),
+        (
+            "operator",
+            graph.launch,
+            np.where(is_point, 0, -1),
+            np.where(is_point, len(graph.launches), 0),
+        ),
         ("region", graph.region, np.where(is_point, -1, 0), np.where(is_point, 0, regions)),
         ("device", graph.device, 0, devices),
         ("source", graph.source, 0, devices),
@@ -29,7 +38,9 @@ def check_columns(graph: TaskGraph) -> None:
         bad = (column.astype(np.int64) < low) | (column.astype(np.int64) >= high)
         if bad.any():
             row = int(np.argmax(bad))
-            raise PlanError(f"plan, rule arguments: row {row}: its {name} is {column[row]}, which stands for nothing")
+            raise PlanError(
+                f"plan, rule arguments: row {row}: its {name} is {column[row]}, which stands for nothing"
+            )
     numbers = (
         ("an argument's instance", graph.arg_instance, -1, instances),
         ("an awaited row", graph.dep_row, 0, len(graph)),
@@ -38,12 +49,19 @@ def check_columns(graph: TaskGraph) -> None:
     )
     for name, column, least, end in numbers:
         if len(column) and (column.min() < least or column.max() >= end):
-            raise PlanError(f"plan, rule arguments: {name} is {column.min()} or {column.max()}, not below {end}")
+            raise PlanError(
+                f"plan, rule arguments: {name} is {column.min()} or {column.max()}, not below {end}"
+            )
     for name, ptr, column in (
         ("arguments", graph.arg_ptr, graph.arg_instance),
         ("waits", graph.dep_ptr, graph.dep_row),
     ):
-        if len(ptr) != len(graph) + 1 or ptr[0] != 0 or ptr[-1] != len(column) or np.any(np.diff(ptr) < 0):
+        if (
+            len(ptr) != len(graph) + 1
+            or ptr[0] != 0
+            or ptr[-1] != len(column)
+            or np.any(np.diff(ptr) < 0)
+        ):
             raise PlanError(f"plan, rule arguments: the {name} of rows do not follow each other")
     waiting = np.repeat(rows, np.diff(graph.dep_ptr))
     if np.any(graph.dep_row >= waiting):
@@ -74,11 +92,15 @@ def check_streams(graph: TaskGraph) -> None:
     bad |= (on_device & ~own).any(axis=1) & (kind != Kind.COLLECTIVE)
     checked: set[tuple[int, bytes]] = set()
     for row in np.flatnonzero(kind == Kind.COLLECTIVE).tolist():
-        used = graph.instance_device[graph.arg_instance[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]]
+        used = graph.instance_device[
+            graph.arg_instance[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]
+        ]
         key = int(first[row]), used.tobytes()
         if key not in checked:
             checked.add(key)
-            found = graph.groups.streams_of(-2 - key[0]) if 0 <= -2 - key[0] < len(graph.groups) else []
+            found = (
+                graph.groups.streams_of(-2 - key[0]) if 0 <= -2 - key[0] < len(graph.groups) else []
+            )
             bad[row] = found != table.of_group(tuple(np.unique(used).tolist())).tolist()
     if bad.any():
         row = int(np.argmax(bad))
@@ -91,7 +113,11 @@ def check_streams(graph: TaskGraph) -> None:
 def _first_box(graph: TaskGraph, row: int) -> str:
     """Region and box of the first argument."""
     k, launch = int(graph.arg_ptr[row]), int(graph.launch[row])
-    number = graph.launches[launch].args[0] if launch >= 0 and graph.launches[launch].args else int(graph.region[row])
+    number = (
+        graph.launches[launch].args[0]
+        if launch >= 0 and graph.launches[launch].args
+        else int(graph.region[row])
+    )
     box = graph.args(row)[0][1] if k < int(graph.arg_ptr[row + 1]) else ""
     return f"region '{graph.regions[number].name}' {box}"
 
@@ -105,7 +131,10 @@ def occupied_streams(graph: TaskGraph) -> tuple[Array, Array]:
     is_device = stream < STREAMS * len(graph.machine.devices)
     row, stream = row[is_device], stream[is_device]
     alone = np.setdiff1d(np.arange(len(graph)), row)
-    row, stream = np.append(row, alone), np.append(stream, stream.max(initial=-1) + 1 + _chains(graph, alone))
+    row, stream = (
+        np.append(row, alone),
+        np.append(stream, stream.max(initial=-1) + 1 + _chains(graph, alone)),
+    )
     by_row = np.argsort(row, kind="stable")
     _, numbers = np.unique(stream[by_row], return_inverse=True)
     return pointers(np.bincount(row, minlength=len(graph))), numbers.astype(np.int64)

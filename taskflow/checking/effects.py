@@ -45,7 +45,9 @@ def has_room(t: Machinery, row: int) -> bool:
     for s in range(t.steps.ptr[table], t.steps.ptr[table + 1]):
         i = t.plan.arg_instance[first + t.steps.step[s].target]
         instance = t.plan.instance[i]
-        if not (instance.is_partial or covers(t.plan.instance_box[i], t.steps.box[s], instance.dims)):
+        if not (
+            instance.is_partial or covers(t.plan.instance_box[i], t.steps.box[s], instance.dims)
+        ):
             return False
     return True
 
@@ -109,7 +111,12 @@ def apply_effect(t: Machinery, row: int) -> bool:
         piece = p.piece[source]
         if (k > first and piece.version != version) or (piece.volume > 0) != is_sum:
             return False
-        version, volume, weight, k = piece.version, volume + piece.volume, weight + piece.weight, k + 1
+        version, volume, weight, k = (
+            piece.version,
+            volume + piece.volume,
+            weight + piece.weight,
+            k + 1,
+        )
     if version < 0:
         return False
     whole = t.program.version[version]

@@ -26,9 +26,13 @@ def read_ends(
         raise PlanError(f"plan, rule home: region '{name}' has no home between steps")
     for name, region in graph.outputs.items():
         if name not in task_graph.fetches:
-            raise PlanError(f"plan, rule fetch: output '{name}' of region '{region.name}' is not fetched")
+            raise PlanError(
+                f"plan, rule fetch: output '{name}' of region '{region.name}' is not fetched"
+            )
     number = {r.name: k for k, r in enumerate(task_graph.regions)}
-    makers = {r.name: f", made by '{op.name}'" for op in graph.operators for r in changed_regions(op)}
+    makers = {
+        r.name: f", made by '{op.name}'" for op in graph.operators for r in changed_regions(op)
+    }
     first, last, places = list[_Held](), list[_Held](), list[str]()
     for name, homes in task_graph.homes.items():
         where, k = f"home of '{name}'{makers.get(name, '')}", number[name]
@@ -39,11 +43,17 @@ def read_ends(
     for name, fetches in task_graph.fetches.items():
         region = graph.outputs[name]
         where = f"output '{name}'{makers.get(region.name, '')}"
-        held = _held(task_graph, where, number[region.name], [(i, box) for _, i, box in fetches], True)
+        held = _held(
+            task_graph, where, number[region.name], [(i, box) for _, i, box in fetches], True
+        )
         last.append(held._replace(version=latest[region.name]))
         places += [f"at the end, {where}"] * len(fetches)
-        if [device for device, _, _ in fetches] != task_graph.instance_device[held.instance].tolist():
-            raise PlanError(f"plan, rule fetch: {where}: region '{region.name}': an instance is on another device")
+        if [device for device, _, _ in fetches] != task_graph.instance_device[
+            held.instance
+        ].tolist():
+            raise PlanError(
+                f"plan, rule fetch: {where}: region '{region.name}': an instance is on another device"
+            )
     return EndTables(*_end_records(task_graph, first), *_end_records(task_graph, last)), places
 
 
@@ -56,7 +66,13 @@ class _Held(NamedTuple):
     box: Array
 
 
-def _held(task_graph: TaskGraph, where: str, region: int, places: Sequence[tuple[int, Rect]], is_whole: bool) -> _Held:
+def _held(
+    task_graph: TaskGraph,
+    where: str,
+    region: int,
+    places: Sequence[tuple[int, Rect]],
+    is_whole: bool,
+) -> _Held:
     """Boxes of instances as arrays, which make up a whole region, or are it."""
     whole, numbers = task_graph.regions[region], dict[Rect, int]()
     which = [numbers.setdefault(box, len(numbers)) for _, box in places]
@@ -65,7 +81,9 @@ def _held(task_graph: TaskGraph, where: str, region: int, places: Sequence[tuple
     for k, box in enumerate(numbers):
         table[k, :, : len(box.lo)] = box.lo, box.hi
     found, own = table[which], task_graph.instance_box[instance]
-    is_within = (task_graph.instance_region[instance] == region) & (own[:, 0] <= found[:, 0]).all(axis=1)
+    is_within = (task_graph.instance_region[instance] == region) & (own[:, 0] <= found[:, 0]).all(
+        axis=1
+    )
     is_within &= (found[:, 1] <= own[:, 1]).all(axis=1)
     at = f"{where}: region '{whole.name}'"
     if not is_within.all():

@@ -29,7 +29,15 @@ def carry(t: Machinery, row: int, source: int, target: int, box: Array, offset: 
         if overlaps(p.box[at], box, dims):
             meet(t.program.tile, p.box[at], box, dims)
             left -= shared(t.program.tile, t.program.tile, dims)
-            put(p, j, t.program.tile, dims, p.piece[at].version, p.piece[at].volume, p.piece[at].weight)
+            put(
+                p,
+                j,
+                t.program.tile,
+                dims,
+                p.piece[at].version,
+                p.piece[at].volume,
+                p.piece[at].weight,
+            )
         at = p.piece[at].next
     return left == 0 or refuse(t.fault, Rule.UNWRITTEN, row, source)
 
@@ -166,7 +174,10 @@ def run_steps(t: Machinery, row: int) -> bool:
         start_sum(t)
         for n in range(step.first, step.end):
             k = first + t.steps.part[n]
-            if t.plan.instance[t.plan.arg_instance[k]].device != t.plan.instance[t.plan.arg_instance[target]].device:
+            if (
+                t.plan.instance[t.plan.arg_instance[k]].device
+                != t.plan.instance[t.plan.arg_instance[target]].device
+            ):
                 return refuse(t.fault, Rule.DEVICE, row, k)
             if not add_part(t, row, k, box, n == step.first):
                 return False
@@ -178,10 +189,18 @@ def run_steps(t: Machinery, row: int) -> bool:
 def add_two(t: Machinery, first: int, n: int, target: int, box: Array) -> bool:
     """Add parts `n` and `n + 1` of a step, where each is one piece and all is right: the most frequent case."""
     p, i = t.pieces, t.plan.arg_instance[target]
-    one, other = t.plan.arg_instance[first + t.steps.part[n]], t.plan.arg_instance[first + t.steps.part[n + 1]]
+    one, other = (
+        t.plan.arg_instance[first + t.steps.part[n]],
+        t.plan.arg_instance[first + t.steps.part[n + 1]],
+    )
     device, dims = t.plan.instance[i].device, t.plan.instance[i].dims
     a, b = find(p, one, box, dims), find(p, other, box, dims)
-    if a < 0 or b < 0 or t.plan.instance[one].device != device or t.plan.instance[other].device != device:
+    if (
+        a < 0
+        or b < 0
+        or t.plan.instance[one].device != device
+        or t.plan.instance[other].device != device
+    ):
         return False
     x, y = p.piece[a], p.piece[b]
     if x.version != y.version or x.volume == 0 or y.volume == 0:
@@ -201,6 +220,8 @@ def holds(t: Machinery, row: int, k: int, box: Array, offset: int) -> bool:
     i = t.plan.arg_instance[k]
     dims = t.plan.instance[i].dims
     own, held = t.plan.arg_box[k], t.plan.instance_box[i]
-    if (offset == 0 and covers(own, box, dims)) or offset + shared(box, box, dims) <= shared(held, held, dims):
+    if (offset == 0 and covers(own, box, dims)) or offset + shared(box, box, dims) <= shared(
+        held, held, dims
+    ):
         return True
     return refuse(t.fault, Rule.INSTANCE, row, k)

@@ -114,7 +114,9 @@ def seam(a: Array, b: Array, dims: int) -> int:
 
 
 @leaf
-def add(p: Pieces, owner: int, box: Array, dims: int, version: int, volume: int, weight: int) -> None:
+def add(
+    p: Pieces, owner: int, box: Array, dims: int, version: int, volume: int, weight: int
+) -> None:
     """Push a piece on a list; where there is no room, say so in `state`."""
     k = p.state[0]
     if k + 1 >= len(p.piece):  # the last one stays free
@@ -145,7 +147,9 @@ def clear(p: Pieces, owner: int) -> None:
 
 
 @leaf
-def put(p: Pieces, owner: int, box: Array, dims: int, version: int, volume: int, weight: int) -> None:
+def put(
+    p: Pieces, owner: int, box: Array, dims: int, version: int, volume: int, weight: int
+) -> None:
     """`box` of an instance holds this now, whatever lay there."""
     k = p.head[owner]
     if k >= 0 and p.piece[k].next < 0 and is_same(p.box[k], box, dims):

@@ -55,7 +55,11 @@ def read_program(graph: Graph, task_graph: TaskGraph) -> tuple[GraphTables, dict
 
 
 def _arguments(
-    op: Operator, launch: int, number: Mapping[str, int], latest: dict[str, int], versions: list[tuple[int, ...]]
+    op: Operator,
+    launch: int,
+    number: Mapping[str, int],
+    latest: dict[str, int],
+    versions: list[tuple[int, ...]],
 ) -> list[tuple[int, ...]]:
     """`ARGUMENT` records of an operator; what it makes are new versions."""
     reads = [latest[r.name] for r in op.inputs] + [-1] * len(op.outputs)
@@ -66,9 +70,17 @@ def _arguments(
             before = latest.get(region.name, -1)
             made = latest[region.name] = len(versions)
             versions.append((number[region.name], versions[before][1] + 1, 1, 0))
-        privilege = Privilege.READ if not is_made else Privilege.WRITE if reads[k] < 0 else Privilege.READ_WRITE
+        privilege = (
+            Privilege.READ
+            if not is_made
+            else Privilege.WRITE
+            if reads[k] < 0
+            else Privilege.READ_WRITE
+        )
         accumulates = adds or (k >= len(op.inputs) and op.kernel.accumulates)
-        found.append((number[region.name], reads[k], made, int(privilege), launch, accumulates, adds))
+        found.append(
+            (number[region.name], reads[k], made, int(privilege), launch, accumulates, adds)
+        )
     return found
 
 
@@ -107,14 +119,21 @@ def _region_text(region: LogicalRegion) -> str:
 def _check_launches(graph: Graph, task_graph: TaskGraph, number: Mapping[str, int]) -> None:
     found, wanted = [n.name for n in task_graph.launches], [op.name for op in graph.operators]
     if found != wanted:
-        k = next((k for k, (a, b) in enumerate(zip(found, wanted)) if a != b), min(len(found), len(wanted)))
+        k = next(
+            (k for k, (a, b) in enumerate(zip(found, wanted)) if a != b),
+            min(len(found), len(wanted)),
+        )
         names = [f"'{x[k]}'" if k < len(x) else "none" for x in (found, wanted)]
-        raise PlanError(f"plan, rule operator: operator {k} is {names[0]} in the plan, {names[1]} in the graph")
+        raise PlanError(
+            f"plan, rule operator: operator {k} is {names[0]} in the plan, {names[1]} in the graph"
+        )
     makers: dict[int, tuple[str, str]] = {}
     for launch, op in zip(task_graph.launches, graph.operators, strict=True):
         if what := _difference(launch, op, number):
             on = f"region '{op.args[-1].name}' " if op.args else ""
-            raise PlanError(f"plan, rule operator: operator '{op.name}': {on}has {what} than in the graph")
+            raise PlanError(
+                f"plan, rule operator: operator '{op.name}': {on}has {what} than in the graph"
+            )
         terms = zip(op.outputs, op.bound.pattern.outputs, strict=True)
         makers |= {number[op.inputs[k].name]: (op.name, "sum") for k in op.adds} | {
             number[r.name]: (op.name, term.reduction) for r, term in terms
@@ -123,9 +142,13 @@ def _check_launches(graph: Graph, task_graph: TaskGraph, number: Mapping[str, in
         maker, wanted_how = makers.get(region, ("", "none"))
         if how != wanted_how:
             on = f"operator '{maker}': region '{task_graph.regions[region].name}'"
-            raise PlanError(f"plan, rule operator: {on} combines its parts as '{how}', not '{wanted_how}'")
+            raise PlanError(
+                f"plan, rule operator: {on} combines its parts as '{how}', not '{wanted_how}'"
+            )
     if task_graph.uses_tf32 != (graph.precision.dtype == "tf32"):
-        raise PlanError(f"plan, rule operator: uses_tf32 is {task_graph.uses_tf32}, the graph's precision differs")
+        raise PlanError(
+            f"plan, rule operator: uses_tf32 is {task_graph.uses_tf32}, the graph's precision differs"
+        )
 
 
 def _difference(launch: Launch, op: Operator, number: Mapping[str, int]) -> str:
@@ -134,7 +157,8 @@ def _difference(launch: Launch, op: Operator, number: Mapping[str, int]) -> str:
     checks = {
         "another kernel": launch.kernel is op.kernel or launch.kernel == op.kernel,
         "another pattern": launch.bound is op.bound or launch.bound == op.bound,
-        "other axes": launch.axes == tuple(op.extents) and launch.spans.shape[1:] == (len(op.extents), 2),
+        "other axes": launch.axes == tuple(op.extents)
+        and launch.spans.shape[1:] == (len(op.extents), 2),
         "other regions": [number.get(r.name) for r in op.args] == list(launch.args),
         "other members": launch.members == op.members,
         "another identity": all(text in launch.identity for text in said),
@@ -174,7 +198,14 @@ class _Bounds:
                 window = bound.windows.get(names[0]) if len(names) == 1 else None
                 begin = len(self._dim_axes)
                 self._dim_axes += [axes[window.axis]] if window else [axes[n] for n in names]
-                rule = window and (1, window.size, window.stride, window.padding, window.dilation, window.transposed)
+                rule = window and (
+                    1,
+                    window.size,
+                    window.stride,
+                    window.padding,
+                    window.dilation,
+                    window.transposed,
+                )
                 self._dims.append((begin, len(self._dim_axes), extent, *(rule or (0,) * 6)))
             if k in bound.made:
                 self._reduced += sorted(axes[a] for a in bound.reduced_axes(bound.made.index(k)))

@@ -111,7 +111,11 @@ def touch(w: Watch, row: int, k: int) -> bool:
     previous, at = -1, a.owner[i].head
     while at >= 0:
         other, following = a.kept[at].row, a.kept[at].next
-        if needs_order(w, k, a.kept[at].touch) and other != row and not is_over(w.order, w.clocks, other):
+        if (
+            needs_order(w, k, a.kept[at].touch)
+            and other != row
+            and not is_over(w.order, w.clocks, other)
+        ):
             return race(w, Rule.RACE, row, k, other)
         if not replaces(w, k, a.kept[at].touch, other):
             previous = at
@@ -170,7 +174,9 @@ def has_bytes(w: Watch, row: int, k: int, i: int) -> bool:
     if a.owner[i].is_gone:
         return race(w, Rule.ALIVE, row, k, -1)
     take_over(a, i)
-    at: int = a.owner[i].before if w.touches.touch[k].access != READS else -1  # who reads waits for who wrote
+    at: int = (
+        a.owner[i].before if w.touches.touch[k].access != READS else -1
+    )  # who reads waits for who wrote
     while at >= 0:
         kept = a.owner[a.taken[at].instance].head
         while kept >= 0:
@@ -211,7 +217,9 @@ def take_over(a: Arenas, i: int) -> None:
 
 
 @leaf
-def add_segment(a: Arenas, device: int, previous: int, begin: int, end: int, instance: int, following: int) -> int:
+def add_segment(
+    a: Arenas, device: int, previous: int, begin: int, end: int, instance: int, following: int
+) -> int:
     """Insert a segment between two; its number."""
     at: int = a.used[1]
     a.used[1] += 1

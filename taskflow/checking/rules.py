@@ -42,7 +42,9 @@ class Rule(IntEnum):
     REUSE = 19
 
 
-DONE, BROKEN, NO_ROOM = range(3)  # how a pass ends: all is right; a rule is broken; there is no room for pieces
+DONE, BROKEN, NO_ROOM = range(
+    3
+)  # how a pass ends: all is right; a rule is broken; there is no room for pieces
 
 FAULT = record("rule", "row", "arg", "found", "wanted", "volume", "whole", "other", "has_box")
 
@@ -111,7 +113,13 @@ class Ends(NamedTuple):
 def explain_fault(graph: TaskGraph, fault: PlanFault, versions: Array, ends: Ends) -> PlanError:
     """The error for a fault, rule, task, region and box in one line; `versions` are records of region and number."""
     f = {name: int(fault.record[0][name]) for name in FAULT.names or ()}
-    rule, row, arg, instance, box = Rule(f["rule"]), f["row"], f["arg"], -1, np.zeros_like(fault.box)
+    rule, row, arg, instance, box = (
+        Rule(f["rule"]),
+        f["row"],
+        f["arg"],
+        -1,
+        np.zeros_like(fault.box),
+    )
     is_end, number, first = row >= len(graph), -1, 0
     if is_end:
         instance, box = int(ends.instance[row - len(graph)]), ends.box[row - len(graph)]
@@ -140,7 +148,9 @@ def explain_fault(graph: TaskGraph, fault: PlanFault, versions: Array, ends: End
     )
     task = ends.texts[row - len(graph)] if is_end else task_text(graph, row)
     rect = Rect(tuple(box[0, : region.ndim].tolist()), tuple(box[1, : region.ndim].tolist()))
-    return PlanError(f"plan, rule {rule.name.lower()}: {task}: region '{region.name}' {rect}: {text}")
+    return PlanError(
+        f"plan, rule {rule.name.lower()}: {task}: region '{region.name}' {rect}: {text}"
+    )
 
 
 def task_text(graph: TaskGraph, row: int) -> str:
@@ -149,7 +159,9 @@ def task_text(graph: TaskGraph, row: int) -> str:
     place = f"{source}->{device}" if source != device else f"@{device}"
     kind = Kind(int(graph.kind[row]))
     what = COLLECTIVES[int(graph.collective[row])] if kind != Kind.POINT else ""
-    return f"row {row}, {what or kind.name.lower()} {graph.name(row)}[{int(graph.point[row])}] {place}"
+    return (
+        f"row {row}, {what or kind.name.lower()} {graph.name(row)}[{int(graph.point[row])}] {place}"
+    )
 
 
 def _version_text(graph: TaskGraph, versions: Array, version: int, region: str) -> str:

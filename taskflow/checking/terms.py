@@ -15,7 +15,9 @@ LAUNCH = record("bound", "spans", "points", "args", "inputs", "outputs")
 ARGUMENT = record("region", "reads", "makes", "privilege", "launch", "accumulates", "adds")
 BOUND = record("terms", "extents", "axes")  # where they begin, and the number of axes
 # Factors of splitmix64: numbers of NumPy, so that products keep to 64 bits as Python, too.
-SCATTER_0, SCATTER_1, SCATTER_2 = np.array([-7046029254386353131, -4658895280553007687, -7723592293110705685])
+SCATTER_0, SCATTER_1, SCATTER_2 = np.array(
+    [-7046029254386353131, -4658895280553007687, -7723592293110705685]
+)
 TERM = record("first", "end", "reduced", "reduced_end")  # of its dimensions and reduced axes
 DIMENSION = record(
     "first", "end", "extent", "window", "size", "stride", "padding", "dilation", "transposed"
@@ -74,13 +76,22 @@ def put_term_box(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, 
         if dim.window:
             span = g.spans[at + g.dim_axis[dim.first]]
             low, high = image(
-                span[0], span[1], dim.extent, dim.size, dim.stride, dim.padding, dim.dilation, dim.transposed != 0
+                span[0],
+                span[1],
+                dim.extent,
+                dim.size,
+                dim.stride,
+                dim.padding,
+                dim.dilation,
+                dim.transposed != 0,
             )
         else:
             for a in range(dim.first, dim.end):
                 axis = g.dim_axis[a]
                 extent = g.extent[bound.extents + axis]
-                low, high, is_contiguous = within(low, high, extent, g.spans[at + axis, 0], g.spans[at + axis, 1])
+                low, high, is_contiguous = within(
+                    low, high, extent, g.spans[at + axis, 0], g.spans[at + axis, 1]
+                )
                 if not is_contiguous:
                     return term.end - term.first, -1
         g.tile[0, n - term.first], g.tile[1, n - term.first] = low, high

@@ -28,7 +28,14 @@ from taskflow.checking.effects import apply_effect, note_effects
 from taskflow.checking.moves import carry, fold, note_parts, run_steps
 from taskflow.checking.pieces import Pieces, find, has_token, is_same, meet, overlaps, put, shared
 from taskflow.checking.rules import BROKEN, DONE, NO_ROOM, PlanFault, Rule, refuse
-from taskflow.checking.terms import GraphTables, base_weight, measure, put_term_box, spans_fit, whole_measure
+from taskflow.checking.terms import (
+    GraphTables,
+    base_weight,
+    measure,
+    put_term_box,
+    spans_fit,
+    whole_measure,
+)
 from taskflow.core.columns import Array, record
 from taskflow.core.compiling import leaf, tiered
 from taskflow.core.pointers import pointer_to
@@ -60,14 +67,28 @@ def follow_values(
     fault: tuple[Array, ...],
 ) -> int:
     """Pass over all rows; how it ended, see `End`. The arguments are named tuples as plain ones."""
-    tables = PlanColumns(*plan), GraphTables(*program), StepTables(*steps), Pieces(*pieces), PlanFault(*fault)
+    tables = (
+        PlanColumns(*plan),
+        GraphTables(*program),
+        StepTables(*steps),
+        Pieces(*pieces),
+        PlanFault(*fault),
+    )
     t: Machinery = pointer_to(Machinery(*tables))
     e = EndTables(*ends)
     whole_measure(t.program)
     note_effects(t)
     for k in range(len(e.first)):
         first = e.first[k]
-        put(t.pieces, first.instance, e.first_box[k], t.plan.instance[first.instance].dims, first.version, 0, 0)
+        put(
+            t.pieces,
+            first.instance,
+            e.first_box[k],
+            t.plan.instance[first.instance].dims,
+            first.version,
+            0,
+            0,
+        )
     for row in range(len(t.plan.row)):
         is_right = check_row(t, row)
         if t.pieces.state[1]:
@@ -134,7 +155,13 @@ def check_point(t: Machinery, row: int) -> bool:
 def check_made(t: Machinery, row: int, k: int, at: int) -> bool:
     """Note what a point leaves in argument `k`: a value, or a part, perhaps added to what is there."""
     r, here, arg = t.plan.row[row], t.plan.arg_ptr[row] + k, t.program.arg[at]
-    i, box, version, volume, weight = t.plan.arg_instance[here], t.plan.arg_box[here], arg.makes, 0, 0
+    i, box, version, volume, weight = (
+        t.plan.arg_instance[here],
+        t.plan.arg_box[here],
+        arg.makes,
+        0,
+        0,
+    )
     if k >= t.program.launch[r.launch].inputs or arg.adds:
         volume, weight = measure(t.program, r.launch, k, r.point)
         if arg.accumulates and t.plan.arg_privilege[here] == READ_WRITE:
@@ -173,7 +200,9 @@ def check_tile(t: Machinery, row: int, k: int, at: int) -> bool:
     if not is_same(t.program.tile, t.plan.arg_box[here], dims):
         return refuse(t.fault, Rule.BOX, row, here)
     privilege = t.plan.arg_privilege[here]
-    is_part = arg.privilege == WRITE and (privilege == REDUCE or (privilege == READ_WRITE and arg.accumulates != 0))
+    is_part = arg.privilege == WRITE and (
+        privilege == REDUCE or (privilege == READ_WRITE and arg.accumulates != 0)
+    )
     if privilege != arg.privilege and not is_part and not (arg.adds and privilege == REDUCE):
         return refuse(t.fault, Rule.PRIVILEGE, row, here)
     return is_argument(t, row, here, arg.region, r.device)

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from taskflow.checkpoint.folder import latest, make_draft, newest_sound, owning, publish
-from taskflow.checkpoint.manifest import Entry, Manifest, Reader, checkpoints, is_checkpoint, read_manifest
+from taskflow.checkpoint.manifest import (
+    Entry,
+    Manifest,
+    Reader,
+    checkpoints,
+    is_checkpoint,
+    read_manifest,
+)
 from taskflow.checkpoint.tensorfile import TensorWriter
 from taskflow.comm.ending import phase
 from taskflow.comm.transport import Transport
@@ -29,7 +36,12 @@ _TRIES = 100  # to open the newest checkpoint before it is removed
 # -- saving ------------------------------------------------------------------------------------------------------------
 
 
-def save(executor: Executor, folder: str | Path, keep: int | None = None, notes: dict[str, Any] | None = None) -> Path:
+def save(
+    executor: Executor,
+    folder: str | Path,
+    keep: int | None = None,
+    notes: dict[str, Any] | None = None,
+) -> Path:
     """Write the checkpoint `folder/step-<steps>`; all ranks call it between two steps.
 
     Args:
@@ -47,7 +59,9 @@ def save(executor: Executor, folder: str | Path, keep: int | None = None, notes:
 
 
 @phase("checkpoint")
-def save_owned(executor: Executor, folder: Path, keep: int | None, notes: dict[str, Any] | None) -> Path:
+def save_owned(
+    executor: Executor, folder: Path, keep: int | None, notes: dict[str, Any] | None
+) -> Path:
     """`save` into a folder that this run owns."""
     if keep is not None and not is_whole(keep):
         raise ValueError(f"save: keep is at least 1, not {keep!r}")
@@ -57,7 +71,9 @@ def save_owned(executor: Executor, folder: Path, keep: int | None, notes: dict[s
     draft = transport.on_rank_0(lambda: make_draft(folder, manifest, size_bytes, keep))
     try:
         file, entries = _write(executor, draft / f"rank-{transport.rank:04d}.safetensors")
-        parts = transport.gather((file.path.name, file.layout.size_bytes, entries, file.is_finite, file.error))
+        parts = transport.gather(
+            (file.path.name, file.layout.size_bytes, entries, file.is_finite, file.error)
+        )
         for *_, error in parts:
             if error is not None:
                 raise error
@@ -94,8 +110,12 @@ def _owners(executor: Executor) -> dict[str, int]:
     """Region -> the rank that writes it: the least loaded of those that hold it whole, or of all. Every rank agrees."""
     load = [0] * executor.transport.size
     owners = {}
-    for name in sorted(executor.persistent, key=lambda n: (-executor.regions.region(n).size_bytes, n)):
-        owners[name] = min(executor.regions.whole_on(name) or range(len(load)), key=lambda r: (load[r], r))
+    for name in sorted(
+        executor.persistent, key=lambda n: (-executor.regions.region(n).size_bytes, n)
+    ):
+        owners[name] = min(
+            executor.regions.whole_on(name) or range(len(load)), key=lambda r: (load[r], r)
+        )
         load[owners[name]] += executor.regions.region(name).size_bytes
     return owners
 
@@ -172,7 +192,10 @@ def _raise_any(transport: Transport, error: Exception | None, path: Path) -> Non
 
 def _advise(damaged: Path) -> str:
     """Nothing is done silently about a damaged checkpoint."""
-    step = next((step for step, path in checkpoints(damaged.parent).items() if path.name == damaged.name), -1)
+    step = next(
+        (step for step, path in checkpoints(damaged.parent).items() if path.name == damaged.name),
+        -1,
+    )
     sound = newest_sound(damaged.parent, before=step)
     return f"; '{sound}' is sound: remove '{damaged}' to go on from there" if sound else ""
 
@@ -195,4 +218,6 @@ def _match(executor: Executor, path: Path, manifest: Manifest, ignore_extra: boo
 
 
 def _names(names: list[str]) -> str:
-    return ", ".join(f"'{n}'" for n in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return ", ".join(f"'{n}'" for n in names[:5]) + (
+        f" and {len(names) - 5} more" if len(names) > 5 else ""
+    )

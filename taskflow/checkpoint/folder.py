@@ -101,7 +101,9 @@ def _lock(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / OWNER
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        handle = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644
+        )
         process, _, host = os.pread(handle, 200, 0).decode(errors="replace").strip().partition(" ")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,13 +111,19 @@ def _lock(folder: Path) -> int:
         except BlockingIOError:
             is_free = False
         except OSError:  # no locks here
-            is_free = not process or (host == os.uname().nodename and not os.path.exists(f"/proc/{process}"))
+            is_free = not process or (
+                host == os.uname().nodename and not os.path.exists(f"/proc/{process}")
+            )
         if not is_free:
             os.close(handle)
             owner = (
-                f"process {process} on '{host}'" if process.isdecimal() and host.isprintable() else "another process"
+                f"process {process} on '{host}'"
+                if process.isdecimal() and host.isprintable()
+                else "another process"
             )
-            raise ValueError(f"checkpoint: '{folder}' belongs to the run of {owner}; give another folder")
+            raise ValueError(
+                f"checkpoint: '{folder}' belongs to the run of {owner}; give another folder"
+            )
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):  # else its owner has just left
                 break
@@ -124,7 +132,9 @@ def _lock(folder: Path) -> int:
     try:
         os.pwrite(handle, f"{os.getpid()} {os.uname().nodename}\n".encode(), 0)
     except OSError as error:
-        if error.errno != errno.ENOSPC:  # the disk is full: the lock is ours, and what follows makes room
+        if (
+            error.errno != errno.ENOSPC
+        ):  # the disk is full: the lock is ours, and what follows makes room
             raise
     return handle
 
@@ -160,7 +170,9 @@ def _aside(path: Path) -> Path:
 def _make_room(folder: Path, size_bytes: int, keep: int | None) -> None:
     """Remove checkpoints that would go after this one, too, if that makes room that is not there."""
     spare = _surplus(folder, keep - 1) if keep else []
-    room = _free_bytes(folder) + sum(file.stat().st_size for path in spare for file in path.iterdir())
+    room = _free_bytes(folder) + sum(
+        file.stat().st_size for path in spare for file in path.iterdir()
+    )
     if room < size_bytes:
         rule = f"No space left for a checkpoint of {size_bytes} bytes, there is room for {room}"
         raise OSError(errno.ENOSPC, rule, str(folder))

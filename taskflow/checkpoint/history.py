@@ -73,7 +73,9 @@ class Position(Struct, forbid_unknown_fields=True):
             FloatingPointError: all of its batches were refused.
         """
         if self.batch and self.refused == self.batch:
-            raise FloatingPointError(f"epoch {self.epoch + 1}: no batch of {self.batch} gave finite numbers")
+            raise FloatingPointError(
+                f"epoch {self.epoch + 1}: no batch of {self.batch} gave finite numbers"
+            )
         means = {name: total / (self.batch - self.refused) for name, total in self.sums.items()}
         for lists, values in ((self.history.outputs, means), (self.history.validation, validation)):
             for name, value in values.items():
@@ -84,7 +86,9 @@ class Position(Struct, forbid_unknown_fields=True):
 def position_of(found: Path, manifest: Manifest) -> Position:
     """Where the run stood that saved the checkpoint `found`; ValueError if that is not in it."""
     if "position" not in manifest.notes:
-        raise ValueError(f"fit: '{found}' was not saved by a training run: it has no position in it")
+        raise ValueError(
+            f"fit: '{found}' was not saved by a training run: it has no position in it"
+        )
     with naming(f"fit: '{found}': its position"):
         return fit(manifest.notes["position"], Position)
 
@@ -148,7 +152,12 @@ class Keeper:
             self._owned.enter_context(owning(self.folder, self.step.transport))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._owned.close()
 
     def resume(self, batches: int, wanted: bool) -> Position:
@@ -179,7 +188,11 @@ class Keeper:
 
     def keep_up(self, position: Position) -> None:
         """Save if a checkpoint is due here."""
-        due = position.batch == position.batches if self.every is None else self.step.steps % self.every == 0
+        due = (
+            position.batch == position.batches
+            if self.every is None
+            else self.step.steps % self.every == 0
+        )
         if due:
             self.save(position)
 
@@ -190,12 +203,19 @@ class Keeper:
         found = set() if self.step.allow_nan else self.step.regions.not_finite() - self._boundless
         if found:
             self.go_back(
-                FloatingPointError(f"step {self.step.steps - 1}: not all numbers of '{min(found)}' are finite")
+                FloatingPointError(
+                    f"step {self.step.steps - 1}: not all numbers of '{min(found)}' are finite"
+                )
             )
         elif self.folder is None:
             self._copy = self.step.steps, self.step.regions.keep()
         else:
-            save_owned(self.step, self.folder, self.keep, {**self._notes, "position": to_builtins(position)})
+            save_owned(
+                self.step,
+                self.folder,
+                self.keep,
+                {**self._notes, "position": to_builtins(position)},
+            )
             self._copy = None
         self._saved = self.step.steps
 
@@ -210,7 +230,9 @@ class Keeper:
             self.step.continue_from(self._copy[0], self.step.seed)
         elif self.folder is not None:
             load(self.step, self.folder)
-        what = str(error).partition("; ")[0]  # where it goes on to say that nothing has changed, more does now
+        what = str(error).partition("; ")[
+            0
+        ]  # where it goes on to say that nothing has changed, more does now
         message = f"{what}; the state is again that after {self.step.steps} steps"
         if not self.goes_back:
             raise FloatingPointError(message) from error

@@ -19,7 +19,15 @@ from msgspec import Meta, Struct, to_builtins
 
 from taskflow.checkpoint.tensorfile import CODES, FileLayout, digest_of, lay_out
 from taskflow.core.columns import Array
-from taskflow.core.files import fit, fit_each, naming, open_regular, parse_json, read_text, without_head
+from taskflow.core.files import (
+    fit,
+    fit_each,
+    naming,
+    open_regular,
+    parse_json,
+    read_text,
+    without_head,
+)
 
 FORMAT, VERSION, NAME = "taskflow-checkpoint", 1, "manifest.json"
 
@@ -77,7 +85,9 @@ class Manifest:
     @cached_property
     def layouts(self) -> dict[str, FileLayout]:
         """File name -> its layout."""
-        inside: dict[str, list[tuple[str, tuple[int, ...], str]]] = {name: [] for name in self.files}
+        inside: dict[str, list[tuple[str, tuple[int, ...], str]]] = {
+            name: [] for name in self.files
+        }
         for name, entry in self.regions.items():
             inside[entry.file].append((name, entry.shape, entry.dtype))
         return {file: lay_out(tensors) for file, tensors in inside.items()}
@@ -101,11 +111,15 @@ def parse_manifest(text: str) -> Manifest:
     regions = fit_each(table.regions, Entry, "region")
     for name, entry in regions.items():
         if entry.file not in files or entry.dtype not in CODES:
-            raise ValueError(f"region '{name}': there is no file '{entry.file}' or no dtype '{entry.dtype}'")
+            raise ValueError(
+                f"region '{name}': there is no file '{entry.file}' or no dtype '{entry.dtype}'"
+            )
     manifest = Manifest(table.steps, table.seed, table.notes, files, regions, table.is_finite)
     for file, layout in manifest.layouts.items():
         if layout.size_bytes != files[file]:
-            raise ValueError(f"file '{file}': its regions take {layout.size_bytes} bytes, not {files[file]}")
+            raise ValueError(
+                f"file '{file}': its regions take {layout.size_bytes} bytes, not {files[file]}"
+            )
     return manifest
 
 
@@ -164,7 +178,9 @@ class Reader:
                 header = self.manifest.layouts[name].header
                 if stream.read(len(header)) != header:
                     raise ValueError(f"its header (bytes 0 to {len(header)}) is altered")
-                return np.asarray(np.memmap(stream, np.uint8, "r"))  # pages are read when they are touched
+                return np.asarray(
+                    np.memmap(stream, np.uint8, "r")
+                )  # pages are read when they are touched
 
     def _span(self, name: str) -> tuple[str, int, int]:
         file = self.manifest.regions[name].file

@@ -27,10 +27,16 @@ Tensor = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 
 _BITS = 8, 16, 32, 64
 CODES = {"bool": "BOOL", "bfloat16": "BF16"}
-CODES |= {f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("float", "int", "uint") for bits in _BITS}
+CODES |= {
+    f"{kind}{bits}": f"{kind[0].upper()}{bits}"
+    for kind in ("float", "int", "uint")
+    for bits in _BITS
+}
 del CODES["float8"]  # of which there are several
 _NOTES = "__metadata__"
-_ITEM_BYTES = {name: 1 if name == "bool" else int(code.lstrip("BFIU")) // 8 for name, code in CODES.items()}
+_ITEM_BYTES = {
+    name: 1 if name == "bool" else int(code.lstrip("BFIU")) // 8 for name, code in CODES.items()
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,9 @@ def lay_out(tensors: Iterable[Tensor]) -> FileLayout:
         if dtype not in CODES:
             raise ValueError(f"region '{name}': safetensors has no dtype {dtype}")
         if name == _NOTES:
-            raise ValueError(f"region '{name}': safetensors keeps notes under this name; give it another one")
+            raise ValueError(
+                f"region '{name}': safetensors keeps notes under this name; give it another one"
+            )
     for name, shape, dtype in sorted(tensors, key=lambda t: (-_ITEM_BYTES[t[2]], t[0])):
         start, end = end, end + prod(shape) * _ITEM_BYTES[dtype]
         table[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, end]}
@@ -68,7 +76,11 @@ def lay_out(tensors: Iterable[Tensor]) -> FileLayout:
 
 def digest_of(data: bytes | Array) -> str:
     """The BLAKE2b digest (16 bytes) of raw bytes, or of an array's bytes in row-major order."""
-    raw = data if isinstance(data, bytes) else np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+    raw = (
+        data
+        if isinstance(data, bytes)
+        else np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+    )
     return hashlib.blake2b(raw, digest_size=16).hexdigest()
 
 
@@ -98,13 +110,17 @@ class TensorWriter:
     def _open(self) -> None:
         self._stream = self.path.open("x+b")
         if hasattr(os, "posix_fallocate"):  # not on macOS
-            os.posix_fallocate(self._stream.fileno(), 0, self.layout.size_bytes)  # a full disk is found out now
+            os.posix_fallocate(
+                self._stream.fileno(), 0, self.layout.size_bytes
+            )  # a full disk is found out now
         self._stream.write(self.layout.header)
 
     def put(self, name: str, value: Array) -> str:
         """Write a tensor at its offset; gives its digest."""
         value = np.ascontiguousarray(value)
-        self.is_finite = self.is_finite and (value.dtype.kind in "biu" or bool(np.isfinite(value).all()))
+        self.is_finite = self.is_finite and (
+            value.dtype.kind in "biu" or bool(np.isfinite(value).all())
+        )
         self._try(lambda: self._put(self.layout.spans[name][0], value))
         self._digests[name] = digest_of(value)
         return self._digests[name]

@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Of the whole command line."""
-    parser = argparse.ArgumentParser(prog="taskflow", description="A task runtime for deep learning.")
+    parser = argparse.ArgumentParser(
+        prog="taskflow", description="A task runtime for deep learning."
+    )
     parser.add_argument("--version", action="version", version=f"taskflow {our_version()}")
     commands = parser.add_subparsers(required=True, metavar="command")
     for subcommand in SUBCOMMANDS:

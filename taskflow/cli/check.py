@@ -16,7 +16,9 @@ from taskflow.tasks.memory import plan_memory
 
 def add_parser(commands: Commands) -> None:
     """Add the subcommand to argparse's `commands`."""
-    parser = commands.add_parser("check", help="prove that the rows of a strategy compute what the model says")
+    parser = commands.add_parser(
+        "check", help="prove that the rows of a strategy compute what the model says"
+    )
     add_problem(parser)
     add_strategy(parser)
     add_schedule(parser)

@@ -21,7 +21,20 @@ NAMES: dict[str, Callable[[], list[str]]] = {
     "--costs": lambda: ["analytic", "measured"],
 }
 MODELS = (
-    *("alexnet", "bert", "dlrm", "gpt", "inception_v3", "lenet", "mlp", "moe", "nmt", "resnet101", "rnnlm", "rnntc"),
+    *(
+        "alexnet",
+        "bert",
+        "dlrm",
+        "gpt",
+        "inception_v3",
+        "lenet",
+        "mlp",
+        "moe",
+        "nmt",
+        "resnet101",
+        "rnnlm",
+        "rnntc",
+    ),
 )
 
 
@@ -55,7 +68,11 @@ def _helps(parser: argparse.ArgumentParser) -> dict[str, str]:
 
 
 def _options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in parser._actions if action.option_strings and action.help != argparse.SUPPRESS]
+    return [
+        action
+        for action in parser._actions
+        if action.option_strings and action.help != argparse.SUPPRESS
+    ]
 
 
 def _bash(parser: argparse.ArgumentParser) -> str:
@@ -63,7 +80,10 @@ def _bash(parser: argparse.ArgumentParser) -> str:
     commands = _commands(parser)
     values = "\n".join(_cases((name, " ".join(choices())) for name, choices in NAMES.items()))
     words = "\n".join(
-        _cases((name, " ".join(s for a in _options(each) for s in a.option_strings)) for name, each in commands.items())
+        _cases(
+            (name, " ".join(s for a in _options(each) for s in a.option_strings))
+            for name, each in commands.items()
+        )
     )
     models = " ".join(f"ops.models.{name}:build" for name in MODELS)
     return f"""_taskflow() {{
@@ -101,14 +121,25 @@ def _fish(parser: argparse.ArgumentParser) -> str:
     commands, helps = _commands(parser), _helps(parser)
     lines = ["complete -c taskflow -e"]
     for name in commands:
-        lines.append(f"complete -c taskflow -f -n __fish_use_subcommand -a {name} -d {shlex.quote(helps[name])}")
+        lines.append(
+            f"complete -c taskflow -f -n __fish_use_subcommand -a {name} -d {shlex.quote(helps[name])}"
+        )
     for name, each in commands.items():
         for action in _options(each):
-            flags = " ".join(f"-l {s[2:]}" if s.startswith("--") else f"-s {s[1:]}" for s in action.option_strings)
+            flags = " ".join(
+                f"-l {s[2:]}" if s.startswith("--") else f"-s {s[1:]}"
+                for s in action.option_strings
+            )
             choices = next((NAMES[s]() for s in action.option_strings if s in NAMES), [])
-            takes = f" -x -a {shlex.quote(' '.join(choices))}" if choices else " -r" * (action.nargs != 0)
+            takes = (
+                f" -x -a {shlex.quote(' '.join(choices))}"
+                if choices
+                else " -r" * (action.nargs != 0)
+            )
             about = shlex.quote((action.help or "").replace("%%", "%"))
-            lines.append(f"complete -c taskflow -n '__fish_seen_subcommand_from {name}' {flags}{takes} -d {about}")
+            lines.append(
+                f"complete -c taskflow -n '__fish_seen_subcommand_from {name}' {flags}{takes} -d {about}"
+            )
     return "\n".join(lines) + "\n"
 
 

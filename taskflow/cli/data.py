@@ -18,7 +18,9 @@ _AS_TEXT = ParallelConfig, MachineModel  # records that are said in words
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     """The option of commands that call `show_data`; `what` they print."""
-    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON, and nothing else")
+    parser.add_argument(
+        "--json", action="store_true", help=f"print {what} as JSON, and nothing else"
+    )
 
 
 def show_data(form: str, value: Mapping[str, object]) -> None:

@@ -35,11 +35,22 @@ class Problem:
     costs: CostModel
 
 
-def add_problem(parser: argparse.ArgumentParser, devices: Callable[[str], object] = positive) -> None:
+def add_problem(
+    parser: argparse.ArgumentParser, devices: Callable[[str], object] = positive
+) -> None:
     """The options of `read_problem`; `devices` reads the number of devices."""
-    parser.add_argument("model", metavar="MODULE:FUNCTION", help="a function that builds a Graph (or FILE.py:FUNCTION)")
     parser.add_argument(
-        "--arg", dest="arguments", action="append", default=[], metavar="NAME=VALUE", help="an argument of the function"
+        "model",
+        metavar="MODULE:FUNCTION",
+        help="a function that builds a Graph (or FILE.py:FUNCTION)",
+    )
+    parser.add_argument(
+        "--arg",
+        dest="arguments",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of the function",
     )
     parser.add_argument(
         "--machine",
@@ -71,7 +82,10 @@ def add_strategy(parser: argparse.ArgumentParser) -> None:
 def add_schedule(parser: argparse.ArgumentParser) -> None:
     """The options of `find_plan`."""
     parser.add_argument(
-        "--parts", type=positive, metavar="K", help="a pipeline of K micro-batches instead of --strategy"
+        "--parts",
+        type=positive,
+        metavar="K",
+        help="a pipeline of K micro-batches instead of --strategy",
     )
     parser.add_argument(
         "--recompute",
@@ -79,9 +93,16 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
         help="compute these forward operators (separated by commas) again for the backward pass; auto: about all but "
         "sqrt(n) of n",
     )
-    parser.add_argument("--homes", action="store_true", help="parameters get homes: --strategy fully_sharded is FSDP")
     parser.add_argument(
-        "--stages", type=positive, metavar="N", help="of the pipeline (default: one a device; zb_v: two)"
+        "--homes",
+        action="store_true",
+        help="parameters get homes: --strategy fully_sharded is FSDP",
+    )
+    parser.add_argument(
+        "--stages",
+        type=positive,
+        metavar="N",
+        help="of the pipeline (default: one a device; zb_v: two)",
     )
     parser.add_argument(
         "--schedule",
@@ -103,9 +124,13 @@ def find_plan(options: argparse.Namespace, problem: Problem) -> Plan:
         instead = f"leave out --strategy {options.strategy}"
         raise ValueError(f"--parts {options.parts} makes a strategy of its own: {instead}")
     if options.stages and not options.parts:
-        raise ValueError(f"--stages {options.stages}: give the micro-batches of the pipeline, too (--parts)")
+        raise ValueError(
+            f"--stages {options.stages}: give the micro-batches of the pipeline, too (--parts)"
+        )
     is_rule = options.strategy in RULES
-    plan = _with_options(Plan(Strategy()) if is_rule else load_plan(options.strategy), options, problem.graph)
+    plan = _with_options(
+        Plan(Strategy()) if is_rule else load_plan(options.strategy), options, problem.graph
+    )
     graph, machine = plan.transform(problem.graph), problem.machine
     if options.parts:
         groups = _groups(options.schedule, len(machine.devices), options.stages)
@@ -123,7 +148,9 @@ def _with_options(plan: Plan, options: argparse.Namespace, graph: Graph) -> Plan
     if options.homes:
         plan = plan.with_fields("--homes", homes=[region.name for region in graph.parameters])
     if options.schedule:
-        plan = plan.with_fields(f"--schedule {options.schedule}", schedule=find_order(options.schedule))
+        plan = plan.with_fields(
+            f"--schedule {options.schedule}", schedule=find_order(options.schedule)
+        )
     return plan
 
 
@@ -142,7 +169,9 @@ def find_order(name: str) -> Schedule | str:
     if name in (*NAMED, SEARCHED):
         return name
     if not Path(name).is_file():
-        raise ValueError(f"schedule '{name}': is neither a file nor one of {', '.join([*NAMED, SEARCHED])}")
+        raise ValueError(
+            f"schedule '{name}': is neither a file nor one of {', '.join([*NAMED, SEARCHED])}"
+        )
     return Schedule.load(name)
 
 
@@ -157,7 +186,9 @@ def find_start(name: str, problem: Problem) -> Strategy:
     """A strategy by rule or from a file, from which a search starts."""
     plan = Plan(RULES[name](problem.graph, problem.machine)) if name in RULES else load_plan(name)
     if more := describe_plan(plan):
-        raise ValueError(f"start '{name}': a search starts from strategies; this plan has more: {more}")
+        raise ValueError(
+            f"start '{name}': a search starts from strategies; this plan has more: {more}"
+        )
     return plan.strategy
 
 

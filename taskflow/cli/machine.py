@@ -38,9 +38,15 @@ def add_parser(commands: Commands) -> None:
     names = ", ".join(preset_names())
     parser.add_argument("machine", nargs="?", help=f"a TOML file, one of {names}, or torus:8x8")
     parser.add_argument("--nodes", type=int, help="hosts of a preset (default: 1)")
-    parser.add_argument("--devices", type=int, help="only the first so many devices; with --measure: that many")
-    parser.add_argument("--measure", action="store_true", help="measure the GPUs at hand, or else the processor")
-    parser.add_argument("--validate", action="store_true", help="hold the presets to published measurements")
+    parser.add_argument(
+        "--devices", type=int, help="only the first so many devices; with --measure: that many"
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="measure the GPUs at hand, or else the processor"
+    )
+    parser.add_argument(
+        "--validate", action="store_true", help="hold the presets to published measurements"
+    )
     parser.add_argument("--out", metavar="FILE", help="write a machine file")
     add_json(parser, "devices and links, or the rows of --validate,")
     parser.set_defaults(act=_run)
@@ -61,7 +67,9 @@ def find_machine(name: str, nodes: int | None = None, devices: int | None = None
     if name.endswith(".toml") or ":" in name:
         if nodes is not None:
             what = "file" if name.endswith(".toml") else "topology"
-            raise ValueError(f"machine {what} '{name}': says itself how many hosts there are; --nodes is for presets")
+            raise ValueError(
+                f"machine {what} '{name}': says itself how many hosts there are; --nodes is for presets"
+            )
         machine = MachineModel.load(name) if name.endswith(".toml") else of_name(name)
     else:
         machine = MachineModel.preset(name, 1 if nodes is None else nodes)
@@ -83,17 +91,26 @@ def describe_machine(machine: MachineModel) -> str:
     ]
     lines += ["", f"devices  {'kind':8s} {'GiB':>9s} {'GB/s':>9s} {'launch us':>9s}  peak Tflop/s"]
     lines += [f"{count:7d}  {key}" for key, count in devices.items()]
-    lines += ["", f"  pairs  {'transfers between devices':25s} {'GB/s':>9s} {'us':>9s} {'links':>6s}"]
+    lines += [
+        "",
+        f"  pairs  {'transfers between devices':25s} {'GB/s':>9s} {'us':>9s} {'links':>6s}",
+    ]
     return "\n".join(lines + _transfer_lines(machine) + _library_lines(machine)) + "\n"
 
 
 def _library_lines(machine: MachineModel) -> list[str]:
     """What the library's collectives take, at the least and the most bytes that were measured."""
-    lines = ["", f"devices  {'collectives of the library':32s} {'us':>11s} {'GB/s':>9s}"] if machine.library else []
+    lines = (
+        ["", f"devices  {'collectives of the library':32s} {'us':>11s} {'GB/s':>9s}"]
+        if machine.library
+        else []
+    )
     for times in machine.library:
         name = f"{times.collective}, hosts: {times.hosts}"
         rate = times.bytes[-1] / times.seconds[-1]
-        lines.append(f"{times.devices:7d}  {name:32s} {times.seconds[0] * 1e6:11.2f} {rate / 1e9:9.2f}")
+        lines.append(
+            f"{times.devices:7d}  {name:32s} {times.seconds[0] * 1e6:11.2f} {rate / 1e9:9.2f}"
+        )
     return lines
 
 
@@ -103,9 +120,14 @@ def _transfer_lines(machine: MachineModel) -> list[str]:
     apart = ~np.eye(len(host), dtype=bool)
     is_remote = (host[:, None] != host)[apart]
     hops = (machine.routes >= 0).sum(axis=2)[apart]
-    rows = np.stack([is_remote, machine.bandwidth[apart], machine.latency_seconds[apart].round(12), hops], axis=1)
+    rows = np.stack(
+        [is_remote, machine.bandwidth[apart], machine.latency_seconds[apart].round(12), hops],
+        axis=1,
+    )
     lines = []
-    for (remote, rate, wait, hop), count in zip(*np.unique(rows, axis=0, return_counts=True), strict=True):
+    for (remote, rate, wait, hop), count in zip(
+        *np.unique(rows, axis=0, return_counts=True), strict=True
+    ):
         where = "from host to host" if remote else "within a host"
         lines.append(f"{count:7d}  {where:25s} {rate / 1e9:9.3f} {wait * 1e6:9.2f} {hop:6.0f}")
     return lines
@@ -143,6 +165,14 @@ def _report(machine: MachineModel, options: argparse.Namespace) -> None:
         machine.save(options.out)
     if options.json:
         hosts = len(machine.hosts)
-        show_data("machine", {"name": machine.name, "hosts": hosts, "devices": machine.devices, "links": machine.links})
+        show_data(
+            "machine",
+            {
+                "name": machine.name,
+                "hosts": hosts,
+                "devices": machine.devices,
+                "links": machine.links,
+            },
+        )
     elif not options.out:
         sys.stdout.write(describe_machine(machine))

@@ -51,7 +51,12 @@ def _argument(text: str) -> tuple[str, Any]:
         raise ValueError(f"--arg is name=value, not '{text}'")
     try:
         return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two: brackets within brackets
+    except (
+        ValueError,
+        SyntaxError,
+        RecursionError,
+        MemoryError,
+    ):  # the last two: brackets within brackets
         return name, value
 
 
@@ -67,7 +72,9 @@ def _module(where: str, name: str) -> ModuleType:
         folder, name = folder.parent, f"{folder.name}.{name}"
     module = _guarded(where, lambda: _import(where, folder, name))
     if Path(module.__file__ or "").resolve() != path:
-        raise ValueError(f"{where}: the module '{name}' is another file, {module.__file__}; rename one of them")
+        raise ValueError(
+            f"{where}: the module '{name}' is another file, {module.__file__}; rename one of them"
+        )
     return module
 
 
@@ -90,9 +97,15 @@ def _function(where: str, module: ModuleType, name: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if callable(function):
         return function  # type: ignore[no-any-return]
-    own = (n for n, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__)
+    own = (
+        n
+        for n, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__
+    )
     known = [n for n in own if callable(getattr(module, n)) and not n.startswith("_")]
-    raise ValueError(f"{where}: the module has no function '{name}', it has {', '.join(known) or 'none'}")
+    raise ValueError(
+        f"{where}: the module has no function '{name}', it has {', '.join(known) or 'none'}"
+    )
 
 
 def _guarded(where: str, call: Callable[[], Result]) -> Result:
@@ -117,7 +130,9 @@ def _failure(where: str, error: Exception) -> ValueError:
 def _place(error: Exception) -> str:
     """The user's line that failed, not the one in a library that it called: the last in the folder of the first."""
     others = str(Path(__file__).parents[1]), str(importlib.__file__), "<frozen"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(others)]
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(others)
+    ]
     if not frames:
         return "in taskflow"
     folder = Path(frames[0].filename).parent

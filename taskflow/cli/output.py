@@ -29,9 +29,14 @@ def output_file(text: str) -> Path:
 
 def add_dot(parser: argparse.ArgumentParser) -> None:
     """The options of `write_dot`."""
-    parser.add_argument("--dot", type=output_file, metavar="FILE", help="write the strategy as a DOT graph")
     parser.add_argument(
-        "--task-dot", type=output_file, metavar="FILE", help="write the task graph as DOT (a large one by operator)"
+        "--dot", type=output_file, metavar="FILE", help="write the strategy as a DOT graph"
+    )
+    parser.add_argument(
+        "--task-dot",
+        type=output_file,
+        metavar="FILE",
+        help="write the task graph as DOT (a large one by operator)",
     )
 
 
@@ -41,7 +46,10 @@ def write_dot(options: argparse.Namespace, problem: Problem, plan: Plan) -> None
         graph = plan.transform(problem.graph)
         write(options.dot, strategy_dot(graph, plan.strategy, len(problem.machine.devices)))
     if options.task_dot:
-        write(options.task_dot, task_graph_dot(plan.apply(problem.graph, problem.machine, problem.costs)[1]))
+        write(
+            options.task_dot,
+            task_graph_dot(plan.apply(problem.graph, problem.machine, problem.costs)[1]),
+        )
 
 
 def write(path: Path, text: str) -> None:

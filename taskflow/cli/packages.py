@@ -37,6 +37,12 @@ def explain_foreign_ops(place: Path) -> tuple[str, str]:
     if place == Path():
         return "the package 'ops' is not there", again
     if installed("ops") and place.name == "__init__.py":
-        return f"'ops' is Canonical's ({place}), which was installed over ours", f"pip uninstall -y ops && {again}"
+        return (
+            f"'ops' is Canonical's ({place}), which was installed over ours",
+            f"pip uninstall -y ops && {again}",
+        )
     new = place.parent if place.name == "__init__.py" else place
-    return f"'ops' is a module of your own ({place}), which hides ours", f"mv {new} {new.with_stem('my_ops')}"
+    return (
+        f"'ops' is a module of your own ({place}), which hides ours",
+        f"mv {new} {new.with_stem('my_ops')}",
+    )

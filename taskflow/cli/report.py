@@ -49,16 +49,27 @@ def add_parser(commands: Commands) -> None:
         metavar="NAME|FILE",
         help=f"compare with this strategy or plan (default: {DEFAULT}; {NOTHING}: with none)",
     )
-    parser.add_argument("--search", type=positive, metavar="N", help="search with N proposals for the plan to report")
+    parser.add_argument(
+        "--search",
+        type=positive,
+        metavar="N",
+        help="search with N proposals for the plan to report",
+    )
     parser.add_argument("--seed", type=natural, default=0, help="of the search (default: 0)")
-    parser.add_argument("--no-what-if", dest="what_if", action="store_false", help="do not simulate other machines")
-    parser.add_argument("--no-baselines", dest="baselines", action="store_false", help="simulate no others")
+    parser.add_argument(
+        "--no-what-if", dest="what_if", action="store_false", help="do not simulate other machines"
+    )
+    parser.add_argument(
+        "--no-baselines", dest="baselines", action="store_false", help="simulate no others"
+    )
     parser.set_defaults(act=_report)
 
 
 def _report(options: argparse.Namespace) -> int:
     if not options.out and not options.json:
-        raise ValueError("report: give the page a file (--out plan.html), or ask for its data (--json)")
+        raise ValueError(
+            "report: give the page a file (--out plan.html), or ask for its data (--json)"
+        )
     if options.search and (options.strategy != DEFAULT or options.parts):
         raise ValueError("report: --search finds a plan itself; leave out --strategy and --parts")
     problem = read_problem(options)
@@ -91,7 +102,11 @@ def _report(options: argparse.Namespace) -> int:
 def _name(options: argparse.Namespace) -> str:
     if options.parts:
         return f"pipeline of {options.parts} micro-batches"
-    return str(options.strategy).replace("_", " ") if options.strategy in RULES else Path(options.strategy).stem
+    return (
+        str(options.strategy).replace("_", " ")
+        if options.strategy in RULES
+        else Path(options.strategy).stem
+    )
 
 
 def _compared(against: str, problem: Problem, plan: Plan, name: str) -> tuple[str, Plan] | None:

@@ -27,14 +27,28 @@ def add_parser(commands: Commands) -> None:
         "SIGTERM, and any SIGHUP, lets a Trainer finish its step and save a checkpoint; a second one ends all ranks at "
         "once. When a rank dies, stops or leaves, or a task of a step does not end, all end, and it is said where.",
     )
-    parser.add_argument("-n", dest="ranks", type=positive, help="number of ranks (default: one per core)")
-    parser.add_argument("--threads", type=positive, help="BLAS threads of each rank (default: cores // ranks)")
     parser.add_argument(
-        "--hosts", metavar="HOST:RANKS,...", help="start ranks on these hosts, which have this Python and these folders"
+        "-n", dest="ranks", type=positive, help="number of ranks (default: one per core)"
     )
-    parser.add_argument("--interface", default="", help="the network interface between hosts, eth0 say (default: any)")
-    parser.add_argument("--agent", default=AGENT, help=f"the command that reaches a host (default: {AGENT})")
-    parser.add_argument("--mpirun", default="", metavar="OPTIONS", help="further options of mpirun, as one word")
+    parser.add_argument(
+        "--threads", type=positive, help="BLAS threads of each rank (default: cores // ranks)"
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="HOST:RANKS,...",
+        help="start ranks on these hosts, which have this Python and these folders",
+    )
+    parser.add_argument(
+        "--interface",
+        default="",
+        help="the network interface between hosts, eth0 say (default: any)",
+    )
+    parser.add_argument(
+        "--agent", default=AGENT, help=f"the command that reaches a host (default: {AGENT})"
+    )
+    parser.add_argument(
+        "--mpirun", default="", metavar="OPTIONS", help="further options of mpirun, as one word"
+    )
     parser.add_argument(
         "--patience",
         type=float,
@@ -42,10 +56,19 @@ def add_parser(commands: Commands) -> None:
         help=f"end all when a rank is stopped, or a task takes, for so long (default: {PATIENCE_SECONDS:g}; 0: never)",
     )
     parser.add_argument(
-        "--restarts", type=natural, default=0, help="start again so often when the ranks fail (default: 0)"
+        "--restarts",
+        type=natural,
+        default=0,
+        help="start again so often when the ranks fail (default: 0)",
     )
-    parser.add_argument("--min-ranks", type=positive, help="start again on a rank less, down to so many (default: -n)")
-    parser.add_argument("-m", dest="is_module", action="store_true", help="the script is the name of a module")
+    parser.add_argument(
+        "--min-ranks",
+        type=positive,
+        help="start again on a rank less, down to so many (default: -n)",
+    )
+    parser.add_argument(
+        "-m", dest="is_module", action="store_true", help="the script is the name of a module"
+    )
     parser.add_argument("script", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
     parser.set_defaults(act=_run)
@@ -59,7 +82,9 @@ def _hosts(options: argparse.Namespace) -> Hosts | None:
         return None
     hosts = Hosts.parse(options.hosts, options.interface, options.agent)
     if options.ranks and options.ranks > hosts.ranks:
-        raise ValueError(f"run: -n {options.ranks} is more than the {hosts.ranks} ranks of --hosts {options.hosts}")
+        raise ValueError(
+            f"run: -n {options.ranks} is more than the {hosts.ranks} ranks of --hosts {options.hosts}"
+        )
     hosts.check()
     return hosts
 
@@ -77,7 +102,9 @@ def _run(options: argparse.Namespace) -> int:
     patience = {} if options.patience is None else {PATIENCE: str(options.patience)}
     for restart in range(options.restarts + 1):
         fullest = max(hosts.slots.values()) if hosts else ranks
-        environment = launch_environment(os.environ, fullest, options.threads, is_one_host) | patience
+        environment = (
+            launch_environment(os.environ, fullest, options.threads, is_one_host) | patience
+        )
         environment |= {RESTART: str(restart)} | (hosts.settings() if hosts else {})
         on_hosts = hosts.options(environment) if hosts else []
         command = rank_command(ranks, [*script, *options.arguments], [*on_hosts, *further])
@@ -85,5 +112,7 @@ def _run(options: argparse.Namespace) -> int:
         if status in _NO_FAILURE or is_asked or restart == options.restarts:
             break
         ranks = max(ranks - 1, min(options.min_ranks or ranks, ranks))
-        sys.stderr.write(f"taskflow: status {status}; restart {restart + 1} of {options.restarts}, on {ranks} ranks\n")
+        sys.stderr.write(
+            f"taskflow: status {status}; restart {restart + 1} of {options.restarts}, on {ranks} ranks\n"
+        )
     return status

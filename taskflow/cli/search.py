@@ -21,17 +21,29 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser("search", help="find a strategy", description=__doc__)
     add_problem(parser, device_counts)
     add_sweep(parser)
-    parser.add_argument("--proposals", type=positive, help=f"budget: strategies to judge (default: {PROPOSALS})")
+    parser.add_argument(
+        "--proposals", type=positive, help=f"budget: strategies to judge (default: {PROPOSALS})"
+    )
     parser.add_argument("--seconds", type=positive_seconds, help="budget: seconds to search")
-    parser.add_argument("--seed", type=natural, default=0, help="equal seeds give equal results (default: 0)")
     parser.add_argument(
-        "--start", action="append", default=[], metavar="FILE", help="start from this strategy too; may be repeated"
+        "--seed", type=natural, default=0, help="equal seeds give equal results (default: 0)"
     )
     parser.add_argument(
-        "--dynamic-programming", action="store_true", help="start from what dynamic programming finds, too"
+        "--start",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="start from this strategy too; may be repeated",
     )
     parser.add_argument(
-        "--until-local", action="store_true", help="go on beyond the budget until no change of one operator is faster"
+        "--dynamic-programming",
+        action="store_true",
+        help="start from what dynamic programming finds, too",
+    )
+    parser.add_argument(
+        "--until-local",
+        action="store_true",
+        help="go on beyond the budget until no change of one operator is faster",
     )
     parser.add_argument("--out", type=output_file, metavar="FILE", help="write the plan as JSON")
     add_dot(parser)
@@ -49,7 +61,12 @@ def _search(options: argparse.Namespace) -> int:
         result, status = interrupted.result, 128 + signal.SIGINT
     if world_rank():
         return status  # rank 0 shows and writes it
-    show_table([("start", "a step"), *((name, _described(s)) for name, s in result.baseline_seconds.items())])
+    show_table(
+        [
+            ("start", "a step"),
+            *((name, _described(s)) for name, s in result.baseline_seconds.items()),
+        ]
+    )
     show(f"{'interrupted, the best so far: ' if status else ''}{result}")
     if options.out:
         result.plan.save(options.out)
@@ -61,7 +78,11 @@ def _search(options: argparse.Namespace) -> int:
 def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
     """Search within the budget of the options; what they leave open is `search`'s default."""
     starts = {name: find_start(name, problem) for name in options.start}
-    budget = {name: value for name in ("proposals", "seconds") if (value := getattr(options, name)) is not None}
+    budget = {
+        name: value
+        for name in ("proposals", "seconds")
+        if (value := getattr(options, name)) is not None
+    }
     with progress_bar() as show_progress:
         begin = time.monotonic()
 

@@ -25,21 +25,37 @@ from taskflow.simulation.simulate import simulate
 
 def add_parser(commands: Commands) -> None:
     """Add the subcommands to argparse's `commands`."""
-    parser = _add(commands, "simulate", _simulate, "predict the step of a strategy or pipeline", device_counts)
+    parser = _add(
+        commands, "simulate", _simulate, "predict the step of a strategy or pipeline", device_counts
+    )
     add_schedule(parser)
     add_sweep(parser)
     add_dot(parser)
-    parser = _add(commands, "trace", _trace, "write the predicted step for chrome://tracing or Perfetto")
-    add_schedule(parser)
-    parser.add_argument("--out", type=output_file, required=True, metavar="FILE", help="the trace, a JSON file")
-    add_json(parser, "what was written")
-    parser = _add(commands, "explain", _explain, "say what a strategy or pipeline does, what it saves, and why")
+    parser = _add(
+        commands, "trace", _trace, "write the predicted step for chrome://tracing or Perfetto"
+    )
     add_schedule(parser)
     parser.add_argument(
-        "--alternatives", type=natural, default=16, help="try other configurations of that many operators (default: 16)"
+        "--out", type=output_file, required=True, metavar="FILE", help="the trace, a JSON file"
+    )
+    add_json(parser, "what was written")
+    parser = _add(
+        commands,
+        "explain",
+        _explain,
+        "say what a strategy or pipeline does, what it saves, and why",
+    )
+    add_schedule(parser)
+    parser.add_argument(
+        "--alternatives",
+        type=natural,
+        default=16,
+        help="try other configurations of that many operators (default: 16)",
     )
     add_json(parser, "the explanation")
-    parser.add_argument("--rows", type=positive, default=30, help="rows of a table at most (default: 30)")
+    parser.add_argument(
+        "--rows", type=positive, default=30, help="rows of a table at most (default: 30)"
+    )
     add_dot(parser)
 
 
@@ -75,7 +91,9 @@ def _trace(options: argparse.Namespace) -> int:
     timeline.save_trace(options.out)
     tasks = len(timeline.task_graph)
     if options.json:
-        show_data("trace", {"written": str(options.out), "tasks": tasks, "seconds": timeline.seconds})
+        show_data(
+            "trace", {"written": str(options.out), "tasks": tasks, "seconds": timeline.seconds}
+        )
     else:
         show(f"written: {options.out} ({tasks} tasks)")
     return 0

@@ -31,9 +31,13 @@ def device_counts(text: str) -> tuple[int, ...]:
 def factors(text: str) -> dict[str, float]:
     """`NAME=FACTOR,...`, for argparse; `scale_machine` checks both."""
     try:
-        return {name: float(factor) for name, factor in (each.split("=") for each in text.split(","))}
+        return {
+            name: float(factor) for name, factor in (each.split("=") for each in text.split(","))
+        }
     except ValueError:
-        raise argparse.ArgumentTypeError(f"is NAME=FACTOR, several with commas between, not '{text}'") from None
+        raise argparse.ArgumentTypeError(
+            f"is NAME=FACTOR, several with commas between, not '{text}'"
+        ) from None
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +52,18 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         + "; ".join(f"{name}: {what}" for name, what in SCALES.items()),
     )
     parser.add_argument(
-        "--sensitivities", action="store_true", help="how much longer a step takes for 1 %% more of each rate"
+        "--sensitivities",
+        action="store_true",
+        help="how much longer a step takes for 1 %% more of each rate",
     )
     parser.add_argument(
         "--pareto",
         action="store_true",
         help="the plans met that no other beats in time, bytes moved and memory at once",
     )
-    parser.add_argument("--json", action="store_true", help="print the cases as JSON, and nothing else")
+    parser.add_argument(
+        "--json", action="store_true", help="print the cases as JSON, and nothing else"
+    )
 
 
 def is_sweep(options: argparse.Namespace) -> bool:
@@ -100,7 +108,11 @@ def sweep(options: argparse.Namespace, find: Callable[[Problem], SearchResult | 
 
 def show_json(cases: Iterable[Case]) -> None:
     """The cases as one JSON text, units in the names; null: nothing fits into memory."""
-    show(json.dumps({"format": FORMAT, "version": VERSION, "cases": list(map(_as_json, cases))}, indent=1))
+    show(
+        json.dumps(
+            {"format": FORMAT, "version": VERSION, "cases": list(map(_as_json, cases))}, indent=1
+        )
+    )
 
 
 def _as_json(case: Case) -> dict[str, Any]:
@@ -113,7 +125,10 @@ def _as_json(case: Case) -> dict[str, Any]:
         **(figures if case.plan else dict.fromkeys(names)),
         "speedup": case.speedup or None,
         "sensitivities": case.sensitivities,
-        "pareto": [{"name": each.name, **dict(zip(names, each.figures, strict=True))} for each in case.pareto],
+        "pareto": [
+            {"name": each.name, **dict(zip(names, each.figures, strict=True))}
+            for each in case.pareto
+        ],
         "refusal": case.refusal or None,
     }
 
@@ -125,15 +140,26 @@ def _show_tables(cases: Sequence[Case], with_pareto: bool) -> None:
     rates = list(dict.fromkeys(name for case in cases for name in case.sensitivities))
     if rates:
         show("\n% of a step for 1 % more of")
-        show_table([("devices", "scaled", *rates), *(_rates_row(case, rates) for case in cases if case.plan)])
-    pareto = [(*_which(case), each.name, *_figures(each.figures)) for case in cases for each in case.pareto]
+        show_table(
+            [
+                ("devices", "scaled", *rates),
+                *(_rates_row(case, rates) for case in cases if case.plan),
+            ]
+        )
+    pareto = [
+        (*_which(case), each.name, *_figures(each.figures))
+        for case in cases
+        for each in case.pareto
+    ]
     if pareto and with_pareto:
         show("\nno other plan that was met is better in time, bytes moved and memory at once")
         show_table([("devices", "scaled", "plan", "a step", "moved", "peak"), *pareto])
 
 
 def _row(case: Case) -> tuple[str, ...]:
-    figures = _figures((case.seconds, case.bytes_moved, case.peak_bytes)) if case.plan else ("", "", "")
+    figures = (
+        _figures((case.seconds, case.bytes_moved, case.peak_bytes)) if case.plan else ("", "", "")
+    )
     speedup = f"{case.speedup:.2f}x" if case.speedup else ""
     return (*_which(case), case.start, *figures, speedup, case.refusal or "fits")
 
@@ -141,12 +167,17 @@ def _row(case: Case) -> tuple[str, ...]:
 def _rates_row(case: Case, rates: Sequence[str]) -> tuple[str, ...]:
     return (
         *_which(case),
-        *(f"{case.sensitivities[name]:+.2f}" if name in case.sensitivities else "" for name in rates),
+        *(
+            f"{case.sensitivities[name]:+.2f}" if name in case.sensitivities else ""
+            for name in rates
+        ),
     )
 
 
 def _which(case: Case) -> tuple[str, str]:
-    return str(case.devices), ", ".join(f"{name} x {factor:g}" for name, factor in case.scales.items()) or "as it is"
+    return str(case.devices), ", ".join(
+        f"{name} x {factor:g}" for name, factor in case.scales.items()
+    ) or "as it is"
 
 
 def _figures(figures: tuple[float, int, int]) -> tuple[str, str, str]:

@@ -86,10 +86,17 @@ def predict(row: PublishedRow) -> float:
     machine = machine if row.devices is None else machine.take(row.devices)
     if row.size_bytes:
         count = len(machine.devices)
-        seconds = CollectiveCosts(machine).prices(tuple(range(count))).choose("all-reduce", row.size_bytes).seconds
+        seconds = (
+            CollectiveCosts(machine)
+            .prices(tuple(range(count)))
+            .choose("all-reduce", row.size_bytes)
+            .seconds
+        )
         return 2 * (count - 1) / count * row.size_bytes / seconds / 1e9
     graph = build_model(row.model, [f"{name}={value!r}" for name, value in row.arguments.items()])
-    seconds = simulate(lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine)).seconds
+    seconds = simulate(
+        lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine)
+    ).seconds
     return row.samples / seconds if row.samples else seconds
 
 
@@ -100,14 +107,19 @@ def validate(as_json: bool = False) -> bool:
     if as_json:
         wrong = [*_outside(published, found), *_out_of_order(published, found)]
         rows = [
-            {"name": r.name, "model": found[r.name], "published": r.published, "unit": r.unit} for r in published.row
+            {"name": r.name, "model": found[r.name], "published": r.published, "unit": r.unit}
+            for r in published.row
         ]
         show_data("validation", {"holds": not wrong, "rows": rows, "wrong": wrong})
         return not wrong
     print_table(make_console(), [HEAD, *_lines(published, found)])
     wrong = [*_outside(published, found), *_out_of_order(published, found)]
     notes = [f"{key}: {source}" for key, source in published.sources.items()]
-    verdict = f"{len(wrong)} do not hold" if wrong else f"all within {published.tolerance:g} times, and in order"
+    verdict = (
+        f"{len(wrong)} do not hold"
+        if wrong
+        else f"all within {published.tolerance:g} times, and in order"
+    )
     sys.stdout.write("\n".join(["", *notes, "", *_fitted(published), *wrong, verdict, ""]))
     return not wrong
 

@@ -15,7 +15,12 @@ from taskflow.collective.multitree import multitree
 from taskflow.collective.ring import bidirectional_ring, ring, rings
 from taskflow.collective.straight import straight
 from taskflow.collective.tree import binomial_tree
-from taskflow.collective.two_level import owners_by_number, shorter_level, two_level, two_level_doubling
+from taskflow.collective.two_level import (
+    owners_by_number,
+    shorter_level,
+    two_level,
+    two_level_doubling,
+)
 from taskflow.core.columns import Array
 from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.steps import Steps, pipelined
@@ -87,7 +92,9 @@ ALGORITHMS = {
     "multitree": Algorithm(multitree),
 }
 NAMES = tuple(ALGORITHMS)
-BY_STEPS = tuple(dict.fromkeys(name for algorithm in ALGORITHMS.values() for name in algorithm.serves))  # collectives
+BY_STEPS = tuple(
+    dict.fromkeys(name for algorithm in ALGORITHMS.values() for name in algorithm.serves)
+)  # collectives
 
 
 def serving(name: str) -> tuple[str, ...]:

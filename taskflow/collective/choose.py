@@ -29,7 +29,9 @@ def check_collectives(machine: MachineModel) -> None:
         if algorithm not in able:
             known = sorted({"all-to-all", *BY_STEPS})
             there = ", ".join(able) if name in known else f"collectives are {', '.join(known)}"
-            raise ValueError(f"machine '{machine.name}': collectives: '{name}' by {algorithm!r}: {there}")
+            raise ValueError(
+                f"machine '{machine.name}': collectives: '{name}' by {algorithm!r}: {there}"
+            )
 
 
 def with_algorithms(task_graph: TaskGraph, costs: CollectiveCosts) -> TaskGraph:

@@ -17,8 +17,13 @@ def double_tree(group: Group, owners: Array) -> Steps:
     """`owners`: those of `tree_roots`."""
     parent, round_ = _binary_tree(group.count)
     below = np.flatnonzero(parent >= 0)
-    source, target = (np.concatenate([place[at] for place in _places(group.count)]) for at in (parent[below], below))
-    return steps_of(owners, np.tile(round_[below], 2), source, target, np.repeat([0, 1], len(below)))
+    source, target = (
+        np.concatenate([place[at] for place in _places(group.count)])
+        for at in (parent[below], below)
+    )
+    return steps_of(
+        owners, np.tile(round_[below], 2), source, target, np.repeat([0, 1], len(below))
+    )
 
 
 def tree_roots(group: Group) -> Array:

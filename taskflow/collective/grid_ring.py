@@ -20,15 +20,22 @@ def grid_ring(group: Group, owners: Array) -> Steps:
     for stream, (direction, axis) in enumerate(_STREAMS):
         inner, outer = extent[1 - axis], extent[axis]
         place = owners % extent[1], owners // extent[1]  # along a row, along a column
-        order = np.lexsort((place[axis], place[1 - axis]))  # what comes along together stands together
+        order = np.lexsort(
+            (place[axis], place[1 - axis])
+        )  # what comes along together stands together
         start, other = place[axis][order], place[1 - axis][order]
         piece = stream * len(owners) + np.arange(len(owners))
         k = np.arange(inner - 1)[:, None]
         along = ((start + direction * (k + turn)) % inner for turn in (0, 1))
         found.append(_columns(k, *(_member(at, other, axis, extent[1]) for at in along), piece))
-        at, k = (start + direction * np.arange(inner)[:, None]) % inner, np.arange(outer - 1)[:, None, None]
+        at, k = (
+            (start + direction * np.arange(inner)[:, None]) % inner,
+            np.arange(outer - 1)[:, None, None],
+        )
         across = ((other + direction * (k + turn)) % outer for turn in (0, 1))
-        found.append(_columns(inner - 1 + k, *(_member(at, to, axis, extent[1]) for to in across), piece))
+        found.append(
+            _columns(inner - 1 + k, *(_member(at, to, axis, extent[1]) for to in across), piece)
+        )
         owner.append(owners[order])
     columns = (np.concatenate(column) for column in zip(*found, strict=True))
     return steps_of(np.concatenate(owner), *columns)

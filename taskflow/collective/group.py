@@ -82,7 +82,10 @@ class Group:
     @cached_property
     def is_relayed(self) -> Array:
         """(p, p) whether another member passes on what is sent."""
-        found, is_passed = np.zeros(self.links.shape[:2], np.bool_), np.append(self.behind >= 0, False)
+        found, is_passed = (
+            np.zeros(self.links.shape[:2], np.bool_),
+            np.append(self.behind >= 0, False),
+        )
         for k in range(self.links.shape[2] - 1):
             found |= is_passed[self.links[:, :, k]] & (self.links[:, :, k + 1] >= 0)
         return found
@@ -97,16 +100,27 @@ class Group:
     @cached_property
     def columns(self) -> tuple[Array, ...]:
         """What rows take of streams and links, as a plain tuple."""
-        of_pairs = self.streams, self.latency, self.bandwidth, self.links, self.link_bandwidth, self.doors
+        of_pairs = (
+            self.streams,
+            self.latency,
+            self.bandwidth,
+            self.links,
+            self.link_bandwidth,
+            self.doors,
+        )
         return *of_pairs, self.folding, self.fold_seconds, self.memory_bandwidth
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:
         """Of every member its host, numbered from 0."""
-        return tuple(np.repeat(np.arange(len(self.host_begin) - 1), np.diff(self.host_begin)).tolist())
+        return tuple(
+            np.repeat(np.arange(len(self.host_begin) - 1), np.diff(self.host_begin)).tolist()
+        )
 
 
-def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) -> tuple[Group, Array]:
+def group_of(
+    machine: MachineModel, table: StreamTable, devices: Sequence[int]
+) -> tuple[Group, Array]:
     """The group of these devices, which stand by host and number; and of each of its links the machine's number."""
     at, members = np.array(devices, np.int64), [machine.devices[d] for d in devices]
     is_run = bool((np.diff(at) == 1).all())  # then nothing is copied
@@ -116,13 +130,32 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
     behind = np.array([member.get(way.ends[1], -1) for way in ways], np.int64)
     host_begin = np.flatnonzero(np.diff([-1, *(d.host for d in members), -1]))
     rate = np.array([d.memory_efficiency * d.memory_bandwidth for d in members])
-    fold_seconds = np.array([d.overhead_seconds for d in members]) + [d.half_bytes for d in members] / rate
+    fold_seconds = (
+        np.array([d.overhead_seconds for d in members]) + [d.half_bytes for d in members] / rate
+    )
     queues = _by_first_use(np.stack([table.arriving[at], table.sending[at], table.within[at]]))[1]
-    alone = links, machine.link_bandwidth[used], behind, queues, table.by_link[at], fold_seconds, rate
-    doors, latency = np.where(behind >= 0, machine.link_doors[used], -1), [way.latency_seconds for way in ways]
+    alone = (
+        links,
+        machine.link_bandwidth[used],
+        behind,
+        queues,
+        table.by_link[at],
+        fold_seconds,
+        rate,
+    )
+    doors, latency = (
+        np.where(behind >= 0, machine.link_doors[used], -1),
+        [way.latency_seconds for way in ways],
+    )
     within = [(d.memory_bandwidth, d.sends_by_link) for d in members]
     hasher = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for column in (host_begin, *alone, doors, np.array(latency), np.array(within)):  # the rest follows from these
+    for column in (
+        host_begin,
+        *alone,
+        doors,
+        np.array(latency),
+        np.array(within),
+    ):  # the rest follows from these
         hasher.update(repr(column.shape).encode())
         hasher.update(np.ascontiguousarray(column).data)
     of_pairs = machine.latency_seconds[pair], machine.bandwidth[pair], machine.doors[pair]

@@ -17,7 +17,9 @@ from taskflow.tasks.steps import Steps, in_order
 def halving_doubling(group: Group, owners: Array) -> Steps:
     """`owners`, ascending: all members, or those of `core_members`."""
     core = core_members(group)
-    block = np.searchsorted(core, owners, "right") - 1  # of every piece: the core member that takes part for its owner
+    block = (
+        np.searchsorted(core, owners, "right") - 1
+    )  # of every piece: the core member that takes part for its owner
     joined, at = np.flatnonzero(core[block] != owners), np.arange(len(core))
     found = [(np.zeros_like(joined), owners[joined], core[block[joined]], joined, joined + 1)]
     rounds = len(core).bit_length() - 1
@@ -25,7 +27,9 @@ def halving_doubling(group: Group, owners: Array) -> Steps:
         first, last = (np.searchsorted(block, ((at >> k) + more) << k) for more in (0, 1))
         found.append((np.full_like(at, k + 1), core, core[at ^ (1 << k)], first, last))
     extra = np.setdiff1d(np.arange(group.count), core)
-    begin, end = (np.searchsorted(owners, extra, side) for side in ("left", "right"))  # of their own pieces
+    begin, end = (
+        np.searchsorted(owners, extra, side) for side in ("left", "right")
+    )  # of their own pieces
     has_none = begin == end
     begin[has_none] = end[has_none] = len(owners)
     for first, last in ((np.zeros_like(begin), begin), (end, np.full_like(end, len(owners)))):

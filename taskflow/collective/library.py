@@ -22,7 +22,11 @@ def times_of(group: Group, library: Sequence[LibraryTimes]) -> Mapping[str, Libr
     on_host = np.diff(group.host_begin)
     is_even = len(on_host) > 0 and int(on_host.min()) == int(on_host.max())
     size = len(on_host), group.count
-    return {times.collective: times for times in library if is_even and (times.hosts, times.devices) == size}
+    return {
+        times.collective: times
+        for times in library
+        if is_even and (times.hosts, times.devices) == size
+    }
 
 
 def is_one_call(outline: Outline) -> bool:

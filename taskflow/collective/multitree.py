@@ -27,7 +27,9 @@ def multitree(group: Group, owners: Array) -> Steps:
 
 
 @tiered
-def _grow(owners: Array, begin: Array, target: Array, links: Array, capacity: Array) -> tuple[Array, Array]:
+def _grow(
+    owners: Array, begin: Array, target: Array, links: Array, capacity: Array
+) -> tuple[Array, Array]:
     """(trees, members) the one above each (-1: the root), and the round in which it joined.
 
     Args:
@@ -50,10 +52,14 @@ def _grow(owners: Array, begin: Array, target: Array, links: Array, capacity: Ar
         while is_growing:
             is_growing = False
             for tree in range(trees):
-                while next_parent[tree] < before[tree]:  # what was taken stays taken: no way is tried twice a round
+                while (
+                    next_parent[tree] < before[tree]
+                ):  # what was taken stays taken: no way is tried twice a round
                     above = order[tree, next_parent[tree]]
                     way = max(next_way[tree], begin[above])
-                    while way < begin[above + 1] and (is_in[tree, target[way]] or not _is_free(links[way], free)):
+                    while way < begin[above + 1] and (
+                        is_in[tree, target[way]] or not _is_free(links[way], free)
+                    ):
                         way += 1
                     if way < begin[above + 1]:
                         break

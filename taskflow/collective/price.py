@@ -25,7 +25,14 @@ from taskflow.machine.library import LIBRARY, LibraryTimes
 from taskflow.tasks import exchange as exchanges
 from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.exchange import Exchange
-from taskflow.tasks.moves import Outline, boxes_of, cut_of, even_outline, straight_messages, with_outsiders
+from taskflow.tasks.moves import (
+    Outline,
+    boxes_of,
+    cut_of,
+    even_outline,
+    straight_messages,
+    with_outsiders,
+)
 from taskflow.tasks.steps import Messages, Steps, Way, messages_of
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import TaskGraph
@@ -41,7 +48,10 @@ SMALL = 8  # devices of a machine on which searches, too, try every algorithm
 MANY = 128
 MANY_TREES = 64  # in groups of more no trees are grown where nobody relays: that takes 0.2 s, and others are as fast
 WITH_MANY = ("two-level", "two-level doubling", "halving-doubling", "tree", "chain in 16 parts")
-_MOST_MEMBERS, _TRIED_BYTES = 64, (1 << 14, 1 << 20, 1 << 25)  # of groups and collectives, see `_winners`
+_MOST_MEMBERS, _TRIED_BYTES = (
+    64,
+    (1 << 14, 1 << 20, 1 << 25),
+)  # of groups and collectives, see `_winners`
 _DIGEST_BYTES = 16
 
 
@@ -80,7 +90,9 @@ class CollectiveCosts:
         self._known: dict[tuple[bytes, str | None], Choice] = {}
         self._ways: dict[bytes, Way | None] = {}
         self._rows: dict[bytes, Asked] = {}
-        self._models: dict[tuple[int, ...], tuple[GroupPrices, Array]] = {}  # with the machine's numbers of links
+        self._models: dict[
+            tuple[int, ...], tuple[GroupPrices, Array]
+        ] = {}  # with the machine's numbers of links
         self._alike: dict[bytes, GroupPrices] = {}
 
     @staticmethod
@@ -106,12 +118,18 @@ class CollectiveCosts:
         host = [device.host for device in self.machine.devices]
         every = sorted(range(len(host)), key=host.__getitem__)
         first = {host[d]: d for d in reversed(every)}
-        groups = every[:_MOST_MEMBERS], [d for d in every if host[d] == host[every[0]]], sorted(first.values())
+        groups = (
+            every[:_MOST_MEMBERS],
+            [d for d in every if host[d] == host[every[0]]],
+            sorted(first.values()),
+        )
         found = dict[str, set[str]]()
         for group in groups:
             for name in BY_STEPS if len(group) > 1 else ():
                 prices = self.prices(tuple(group[:_MOST_MEMBERS]))
-                found.setdefault(name, set()).update(prices.choose(name, size).algorithm for size in _TRIED_BYTES)
+                found.setdefault(name, set()).update(
+                    prices.choose(name, size).algorithm for size in _TRIED_BYTES
+                )
         return found
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
@@ -137,7 +155,9 @@ class CollectiveCosts:
         prices = self.prices(asked.group)
         if not asked.is_regular:
             return Choice(prices.seconds_of(asked.outline, ""), "")
-        return prices.best(asked.outline, algorithm or self.machine.collectives.get(asked.outline.name))
+        return prices.best(
+            asked.outline, algorithm or self.machine.collectives.get(asked.outline.name)
+        )
 
     def way(self, task_graph: TaskGraph, row: int, key: bytes) -> Way | None:
         """How a collective row is carried out, if it is regular; `key`: its digest."""
@@ -146,7 +166,9 @@ class CollectiveCosts:
                 self._ways = {}
             asked = self._asked(task_graph, row, key)
             algorithm, prices = self._algorithm(asked), self.prices(asked.group)
-            self._ways[key] = Way(algorithm, prices.messages(asked.outline, algorithm)) if algorithm else None
+            self._ways[key] = (
+                Way(algorithm, prices.messages(asked.outline, algorithm)) if algorithm else None
+            )
         return self._ways[key]
 
     def _asked(self, task_graph: TaskGraph, row: int, key: bytes) -> Asked:
@@ -154,7 +176,10 @@ class CollectiveCosts:
         if key not in self._rows:
             if len(self._rows) >= MOST:
                 self._rows = {}
-            exchange, region = task_graph.exchange(row), task_graph.regions[int(task_graph.region[row])]
+            exchange, region = (
+                task_graph.exchange(row),
+                task_graph.regions[int(task_graph.region[row])],
+            )
             outline = exchange.outline(region.itemsize)
             self._rows[key] = Asked(tuple(exchange.members), outline, exchange.is_regular)
         return self._rows[key]
@@ -213,7 +238,11 @@ def row_digest(graph: TaskGraph, row: int) -> bytes:
     instance = graph.arg_instance[args]
     itemsize = graph.regions[int(graph.region[row])].itemsize
     hasher = hashlib.blake2b(bytes([graph.collective[row], itemsize]), digest_size=_DIGEST_BYTES)
-    columns = graph.instance_device[instance], graph.instance_partial[instance], instance - instance[0]
+    columns = (
+        graph.instance_device[instance],
+        graph.instance_partial[instance],
+        instance - instance[0],
+    )
     for column in (*columns, graph.arg_privilege[args], graph.arg_box[args]):
         hasher.update(column.tobytes())
     return hasher.digest()
@@ -256,11 +285,18 @@ class GroupPrices:
                 self._choices = {}
             able = self._able(outline, algorithm)
             is_bound = len(able) > 1 and outline.is_even
-            bounds = sorted((self.bound_of(outline, each) if is_bound else 0.0, k) for k, each in enumerate(able))
+            bounds = sorted(
+                (self.bound_of(outline, each) if is_bound else 0.0, k)
+                for k, each in enumerate(able)
+            )
             best = Choice(np.inf, able[0])
             for bound, k in bounds:
                 if bound < best.seconds:
-                    best = min(best, Choice(self.seconds_of(outline, able[k]), able[k]), key=lambda each: each.seconds)
+                    best = min(
+                        best,
+                        Choice(self.seconds_of(outline, able[k]), able[k]),
+                        key=lambda each: each.seconds,
+                    )
             self._choices[key] = best
         return self._choices[key]
 
@@ -274,7 +310,10 @@ class GroupPrices:
         library = (LIBRARY,) if self._serves(outline) else ()
         if algorithm and algorithm in (*serving(outline.name), *library):
             return (algorithm,)
-        able = (*(each for each in tried(outline, self._few) if each != "multitree" or self._has_trees), *library)
+        able = (
+            *(each for each in tried(outline, self._few) if each != "multitree" or self._has_trees),
+            *library,
+        )
         if self.group.count <= MANY or len(able) == 1 or outline.name in ROOTED:
             return able
         return (self._least_busy(outline, able),)
@@ -329,7 +368,9 @@ class GroupPrices:
         if algorithm == LIBRARY:
             return self._measured(outline)
         messages = self._messages(outline, algorithm)[0]
-        has_all = len(outline.sources) == self.group.count  # else something that is added comes to nothing: no fold
+        has_all = (
+            len(outline.sources) == self.group.count
+        )  # else something that is added comes to nothing: no fold
         key = outline.name, algorithm, outline.parts, has_all
         if key not in self._work:
             self._work[key] = work_of(messages, self.group, has_all)

@@ -40,7 +40,9 @@ class CollectiveRows(NamedTuple):
         """The end of the last one."""
         if self.loads is None:
             return float(_follow(self.ptr, self.before, self.taken))
-        waits = turn_round(len(self.taken), self.before, np.repeat(np.arange(len(self.taken)), np.diff(self.ptr)))
+        waits = turn_round(
+            len(self.taken), self.before, np.repeat(np.arange(len(self.taken)), np.diff(self.ptr))
+        )
         return float(fair_pass(waits, self.loads, self.taken)[1].max(initial=0.0))
 
 
@@ -96,7 +98,9 @@ def work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array
     fixed = total(occupied, streams, g.latency[source, target])
     fixed += total(folding, streams, np.where(adds, g.fold_seconds[target], 0.0))
     per_piece = total(occupied, streams, count / g.bandwidth[source, target])
-    per_piece += total(folding, streams, np.where(adds, 3 * count / g.memory_bandwidth[target], 0.0))
+    per_piece += total(
+        folding, streams, np.where(adds, 3 * count / g.memory_bandwidth[target], 0.0)
+    )
     per_link = total(g.links[source, target], len(g.link_bandwidth), count) / g.link_bandwidth
     return np.concatenate([fixed, np.zeros_like(per_link)]), np.concatenate([per_piece, per_link])
 
@@ -119,11 +123,33 @@ def _rows(
             arrived by each door of each member; NONE in all of it.
     """
     source, target, first, last, adds, message, _ = moves
-    streams, latency, bandwidth, links, link_bandwidth, doors, folding, fold_seconds, memory_bandwidth = group
-    rows, most = len(local) + len(source) + adds.sum(), len(local) + 6 * len(source) + 2 * (last - first).sum()
+    (
+        streams,
+        latency,
+        bandwidth,
+        links,
+        link_bandwidth,
+        doors,
+        folding,
+        fold_seconds,
+        memory_bandwidth,
+    ) = group
+    rows, most = (
+        len(local) + len(source) + adds.sum(),
+        len(local) + 6 * len(source) + 2 * (last - first).sum(),
+    )
     ptr, before, n, row, begun = np.zeros(rows + 1, np.int64), np.empty(most, np.int64), 0, 0, 0
-    taken, waiting, peak, load = np.empty(rows), np.zeros(rows), np.ones(rows), np.zeros(len(link_bandwidth) + 1)
-    hop_ptr, hop, hops = np.zeros(rows + 1, np.int64), np.empty(len(source) * links.shape[2], np.int64), 0
+    taken, waiting, peak, load = (
+        np.empty(rows),
+        np.zeros(rows),
+        np.ones(rows),
+        np.zeros(len(link_bandwidth) + 1),
+    )
+    hop_ptr, hop, hops = (
+        np.zeros(rows + 1, np.int64),
+        np.empty(len(source) * links.shape[2], np.int64),
+        0,
+    )
     on, writer, scratch = last_rows
     for member, size in local:
         n = _add(before, n, on[folding[member]])
@@ -171,7 +197,17 @@ def _rows(
                 ptr[row], hop_ptr[row] = n, hops
             begun += 1
     hop = hop[:hops].copy()
-    return ptr, before[:n].copy(), taken, load, hop_ptr, hop, 1.0 / link_bandwidth[hop], peak, waiting
+    return (
+        ptr,
+        before[:n].copy(),
+        taken,
+        load,
+        hop_ptr,
+        hop,
+        1.0 / link_bandwidth[hop],
+        peak,
+        waiting,
+    )
 
 
 @leaf

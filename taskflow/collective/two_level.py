@@ -18,7 +18,9 @@ from taskflow.collective.group import Group
 from taskflow.core.columns import Array
 from taskflow.tasks.steps import Steps, in_order, steps_of
 
-Way = Callable[[Array], tuple[Array, Array]]  # distances from an owner -> rounds, and from how far a piece comes there
+Way = Callable[
+    [Array], tuple[Array, Array]
+]  # distances from an owner -> rounds, and from how far a piece comes there
 
 
 def two_level(group: Group, owners: Array) -> Steps:
@@ -45,10 +47,15 @@ def _two_levels(group: Group, owners: Array, way: Way) -> Steps:
     taking = begin[at] + number % size[at]  # by distance and piece
     round_, before = way(np.arange(1, hosts))
     across = steps_of(owners, round_[:, None], taking[before], taking[1:], np.arange(len(owners)))
-    found = [_within(begin[:-1][size == each], number % each, each, way) for each in np.unique(size).tolist()]
+    found = [
+        _within(begin[:-1][size == each], number % each, each, way)
+        for each in np.unique(size).tolist()
+    ]
     rounds, *columns = (np.concatenate(column) for column in zip(*found, strict=True))
     within = in_order(owners, rounds + round_.max(initial=-1) + 1, *columns)
-    return Steps(owners, *(np.concatenate(column) for column in zip(across[1:], within[1:], strict=True)))
+    return Steps(
+        owners, *(np.concatenate(column) for column in zip(across[1:], within[1:], strict=True))
+    )
 
 
 def _within(begin: Array, holder: Array, size: int, way: Way) -> tuple[Array, ...]:
@@ -61,7 +68,10 @@ def _within(begin: Array, holder: Array, size: int, way: Way) -> tuple[Array, ..
     first = np.flatnonzero(np.diff(holder, prepend=-1))
     away = np.arange(1, size)
     later, before = way(away)
-    source, target = ((holder[first, None] + distance) % size + begin[:, None, None] for distance in (before, away))
+    source, target = (
+        (holder[first, None] + distance) % size + begin[:, None, None]
+        for distance in (before, away)
+    )
     ends = first[:, None], np.append(first[1:], len(holder))[:, None]
     return tuple(column.ravel() for column in np.broadcast_arrays(later, source, target, *ends))
 

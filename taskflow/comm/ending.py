@@ -29,7 +29,9 @@ def end_together() -> None:
     if heart().is_guarded:
         sys.excepthook = _end_all
         atexit.register(heart().approach_end, Stage.DONE)  # after what is registered later
-        register = getattr(threading, "_register_atexit", atexit.register)  # before what `atexit` calls
+        register = getattr(
+            threading, "_register_atexit", atexit.register
+        )  # before what `atexit` calls
         register(_begin_exit)
 
 
@@ -65,7 +67,9 @@ def phase(name: str) -> Iterator[None]:
             end_all_leaving(error, is_alone=name != "fit")
         raise
     finally:
-        heart().cells[Cell.PHASE] = PHASES.index("between fits") if name == "fit" else max(before, 1)
+        heart().cells[Cell.PHASE] = (
+            PHASES.index("between fits") if name == "fit" else max(before, 1)
+        )
 
 
 def note_phase(error: BaseException, name: str) -> None:
@@ -91,7 +95,9 @@ def end_all_leaving(leave: SystemExit, is_alone: bool = False) -> None:
         end_all_ranks(status, f"leaves with {leave.code!r}", leave)
 
 
-def end_all_ranks(status: int, what: str, error: BaseException | None = None, text: str = "") -> bool:
+def end_all_ranks(
+    status: int, what: str, error: BaseException | None = None, text: str = ""
+) -> bool:
     """End all ranks at once, saying what this one did; from any thread. False if this process is no rank.
 
     A rank that has not joined MPI yet has said why; the launcher ends all when it leaves.

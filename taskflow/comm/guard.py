@@ -25,7 +25,18 @@ from bisect import bisect_left
 from contextlib import suppress
 from pathlib import Path
 
-from taskflow.comm.judge import CELLS, LINE_BYTES, STATUS, Cell, Fault, RankState, Report, Stage, judge, phase_of
+from taskflow.comm.judge import (
+    CELLS,
+    LINE_BYTES,
+    STATUS,
+    Cell,
+    Fault,
+    RankState,
+    Report,
+    Stage,
+    judge,
+    phase_of,
+)
 
 TICK_SECONDS = 0.25
 LATER_SECONDS = 0.5  # by which the others are killed after the one at fault
@@ -49,7 +60,9 @@ def state_of(process: int) -> RankState:
         letter = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except OSError:
         return RankState.GONE
-    return {b"T": RankState.STOPPED, b"Z": RankState.GONE, b"X": RankState.GONE}.get(letter, RankState.RUNS)
+    return {b"T": RankState.STOPPED, b"Z": RankState.GONE, b"X": RankState.GONE}.get(
+        letter, RankState.RUNS
+    )
 
 
 def rank_of(process: int) -> int | None:
@@ -59,7 +72,11 @@ def rank_of(process: int) -> int | None:
     except OSError:  # not Linux, or a process of another user
         return None
     named = dict(each.partition(b"=")[::2] for each in variables)
-    found = [named[name] for name in (b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK", b"PMI_RANK") if name in named]
+    found = [
+        named[name]
+        for name in (b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK", b"PMI_RANK")
+        if name in named
+    ]
     return int(found[0]) if found else None
 
 
@@ -90,7 +107,13 @@ class Guard:
         job: str,
     ) -> None:
         self.rank, self.size, self.is_one_host = rank, size, is_one_host
-        self.process, self.launcher, self.patience, self.memory, self.job = process, launcher, patience, memory, job
+        self.process, self.launcher, self.patience, self.memory, self.job = (
+            process,
+            launcher,
+            patience,
+            memory,
+            job,
+        )
         self.token, self.state, self.place = 0, RankState.RUNS, (0, 0, 0, -1)
         self.still = self.stopped = 0.0
         self.has_failed = False
@@ -111,9 +134,15 @@ class Guard:
         """Guard until the rank has ended as it should, and as the centre until all have."""
         self._find_centre()
         self._make_known()
-        while self.state != RankState.GONE or self._stage(self._cells()) != Stage.DONE or self._is_needed():
+        while (
+            self.state != RankState.GONE
+            or self._stage(self._cells()) != Stage.DONE
+            or self._is_needed()
+        ):
             for key, _ in self.selector.select(TICK_SECONDS):
-                if self.selector.get_map().get(key.fd) is key:  # else what came before it has closed it
+                if (
+                    self.selector.get_map().get(key.fd) is key
+                ):  # else what came before it has closed it
                     key.data(key.fileobj)
             if time.monotonic() - self.looked >= TICK_SECONDS:
                 self._look()
@@ -126,7 +155,9 @@ class Guard:
 
     def _is_needed(self) -> bool:
         """Whether others count on this guard as their centre, or will: it alone knows how its rank has left."""
-        return bool(self.guards) or (self.centre is None and self.is_one_host and len(self.ranks) < self.size)
+        return bool(self.guards) or (
+            self.centre is None and self.is_one_host and len(self.ranks) < self.size
+        )
 
     def _close(self, source: int | socket.socket) -> None:
         self.selector.unregister(source)
@@ -138,11 +169,16 @@ class Guard:
     def _look(self) -> None:
         """See how the rank fares, and report it."""
         now = time.monotonic()
-        passed, self.looked = min(now - self.looked, 2 * TICK_SECONDS), now  # a host that slept is not held to it
+        passed, self.looked = (
+            min(now - self.looked, 2 * TICK_SECONDS),
+            now,
+        )  # a host that slept is not held to it
         self.state, cells = state_of(self.process), self._cells()
         table, position = cells[Cell.TABLE], self._position(cells)
         place = cells[Cell.COUNT], cells[Cell.WAITING], table, position
-        self.still = self.still + passed if place == self.place and not cells[Cell.COMPILING] else 0.0
+        self.still = (
+            self.still + passed if place == self.place and not cells[Cell.COMPILING] else 0.0
+        )
         self.stopped = self.stopped + passed if self.state == RankState.STOPPED else 0.0
         self.place = place
         waits = self._line(table, position).startswith(b"wait") if table else cells[Cell.WAITING]
@@ -157,7 +193,12 @@ class Guard:
 
     def _stage(self, cells: tuple[int, ...]) -> int:
         """How far the end of the rank is. Ranks that have met wait for each other in MPI's own end, so none fails."""
-        has_failed = self.has_failed and cells[Cell.STAGE] == Stage.DONE and not cells[Cell.COUNT] and self.size > 1
+        has_failed = (
+            self.has_failed
+            and cells[Cell.STAGE] == Stage.DONE
+            and not cells[Cell.COUNT]
+            and self.size > 1
+        )
         return Stage.FAILED if has_failed else cells[Cell.STAGE]
 
     def _cells(self) -> tuple[int, ...]:
@@ -171,7 +212,9 @@ class Guard:
         if cells[Cell.ITERATOR]:
             try:
                 with open(f"/proc/{self.process}/mem", "rb", 0) as file:
-                    begun: int = struct.unpack("<q", os.pread(file.fileno(), 8, cells[Cell.ITERATOR]))[0]
+                    begun: int = struct.unpack(
+                        "<q", os.pread(file.fileno(), 8, cells[Cell.ITERATOR])
+                    )[0]
             except (OSError, struct.error):  # it is gone, or may not be looked into
                 return self.place[3] if self.place[2] == table else 0
             return begun - 1 if 0 < begun <= count else count
@@ -183,7 +226,9 @@ class Guard:
 
     def _line(self, table: int, position: int) -> bytes:
         """What a call is."""
-        return os.pread(self.memory, LINE_BYTES, table + 16 + 8 * self._count(table) + LINE_BYTES * position).rstrip()
+        return os.pread(
+            self.memory, LINE_BYTES, table + 16 + 8 * self._count(table) + LINE_BYTES * position
+        ).rstrip()
 
     def _where(self) -> str:
         """Phase of the rank and, in a step, the call."""
@@ -200,7 +245,9 @@ class Guard:
             return
         for line in filter(None, lines.split(b"\n")):
             if line.startswith(STATUS):
-                self.has_failed = line != STATUS + b"\0"  # that of a fork, too, until the rank's own
+                self.has_failed = (
+                    line != STATUS + b"\0"
+                )  # that of a fork, too, until the rank's own
             else:
                 self._meet_hosts(*json.loads(line))
         self._make_known()
@@ -218,7 +265,9 @@ class Guard:
             try:
                 self._follow(socket.create_connection((host, port), timeout=CONNECT_SECONDS))
             except OSError as error:
-                self._say(f"cannot reach rank 0's host: {error}; it will not notice the end of other hosts")
+                self._say(
+                    f"cannot reach rank 0's host: {error}; it will not notice the end of other hosts"
+                )
 
     # -- the others ----------------------------------------------------------------------------------------------------
 
@@ -270,7 +319,10 @@ class Guard:
         if other.family != socket.AF_UNIX:
             limit = self.patience or LOST_SECONDS
             other.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, seconds in ((socket.TCP_KEEPIDLE, limit / 2), (socket.TCP_KEEPINTVL, limit / 8)):
+            for option, seconds in (
+                (socket.TCP_KEEPIDLE, limit / 2),
+                (socket.TCP_KEEPINTVL, limit / 8),
+            ):
                 other.setsockopt(socket.IPPROTO_TCP, option, max(1, int(seconds)))
             other.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1e3 * limit))
 
@@ -292,7 +344,10 @@ class Guard:
                 self._end(0, Fault.LOST)
             if source.family == socket.AF_UNIX:
                 self._find_centre()
-        elif len(data) == record.size and (report := Report(*record.unpack(data))).token == self.token:
+        elif (
+            len(data) == record.size
+            and (report := Report(*record.unpack(data))).token == self.token
+        ):
             self.guards[source] = report.rank
             self._take(report)
         else:
@@ -315,9 +370,15 @@ class Guard:
     def _is_gone(self, rank: int) -> bool:
         """Whether a rank without a guard has ended: the launcher has this guard's rank, but no such one."""
         alive: set[int | None] = set()
-        for file in Path(f"/proc/{self.launcher}/task").glob("*/children") if self.is_one_host else ():
+        for file in (
+            Path(f"/proc/{self.launcher}/task").glob("*/children") if self.is_one_host else ()
+        ):
             with suppress(OSError):
-                alive |= {rank_of(p) for p in map(int, file.read_text().split()) if state_of(p) != RankState.GONE}
+                alive |= {
+                    rank_of(p)
+                    for p in map(int, file.read_text().split())
+                    if state_of(p) != RankState.GONE
+                }
         return self.rank in alive and rank not in alive
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -332,7 +393,9 @@ class Guard:
     def _end(self, rank: int, fault: Fault) -> None:
         """Say what is ours to say, see to it that this rank ends, and be gone."""
         is_mine, ends_itself = rank == self.rank, fault in (Fault.SAID, Fault.FAILED)
-        if fault != Fault.SAID and (is_mine or (self.centre is None and rank not in self.guards.values())):
+        if fault != Fault.SAID and (
+            is_mine or (self.centre is None and rank not in self.guards.values())
+        ):
             self._say(SAYS[fault].format(self.patience), "; all ranks end", rank)
         elif fault == Fault.STANDS:
             self._say("stood")
@@ -360,7 +423,9 @@ class Guard:
             maps = Path(f"/proc/{self.process}/maps").read_text()
         except OSError:  # the rank has gone
             return set()
-        paths = {Path(line.split(maxsplit=5)[5]) for line in maps.splitlines() if "_segment." in line}
+        paths = {
+            Path(line.split(maxsplit=5)[5]) for line in maps.splitlines() if "_segment." in line
+        }
         return {path for path in paths if path.name.startswith(("sm_segment.", "vader_segment."))}
 
     def _kill(self) -> None:
@@ -372,7 +437,9 @@ class Guard:
         text = f"rank {self.rank} (process {self.process} on {socket.gethostname()}) {what} in {self._where()}"
         if rank not in (-1, self.rank):
             known = self.ranks.get(rank)
-            text = f"rank {rank} {what} " + (f"in {phase_of(known.phase)}" if known else "before it imported taskflow")
+            text = f"rank {rank} {what} " + (
+                f"in {phase_of(known.phase)}" if known else "before it imported taskflow"
+            )
         with suppress(OSError):
             os.write(2, f"taskflow: {text}{end}\n".encode())
 

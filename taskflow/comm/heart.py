@@ -51,11 +51,20 @@ class Heart:
         if job:
             rank = world_rank(), world_size(), local_size() == world_size(), self._process, launcher
             words = json.dumps([*rank, patience_seconds(), self._file, guards_end.fileno(), job])
-            command = [sys.executable, "-I", "-S", "-c", _START.format(str(Path(__file__).parents[1])), words]
+            command = [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                _START.format(str(Path(__file__).parents[1])),
+                words,
+            ]
             for handle in (self._file, guards_end.fileno()):
                 os.set_inheritable(handle, True)
             none = [(os.POSIX_SPAWN_OPEN, end, os.devnull, os.O_RDWR, 0) for end in (0, 1)]
-            accept_tracer(os.posix_spawn(command[0], command, os.environ, file_actions=none, setsid=True))
+            accept_tracer(
+                os.posix_spawn(command[0], command, os.environ, file_actions=none, setsid=True)
+            )
             os.set_inheritable(self._file, False)
             tell_status(self._guard.fileno(), STATUS)
         guards_end.close()

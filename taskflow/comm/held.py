@@ -34,7 +34,9 @@ class HeldInterrupt:
 
     def __enter__(self) -> None:
         self._is_noted = self._has_begun = False
-        self._is_ours = current_thread() is main_thread() and getsignal(_NUMBER) is default_int_handler
+        self._is_ours = (
+            current_thread() is main_thread() and getsignal(_NUMBER) is default_int_handler
+        )
         if self._is_ours:
             signal(_NUMBER, self._note)
 

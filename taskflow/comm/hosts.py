@@ -26,7 +26,14 @@ _PROBE = (
     "import socket, sys\ntry: socket.if_nametoindex(sys.argv[1]) if sys.argv[1] else None\n"
     f"except OSError: sys.exit({_NO_INTERFACE})"
 )
-_PASSED_ON = "PYTHONPATH", "TASKFLOW_", "NUMBA_", "OMP_", "OPENBLAS_", "MKL_"  # how what a rank needs begins
+_PASSED_ON = (
+    "PYTHONPATH",
+    "TASKFLOW_",
+    "NUMBA_",
+    "OMP_",
+    "OPENBLAS_",
+    "MKL_",
+)  # how what a rank needs begins
 
 
 @dataclass(frozen=True)
@@ -69,11 +76,20 @@ class Hosts:
     def settings(self) -> dict[str, str]:
         """Environment of mpirun, for Open MPI 5 and 4."""
         table = {"PRTE_MCA_plm_ssh_agent": self.agent, "OMPI_MCA_plm_rsh_agent": self.agent}
-        table["PRTE_MCA_rmaps_default_mapping_policy"] = "slot"  # the first host is filled, not oversubscribed
+        table["PRTE_MCA_rmaps_default_mapping_policy"] = (
+            "slot"  # the first host is filled, not oversubscribed
+        )
         if self.interface:
-            names = "PRTE_MCA_prte_if_include", "OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", INTERFACE
+            names = (
+                "PRTE_MCA_prte_if_include",
+                "OMPI_MCA_oob_tcp_if_include",
+                "OMPI_MCA_btl_tcp_if_include",
+                INTERFACE,
+            )
             table |= dict.fromkeys(names, self.interface)
-            table["OMPI_MCA_btl"] = "^ofi,openib,uct"  # TCP and shared memory; no probing for other networks
+            table["OMPI_MCA_btl"] = (
+                "^ofi,openib,uct"  # TCP and shared memory; no probing for other networks
+            )
         return table
 
     def options(self, environment: Mapping[str, str]) -> list[str]:
@@ -100,7 +116,11 @@ class Hosts:
         command = probe if is_here else [*shlex.split(self.agent), host, shlex.join(probe)]
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, errors="replace", timeout=REACH_SECONDS
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                errors="replace",
+                timeout=REACH_SECONDS,
             )
         except FileNotFoundError:
             return f"hosts: there is no command '{command[0]}' to start ranks on '{host}' with; see --agent"
@@ -109,5 +129,9 @@ class Hosts:
         if done.returncode == _NO_INTERFACE:
             return f"hosts: '{host}' has no network interface '{self.interface}'"
         said = (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
-        where = "has no" if done.returncode in (126, 127) else f"cannot be reached by `{self.agent}`, or has no"
+        where = (
+            "has no"
+            if done.returncode in (126, 127)
+            else f"cannot be reached by `{self.agent}`, or has no"
+        )
         return f"hosts: '{host}' {where} {sys.executable}: {said}" if done.returncode else ""

@@ -39,7 +39,11 @@ def noted_interrupt(note: Callable[[], None]) -> Iterator[None]:
         defaults |= {signal.SIGTERM: signal.SIG_DFL, signal.SIGUSR1: signal.SIG_DFL}
     if threading.current_thread() is not threading.main_thread():
         defaults = {}
-    ours = {number: default for number, default in defaults.items() if signal.getsignal(number) == default}
+    ours = {
+        number: default
+        for number, default in defaults.items()
+        if signal.getsignal(number) == default
+    }
 
     def restore() -> None:
         for number, default in ours.items():
@@ -82,12 +86,17 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             self._previous = {
-                number: signal.signal(number, self._note) for number in STOPPING if not outlives_terminal(number)
+                number: signal.signal(number, self._note)
+                for number in STOPPING
+                if not outlives_terminal(number)
             }
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._restore()
 
@@ -115,7 +124,11 @@ class Interrupts:
         """`check` now, whatever the number of steps since the last exchange."""
         now = time.monotonic()
         step_seconds = max((now - self._since) / self._steps, 1e-9)
-        wanted = min(max(int(PERIOD_SECONDS / step_seconds), 1), MOST_STEPS) if self.transport.size > 1 else 1
+        wanted = (
+            min(max(int(PERIOD_SECONDS / step_seconds), 1), MOST_STEPS)
+            if self.transport.size > 1
+            else 1
+        )
         found = self.transport.gather((self._noted, wanted))
         self._left = self._steps = min(steps for _, steps in found)
         self._since = now

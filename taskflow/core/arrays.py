@@ -26,11 +26,17 @@ def check_plain(where: str, value: object) -> None:
     if isinstance(value, np.ma.MaskedArray):
         if np.ma.is_masked(value):
             count = int(np.ma.getmaskarray(value).sum())
-            raise ValueError(f"{where}: {count} of {value.size} numbers are masked; give them values, as by filled()")
+            raise ValueError(
+                f"{where}: {count} of {value.size} numbers are masked; give them values, as by filled()"
+            )
     elif isinstance(value, np.ndarray) and type(value) not in _PLAIN:
-        raise TypeError(f"{where}: is a {type(value).__name__}, of which only the numbers would be left; give an array")
+        raise TypeError(
+            f"{where}: is a {type(value).__name__}, of which only the numbers would be left; give an array"
+        )
     elif hasattr(value, "toarray"):
-        raise TypeError(f"{where}: is a sparse {type(value).__name__}; give an array, as by toarray()")
+        raise TypeError(
+            f"{where}: is a sparse {type(value).__name__}; give an array, as by toarray()"
+        )
 
 
 def as_array(where: str, value: object) -> Array:
@@ -47,7 +53,9 @@ def as_array(where: str, value: object) -> Array:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{where}: cannot be read as an array: {error}") from error
     if found.dtype == object:
-        raise TypeError(f"{where}: is a {type(value).__name__} of Python objects, numbers are needed")
+        raise TypeError(
+            f"{where}: is a {type(value).__name__} of Python objects, numbers are needed"
+        )
     return found
 
 

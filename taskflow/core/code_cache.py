@@ -34,21 +34,46 @@ from numba.core.runtime import nrt
 
 from taskflow.core import code_folders
 
-_progress = logging.getLogger("taskflow.compiling")  # of what is not on disk, one record for each variant
+_progress = logging.getLogger(
+    "taskflow.compiling"
+)  # of what is not on disk, one record for each variant
 _config: Any = config  # numba has no types for these
 _serialize: Any = serialize
 _compiler: Any = compiler
 
 _COURTESY_SECONDS = 1.0  # for which who waited once lets others begin first
 _NO_OBJECTS: Any = environment.Environment({})  # what a function that uses none is given
-_FOREIGN = frozenset({"numba", "numpy", "llvmlite"}) | sys.stdlib_module_names  # their versions are in the digest
-_PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None), np.generic, np.dtype, Enum)
-_SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")  # of numba
+_FOREIGN = (
+    frozenset({"numba", "numpy", "llvmlite"}) | sys.stdlib_module_names
+)  # their versions are in the digest
+_PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    tuple,
+    frozenset,
+    type(None),
+    np.generic,
+    np.dtype,
+    Enum,
+)
+_SETTINGS = (
+    "OPT",
+    "LOOP_VECTORIZE",
+    "SLP_VECTORIZE",
+    "BOUNDSCHECK",
+    "DEBUGINFO_DEFAULT",
+)  # of numba
 _VERSIONS = (
     *(sys.version, platform.machine(), np.__version__, numba.__version__, llvmlite.__version__),
     *(str(getattr(config, name, None)) for name in _SETTINGS),
 )
-_OWN = tuple(str(Path(__file__).with_name(name)) for name in ("code_cache.py", "compiling.py", "linking.py"))
+_OWN = tuple(
+    str(Path(__file__).with_name(name)) for name in ("code_cache.py", "compiling.py", "linking.py")
+)
 
 
 class CodeCache(caching._Cache):
@@ -60,7 +85,9 @@ class CodeCache(caching._Cache):
         self._function, self._options, self._is_enabled = function, options, True
         self._held: BinaryIO | None = None  # the lock of what is compiled now
         with suppress(OSError):  # typed in, it has no file, and is not kept
-            _source(function.__globals__.get("__file__"))  # now: it may change while this process runs
+            _source(
+                function.__globals__.get("__file__")
+            )  # now: it may change while this process runs
 
     @property
     def cache_path(self) -> str:
@@ -74,11 +101,15 @@ class CodeCache(caching._Cache):
         if payload is None and name:
             _progress.info("%s.%s", self._function.__module__, self._function.__name__)
             self._lock(name)
-            payload = code_folders.read(name)  # another process may have made it while this one waited
+            payload = code_folders.read(
+                name
+            )  # another process may have made it while this one waited
         if payload is None:
             return None
         self.release()
-        nrt.rtsys.initialize(target_context)  # what compiled code calls; what compiling needs takes 0.3 s to import
+        nrt.rtsys.initialize(
+            target_context
+        )  # what compiled code calls; what compiling needs takes 0.3 s to import
         result, bare = pickle.loads(payload)
         found = _compiler.CompileResult._rebuild(target_context, *result)
         for name in bare:
@@ -90,7 +121,9 @@ class CodeCache(caching._Cache):
         is_kept = self._is_enabled and not data.lifted and not data.library.has_dynamic_globals
         if is_kept:
             *result, held = data._reduce()
-            bare = [each.env_name for each in held if not each.consts]  # loading one imports its module
+            bare = [
+                each.env_name for each in held if not each.consts
+            ]  # loading one imports its module
             result.append([each for each in held if each.consts])
             if name := self.name_of(sig, data.codegen):
                 code_folders.write(name, _serialize.dumps((result, bare)))
@@ -138,9 +171,17 @@ class CodeCache(caching._Cache):
         except OSError:
             return None
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
-        said = (sources, _VERSIONS, codegen.magic_tuple(), str(types), sorted(self._options.items()))
+        said = (
+            sources,
+            _VERSIONS,
+            codegen.magic_tuple(),
+            str(types),
+            sorted(self._options.items()),
+        )
         own = (function.__module__, function.__qualname__, _code(function.__code__))
-        digest = hashlib.sha256(repr((said, own)).encode() + (_serialize.dumps(cells) if cells else b""))
+        digest = hashlib.sha256(
+            repr((said, own)).encode() + (_serialize.dumps(cells) if cells else b"")
+        )
         return f"{function.__module__}.{function.__name__}-{digest.hexdigest()[:32]}"
 
 
@@ -191,7 +232,17 @@ def _look(names: Mapping[str, Any]) -> tuple[str, set[str]]:
         else:
             if isinstance(value, type) and issubclass(value, Enum):
                 digest.update(f"{name} = {list(value)!r}\n".encode())
-            owners.add(value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or "")
-    has_compiled = any(owner.partition(".")[0] == "numba" or owner == "taskflow.core.compiling" for owner in owners)
-    below = {owner for owner in owners if owner in sys.modules and owner.partition(".")[0] not in _FOREIGN}
+            owners.add(
+                value.__name__
+                if isinstance(value, ModuleType)
+                else getattr(value, "__module__", None) or ""
+            )
+    has_compiled = any(
+        owner.partition(".")[0] == "numba" or owner == "taskflow.core.compiling" for owner in owners
+    )
+    below = {
+        owner
+        for owner in owners
+        if owner in sys.modules and owner.partition(".")[0] not in _FOREIGN
+    }
     return digest.hexdigest(), below if has_compiled else set()

@@ -43,7 +43,11 @@ def folders() -> Iterator[Path]:
         own = Path(tempfile.gettempdir()) / f"taskflow-{os.getuid()}"
         own.mkdir(mode=stat.S_IRWXU, exist_ok=True)
         status = own.lstat()  # what others could write to is not trusted: a file is code
-        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077:
+        if (
+            stat.S_ISDIR(status.st_mode)
+            and status.st_uid == os.getuid()
+            and not status.st_mode & 0o077
+        ):
             yield own
 
 
@@ -114,7 +118,10 @@ def put(path: Path, data: bytes) -> None:
 @cache
 def warn_of_nowhere() -> None:
     """Say once that nothing is kept, and nothing compiled ahead."""
-    _log.warning("compiled code is not kept: neither %s nor a folder for temporary files takes it", first_folder())
+    _log.warning(
+        "compiled code is not kept: neither %s nor a folder for temporary files takes it",
+        first_folder(),
+    )
 
 
 @cache

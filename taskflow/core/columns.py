@@ -26,7 +26,11 @@ def records(fields: Sequence[tuple[Any, ...]]) -> np.dtype[np.void]:
 @cache
 def with_attributes(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
     """The same records, whose fields are attributes."""
-    row = type("Row", (np.record,), {name: property(itemgetter(name), _setter(name)) for name in dtype.names or ()})
+    row = type(
+        "Row",
+        (np.record,),
+        {name: property(itemgetter(name), _setter(name)) for name in dtype.names or ()},
+    )
     return np.dtype((row, dtype))
 
 

@@ -23,7 +23,9 @@ __all__ = ["inlined", "inner", "leaf", "njit", "tiered"]
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_Function = Callable[..., _Result]  # arguments are compiled for what types they have: NumPy's numbers serve as int
+_Function = Callable[
+    ..., _Result
+]  # arguments are compiled for what types they have: NumPy's numbers serve as int
 
 
 @overload
@@ -71,7 +73,9 @@ class _Compiled(partial[Any]):
     A `partial` of the dispatcher from then on: this adds 0.02 us to a call of 0.2 us, a `__call__` of Python's 0.1 us.
     """
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any], is_kept: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], options: dict[str, Any], is_kept: bool = False
+    ) -> None:
         update_wrapper(self, function)
         self._function, self._options, self._is_kept = function, options, is_kept
         self._become(self._first_call)

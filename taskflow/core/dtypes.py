@@ -48,7 +48,9 @@ def known_dtype(where: str, name: object) -> str:
         try:
             import ml_dtypes  # noqa: F401 (makes NumPy know the name)
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("bfloat16 on NumPy needs the package ml_dtypes: pip install ml_dtypes") from error
+            raise ModuleNotFoundError(
+                "bfloat16 on NumPy needs the package ml_dtypes: pip install ml_dtypes"
+            ) from error
     try:
         found = str(np.dtype(name))  # type: ignore[call-overload]
     except TypeError as error:

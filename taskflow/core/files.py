@@ -34,7 +34,9 @@ Value = TypeVar("Value")
 
 LARGEST_BYTES = 256 << 20
 DEEPEST = 32  # brackets within each other
-_MOST_DOTS = 100  # in a line of TOML: tomllib takes a time that grows with the square of the parts of a key
+_MOST_DOTS = (
+    100  # in a line of TOML: tomllib takes a time that grows with the square of the parts of a key
+)
 _LONGEST_VALUE, _LONGEST_MESSAGE = 60, 1000  # characters
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _AT = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", re.DOTALL)
@@ -147,7 +149,9 @@ def fit(value: object, kind: type[Value], where: str = "") -> Value:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ValueError((f"{where}: " if where else "") + _explain(value, kind, str(error))) from error
+        raise ValueError(
+            (f"{where}: " if where else "") + _explain(value, kind, str(error))
+        ) from error
 
 
 def fit_each(table: Mapping[str, object], kind: Any, what: str) -> dict[str, Any]:

@@ -94,7 +94,10 @@ class Rect:
         """
         if origin is None:
             return (..., *map(slice, self.lo, self.hi))
-        return (..., *(slice(l - o, h - o) for l, h, o in zip(self.lo, self.hi, origin, strict=True)))
+        return (
+            ...,
+            *(slice(l - o, h - o) for l, h, o in zip(self.lo, self.hi, origin, strict=True)),
+        )
 
     def __str__(self) -> str:
         return "[" + ", ".join(f"{l}:{h}" for l, h in zip(self.lo, self.hi, strict=True)) + "]"
@@ -117,7 +120,11 @@ def parts(degree: Degree) -> int:
 
 def part_bounds(extent: int, degree: Degree) -> list[int]:
     """The boundaries of the parts of `extent` points."""
-    return balanced_bounds(extent, degree) if isinstance(degree, int) else fraction_bounds(extent, degree)
+    return (
+        balanced_bounds(extent, degree)
+        if isinstance(degree, int)
+        else fraction_bounds(extent, degree)
+    )
 
 
 def balanced_bounds(extent: int, parts: int) -> list[int]:

@@ -117,7 +117,9 @@ class _CollectorPause(event.Listener):
         """It is compiled, or cannot be."""
         self.depth -= 1
         cache = event.data["dispatcher"]._cache
-        if sys.exception() is not None and isinstance(cache, CodeCache):  # `is_failed` is the reverse in numba 0.68
+        if sys.exception() is not None and isinstance(
+            cache, CodeCache
+        ):  # `is_failed` is the reverse in numba 0.68
             cache.release()
         if not self.depth and self.was_enabled:
             gc.enable()

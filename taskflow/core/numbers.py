@@ -34,7 +34,14 @@ def whole(where: str, name: str, value: object, least: int = 1) -> int:
     return int(value)
 
 
-def real(where: str, name: str, value: object, least: float = -inf, most: float = inf, above: bool = False) -> float:
+def real(
+    where: str,
+    name: str,
+    value: object,
+    least: float = -inf,
+    most: float = inf,
+    above: bool = False,
+) -> float:
     """The number.
 
     Args:

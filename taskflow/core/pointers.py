@@ -44,7 +44,9 @@ def _function_type() -> Any:
 
         def __init__(self, pointee: Any) -> None:
             self.pointee = pointee
-            digest = hashlib.sha256(str(pointee).encode()).hexdigest()[:16]  # short: it is in the names of functions
+            digest = hashlib.sha256(str(pointee).encode()).hexdigest()[
+                :16
+            ]  # short: it is in the names of functions
             super().__init__(name=f"pointer.{pointee.instance_class.__name__}.{digest}")
 
     register_model(PointerType)(models.OpaqueModel)

@@ -85,7 +85,9 @@ def random_key(seed: int, *names: str | int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def fill(out: Array, distribution: Distribution, key: int, shape: Sequence[int], rect: Rect) -> None:
+def fill(
+    out: Array, distribution: Distribution, key: int, shape: Sequence[int], rect: Rect
+) -> None:
     """Write the values of `rect`, a tile of a region of `shape`, into `out` (of the tile's shape, any dtype)."""
     if isinstance(distribution, Constant):
         out[...] = distribution.value
@@ -107,7 +109,12 @@ def uniform(out: Array, key: int, shape: Sequence[int], rect: Rect) -> None:
 
 
 def _by_index(
-    kernel: Callable[..., None], out: Array, key: int, shape: Sequence[int], rect: Rect, *numbers: object
+    kernel: Callable[..., None],
+    out: Array,
+    key: int,
+    shape: Sequence[int],
+    rect: Rect,
+    *numbers: object,
 ) -> None:
     """Run `kernel` over the tile as it lies in memory, in rows of elements whose numbers are evenly apart."""
     if out.size == 0:
@@ -132,8 +139,12 @@ def _numbers(shape: tuple[int, ...], rect: Rect, order: Sequence[int]) -> tuple[
     merged = [(1, 0)]  # extents and steps of dimensions that are evenly apart together
     for extent, step in ((rect.shape[k], strides[k]) for k in order if rect.shape[k] > 1):
         is_next = merged[-1][1] == extent * step
-        merged[-1:] = [(merged[-1][0] * extent, step)] if is_next else [*merged[-1:], (extent, step)]
-    offsets = np.full(1, sum(lo * stride for lo, stride in zip(rect.lo, strides, strict=True)), np.int64)
+        merged[-1:] = (
+            [(merged[-1][0] * extent, step)] if is_next else [*merged[-1:], (extent, step)]
+        )
+    offsets = np.full(
+        1, sum(lo * stride for lo, stride in zip(rect.lo, strides, strict=True)), np.int64
+    )
     for extent, step in merged[:-1]:
         offsets = (offsets[:, None] + np.arange(extent) * step).reshape(-1)
     return offsets, merged[-1][1], merged[-1][0]
@@ -154,7 +165,9 @@ def _philox(counter: np.uint64, k0: np.uint32, k1: np.uint32) -> tuple[np.uint64
 
 
 @njit
-def _uniform(out: Array, offsets: Array, step: int, k0: np.uint32, k1: np.uint32, scale: float, low: float) -> None:
+def _uniform(
+    out: Array, offsets: Array, step: int, k0: np.uint32, k1: np.uint32, scale: float, low: float
+) -> None:
     """`out[r, j]` = low + scale times a uniform number in [0, 1) of the element number `offsets[r] + j * step`."""
     number = out.dtype.type
     largest = np.nextafter(number(1), number(0))  # what is nearer to 1 would be rounded to it

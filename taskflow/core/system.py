@@ -58,11 +58,18 @@ def free_bytes() -> int:
     """Memory of the host that processes can have; where the system does not say, all that there is."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable")))
+        return 1024 * int(
+            next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
+        )
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-STOPPING = signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1  # ask for an end; mpirun passes the last on
+STOPPING = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+)  # ask for an end; mpirun passes the last on
 
 
 def outlives_terminal(number: int) -> bool:
@@ -76,7 +83,9 @@ def host_name() -> str:
     """
     name = os.uname().nodename
     with suppress(OSError):
-        name += Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/net")
+        name += Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink(
+            "/proc/self/ns/net"
+        )
     return name
 
 
@@ -84,7 +93,9 @@ def host_address() -> str:
     """Where other hosts reach this one: the IPv4 address of the interface `TASKFLOW_INTERFACE`, else its name."""
     if interface := os.environ.get(INTERFACE):
         with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            found = fcntl.ioctl(any_socket, _GET_ADDRESS, struct.pack("40s", interface.encode()[:15]))
+            found = fcntl.ioctl(
+                any_socket, _GET_ADDRESS, struct.pack("40s", interface.encode()[:15])
+            )
             return socket.inet_ntoa(found[20:24])  # of a `struct ifreq`
     return socket.gethostname()
 

@@ -21,7 +21,9 @@ class TablesType(types.Type):
         self.numbers = cls.numbers
         self.columns = {name: row for name, row in cls.tables.items() if isinstance(row, str)}
         self.tables = {
-            name: types.Array(types.int64, 2, "C") if name in self.columns else types.Array(from_dtype(row), 1, "C")
+            name: types.Array(types.int64, 2, "C")
+            if name in self.columns
+            else types.Array(from_dtype(row), 1, "C")
             for name, row in cls.tables.items()
         }
         super().__init__(name=f"{cls.__module__}.{cls.__name__}")
@@ -58,7 +60,9 @@ def _get(context: Any, builder: Any, tables: TablesType, pointer: Any, name: str
     itemsize = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
     shape, strides = [rows], [itemsize]
     if kind.ndim == 2:
-        shape.append(builder.load(_number(builder, pointer, tables.numbers.index(tables.columns[name]))))
+        shape.append(
+            builder.load(_number(builder, pointer, tables.numbers.index(tables.columns[name])))
+        )
         strides.insert(0, builder.mul(shape[1], itemsize))
     context.populate_array(
         array,

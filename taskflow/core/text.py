@@ -11,7 +11,9 @@ def printable(text: str, keep: str = "") -> str:
 
     Names come from models and files: a terminal would obey their control characters, and a line would end in them.
     """
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def describe_memory(size_bytes: float) -> str:
@@ -35,7 +37,9 @@ def contents(members: tuple[str, ...]) -> str:
 def listed(title: str, lines: Sequence[str], most: int = 40) -> str:
     """A title and the first `most` lines, each made printable and indented."""
     shown = [title, *(printable(f"  {line}") for line in lines[:most])]
-    return "\n".join(shown if len(lines) <= most else [*shown, f"  ... and {len(lines) - most} more"])
+    return "\n".join(
+        shown if len(lines) <= most else [*shown, f"  ... and {len(lines) - most} more"]
+    )
 
 
 def list_numbers(numbers: Sequence[int]) -> str:

@@ -19,8 +19,12 @@ import numpy as np
 HOT, NEVER, ALWAYS = "hot", "never", "always"
 _SECONDS_PER_BYTE = 4e-4  # of byte code; 0.12 to 1.3 ms on a core of 2.5 GHz
 _START_SECONDS = 0.5  # importing numba, and whatever a variant takes besides
-_SECONDS_PER_ELEMENT = 1e-6  # of the arguments, where nothing is known yet: a call looks at each once or twice
-_EARLY = 0.05  # of the time of compiling: so much is spent before the other process is asked to compile
+_SECONDS_PER_ELEMENT = (
+    1e-6  # of the arguments, where nothing is known yet: a call looks at each once or twice
+)
+_EARLY = (
+    0.05  # of the time of compiling: so much is spent before the other process is asked to compile
+)
 
 
 def mode() -> str:
@@ -74,7 +78,9 @@ def _elements(value: Any) -> int:
     return sum(map(_elements, value)) if isinstance(value, tuple) else 0
 
 
-def compile_seconds(function: Callable[..., Any], called: Callable[[Any], Callable[..., Any] | None]) -> float:
+def compile_seconds(
+    function: Callable[..., Any], called: Callable[[Any], Callable[..., Any] | None]
+) -> float:
     """About the time of the processor that compiling takes; `called` gives the function behind what compiles it."""
     seen, pending, size = {function}, [function], 0
     while pending:

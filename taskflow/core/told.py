@@ -15,7 +15,20 @@ from typing import Any
 
 import numpy as np
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, Enum, np.generic, np.dtype)
+_PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    slice,
+    Enum,
+    np.generic,
+    np.dtype,
+)
 _DEEPEST = 8  # a function may close over itself
 
 
@@ -49,7 +62,9 @@ def told(value: Any, depth: int = 0) -> object:
     if isinstance(value, CodeType):
         return _told_code(value, depth)
     if is_dataclass(value) and not isinstance(value, type):
-        return type(value).__qualname__, [told(getattr(value, f.name), depth + 1) for f in fields(value)]
+        return type(value).__qualname__, [
+            told(getattr(value, f.name), depth + 1) for f in fields(value)
+        ]
     return _told_data(value, depth)
 
 
@@ -64,7 +79,9 @@ def _told_data(value: Any, depth: int) -> object:
         return [(str(key), told(one, depth + 1)) for key, one in value.items()]
     if isinstance(value, _PLAIN):
         return repr(value)
-    name = getattr(value, "__qualname__", getattr(value, "__name__", None))  # of a built-in function, a class, a module
+    name = getattr(
+        value, "__qualname__", getattr(value, "__name__", None)
+    )  # of a built-in function, a class, a module
     return type(value).__qualname__, getattr(value, "__module__", None) if name else None, name
 
 

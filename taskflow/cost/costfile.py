@@ -10,7 +10,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
+from taskflow.core.files import (
+    fit,
+    fit_each,
+    naming,
+    parse_json,
+    read_text,
+    replace_file,
+    without_head,
+)
 
 FORMAT, VERSION = "taskflow-costs", 1
 _Seconds = Annotated[float, Meta(gt=0, le=86_400)]  # of one kernel
@@ -33,5 +41,10 @@ def read_costs(path: Path) -> dict[str, float]:
 def write_costs(path: Path, kernels: Mapping[str, float]) -> None:
     """Write a file, atomically; of kernels that took no time by the clock it says nothing."""
     kernels = {key: seconds for key, seconds in kernels.items() if seconds > 0}
-    table = {"format": FORMAT, "version": VERSION, "processor": platform.processor(), "kernels": kernels}
+    table = {
+        "format": FORMAT,
+        "version": VERSION,
+        "processor": platform.processor(),
+        "kernels": kernels,
+    }
     replace_file(path, json.dumps(table, indent=0) + "\n")

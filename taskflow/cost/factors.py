@@ -28,7 +28,10 @@ def _key(task_graph: TaskGraph, row: int, is_transfer: bool) -> Key:
     if kind == Kind.POINT:
         launch = task_graph.launches[int(task_graph.launch[row])]
         return kernel_key(task_graph, launch, row), launch_key(launch), "point"
-    link = f" from {task_graph.source[row]} to {task_graph.device[row]}, {task_graph.algorithm[row]}" * is_transfer
+    link = (
+        f" from {task_graph.source[row]} to {task_graph.device[row]}, {task_graph.algorithm[row]}"
+        * is_transfer
+    )
     name = f"move {kind}{link}"
     return f"{name}: {size} bytes", name, "transfer" if is_transfer else "move"
 
@@ -41,7 +44,9 @@ class Factors:
         rehearsed, alone: their seconds; what is not finite and positive counts for nothing.
     """
 
-    def __init__(self, keys: Sequence[Key] = (), rehearsed: Sequence[float] = (), alone: Sequence[float] = ()) -> None:
+    def __init__(
+        self, keys: Sequence[Key] = (), rehearsed: Sequence[float] = (), alone: Sequence[float] = ()
+    ) -> None:
         sums: dict[str, tuple[float, float]] = {}
         for key, longer, shorter in zip(keys, rehearsed, alone, strict=True):
             if 0 < longer < math.inf and 0 < shorter < math.inf:
@@ -54,5 +59,8 @@ class Factors:
         """The factors of rows that are no collectives."""
         if not self._factors:
             return np.ones(len(rows))
-        found = (next((self._factors[n] for n in key if n in self._factors), 1.0) for key in row_keys(task_graph, rows))
+        found = (
+            next((self._factors[n] for n in key if n in self._factors), 1.0)
+            for key in row_keys(task_graph, rows)
+        )
         return np.fromiter(found, float, len(rows))

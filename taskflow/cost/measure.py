@@ -44,7 +44,9 @@ def measure_machine(machine: MachineModel, backend: StreamBackend | None = None)
     products = {n: _product_seconds(n) for n in (16, 64, 192, 512)}
     copies = {n: _copy_seconds(n) for n in (1 << 12, 1 << 16, 1 << 18, 1 << 20)}
     rates = transport.gather(fitted_rates(machine.devices[0], overhead, products, copies))[0]
-    copying = LinkRate(rates["overhead_seconds"], rates["memory_bandwidth"] * rates["memory_efficiency"])
+    copying = LinkRate(
+        rates["overhead_seconds"], rates["memory_bandwidth"] * rates["memory_efficiency"]
+    )
     machine = with_slow_devices(machine.with_rates(**rates), _speeds(machine, transport))
     return measure_links(machine, transport, copying)
 
@@ -57,7 +59,9 @@ def with_slow_devices(machine: MachineModel, speeds: Sequence[float]) -> Machine
     """
     if max(speeds) < UNEQUAL * min(speeds):
         return machine
-    devices = (_as_fast(d, speed / speeds[0]) for d, speed in zip(machine.devices, speeds, strict=True))
+    devices = (
+        _as_fast(d, speed / speeds[0]) for d, speed in zip(machine.devices, speeds, strict=True)
+    )
     return replace(machine, devices=tuple(devices))
 
 
@@ -105,7 +109,10 @@ def fit_machine(machine: MachineModel, task_graph: TaskGraph, costs: CostModel) 
     devices = list(machine.devices)
     for number, device in enumerate(devices):
         rows = np.flatnonzero(is_point & (task_graph.device == number))
-        in_float32 = [device.rate("float32") / device.rate(task_dtype(task_graph, row)) for row in rows.tolist()]
+        in_float32 = [
+            device.rate("float32") / device.rate(task_dtype(task_graph, row))
+            for row in rows.tolist()
+        ]
         flops = task_graph.flops[rows] * in_float32
         devices[number] = fit_device(device, flops, task_graph.bytes[rows], seconds[rows])
     return replace(machine, devices=tuple(devices))

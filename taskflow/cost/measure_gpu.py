@@ -54,7 +54,9 @@ class HostLink:
     to_host_bandwidth: float
 
 
-def measure_gpus(machine: MachineModel, backend: StreamBackend, transport: Transport) -> MachineModel:
+def measure_gpus(
+    machine: MachineModel, backend: StreamBackend, transport: Transport
+) -> MachineModel:
     """See `taskflow.cost.measure.measure_machine`; all ranks call it."""
     own = transport.rank if transport.size > 1 else 0
     clock = DeviceClock(backend, own)
@@ -80,7 +82,9 @@ def _by_turns(measurements: Mapping[_Key, Callable[[], float]]) -> dict[_Key, fl
     return {key: float(np.median([found[key] for found in rounds])) for key in measurements}
 
 
-def product_seconds(clock: DeviceClock, backend: StreamBackend, n: int, dtype: str = "float32") -> float:
+def product_seconds(
+    clock: DeviceClock, backend: StreamBackend, n: int, dtype: str = "float32"
+) -> float:
     """Seconds of a product of two n x n matrices; `tf32`: of float32 ones in TensorFloat-32."""
     is_tf32 = dtype == "tf32"
     a, b, out = (clock.array((n, n), "float32" if is_tf32 else dtype) for _ in range(3))
@@ -94,7 +98,9 @@ def _other_rates(clock: DeviceClock, backend: StreamBackend) -> dict[str, float]
     for dtype in _DTYPES:
         try:
             measure = partial(product_seconds, clock, backend, _LARGE_PRODUCT, dtype)
-            rate = 2.0 * _LARGE_PRODUCT**3 / max(_by_turns({dtype: measure})[dtype], _SHORTEST_SECONDS)
+            rate = (
+                2.0 * _LARGE_PRODUCT**3 / max(_by_turns({dtype: measure})[dtype], _SHORTEST_SECONDS)
+            )
             found[dtype] = possible(f"products in {dtype}", rate, Possible.PRODUCTS)
         except (TypeError, KeyError, ModuleNotFoundError) as error:
             _log.info("products in %s are not measured: %s", dtype, error)
@@ -134,7 +140,9 @@ def measure_host_link(backend: StreamBackend, device: int = 0) -> HostLink:
 # -- links -------------------------------------------------------------------------------------------------------------
 
 
-def _link(backend: StreamBackend, transport: Transport, clock: DeviceClock, devices: int) -> dict[str, float] | None:
+def _link(
+    backend: StreamBackend, transport: Transport, clock: DeviceClock, devices: int
+) -> dict[str, float] | None:
     """Latency and bandwidth of a transfer from one device to another; None where there is one device."""
     if transport.size > 1:
         shared = backend.shared_zeros(transport.rank, _LARGE, transport)
@@ -142,15 +150,26 @@ def _link(backend: StreamBackend, transport: Transport, clock: DeviceClock, devi
         time_copy = time_copy or partial(_staged_seconds, backend, transport)
         copies = {size: partial(time_copy, size) for size in _SIZES}
     elif devices > 1:
-        source, target = clock.array((_LARGE // 4,), "float32"), backend.zeros(1, _LARGE).view("float32")
-        copies = {n: partial(clock.seconds, backend.copy(target[: n // 4], source[: n // 4])) for n in _SIZES}
+        source, target = (
+            clock.array((_LARGE // 4,), "float32"),
+            backend.zeros(1, _LARGE).view("float32"),
+        )
+        copies = {
+            n: partial(clock.seconds, backend.copy(target[: n // 4], source[: n // 4]))
+            for n in _SIZES
+        }
     else:
         return None
     small, large = _by_turns(copies).values()
-    if transport.rank:  # rank 0 says how long they took; not all ranks take part in copies through the hosts
+    if (
+        transport.rank
+    ):  # rank 0 says how long they took; not all ranks take part in copies through the hosts
         return {}
     latency = possible("small copies between devices", small, Possible.CALL)
-    return {"latency_seconds": latency, "bandwidth": transfer_rate("copies between devices", _SIZES, [small], [large])}
+    return {
+        "latency_seconds": latency,
+        "bandwidth": transfer_rate("copies between devices", _SIZES, [small], [large]),
+    }
 
 
 def _mapped_seconds(
@@ -167,10 +186,15 @@ def _mapped_seconds(
     return seconds
 
 
-def _staged_seconds(backend: StreamBackend, transport: Transport, size: int, rounds: int = 5) -> float:
+def _staged_seconds(
+    backend: StreamBackend, transport: Transport, size: int, rounds: int = 5
+) -> float:
     """One way from rank 0 to rank 1 and back, through the hosts."""
     host, device = backend.pinned(size), backend.zeros(transport.rank, size)
-    stream, over = backend.make_stream(transport.rank, "staging"), backend.make_event(transport.rank)
+    stream, over = (
+        backend.make_stream(transport.rank, "staging"),
+        backend.make_event(transport.rank),
+    )
 
     def finish(call: Callable[[], object]) -> None:
         backend.run(stream, call)
@@ -178,7 +202,9 @@ def _staged_seconds(backend: StreamBackend, transport: Transport, size: int, rou
         backend.synchronize(over)
 
     upload, download = backend.copy(device, host), backend.copy(host, device)
-    times = one_way_times(transport, host, rounds, partial(finish, download), partial(finish, upload))
+    times = one_way_times(
+        transport, host, rounds, partial(finish, download), partial(finish, upload)
+    )
     return float(np.median(times))
 
 
@@ -202,7 +228,9 @@ class DeviceTimes:
         args, arrays = task_graph.args(row), []
         for (_, rect, _), number in zip(args, launch.args, strict=True):
             order = task_graph.order(number)
-            array = clock.array(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
+            array = clock.array(
+                tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype
+            )
             arrays.append(array.transpose(np.argsort(order).tolist()))
         context = StreamContext(
             self._backend,

@@ -37,7 +37,10 @@ def measure_library(
         hosts = len({transport.hosts[rank] for rank in group})
         for collective in COLLECTIVES:
             own = communicators.get(group)
-            times = [_seconds(clock, _calls(backend, transport.rank, own, collective, size)) for size in sizes]
+            times = [
+                _seconds(clock, _calls(backend, transport.rank, own, collective, size))
+                for size in sizes
+            ]
             slowest = np.max(transport.gather(times), axis=0).tolist()
             found.append(LibraryTimes(collective, hosts, len(group), tuple(sizes), tuple(slowest)))
     return tuple(found)
@@ -65,7 +68,10 @@ def _calls(
     """The calls of a collective of `size` bytes; the first of a group is the root. None for who is not in it."""
     if communicator is None:
         return []
-    group, count = communicator.group, max(size // 4 // len(communicator.group), 1) * len(communicator.group)
+    group, count = (
+        communicator.group,
+        max(size // 4 // len(communicator.group), 1) * len(communicator.group),
+    )
     whole, other = (backend.zeros(rank, 4 * count).view("float32") for _ in range(2))
     tile = slice(*(count // len(group) * (group.index(rank) + k) for k in (0, 1)))
     is_root = rank == group[0]

@@ -17,7 +17,10 @@ from taskflow.machine import MachineModel
 from taskflow.machine.device import Link
 
 _SMALL_BYTES, _SMALL_ROUNDS = 8, 200
-_LARGE = {True: (1 << 20, 20), False: (1 << 22, 8)}  # bytes and rounds, on one host or not; networks let bursts pass
+_LARGE = {
+    True: (1 << 20, 20),
+    False: (1 << 22, 8),
+}  # bytes and rounds, on one host or not; networks let bursts pass
 
 
 class LinkRate(NamedTuple):
@@ -35,10 +38,15 @@ def link_between(transport: Transport, first: int, second: int) -> LinkRate:
     """
     ends, large = (first, second), _LARGE[transport.hosts[first] == transport.hosts[second]]
     sizes = (_SMALL_BYTES, _SMALL_ROUNDS), large
-    times = [one_way_times(transport, np.zeros(size, np.uint8), rounds, ends=ends) for size, rounds in sizes]
+    times = [
+        one_way_times(transport, np.zeros(size, np.uint8), rounds, ends=ends)
+        for size, rounds in sizes
+    ]
     short, long = transport.gather(times)[first]
     # Not the median of short ones, which on a busy machine may be above that of large ones.
-    rate = transfer_rate(f"messages between ranks {first} and {second}", (_SMALL_BYTES, large[0]), [min(short)], long)
+    rate = transfer_rate(
+        f"messages between ranks {first} and {second}", (_SMALL_BYTES, large[0]), [min(short)], long
+    )
     return LinkRate(float(np.median(short)), rate)
 
 
@@ -48,14 +56,22 @@ def measure_links(machine: MachineModel, transport: Transport, alone: LinkRate) 
     Args:
         alone: between devices of the only rank of a host.
     """
-    ranks = [np.flatnonzero(np.array(transport.hosts) == host).tolist() for host in range(max(transport.hosts) + 1)]
+    ranks = [
+        np.flatnonzero(np.array(transport.hosts) == host).tolist()
+        for host in range(max(transport.hosts) + 1)
+    ]
     inside = [link_between(transport, *own[:2]) if len(own) > 1 else alone for own in ranks]
     if len(ranks) == 1:
         return machine.with_rates(**inside[0]._asdict())
     pairs = combinations(range(len(ranks)), 2)
     between = {(a, b): link_between(transport, ranks[a][0], ranks[b][0]) for a, b in pairs}
     over = transport.over(range(len(machine.devices)))
-    return on_hosts(machine, [transport.hosts[rank] for rank in over.ranks_of(len(machine.devices))], inside, between)
+    return on_hosts(
+        machine,
+        [transport.hosts[rank] for rank in over.ranks_of(len(machine.devices))],
+        inside,
+        between,
+    )
 
 
 def on_hosts(
@@ -76,16 +92,25 @@ def on_hosts(
         between: rate between every two hosts.
     """
     links = [
-        Link((a, b), *inside[hosts[a]][::-1]) for a, b in permutations(range(len(hosts)), 2) if hosts[a] == hosts[b]
+        Link((a, b), *inside[hosts[a]][::-1])
+        for a, b in permutations(range(len(hosts)), 2)
+        if hosts[a] == hosts[b]
     ]
     for host, rate in enumerate(inside):
         own = [device for device, where in enumerate(hosts) if where == host]
         rates = [found for pair, found in between.items() if host in pair]
-        bandwidth, latency = max(r.bandwidth for r in rates), min(r.latency_seconds for r in rates) / 2
+        bandwidth, latency = (
+            max(r.bandwidth for r in rates),
+            min(r.latency_seconds for r in rates) / 2,
+        )
         card: int | str = own[0] if len(own) == 1 else f"card@{host}"
         to_card = [] if len(own) == 1 else [((d, card), rate.bandwidth, 0.0) for d in own]
         for (a, b), width, seconds in [*to_card, ((card, "network"), bandwidth, latency)]:
             links += [Link((a, b), width, seconds), Link((b, a), width, seconds)]
     devices = tuple(replace(d, host=h) for d, h in zip(machine.devices, hosts, strict=True))
-    several = dict.fromkeys(("all-reduce", "all-gather"), FASTEST) if len(set(hosts)) < len(hosts) else {}
-    return replace(machine, devices=devices, links=tuple(links), collectives={**several, **machine.collectives})
+    several = (
+        dict.fromkeys(("all-reduce", "all-gather"), FASTEST) if len(set(hosts)) < len(hosts) else {}
+    )
+    return replace(
+        machine, devices=devices, links=tuple(links), collectives={**several, **machine.collectives}
+    )

@@ -120,7 +120,9 @@ class CostModel(ABC):
         _check_costs(task_graph, points, result[points])
         together = np.flatnonzero(kind == Kind.COLLECTIVE)
         result[together] = self._collectives.seconds(task_graph, together)
-        moves = np.flatnonzero((kind != Kind.POINT) & (kind != Kind.COLLECTIVE) & ~task_graph.is_transfer)
+        moves = np.flatnonzero(
+            (kind != Kind.POINT) & (kind != Kind.COLLECTIVE) & ~task_graph.is_transfer
+        )
         result[moves] = self._moves(task_graph, moves)
         transfers = np.flatnonzero(task_graph.is_transfer)
         pair = task_graph.source[transfers], device[transfers]
@@ -167,7 +169,9 @@ class CostModel(ABC):
 def _check_costs(task_graph: TaskGraph, rows: Array, seconds: Array) -> None:
     """Refuse points without a cost."""
     for k in np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))[:1]:
-        raise CostError(f"costs: {_point(task_graph, int(rows[k]))} has no cost: {seconds[k]} seconds")
+        raise CostError(
+            f"costs: {_point(task_graph, int(rows[k]))} has no cost: {seconds[k]} seconds"
+        )
 
 
 def _point(task_graph: TaskGraph, row: int) -> str:
@@ -186,7 +190,9 @@ class AnalyticCosts(CostModel):
         shares = np.array([d.compute_efficiency for d in devices])
         flops = np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
         saves = [d.kind == "cuda" and not (use_tf32 and "tf32" in d.rates) for d in devices]
-        flops = np.vstack([flops, *(np.where(saves, times, 1.0) * flops[0] for times in WINOGRAD.values())])
+        flops = np.vstack(
+            [flops, *(np.where(saves, times, 1.0) * flops[0] for times in WINOGRAD.values())]
+        )
         ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
         self.rates = self.rates._replace(flops=shares * flops, compute_ramp=ramp)
         self._dtype_of: dict[tuple[str, int], int] = {}
@@ -203,10 +209,17 @@ class AnalyticCosts(CostModel):
         if task_graph.kind[row] != Kind.POINT:
             return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
         dtype, number = task_dtype(task_graph, row), int(task_graph.device[row])
-        rate, bandwidth = self.rates.flops[self._dtypes(task_graph, row), number], self.rates.bandwidth[number]
+        rate, bandwidth = (
+            self.rates.flops[self._dtypes(task_graph, row), number],
+            self.rates.bandwidth[number],
+        )
         is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
         computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
-        does = computes if is_computing else f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
+        does = (
+            computes
+            if is_computing
+            else f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
+        )
         return f"roofline: {does}, {device.overhead_seconds:.4g} s to launch"
 
     def task_seconds(self, device: Array, dtype: Array, flops: Array, size_bytes: Array) -> Array:
@@ -217,12 +230,19 @@ class AnalyticCosts(CostModel):
         return rates.overhead[device] + seconds
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
-        device, flops, size = task_graph.device[rows], task_graph.flops[rows], task_graph.bytes[rows]
+        device, flops, size = (
+            task_graph.device[rows],
+            task_graph.flops[rows],
+            task_graph.bytes[rows],
+        )
         return self.task_seconds(device, self._dtypes(task_graph, rows), flops, size)
 
     def _dtypes(self, task_graph: TaskGraph, rows: Array | int) -> Array:
         """Number of the dtype of each point."""
-        known, keys = self._dtype_of, [(launch.identity, launch.kernel.window) for launch in task_graph.launches]
+        known, keys = (
+            self._dtype_of,
+            [(launch.identity, launch.kernel.window) for launch in task_graph.launches],
+        )
         for launch, key in zip(task_graph.launches, keys, strict=True):
             if key not in known:
                 dtypes = [task_graph.regions[n].dtype for n in launch.args]
@@ -245,7 +265,9 @@ def dtype_number(dtypes: Sequence[str], window: int = 0) -> int:
     GPUs save flops of (`WINOGRAD`) have numbers of their own behind those of the dtypes.
     """
     number = next((_DTYPES.index(dtype) for dtype in dtypes if dtype in _DTYPES), 0)
-    return number if number or window not in WINOGRAD else len(_DTYPES) + list(WINOGRAD).index(window)
+    return (
+        number if number or window not in WINOGRAD else len(_DTYPES) + list(WINOGRAD).index(window)
+    )
 
 
 def task_dtype(task_graph: TaskGraph, row: int) -> str:
@@ -260,7 +282,10 @@ class MeasuredCosts(CostModel):
     is_shared_out = False  # half a task may fit into a cache, and the whole not
 
     def __init__(
-        self, machine: MachineModel, cache: str | Path | None = None, backend: StreamBackend | None = None
+        self,
+        machine: MachineModel,
+        cache: str | Path | None = None,
+        backend: StreamBackend | None = None,
     ) -> None:
         super().__init__(machine)
         self._backend = backend
@@ -308,7 +333,9 @@ class MeasuredCosts(CostModel):
         if rehearsed is not None and not np.any(np.isnan(rehearsed)):
             return rehearsed.copy()
         seconds = super().seconds(task_graph)
-        moves = np.flatnonzero((task_graph.kind != Kind.POINT) & (task_graph.kind != Kind.COLLECTIVE))
+        moves = np.flatnonzero(
+            (task_graph.kind != Kind.POINT) & (task_graph.kind != Kind.COLLECTIVE)
+        )
         seconds[moves] *= self._factors.of(task_graph, moves)
         return seconds if rehearsed is None else np.where(np.isnan(rehearsed), seconds, rehearsed)
 
@@ -340,7 +367,9 @@ class MeasuredCosts(CostModel):
         launch = task_graph.launch[rows]
         for number in np.unique(launch):
             here = launch == number
-            result[here] = self._of_launch(task_graph, int(number), rows[here])[task_graph.point[rows[here]]]
+            result[here] = self._of_launch(task_graph, int(number), rows[here])[
+                task_graph.point[rows[here]]
+            ]
         result *= self._slower[0][task_graph.device[rows]]
         self._kept.write()
         return result
@@ -352,7 +381,9 @@ class MeasuredCosts(CostModel):
         if held is None:
             seconds = np.zeros(len(launch.spans))
             for row, factor in zip(rows.tolist(), self._factors.of(task_graph, rows), strict=True):
-                seconds[task_graph.point[row]] = self._measure_point(task_graph, launch, row) * factor
+                seconds[task_graph.point[row]] = (
+                    self._measure_point(task_graph, launch, row) * factor
+                )
             held = self._by_launch[id(launch)] = (launch, seconds)
         return held[1]
 
@@ -389,11 +420,17 @@ class MeasuredCosts(CostModel):
             shape, dtype = args[0][1].shape, task_graph.regions[int(task_graph.region[row])].dtype
             adds = len(args) - 2 if task_graph.kind[row] == Kind.FOLD else 0
             times = self._device_times(device)
-            found = times.move(device, shape, dtype, adds) if times else time_call(sample_move(shape, dtype, adds))
+            found = (
+                times.move(device, shape, dtype, adds)
+                if times
+                else time_call(sample_move(shape, dtype, adds))
+            )
             self._by_move[key] = found
         return self._by_move[key]
 
 
 def _rehearsal_key(task_graph: TaskGraph) -> str:
     """The digest of the rows, which names kernels only, and those of the kernels."""
-    return " ".join([task_graph.digest(), *(launch.kernel.digest for launch in task_graph.launches)])
+    return " ".join(
+        [task_graph.digest(), *(launch.kernel.digest for launch in task_graph.launches)]
+    )

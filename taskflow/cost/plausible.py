@@ -43,7 +43,9 @@ def possible(what: str, value: float, rate: Possible, how: str = "") -> float:
     return value
 
 
-def transfer_rate(what: str, sizes: tuple[int, int], small: Sequence[float], large: Sequence[float]) -> float:
+def transfer_rate(
+    what: str, sizes: tuple[int, int], small: Sequence[float], large: Sequence[float]
+) -> float:
     """Bytes/s of transfers without their latency: from median seconds of small and of large ones, timed by turns.
 
     Raises:
@@ -52,5 +54,7 @@ def transfer_rate(what: str, sizes: tuple[int, int], small: Sequence[float], lar
     seconds = [float(np.median(times)) for times in (small, large)]
     longer = seconds[1] - seconds[0]
     rate = (sizes[1] - sizes[0]) / longer if longer > 0 else np.inf
-    how = " and ".join(f"{size} bytes in {took:.3g} s" for size, took in zip(sizes, seconds, strict=True))
+    how = " and ".join(
+        f"{size} bytes in {took:.3g} s" for size, took in zip(sizes, seconds, strict=True)
+    )
     return possible(what, rate, Possible.LINK, how)

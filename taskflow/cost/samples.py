@@ -47,7 +47,9 @@ def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:
     orders = [task_graph.order(n) for n in launch.args]
     shapes = [rect.shape for _, rect, _ in task_graph.args(row)]
     threads = f" | {count} threads" if (count := thread_limit()) > 1 else ""
-    return f"{launch_key(launch)} | {shapes}" + (f" | {orders}" if task_graph.orders else "") + threads
+    return (
+        f"{launch_key(launch)} | {shapes}" + (f" | {orders}" if task_graph.orders else "") + threads
+    )
 
 
 def sample_call(
@@ -61,11 +63,19 @@ def sample_call(
         arrays.append(array.transpose(np.argsort(order)))
         arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
     parts = parts or best_alone(task_graph, row, thread_limit()).parts
-    calls = part_calls(task_graph, row, parts, arrays, lambda row, part, thread: Context(part.rects, part.intervals))
+    calls = part_calls(
+        task_graph,
+        row,
+        parts,
+        arrays,
+        lambda row, part, thread: Context(part.rects, part.intervals),
+    )
     return calls[0] if len(calls) == 1 else partial(crew().run, calls)
 
 
-def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping[int, Sequence[Part]]) -> None:
+def warm_up(
+    task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping[int, Sequence[Part]]
+) -> None:
     """Run every compiled kernel of the devices that `drives` names once a process, so that no step has to compile.
 
     What is compiled depends on dtypes and layouts, not on shapes, so the smallest point of each kernel will do. Where a
@@ -83,13 +93,19 @@ def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping
                 smallest[key] = row
     for kernel, row in smallest.items():
         whole = [whole_part(task_graph, row)]
-        sample_call(task_graph, task_graph.launches[int(task_graph.launch[row])], row, parts.get(row, whole))()
+        sample_call(
+            task_graph, task_graph.launches[int(task_graph.launch[row])], row, parts.get(row, whole)
+        )()
         _WARM.add(kernel)
 
 
 def _split_axes(parts: Sequence[Part]) -> tuple[str, ...]:
     """The axes along which parts differ."""
-    return tuple(a for a in parts[0].intervals if parts[0].intervals[a] != parts[-1].intervals[a]) if parts else ()
+    return (
+        tuple(a for a in parts[0].intervals if parts[0].intervals[a] != parts[-1].intervals[a])
+        if parts
+        else ()
+    )
 
 
 def sample_array(shape: tuple[int, ...], dtype: str) -> Array:
@@ -164,7 +180,10 @@ def one_way_times(
 
 
 def fitted_rates(
-    device: Device, overhead_seconds: float, products: Mapping[int, float], copies: Mapping[int, float]
+    device: Device,
+    overhead_seconds: float,
+    products: Mapping[int, float],
+    copies: Mapping[int, float],
 ) -> dict[str, Any]:
     """The fields of a device whose curve goes through measurements.
 
@@ -183,7 +202,9 @@ def fitted_rates(
         _check_rate(f"copies of {size} bytes", 2.0 * size, took, Possible.MEMORY)
     possible("the overhead of calls", overhead_seconds, Possible.CALL)
     samples = [(2.0 * n**3, 12.0 * n**2, seconds) for n, seconds in products.items()]
-    flops, size_bytes, seconds = np.array(samples + [(0.0, 2.0 * n, seconds) for n, seconds in copies.items()]).T
+    flops, size_bytes, seconds = np.array(
+        samples + [(0.0, 2.0 * n, seconds) for n, seconds in copies.items()]
+    ).T
     start = replace(
         device,
         flops_per_second=float((flops / seconds).max()),
@@ -191,7 +212,11 @@ def fitted_rates(
         overhead_seconds=overhead_seconds,
     )
     fitted = fit_device(start, flops, size_bytes, seconds)
-    return {f.name: getattr(fitted, f.name) for f in fields(fitted) if f.name not in ("kind", "host", "memory_bytes")}
+    return {
+        f.name: getattr(fitted, f.name)
+        for f in fields(fitted)
+        if f.name not in ("kind", "host", "memory_bytes")
+    }
 
 
 def _check_rate(what: str, amount: float, seconds: float, rate: Possible) -> None:

@@ -18,7 +18,9 @@ TRANSPORTS = ("auto", "shared", "messages", "nccl")
 def kind_of_devices(task_graph: TaskGraph, transport: str) -> str:
     """The one kind of all devices; ValueError where there are several, or it has no such transport."""
     if transport not in TRANSPORTS:
-        raise ValueError(f"executor: transport is one of {', '.join(TRANSPORTS)}, not '{transport}'")
+        raise ValueError(
+            f"executor: transport is one of {', '.join(TRANSPORTS)}, not '{transport}'"
+        )
     kinds = {d.kind for d in task_graph.machine.devices}
     for kind in ("emulated", "cuda"):
         if kind in kinds and len(kinds) > 1:
@@ -53,7 +55,11 @@ def check_ranks(task_graph: TaskGraph, seed: int, transport: Transport) -> None:
         ValueError: on every rank; the message names the ranks, and the operator whose kernels differ. Or the seed is no
             number of 64 bits.
     """
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not -(1 << 63) <= seed < 1 << 63:
+    if (
+        not isinstance(seed, int | np.integer)
+        or isinstance(seed, bool)
+        or not -(1 << 63) <= seed < 1 << 63
+    ):
         raise ValueError(f"executor: seed is a whole number of 64 bits, not {seed!r}")
     if transport.size == 1:
         return
@@ -61,7 +67,9 @@ def check_ranks(task_graph: TaskGraph, seed: int, transport: Transport) -> None:
     found = transport.gather((task_graph.digest(), seed, kernels))
     for rank, (digest, other, theirs) in enumerate(found):
         if digest != found[0][0]:
-            raise ValueError(f"executor: rank {rank} runs another task graph ({digest}) than rank 0 ({found[0][0]})")
+            raise ValueError(
+                f"executor: rank {rank} runs another task graph ({digest}) than rank 0 ({found[0][0]})"
+            )
         if other != found[0][1]:
             raise ValueError(f"executor: rank {rank} has seed {other}, rank 0 has {found[0][1]}")
         for launch, mine, first in zip(task_graph.launches, theirs, found[0][2], strict=True):
@@ -81,4 +89,6 @@ def check_written(name: str, value: Array, transport: Transport) -> None:
     found = transport.gather((name, digest_of_bytes(value.tobytes()))) if transport.size > 1 else []
     for rank, other in enumerate(found):
         if other != found[0]:
-            raise ValueError(f"write '{name}': rank {rank} gives another value, or another region, than rank 0")
+            raise ValueError(
+                f"write '{name}': rank {rank} gives another value, or another region, than rank 0"
+            )

@@ -35,7 +35,12 @@ def poisoned_elements(array: Array) -> int:
 
 
 def _is_poison(array: Array, byte: int) -> Array:
-    bits = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8).reshape(array.size, array.itemsize)
+    bits = (
+        np.ascontiguousarray(array)
+        .reshape(-1, 1)
+        .view(np.uint8)
+        .reshape(array.size, array.itemsize)
+    )
     found: Array = (bits == byte).all(axis=1)
     return found
 
@@ -109,7 +114,9 @@ def checked(
         left = [each.array.copy() for each in guarded]
         for k, each in enumerate(guarded):
             if each.is_overrun():
-                raise PermissionError(f"task {task}: {_name(k, made)}: the kernel writes outside of the array")
+                raise PermissionError(
+                    f"task {task}: {_name(k, made)}: the kernel writes outside of the array"
+                )
         if workspace.is_overrun():
             raise PermissionError(f"task {task}: the kernel writes outside of its scratch memory")
         return left
@@ -117,19 +124,27 @@ def checked(
     def run() -> None:
         for k, array in enumerate(arrays):
             if k not in made and (count := poisoned_elements(array)):
-                raise PermissionError(f"task {task}: argument {k}: reads {count} elements that no task wrote")
+                raise PermissionError(
+                    f"task {task}: argument {k}: reads {count} elements that no task wrote"
+                )
         left, again = attempt(_BYTE), attempt(_OTHER_BYTE)
         for k, (array, value, other) in enumerate(zip(arrays, left, again, strict=True)):
             if privileges[k] == Privilege.READ and value.tobytes() != array.tobytes():
-                raise PermissionError(f"task {task}: argument {k}: is only read, and has been written")
+                raise PermissionError(
+                    f"task {task}: argument {k}: is only read, and has been written"
+                )
             if value.tobytes() != other.tobytes():
                 where, missed = (
                     f"task {task}: {_name(k, made)}",
                     _is_poison(value, _BYTE) & _is_poison(other, _OTHER_BYTE),
                 )
                 if k in made and (count := int(np.count_nonzero(missed))):
-                    raise PermissionError(f"{where}: leaves {count} of {array.size} elements unwritten")
-                raise PermissionError(f"{where}: depends on what the output or scratch memory held before")
+                    raise PermissionError(
+                        f"{where}: leaves {count} of {array.size} elements unwritten"
+                    )
+                raise PermissionError(
+                    f"{where}: depends on what the output or scratch memory held before"
+                )
         for array, value, privilege in zip(arrays, left, privileges, strict=True):
             if privilege != Privilege.READ:
                 np.copyto(array, value)

@@ -30,7 +30,9 @@ from taskflow.simulation.sharing import find_loads
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import RowsBefore
 
-_AHEAD_SECONDS = 1e-3  # how early a row is issued: ranks that share a core come to rows of the same time in turn
+_AHEAD_SECONDS = (
+    1e-3  # how early a row is issued: ranks that share a core come to rows of the same time in turn
+)
 _PATIENCE_SECONDS = 2.5e-4  # between two looks for a row of another rank
 
 
@@ -42,13 +44,21 @@ class EmulatedCompiler(Compiler):
     def compile(self) -> RankProgram:
         """See `Compiler.compile`; `seconds` (per row) is set before."""
         graph = self.graph
-        calls = {r: self._call(r) for r in range(len(graph)) if self.transport.drives(int(graph.device[r]))}
+        calls = {
+            r: self._call(r)
+            for r in range(len(graph))
+            if self.transport.drives(int(graph.device[r]))
+        }
         calls |= {r: partial(call_each, (calls[r], note)) for r, note in self.notes.items()}
         shared = self.transport.shared_arrays(2 * 8 * len(graph) if self.transport.rank == 0 else 0)
         cells = shared[0] if shared else None
         if cells is None and self.transport.size > 1:
             raise InternalError("emulated devices need shared memory")
-        both = np.zeros(2 * len(graph)) if cells is None else cells[: 2 * 8 * len(graph)].view(np.float64)
+        both = (
+            np.zeros(2 * len(graph))
+            if cells is None
+            else cells[: 2 * 8 * len(graph)].view(np.float64)
+        )
         done, begun = both[: len(graph)], both[len(graph) :]
         ledger = FlowLedger(find_loads(graph, self.seconds), self.seconds, begun)
         last = self.guard_row if self.guard else len(graph)
@@ -86,7 +96,9 @@ class Replay:
         self._queues: list[dict[int, list[int]]] = [{}, {}]  # until the last row, and behind it
         for row in self.rows:  # by the first stream that it occupies; one of links alone by itself
             stream = int(graph.streams[row, 0])
-            self._queues[row >= last].setdefault(stream if stream >= 0 else -1 - row, []).append(row)
+            self._queues[row >= last].setdefault(stream if stream >= 0 else -1 - row, []).append(
+                row
+            )
         wake_on_time()
 
     def __call__(self) -> None:
@@ -115,7 +127,10 @@ class Replay:
             start, is_known = self._earliest(queue[position])
             look = start - _AHEAD_SECONDS
             if look > moment or not is_known:
-                heapq.heapreplace(heads, (look if is_known else max(look, time.monotonic()) + _PATIENCE_SECONDS, q))
+                heapq.heapreplace(
+                    heads,
+                    (look if is_known else max(look, time.monotonic()) + _PATIENCE_SECONDS, q),
+                )
                 continue
             end = self._run(queue[position], max(origin, start))
             positions[q] += 1

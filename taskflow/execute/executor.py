@@ -87,7 +87,9 @@ class Executor:
     ) -> None:
         self.task_graph, self.allow_nan, self.record = task_graph, allow_nan, record
         self._kind = kind_of_devices(task_graph, transport)
-        self.transport: Transport = share.transport if share else connect_for(task_graph, self._kind)
+        self.transport: Transport = (
+            share.transport if share else connect_for(task_graph, self._kind)
+        )
         self._alone: OneCall = share._alone if share else self.transport.alone or OneCall()
         check_ranks(task_graph, seed, self.transport)
         if check:  # on every rank, since each has columns of its own
@@ -101,20 +103,33 @@ class Executor:
         self._backend = gpus.backend if gpus else None
         self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
         plan = expand_plan(self.plan, self._expansion)
-        self._rows = rows = with_reuse(self._expansion.task_graph, plan)  # what runs: without collectives
+        self._rows = rows = with_reuse(
+            self._expansion.task_graph, plan
+        )  # what runs: without collectives
         self._run: Run = share._run if share else Run(int(seed))
         make = gpus.make_memory if gpus else partial(self._make_memory, transport, can_share)
         self.memory: Memory = make(rows, plan)
         self.regions: PersistentRegions = PersistentRegions(
-            task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
+            task_graph,
+            self.memory,
+            self.transport,
+            self._run,
+            share.regions if share else None,
+            loan,
         )
         if not gpus:
             self.regions.initialise()  # now: others may read them as soon as a step begins
-        self._advances = share is None or self.regions.are_updated  # an evaluation is no step of the run
+        self._advances = (
+            share is None or self.regions.are_updated
+        )  # an evaluation is no step of the run
         self._feeds = make_cells(task_graph)
         self._overflows = any(r.dtype in HALF for r in task_graph.regions)
         self._args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
-        self._streamed = gpus.make_compiler(self._expansion.origin, capture, record, self._args) if gpus else None
+        self._streamed = (
+            gpus.make_compiler(self._expansion.origin, capture, record, self._args)
+            if gpus
+            else None
+        )
         self._row_seconds: Array | None = None
         if self._kind == "emulated":
             self._row_seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
@@ -137,17 +152,28 @@ class Executor:
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
-    def _meet(self, backend: StreamBackend | None, share: Executor | None, transport: str, can_share: bool) -> Meeting:
-        from taskflow.execute.gpu.meeting import Meeting, find_backend  # who has no GPU need not wait for it
+    def _meet(
+        self, backend: StreamBackend | None, share: Executor | None, transport: str, can_share: bool
+    ) -> Meeting:
+        from taskflow.execute.gpu.meeting import (
+            Meeting,
+            find_backend,
+        )  # who has no GPU need not wait for it
 
         found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, transport, can_share)
 
-    def _make_memory(self, transport: str, can_share: bool, rows: TaskGraph, plan: MemoryPlan) -> Memory:
-        memory = Memory(rows, plan, self.transport, share_memory=transport != "messages" and can_share)
+    def _make_memory(
+        self, transport: str, can_share: bool, rows: TaskGraph, plan: MemoryPlan
+    ) -> Memory:
+        memory = Memory(
+            rows, plan, self.transport, share_memory=transport != "messages" and can_share
+        )
         is_apart = max(self.transport.hosts) > 0 or not memory.is_shared
         if self._kind == "emulated" and self.transport.size > 1 and is_apart:
-            raise ValueError(f"executor: emulated devices share memory, which transport='{transport}' lacks here")
+            raise ValueError(
+                f"executor: emulated devices share memory, which transport='{transport}' lacks here"
+            )
         return memory
 
     def _make_compiler(self) -> Compiler:
@@ -161,7 +187,11 @@ class Executor:
     def _compile(self, compiler: Compiler) -> None:
         compiler.fuses = not self.record
         if isinstance(self.guard, UpdateGuard):
-            compiler.guard, compiler.guard_row, compiler.notes = self.guard, self.guard.row, self.guard.notes
+            compiler.guard, compiler.guard_row, compiler.notes = (
+                self.guard,
+                self.guard.row,
+                self.guard.notes,
+            )
         with collect_rarely():
             self.program = compiler.compile()
         self._finish = weakref.finalize(self, self.program.close)
@@ -200,7 +230,9 @@ class Executor:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def __call__(
-        self, feeds: Mapping[str, FeedValue] | None = None, prefetch: Mapping[str, FeedValue] | None = None
+        self,
+        feeds: Mapping[str, FeedValue] | None = None,
+        prefetch: Mapping[str, FeedValue] | None = None,
     ) -> dict[str, Array]:
         """Run one step.
 
@@ -290,7 +322,9 @@ class Executor:
             position, step = len(self.program.calls) - length_hint(calls) - 1, self._run.step
             if self.guard is not None:
                 self.guard.undo(self.program, position)
-            what = f"{self.program.roles[position]} of task {self._rows[self.program.rows[position]]}"
+            what = (
+                f"{self.program.roles[position]} of task {self._rows[self.program.rows[position]]}"
+            )
             error.add_note(f"in step {step} on rank {self.transport.rank}, {what}")
             note_phase(error, f"step {step}, {what}")
             if isinstance(error, SystemExit):
@@ -300,7 +334,9 @@ class Executor:
 
     def _hold(self, instance: int, rect: Rect) -> Array:
         """An output after a step, in the host's memory."""
-        return self._streamed.outputs[instance] if self._streamed else self.memory.view(instance, rect)
+        return (
+            self._streamed.outputs[instance] if self._streamed else self.memory.view(instance, rect)
+        )
 
     # -- persistent regions ----------------------------------------------------------------------------------------
 
@@ -366,10 +402,20 @@ class Executor:
             raise ValueError("timeline: no recorded step has run")
         start, end = self._times_of_rows()
         found = np.full((2, len(self.task_graph)), np.nan)
-        seconds = float(np.nanmax(end, initial=0.0)) if self._clocked else self._times[-1] - self._times[0]
+        seconds = (
+            float(np.nanmax(end, initial=0.0))
+            if self._clocked
+            else self._times[-1] - self._times[0]
+        )
         np.fmin.at(found[0], self._expansion.origin, start)
         np.fmax.at(found[1], self._expansion.origin, end)
-        return Timeline(with_reuse(self.task_graph, self.plan), found[0], found[1], seconds, self.plan.peak_bytes)
+        return Timeline(
+            with_reuse(self.task_graph, self.plan),
+            found[0],
+            found[1],
+            seconds,
+            self.plan.peak_bytes,
+        )
 
     def _times_of_rows(self) -> tuple[Array, Array]:
         """Start and end of every row that runs."""
@@ -381,7 +427,10 @@ class Executor:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if isinstance(error, SystemExit):
             end_all_leaving(error)

@@ -22,7 +22,15 @@ from taskflow.tasks.exchange import ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import COLLECTIVES, JOINED, ROW_COLUMNS, Array, Kind, Privilege, TaskGraph
+from taskflow.tasks.task_graph import (
+    COLLECTIVES,
+    JOINED,
+    ROW_COLUMNS,
+    Array,
+    Kind,
+    Privilege,
+    TaskGraph,
+)
 
 Argument = tuple[int, Rect, Privilege]
 
@@ -52,14 +60,19 @@ def expand(task_graph: TaskGraph, kept: Collection[int] = ()) -> Expansion:
     """
     for row in np.flatnonzero(is_by_library(task_graph)).tolist():
         if row not in kept:
-            name, region = COLLECTIVES[int(task_graph.collective[row])], task_graph.regions[int(task_graph.region[row])]
+            name, region = (
+                COLLECTIVES[int(task_graph.collective[row])],
+                task_graph.regions[int(task_graph.region[row])],
+            )
             raise ValueError(
                 f"machine '{task_graph.machine.name}': {name} of '{region.name}' (row {row}) is by '{LIBRARY}', which "
                 f"only GPUs of several ranks with NCCL have; name another: collectives={{'{name}': 'ring'}}"
             )
     if all(row in kept for row in np.flatnonzero(task_graph.kind == Kind.COLLECTIVE).tolist()):
         instances = np.arange(len(task_graph.instance_device))
-        return Expansion(task_graph, np.arange(len(task_graph)), instances, np.zeros_like(instances))
+        return Expansion(
+            task_graph, np.arange(len(task_graph)), instances, np.zeros_like(instances)
+        )
     return _Expander(task_graph, kept).expand()
 
 
@@ -71,14 +84,20 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     """
     graph, origin, root = expansion.task_graph, expansion.origin, expansion.lies_in
     rows = len(plan.receive)
-    begin = np.searchsorted(origin, np.arange(rows + 2))  # of every row; the end for what lives to the end
+    begin = np.searchsorted(
+        origin, np.arange(rows + 2)
+    )  # of every row; the end for what lives to the end
     is_used = np.isin(np.arange(len(plan.last)), root[graph.arg_instance[graph.arg_instance >= 0]])
     last = np.where(is_used & (plan.last >= 0), begin[plan.last + 1] - 1, -1)
     last[plan.last >= rows] = len(graph)
     posted, held = receive_rows(graph), plan.receive[origin]
-    receive = np.where(held >= 0, begin[held], np.where(posted >= 0, np.maximum(posted, begin[origin]), -1))
+    receive = np.where(
+        held >= 0, begin[held], np.where(posted >= 0, np.maximum(posted, begin[origin]), -1)
+    )
     unit = np.where(expansion.offset > 0, 1, ALIGNMENT)
-    size = np.where(root == np.arange(len(root)), plan.size[root], -(-graph.instance_bytes() // unit) * unit)
+    size = np.where(
+        root == np.arange(len(root)), plan.size[root], -(-graph.instance_bytes() // unit) * unit
+    )
     lives = plan.offset[root] + expansion.offset, size, begin[plan.first][root], last[root]
     edges = reuse_edges(graph, *lives, root)
     return MemoryPlan(*lives, plan.peak_bytes, plan.persistent_bytes, receive, *edges)
@@ -91,7 +110,9 @@ class _Expander:
         self.graph, self.kept = task_graph, kept
         self.origin: list[int] = []
         self.args: list[list[Argument]] = []
-        self.steps: dict[int, dict[str, int]] = {}  # new row -> its columns, where they differ from its origin's
+        self.steps: dict[
+            int, dict[str, int]
+        ] = {}  # new row -> its columns, where they differ from its origin's
         self.lies_in = list(range(len(task_graph.instance_device)))
         self.offset = [0] * len(self.lies_in)
         self.pieces: dict[tuple[int, Rect, int], int] = {}
@@ -108,17 +129,24 @@ class _Expander:
             else:
                 self._add(row, list(graph.args(row)))
         lies_in = np.array(self.lies_in, np.int64)
-        expanded, origin = self._build(np.array(self.origin, np.int64), lies_in), np.array(self.origin)
+        expanded, origin = (
+            self._build(np.array(self.origin, np.int64), lies_in),
+            np.array(self.origin),
+        )
         return Expansion(expanded, origin, lies_in, np.array(self.offset, np.int64))
 
     def _add(self, row: int, args: list[Argument]) -> None:
         self.origin.append(row)
         self.args.append(args)
 
-    def _add_step(self, row: int, number: int, step: ExchangeStep, args: tuple[Argument, ...], scratch: range) -> None:
+    def _add_step(
+        self, row: int, number: int, step: ExchangeStep, args: tuple[Argument, ...], scratch: range
+    ) -> None:
         graph, itemsize = self.graph, self.graph.regions[int(self.graph.region[row])].itemsize
         numbers, offset = (step.target, *step.parts), step.offset * itemsize
-        target, *parts = (self._instance(args[k][0], step.box, offset if k in scratch else None) for k in numbers)
+        target, *parts = (
+            self._instance(args[k][0], step.box, offset if k in scratch else None) for k in numbers
+        )
         device, source = (int(graph.instance_device[self.lies_in[k]]) for k in (target, parts[0]))
         is_copy, reads = len(parts) == 1, [(k, step.box, Privilege.READ) for k in parts]
         privilege = Privilege.READ_WRITE if target == parts[0] else Privilege.WRITE
@@ -160,12 +188,18 @@ class _Expander:
         arg_instance = np.array([instance for instance, _, _ in flat], np.int64)
         instance_device = graph.instance_device[lies_in]
         columns["streams"], groups = StreamTable(graph.machine).of_rows(
-            columns["kind"], columns["source"], columns["device"], arg_ptr, instance_device[arg_instance]
+            columns["kind"],
+            columns["source"],
+            columns["device"],
+            arg_ptr,
+            instance_device[arg_instance],
         )
         boxes = self._boxes([box for _, box, _ in self.pieces])
         arg_box = self._boxes([box for _, box, _ in flat])
         arg_privilege = np.array([privilege for _, _, privilege in flat], np.uint8)
-        accesses = self._accesses(arg_ptr, lies_in[arg_instance], arg_instance, arg_box, arg_privilege)
+        accesses = self._accesses(
+            arg_ptr, lies_in[arg_instance], arg_instance, arg_box, arg_privilege
+        )
         dep_ptr, dep_row = find_dependences(accesses, len(origin))
         return replace(
             graph,
@@ -190,7 +224,9 @@ class _Expander:
             found[k, :, : len(box.lo)] = box.lo, box.hi
         return found
 
-    def _accesses(self, arg_ptr: Array, memory: Array, instance: Array, box: Array, privilege: Array) -> Accesses:
+    def _accesses(
+        self, arg_ptr: Array, memory: Array, instance: Array, box: Array, privilege: Array
+    ) -> Accesses:
         """What the arguments touch, by the memory that each lies in. Pieces that pass through scratch use all of it.
 
         Memories are instances, not regions, which would order writers of two copies of one region for no reason.

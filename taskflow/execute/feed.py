@@ -44,7 +44,9 @@ class Feed:
     def into(self, target: Array, rect: Rect) -> None:
         """Copy the box `rect` of the fed value: of an array, or of a function Rect -> array."""
         if is_resident(self.value):
-            raise ValueError(f"feed '{self.name}': lies on a GPU; the devices of this machine are none")
+            raise ValueError(
+                f"feed '{self.name}': lies on a GPU; the devices of this machine are none"
+            )
         if not callable(self.value):
             target[...] = self.value[rect.slices()]
             return

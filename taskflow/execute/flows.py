@@ -34,7 +34,9 @@ class FlowLedger:
 
     def __init__(self, loads: Loads, seconds: Array, begun: Array) -> None:
         self._loads, self._seconds, self._begun = loads, np.asarray(seconds, float), begun
-        self.is_shared: list[bool] = ((np.diff(loads.ptr) > 0) & (self._seconds > loads.latency)).tolist()
+        self.is_shared: list[bool] = (
+            (np.diff(loads.ptr) > 0) & (self._seconds > loads.latency)
+        ).tolist()
         self.clear([])
 
     def clear(self, rows: Sequence[int]) -> None:

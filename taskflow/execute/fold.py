@@ -31,7 +31,12 @@ def fold_call(
         target, parts, copies: arrays of one shape and dtype; a copy may share memory with a part other than the first.
     """
     arrays = (target, *parts[1:], *copies)
-    if parts[0] is target and len(arrays) > 2 and target.nbytes >= _SMALL_BYTES and _is_plain(arrays):
+    if (
+        parts[0] is target
+        and len(arrays) > 2
+        and target.nbytes >= _SMALL_BYTES
+        and _is_plain(arrays)
+    ):
         return _in_parts(combine, [a.reshape(-1) for a in arrays], len(parts))
     return partial(fold, combine, target, tuple(parts), tuple(copies))
 

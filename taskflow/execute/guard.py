@@ -60,8 +60,14 @@ class Guarded:
         found: dict[int, list[tuple[Array, int]]] = {}
         for row, numbers in self.checked.items():
             if int(graph.device[row]) in memory.own:
-                made = [(i, rect) for i, rect, privilege in graph.args(row) if privilege != Privilege.READ]
-                found[row] = [(memory.view(i, rect), numbers[i]) for i, rect in made if i in numbers]
+                made = [
+                    (i, rect)
+                    for i, rect, privilege in graph.args(row)
+                    if privilege != Privilege.READ
+                ]
+                found[row] = [
+                    (memory.view(i, rect), numbers[i]) for i, rect in made if i in numbers
+                ]
         return found
 
     def kept(self, graph: TaskGraph, memory: Memory) -> list[int]:
@@ -113,10 +119,14 @@ class UpdateGuard(StepGuard):
         guarded = find_guarded(graph)
         return None if guarded is None else UpdateGuard(guarded, graph, memory, is_any)
 
-    def __init__(self, guarded: Guarded, graph: TaskGraph, memory: Memory, is_any: Callable[[bool], bool]) -> None:
+    def __init__(
+        self, guarded: Guarded, graph: TaskGraph, memory: Memory, is_any: Callable[[bool], bool]
+    ) -> None:
         super().__init__(guarded, is_any)
         self.row, made = guarded.row, guarded.arrays(graph, memory)
-        self.notes = {row: partial(self._note, arrays) for row, arrays in made.items()}  # behind these rows
+        self.notes = {
+            row: partial(self._note, arrays) for row, arrays in made.items()
+        }  # behind these rows
         arrays = (memory.array(i) for i in guarded.kept(graph, memory))
         self._kept = [(array, np.empty_like(array)) for array in arrays]
         self._bad = set[int]()
@@ -150,14 +160,18 @@ class UpdateGuard(StepGuard):
     def give_up(self, program: RankProgram) -> None:
         """Waits, messages, copies and folds; then what was kept."""
         first, late = program.roles.index(GUARD) + 1, self.guarded.late
-        for call, row, role in zip(program.calls[first:], program.rows[first:], program.roles[first:], strict=True):
+        for call, row, role in zip(
+            program.calls[first:], program.rows[first:], program.roles[first:], strict=True
+        ):
             if role != REPLAY and (role != "run" or row not in late):
                 call()
         for array, kept in self._kept:
             array[...] = kept
 
 
-def check_finite(where: str, values: Mapping[str, Array], guard: StepGuard | None, transport: Transport) -> None:
+def check_finite(
+    where: str, values: Mapping[str, Array], guard: StepGuard | None, transport: Transport
+) -> None:
     """Refuse outputs of which a loss is not finite, or a step that `guard` gave up; all ranks call it.
 
     Raises:
@@ -179,9 +193,13 @@ def find_guarded(graph: TaskGraph) -> Guarded | None:
         return None
     updaters = _updaters(graph, table)
     names = _wanted(graph, table, updaters)
-    made = table.is_made & np.isin(table.instance, list(names)) & ~_behind(graph, updaters)[table.row]
+    made = (
+        table.is_made & np.isin(table.instance, list(names)) & ~_behind(graph, updaters)[table.row]
+    )
     last = int(table.row[made].max(initial=-1))
-    early = sorted({*table.region[table.updates & (table.row <= last)].tolist(), *_carried(graph, last)})
+    early = sorted(
+        {*table.region[table.updates & (table.row <= last)].tolist(), *_carried(graph, last)}
+    )
     looked_at = [*np.flatnonzero(made).tolist(), *_early_states(graph, table, early, last)]
     order = list(dict.fromkeys(_name(graph, table, names, k) for k in sorted(looked_at)))
     number, checked = {name: k for k, name in enumerate(order)}, dict[int, dict[int, int]]()
@@ -190,8 +208,12 @@ def find_guarded(graph: TaskGraph) -> Guarded | None:
             found = checked.setdefault(int(table.row[k]), {})
             found[int(table.instance[k])] = number[_name(graph, table, names, k)]
     is_late = (table.row > last) & (table.updates | (graph.kind[table.row] == Kind.POINT))
-    late, updates = (frozenset(table.row[which].tolist()) for which in (is_late, is_late & table.updates))
-    return Guarded(last + 1, order, checked, sorted(graph.regions[k].name for k in early), late, updates)
+    late, updates = (
+        frozenset(table.row[which].tolist()) for which in (is_late, is_late & table.updates)
+    )
+    return Guarded(
+        last + 1, order, checked, sorted(graph.regions[k].name for k in early), late, updates
+    )
 
 
 @dataclass(frozen=True)
@@ -213,7 +235,9 @@ class _Arguments:
         is_there, is_read = graph.arg_instance >= 0, graph.arg_privilege == Privilege.READ
         is_persistent, is_copy = persistent[region] & is_there, graph.kind[row] == Kind.COPY
         updates = is_persistent & ~is_read & ~is_copy
-        return _Arguments(row, graph.arg_instance, region, is_persistent, updates, is_there & ~is_read & ~is_copy)
+        return _Arguments(
+            row, graph.arg_instance, region, is_persistent, updates, is_there & ~is_read & ~is_copy
+        )
 
 
 def _updaters(graph: TaskGraph, table: _Arguments) -> dict[int, str]:
@@ -234,11 +258,15 @@ def _wanted(graph: TaskGraph, table: _Arguments, updaters: Mapping[int, str]) ->
     is_read = (graph.arg_privilege == Privilege.READ) & (table.instance >= 0) & ~table.is_persistent
     for k in np.flatnonzero(is_read & np.isin(table.row, list(updaters))).tolist():
         found.setdefault(int(table.instance[k]), updaters[int(table.row[k])])
-    is_scaled = any(region.name == "loss_scale" for region in graph.regions)  # then a norm may overflow
+    is_scaled = any(
+        region.name == "loss_scale" for region in graph.regions
+    )  # then a norm may overflow
     for name, parts in graph.fetches.items():
         if is_loss(name) or (is_norm(name) and not is_scaled):
             found |= {i: f"the {name}" for _, i, _ in parts}
-    for copy in np.flatnonzero(graph.kind == Kind.COPY)[::-1].tolist():  # what moves is known where it is made
+    for copy in np.flatnonzero(graph.kind == Kind.COPY)[
+        ::-1
+    ].tolist():  # what moves is known where it is made
         (source, _, _), (target, _, _) = graph.args(copy)
         if target in found and not graph.regions[int(graph.instance_region[source])].is_persistent:
             found.setdefault(source, found[target])
@@ -248,18 +276,29 @@ def _wanted(graph: TaskGraph, table: _Arguments, updaters: Mapping[int, str]) ->
 def _behind(graph: TaskGraph, updaters: Mapping[int, str]) -> Array:
     """Which rows are `updaters`, or read what one of the same step has made."""
     steps, points = np.full(len(graph), -1), np.flatnonzero(graph.launch >= 0)  # -1: of any step
-    steps[points] = np.array([launch.step for launch in graph.launches], np.int64)[graph.launch[points]]
+    steps[points] = np.array([launch.step for launch in graph.launches], np.int64)[
+        graph.launch[points]
+    ]
     behind = np.full(len(graph), -1)  # the step behind whose updates a row comes
     behind[list(updaters)] = steps[list(updaters)]
     made: dict[int, int] = {}  # instance -> that of the row that made it
-    begins, instances, privileges = graph.arg_ptr.tolist(), graph.arg_instance.tolist(), graph.arg_privilege.tolist()
+    begins, instances, privileges = (
+        graph.arg_ptr.tolist(),
+        graph.arg_instance.tolist(),
+        graph.arg_privilege.tolist(),
+    )
     for row in range(min(updaters, default=len(graph)), len(graph)):
         span = range(begins[row], begins[row + 1])
-        read = max((made.get(instances[k], -1) for k in span if privileges[k] != Privilege.WRITE), default=-1)
+        read = max(
+            (made.get(instances[k], -1) for k in span if privileges[k] != Privilege.WRITE),
+            default=-1,
+        )
         if read >= 0 and steps[row] in (-1, read):
             behind[row] = read
         if behind[row] >= 0:
-            made.update((instances[k], int(behind[row])) for k in span if privileges[k] != Privilege.READ)
+            made.update(
+                (instances[k], int(behind[row])) for k in span if privileges[k] != Privilege.READ
+            )
     is_behind: Array = behind >= 0
     return is_behind
 
@@ -269,14 +308,22 @@ def _carried(graph: TaskGraph, last: int) -> set[int]:
     homes = {i for places in graph.homes.values() for i, _ in places}
     copies = np.flatnonzero(graph.kind == Kind.COPY)
     pairs = ([i for i, _, _ in graph.args(row)] for row in copies[copies > last].tolist())
-    return {int(graph.instance_region[target]) for source, target in pairs if target in homes and source not in homes}
+    return {
+        int(graph.instance_region[target])
+        for source, target in pairs
+        if target in homes and source not in homes
+    }
 
 
-def _early_states(graph: TaskGraph, table: _Arguments, early: Sequence[int], last: int) -> list[int]:
+def _early_states(
+    graph: TaskGraph, table: _Arguments, early: Sequence[int], last: int
+) -> list[int]:
     """The arguments by which forward operators update states, unless these begin as infinite numbers."""
     states = [k for k in early if graph.regions[k].role == "state" and graph.regions[k].is_floating]
     is_one = np.isin(table.region, [k for k in states if _begins_finite(graph.regions[k].init)])
-    found = np.flatnonzero(is_one & table.updates & (graph.kind[table.row] == Kind.POINT) & (table.row <= last))
+    found = np.flatnonzero(
+        is_one & table.updates & (graph.kind[table.row] == Kind.POINT) & (table.row <= last)
+    )
     launches = graph.launch[table.row]
     return [k for k in found.tolist() if graph.launches[int(launches[k])].phase == Phase.FORWARD]
 

@@ -24,14 +24,20 @@ class Memory:
     begins_zeroed = True
 
     def __init__(
-        self, task_graph: TaskGraph, plan: MemoryPlan, transport: Transport, share_memory: bool = False
+        self,
+        task_graph: TaskGraph,
+        plan: MemoryPlan,
+        transport: Transport,
+        share_memory: bool = False,
     ) -> None:
         self.task_graph, self.plan, self.transport = task_graph, plan, transport
         self.own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.arenas: dict[int, Array] = {}
         self.elsewhere: set[int] = set()  # instances whose memory is in no arena
         self._arrays: dict[int, Array] = {}
-        self._wholes: dict[int, tuple[Array, tuple[int, ...]]] = {}  # in the region's order, and where they begin
+        self._wholes: dict[
+            int, tuple[Array, tuple[int, ...]]
+        ] = {}  # in the region's order, and where they begin
         size: list[int] = plan.peak_bytes.tolist()
         shared = self.share(sum(size[d] for d in self.own)) if share_memory else None
         self.is_shared = shared is not None
@@ -64,7 +70,9 @@ class Memory:
             region = graph.regions[int(graph.instance_region[instance])]
             rect = graph.instance_rect(instance)
             order = self.order_of(instance)
-            part = self.arenas[int(graph.instance_device[instance])][start : start + rect.volume * region.itemsize]
+            part = self.arenas[int(graph.instance_device[instance])][
+                start : start + rect.volume * region.itemsize
+            ]
             self._arrays[instance] = part.view(region.dtype).reshape([rect.shape[d] for d in order])
         return self._arrays[instance]
 
@@ -96,7 +104,10 @@ class Memory:
 
     def local_box(self, instance: int, rect: Rect) -> Rect:
         """`rect` in the coordinates of `array(instance)`."""
-        local, order = rect.relative_to(self.task_graph.instance_rect(instance).lo), self.order_of(instance)
+        local, order = (
+            rect.relative_to(self.task_graph.instance_rect(instance).lo),
+            self.order_of(instance),
+        )
         return Rect(tuple(local.lo[d] for d in order), tuple(local.hi[d] for d in order))
 
     def order_of(self, instance: int) -> tuple[int, ...]:

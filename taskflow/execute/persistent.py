@@ -71,7 +71,14 @@ def _borrow_region(graph: TaskGraph, lender: TaskGraph, name: str, loan: Loan) -
     is_whole = True
     for instance in dict.fromkeys(i for i, _ in graph.homes[name]):
         device, box = int(graph.instance_device[instance]), graph.instance_rect(instance)
-        found = next((i for i, r in lender.homes[name] if lender.instance_device[i] == device and r.covers(box)), None)
+        found = next(
+            (
+                i
+                for i, r in lender.homes[name]
+                if lender.instance_device[i] == device and r.covers(box)
+            ),
+            None,
+        )
         # two instances in the same memory would have dependences that nobody knows of
         if found is None or any(d == device and r.overlaps(box) for d, r in bound):
             is_whole = False
@@ -112,7 +119,9 @@ class PersistentRegions:
                 continue  # what is not touched now costs nothing
             for instance, rect in homes:
                 if self._is_here(instance):
-                    values = partial(fill, distribution=region.init, key=key, shape=region.shape, rect=rect)
+                    values = partial(
+                        fill, distribution=region.init, key=key, shape=region.shape, rect=rect
+                    )
                     self.memory.fill(instance, rect, values)
 
     def _is_here(self, instance: int) -> bool:
@@ -155,13 +164,19 @@ class PersistentRegions:
         region, where = self.region(name), f"write '{name}'"
         given = as_array(where, value)
         if given.shape != region.shape:
-            raise ValueError(f"{where}: the value has shape {given.shape}, the region {region.shape}")
+            raise ValueError(
+                f"{where}: the value has shape {given.shape}, the region {region.shape}"
+            )
         return cast_array(where, given, region.dtype)
 
     def whole_on(self, name: str) -> list[int]:
         """The ranks that hold all of a region in one instance."""
         rect = self.region(name).rect
-        devices = {int(self.graph.instance_device[i]) for i, box in self.graph.homes[name] if box.covers(rect)}
+        devices = {
+            int(self.graph.instance_device[i])
+            for i, box in self.graph.homes[name]
+            if box.covers(rect)
+        }
         return sorted({self.transport.rank_of(d) for d in devices})
 
     def read_own(self, name: str) -> Array:
@@ -173,11 +188,16 @@ class PersistentRegions:
     def _here(self) -> Iterator[tuple[str, int, Rect]]:
         """Name, instance and box of every home on this rank."""
         for name, homes in self.graph.homes.items():
-            yield from ((name, instance, rect) for instance, rect in homes if self._is_here(instance))
+            yield from (
+                (name, instance, rect) for instance, rect in homes if self._is_here(instance)
+            )
 
     def keep(self) -> dict[int, Array]:
         """A copy of all that this rank holds, by instance."""
-        return {instance: np.array(self.memory.get(instance, rect)) for _, instance, rect in self._here()}
+        return {
+            instance: np.array(self.memory.get(instance, rect))
+            for _, instance, rect in self._here()
+        }
 
     def restore(self, kept: Mapping[int, Array]) -> None:
         """Give all that this rank holds the values of `keep`; all ranks call it."""
@@ -187,7 +207,9 @@ class PersistentRegions:
 
     def not_finite(self) -> set[str]:
         """The regions that hold a number which is not finite, on any rank; all ranks call it."""
-        floating = [(name, i, rect) for name, i, rect in self._here() if self._regions[name].is_floating]
+        floating = [
+            (name, i, rect) for name, i, rect in self._here() if self._regions[name].is_floating
+        ]
         found = {name for name, i, rect in floating if not is_finite(self.memory.get(i, rect))}
         return set().union(*self.transport.gather(found))
 
@@ -224,7 +246,9 @@ class PersistentRegions:
             part = np.ascontiguousarray(self.memory.get(instance, box))
         else:
             part = np.empty(box.shape, region.dtype)
-        self.transport.broadcast(part, self.transport.rank_of(int(self.graph.instance_device[instance])))
+        self.transport.broadcast(
+            part, self.transport.rank_of(int(self.graph.instance_device[instance]))
+        )
         return part
 
     def _store(self, name: str, value: Array) -> None:
@@ -246,6 +270,8 @@ def _homes(graph: TaskGraph, name: str) -> set[tuple[int, Rect]]:
 
 def _updated_regions(graph: TaskGraph) -> list[str]:
     """Names of the persistent regions that a step updates in place."""
-    written = graph.arg_instance[np.isin(graph.arg_privilege, (Privilege.READ_WRITE, Privilege.REDUCE))]
+    written = graph.arg_instance[
+        np.isin(graph.arg_privilege, (Privilege.READ_WRITE, Privilege.REDUCE))
+    ]
     numbers = set(graph.instance_region[written].tolist())
     return [r.name for k, r in enumerate(graph.regions) if k in numbers and r.is_persistent]

@@ -100,20 +100,35 @@ class Compiler:
         self.born: set[int] = set()
         self.views: dict[int, list[Array]] = {}  # of points, as their kernels may use them
         self._views: dict[tuple[object, ...], Array] = {}
-        makers = {Kind.POINT: self._point, Kind.COPY: self._copy, Kind.FOLD: self._fold, Kind.FEED: self._feed}
-        self._makers: dict[int, Callable[[int, list[Array]], Call]] = {int(kind): m for kind, m in makers.items()}
+        makers = {
+            Kind.POINT: self._point,
+            Kind.COPY: self._copy,
+            Kind.FOLD: self._fold,
+            Kind.FEED: self._feed,
+        }
+        self._makers: dict[int, Callable[[int, list[Array]], Call]] = {
+            int(kind): m for kind, m in makers.items()
+        }
         self._kernels: dict[tuple[int, bytes], BoundKernel] = {}
         self._latest: tuple[int, Args] = -1, ()
         self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
         self.workspaces = {d: GuardedWorkspace() if check else Workspace() for d in memory.own}
-        self._other_workspaces: dict[tuple[int, int], Workspace] = {}  # of the other threads of a device
-        self.crew = crew() if {d.kind for d in task_graph.machine.devices} == {"cpu"} and not check else Crew(1)
+        self._other_workspaces: dict[
+            tuple[int, int], Workspace
+        ] = {}  # of the other threads of a device
+        self.crew = (
+            crew()
+            if {d.kind for d in task_graph.machine.devices} == {"cpu"} and not check
+            else Crew(1)
+        )
 
     def compile(self) -> RankProgram:
         """All rows of this rank in order, and at the end the waits for what is still under way."""
         graph, drives = self.graph, self.transport.drives
         if np.any(is_sent := self._sent_rows()):
-            self.messages = messages(graph, _MERGED_BYTES if self.fuses and self.merges else 0, is_sent)
+            self.messages = messages(
+                graph, _MERGED_BYTES if self.fuses and self.merges else 0, is_sent
+            )
         heads = {rows[0]: rows for rows in self.messages.values()}
         posts: dict[int, list[list[int]]] = {}
         for head, rows in heads.items():
@@ -180,7 +195,9 @@ class Compiler:
         for row in rows:
             instance, rect, _ = self._args(row)[k]
             self._before(row, [instance])
-            parts.append(self.memory.array(instance)[self.memory.local_box(instance, rect).slices()])
+            parts.append(
+                self.memory.array(instance)[self.memory.local_box(instance, rect).slices()]
+            )
         return parts
 
     def _local(self, row: int) -> None:
@@ -206,7 +223,9 @@ class Compiler:
         return partial(self.xp.copyto, views[1], views[0])
 
     def _feed(self, row: int, views: list[Array]) -> Call:
-        return partial(self.feeds[int(self.graph.region[row])].into, views[0], self._args(row)[0][1])
+        return partial(
+            self.feeds[int(self.graph.region[row])].into, views[0], self._args(row)[0][1]
+        )
 
     def _args(self, row: int) -> Args:
         """`TaskGraph.args`, which several ask for one after the other."""
@@ -219,7 +238,9 @@ class Compiler:
         first = views[0] if args[0][:2] == args[1][:2] else views[1]
         return self.fold_call(combine, views[0], [first, *views[2:]], copies)
 
-    def fold_call(self, combine: str, target: Array, parts: Sequence[Array], copies: Sequence[Array]) -> Call:
+    def fold_call(
+        self, combine: str, target: Array, parts: Sequence[Array], copies: Sequence[Array]
+    ) -> Call:
         """See `taskflow.execute.fold.fold_call`; `combine` is `sum` or `max`."""
         return fold_call(np.maximum if combine == "max" else np.add, target, parts, copies)
 
@@ -244,7 +265,13 @@ class Compiler:
         """One array object for equal views of the host, as `ArgumentViews` has it."""
         if self.xp is not np:
             return view
-        key = (view.__array_interface__["data"][0] if view.size else 0, view.shape, view.strides, view.dtype, writeable)
+        key = (
+            view.__array_interface__["data"][0] if view.size else 0,
+            view.shape,
+            view.strides,
+            view.dtype,
+            writeable,
+        )
         if key not in self._views:
             self._views[key] = view.view()
             self._views[key].flags.writeable = writeable
@@ -254,10 +281,16 @@ class Compiler:
         bound = self._bound(row)
         context = self._context(row, bound)
         self.views[row] = views
-        kernel = bound.kernel.for_dtypes(views, *access(bound.privileges)) if bound.has_half else bound.kernel
+        kernel = (
+            bound.kernel.for_dtypes(views, *access(bound.privileges))
+            if bound.has_half
+            else bound.kernel
+        )
         if self.check:
             return self._checked(row, views, bound.privileges, partial(kernel, context))
-        return kernel.call(context, views) if self.crew.size == 1 else partial(kernel, context, *views)
+        return (
+            kernel.call(context, views) if self.crew.size == 1 else partial(kernel, context, *views)
+        )
 
     def _bound(self, row: int) -> BoundKernel:
         """What points of one operator with equal privileges share."""
@@ -267,11 +300,15 @@ class Compiler:
             launch, privileges = graph.launches[number], [Privilege(p) for p in marks.tolist()]
             kernel = for_parts(self._kernel(launch.kernel), launch, privileges)
             has_half = any(graph.regions[k].dtype in HALF for k in launch.args)
-            found = BoundKernel(kernel, launch.step, privileges, added_outputs(launch, privileges), has_half)
+            found = BoundKernel(
+                kernel, launch.step, privileges, added_outputs(launch, privileges), has_half
+            )
             self._kernels[number, key] = found
         return found
 
-    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]) -> Call:
+    def _checked(
+        self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]
+    ) -> Call:
         """The call of a point on its arrays with its privileges verified."""
         workspace = self.workspaces[int(self.graph.device[row])]
         assert isinstance(workspace, GuardedWorkspace)
@@ -282,7 +319,9 @@ class Compiler:
 
     def _context(self, row: int, bound: BoundKernel) -> Context:
         workspace = self.workspaces[int(self.graph.device[row])]
-        return Context(partial(boxes_of, self.graph, row), None, self.run, workspace, *self._facts(row, bound))
+        return Context(
+            partial(boxes_of, self.graph, row), None, self.run, workspace, *self._facts(row, bound)
+        )
 
     def part_context(self, row: int, part: Part, thread: int) -> Context:
         """The context of a point, or of the part that a thread has of it."""
@@ -290,7 +329,9 @@ class Compiler:
         workspace = self.workspaces[device]
         if thread:
             workspace = self._other_workspaces.setdefault((device, thread), Workspace())
-        return Context(part.rects, part.intervals, self.run, workspace, *self._facts(row, self._bound(row)))
+        return Context(
+            part.rects, part.intervals, self.run, workspace, *self._facts(row, self._bound(row))
+        )
 
     def _facts(self, row: int, bound: BoundKernel) -> tuple[int, int, Sequence[int]]:
         """What a context knows of a point: its number, steps ahead, and the outputs to which it adds."""
@@ -321,7 +362,9 @@ class Compiler:
                 del self.pending[other]
 
 
-def messages(graph: TaskGraph, most_bytes: int, is_sent: Array | None = None) -> dict[int, list[int]]:
+def messages(
+    graph: TaskGraph, most_bytes: int, is_sent: Array | None = None
+) -> dict[int, list[int]]:
     """Transfer row -> the transfers that travel with it in one message, in order; all, or those that are sent.
 
     Transfers of at most `most_bytes` between the same two devices, and those that are JOINED, are one message where

@@ -86,7 +86,9 @@ class Runners:
         self.hosts = list(hosts or [0] * (int(ranks.max()) + 1))
         self.source: list[int] = ranks[graph.source].tolist()
         self.device: list[int] = ranks[graph.device].tolist()
-        self.runs = [self.source[row] if row in handed else rank for row, rank in enumerate(self.device)]
+        self.runs = [
+            self.source[row] if row in handed else rank for row, rank in enumerate(self.device)
+        ]
         host, is_crossing = (
             np.array(self.hosts)[ranks],
             graph.is_transfer & (ranks[graph.source] != ranks[graph.device]),
@@ -102,7 +104,10 @@ class Runners:
         if not self.messages[row]:
             rank = self._runner[row]
             return rank if self.hosts[rank] == host else None
-        return next((rank for rank in (self.device[row], self.source[row]) if self.hosts[rank] == host), None)
+        return next(
+            (rank for rank in (self.device[row], self.source[row]) if self.hosts[rank] == host),
+            None,
+        )
 
 
 def order_between_ranks(
@@ -132,8 +137,12 @@ class _Orderer:
         self.graph, self.folds, self.ends, self.found = graph, folds, ends, Order()
         self._first, self._deps = graph.dep_ptr.tolist(), graph.dep_row.tolist()
         count = len(ends.hosts)
-        self.seen = [[BEGIN - 1] * count for _ in range(count)]  # what each rank knows of each other one
-        self.users = [[BEGIN - 1] * count for _ in range(count)]  # of its memory: the last row of each other rank
+        self.seen = [
+            [BEGIN - 1] * count for _ in range(count)
+        ]  # what each rank knows of each other one
+        self.users = [
+            [BEGIN - 1] * count for _ in range(count)
+        ]  # of its memory: the last row of each other rank
         self.merged: dict[int, list[int]] = {}
         for copy, fold in folds.items():
             self.merged.setdefault(fold, []).append(copy)
@@ -225,7 +234,9 @@ def _writes_parameter(graph: TaskGraph, row: int, transfer: int) -> bool:
     if graph.kind[row] != Kind.POINT:
         return False
     (source, rect, _), _ = graph.args(transfer)
-    written = [box for i, box, privilege in graph.args(row) if i == source and privilege != Privilege.READ]
+    written = [
+        box for i, box, privilege in graph.args(row) if i == source and privilege != Privilege.READ
+    ]
     return any(box.covers(rect) for box in written)
 
 
@@ -242,7 +253,8 @@ def foldable_in_place(graph: TaskGraph) -> dict[int, tuple[int, int]]:
     return {
         copy: (row, int(argument[copy]))
         for copy, row in enumerate(fold.tolist())
-        if row >= 0 and not any(copy < w < row for w in waiting[first[copy] : first[copy + 1]].tolist())
+        if row >= 0
+        and not any(copy < w < row for w in waiting[first[copy] : first[copy + 1]].tolist())
     }
 
 
@@ -261,7 +273,9 @@ def copied_by_folds(graph: TaskGraph, in_place: dict[int, int]) -> dict[int, int
             continue
         deps, target = graph.deps(copy), graph.arg_instance[graph.arg_ptr[copy] + 1]
         before = {d for row in (fold, *reading.get(fold, ())) for d in (row, *graph.deps(row))}
-        used = (graph.arg_instance[graph.arg_ptr[d] : graph.arg_ptr[d + 1]] for d in deps if d != fold)
+        used = (
+            graph.arg_instance[graph.arg_ptr[d] : graph.arg_ptr[d + 1]] for d in deps if d != fold
+        )
         if before.issuperset(deps) and any(target in instances for instances in used):
             found[copy] = fold
     return found

@@ -14,11 +14,16 @@ from taskflow.graph.repeat import in_step
 from taskflow.tasks.task_graph import Array, TaskGraph
 
 
-def fetch(graph: TaskGraph, transport: Transport, hold: Callable[[int, Rect], Array]) -> dict[str, Array]:
+def fetch(
+    graph: TaskGraph, transport: Transport, hold: Callable[[int, Rect], Array]
+) -> dict[str, Array]:
     """Output name -> copy of its value; `hold` gives the box of an instance that this rank has."""
     values = {}
     for name, homes in graph.fetches.items():
-        (first, instance, rect), ranks = homes[0], [transport.rank_of(device) for device, _, _ in homes]
+        (first, instance, rect), ranks = (
+            homes[0],
+            [transport.rank_of(device) for device, _, _ in homes],
+        )
         if transport.rank in ranks:
             value = hold(homes[ranks.index(transport.rank)][1], rect).copy()
         else:
@@ -44,7 +49,9 @@ def on_device(graph: TaskGraph, memory: Memory, name: str) -> Array:
     homes += graph.fetches.get(name, ())
     if not homes:
         known = ", ".join(sorted({*graph.homes, *graph.fetches}))
-        raise ValueError(f"on_device: '{name}' is no persistent region and no output; there are {known}")
+        raise ValueError(
+            f"on_device: '{name}' is no persistent region and no output; there are {known}"
+        )
     whole = graph.regions[int(graph.instance_region[homes[0][1]])].rect
     for device, instance, rect in homes:
         if device in memory.own and rect.covers(whole):
@@ -56,7 +63,10 @@ def on_device(graph: TaskGraph, memory: Memory, name: str) -> Array:
 def together(values: Mapping[str, Array], repeat: int) -> dict[str, Array]:
     """The outputs of so many steps in a row, those of one name along a leading axis."""
     steps = range(repeat)
-    return {name: np.stack([values[in_step(name, k)] for k in steps]) for name in list(values)[: len(values) // repeat]}
+    return {
+        name: np.stack([values[in_step(name, k)] for k in steps])
+        for name in list(values)[: len(values) // repeat]
+    }
 
 
 def times_of_rows(program: RankProgram, times: Sequence[float], count: int) -> tuple[Array, Array]:
@@ -64,7 +74,9 @@ def times_of_rows(program: RankProgram, times: Sequence[float], count: int) -> t
     start, end = np.full(count, np.nan), np.full(count, np.nan)
     for k, row in enumerate(program.rows):
         begun, done = times[k] - times[0], times[k + 1] - times[0]
-        if program.roles[k] in ("run", "send") or (np.isnan(start[row]) and program.roles[k] == "wait"):
+        if program.roles[k] in ("run", "send") or (
+            np.isnan(start[row]) and program.roles[k] == "wait"
+        ):
             start[row] = begun
         if program.roles[k] not in ("post", GUARD, NOTE):
             end[row] = done

@@ -21,7 +21,13 @@ import numpy as np
 
 from taskflow.core.errors import InternalError
 from taskflow.execute.program import Call, Compiler, RankProgram
-from taskflow.execute.progress import Awaited, copied_by_folds, foldable_in_place, handed_on, order_between_ranks
+from taskflow.execute.progress import (
+    Awaited,
+    copied_by_folds,
+    foldable_in_place,
+    handed_on,
+    order_between_ranks,
+)
 from taskflow.tasks.task_graph import Array, Kind
 
 _COPY = int(Kind.COPY)  # a member of an enumeration takes 0.3 us to be looked up
@@ -45,7 +51,9 @@ class SharedCompiler(Compiler):
         graph, rank, hosts = self.graph, self.transport.rank, list(self.transport.hosts)
         self._folded = self._merge_copies()
         self._handed = self._handed_on()
-        self._order = order_between_ranks(graph, self._folded, self._ranks, hosts, self.plan.receive, self._handed)
+        self._order = order_between_ranks(
+            graph, self._folded, self._ranks, hosts, self.plan.receive, self._handed
+        )
         size, first = self.transport.size * _STRIDE * 8, hosts.index(hosts[rank])
         shared = self.transport.shared_arrays(size if rank == first else 0)
         cells = shared[first] if shared else None
@@ -62,10 +70,16 @@ class SharedCompiler(Compiler):
     def _merge_copies(self) -> dict[int, int]:
         """Copy -> fold that does it in its own pass."""
         is_sent = self._sent_rows()
-        in_place = {copy: fold for copy, fold in foldable_in_place(self.graph).items() if not is_sent[copy]}
+        in_place = {
+            copy: fold for copy, fold in foldable_in_place(self.graph).items() if not is_sent[copy]
+        }
         self._copy_of = {(fold, k): copy for copy, (fold, k) in in_place.items()}
         read = {copy: fold for copy, (fold, _) in in_place.items()}
-        written = {copy: fold for copy, fold in copied_by_folds(self.graph, read).items() if not is_sent[copy]}
+        written = {
+            copy: fold
+            for copy, fold in copied_by_folds(self.graph, read).items()
+            if not is_sent[copy]
+        }
         self._copies_by: dict[int, list[int]] = {}
         for copy, fold in written.items():
             self._copies_by.setdefault(fold, []).append(copy)
@@ -82,7 +96,11 @@ class SharedCompiler(Compiler):
     def _handed_on(self) -> set[int]:
         """Transfers that the rank of their source makes."""
         is_sent = self._sent_rows()
-        return {row for row in handed_on(self.graph, self._ranks) if not is_sent[row] and row not in self._folded}
+        return {
+            row
+            for row in handed_on(self.graph, self._ranks)
+            if not is_sent[row] and row not in self._folded
+        }
 
     def _is_own(self, row: int) -> bool:
         """Whether this rank runs a row that is no message."""
@@ -111,18 +129,26 @@ class SharedCompiler(Compiler):
     def _publish(self, row: int) -> None:
         if (row, self.transport.rank) in self._order.published:
             cell = self.transport.rank * _STRIDE
-            self.program.add(partial(_publish, self._cells, self._base, cell, row + 1), row, "publish")
+            self.program.add(
+                partial(_publish, self._cells, self._base, cell, row + 1), row, "publish"
+            )
 
     def _wait(self, awaited: Awaited, row: int) -> None:
         if awaited:
             cells = tuple((rank * _STRIDE, other + 1) for rank, other in awaited)
-            self.program.add(partial(_wait, self._cells, self._base, self.transport.give_way, cells), row, "wait")
+            self.program.add(
+                partial(_wait, self._cells, self._base, self.transport.give_way, cells), row, "wait"
+            )
 
     def _call(self, row: int) -> Call:
         call: Any = super()._call(row)
         if int(self.graph.kind[row]) == _COPY:
             into, out_of = call.args
-            if into.flags.c_contiguous and out_of.flags.c_contiguous and 0 < into.nbytes <= _SMALL_BYTES:
+            if (
+                into.flags.c_contiguous
+                and out_of.flags.c_contiguous
+                and 0 < into.nbytes <= _SMALL_BYTES
+            ):
                 return partial(_put, self._bytes(into), self._bytes(out_of))
             if row in self._handed:
                 from taskflow.execute.past_cache import copy_call  # imports numba
@@ -131,13 +157,17 @@ class SharedCompiler(Compiler):
         return call  # type: ignore[no-any-return]
 
     def _bytes(self, array: Array) -> memoryview:
-        return self._buffers.setdefault(id(array), array.reshape(-1).view(np.uint8).data)  # `_one` keeps it alive
+        return self._buffers.setdefault(
+            id(array), array.reshape(-1).view(np.uint8).data
+        )  # `_one` keeps it alive
 
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
         for k in range(1, len(views)):
             if (copy := self._copy_of.get((row, k))) is not None:
                 views[k] = self._arrays(copy)[0]
-        return super()._fold(row, views, [self._arrays(copy)[1] for copy in self._copies_by.get(row, ())])
+        return super()._fold(
+            row, views, [self._arrays(copy)[1] for copy in self._copies_by.get(row, ())]
+        )
 
 
 class UnawaitedCompiler(SharedCompiler):

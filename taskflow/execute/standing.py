@@ -32,7 +32,9 @@ class Standing:
         self.times: memoryview[float] = memoryview(memory)[8 : 16 + 8 * count].cast("d")
         if heart().is_guarded:
             memory[:8] = count.to_bytes(8, "little")
-            memory[16 + 8 * count : 16 + 8 * count + LINE_BYTES * (count + 1)] = _lines(program, rows, may_wait)
+            memory[16 + 8 * count : 16 + 8 * count + LINE_BYTES * (count + 1)] = _lines(
+                program, rows, may_wait
+            )
             _note_compiling()
             weakref.finalize(self, memory.madvise, MADV_REMOVE).atexit = False
 
@@ -77,5 +79,7 @@ def _listen() -> None:
         return act
 
     numba: Any = event
-    listener = type("CompilingListener", (numba.Listener,), {"on_start": count(1), "on_end": count(-1)})
+    listener = type(
+        "CompilingListener", (numba.Listener,), {"on_start": count(1), "on_end": count(-1)}
+    )
     numba.register("numba:compiler_lock", listener())

@@ -27,17 +27,26 @@ class ArgumentViews:
     """
 
     def __init__(
-        self, task_graph: TaskGraph, plan: MemoryPlan, arenas: Mapping[int, Array], elsewhere: Collection[int]
+        self,
+        task_graph: TaskGraph,
+        plan: MemoryPlan,
+        arenas: Mapping[int, Array],
+        elsewhere: Collection[int],
     ) -> None:
         self._arenas, self._dtypes = arenas, [np.dtype(name) for name in _dtypes(task_graph)]
-        is_near, instance = np.zeros(len(task_graph.machine.devices), np.bool_), task_graph.arg_instance
+        is_near, instance = (
+            np.zeros(len(task_graph.machine.devices), np.bool_),
+            task_graph.arg_instance,
+        )
         is_near[list(arenas)] = True
         is_here = instance < 0  # no memory is read or written
         is_here[~is_here] = is_near[task_graph.instance_device[instance[~is_here]]]
         is_here &= ~np.isin(instance, list(elsewhere))
         columns = _columns(task_graph, plan, arguments := np.flatnonzero(is_here))
         self._dims = (columns.shape[1] - _FACTS) // 2
-        self._keys: list[bytes] = columns.view(f"V{columns.itemsize * columns.shape[1]}").reshape(-1).tolist()
+        self._keys: list[bytes] = (
+            columns.view(f"V{columns.itemsize * columns.shape[1]}").reshape(-1).tolist()
+        )
         self._first: list[int] = task_graph.arg_ptr.tolist()
         self._number = np.full(len(instance), -1, np.int64)
         self._number[arguments] = np.arange(len(arguments))
@@ -47,7 +56,10 @@ class ArgumentViews:
         """The arrays of a row; None for what is in no arena of this host."""
         numbers = self._number[self._first[row] : self._first[row + 1]].tolist()
         keys, made = self._keys, self._made
-        return [None if n < 0 else made[key] if (key := keys[n]) in made else self._make(key) for n in numbers]
+        return [
+            None if n < 0 else made[key] if (key := keys[n]) in made else self._make(key)
+            for n in numbers
+        ]
 
     def _make(self, key: bytes) -> Array:
         device, dtype, ndim, is_written, begin, *rest = np.frombuffer(key, np.int64).tolist()
@@ -55,7 +67,9 @@ class ArgumentViews:
         if device < 0:
             found = np.empty(shape, self._dtypes[dtype])
         else:
-            found = np.ndarray(shape, self._dtypes[dtype], self._arenas[device].data, begin, strides)
+            found = np.ndarray(
+                shape, self._dtypes[dtype], self._arenas[device].data, begin, strides
+            )
         found.flags.writeable = bool(is_written)
         self._made[key] = found
         return found
@@ -74,12 +88,17 @@ def _columns(graph: TaskGraph, plan: MemoryPlan, arguments: Array) -> Array:
 
     The device of an empty box, which has no instance, is -1.
     """
-    dims, row = graph.arg_box.shape[2], np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))[arguments]
+    dims, row = (
+        graph.arg_box.shape[2],
+        np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))[arguments],
+    )
     instance, is_point = np.maximum(graph.arg_instance[arguments], 0), graph.kind[row] == Kind.POINT
     has_memory = graph.arg_instance[arguments] >= 0
     found = np.zeros((len(arguments), _FACTS + 2 * dims), np.int64)
     found[:, 0] = np.where(has_memory, graph.instance_device[instance], -1)
-    region = np.where(has_memory, graph.instance_region[instance], _regions_of_points(graph, row, arguments))
+    region = np.where(
+        has_memory, graph.instance_region[instance], _regions_of_points(graph, row, arguments)
+    )
     number = {name: k for k, name in enumerate(_dtypes(graph))}
     facts = np.array([(number[r.dtype], r.ndim) for r in graph.regions], np.int64)
     found[:, 1], found[:, 2] = facts[region].T
@@ -87,7 +106,9 @@ def _columns(graph: TaskGraph, plan: MemoryPlan, arguments: Array) -> Array:
     strides = instance_strides(graph)[instance] * has_memory[:, None]
     begin = graph.arg_box[arguments, 0] - graph.instance_box[instance, 0]
     found[:, 4] = plan.offset[instance] * has_memory + (begin * strides).sum(axis=1)
-    found[:, _FACTS : _FACTS + dims] = np.maximum(graph.arg_box[arguments, 1] - graph.arg_box[arguments, 0], 0)
+    found[:, _FACTS : _FACTS + dims] = np.maximum(
+        graph.arg_box[arguments, 1] - graph.arg_box[arguments, 0], 0
+    )
     found[:, _FACTS + dims :] = strides
     return found
 
@@ -95,7 +116,9 @@ def _columns(graph: TaskGraph, plan: MemoryPlan, arguments: Array) -> Array:
 def _regions_of_points(graph: TaskGraph, row: Array, arguments: Array) -> Array:
     """The regions of arguments of points, by their operators; 0 for those of other rows."""
     first = pointers([len(launch.args) for launch in graph.launches])
-    regions = np.array([number for launch in graph.launches for number in launch.args] or [0], np.int64)
+    regions = np.array(
+        [number for launch in graph.launches for number in launch.args] or [0], np.int64
+    )
     is_point = graph.launch[row] >= 0
     at = first[np.maximum(graph.launch[row], 0)] + arguments - graph.arg_ptr[row]
     return np.where(is_point, regions[np.where(is_point, at, 0)], 0)
@@ -113,7 +136,9 @@ def instance_strides(graph: TaskGraph) -> Array:
     extents[np.arange(dims)[None, :] >= ndim[:, None]] = 1
     order = order[graph.instance_region]
     lying = np.take_along_axis(extents, order, 1)  # slowest first
-    behind = np.cumprod(np.concatenate([lying[:, 1:], np.ones_like(lying[:, :1])], axis=1)[:, ::-1], axis=1)[:, ::-1]
+    behind = np.cumprod(
+        np.concatenate([lying[:, 1:], np.ones_like(lying[:, :1])], axis=1)[:, ::-1], axis=1
+    )[:, ::-1]
     strides = np.empty_like(extents)
     np.put_along_axis(strides, order, behind * itemsize[:, None], 1)
     return strides

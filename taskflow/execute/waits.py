@@ -33,7 +33,9 @@ def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
     """Row k waits for the rows `row[ptr[k] : ptr[k + 1]]`: all of them that no write in between has covered."""
     found = [np.zeros((0, 2), np.int64)]
     reads, writes = accesses.privilege != Privilege.WRITE, accesses.privilege != Privilege.READ
-    which = np.concatenate([np.flatnonzero(reads), np.flatnonzero(writes)])  # a row reads before it writes
+    which = np.concatenate(
+        [np.flatnonzero(reads), np.flatnonzero(writes)]
+    )  # a row reads before it writes
     is_write = np.arange(len(which)) >= reads.sum()
     order = np.lexsort((is_write, accesses.row[which], accesses.memory[which]))
     which, is_write = which[order], is_write[order]
@@ -41,7 +43,10 @@ def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
     for later, earlier in _pairs(accesses.memory[which]):
         matters = is_write[later] | is_write[earlier]
         later, earlier = later[matters], earlier[matters]
-        (low, high), (other_low, other_high) = box[later].swapaxes(0, 1), box[earlier].swapaxes(0, 1)
+        (low, high), (other_low, other_high) = (
+            box[later].swapaxes(0, 1),
+            box[earlier].swapaxes(0, 1),
+        )
         is_common = (np.minimum(high, other_high) > np.maximum(low, other_low)).all(axis=1)
         covers = is_write[later] & ((low <= other_low) & (high >= other_high)).all(axis=1)
         covered = np.full(len(row), len(row))

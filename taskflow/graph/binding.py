@@ -52,7 +52,11 @@ def bind(
                 raise ValueError(f"{where}: '{axis}' is a window; a window belongs into an input")
             if axis not in known:
                 stray = _stray_window(pattern, windows)
-                hint = f"window '{stray}' follows '{windows[stray].axis}', which stands in no term" if stray else ""
+                hint = (
+                    f"window '{stray}' follows '{windows[stray].axis}', which stands in no term"
+                    if stray
+                    else ""
+                )
                 raise ValueError(
                     f"{where}: axis '{axis}' of the output '{term}' has no extent: {hint or 'name it in sizes'}"
                 )
@@ -86,7 +90,9 @@ class Bindings:
         return found
 
 
-def check_arguments(where: str, pattern: object, sizes: object, windows: object, backward: object) -> None:
+def check_arguments(
+    where: str, pattern: object, sizes: object, windows: object, backward: object
+) -> None:
     """Refuse what has not the type that `Graph.launch` needs.
 
     Raises:
@@ -106,7 +112,9 @@ def check_arguments(where: str, pattern: object, sizes: object, windows: object,
         raise TypeError(f"{where}: backward is {backward!r}, a function is needed")
 
 
-def positions_of(where: str, what: str, named: Sequence[object], inputs: Sequence[object]) -> tuple[int, ...]:
+def positions_of(
+    where: str, what: str, named: Sequence[object], inputs: Sequence[object]
+) -> tuple[int, ...]:
     """The positions of the inputs that `what` names, by themselves or by their positions.
 
     Raises:
@@ -119,7 +127,9 @@ def positions_of(where: str, what: str, named: Sequence[object], inputs: Sequenc
                 raise ValueError(f"{where}: {what} names input {each} of {len(inputs)}")
             found.append(each)
         elif (position := next((k for k, r in enumerate(inputs) if r is each), None)) is None:
-            raise ValueError(f"{where}: {what} names '{getattr(each, 'name', each)}', which is not an input")
+            raise ValueError(
+                f"{where}: {what} names '{getattr(each, 'name', each)}', which is not an input"
+            )
         else:
             found.append(position)
     return tuple(found)
@@ -135,7 +145,9 @@ def whole_numbers(where: str, values: Iterable[object]) -> tuple[int, ...]:
         raise TypeError(f"{where}: {values!r} is given, whole numbers are needed")
     made = []
     for n in values:
-        if type(n) is not int and (isinstance(n, bool) or not isinstance(n, SupportsInt) or not _is_integer(n)):
+        if type(n) is not int and (
+            isinstance(n, bool) or not isinstance(n, SupportsInt) or not _is_integer(n)
+        ):
             raise TypeError(f"{where}: {n!r} is given, whole numbers are needed")
         made.append(int(n))
     return tuple(made)
@@ -179,14 +191,19 @@ class _Extents:
 
 
 def _learn_windows(
-    extents: _Extents, terms: Sequence[Term], shapes: Sequence[tuple[int, ...]], windows: Mapping[str, Window]
+    extents: _Extents,
+    terms: Sequence[Term],
+    shapes: Sequence[tuple[int, ...]],
+    windows: Mapping[str, Window],
 ) -> None:
     """An axis known only through its window gets its extent from the window's arithmetic."""
     for term, shape in zip(terms, shapes, strict=True):
         for dim, extent in zip(term.dims, shape, strict=True):
             window = windows.get(dim[0]) if len(dim) == 1 else None
             if window is not None and window.axis not in extents.known and not window.transposed:
-                extents.learn(window.axis, window.output_extent(extent), f"the window of '{dim[0]}'")
+                extents.learn(
+                    window.axis, window.output_extent(extent), f"the window of '{dim[0]}'"
+                )
 
 
 def _stray_window(pattern: Pattern, windows: Mapping[str, Window]) -> str | None:
@@ -195,14 +212,20 @@ def _stray_window(pattern: Pattern, windows: Mapping[str, Window]) -> str | None
     return next((key for key, window in windows.items() if window.axis not in names), None)
 
 
-def _check_known(where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> None:
+def _check_known(
+    where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]
+) -> None:
     names = {n for t in pattern.inputs for d in t.dims for n in d}
     grouped = {n for t in pattern.inputs for d in t.dims if len(d) > 1 for n in d}
     for key, window in windows.items():
         if key not in names:
-            raise ValueError(f"{where}: window '{key}' stands in no input of the pattern '{pattern.text}'")
+            raise ValueError(
+                f"{where}: window '{key}' stands in no input of the pattern '{pattern.text}'"
+            )
         if window.axis not in extents:
-            raise ValueError(f"{where}: window '{key}' follows axis '{window.axis}', which has no extent")
+            raise ValueError(
+                f"{where}: window '{key}' follows axis '{window.axis}', which has no extent"
+            )
         if key in grouped:
             raise ValueError(f"{where}: window '{key}' stands in a group")
     for axis, extent in extents.items():
@@ -210,7 +233,9 @@ def _check_known(where: str, pattern: Pattern, extents: Mapping[str, int], windo
             raise ValueError(f"{where}: axis '{axis}' has {extent} points")
 
 
-def _in_order(pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> dict[str, int]:
+def _in_order(
+    pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]
+) -> dict[str, int]:
     order: dict[str, int] = {}
     for name in (n for t in pattern.inputs + pattern.outputs for d in t.dims for n in d):
         axis = windows[name].axis if name in windows else name

@@ -23,7 +23,10 @@ from taskflow.graph.pattern import Pattern, Term
 from taskflow.graph.precision import is_cast
 from taskflow.graph.samples import sample_groups
 
-WHOLE, LEADING = -1, -2  # how an argument is cut: not at all, or along a new first dimension; else along this one
+WHOLE, LEADING = (
+    -1,
+    -2,
+)  # how an argument is cut: not at all, or along a new first dimension; else along this one
 
 
 def by_parts(gradients: Iterable[LogicalRegion], parts: int) -> list[LogicalRegion]:
@@ -43,7 +46,10 @@ def by_parts(gradients: Iterable[LogicalRegion], parts: int) -> list[LogicalRegi
     if not wanted:
         return []
     graph, parts = wanted[0].graph, whole("by_parts", "parts", parts)
-    makers, sample = {r.name: op for op in graph.operators for r in op.outputs}, sample_groups(graph)
+    makers, sample = (
+        {r.name: op for op in graph.operators for r in op.outputs},
+        sample_groups(graph),
+    )
     summing = _find_summing(wanted, makers, sample)
     is_read = {r.name for op in graph.operators if op.name not in summing for r in op.inputs}
     becomes: dict[str, LogicalRegion] = {}
@@ -96,7 +102,9 @@ def add_parts(
     pattern = f"{text}, {', '.join([text.partition(' ')[2] or '.'] * len(states))} ->"
     sizes = maker.bound.term_sizes(term)
     with graph.following(maker.follows or maker.name):
-        graph.launch(name, pattern, [region, *states], kernel=kernel, sizes=sizes, adds=states, flops=flops)
+        graph.launch(
+            name, pattern, [region, *states], kernel=kernel, sizes=sizes, adds=states, flops=flops
+        )
     graph.operators[-1] = replace(graph.operators[-1], is_backward=True)
     graph.operators.move_last_behind(maker)
 
@@ -122,18 +130,27 @@ def _find_summing(
 def _by_parts(op: Operator, axis: str, parts: int) -> Operator:
     """The operator with an axis of parts; `parts`: into how many samples are cut, 0: its inputs are so already."""
     where, samples = f"by_parts: '{op.name}'", 0
-    rest = next(name for name in (f"{axis}_of_part{'_' * k}" for k in range(99)) if name not in op.extents)
+    rest = next(
+        name for name in (f"{axis}_of_part{'_' * k}" for k in range(99)) if name not in op.extents
+    )
     sizes = {**op.extents, axis: parts or op.inputs[0].shape[0]}
     if parts:
         if op.extents[axis] % parts:
-            raise ValueError(f"{where}: {op.extents[axis]} samples cannot be cut into {parts} equal parts")
+            raise ValueError(
+                f"{where}: {op.extents[axis]} samples cannot be cut into {parts} equal parts"
+            )
         samples = sizes[rest] = op.extents[axis] // parts
     cuts = [_cut_of(op, k, axis, bool(parts)) for k in range(len(op.args))]
     terms = [_term(term, cut, axis, rest) for term, cut in zip(op.bound.terms, cuts, strict=True)]
     count, fixed = len(op.inputs), op.bound.pattern.fixed | ({rest} if parts else frozenset())
     pattern = Pattern.of(terms[:count], terms[count:], fixed)
-    bound = bind(where, pattern, [r.name for r in op.inputs], [r.shape for r in op.inputs], sizes, op.windows)
-    outputs = tuple(replace(r, shape=bound.shapes[count + k], axes=(axis, *r.axes)) for k, r in enumerate(op.outputs))
+    bound = bind(
+        where, pattern, [r.name for r in op.inputs], [r.shape for r in op.inputs], sizes, op.windows
+    )
+    outputs = tuple(
+        replace(r, shape=bound.shapes[count + k], axes=(axis, *r.axes))
+        for k, r in enumerate(op.outputs)
+    )
     kernel = _each_part_of(op.kernel, axis, samples, tuple(cuts))
     return replace(op, kernel=kernel, bound=bound, outputs=outputs, orders=_orders(op, cuts))
 
@@ -168,10 +185,17 @@ def _orders(op: Operator, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 
 
 def _each_part_of(kernel: Kernel, axis: str, samples: int, cuts: tuple[int, ...]) -> Kernel:
-    options = {"part_of": kernel.function, "part_axis": axis, "part_samples": samples, "part_cuts": cuts}
+    options = {
+        "part_of": kernel.function,
+        "part_axis": axis,
+        "part_samples": samples,
+        "part_cuts": cuts,
+    }
     options |= kernel.options
     cuda = _each_part_of(kernel.cuda, axis, samples, cuts) if kernel.cuda else None
-    return replace(kernel, function=_each_part, options=options, cuda=cuda, together=None, expression=None)
+    return replace(
+        kernel, function=_each_part, options=options, cuda=cuda, together=None, expression=None
+    )
 
 
 def _each_part(
@@ -190,10 +214,15 @@ def _each_part(
         for k, (array, cut) in enumerate(zip(arrays, part_cuts, strict=True)):
             size = 1 if cut < 0 else array.shape[cut] // (end - first)
             at = slice((number - first) * size, (number - first + 1) * size)
-            index = {WHOLE: (...,), LEADING: (number - first, ...)}.get(cut, (*[slice(None)] * cut, at))
+            index = {WHOLE: (...,), LEADING: (number - first, ...)}.get(
+                cut, (*[slice(None)] * cut, at)
+            )
             views.append(array[index])
             rects.append(_cut(ctx.rect(k), cut, at))
-        intervals = {**ctx.boxes()[1], part_axis: (number * part_samples, (number + 1) * part_samples)}
+        intervals = {
+            **ctx.boxes()[1],
+            part_axis: (number * part_samples, (number + 1) * part_samples),
+        }
         part_of(ctx.part(rects, intervals), *views, **options)
 
 
@@ -204,4 +233,6 @@ def _cut(rect: Rect, cut: int, at: slice) -> Rect:
     if cut == LEADING:
         return Rect(rect.lo[1:], rect.hi[1:])
     lo, hi = rect.lo[cut] + at.start, rect.lo[cut] + at.stop
-    return Rect((*rect.lo[:cut], lo, *rect.lo[cut + 1 :]), (*rect.hi[:cut], hi, *rect.hi[cut + 1 :]))
+    return Rect(
+        (*rect.lo[:cut], lo, *rect.lo[cut + 1 :]), (*rect.hi[:cut], hi, *rect.hi[cut + 1 :])
+    )

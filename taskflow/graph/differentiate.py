@@ -52,15 +52,23 @@ def _differentiate(
     graph.differentiations += 1
     graph.pending.clear()
     if loss.shape != ():
-        raise ValueError(f"differentiate: the loss '{loss.name}' is a scalar, not of shape {loss.shape}")
+        raise ValueError(
+            f"differentiate: the loss '{loss.name}' is a scalar, not of shape {loss.shape}"
+        )
     forward = list(graph.operators)
     active, versions = _active(forward, loss, regions), _Versions(forward, loss)
     producer = {r.name: op for op in forward for r in op.outputs}
     if loss.name not in producer:
         raise ValueError(f"differentiate: no operator makes the loss '{loss.name}'")
-    gradients: dict[str, list[LogicalRegion]] = {loss.name: [_seed(graph, producer[loss.name], loss, scale)]}
-    readers = {r.name: (op, k) for op in reversed(forward) for k, r in reversed(list(enumerate(op.inputs)))}
-    leaders = readers | {r.name: (op, len(op.inputs) + k) for op in forward for k, r in enumerate(op.outputs)}
+    gradients: dict[str, list[LogicalRegion]] = {
+        loss.name: [_seed(graph, producer[loss.name], loss, scale)]
+    }
+    readers = {
+        r.name: (op, k) for op in reversed(forward) for k, r in reversed(list(enumerate(op.inputs)))
+    }
+    leaders = readers | {
+        r.name: (op, len(op.inputs) + k) for op in forward for k, r in enumerate(op.outputs)
+    }
     for op in _backwards(active, graph):
         totals = [_total(r, gradients, leaders) for r in op.outputs]
         # under the names of the forward's axes, so that elementwise backward operators are split as the forward is
@@ -73,7 +81,9 @@ def _differentiate(
         for k, (region, gradient) in enumerate(zip(op.inputs, result, strict=True)):
             if gradient is not None:
                 versions.check_reader(op, region)
-                if gradient.dtype != region.dtype and not is_cast(producer.get(region.name), gradient.dtype):
+                if gradient.dtype != region.dtype and not is_cast(
+                    producer.get(region.name), gradient.dtype
+                ):
                     gradient = cast(gradient, region.dtype, op, k, f"{region.name}.gradient")
                 gradients.setdefault(region.name, []).append(gradient)
     found = {}
@@ -103,14 +113,18 @@ class _Versions:
     def __init__(self, forward: Sequence[Operator], loss: LogicalRegion) -> None:
         self._forward = forward
         self._position = {op.name: k for k, op in enumerate(forward)}
-        self._updates: dict[str, list[int]] = {}  # region -> positions of the operators that update it
+        self._updates: dict[
+            str, list[int]
+        ] = {}  # region -> positions of the operators that update it
         for k, op in enumerate(forward):
             for w in op.writes:
                 self._updates.setdefault(op.inputs[w].name, []).append(k)
         self._differentiated: dict[str, int] = {}  # region -> its version that gets a gradient
         self._origin: dict[str, int] = {}  # backward operator -> position of the forward operator
         if loss.name in self._updates:
-            raise ValueError(f"differentiate: '{self._last(loss)}' updates the loss '{loss.name}' in place")
+            raise ValueError(
+                f"differentiate: '{self._last(loss)}' updates the loss '{loss.name}' in place"
+            )
 
     def _last(self, region: LogicalRegion) -> str:
         return self._forward[self._updates[region.name][-1]].name
@@ -124,7 +138,9 @@ class _Versions:
         updates = self._updates.get(region.name)
         if updates is not None:
             version = sum(k < self._position[op.name] for k in updates)
-            if version != self._differentiated.setdefault(region.name, version if region.is_persistent else 0):
+            if version != self._differentiated.setdefault(
+                region.name, version if region.is_persistent else 0
+            ):
                 raise ValueError(
                     f"differentiate: '{self._last(region)}' updates '{region.name}' in place, and '{op.name}' does not "
                     "read the version that gets the gradient"
@@ -142,7 +158,9 @@ class _Versions:
                     )
 
 
-def _active(forward: list[Operator], loss: LogicalRegion, regions: Sequence[LogicalRegion]) -> list[Operator]:
+def _active(
+    forward: list[Operator], loss: LogicalRegion, regions: Sequence[LogicalRegion]
+) -> list[Operator]:
     """The operators on a path from one of `regions` to `loss`, in program order."""
     reached = {r.name for r in regions}
     downstream = []
@@ -158,11 +176,19 @@ def _active(forward: list[Operator], loss: LogicalRegion, regions: Sequence[Logi
     return active[::-1]
 
 
-def _seed(graph: Graph, op: Operator, loss: LogicalRegion, scale: LogicalRegion | None) -> LogicalRegion:
+def _seed(
+    graph: Graph, op: Operator, loss: LogicalRegion, scale: LogicalRegion | None
+) -> LogicalRegion:
     """The gradient of the loss with respect to itself: 1, or the scale of the loss."""
     inputs = [] if scale is None else [scale]
     with graph.following(op.follows or op.name):
-        one = graph.launch(f"{op.name}.one", f"{'.' * len(inputs)} -> .", inputs, kernel=_fill_seed, dtype=loss.dtype)
+        one = graph.launch(
+            f"{op.name}.one",
+            f"{'.' * len(inputs)} -> .",
+            inputs,
+            kernel=_fill_seed,
+            dtype=loss.dtype,
+        )
     assert isinstance(one, LogicalRegion)
     return one
 
@@ -175,21 +201,30 @@ def _call_backward(
         raise ValueError(f"differentiate: operator '{op.name}' has no backward")
     with graph.following(op.follows or op.name):
         result = op.backward(op, *flowing)
-    result, where = result if isinstance(result, tuple | list) else (result,), f"differentiate: backward of '{op.name}'"
+    result, where = (
+        result if isinstance(result, tuple | list) else (result,),
+        f"differentiate: backward of '{op.name}'",
+    )
     if len(result) != len(op.inputs):
         raise ValueError(f"{where} gives {len(result)} gradients for {len(op.inputs)} inputs")
     for region, gradient in zip(op.inputs, result, strict=True):
         if gradient is not None and not isinstance(gradient, LogicalRegion):
             kind = type(gradient).__name__
-            raise TypeError(f"{where} gives a {kind} for '{region.name}', a region or None is needed")
+            raise TypeError(
+                f"{where} gives a {kind} for '{region.name}', a region or None is needed"
+            )
         if gradient is not None and gradient.shape != region.shape:
-            wrong = f"a gradient of shape {gradient.shape} for '{region.name}', which is {region.shape}"
+            wrong = (
+                f"a gradient of shape {gradient.shape} for '{region.name}', which is {region.shape}"
+            )
             raise ValueError(f"{where} gives {wrong}")
     return result
 
 
 def _total(
-    region: LogicalRegion, gradients: dict[str, list[LogicalRegion]], leaders: dict[str, tuple[Operator, int]]
+    region: LogicalRegion,
+    gradients: dict[str, list[LogicalRegion]],
+    leaders: dict[str, tuple[Operator, int]],
 ) -> LogicalRegion | None:
     """The sum of the gradients that reached `region`, kept so that it is summed once.
 
@@ -200,7 +235,9 @@ def _total(
         return None
     total = parts[0]
     for part in parts[1:]:
-        (total,) = launch_beside(*leaders[region.name], f"{region.name}.sum", "*, * -> *", [total, part], kernel=_add)
+        (total,) = launch_beside(
+            *leaders[region.name], f"{region.name}.sum", "*, * -> *", [total, part], kernel=_add
+        )
     gradients[region.name] = [total]
     return total
 

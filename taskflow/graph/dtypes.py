@@ -46,7 +46,11 @@ class Precision:
 
 
 def output_dtypes(
-    where: str, dtype: str | Sequence[str] | None, inputs: Sequence[str], bound: BoundPattern, kernel: Kernel
+    where: str,
+    dtype: str | Sequence[str] | None,
+    inputs: Sequence[str],
+    bound: BoundPattern,
+    kernel: Kernel,
 ) -> list[str]:
     """The dtypes of an operator's outputs: `dtype`, or what follows from those of its inputs and from its kernel.
 
@@ -55,12 +59,18 @@ def output_dtypes(
     """
     count = len(bound.pattern.outputs)
     if kernel.float32_outputs and not all(0 <= k < count for k in kernel.float32_outputs):
-        raise ValueError(f"{where}: float32_outputs of its kernel are {kernel.float32_outputs}, it has {count} outputs")
+        raise ValueError(
+            f"{where}: float32_outputs of its kernel are {kernel.float32_outputs}, it has {count} outputs"
+        )
     if dtype is None:
         floating = [d for d in inputs if is_floating(d)] or list(inputs)
         if count and not floating:
             raise ValueError(f"{where}: an operator without inputs names the dtype of its output")
-        wide = float32_outputs(bound, kernel.float32_outputs) if floating and floating[0] in HALF else ()
+        wide = (
+            float32_outputs(bound, kernel.float32_outputs)
+            if floating and floating[0] in HALF
+            else ()
+        )
         return ["float32" if k in wide else floating[0] for k in range(count)]
     dtypes = [dtype] * count if isinstance(dtype, str) else list(dtype)
     if len(dtypes) != count:

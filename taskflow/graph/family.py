@@ -42,7 +42,10 @@ class Family:
     @cached_property
     def most(self) -> Mapping[str, int]:
         """The most parts of every axis."""
-        return {a: extent if a in self.leader.split_axes else 1 for a, extent in self.leader.extents.items()}
+        return {
+            a: extent if a in self.leader.split_axes else 1
+            for a, extent in self.leader.extents.items()
+        }
 
     def allows(self, degrees: Mapping[str, Degree]) -> bool:
         """Whether the family may be split so; axes without a degree are whole. Any may have replicas."""
@@ -61,7 +64,9 @@ class Family:
         if axis is None or axis not in self.leader.split_axes:
             return {}
         left = {name for name, _, right in self.conflicts if right == axis}
-        order = sorted(left, key=lambda name: (sum(right == name for _, _, right in self.conflicts), name))
+        order = sorted(
+            left, key=lambda name: (sum(right == name for _, _, right in self.conflicts), name)
+        )
         wishes = (self.share_out([axis], count), self.share_out([*order, axis], count))
         return next((degrees for degrees in wishes if self.allows(degrees)), {})
 

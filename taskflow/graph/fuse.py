@@ -71,7 +71,9 @@ class _Fusion:
         self._read = Counter[str]()  # how often by the operators so far
         self._reads = Counter(region.name for op in graph.operators for region in op.inputs)
         self._joins = list(
-            dict.fromkeys(o.kernel.join for o in graph.operators if o.kernel.join and o.kernel.expression)
+            dict.fromkeys(
+                o.kernel.join for o in graph.operators if o.kernel.join and o.kernel.expression
+            )
         )
         self._became: dict[str, str] = {}  # a leader -> the operator that it is a member of
 
@@ -109,7 +111,11 @@ class _Fusion:
             if other is None or self._read[region.name] or op.inputs.count(region) > 1:
                 continue
             is_kept = self._reads[region.name] > 1 or region.name in self._fetched
-            if op.step == other.step and self._go_together(op, other) and not self._is_outdated(other):
+            if (
+                op.step == other.step
+                and self._go_together(op, other)
+                and not self._is_outdated(other)
+            ):
                 fused = _fused(op, k, other, is_kept, self._joins)
                 if fused is not None:
                     return other, fused
@@ -119,15 +125,21 @@ class _Fusion:
         """Whether they use the same ParallelConfig, or would each be given one; a cast may use any."""
         if other.follows is not None and other.inputs and is_cast(other, other.inputs[0].dtype):
             return True
-        is_one = (op.follows is None and other.follows is None) or self._leader(op) == self._leader(other)
+        is_one = (op.follows is None and other.follows is None) or self._leader(op) == self._leader(
+            other
+        )
         return is_one and op.beside == other.beside
 
     def _is_outdated(self, other: Operator) -> bool:
         """Whether something that `other` reads has been updated since."""
-        return any(self._updated.get(r.name, -1) >= self._position[other.name] for r in other.inputs)
+        return any(
+            self._updated.get(r.name, -1) >= self._position[other.name] for r in other.inputs
+        )
 
 
-def _fused(op: Operator, k: int, other: Operator, is_kept: bool, more: Sequence[Join]) -> Operator | None:
+def _fused(
+    op: Operator, k: int, other: Operator, is_kept: bool, more: Sequence[Join]
+) -> Operator | None:
     """`op` with `other`, which makes its input `k`, in it; None where they stay two.
 
     Expressions that know no kernel of both, such as sums of gradients, are joined as `more` join expressions.
@@ -136,7 +148,9 @@ def _fused(op: Operator, k: int, other: Operator, is_kept: bool, more: Sequence[
     joins = joins or [*(more if op.kernel.expression and other.kernel.expression else ())]
     if not joins or not _are_alike(op, k, other) or not (is_exact(op) and is_exact(other)):
         return None
-    kernel = next((found for join in joins if (found := join(op, k, other, is_kept)) is not None), None)
+    kernel = next(
+        (found for join in joins if (found := join(op, k, other, is_kept)) is not None), None
+    )
     if kernel is None:
         return None
     inputs = (*op.inputs[:k], *other.inputs, *op.inputs[k + 1 :])
@@ -149,7 +163,8 @@ def _fused(op: Operator, k: int, other: Operator, is_kept: bool, more: Sequence[
         outputs=(*op.outputs, *(other.outputs if is_kept else ())),
         writes=tuple(w + behind * (w > k) for w in op.writes),
         orders=_joined_orders(op, k, other, is_kept),
-        flops=sum(one.flops * prod(one.extents.values()) for one in (op, other)) / prod(bound.extents.values()),
+        flops=sum(one.flops * prod(one.extents.values()) for one in (op, other))
+        / prod(bound.extents.values()),
         follows=None if op.follows is None or other.follows is None else op.follows,
         members=(*(other.members or (other.name,)), *(op.members or (op.name,))),
     )
@@ -161,7 +176,10 @@ def _are_alike(op: Operator, k: int, other: Operator) -> bool:
     Axes that `other` sums over are not split in the fused operator; `op` may have more that are never split.
     """
     between, (made, *more) = op.bound.pattern.inputs[k].dims, other.bound.pattern.outputs or (None,)
-    axes, updated = {axis for dim in between for axis in dim}, {op.inputs[w].name for w in op.writes}
+    axes, updated = (
+        {axis for dim in between for axis in dim},
+        {op.inputs[w].name for w in op.writes},
+    )
     return (
         made is not None
         and between == made.dims
@@ -177,15 +195,24 @@ def _joined_pattern(
     op: Operator, k: int, other: Operator, inputs: tuple[LogicalRegion, ...], is_kept: bool
 ) -> BoundPattern:
     mine, its = op.bound.pattern, other.bound.pattern
-    read, made = (*mine.inputs[:k], *its.inputs, *mine.inputs[k + 1 :]), its.outputs if is_kept else ()
+    read, made = (
+        (*mine.inputs[:k], *its.inputs, *mine.inputs[k + 1 :]),
+        its.outputs if is_kept else (),
+    )
     pattern = Pattern.of(
-        read, (*mine.outputs, *made), mine.fixed | its.fixed | (other.extents.keys() - op.extents.keys())
+        read,
+        (*mine.outputs, *made),
+        mine.fixed | its.fixed | (other.extents.keys() - op.extents.keys()),
     )
     names, shapes = [r.name for r in inputs], [r.shape for r in inputs]
-    return bind(f"'{op.name}'", pattern, names, shapes, {**other.extents, **op.extents}, other.windows)
+    return bind(
+        f"'{op.name}'", pattern, names, shapes, {**other.extents, **op.extents}, other.windows
+    )
 
 
-def _joined_orders(op: Operator, k: int, other: Operator, is_kept: bool) -> tuple[tuple[int, ...], ...]:
+def _joined_orders(
+    op: Operator, k: int, other: Operator, is_kept: bool
+) -> tuple[tuple[int, ...], ...]:
     """The memory orders that one of both asks for; what the other one is computed with lies as what is between."""
     if not op.orders and not other.orders:
         return ()

@@ -92,7 +92,9 @@ class LogicalRegion:
         return prod(self.shape) * self.itemsize
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"region '{self.name}' has no attribute '{name}': a region is not an array; use ops.*")
+        raise AttributeError(
+            f"region '{self.name}' has no attribute '{name}': a region is not an array; use ops.*"
+        )
 
 
 @dataclass(frozen=True)
@@ -191,16 +193,23 @@ class Graph:
         self.precision = Precision()
         self.differentiations = 0
         self.repeat = 1  # so many steps
-        self.pending: dict[object, list[Any]] = {}  # what backward functions leave to later ones of the same call
+        self.pending: dict[
+            object, list[Any]
+        ] = {}  # what backward functions leave to later ones of the same call
         self.names: set[str] = set()  # of operators, also of those that were removed again
-        self._aside: dict[str, Operator] = {}  # region -> the operator that makes it where somebody wants it
+        self._aside: dict[
+            str, Operator
+        ] = {}  # region -> the operator that makes it where somebody wants it
         self._bound = Bindings()
         self._numbers = Numbers()
         self._follows: str | None = None
 
     def __repr__(self) -> str:
         """The first operators, one a line: name, pattern and outputs."""
-        made = ((op, ", ".join(f"{r.dtype}{list(r.shape)}" for r in op.outputs)) for op in self.operators)
+        made = (
+            (op, ", ".join(f"{r.dtype}{list(r.shape)}" for r in op.outputs))
+            for op in self.operators
+        )
         title = f"Graph of {len(self.operators)} operators and {len(self.regions)} regions"
         return listed(title, [f"{op}  {regions}".rstrip() for op, regions in made])
 
@@ -220,7 +229,12 @@ class Graph:
         return self._region(name, shape, dtype, "input")
 
     def parameter(
-        self, name: str, shape: Sequence[int], init: Init = 0.0, dtype: str = "float32", trainable: bool = True
+        self,
+        name: str,
+        shape: Sequence[int],
+        init: Init = 0.0,
+        dtype: str = "float32",
+        trainable: bool = True,
     ) -> LogicalRegion:
         """A region that persists across steps: a trained parameter, or (`trainable=False`) a state.
 
@@ -238,7 +252,9 @@ class Graph:
         where = f"region '{name}'"
         init = init(whole_numbers(f"{where}: shape", shape)) if callable(init) else init
         distribution = as_distribution(where, init, known_dtype(where, dtype))
-        return self._region(name, shape, dtype, "parameter" if trainable else "state", init=distribution)
+        return self._region(
+            name, shape, dtype, "parameter" if trainable else "state", init=distribution
+        )
 
     def _region(
         self,
@@ -257,7 +273,9 @@ class Graph:
         if any(n < 1 for n in shape):
             raise ValueError(f"region '{name}': extents are positive, not {shape}")
         axes = axes or _DEFAULT_AXES.get(len(shape), tuple(f"a{k}" for k in range(len(shape))))
-        region = LogicalRegion(name, shape, known_dtype(f"region '{name}'", dtype), role, axes, init, self)
+        region = LogicalRegion(
+            name, shape, known_dtype(f"region '{name}'", dtype), role, axes, init, self
+        )
         return self.regions.setdefault(name, region)
 
     @property
@@ -333,7 +351,9 @@ class Graph:
             self._check_ours(f"{where}: input {k}", region)
         names = [r.name for r in inputs]
         added = positions_of(where, "adds", adds, inputs)
-        bound = self._bound.bind(where, pattern, added, names, [r.shape for r in inputs], sizes or {}, windows or {})
+        bound = self._bound.bind(
+            where, pattern, added, names, [r.shape for r in inputs], sizes or {}, windows or {}
+        )
         positions = (*positions_of(where, "writes", writes, inputs), *bound.pattern.adds)
         bound.check_writes(where, positions, names)
         if flops is not None:
@@ -342,10 +362,27 @@ class Graph:
         self.names.add(unique := self.unique_name(name))
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
         made = [unique] if len(dtypes) == 1 else [f"{unique}.{k}" for k in range(len(dtypes))]
-        columns = zip(made, bound.shapes[len(inputs) :], dtypes, bound.axis_names([r.axes for r in inputs]))
+        columns = zip(
+            made, bound.shapes[len(inputs) :], dtypes, bound.axis_names([r.axes for r in inputs])
+        )
         outputs = tuple(self._region(n, shape, t, "value", names) for n, shape, t, names in columns)
-        flops = (2.0 if any(map(bound.reduced_axes, range(len(outputs)))) else 1.0) if flops is None else flops
-        operator = Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders)
+        flops = (
+            (2.0 if any(map(bound.reduced_axes, range(len(outputs)))) else 1.0)
+            if flops is None
+            else flops
+        )
+        operator = Operator(
+            unique,
+            kernel,
+            bound,
+            inputs,
+            outputs,
+            positions,
+            backward,
+            flops,
+            self._follows,
+            orders,
+        )
         self.operators.append(operator)
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -379,7 +416,9 @@ class Graph:
     def set_aside(self, regions: Iterable[LogicalRegion]) -> None:
         """Take out the operators that make `regions`, one each, until somebody reads one or names it an output."""
         makers = {region.name: self.producer(region) for region in regions}
-        self.operators[:] = [op for op in self.operators if not (op.outputs and op.outputs[0].name in makers)]
+        self.operators[:] = [
+            op for op in self.operators if not (op.outputs and op.outputs[0].name in makers)
+        ]
         for name, maker in makers.items():
             assert maker is not None, "an operator makes it"
             self._aside[self.regions.pop(name).name] = maker

@@ -26,7 +26,9 @@ from taskflow.graph.recompute import recompute
 HOME = "home"  # that of `w` is `w.home`
 
 
-def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0, again: bool = True) -> Graph:
+def homes(
+    graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0, again: bool = True
+) -> Graph:
     """The graph with an operator `<parameter>.home` before the readers of parameters, and clones for the backward ones.
 
     A home follows the first reader, and nothing moves, until a strategy names it (see `taskflow.fully_sharded`). Its
@@ -42,7 +44,10 @@ def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0
     Raises:
         ValueError: there is no such parameter.
     """
-    least_bytes, again = whole("homes", "least_bytes", least_bytes, 0), flag("homes", "again", again)
+    least_bytes, again = (
+        whole("homes", "least_bytes", least_bytes, 0),
+        flag("homes", "again", again),
+    )
     wanted, other = _wanted(graph, names, least_bytes), rebuild(graph, graph.operators)
     operators, other.operators = other.operators, ProgramOrder()
     reads = _reads(operators, wanted)
@@ -56,17 +61,31 @@ def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0
                 cast(inputs[k], inputs[k].dtype, op, k, f"{name}.{HOME}")
                 home[name] = other.operators[-1]
             inputs[k] = home[name].outputs[0]
-        if is_home(op) and op.beside in wanted and op.beside not in is_read and op.beside not in home:
+        if (
+            is_home(op)
+            and op.beside in wanted
+            and op.beside not in is_read
+            and op.beside not in home
+        ):
             op = _called_home(other, op)
             home[op.inputs[0].name] = op
         other.operators.append(replace(op, inputs=tuple(inputs)))
-    return recompute(other, [op.name for op in home.values()]) if again and graph.differentiations else other
+    return (
+        recompute(other, [op.name for op in home.values()])
+        if again and graph.differentiations
+        else other
+    )
 
 
 def is_home(op: Operator) -> bool:
     """Whether it is a home, or the cast that may become one: it makes of a parameter what others read."""
     region = op.inputs[0] if op.inputs else None
-    return region is not None and region.role == "parameter" and is_cast(op, region.dtype) and not op.is_backward
+    return (
+        region is not None
+        and region.role == "parameter"
+        and is_cast(op, region.dtype)
+        and not op.is_backward
+    )
 
 
 def _wanted(graph: Graph, names: Iterable[str] | str, least_bytes: int) -> set[str]:
@@ -85,7 +104,9 @@ def _reads(operators: Sequence[Operator], wanted: set[str]) -> dict[str, list[in
     for op in operators:
         updated |= {op.inputs[k].name for k in op.writes}
         names = [r.name for r in op.inputs]
-        found[op.name] = [k for k, n in enumerate(names) if n in wanted and n not in updated and n != op.beside]
+        found[op.name] = [
+            k for k, n in enumerate(names) if n in wanted and n not in updated and n != op.beside
+        ]
     return found
 
 

@@ -106,15 +106,27 @@ class Kernel:
         if not callable(self.function) or isinstance(self.function, Kernel):
             raise TypeError(f"kernel: a function is needed, not a {type(self.function).__name__}")
         if isinstance(self.function, partial) and isinstance(self.function.func, Kernel):
-            raise TypeError(f"kernel '{self.function.func.name}': `bind` gives a Kernel its options, not `partial`")
-        for key, needed in (("cuda", Kernel), ("expression", Pointwise), ("float32_outputs", tuple)):
+            raise TypeError(
+                f"kernel '{self.function.func.name}': `bind` gives a Kernel its options, not `partial`"
+            )
+        for key, needed in (
+            ("cuda", Kernel),
+            ("expression", Pointwise),
+            ("float32_outputs", tuple),
+        ):
             if not isinstance(value := getattr(self, key), needed | None):
-                raise TypeError(f"kernel '{self.name}': {key} is a {type(value).__name__}, not a {needed.__name__}")
+                raise TypeError(
+                    f"kernel '{self.name}': {key} is a {type(value).__name__}, not a {needed.__name__}"
+                )
         if self.cuda and self.takes_half_on_cuda:
-            raise ValueError(f"kernel '{self.name}': its variant for GPUs says itself whether it takes half precision")
+            raise ValueError(
+                f"kernel '{self.name}': its variant for GPUs says itself whether it takes half precision"
+            )
 
         if self.cuda and self.accumulates and not self.cuda.accumulates:
-            raise ValueError(f"kernel '{self.name}': it accumulates, so its variant for GPUs does, too")
+            raise ValueError(
+                f"kernel '{self.name}': it accumulates, so its variant for GPUs does, too"
+            )
 
     def __call__(self, ctx: Context, *arrays: Array, **options: object) -> None:
         """Call the function with its options and more."""
@@ -128,7 +140,10 @@ class Kernel:
 
         Numbers of NumPy become Python's: float64 of NumPy is wide where it meets an array of float32, a float is not.
         """
-        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
+        plain = {
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in options.items()
+        }
         return replace(self, options={**self.options, **plain})
 
     @property
@@ -146,7 +161,11 @@ class Kernel:
         if not numbers:
             return self
         return replace(
-            self, function=partial(_from_zero, self.function, numbers), together=None, expression=None, join=None
+            self,
+            function=partial(_from_zero, self.function, numbers),
+            together=None,
+            expression=None,
+            join=None,
         )
 
     @property
@@ -162,7 +181,9 @@ class Kernel:
         make = self.cuda.together if self.cuda else None
         return partial(make, **self.options) if make else None
 
-    def for_dtypes(self, arrays: Sequence[Array], is_read: Sequence[bool], is_written: Sequence[bool]) -> Kernel:
+    def for_dtypes(
+        self, arrays: Sequence[Array], is_read: Sequence[bool], is_written: Sequence[bool]
+    ) -> Kernel:
         """What runs on these arrays: itself, or itself between casts of those of half size."""
         if self.takes_mixed or (self.takes_half and is_uniform(arrays)):
             return self
@@ -190,11 +211,15 @@ def as_kernel(where: str, kernel: Kernel | Function) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
     if not callable(kernel):
-        raise TypeError(f"{where}: kernel is a {type(kernel).__name__}, a function or a taskflow.Kernel is needed")
+        raise TypeError(
+            f"{where}: kernel is a {type(kernel).__name__}, a function or a taskflow.Kernel is needed"
+        )
     return Kernel(kernel)
 
 
-def _from_zero(function: Function, numbers: Sequence[int], ctx: Context, *arrays: Array, **options: object) -> None:
+def _from_zero(
+    function: Function, numbers: Sequence[int], ctx: Context, *arrays: Array, **options: object
+) -> None:
     for k in numbers:
         ctx.xp.copyto(arrays[k], 0)
     function(ctx, *arrays, **options)

@@ -56,7 +56,9 @@ def offload(graph: Graph, names: Iterable[str] | str) -> Graph:
     return other
 
 
-def _identity(region: LogicalRegion, name: str, suffix: str, leader: Operator, k: int) -> LogicalRegion:
+def _identity(
+    region: LogicalRegion, name: str, suffix: str, leader: Operator, k: int
+) -> LogicalRegion:
     """Append the operator `<name>.<suffix>` on `region`, beside `name`, which is argument `k` of `leader`."""
     made = cast(region, region.dtype, leader, k, f"{name}.{suffix}")
     operators, is_back = made.graph.operators, suffix == BACK

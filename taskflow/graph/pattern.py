@@ -68,10 +68,14 @@ class Pattern:
         outputs = tuple(_parse_term(t, text, fixed) for t in _split_terms(right))
         for term in inputs:
             if term.reduction not in ("sum", "add"):
-                raise ValueError(f"pattern '{text}': a reduction stands in an output, not in the input '{term}'")
+                raise ValueError(
+                    f"pattern '{text}': a reduction stands in an output, not in the input '{term}'"
+                )
         for term in outputs:
             if term.reduction == "add":
-                raise ValueError(f"pattern '{text}': 'add' stands in an input, not in the output '{term}'")
+                raise ValueError(
+                    f"pattern '{text}': 'add' stands in an input, not in the output '{term}'"
+                )
         return Pattern(inputs, outputs, frozenset(fixed), " ".join(text.split()))
 
     @property
@@ -83,7 +87,9 @@ class Pattern:
         """The pattern where these inputs are added to, too."""
         if not numbers:
             return self
-        inputs = [replace(t, reduction="add") if k in numbers else t for k, t in enumerate(self.inputs)]
+        inputs = [
+            replace(t, reduction="add") if k in numbers else t for k, t in enumerate(self.inputs)
+        ]
         return Pattern.of(inputs, self.outputs, self.fixed)
 
     @staticmethod
@@ -116,11 +122,15 @@ def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
     while position < len(text) and text != ".":
         match = _TOKEN.match(text, position)
         if match is None:
-            raise ValueError(f"pattern '{pattern}': cannot read '{text[position:].strip()}' in the term '{text}'")
+            raise ValueError(
+                f"pattern '{pattern}': cannot read '{text[position:].strip()}' in the term '{text}'"
+            )
         token, position = match[1], match.end()
         if token == "(":
             if group is not None:
-                raise ValueError(f"pattern '{pattern}': a group inside a group in the term '{text}'")
+                raise ValueError(
+                    f"pattern '{pattern}': a group inside a group in the term '{text}'"
+                )
             group = []
         elif token == ")":
             if group is None:
@@ -195,7 +205,12 @@ class BoundPattern:
     @property
     def key(self) -> object:
         """Equal for patterns that are bound alike."""
-        return self.pattern.text, self.shapes, tuple(self.extents.items()), tuple(self.windows.items())
+        return (
+            self.pattern.text,
+            self.shapes,
+            tuple(self.extents.items()),
+            tuple(self.windows.items()),
+        )
 
     @cached_property
     def term_axes(self) -> tuple[frozenset[str], ...]:
@@ -218,9 +233,17 @@ class BoundPattern:
         A group gets that of the input which has it, too, else its joined name; a dimension of one point a number.
         """
         pairs = zip(self.pattern.inputs, inputs, strict=True)
-        known = {dim: name for term, names in pairs for dim, name in zip(term.dims, names, strict=True) if dim[1:]}
+        known = {
+            dim: name
+            for term, names in pairs
+            for dim, name in zip(term.dims, names, strict=True)
+            if dim[1:]
+        }
         return [
-            tuple(d[0] if len(d) == 1 else known.get(d, "".join(d)) or f"one{k}" for k, d in enumerate(term.dims))
+            tuple(
+                d[0] if len(d) == 1 else known.get(d, "".join(d)) or f"one{k}"
+                for k, d in enumerate(term.dims)
+            )
             for term in self.pattern.outputs
         ]
 
@@ -251,12 +274,15 @@ class BoundPattern:
             np.array([number[self._axis(n)] for d in dims for n in d], np.int64),
             np.array([e for shape in self.shapes for e in shape], np.int64),
             np.array(
-                [(1, w.size, w.stride, w.padding, w.dilation, w.transposed) if w else (0,) * 6 for w in windows],
+                [
+                    (1, w.size, w.stride, w.padding, w.dilation, w.transposed) if w else (0,) * 6
+                    for w in windows
+                ],
                 np.int64,
             ).reshape(-1, 6),
-            np.array([[a in self.reduced_axes(k) for a in number] for k in range(made)], np.bool_).reshape(
-                made, len(number)
-            ),
+            np.array(
+                [[a in self.reduced_axes(k) for a in number] for k in range(made)], np.bool_
+            ).reshape(made, len(number)),
         )
 
     def rect(self, term: int, intervals: Mapping[str, Interval]) -> Rect:
@@ -269,7 +295,9 @@ class BoundPattern:
     def _whole(self) -> dict[str, Interval]:
         return {axis: (0, extent) for axis, extent in self.extents.items()}
 
-    def _span(self, dim: tuple[str, ...], extent: int, intervals: Mapping[str, Interval]) -> Interval:
+    def _span(
+        self, dim: tuple[str, ...], extent: int, intervals: Mapping[str, Interval]
+    ) -> Interval:
         if len(dim) == 1 and (window := self.windows.get(dim[0])) is not None:
             return window.image(intervals[window.axis], extent)
         low, high = 0, 1
@@ -309,11 +337,17 @@ class BoundPattern:
         """
         for k in numbers:
             if numbers.count(k) > 1:
-                raise ValueError(f"{where}: '{inputs[k]}' is named twice among what is updated in place")
+                raise ValueError(
+                    f"{where}: '{inputs[k]}' is named twice among what is updated in place"
+                )
             if inputs.count(inputs[k]) > 1:  # a gradient may come under other axis names
-                raise ValueError(f"{where}: '{inputs[k]}' is updated in place and read again by another term")
+                raise ValueError(
+                    f"{where}: '{inputs[k]}' is updated in place and read again by another term"
+                )
             if any(n in self.windows for d in self.terms[k].dims for n in d):
-                raise ValueError(f"{where}: '{inputs[k]}' is updated in place, so its term has no window")
+                raise ValueError(
+                    f"{where}: '{inputs[k]}' is updated in place, so its term has no window"
+                )
 
 
 def parse_orders(where: str, text: str, pattern: Pattern) -> tuple[Order, ...]:
@@ -325,10 +359,14 @@ def parse_orders(where: str, text: str, pattern: Pattern) -> tuple[Order, ...]:
     asked = Pattern.parse(text)
     terms, given = pattern.inputs + pattern.outputs, asked.inputs + asked.outputs
     if [len(asked.inputs), len(asked.outputs)] != [len(pattern.inputs), len(pattern.outputs)]:
-        raise ValueError(f"{where}: layout '{asked.text}' has other terms than the pattern '{pattern.text}'")
+        raise ValueError(
+            f"{where}: layout '{asked.text}' has other terms than the pattern '{pattern.text}'"
+        )
     for term, other in zip(terms, given, strict=True):
         if sorted(term.dims) != sorted(other.dims):
-            raise ValueError(f"{where}: the memory order '{other}' is no order of the term '{term}'")
+            raise ValueError(
+                f"{where}: the memory order '{other}' is no order of the term '{term}'"
+            )
     return tuple(_order(term.dims, other.dims) for term, other in zip(terms, given, strict=True))
 
 

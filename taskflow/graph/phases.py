@@ -30,10 +30,14 @@ def phases_of(operators: Sequence[Operator]) -> list[Phase]:
     found = []
     for op in operators:
         is_late = not op.is_backward and any(r.name in gradients for r in op.inputs)
-        found.append(Phase.UPDATE if is_late else Phase.BACKWARD if op.is_backward else Phase.FORWARD)
+        found.append(
+            Phase.UPDATE if is_late else Phase.BACKWARD if op.is_backward else Phase.FORWARD
+        )
         if found[-1] != Phase.FORWARD:
             gradients.update(r.name for r in op.written if not r.is_persistent or op.is_backward)
-    readers: dict[str, set[str]] = defaultdict(set)  # of a region: leaders of weight gradients; "": what is waited for
+    readers: dict[str, set[str]] = defaultdict(
+        set
+    )  # of a region: leaders of weight gradients; "": what is waited for
     for number, op in reversed(list(enumerate(operators))):
         leader = op.follows or op.name
         if found[number] == Phase.BACKWARD:

@@ -32,7 +32,9 @@ from taskflow.graph.rebuild import rebuild
 from taskflow.graph.update import launch_beside
 
 
-def precision(graph: Graph, dtype: str, loss_scale: float | str | LossScale | None = "default") -> Graph:
+def precision(
+    graph: Graph, dtype: str, loss_scale: float | str | LossScale | None = "default"
+) -> Graph:
     """The same graph computing in `dtype`; called after the model is built and before an optimizer is.
 
     Args:
@@ -68,14 +70,20 @@ def _loss_scale(dtype: str, wanted: float | str | LossScale | None) -> LossScale
     if wanted is None or isinstance(wanted, LossScale):
         return wanted
     if isinstance(wanted, str) or not wanted > 0:
-        raise ValueError(f"precision: loss_scale is {wanted!r}, it is 'dynamic', a positive number or None")
+        raise ValueError(
+            f"precision: loss_scale is {wanted!r}, it is 'dynamic', a positive number or None"
+        )
     return LossScale(float(wanted), growth=1.0, backoff=1.0)
 
 
-def cast(region: LogicalRegion, dtype: str, leader: Operator, k: int, name: str | None = None) -> LogicalRegion:
+def cast(
+    region: LogicalRegion, dtype: str, leader: Operator, k: int, name: str | None = None
+) -> LogicalRegion:
     """Append the operator that casts `region`, split as argument `k` of `leader` is."""
     options = {"kernel": _cast, "backward": _cast_backward, "dtype": dtype}
-    (made,) = launch_beside(leader, k, name or f"{region.name}.{dtype}", "* -> *", [region], **options)
+    (made,) = launch_beside(
+        leader, k, name or f"{region.name}.{dtype}", "* -> *", [region], **options
+    )
     return made
 
 
@@ -117,7 +125,12 @@ def _cast_together(ctx: Context, points: Sequence[Sequence[Array]]) -> Callable[
 
 _BLOCK, _PART = 256, 4096  # threads of a block, and elements that it casts
 _SAME = Pointwise("x", ("x",))
-_cast = Kernel(_copy, takes_mixed=True, cuda=Kernel(_copy, takes_mixed=True, together=_cast_together), expression=_SAME)
+_cast = Kernel(
+    _copy,
+    takes_mixed=True,
+    cuda=Kernel(_copy, takes_mixed=True, together=_cast_together),
+    expression=_SAME,
+)
 
 
 def _cast_backward(op: Operator, gradient: LogicalRegion) -> LogicalRegion:
@@ -130,7 +143,9 @@ class _Narrowing:
 
     def __init__(self, graph: Graph, dtype: str) -> None:
         self.graph, self.dtype = graph, dtype
-        self.made_by: dict[str, tuple[Operator, int]] = {}  # region -> who made it, and as which argument
+        self.made_by: dict[
+            str, tuple[Operator, int]
+        ] = {}  # region -> who made it, and as which argument
         self.casts: dict[tuple[str, str], LogicalRegion] = {}
 
     def run(self) -> None:
@@ -145,7 +160,9 @@ class _Narrowing:
         graph = self.graph
         outputs = tuple(self._narrowed(op, k) for k in range(len(op.outputs)))
         is_half = any(r.dtype == self.dtype for r in outputs)
-        casts = is_half and any(is_product(op.bound, k) for k, r in enumerate(outputs) if r.dtype == self.dtype)
+        casts = is_half and any(
+            is_product(op.bound, k) for k, r in enumerate(outputs) if r.dtype == self.dtype
+        )
         inputs = [graph.regions[r.name] if r.role == "value" else r for r in op.inputs]
         if casts:
             inputs = [r if k in op.writes else self._cast(r, op, k) for k, r in enumerate(inputs)]
@@ -156,7 +173,9 @@ class _Narrowing:
 
     def _narrowed(self, op: Operator, k: int) -> LogicalRegion:
         region = op.outputs[k]
-        stays = region.dtype != "float32" or k in float32_outputs(op.bound, op.kernel.float32_outputs)
+        stays = region.dtype != "float32" or k in float32_outputs(
+            op.bound, op.kernel.float32_outputs
+        )
         return region if stays else replace(region, dtype=self.dtype)
 
     def _cast(self, region: LogicalRegion, reader: Operator, k: int) -> LogicalRegion:

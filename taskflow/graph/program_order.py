@@ -43,7 +43,11 @@ class ProgramOrder(list[T]):
         self._forget()
 
     def _forget(self) -> None:
-        self._named, self._by_name, self._makers = 0, dict[str, T](), dict[str, T]()  # of so many operators
+        self._named, self._by_name, self._makers = (
+            0,
+            dict[str, T](),
+            dict[str, T](),
+        )  # of so many operators
         self._forget_readers()
 
     def _forget_readers(self) -> None:

@@ -26,11 +26,15 @@ def replace_regions(graph: Graph, changed: Mapping[str, LogicalRegion]) -> Graph
         if name not in graph.regions:
             raise ValueError(f"replace_regions: the graph has no region '{name}'")
         if new.shape != graph.regions[name].shape:
-            raise ValueError(f"replace_regions: '{name}' is {graph.regions[name].shape}, '{new.name}' is {new.shape}")
+            raise ValueError(
+                f"replace_regions: '{name}' is {graph.regions[name].shape}, '{new.name}' is {new.shape}"
+            )
     return rebuild(graph, graph.operators, changed)
 
 
-def rebuild(graph: Graph, operators: Sequence[Operator], changed: Mapping[str, LogicalRegion] | None = None) -> Graph:
+def rebuild(
+    graph: Graph, operators: Sequence[Operator], changed: Mapping[str, LogicalRegion] | None = None
+) -> Graph:
     """A graph of these operators on copies of the regions that they use, and of all that are not made by any.
 
     `graph` stays as it is. Names, outputs and precision are the same; `changed` is that of `replace_regions`.
@@ -42,14 +46,18 @@ def rebuild(graph: Graph, operators: Sequence[Operator], changed: Mapping[str, L
             new = replace(changed.get(name, region), graph=other)
             mine[name] = one = other.regions.setdefault(new.name, new)
             if one is not new and (one.role == "value" or not _are_alike(one, new)):
-                raise ValueError(f"replace_regions: '{name}' cannot be '{one.name}': {_text(new)}, {_text(one)}")
+                raise ValueError(
+                    f"replace_regions: '{name}' cannot be '{one.name}': {_text(new)}, {_text(one)}"
+                )
 
     def own(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
         return tuple(mine[r.name] for r in regions)
 
     for op in operators:
         beside = mine[op.beside].name if op.beside in mine else op.beside
-        other.operators.append(replace(op, inputs=own(op.inputs), outputs=own(op.outputs), beside=beside))
+        other.operators.append(
+            replace(op, inputs=own(op.inputs), outputs=own(op.outputs), beside=beside)
+        )
     other.outputs = {name: mine[r.name] for name, r in graph.outputs.items()}
     other.names = set(graph.names)
     other.differentiations, other.precision = graph.differentiations, graph.precision

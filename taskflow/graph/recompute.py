@@ -41,7 +41,11 @@ def recompute(graph: Graph, names: Iterable[str] | str = "auto") -> Graph:
     again: dict[str, LogicalRegion] = {}
     operators: list[Operator] = []
     other = Graph()
-    other.regions, other.outputs, other.names = dict(graph.regions), dict(graph.outputs), set(graph.names)
+    other.regions, other.outputs, other.names = (
+        dict(graph.regions),
+        dict(graph.outputs),
+        set(graph.names),
+    )
     other.differentiations, other.precision = graph.differentiations, graph.precision
     for position, op in enumerate(graph.operators):
         if op.is_backward:
@@ -67,17 +71,27 @@ def _check(graph: Graph, names: Iterable[str] | str) -> set[str]:
     for name, op in found.items():
         if op.writes:
             updated = op.inputs[op.writes[0]].name
-            raise ValueError(f"recompute: '{name}' updates '{updated}' in place; a second time would be one too many")
+            raise ValueError(
+                f"recompute: '{name}' updates '{updated}' in place; a second time would be one too many"
+            )
     return set(found)
 
 
 def recomputed(graph: Graph) -> tuple[str, ...]:
     """The operators that `recompute` had cloned for this graph, in program order."""
-    clones = {re.sub(rf"\.{AGAIN}(_\d+)?$", "", op.name) for op in graph.operators if f".{AGAIN}" in op.name}
-    return tuple(op.name for op in graph.operators if op.name in clones and f".{AGAIN}" not in op.name)
+    clones = {
+        re.sub(rf"\.{AGAIN}(_\d+)?$", "", op.name)
+        for op in graph.operators
+        if f".{AGAIN}" in op.name
+    }
+    return tuple(
+        op.name for op in graph.operators if op.name in clones and f".{AGAIN}" not in op.name
+    )
 
 
-def _needed(op: Operator, maker: dict[str, Operator], again: dict[str, LogicalRegion]) -> list[Operator]:
+def _needed(
+    op: Operator, maker: dict[str, Operator], again: dict[str, LogicalRegion]
+) -> list[Operator]:
     """The operators of which `op` needs clones that are not there yet."""
     found: dict[str, Operator] = {}
     left = [r.name for r in op.inputs]
@@ -100,7 +114,14 @@ def _clone(graph: Graph, op: Operator, again: dict[str, LogicalRegion]) -> Opera
     outputs = tuple(again[r.name] for r in op.outputs)
     leader = op.follows or op.name
     return replace(
-        op, name=name, inputs=inputs, outputs=outputs, backward=None, follows=leader, members=(), is_backward=True
+        op,
+        name=name,
+        inputs=inputs,
+        outputs=outputs,
+        backward=None,
+        follows=leader,
+        members=(),
+        is_backward=True,
     )
 
 
@@ -113,7 +134,9 @@ def _updates(graph: Graph) -> dict[str, list[tuple[int, str]]]:
     return found
 
 
-def _check_inputs(op: Operator, updates: Mapping[str, list[tuple[int, str]]], first: int, until: int) -> None:
+def _check_inputs(
+    op: Operator, updates: Mapping[str, list[tuple[int, str]]], first: int, until: int
+) -> None:
     """What an operator read is the same when it is computed again."""
     for region in op.inputs:
         known = updates.get(region.name, [])

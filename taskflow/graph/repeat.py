@@ -36,9 +36,15 @@ def repeated(graph: Graph, repeat: int) -> Graph:
         return graph
     for name, region in graph.outputs.items():
         if region.is_persistent:
-            raise ValueError(f"repeat: output '{name}' is '{region.name}', which has one value for {repeat} steps")
+            raise ValueError(
+                f"repeat: output '{name}' is '{region.name}', which has one value for {repeat} steps"
+            )
     other = Graph()
-    other.repeat, other.precision, other.differentiations = repeat, graph.precision, graph.differentiations
+    other.repeat, other.precision, other.differentiations = (
+        repeat,
+        graph.precision,
+        graph.differentiations,
+    )
     for step in range(repeat):
         _append(other, graph, step)
     return other
@@ -47,9 +53,15 @@ def repeated(graph: Graph, repeat: int) -> Graph:
 def _append(other: Graph, graph: Graph, step: int) -> None:
     mine: dict[str, LogicalRegion] = {}
     for name, region in graph.regions.items():
-        new = replace(region, graph=other, name=name if region.is_persistent else in_step(name, step))
-        if (mine_ := other.regions.setdefault(new.name, new)) is not new and not region.is_persistent:
-            raise ValueError(f"repeat: '{mine_.name}' is the name of a region, and of one in step {step}")
+        new = replace(
+            region, graph=other, name=name if region.is_persistent else in_step(name, step)
+        )
+        if (
+            mine_ := other.regions.setdefault(new.name, new)
+        ) is not new and not region.is_persistent:
+            raise ValueError(
+                f"repeat: '{mine_.name}' is the name of a region, and of one in step {step}"
+            )
         mine[name] = mine_
     for op in graph.operators:
         if other.operators.called(in_step(op.name, step)):
@@ -59,7 +71,9 @@ def _append(other: Graph, graph: Graph, step: int) -> None:
         other.operators.append(_in_step(op, step, mine))
     for name, region in graph.outputs.items():
         if in_step(name, step) in other.outputs:
-            raise ValueError(f"repeat: '{in_step(name, step)}' is the name of an output, and of one in step {step}")
+            raise ValueError(
+                f"repeat: '{in_step(name, step)}' is the name of an output, and of one in step {step}"
+            )
         other.outputs[in_step(name, step)] = mine[region.name]
     other.names |= {in_step(name, step) for name in graph.names}
 

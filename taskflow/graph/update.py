@@ -35,16 +35,25 @@ def update(
         ValueError: no operator reads `region`, or another region has another shape.
     """
     graph = region.graph
-    leader, k = next(((op, k) for op, k in graph.operators.readers(region) if not op.writes), (None, 0))
+    leader, k = next(
+        ((op, k) for op, k in graph.operators.readers(region) if not op.writes), (None, 0)
+    )
     if leader is None:
         raise ValueError(f"update '{name}': no operator reads '{region.name}'")
     read, made = ["*"] * len(inputs) + ["."] * len(scalars), ["*"] * values + ["."] * sums
     pattern = f"{', '.join(read)} -> {', '.join(made)}"
-    return launch_beside(leader, k, name, pattern, [*inputs, *scalars], kernel=kernel, writes=writes, flops=flops)
+    return launch_beside(
+        leader, k, name, pattern, [*inputs, *scalars], kernel=kernel, writes=writes, flops=flops
+    )
 
 
 def launch_beside(
-    leader: Operator, k: int, name: str, pattern: str, inputs: Sequence[LogicalRegion], **options: Any
+    leader: Operator,
+    k: int,
+    name: str,
+    pattern: str,
+    inputs: Sequence[LogicalRegion],
+    **options: Any,
 ) -> tuple[LogicalRegion, ...]:
     """Append an operator that is split as argument `k` of `leader` is; `*` in the pattern stands for the term of that.
 

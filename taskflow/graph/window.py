@@ -9,7 +9,14 @@ Interval = tuple[int, int]
 
 
 def image(
-    lo: int, hi: int, extent: int, size: int, stride: int, padding: int, dilation: int, is_transposed: bool
+    lo: int,
+    hi: int,
+    extent: int,
+    size: int,
+    stride: int,
+    padding: int,
+    dilation: int,
+    is_transposed: bool,
 ) -> Interval:
     """See `Window.image`; `partition` compiles it."""
     reach = (size - 1) * dilation
@@ -62,7 +69,9 @@ class Window:
         for name in ("size", "stride", "padding", "dilation"):
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool):
-                raise TypeError(f"window of axis '{self.axis}': {name} is {value!r}, a whole number is needed")
+                raise TypeError(
+                    f"window of axis '{self.axis}': {name} is {value!r}, a whole number is needed"
+                )
             object.__setattr__(self, name, int(value))
         if self.size < 1 or self.stride < 1 or self.dilation < 1:
             raise ValueError(
@@ -72,7 +81,9 @@ class Window:
 
     def image(self, interval: Interval, extent: int) -> Interval:
         """The points of an input dimension of `extent` that `interval` of the axis reads."""
-        return image(*interval, extent, self.size, self.stride, self.padding, self.dilation, self.transposed)
+        return image(
+            *interval, extent, self.size, self.stride, self.padding, self.dilation, self.transposed
+        )
 
     def output_extent(self, extent: int) -> int:
         """Extent of the axis when the padding is the same on both ends of an input dimension of `extent`."""

@@ -90,7 +90,9 @@ def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
     issuer[spread(base + ops, versions)] = points + pointers(version_rows)[:-1]
     edges, count = some.gather(lambda f: f.edges)
     edge_kind = np.repeat(np.arange(len(regions)), count)
-    begin = np.stack([issuer[base[edge_kind] + edges[name]] for name in ("issuer", "awaited_issuer")])
+    begin = np.stack(
+        [issuer[base[edge_kind] + edges[name]] for name in ("issuer", "awaited_issuer")]
+    )
 
     event = lives.event[spread(lives.event_ptr[regions], events)]
     of_kind = np.repeat(np.arange(len(regions)), events)
@@ -124,7 +126,9 @@ def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
 Finder = Callable[[Array], "tuple[Array, Array] | None"]
 
 
-def class_finder(x: Sample, chosen: DistinctPoints, machine: MachineModel) -> tuple[Finder, Array] | None:
+def class_finder(
+    x: Sample, chosen: DistinctPoints, machine: MachineModel
+) -> tuple[Finder, Array] | None:
     """A function that finds classes, and of every device its place on its host; None: there are no classes.
 
     The function takes a number for every device; devices with different numbers are in different classes. It gives the
@@ -167,13 +171,20 @@ def _touches(x: Sample, chosen: DistinctPoints, port: Array, devices: int) -> li
     rank = np.empty(len(x.instance_device), np.int64)  # of an instance on its device
     order = grouped(x.instance_device, devices)[1]
     rank[order] = np.arange(len(order)) - instances.ptr[instances.device]
-    size, _ = x.found.gather(lambda f: np.prod(f.instance_box[:, :, 1] - f.instance_box[:, :, 0], axis=1))
+    size, _ = x.found.gather(
+        lambda f: np.prod(f.instance_box[:, :, 1] - f.instance_box[:, :, 0], axis=1)
+    )
     flags, _ = x.found.gather(_flags)
-    version, row = np.repeat(np.arange(len(x.version_rows)), x.version_rows)[x.arg_row], x.row[x.arg_row]
+    version, row = (
+        np.repeat(np.arange(len(x.version_rows)), x.version_rows)[x.arg_row],
+        x.row[x.arg_row],
+    )
     instance = first[np.repeat(kinds, x.args)] + x.arg["instance"]
     of_row = [row[name] for name in ("kind", "collective", "ordinal", "points")]
     of_row += [version, rank[instance], x.arg["privilege"], port[x.arg_row]]
-    of_event = np.where(x.event_instance < 0, -1, rank[np.maximum(first[x.event_kind] + x.event_instance, 0)])
+    of_event = np.where(
+        x.event_instance < 0, -1, rank[np.maximum(first[x.event_kind] + x.event_instance, 0)]
+    )
     number = np.repeat(np.arange(len(chosen.points)), chosen.points)
     of_point = [number, chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal]
     return [
@@ -203,7 +214,10 @@ def _ports(x: Sample, machine: MachineModel) -> Array | None:
     shift = np.repeat(x.found.shift, x.rows)
     source, device = x.row["source"] + shift, x.row["device"] + shift
     sends_by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in machine.devices])
-    moved, port = np.flatnonzero((source != device) & sends_by_link[source]), np.zeros(len(source), np.int64)
+    moved, port = (
+        np.flatnonzero((source != device) & sends_by_link[source]),
+        np.zeros(len(source), np.int64),
+    )
     links = len(machine.links)
     leaving = source[moved] * links + machine.routes[source[moved], device[moved], 0]
     pairs, which = np.unique(leaving, return_inverse=True)
@@ -217,7 +231,9 @@ def _find(x: Sample, touches: list[Touch], apart: Array) -> tuple[Array, Array] 
     """See `find_classes`, but for what rows wait for; devices of which `apart` differs are in different classes."""
     which = _numbered([apart, *(_code(touch, touch.columns) for touch in touches)])
     rows, before = touches[ROW_ARGUMENTS], -1
-    while which.max() > before:  # those on whose rows are devices of other classes are in other classes, too
+    while (
+        which.max() > before
+    ):  # those on whose rows are devices of other classes are in other classes, too
         before, together = which.max(), np.zeros(x.points + len(x.row), np.uint64)
         np.add.at(together, rows.node, _mixed(which[rows.device].astype(np.uint64), []))
         which = _numbered([which, _code(rows, [together[rows.node].view(np.int64)])])
@@ -241,7 +257,9 @@ def _numbered(keys: list[Array]) -> Array:
 
 def _code(touch: Touch, columns: list[Array]) -> Array:
     """Of every device a number that follows from what touches it, in order."""
-    code = _mixed((np.arange(len(touch.device)) - touch.ptr[touch.device]).astype(np.uint64), columns)
+    code = _mixed(
+        (np.arange(len(touch.device)) - touch.ptr[touch.device]).astype(np.uint64), columns
+    )
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(code, dtype=np.uint64)])
     found: Array = (total[touch.ptr[1:]] - total[touch.ptr[:-1]]).view(np.int64)
     return found
@@ -263,11 +281,15 @@ def _is_kept(x: Sample, like: Array) -> bool:
     every = distinct((kind + x.waiting) * nodes + like[x.awaited])
     here = is_first[x.waiting] & is_first[x.awaited]
     own = distinct((kind + x.waiting)[here] * nodes + x.awaited[here])
-    mapped = (every // nodes // nodes * nodes + like[every // nodes % nodes]) * nodes + every % nodes
+    mapped = (
+        every // nodes // nodes * nodes + like[every // nodes % nodes]
+    ) * nodes + every % nodes
     if not len(own):
         return not len(every)
     at = np.minimum(np.searchsorted(own, mapped), len(own) - 1)
-    many = np.bincount(like, minlength=nodes)[own // nodes % nodes]  # nodes that are like the one that waits
+    many = np.bincount(like, minlength=nodes)[
+        own // nodes % nodes
+    ]  # nodes that are like the one that waits
     return bool((own[at] == mapped).all() and (np.bincount(at, minlength=len(own)) == many).all())
 
 
@@ -278,7 +300,10 @@ def first_fragments(x: Sample, first: Array, like: Array) -> list[Fragment]:
     index = before[np.stack([x.waiting, x.awaited])] - before[x.begin]
     is_edge, found = is_first[x.waiting] & is_first[x.awaited], []
     begins = zip(*(pointers(c).tolist() for c in (x.instances, x.rows, x.args)), strict=True)
-    event, edge = (np.searchsorted(column, np.arange(len(x.regions) + 1)) for column in (x.event_kind, x.edge_kind))
+    event, edge = (
+        np.searchsorted(column, np.arange(len(x.regions) + 1))
+        for column in (x.event_kind, x.edge_kind)
+    )
     for k, (instance, row, arg) in enumerate(list(begins)[:-1]):
         fragment = x.found.fragments[x.found.which[k]]
         own = is_own[instance : instance + x.instances[k]]
@@ -286,13 +311,29 @@ def first_fragments(x: Sample, first: Array, like: Array) -> list[Fragment]:
         points, edges = slice(event[k], event[k + 1]), slice(edge[k], edge[k + 1])
         arg_row = x.arg_row[arg : arg + x.args[k]] - row
         found.append(
-            _only(fragment, first, own, kept, arg_row, is_first[x.node[points]], is_edge[edges], index[:, edges])
+            _only(
+                fragment,
+                first,
+                own,
+                kept,
+                arg_row,
+                is_first[x.node[points]],
+                is_edge[edges],
+                index[:, edges],
+            )
         )
     return found
 
 
 def _only(
-    f: Fragment, first: Array, own: Array, kept: Array, arg_row: Array, is_point: Array, is_edge: Array, index: Array
+    f: Fragment,
+    first: Array,
+    own: Array,
+    kept: Array,
+    arg_row: Array,
+    is_point: Array,
+    is_edge: Array,
+    index: Array,
 ) -> Fragment:
     """A fragment with some instances, rows, points and edges, of which the indices are new."""
     number = np.where(own, np.cumsum(own) - 1, -1)
@@ -301,7 +342,11 @@ def _only(
     row["arg_end"] = np.cumsum(np.bincount(arg_row[args], minlength=len(kept))[kept])
     arg["instance"] = number[arg["instance"]]
     edges["index"], edges["awaited_index"] = index[:, is_edge]
-    event, is_home, fetches = f.event_instance[is_point], own[f.homes], f.fetches[own[f.fetches[:, 1]]]
+    event, is_home, fetches = (
+        f.event_instance[is_point],
+        own[f.homes],
+        f.fetches[own[f.fetches[:, 1]]],
+    )
     return Fragment(
         f.instance_device[own],
         f.instance_box[own],
@@ -357,8 +402,14 @@ class Places(NamedTuple):
             row: which of them everything is, as it is found.
             kept: whether what moves regions is there.
         """
-        number, parts = np.empty(len(rows), np.int64), np.split(self.moves, np.cumsum(self.x.rows)[:-1])
-        parts = [of[here] for of, here in zip(parts, np.split(kept, np.cumsum(self.x.rows)[:-1]), strict=True)]
+        number, parts = (
+            np.empty(len(rows), np.int64),
+            np.split(self.moves, np.cumsum(self.x.rows)[:-1]),
+        )
+        parts = [
+            of[here]
+            for of, here in zip(parts, np.split(kept, np.cumsum(self.x.rows)[:-1]), strict=True)
+        ]
         moved, _ = gather(parts, self.x.kind)
         number[row[len(row) - len(moved) :]] = moved
         points = rows.launch >= 0
@@ -374,7 +425,9 @@ class Places(NamedTuple):
         return found
 
 
-def kinds_in_order(x: Sample, chosen: DistinctPoints, ops: Array, kind: Array, issue: IssueOrder) -> Places:
+def kinds_in_order(
+    x: Sample, chosen: DistinctPoints, ops: Array, kind: Array, issue: IssueOrder
+) -> Places:
     """The rows of a sample.
 
     Args:

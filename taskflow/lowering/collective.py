@@ -12,10 +12,27 @@ import numpy as np
 
 from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import covers, intersect, overlaps, put, same, volume
-from taskflow.lowering.moves import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER, add_arg, add_collective
+from taskflow.lowering.moves import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    REDUCE,
+    REDUCE_SCATTER,
+    add_arg,
+    add_collective,
+)
 from taskflow.lowering.needs import cut_out, missing, needs_of, owners_of
 from taskflow.lowering.sorting import bits, sort
-from taskflow.lowering.state import READ, READ_WRITE, WRITE, State, add_instance, find_instance, hold, note_write
+from taskflow.lowering.state import (
+    READ,
+    READ_WRITE,
+    WRITE,
+    State,
+    add_instance,
+    find_instance,
+    hold,
+    note_write,
+)
 from taskflow.lowering.tiles import Points, Tile, by_number
 from taskflow.tasks import exchange, moves
 
@@ -27,7 +44,11 @@ cut_dimension, parts_of = leaf(exchange.cut_dimension), leaf(moves.parts_of)
 @inner
 def reduce_together(s: State, tile: Tile, p: Points) -> bool:
     """The sum of a tile as one row; False where a few devices do it or no such row moves the least."""
-    box, needers, has_whole = p.box[tile.kept[0]], np.zeros(s.devices, np.bool_), np.zeros(s.devices, np.bool_)
+    box, needers, has_whole = (
+        p.box[tile.kept[0]],
+        np.zeros(s.devices, np.bool_),
+        np.zeros(s.devices, np.bool_),
+    )
     for k in needs_of(s, s.version):
         if overlaps(s.need_box[k], box):
             needers[s.need[k].device] = True
@@ -56,7 +77,10 @@ def pieces_of(s: State, box: Any) -> Any:
     lo, extent = box[d], box[d + 1] - box[d]
     pieces = repeated(box, min(wanted, extent))
     for i in range(len(pieces)):
-        pieces[i, d], pieces[i, d + 1] = lo + i * extent // len(pieces), lo + (i + 1) * extent // len(pieces)
+        pieces[i, d], pieces[i, d + 1] = (
+            lo + i * extent // len(pieces),
+            lo + (i + 1) * extent // len(pieces),
+        )
     return pieces
 
 
@@ -114,7 +138,9 @@ def adding(s: State, box: Any, target: Any, source: Any, involved: int) -> tuple
     for device in target:
         able[device] = True
     owner = numbers(able)
-    parts = parts_of(volume(box) * s.itemsize, s.room_bytes, len(target) if len(target) > 1 else involved)
+    parts = parts_of(
+        volume(box) * s.itemsize, s.room_bytes, len(target) if len(target) > 1 else involved
+    )
     if parts > 1 and not s.is_scalar:
         cut = 2 * cut_dimension((box[1::2] - box[::2]), involved)
         part[cut + 1] = box[cut] + -(-(box[cut + 1] - box[cut]) // parts)
@@ -134,7 +160,10 @@ def arriving(s: State, box: Any, owner: Any, owned: Any, source: Any) -> tuple[A
         if volume(owned[i]) > volume(owned[best]):
             best = i
     devices, room = numbers(source >= 0), owned[best].copy()
-    least = max(points.max(), -(-volume(box) // parts_of(volume(box) * s.itemsize, s.room_bytes, len(devices))))
+    least = max(
+        points.max(),
+        -(-volume(box) // parts_of(volume(box) * s.itemsize, s.room_bytes, len(devices))),
+    )
     if least > volume(room):
         put(room, box)
         cut = 2 * cut_dimension((box[1::2] - box[::2]), len(devices))
@@ -281,7 +310,12 @@ def is_complete(s: State, need: int, lacking: Any, order: Any, ptr: Any, box: An
 @inner
 def tiles_held(s: State, need: int, sources: int) -> tuple[Any, Any, Any]:
     """What is held of a needed box, by equal parts of it; where somebody has all of it, that alone."""
-    box, tile, count, whole = np.empty((sources, s.width), np.int64), np.empty(sources, np.int64), 0, -1
+    box, tile, count, whole = (
+        np.empty((sources, s.width), np.int64),
+        np.empty(sources, np.int64),
+        0,
+        -1,
+    )
     which, n = np.empty(sources, np.int64), 0
     for k in range(sources):
         if overlaps(s.held_box[k], s.need_box[need]):

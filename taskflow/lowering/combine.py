@@ -37,7 +37,9 @@ def combine(s: State, life: RegionLife, e: int, p: Points) -> None:
     order, tile_ptr = tiles_of(p.box, life.event_ptr[e], life.event_ptr[e + 1])
     for t in range(len(tile_ptr) - 1):
         place_partials(s, life, e, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p)
-    for t in range(len(tile_ptr) - 1 if life.event[e].role != ADDS and life.event[e].role != SUMS else 0):
+    for t in range(
+        len(tile_ptr) - 1 if life.event[e].role != ADDS and life.event[e].role != SUMS else 0
+    ):
         fold_local(s, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p)
     s.copies, s.sums, s.summands = 0, 0, 0
     for t in range(len(tile_ptr) - 1):
@@ -52,7 +54,12 @@ def place_partials(s: State, life: RegionLife, e: int, tile: Tile, p: Points) ->
 
     Where kernels add, the others lie there, too.
     """
-    event, begin, ptr, groups_at = life.event[e], life.event_ptr[e], tile.ptr, np.zeros(s.devices, np.int64)
+    event, begin, ptr, groups_at = (
+        life.event[e],
+        life.event_ptr[e],
+        tile.ptr,
+        np.zeros(s.devices, np.int64),
+    )
     adds_up = event.role == ADDS or event.role == SUMS
     for c in tile.leader:
         for i in range(ptr[c], ptr[c + 1]):

@@ -71,7 +71,9 @@ class Fragments:
         keys, base = self._keys(numbers, used)
         for region, key in enumerate(keys):
             if key not in self._known:
-                fragment = self.mover.move(region, numbers, used, self.store)  # it may raise, then nothing is known
+                fragment = self.mover.move(
+                    region, numbers, used, self.store
+                )  # it may raise, then nothing is known
                 self._fragments.append(fragment)
                 self._base.append(base[region])
                 self._known[key] = len(self._base) - 1
@@ -82,16 +84,23 @@ class Fragments:
     def _keys(self, numbers: Array, used: Array) -> tuple[list[tuple[object, ...]], Array]:
         """Per region what its fragment depends on but for its first device, and that device."""
         table, hosts = self.mover.table, self.mover.hosts
-        alike, device, is_bound = np.array([self._describe(n) for n in numbers.tolist()], np.int64)[table.op].T
+        alike, device, is_bound = np.array([self._describe(n) for n in numbers.tolist()], np.int64)[
+            table.op
+        ].T
         count, first = np.diff(table.op_ptr), np.minimum(table.op_ptr[:-1], len(table.op) - 1)
         base = np.where(count > 0, device[first], 0)
         apart = device - np.repeat(base, count), hosts[device] - np.repeat(hosts[base], count)
         text, ends = np.stack([alike, *apart], axis=1).tobytes(), (24 * table.op_ptr).tolist()
         is_fetched = table.region["is_fetched"] > 0
-        where = np.where(is_fetched | (np.bincount(self._region, is_bound, len(base)) > 0), base, -1).tolist()
+        where = np.where(
+            is_fetched | (np.bincount(self._region, is_bound, len(base)) > 0), base, -1
+        ).tolist()
         fetching = [used.tobytes() if f else b"" for f in is_fetched.tolist()]
         spans = pairwise(ends)
-        return [(*key, text[a:b]) for *key, (a, b) in zip(self.kind, where, fetching, spans, strict=True)], base
+        return [
+            (*key, text[a:b])
+            for *key, (a, b) in zip(self.kind, where, fetching, spans, strict=True)
+        ], base
 
     @cached_property
     def _region(self) -> Array:
@@ -102,7 +111,10 @@ class Fragments:
         """A number that points alike share, their first device, and whether their fragments are bound to it."""
         found = self._described.get(number)
         if found is None:
-            devices, model = self.store.table.device[self.store.span(number)], self.store.model(number)
+            devices, model = (
+                self.store.table.device[self.store.span(number)],
+                self.store.model(number),
+            )
             base, hosts = int(devices[0]), self.mover.hosts[devices]
             key = model, (devices - base).tobytes(), (hosts - hosts[0]).tobytes()
             if model not in self._is_bound:
@@ -117,7 +129,10 @@ def _is_bound(points: OperatorPoints) -> bool:
 
     And nobody may read a region of which no point reads anything: then it is kept where it would be without readers.
     """
-    return any(_has_replicas(points, arg) or _is_empty(points.box(arg)) for arg in range(len(points.operator.args)))
+    return any(
+        _has_replicas(points, arg) or _is_empty(points.box(arg))
+        for arg in range(len(points.operator.args))
+    )
 
 
 def _has_replicas(points: OperatorPoints, arg: int) -> bool:

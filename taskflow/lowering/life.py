@@ -57,7 +57,12 @@ class Life:
     @cached_property
     def kind(self) -> tuple[object, ...]:
         """What a fragment depends on besides the points of the operators."""
-        return self.region.shape, self.region.itemsize, self.region.is_persistent, self.event.tobytes()
+        return (
+            self.region.shape,
+            self.region.itemsize,
+            self.region.is_persistent,
+            self.event.tobytes(),
+        )
 
 
 class Lives(NamedTuple):
@@ -81,7 +86,9 @@ class Lives(NamedTuple):
     producer: Any
 
 
-def tabulate(operators: Sequence[Operator], regions: Sequence[LogicalRegion], fetched: Collection[int]) -> Lives:
+def tabulate(
+    operators: Sequence[Operator], regions: Sequence[LogicalRegion], fetched: Collection[int]
+) -> Lives:
     """The lives of all regions; `fetched`: those that all devices in use fetch whole."""
     flags = [(r.itemsize, r.is_persistent, k in fetched, not r.ndim) for k, r in enumerate(regions)]
     extents = np.array([extent for r in regions for extent in r.shape or (1,)], np.int64)
@@ -96,7 +103,9 @@ def tabulate(operators: Sequence[Operator], regions: Sequence[LogicalRegion], fe
         op_ptr,
         op,
         event_ptr,
-        np.stack([issuer, touch[:, 2], touch[:, 3], version, touch[:, 4]], axis=1).view(EVENT).reshape(-1),
+        np.stack([issuer, touch[:, 2], touch[:, 3], version, touch[:, 4]], axis=1)
+        .view(EVENT)
+        .reshape(-1),
         producer_ptr,
         producer,
     )
@@ -104,19 +113,36 @@ def tabulate(operators: Sequence[Operator], regions: Sequence[LogicalRegion], fe
 
 def lives(regions: Sequence[LogicalRegion], table: Lives) -> list[Life]:
     """The lives in a table, one by one."""
-    parts = (table.op_ptr, table.op), (table.event_ptr, table.event), (table.producer_ptr, table.producer)
+    parts = (
+        (table.op_ptr, table.op),
+        (table.event_ptr, table.event),
+        (table.producer_ptr, table.producer),
+    )
     columns = ([column[a:b] for a, b in pairwise(ptr.tolist())] for ptr, column in parts)
-    return [Life(r, tuple(ops.tolist()), *rest) for r, ops, *rest in zip(regions, *columns, strict=True)]
+    return [
+        Life(r, tuple(ops.tolist()), *rest) for r, ops, *rest in zip(regions, *columns, strict=True)
+    ]
 
 
 def _touches(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) -> Array:
     """(n, 5) region, operator, argument, role and made term of every event, by region, in program order."""
     number = {r.name: k for k, r in enumerate(regions)}
     region = np.array([number[r.name] for op in operators for r in op.args], np.int64)
-    inputs, args = np.array([(len(op.inputs), len(op.args)) for op in operators], np.int64).reshape(-1, 2).T
-    first, op, arg = np.cumsum(args) - args, np.repeat(np.arange(len(args)), args), spread(np.zeros_like(args), args)
-    writes = np.array([Role.SUMS if op.kernel.accumulates else Role.WRITES for op in operators], np.int64)
-    role, made = np.where(arg < inputs[op], Role.READS, writes[op]), np.where(arg < inputs[op], -1, arg - inputs[op])
+    inputs, args = (
+        np.array([(len(op.inputs), len(op.args)) for op in operators], np.int64).reshape(-1, 2).T
+    )
+    first, op, arg = (
+        np.cumsum(args) - args,
+        np.repeat(np.arange(len(args)), args),
+        spread(np.zeros_like(args), args),
+    )
+    writes = np.array(
+        [Role.SUMS if op.kernel.accumulates else Role.WRITES for op in operators], np.int64
+    )
+    role, made = (
+        np.where(arg < inputs[op], Role.READS, writes[op]),
+        np.where(arg < inputs[op], -1, arg - inputs[op]),
+    )
     for k, each in zip(first.tolist(), operators, strict=True):
         role[[k + at for at in each.writes]] = Role.UPDATES
         role[[k + at for at in each.adds]] = Role.ADDS

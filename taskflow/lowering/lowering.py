@@ -46,7 +46,13 @@ from taskflow.lowering.rows import (
 )
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
-from taskflow.strategy.strategy import Strategy, check_strategy, completed, effective_config, in_steps
+from taskflow.strategy.strategy import (
+    Strategy,
+    check_strategy,
+    completed,
+    effective_config,
+    in_steps,
+)
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.classes import Classes
 from taskflow.tasks.task_graph import Launch, TaskGraph
@@ -116,7 +122,9 @@ class Lowering:
         self.life_kind = _numbered([life.kind for life in self.lives])
         self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
         self._phases = phases_of(self.operators)
-        self.compute_dtype = [dtype_number([r.dtype for r in op.args], op.kernel.window) for op in self.operators]
+        self.compute_dtype = [
+            dtype_number([r.dtype for r in op.args], op.kernel.window) for op in self.operators
+        ]
         self.dtype_kind = _numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._args = np.array([len(op.args) for op in self.operators], np.int64)
@@ -146,9 +154,13 @@ class Lowering:
             return all_rows()
         names = "machine", "regions", "orders", "uses_tf32", "repeat", "launches", "combine"
         known = {name: getattr(classes.rows, name) for name in names}
-        return TaskGraph.later(all_rows, classes=classes, devices_used=tuple(used.tolist()), **known)
+        return TaskGraph.later(
+            all_rows, classes=classes, devices_used=tuple(used.tolist()), **known
+        )
 
-    def classes(self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array) -> Classes[TaskGraph] | None:
+    def classes(
+        self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array
+    ) -> Classes[TaskGraph] | None:
         """The classes of devices, if some do the same as others; see `DistinctPoints` and `Fragments.find`."""
         x = sample_of(found, chosen, self.mover.table)
         if not (finder := class_finder(x, chosen, self.machine)):
@@ -165,27 +177,39 @@ class Lowering:
         def made(first: Array, like: Array) -> Classes[TaskGraph]:
             is_first = like == np.arange(len(like))
             some = Found(first_fragments(x, first, like), x.kind, found.shift)
-            rows, row = self._assemble(numbers, chosen.only(is_first[: x.points]), some, used[first[used] == used])
+            rows, row = self._assemble(
+                numbers, chosen.only(is_first[: x.points]), some, used[first[used] == used]
+            )
             number = places.number_of(rows, row, is_first[x.points :])
 
             def finer(apart: Array) -> Classes[TaskGraph] | None:
-                both = np.unique(np.stack([first, apart], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-                is_worth = len(np.unique(first)) <= both.max() < len(both) // 2  # half of the rows are saved at least
+                both = np.unique(np.stack([first, apart], axis=1), axis=0, return_inverse=True)[
+                    1
+                ].reshape(-1)
+                is_worth = (
+                    len(np.unique(first)) <= both.max() < len(both) // 2
+                )  # half of the rows are saved at least
                 others = find(both) if is_worth else None
                 return made(*others) if others else None
 
             return Classes(first, rows, number, sample(), places.like(like), places.times, finer)
 
-        alike = find(np.zeros_like(place)) or find(place)  # wherever they are, or at the same place of their hosts
+        alike = find(np.zeros_like(place)) or find(
+            place
+        )  # wherever they are, or at the same place of their hosts
         return made(*alike) if alike else None
 
     def numbers(self, strategy: Strategy) -> Array:
         """The points of every operator, by their numbers in the store."""
         strategy = completed(self.graph, strategy)
         configs = (effective_config(op, strategy)[0] for op in self.operators)
-        return np.array([self.store.number(op, config) for op, config in enumerate(configs)], np.int64)
+        return np.array(
+            [self.store.number(op, config) for op, config in enumerate(configs)], np.int64
+        )
 
-    def sample(self, points: Sequence[tuple[int, int]], fragments: Sequence[tuple[int, Fragment]]) -> TaskGraph:
+    def sample(
+        self, points: Sequence[tuple[int, int]], fragments: Sequence[tuple[int, Fragment]]
+    ) -> TaskGraph:
         """Rows of some operators, then those of some regions, without dependences: enough to ask what they cost.
 
         Args:
@@ -203,18 +227,27 @@ class Lowering:
         """See `sample`; `place`: which row each of those of regions becomes."""
         first, instances = self._instances(found, regions)
         parts = [self._points(ops, numbers)] if len(ops) else []
-        moves = [move_columns(found, regions, self._itemsize, first, self.ndim)] if len(regions) else []
+        moves = (
+            [move_columns(found, regions, self._itemsize, first, self.ndim)] if len(regions) else []
+        )
         row = np.arange(sum(len(part["kind"]) for part in [*parts, *moves]))
         if place is not None:
             row[len(row) - len(place) :] = place
-        launches = tuple(self._launch(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True))
+        launches = tuple(
+            self._launch(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True)
+        )
         return self._task_graph([*parts, *moves], row, launches, **instances)
 
     # -- assembling ------------------------------------------------------------------------------------------------
 
-    def _assemble(self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array) -> tuple[TaskGraph, Array]:
+    def _assemble(
+        self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array
+    ) -> tuple[TaskGraph, Array]:
         """The task graph, without algorithms, and which row everything is, in the order in which it is found."""
-        regions, (versions, _) = np.arange(len(self.regions)), found.gather(lambda f: np.diff(f.version_row))
+        regions, (versions, _) = (
+            np.arange(len(self.regions)),
+            found.gather(lambda f: np.diff(f.version_row)),
+        )
         count = np.concatenate([chosen.points[chosen.which], versions])
         _check_room(int(count.sum()))
         first, instances = self._instances(found, regions)
@@ -244,7 +277,9 @@ class Lowering:
     ) -> TaskGraph:
         """The task graph where number k of the parts is row `row[k]`; what is not given is empty."""
         columns: dict[str, Any] = in_order(parts, row)
-        kind, source, device, arg_ptr = (columns[name] for name in ("kind", "source", "device", "arg_ptr"))
+        kind, source, device, arg_ptr = (
+            columns[name] for name in ("kind", "source", "device", "arg_ptr")
+        )
         instance, device_of = columns["arg_instance"], rest["instance_device"]
         streams, groups = self._streams.of_rows(
             kind, source, device, arg_ptr, device_of[instance] if len(device_of) else instance
@@ -289,7 +324,9 @@ class Lowering:
         """See `TaskGraph`; `first`: the first instance of every region."""
         parts = [(fragment.homes, to_rects(fragment.home_box)) for fragment in found.fragments]
         of_regions = zip(self.regions, found.which.tolist(), first.tolist(), strict=True)
-        return Homes({r.name: (*parts[which], begin) for r, which, begin in of_regions if r.is_persistent})
+        return Homes(
+            {r.name: (*parts[which], begin) for r, which, begin in of_regions if r.is_persistent}
+        )
 
     def _fetches(self, found: Found, first: Array) -> dict[str, tuple[tuple[int, int, Rect], ...]]:
         """Output name -> device, instance and box of every fetch; `first`: the first instance of every region."""
@@ -297,7 +334,9 @@ class Lowering:
         for name, region in self.graph.outputs.items():
             number = self.number[region.name]
             fetching = found.fragments[found.which[number]].fetches.tolist()
-            fetches[name] = tuple((device, int(first[number]) + k, region.rect) for device, k in fetching)
+            fetches[name] = tuple(
+                (device, int(first[number]) + k, region.rect) for device, k in fetching
+            )
         return fetches
 
     def _launch(self, which: int, number: int) -> Launch:
@@ -331,7 +370,9 @@ class Lowering:
         for op, k in ((each, k) for each in self.operators for k in each.adds):
             name = op.inputs[k].name
             if made.setdefault(self.number[name], "sum") != "sum":
-                raise ValueError(f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum")
+                raise ValueError(
+                    f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum"
+                )
         return made
 
 
@@ -350,14 +391,28 @@ def _check_room(rows: int) -> None:
     """MemoryError where so many rows take more memory than is free: a process that takes it all the same is killed."""
     needed, free = rows * ROW_BYTES, free_bytes()
     if needed > free:
-        raise MemoryError(f"lower: {rows} rows take {needed / 1e9:.0f} GB, and {free / 1e9:.0f} are free")
+        raise MemoryError(
+            f"lower: {rows} rows take {needed / 1e9:.0f} GB, and {free / 1e9:.0f} are free"
+        )
 
 
 def _kind_of(op: Operator) -> tuple[object, ...]:
     """What the points of an operator depend on besides its configuration."""
     windows = tuple(op.windows.items())
-    itemsizes, picks = tuple(r.itemsize for r in op.args), tuple(map(tuple, op.kernel.picks.items()))
-    return op.pattern, tuple(op.extents.items()), windows, op.bound.shapes, op.writes, op.flops, itemsizes, picks
+    itemsizes, picks = (
+        tuple(r.itemsize for r in op.args),
+        tuple(map(tuple, op.kernel.picks.items())),
+    )
+    return (
+        op.pattern,
+        tuple(op.extents.items()),
+        windows,
+        op.bound.shapes,
+        op.writes,
+        op.flops,
+        itemsizes,
+        picks,
+    )
 
 
 def _numbered(values: Sequence[Hashable]) -> list[int]:

@@ -102,7 +102,16 @@ class Mover:
         """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
         tables = tuple(self.table), tuple(store.table)
         arriving = self.doors, int(self.is_queued)
-        return *tables, points_of, used, self.hosts, *self.few, *arriving, moves.ROOM_BYTES, self.piece_bytes
+        return (
+            *tables,
+            points_of,
+            used,
+            self.hosts,
+            *self.few,
+            *arriving,
+            moves.ROOM_BYTES,
+            self.piece_bytes,
+        )
 
     def move(self, number: int, points_of: Array, used: Array, store: PointStore) -> Fragment:
         """The fragment of one region.
@@ -140,7 +149,9 @@ class Mover:
             self.asking = -1  # it may have no memory
             self.memory = np.empty(more, np.int64)
         elif end == moving.NO_STATE and _MORE * self.memory.nbytes > free_bytes():
-            raise MemoryError(f"lower: what moves region '{self.lives[number].region.name}' does not fit into memory")
+            raise MemoryError(
+                f"lower: what moves region '{self.lives[number].region.name}' does not fit into memory"
+            )
         elif end == moving.NO_STATE:
             self.room, self.asking = _MORE * self.room, number
         elif end == moving.NOBODY:
@@ -149,7 +160,13 @@ class Mover:
 
 
 def _fragment(
-    s: State, ndim: int, used: Array, version_row: Array, event_instance: Array, homes: Array, instances: Array
+    s: State,
+    ndim: int,
+    used: Array,
+    version_row: Array,
+    event_instance: Array,
+    homes: Array,
+    instances: Array,
 ) -> Fragment:
     """Read a fragment out of a state; `instances` of the homes, then of the devices that fetch."""
 

@@ -32,7 +32,10 @@ ONE_COPY, BROADCAST, SCATTER, GATHER, HALO = np.array(
     [COLLECTIVES.index(name) for name in ("copy", "broadcast", "scatter", "gather", "halo")]
 )
 REDUCE, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL = np.array(
-    [COLLECTIVES.index(name) for name in ("reduce", "all-reduce", "reduce-scatter", "all-gather", "all-to-all")]
+    [
+        COLLECTIVES.index(name)
+        for name in ("reduce", "all-reduce", "reduce-scatter", "all-gather", "all-to-all")
+    ]
 )
 
 
@@ -103,7 +106,12 @@ def add_copy(s: State, source: int, source_instance: int, device: int, instance:
     if k >= 0:
         s.copies += 1
         copy = s.copy[k]
-        copy.source, copy.source_instance, copy.device, copy.instance = source, source_instance, device, instance
+        copy.source, copy.source_instance, copy.device, copy.instance = (
+            source,
+            source_instance,
+            device,
+            instance,
+        )
     return k
 
 
@@ -141,7 +149,11 @@ def exchange_together(s: State, whole: Any) -> None:
             points += volume(s.copy_box[k])
             key[count] = ((device * s.devices + source) << shift) + k
             count += 1
-    if sends.sum() < 2 or receives.sum() < 2 or classify_exchange(s, whole, receives.copy(), points) != ALL_TO_ALL:
+    if (
+        sends.sum() < 2
+        or receives.sum() < 2
+        or classify_exchange(s, whole, receives.copy(), points) != ALL_TO_ALL
+    ):
         return
     order, begin, is_member = sort(key[:count]) & ((1 << shift) - 1), s.args, (sends + receives) > 0
     for k in order:

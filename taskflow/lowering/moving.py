@@ -11,7 +11,14 @@ from taskflow.lowering.boxes import intersect, is_empty, overlaps
 from taskflow.lowering.collective import gather_together
 from taskflow.lowering.combine import combine
 from taskflow.lowering.life import ADDS, UPDATES, Lives, RegionLife, load
-from taskflow.lowering.moves import add_arg, add_copy, add_row, copy_in_rounds, exchange_together, name_copies
+from taskflow.lowering.moves import (
+    add_arg,
+    add_copy,
+    add_row,
+    copy_in_rounds,
+    exchange_together,
+    name_copies,
+)
 from taskflow.lowering.needs import cut_out, gather_needs, make_instances, missing, needs_of
 from taskflow.lowering.ordinals import number_feeds, number_moves, ordinals_of
 from taskflow.lowering.pointtable import PointTable
@@ -93,7 +100,9 @@ def move(region: int, world: Any, memory: Any, room: int) -> Any:
     x = play_region(region, w, memory, room, False)
     found = np.empty(0, np.int64)
     if x.end == DONE:
-        found = homes_and_fetches(x.state, x.homes, w.used if x.life.is_fetched else w.used[:0], x.life.whole)
+        found = homes_and_fetches(
+            x.state, x.homes, w.used if x.life.is_fetched else w.used[:0], x.life.whole
+        )
     return x.end, x.number, x.version_row, x.points.instance, x.homes, found
 
 
@@ -122,9 +131,18 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     if taken > len(memory):
         return Played(NO_MEMORY, taken, s, life, points, none, none)
     clear(s, memory, len(life.whole), world.hosts)
-    s.few_sums, s.few_gathers, s.exchanges, s.doors = world.few_sums, world.few_gathers, world.exchanges, world.doors
+    s.few_sums, s.few_gathers, s.exchanges, s.doors = (
+        world.few_sums,
+        world.few_gathers,
+        world.exchanges,
+        world.doors,
+    )
     s.is_queued = world.is_queued
-    s.room_bytes, s.piece_bytes, s.is_brief = world.room_bytes, world.piece_bytes, is_brief and not has_parts
+    s.room_bytes, s.piece_bytes, s.is_brief = (
+        world.room_bytes,
+        world.piece_bytes,
+        is_brief and not has_parts,
+    )
     s.itemsize, s.is_scalar = life.itemsize, life.is_scalar
     version_row, homes = play(s, life, points, fetch, ordinal if has_parts else ordinal[:0])
     end = NO_STATE if s.is_full else NOBODY if s.lost else DONE
@@ -159,7 +177,9 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
         if not s.is_brief:
             name_copies(s, life.whole)
         for e in range(len(life.event)):
-            if life.event[e].version == version and not (life.event[e].role == ADDS and life.is_partial[e]):
+            if life.event[e].version == version and not (
+                life.event[e].role == ADDS and life.is_partial[e]
+            ):
                 consume(s, life, e, points)
     return version_row, homes
 
@@ -273,7 +293,13 @@ def holders_of(s: State, need: int, sources: int, target: int, near: Any) -> int
     for k in range(sources):
         if s.held[k].instance != target and overlaps(s.held_box[k], s.need_box[need]):
             source = s.held[k].device
-            away = 0 if source == device else 1 if s.device[source].host == s.device[device].host else 2
+            away = (
+                0
+                if source == device
+                else 1
+                if s.device[source].host == s.device[device].host
+                else 2
+            )
             near[n] = (away * s.devices + (source - device) % s.devices) * len(s.held) + k
             n += 1
     instance = s.device[device].first_value

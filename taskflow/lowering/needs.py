@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf
-from taskflow.lowering.boxes import covers, intersect, is_empty, overlaps, put, same, split_evenly, subtract, volume
+from taskflow.lowering.boxes import (
+    covers,
+    intersect,
+    is_empty,
+    overlaps,
+    put,
+    same,
+    split_evenly,
+    subtract,
+    volume,
+)
 from taskflow.lowering.life import ADDS, RegionLife
 from taskflow.lowering.state import State, add_instance, append, find_instance
 from taskflow.lowering.tiles import Points, by_number

@@ -62,11 +62,18 @@ class PointStore:
         self._kind_columns = tuple(kinds)
         length = np.zeros(6, np.int64)
         device, rank, size, colour, partial = (np.zeros(ROOM, np.int64) for _ in range(5))
-        box, record = np.zeros(ROOM, _dtype_of_boxes(operators)), np.zeros(ROOM // SHORT, RECORD_DTYPE)
-        self.table = PointTable(length, device, rank, np.zeros(ROOM), size, box, colour, partial, record, kinds.term)
+        box, record = (
+            np.zeros(ROOM, _dtype_of_boxes(operators)),
+            np.zeros(ROOM // SHORT, RECORD_DTYPE),
+        )
+        self.table = PointTable(
+            length, device, rank, np.zeros(ROOM), size, box, colour, partial, record, kinds.term
+        )
         self._table_bytes = table_bytes(self.table)
         self._degrees: dict[Degrees, tuple[Array, Array, bool]] = {}
-        self._models: dict[object, dict[int, int]] = {}  # by degrees and by which devices repeat, and by kind
+        self._models: dict[
+            object, dict[int, int]
+        ] = {}  # by degrees and by which devices repeat, and by kind
         self._made: list[tuple[int, ParallelConfig]] = []
         self._model: list[int] = []  # per number
         self._points: dict[int, OperatorPoints] = {}
@@ -120,14 +127,22 @@ class PointStore:
         devices = distinct = np.array(config.devices, np.int64)
         if len(set(config.devices)) < len(config.devices):
             different = list(dict.fromkeys(config.devices))
-            ranks, distinct = tuple(map(different.index, config.devices)), np.array(different, np.int64)
+            ranks, distinct = (
+                tuple(map(different.index, config.devices)),
+                np.array(different, np.int64),
+            )
         models, left = self._models.setdefault((config.degrees, ranks), {}), list(new)
         if config.degrees not in self._degrees:
             self._degrees[config.degrees] = self._describe(config.degrees)
         names, counts, is_balanced = self._degrees[config.degrees]
         while left:
-            of_kinds = np.array(left, np.int64), np.array([models.get(kind, -1) for kind in left], np.int64)
-            borders = NO_BORDERS if is_balanced else self._borders([new[kind] for kind in left], config)
+            of_kinds = (
+                np.array(left, np.int64),
+                np.array([models.get(kind, -1) for kind in left], np.int64),
+            )
+            borders = (
+                NO_BORDERS if is_balanced else self._borders([new[kind] for kind in left], config)
+            )
             args = *of_kinds, names, counts, borders, devices, distinct
             done, found = add_points(*args, self._kind_columns, tuple(self.table))
             for kind in left[:done]:
@@ -154,7 +169,9 @@ class PointStore:
 
 def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]]:
     """Boxes are most of the columns, so they are as small as regions allow."""
-    most = max((extent for op in operators for region in op.args for extent in region.shape), default=0)
+    most = max(
+        (extent for op in operators for region in op.args for extent in region.shape), default=0
+    )
     return np.int32 if most <= np.iinfo(np.int32).max else np.int64
 
 
@@ -163,7 +180,15 @@ def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]
 
 @tiered
 def add_points(
-    kinds: Any, models: Any, names: Any, parts: Any, borders: Any, devices: Any, distinct: Any, tables: Any, store: Any
+    kinds: Any,
+    models: Any,
+    names: Any,
+    parts: Any,
+    borders: Any,
+    devices: Any,
+    distinct: Any,
+    tables: Any,
+    store: Any,
 ) -> tuple[int, int]:
     """Append the points of operators of some kinds under one configuration.
 
@@ -185,7 +210,9 @@ def add_points(
             found = add_like(models[i], distinct, t)
         else:
             axis, cut = split_axes(kinds[i], names, parts, k)
-            found = add_kind(kinds[i], axis, parts, borders[i] if len(borders) else cut, devices, distinct, k, t)
+            found = add_kind(
+                kinds[i], axis, parts, borders[i] if len(borders) else cut, devices, distinct, k, t
+            )
         if found != FITS:
             return i, found
     return len(kinds), FITS
@@ -211,7 +238,10 @@ def add_like(model: int, distinct: Any, t: PointTable) -> int:
 @inner
 def split_axes(kind: int, names: Any, parts: Any, k: Kinds) -> tuple[Any, Any]:
     """The operator's own axis for each axis of a configuration, -1: makes replicas; and borders of balanced parts."""
-    axis, cut = np.empty(len(names), np.int64), np.zeros((len(names), parts.max() + 1 if len(parts) else 1), np.int64)
+    axis, cut = (
+        np.empty(len(names), np.int64),
+        np.zeros((len(names), parts.max() + 1 if len(parts) else 1), np.int64),
+    )
     for j in range(len(names)):
         axis[j] = k.axis[kind, names[j]] if parts[j] > 1 else -1
         if axis[j] >= 0:
@@ -245,7 +275,14 @@ def add_kind(
         return FAULT
     count = len(where)
     more = (count, 2 * count * dims, count * made, made, count, 1)
-    room = (len(t.device), len(t.box), len(t.colour), len(t.partial), len(t.device_rank), len(t.record))
+    room = (
+        len(t.device),
+        len(t.box),
+        len(t.colour),
+        len(t.partial),
+        len(t.device_rank),
+        len(t.record),
+    )
     for column in range(6):
         if t.length[column] + more[column] > room[column]:
             return column
@@ -273,7 +310,12 @@ def add_kind(
 def put_record(t: PointTable, count: int, dims: int, made: int, term: int) -> None:
     """Say where the columns of points that are added begin."""
     new = t.record[t.length[RECORD]]
-    new.first_device, new.points, new.first_box, new.dims = t.length[DEVICE], count, t.length[BOX], dims
+    new.first_device, new.points, new.first_box, new.dims = (
+        t.length[DEVICE],
+        count,
+        t.length[BOX],
+        dims,
+    )
     new.first_colour, new.made, new.first_partial = t.length[COLOUR], made, t.length[PARTIAL]
     new.first_term, new.first_model = term, t.length[MODEL]
 
@@ -288,7 +330,9 @@ def put_pairs(column: Any, begin: int, pairs: Any) -> None:
 
 
 @leaf
-def put_sizes(sizes: Any, begin: int, boxes: Any, k: Kinds, first: int, at: int, arguments: int) -> None:
+def put_sizes(
+    sizes: Any, begin: int, boxes: Any, k: Kinds, first: int, at: int, arguments: int
+) -> None:
     """Write the bytes that every point touches of all arguments."""
     for p in range(boxes.shape[0]):
         total = 0

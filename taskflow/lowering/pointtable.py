@@ -12,12 +12,23 @@ from taskflow.graph.graph import Operator
 from taskflow.strategy.partition import split_numbers
 
 FITS, FAULT = -2, -1  # what adding points may end with, see `pointstore.add_points`
-DEVICE, BOX, COLOUR, PARTIAL, MODEL, RECORD = range(6)  # columns that fill up, by their number in `length`
+DEVICE, BOX, COLOUR, PARTIAL, MODEL, RECORD = range(
+    6
+)  # columns that fill up, by their number in `length`
 
 # Of some points: the first one's device and how many they are; their first box and the dimensions of all terms; their
 # first colour and the made terms; the first of `partial` and of `term`; the first of what a model has.
 RECORD_DTYPE = record(
-    *("first_device", "points", "first_box", "dims", "first_colour", "made", "first_partial", "first_term"),
+    *(
+        "first_device",
+        "points",
+        "first_box",
+        "dims",
+        "first_colour",
+        "made",
+        "first_partial",
+        "first_term",
+    ),
     "first_model",
 )
 
@@ -49,7 +60,14 @@ class PointTable(NamedTuple):
 
 
 # The columns that grow together, by their number in `length`.
-GROWING = (("device",), ("box",), ("colour",), ("partial",), ("device_rank", "flops", "bytes"), ("record",))
+GROWING = (
+    ("device",),
+    ("box",),
+    ("colour",),
+    ("partial",),
+    ("device_rank", "flops", "bytes"),
+    ("record",),
+)
 
 
 class Kinds(NamedTuple):
@@ -84,7 +102,10 @@ class Kinds(NamedTuple):
 
 def axis_names(operators: Sequence[Operator]) -> dict[str, int]:
     """The names of all axes, numbered."""
-    return {name: k for k, name in enumerate(dict.fromkeys(name for op in operators for name in op.extents))}
+    return {
+        name: k
+        for k, name in enumerate(dict.fromkeys(name for op in operators for name in op.extents))
+    }
 
 
 def _picks(op: Operator, k: int) -> int:
@@ -103,13 +124,18 @@ def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
         [t.reduced.reshape(-1) for t in tables],
         [np.array([r.itemsize for r in op.args], np.int64) for op in operators],
     ]
-    terms = [np.array([len(op.inputs), *t.term_ptr], np.int64) for op, t in zip(operators, tables, strict=True)]
+    terms = [
+        np.array([len(op.inputs), *t.term_ptr], np.int64)
+        for op, t in zip(operators, tables, strict=True)
+    ]
     axis = np.full((len(operators), len(names) + 1), -1, np.int64)
     for k, op in enumerate(operators):
         for name, number in split_numbers(op).items():
             axis[k, names[name]] = number
     none = np.zeros(0, np.int64)
-    extents, dim_ptr, dim_axis, dim_extent, reduced, itemsize = (np.concatenate([none, *c]) for c in columns)
+    extents, dim_ptr, dim_axis, dim_extent, reduced, itemsize = (
+        np.concatenate([none, *c]) for c in columns
+    )
     return Kinds(
         axis,
         np.array([float(op.flops) for op in operators]),

@@ -43,15 +43,21 @@ class Shape:
 
 def shape_of(points: OperatorPoints, ndim: int) -> Shape:
     """Boxes are padded to `ndim` dimensions."""
-    boxes = np.stack([padded(points.box(k), ndim) for k in range(len(points.operator.args))], axis=1)
+    boxes = np.stack(
+        [padded(points.box(k), ndim) for k in range(len(points.operator.args))], axis=1
+    )
     return Shape(points.spans, boxes.reshape(-1, 2, ndim), _privileges(points).reshape(-1))
 
 
 def _privileges(points: OperatorPoints) -> Array:
     """(points, arguments); of parts as if each had an instance of its own, see `note_later_parts`."""
     op = points.operator
-    inputs = [Privilege.READ_WRITE if k in op.writes else Privilege.READ for k in range(len(op.inputs))]
-    outputs = [Privilege.REDUCE if p else Privilege.WRITE for p in points.partial[: len(op.outputs)]]
+    inputs = [
+        Privilege.READ_WRITE if k in op.writes else Privilege.READ for k in range(len(op.inputs))
+    ]
+    outputs = [
+        Privilege.REDUCE if p else Privilege.WRITE for p in points.partial[: len(op.outputs)]
+    ]
     found = np.tile(np.array([*inputs, *outputs], np.uint8), (len(points), 1))
     for k in op.adds:
         found[points.colours_of(k) > 0, k] = Privilege.REDUCE
@@ -62,7 +68,9 @@ def note_later_parts(points: dict[str, Any]) -> None:
     """Of the parts that share an instance, the first is written and the others are added to it."""
     row = np.repeat(np.arange(len(points["launch"])), points["arg_count"])
     instance, privilege = points["arg_instance"], points["arg_privilege"]
-    parts = np.flatnonzero((instance >= 0) & np.isin(privilege, (Privilege.REDUCE, Privilege.READ_WRITE)))
+    parts = np.flatnonzero(
+        (instance >= 0) & np.isin(privilege, (Privilege.REDUCE, Privilege.READ_WRITE))
+    )
     boxes, at = points["arg_box"]
     box = boxes[at[parts]].reshape(len(parts), 2 * boxes.shape[2])
     where = np.column_stack([points["launch"][row[parts]], instance[parts], box])
@@ -98,7 +106,10 @@ class DistinctPoints(NamedTuple):
     def only(self, kept: Array) -> DistinctPoints:
         """Those points alone that are marked."""
         ptr, of = pointers(self.points), np.repeat(np.arange(len(self.points)), self.points)
-        shapes = [shape.only(kept[a:b]) for shape, (a, b) in zip(self.shapes, pairwise(ptr.tolist()), strict=True)]
+        shapes = [
+            shape.only(kept[a:b])
+            for shape, (a, b) in zip(self.shapes, pairwise(ptr.tolist()), strict=True)
+        ]
         count = np.bincount(of[kept], minlength=len(self.points))
         return DistinctPoints(self.which, count, shapes, *(column[kept] for column in self[3:]))
 
@@ -108,11 +119,21 @@ def choose(numbers: Array, store: PointStore, shape_of: Callable[[int], Shape]) 
     table, (different, which) = store.table, np.unique(numbers, return_inverse=True)
     records = table.record[different]
     count = records["points"]
-    device, at = table.device[spread(records["first_device"], count)], spread(records["first_model"], count)
+    device, at = (
+        table.device[spread(records["first_device"], count)],
+        spread(records["first_model"], count),
+    )
     shapes = [shape_of(store.model(number)) for number in different.tolist()]
     point = spread(np.zeros_like(count), count)
     return DistinctPoints(
-        which, count, shapes, device, table.bytes[at], table.flops[at], point, ordinals(device, count)
+        which,
+        count,
+        shapes,
+        device,
+        table.bytes[at],
+        table.flops[at],
+        point,
+        ordinals(device, count),
     )
 
 
@@ -150,7 +171,9 @@ def ordinals(device: Array, count: Array) -> Array:
     return found
 
 
-def move_columns(found: Found, regions: Array, itemsize: Array, first_instance: Array, ndim: int) -> dict[str, Any]:
+def move_columns(
+    found: Found, regions: Array, itemsize: Array, first_instance: Array, ndim: int
+) -> dict[str, Any]:
     """The rows of the fragments of some regions, of which these are the first instances."""
     row, rows = found.gather(lambda f: f.row)
     arg, args = found.gather(lambda f: f.arg)
@@ -186,7 +209,9 @@ def in_order(parts: Sequence[dict[str, Any]], row: Array) -> dict[str, Array]:
     begin = pointers([len(of.values) for of in boxes])
     at = _reordered([of.at + b for of, b in zip(boxes, begin.tolist(), strict=False)], arg)
     found = {
-        name: _reordered([part.pop(name) for part in parts], arg if name.startswith("arg_") else row)
+        name: _reordered(
+            [part.pop(name) for part in parts], arg if name.startswith("arg_") else row
+        )
         for name in [*parts[0]]
     }
     return found | {"arg_ptr": arg_ptr, "arg_box": np.concatenate([of.values for of in boxes])[at]}
@@ -217,7 +242,8 @@ class IssueOrder:
         self.lives, self._args, self._ops = lives, args, len(args)
         regions = np.arange(len(lives.region))
         self._region_of_op, self._region_of_version, self._region_of_event = (
-            np.repeat(regions, np.diff(ptr)) for ptr in (lives.op_ptr, lives.producer_ptr, lives.event_ptr)
+            np.repeat(regions, np.diff(ptr))
+            for ptr in (lives.op_ptr, lives.producer_ptr, lives.event_ptr)
         )
 
     @cached_property
@@ -232,7 +258,10 @@ class IssueOrder:
     def group(self) -> Array:
         """By number, the operator with which it stands; -1: with none."""
         lives, region = self.lives, self._region_of_version
-        event, first = np.maximum(lives.event_ptr[region] + lives.producer, 0), np.full(len(lives.region), self._ops)
+        event, first = (
+            np.maximum(lives.event_ptr[region] + lives.producer, 0),
+            np.full(len(lives.region), self._ops),
+        )
         reads = lives.event["version"] == 0
         reader = self._op_of(self._region_of_event, lives.event["issuer"])[reads]
         np.minimum.at(first, self._region_of_event[reads], reader)
@@ -245,8 +274,12 @@ class IssueOrder:
         """(operator, -1, -1) and (-1, region, version) in row order."""
         version = np.maximum(self.numbers - self._ops, 0)
         region = self._region_of_version[version]
-        columns = (a.tolist() for a in (self.numbers, region, version - self.lives.producer_ptr[region]))
-        return [(k, -1, -1) if k < self._ops else (-1, r, v) for k, r, v in zip(*columns, strict=True)]
+        columns = (
+            a.tolist() for a in (self.numbers, region, version - self.lives.producer_ptr[region])
+        )
+        return [
+            (k, -1, -1) if k < self._ops else (-1, r, v) for k, r, v in zip(*columns, strict=True)
+        ]
 
     def rows(self, count: Array, ordinal: Array) -> Array:
         """Which row everything becomes, as it is found.
@@ -292,13 +325,17 @@ class IssueOrder:
 
     def _op_of(self, region: Array, issuer: Array) -> Array:
         """The operators that are these issuers of these regions."""
-        found: Array = self.lives.op[np.minimum(self.lives.op_ptr[region] + issuer, len(self.lives.op) - 1)]
+        found: Array = self.lives.op[
+            np.minimum(self.lives.op_ptr[region] + issuer, len(self.lives.op) - 1)
+        ]
         return found
 
     @cached_property
     def _issuers(self) -> Array:
         """The issuers of every region in turn (see `Fragment`), as numbers of operators and versions."""
-        numbers = np.concatenate([self.lives.op, self._ops + np.arange(len(self._region_of_version))])
+        numbers = np.concatenate(
+            [self.lives.op, self._ops + np.arange(len(self._region_of_version))]
+        )
         region = np.concatenate([self._region_of_op, self._region_of_version])
         found: Array = numbers[np.argsort(region, kind="stable")]
         return found

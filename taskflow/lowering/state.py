@@ -55,16 +55,38 @@ class State(Tables):
     """
 
     numbers: ClassVar = (
-        *("width", "devices", "few_sums", "few_gathers", "exchanges", "doors", "is_queued", "room_bytes"),
+        *(
+            "width",
+            "devices",
+            "few_sums",
+            "few_gathers",
+            "exchanges",
+            "doors",
+            "is_queued",
+            "room_bytes",
+        ),
         *("piece_bytes", "itemsize", "is_scalar", "is_brief", "version", "issuer", "first"),
-        *("instances", "accesses", "edges", "rows", "args", "held_boxes", "needs", "copies", "sums", "summands"),
+        *(
+            "instances",
+            "accesses",
+            "edges",
+            "rows",
+            "args",
+            "held_boxes",
+            "needs",
+            "copies",
+            "sums",
+            "summands",
+        ),
         *("is_full", "lost"),
     )
     tables: ClassVar = {
         "device": record("host", "first_value", "last_value"),
         "version_needs": record("first", "last"),
         "latest_need": "devices",
-        "instance": record("device", "is_partial", "next", "latest_write", "latest_read", "first_held", "last_held"),
+        "instance": record(
+            "device", "is_partial", "next", "latest_write", "latest_read", "first_held", "last_held"
+        ),
         "instance_box": "width",
         "access": record("issuer", "index", "before"),
         "access_box": "width",
@@ -95,12 +117,16 @@ READ, WRITE, READ_WRITE = np.array([Privilege.READ, Privilege.WRITE, Privilege.R
 MANY = 4  # accesses, edges, arguments and copies are so many times as many as instances, rows and needs
 _SIZE, _MANY_TIMES, _DEVICES, _VERSIONS = range(4)
 _ROWS = {"device": _DEVICES, "version_needs": _VERSIONS, "latest_need": _VERSIONS}
-_ROWS |= dict.fromkeys(("access", "access_box", "edge", "arg", "arg_box", "copy", "copy_box", "summand"), _MANY_TIMES)
+_ROWS |= dict.fromkeys(
+    ("access", "access_box", "edge", "arg", "arg_box", "copy", "copy_box", "summand"), _MANY_TIMES
+)
 _ROWS_OF = np.array([_ROWS.get(name, _SIZE) for name in State.tables])
 _WIDTH, _COLUMNS = -1, -2
 _ROW_OF = np.array(
     [
-        {"width": _WIDTH, "devices": _COLUMNS}[row] if isinstance(row, str) else row.itemsize // NUMBER.itemsize
+        {"width": _WIDTH, "devices": _COLUMNS}[row]
+        if isinstance(row, str)
+        else row.itemsize // NUMBER.itemsize
         for row in State.tables.values()
     ]
 )
@@ -114,7 +140,11 @@ def lay_out(memory: Any, size: int, width: int, devices: int, versions: int) -> 
 
     The memory may be too short for the tables, and even for saying so.
     """
-    end, rows, heads = _HEADER, (size, MANY * size, devices, versions), np.empty((len(_ROWS_OF), 2), np.int64)
+    end, rows, heads = (
+        _HEADER,
+        (size, MANY * size, devices, versions),
+        np.empty((len(_ROWS_OF), 2), np.int64),
+    )
     for t in range(len(_ROWS_OF)):
         row = width if _ROW_OF[t] == _WIDTH else devices if _ROW_OF[t] == _COLUMNS else _ROW_OF[t]
         heads[t, 0], heads[t, 1] = end, rows[_ROWS_OF[t]]

@@ -96,9 +96,17 @@ def tile_of(points: Any, p: Points) -> Tile:
 def groups_of(kept: Any, ptr: Any, device: Any, devices: int) -> tuple[Any, Any]:
     """Of every colour the next one of its group, and the first colour of every group; see `Tile`."""
     colours = len(ptr) - 1
-    following, last, leader = np.full(colours, -1, np.int64), np.empty(colours, np.int64), np.empty(colours, np.int64)
-    latest = np.full(devices, -1, np.int64)  # of every device, the last group whose first device it is
-    before = np.empty(colours, np.int64)  # of every group, the one before with the same first device
+    following, last, leader = (
+        np.full(colours, -1, np.int64),
+        np.empty(colours, np.int64),
+        np.empty(colours, np.int64),
+    )
+    latest = np.full(
+        devices, -1, np.int64
+    )  # of every device, the last group whose first device it is
+    before = np.empty(
+        colours, np.int64
+    )  # of every group, the one before with the same first device
     groups = 0
     for c in range(colours):
         first = device[kept[ptr[c]]]

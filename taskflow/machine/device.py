@@ -14,7 +14,12 @@ from taskflow.core.numbers import flag
 
 KINDS = ("cpu", "cuda", "emulated")
 OTHER_DTYPES = ("float64", "float16", "bfloat16", "tf32")
-_LARGEST_BYTES, _SMALLEST_RATE, _LARGEST_RATE, _LONGEST_SECONDS = 1 << 60, 1e-3, 1e24, 86_400.0  # else a slip
+_LARGEST_BYTES, _SMALLEST_RATE, _LARGEST_RATE, _LONGEST_SECONDS = (
+    1 << 60,
+    1e-3,
+    1e24,
+    86_400.0,
+)  # else a slip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,9 @@ class Device:
             if not (_is_number(value := getattr(self, name)) and 0 < value <= 1):
                 raise ValueError(f"{where}: {name} is above 0 and at most 1, not {value!r}")
         if not (_is_number(self.collective_share) and 0 <= self.collective_share < 1):
-            raise ValueError(f"{where}: collective_share is from 0 to below 1, not {self.collective_share!r}")
+            raise ValueError(
+                f"{where}: collective_share is from 0 to below 1, not {self.collective_share!r}"
+            )
         flag(where, "sends_by_link", self.sends_by_link)
         self._check_rates(where)
 
@@ -81,7 +88,9 @@ class Device:
             raise ValueError(f"{where}: rates are flop/s by dtype, not {self.rates!r}")
         for dtype, rate in self.rates.items():
             if dtype not in OTHER_DTYPES:
-                raise ValueError(f"{where}: rates are of {', '.join(OTHER_DTYPES)}, not of '{dtype}'")
+                raise ValueError(
+                    f"{where}: rates are of {', '.join(OTHER_DTYPES)}, not of '{dtype}'"
+                )
             check_positive(where, f"the rate of {dtype}", rate)
 
     def rate(self, dtype: str) -> float:
@@ -106,8 +115,12 @@ class Link:
     def __post_init__(self) -> None:
         where = f"link {self.ends[0]}->{self.ends[1]}"
         for end in self.ends:
-            if not isinstance(end, str) and (isinstance(end, bool) or not isinstance(end, Integral)):
-                raise ValueError(f"{where}: ends at a number of a device or the name of a switch, not {end!r}")
+            if not isinstance(end, str) and (
+                isinstance(end, bool) or not isinstance(end, Integral)
+            ):
+                raise ValueError(
+                    f"{where}: ends at a number of a device or the name of a switch, not {end!r}"
+                )
         first, second = (end if isinstance(end, str) else int(end) for end in self.ends)
         object.__setattr__(self, "ends", (first, second))
         if self.ends[0] == self.ends[1]:
@@ -121,7 +134,9 @@ def check_positive(where: str, name: str, value: object, most: float = _LARGEST_
     if not _is_number(value) or not 0 < value < inf:  # type: ignore[operator]
         raise ValueError(f"{where}: {name} is a positive number, not {value!r}")
     if not _SMALLEST_RATE <= value <= most:  # type: ignore[operator]
-        raise ValueError(f"{where}: {name} is a number from {_SMALLEST_RATE:g} to {most:g}, not {value!r}")
+        raise ValueError(
+            f"{where}: {name} is a number from {_SMALLEST_RATE:g} to {most:g}, not {value!r}"
+        )
 
 
 def check_not_negative(where: str, name: str, value: object, most: float = inf) -> None:

@@ -21,7 +21,9 @@ from taskflow.core.columns import Array
 from taskflow.machine.device import Device
 
 
-def curve_seconds(compute: Array, memory: Array, compute_ramp: Array | float, memory_ramp: Array | float) -> Array:
+def curve_seconds(
+    compute: Array, memory: Array, compute_ramp: Array | float, memory_ramp: Array | float
+) -> Array:
     """Seconds without the overhead, elementwise, from f / F, b / B and the seconds of the ramps.
 
     Nothing to compute and nothing to move takes no time.
@@ -33,16 +35,22 @@ def curve_seconds(compute: Array, memory: Array, compute_ramp: Array | float, me
     return seconds
 
 
-def device_seconds(device: Device, flops: Array, size_bytes: Array, dtype: str = "float32") -> Array:
+def device_seconds(
+    device: Device, flops: Array, size_bytes: Array, dtype: str = "float32"
+) -> Array:
     """Seconds of tasks of `flops` and `size_bytes` on one device."""
     bandwidth = device.memory_efficiency * device.memory_bandwidth
     compute = flops / (device.compute_efficiency * device.rate(dtype))
     ramp = device.half_flops / (device.compute_efficiency * device.rate("float32"))
     memory_ramp = device.half_bytes / bandwidth
-    return device.overhead_seconds + curve_seconds(compute, size_bytes / bandwidth, ramp, memory_ramp)
+    return device.overhead_seconds + curve_seconds(
+        compute, size_bytes / bandwidth, ramp, memory_ramp
+    )
 
 
-def fit_device(device: Device, flops: Array, size_bytes: Array, seconds: Array, rounds: int = 30) -> Device:
+def fit_device(
+    device: Device, flops: Array, size_bytes: Array, seconds: Array, rounds: int = 30
+) -> Device:
     """`device` with efficiencies and half sizes fitted to measured tasks: least squares of log(predicted / measured).
 
     The peaks and the overhead stay, but a peak that is exceeded is raised. For given rates the curve is linear in 1/F,
@@ -59,7 +67,9 @@ def fit_device(device: Device, flops: Array, size_bytes: Array, seconds: Array, 
     flops, size_bytes, seconds = (np.asarray(a, float) for a in (flops, size_bytes, seconds))
     if len(seconds) < 4 or not (seconds > 0).all():
         raise ValueError(f"fit: takes four samples or more that took time, not {seconds.tolist()}")
-    found = best = _with_rates(device, *_highest_rates(device, flops, size_bytes, seconds), 0.0, 0.0)
+    found = best = _with_rates(
+        device, *_highest_rates(device, flops, size_bytes, seconds), 0.0, 0.0
+    )
     for _ in range(rounds):
         found = _with_rates(device, *_solve(found, flops, size_bytes, seconds))
         best = min(best, found, key=lambda d: fit_error(d, flops, size_bytes, seconds))
@@ -72,27 +82,42 @@ def fit_error(device: Device, flops: Array, size_bytes: Array, seconds: Array) -
     return float(np.sqrt(np.square(logs).mean()))
 
 
-def _highest_rates(device: Device, flops: Array, size_bytes: Array, seconds: Array) -> tuple[float, float]:
+def _highest_rates(
+    device: Device, flops: Array, size_bytes: Array, seconds: Array
+) -> tuple[float, float]:
     """flop/s and bytes/s that some sample reached: where the fit starts."""
     spent = np.maximum(seconds - device.overhead_seconds, 0.1 * seconds)
     return float((flops / spent).max()), float((size_bytes / spent).max())
 
 
-def _solve(device: Device, flops: Array, size_bytes: Array, seconds: Array) -> tuple[float, float, float, float]:
+def _solve(
+    device: Device, flops: Array, size_bytes: Array, seconds: Array
+) -> tuple[float, float, float, float]:
     """One round: F, B and both ramps, where `device` says which side binds and how the ramps are shared."""
     compute = flops / (device.compute_efficiency * device.flops_per_second)
     memory = size_bytes / (device.memory_efficiency * device.memory_bandwidth)
     share = compute / np.maximum(compute + memory, 1e-30)
     binds = compute >= memory
-    columns = np.stack([np.where(binds, flops, 0.0), np.where(binds, 0.0, size_bytes), share, 1.0 - share], axis=1)
+    columns = np.stack(
+        [np.where(binds, flops, 0.0), np.where(binds, 0.0, size_bytes), share, 1.0 - share], axis=1
+    )
     # Gauss-Newton: log(p / t) is about log(p0 / t) + (p - p0) / p0; a step far from t is cut short
     before = np.maximum(device_seconds(device, flops, size_bytes), 1e-12)
     wanted = before * (1.0 - np.clip(np.log(before / seconds), -1.0, 0.7)) - device.overhead_seconds
-    per_flop, per_byte, ramp, memory_ramp = _non_negative(columns / before[:, None], wanted / before)
-    return (1.0 / per_flop if per_flop else 0.0), (1.0 / per_byte if per_byte else 0.0), ramp, memory_ramp
+    per_flop, per_byte, ramp, memory_ramp = _non_negative(
+        columns / before[:, None], wanted / before
+    )
+    return (
+        (1.0 / per_flop if per_flop else 0.0),
+        (1.0 / per_byte if per_byte else 0.0),
+        ramp,
+        memory_ramp,
+    )
 
 
-def _with_rates(device: Device, rate: float, bandwidth: float, ramp: float, memory_ramp: float) -> Device:
+def _with_rates(
+    device: Device, rate: float, bandwidth: float, ramp: float, memory_ramp: float
+) -> Device:
     """`device` with these rates and seconds of ramps; a rate of 0, of a side that no sample shows, stays as it was."""
     rate = rate or device.compute_efficiency * device.flops_per_second
     bandwidth = bandwidth or device.memory_efficiency * device.memory_bandwidth

@@ -9,7 +9,13 @@ import numpy as np
 from taskflow.core.numbers import is_whole, real
 from taskflow.machine.device import check_positive
 
-COLLECTIVES = ("all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast")  # those that a library has
+COLLECTIVES = (
+    "all-reduce",
+    "reduce-scatter",
+    "reduce",
+    "all-gather",
+    "broadcast",
+)  # those that a library has
 LIBRARY = "library"  # the algorithm by which it carries them out
 _MICROSECONDS = 1e6
 _MOST_BYTES = 1 << 40
@@ -35,12 +41,21 @@ class LibraryTimes:
     def __post_init__(self) -> None:
         where = f"library: {self.collective} among {self.devices} devices on {self.hosts} hosts"
         if self.collective not in COLLECTIVES:
-            raise ValueError(f"library: collectives are {', '.join(COLLECTIVES)}, not '{self.collective}'")
+            raise ValueError(
+                f"library: collectives are {', '.join(COLLECTIVES)}, not '{self.collective}'"
+            )
         is_known = is_whole(self.hosts) and is_whole(self.devices)
-        if not is_known or not self.hosts <= self.devices or self.devices < 2 or self.devices % self.hosts:
+        if (
+            not is_known
+            or not self.hosts <= self.devices
+            or self.devices < 2
+            or self.devices % self.hosts
+        ):
             raise ValueError(f"{where}: 2 devices or more, as many on every host")
         if len(self.bytes) != len(self.seconds) or len(self.bytes) < 2:
-            raise ValueError(f"{where}: {len(self.bytes)} sizes and {len(self.seconds)} times, not two or more of each")
+            raise ValueError(
+                f"{where}: {len(self.bytes)} sizes and {len(self.seconds)} times, not two or more of each"
+            )
         for size, seconds in zip(self.bytes, self.seconds, strict=True):
             check_positive(where, "a size", size, _MOST_BYTES)
             seconds = real(where, "a time", seconds)

@@ -76,7 +76,9 @@ class LinkTable(Struct, forbid_unknown_fields=True):
 
 _FIELDS = [(name, kind, None) for name, kind in get_type_hints(Device).items()]
 DeviceTable = defstruct("DeviceTable", [("count", Count, 1), *_FIELDS], forbid_unknown_fields=True)
-LibraryTable = defstruct("LibraryTable", [*get_type_hints(LibraryTimes).items()], forbid_unknown_fields=True)
+LibraryTable = defstruct(
+    "LibraryTable", [*get_type_hints(LibraryTimes).items()], forbid_unknown_fields=True
+)
 
 
 class MachineParts(NamedTuple):
@@ -112,8 +114,14 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
             raise ValueError(f"shared: no link ends at '{name}'")
         own, _, host = name.rpartition("@")
         if has_hosts and own in places - set(table.shared) and host in map(str, range(count)):
-            raise ValueError(f"shared: '{name}' is the name of '{own}' of host {host}; give one of them another")
-    devices = tuple(Device(**entry | ({"host": h} if has_hosts else {})) for h in range(count) for entry in template)
+            raise ValueError(
+                f"shared: '{name}' is the name of '{own}' of host {host}; give one of them another"
+            )
+    devices = tuple(
+        Device(**entry | ({"host": h} if has_hosts else {}))
+        for h in range(count)
+        for entry in template
+    )
     place = partial(_place, devices=len(template), shared=table.shared, has_hosts=has_hosts)
     links = tuple(
         Link((place(a, h), place(b, h)), bandwidth, latency)
@@ -135,16 +143,30 @@ def _check_count(what: str, count: int, most: int) -> None:
 def write_machine(parts: MachineParts) -> str:
     """The text of a machine file that reads back equal."""
     devices, links, name, collectives, library = parts
-    lines = [f"version = {VERSION}", f"name = {_value(name)}", f"collectives = {_value(collectives)}"]
+    lines = [
+        f"version = {VERSION}",
+        f"name = {_value(name)}",
+        f"collectives = {_value(collectives)}",
+    ]
     for device, group in groupby(devices):
         lines += ["", "[[device]]", f"count = {len(list(group))}"]
         lines += [f"{f.name} = {_value(getattr(device, f.name))}" for f in fields(Device)]
-    for (first, bandwidth, latency, is_both), alike in groupby(_paired(links), key=lambda pair: pair[:4]):
-        lines += ["", "[[link]]", f"ends = {_value((first, tuple(second for *_, second in alike)))}"]
+    for (first, bandwidth, latency, is_both), alike in groupby(
+        _paired(links), key=lambda pair: pair[:4]
+    ):
+        lines += [
+            "",
+            "[[link]]",
+            f"ends = {_value((first, tuple(second for *_, second in alike)))}",
+        ]
         lines += [f"bandwidth = {_value(bandwidth)}", f"latency_seconds = {_value(latency)}"]
         lines += [] if is_both else ["directed = true"]
     for times in library:
-        lines += ["", "[[library]]", *(f"{f.name} = {_value(getattr(times, f.name))}" for f in fields(times))]
+        lines += [
+            "",
+            "[[library]]",
+            *(f"{f.name} = {_value(getattr(times, f.name))}" for f in fields(times)),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -188,7 +210,9 @@ def _devices(number: int, entry: Mapping[str, Any], has_hosts: bool) -> list[dic
     return [{name: getattr(table, name) for name in entry if name != "count"}] * table.count
 
 
-def _links(number: int, entry: Mapping[str, Any], devices: int) -> Iterator[tuple[tuple[Place, Place], float, float]]:
+def _links(
+    number: int, entry: Mapping[str, Any], devices: int
+) -> Iterator[tuple[tuple[Place, Place], float, float]]:
     """Ends, bandwidth and latency of the links of one entry."""
     where = f"link entry {number}"
     table = fit(entry, LinkTable, where)
@@ -207,14 +231,20 @@ def _paired(links: Sequence[Link]) -> Iterator[tuple[Place, float, float, bool, 
     k = 0
     while k < len(links):
         link = links[k]
-        is_both = k + 1 < len(links) and links[k + 1] == Link(link.ends[::-1], link.bandwidth, link.latency_seconds)
+        is_both = k + 1 < len(links) and links[k + 1] == Link(
+            link.ends[::-1], link.bandwidth, link.latency_seconds
+        )
         yield link.ends[0], link.bandwidth, link.latency_seconds, is_both, link.ends[1]
         k += 1 + is_both
 
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in value.items()) + " }" if value else "{}"
+        return (
+            "{ " + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in value.items()) + " }"
+            if value
+            else "{}"
+        )
     if isinstance(value, tuple):
         return f"[{', '.join(_value(v) for v in value)}]"
     if isinstance(value, bool):

@@ -77,10 +77,14 @@ class MachineModel:
         for link in self.links:
             for end in link.ends:
                 if isinstance(end, int) and not 0 <= end < count:
-                    raise ValueError(f"machine '{self.name}': link {link.ends} ends at device {end} of {count}")
+                    raise ValueError(
+                        f"machine '{self.name}': link {link.ends} ends at device {end} of {count}"
+                    )
         self._check_twins()
         if not isinstance(self.collectives, Mapping):
-            raise ValueError(f"machine '{self.name}': collectives are algorithms by name, not {self.collectives!r}")
+            raise ValueError(
+                f"machine '{self.name}': collectives are algorithms by name, not {self.collectives!r}"
+            )
 
     def _check_twins(self) -> None:
         """Refuse what a route, or a price, would take one of and leave out in silence."""
@@ -88,11 +92,17 @@ class MachineModel:
         for (first, second), count in ends.items():
             if count > 1:
                 rule = "one link stands for all that join two places, with their bandwidth together"
-                raise ValueError(f"machine '{self.name}': {count} links go from {first} to {second}; {rule}")
-        for (what, hosts, devices), count in Counter((t.collective, t.hosts, t.devices) for t in self.library).items():
+                raise ValueError(
+                    f"machine '{self.name}': {count} links go from {first} to {second}; {rule}"
+                )
+        for (what, hosts, devices), count in Counter(
+            (t.collective, t.hosts, t.devices) for t in self.library
+        ).items():
             if count > 1:
                 among = f"{what} among {devices} devices on {hosts} hosts"
-                raise ValueError(f"machine '{self.name}': library: {among} stands there {count} times")
+                raise ValueError(
+                    f"machine '{self.name}': library: {among} stands there {count} times"
+                )
 
     def __repr__(self) -> str:
         return f"MachineModel('{self.name}', {len(self.devices)} devices, {len(self.links)} links)"
@@ -109,7 +119,10 @@ class MachineModel:
         if not is_whole(devices):
             raise ValueError(f"machine '{name}': has at least one device, not {devices}")
         links = tuple(
-            Link((a, b), bandwidth, latency_seconds) for a in range(devices) for b in range(devices) if a != b
+            Link((a, b), bandwidth, latency_seconds)
+            for a in range(devices)
+            for b in range(devices)
+            if a != b
         )
         return MachineModel((device or Device(),) * devices, links, name)
 
@@ -170,7 +183,9 @@ class MachineModel:
 
     def save(self, path: str | Path) -> None:
         """Write a TOML machine file that loads equal, atomically."""
-        parts = MachineParts(self.devices, self.links, self.name, dict(self.collectives), self.library)
+        parts = MachineParts(
+            self.devices, self.links, self.name, dict(self.collectives), self.library
+        )
         replace_file(path, write_machine(parts), LARGEST_BYTES)
 
     @staticmethod
@@ -191,7 +206,9 @@ class MachineModel:
                 first, second = (move_place(end, count, hosts) for end in link.ends)
                 links.append(replace(link, ends=(first, second)))
         name = name or " + ".join(m.name for m in machines)
-        return MachineModel(tuple(devices), tuple(dict.fromkeys(links)), name, machines[0].collectives)
+        return MachineModel(
+            tuple(devices), tuple(dict.fromkeys(links)), name, machines[0].collectives
+        )
 
     def take(self, count: int) -> MachineModel:
         """The machine of the first `count` devices; switches stay.
@@ -225,7 +242,9 @@ class MachineModel:
                 overlap; anything else there: none is. An `all-to-all` is copies unless it is named: `pairwise`,
                 `two-level` (gathered within each host first, so that few messages cross) or `fastest`.
         """
-        return replace(self, collectives={**self.collectives, **collectives}) if collectives else self
+        return (
+            replace(self, collectives={**self.collectives, **collectives}) if collectives else self
+        )
 
     def shares(self, devices: Sequence[int]) -> tuple[float, ...] | None:
         """The part of some work that each of these devices does in equal time, by flop/s; None: they are equal."""
@@ -241,7 +260,9 @@ class MachineModel:
     def hosts(self) -> tuple[tuple[int, ...], ...]:
         """The device numbers of every host that has devices, in the order of hosts."""
         numbers = sorted({d.host for d in self.devices})
-        return tuple(tuple(k for k, d in enumerate(self.devices) if d.host == host) for host in numbers)
+        return tuple(
+            tuple(k for k, d in enumerate(self.devices) if d.host == host) for host in numbers
+        )
 
     @cached_property
     def graph(self) -> nx.DiGraph:
@@ -326,7 +347,9 @@ def find_routes(devices: int, links: Sequence[Link]) -> Array:
         ValueError: two devices have no route.
     """
     places: dict[int | str, int] = {d: d for d in range(devices)}
-    ends = np.array([[places.setdefault(e, len(places)) for e in link.ends] for link in links], np.int64)
+    ends = np.array(
+        [[places.setdefault(e, len(places)) for e in link.ends] for link in links], np.int64
+    )
     ends = ends.reshape(-1, 2)
     length = link_lengths(links)
     width = max(1, _ENTRIES // max(len(links), 1))
@@ -349,7 +372,9 @@ def link_lengths(links: Sequence[Link]) -> Array:
     return lengths
 
 
-def _routes_to(targets: Array, ends: Array, length: Array, devices: int, places: int) -> list[Array]:
+def _routes_to(
+    targets: Array, ends: Array, length: Array, devices: int, places: int
+) -> list[Array]:
     """Per hop the (devices, targets) links taken, -1 where the target is reached."""
     first = _first_links(targets, ends, length, places)
     at = np.repeat(np.arange(devices)[:, None], len(targets), axis=1)

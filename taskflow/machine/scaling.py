@@ -42,13 +42,27 @@ def scale_machine(machine: MachineModel, factors: Mapping[str, float]) -> Machin
     factors = {name: float(factor) for name, factor in factors.items() if factor != 1}
     if not factors:
         return machine
-    latency, of_class = factors.get("latency", 1.0), [factors.get(name, 1.0) for name in ("links", "network")]
+    latency, of_class = (
+        factors.get("latency", 1.0),
+        [factors.get(name, 1.0) for name in ("links", "network")],
+    )
     links = tuple(
-        replace(x, bandwidth=x.bandwidth * of_class[is_between], latency_seconds=x.latency_seconds * latency)
-        for x, is_between in zip(machine.links, is_between_hosts(machine).astype(int).tolist(), strict=True)
+        replace(
+            x,
+            bandwidth=x.bandwidth * of_class[is_between],
+            latency_seconds=x.latency_seconds * latency,
+        )
+        for x, is_between in zip(
+            machine.links, is_between_hosts(machine).astype(int).tolist(), strict=True
+        )
     )
     library = () if factors.keys() & set(OF_LINKS) else machine.library
-    return replace(machine, devices=tuple(_scaled(d, factors) for d in machine.devices), links=links, library=library)
+    return replace(
+        machine,
+        devices=tuple(_scaled(d, factors) for d in machine.devices),
+        links=links,
+        library=library,
+    )
 
 
 def scalable(machine: MachineModel) -> list[str]:
@@ -60,7 +74,10 @@ def scalable(machine: MachineModel) -> list[str]:
 
 def is_between_hosts(machine: MachineModel) -> Array:
     """Whether each link lies on routes from host to host alone."""
-    host, is_used = np.array([d.host for d in machine.devices]), np.zeros((2, len(machine.links) + 1), bool)
+    host, is_used = (
+        np.array([d.host for d in machine.devices]),
+        np.zeros((2, len(machine.links) + 1), bool),
+    )
     for is_inside, row in enumerate(is_used):  # the last entry: no link
         row[machine.routes[(host[:, None] == host) == is_inside]] = True
     found: Array = (is_used[0] & ~is_used[1])[:-1]
@@ -86,4 +103,6 @@ def _check(machine: MachineModel, name: str, factor: float) -> None:
         raise ValueError(f"scale '{name}': its factor is a positive number, not {factor!r}")
     if name not in scalable(machine):
         has = f"{len(machine.links)} links and {len(machine.hosts)} hosts"
-        raise ValueError(f"scale '{name}': multiplies the {SCALES[name]}; machine '{machine.name}' has {has}")
+        raise ValueError(
+            f"scale '{name}': multiplies the {SCALES[name]}; machine '{machine.name}' has {has}"
+        )

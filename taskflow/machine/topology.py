@@ -16,7 +16,9 @@ from taskflow.machine.machinefile import MOST_DEVICES
 from taskflow.machine.model import MachineModel
 
 Place = int | str
-NODE = Device("cuda", sends_by_link=True)  # of a direct network: all its links are busy at the same time
+NODE = Device(
+    "cuda", sends_by_link=True
+)  # of a direct network: all its links are busy at the same time
 END = Device("cuda")  # of a switched network: it has one link
 
 
@@ -33,7 +35,9 @@ def of_edges(
     Edges end at device numbers or names of switches; of a networkx graph: `graph.edges(data="width", default=1)`.
     """
     devices = whole(f"machine '{name}'", "devices", devices)
-    links = [Link(ends, bandwidth * w, latency_seconds) for a, b, w in edges for ends in ((a, b), (b, a))]
+    links = [
+        Link(ends, bandwidth * w, latency_seconds) for a, b, w in edges for ends in ((a, b), (b, a))
+    ]
     return MachineModel((device,) * devices, tuple(links), name)
 
 
@@ -42,13 +46,19 @@ def torus(
 ) -> MachineModel:
     """A grid of any dimensions whose ends are joined; devices are numbered row-major."""
     extents = _wholes("torus", extents)
-    return of_edges(f"torus {_text(extents)}", prod(extents), _grid(extents, True), device, bandwidth, latency)
+    return of_edges(
+        f"torus {_text(extents)}", prod(extents), _grid(extents, True), device, bandwidth, latency
+    )
 
 
-def mesh(extents: Sequence[int], device: Device = NODE, bandwidth: float = 25e9, latency: float = 1e-6) -> MachineModel:
+def mesh(
+    extents: Sequence[int], device: Device = NODE, bandwidth: float = 25e9, latency: float = 1e-6
+) -> MachineModel:
     """A grid of any dimensions; devices are numbered row-major."""
     extents = _wholes("mesh", extents)
-    return of_edges(f"mesh {_text(extents)}", prod(extents), _grid(extents, False), device, bandwidth, latency)
+    return of_edges(
+        f"mesh {_text(extents)}", prod(extents), _grid(extents, False), device, bandwidth, latency
+    )
 
 
 def fat_tree(
@@ -58,7 +68,9 @@ def fat_tree(
     leaves, each = _wholes("fat tree", (leaves, each))
     edges = [(d, f"leaf{d // each}", 1.0) for d in range(leaves * each)]
     up = [(f"leaf{k}", "core", float(each)) for k in range(leaves)] if leaves > 1 else []
-    return of_edges(f"fat tree {leaves}x{each}", leaves * each, [*edges, *up], device, bandwidth, latency)
+    return of_edges(
+        f"fat tree {leaves}x{each}", leaves * each, [*edges, *up], device, bandwidth, latency
+    )
 
 
 def bigraph(
@@ -73,11 +85,18 @@ def bigraph(
     names = [f"{layer}{k}" for layer in ("upper", "lower") for k in range(switches)]
     edges = [(d, names[d // each], 1.0) for d in range(2 * switches * each)]
     between = [(a, b, 1.0) for a, b in product(names[:switches], names[switches:])]
-    return of_edges(f"bigraph {switches}x{each}", len(edges), [*edges, *between], device, bandwidth, latency)
+    return of_edges(
+        f"bigraph {switches}x{each}", len(edges), [*edges, *between], device, bandwidth, latency
+    )
 
 
 def dragonfly(
-    groups: int, switches: int, each: int, device: Device = END, bandwidth: float = 25e9, latency: float = 1e-6
+    groups: int,
+    switches: int,
+    each: int,
+    device: Device = END,
+    bandwidth: float = 25e9,
+    latency: float = 1e-6,
 ) -> MachineModel:
     """Groups of switches, all of a group joined, `each` devices on every switch; one link between every two groups.
 
@@ -89,10 +108,17 @@ def dragonfly(
     for group in range(groups):
         inside = range(group * switches, (group + 1) * switches)
         edges += [(f"switch{a}", f"switch{b}", 1.0) for a, b in combinations(inside, 2)]
-    for a, b in combinations(range(groups), 2):  # the links of a group go out of its switches in turn
-        ends = (f"switch{a * switches + (b - 1) % switches}", f"switch{b * switches + a % switches}")
+    for a, b in combinations(
+        range(groups), 2
+    ):  # the links of a group go out of its switches in turn
+        ends = (
+            f"switch{a * switches + (b - 1) % switches}",
+            f"switch{b * switches + a % switches}",
+        )
         edges.append((*ends, 1.0))
-    return of_edges(f"dragonfly {groups}x{switches}x{each}", count, edges, device, bandwidth, latency)
+    return of_edges(
+        f"dragonfly {groups}x{switches}x{each}", count, edges, device, bandwidth, latency
+    )
 
 
 def of_name(name: str) -> MachineModel:

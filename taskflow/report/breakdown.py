@@ -116,8 +116,12 @@ def break_down(timeline: Timeline, graph: Graph, group_of: Callable[[Operator], 
     names, number = group_rows(task_graph, graph, group_of)
     seconds = timeline.end - timeline.start
     compute = _by_device(task_graph, number, seconds, task_graph.kind == Kind.POINT, len(names))
-    communication = _by_device(task_graph, number, seconds, np.take(_IS_COMMUNICATION, task_graph.kind), len(names))
-    moved = np.bincount(number, np.where(task_graph.is_communication, task_graph.bytes, 0), len(names) + 1)
+    communication = _by_device(
+        task_graph, number, seconds, np.take(_IS_COMMUNICATION, task_graph.kind), len(names)
+    )
+    moved = np.bincount(
+        number, np.where(task_graph.is_communication, task_graph.bytes, 0), len(names) + 1
+    )
     shares = {
         name: Share(float(compute[k].max()), float(communication[k].max()), int(moved[k]))
         for k, name in enumerate(names)
@@ -134,11 +138,15 @@ def break_down(timeline: Timeline, graph: Graph, group_of: Callable[[Operator], 
     )
 
 
-def group_rows(task_graph: TaskGraph, graph: Graph, group_of: Callable[[Operator], str]) -> tuple[list[str], Array]:
+def group_rows(
+    task_graph: TaskGraph, graph: Graph, group_of: Callable[[Operator], str]
+) -> tuple[list[str], Array]:
     """The groups of the operators, and per row the number of its group; as many as there are: made by nobody."""
     groups = [group_of(op) for op in graph.operators]
     numbers = {name: k for k, name in enumerate(dict.fromkeys(groups))}
-    maker = np.where(task_graph.launch >= 0, task_graph.launch, _makers(graph, task_graph)[task_graph.region])
+    maker = np.where(
+        task_graph.launch >= 0, task_graph.launch, _makers(graph, task_graph)[task_graph.region]
+    )
     found: Array = np.array([numbers[g] for g in groups] + [len(numbers)])[maker]
     return list(numbers), found
 
@@ -156,25 +164,43 @@ def _makers(graph: Graph, task_graph: TaskGraph) -> Array:
     return makers
 
 
-def _by_device(task_graph: TaskGraph, group: Array, seconds: Array, counts: Array, groups: int) -> Array:
+def _by_device(
+    task_graph: TaskGraph, group: Array, seconds: Array, counts: Array, groups: int
+) -> Array:
     """(groups + 1, devices) seconds of the rows that count."""
     devices = len(task_graph.machine.devices)
     cell = group[counts] * devices + task_graph.device[counts]
-    total: Array = np.bincount(cell, seconds[counts], (groups + 1) * devices).reshape(groups + 1, devices)
+    total: Array = np.bincount(cell, seconds[counts], (groups + 1) * devices).reshape(
+        groups + 1, devices
+    )
     return total
 
 
-def _movements(task_graph: TaskGraph, graph: Graph, groups: list[str], makers: Array) -> tuple[RegionMovement, ...]:
+def _movements(
+    task_graph: TaskGraph, graph: Graph, groups: list[str], makers: Array
+) -> tuple[RegionMovement, ...]:
     moved = task_graph.is_communication
     kinds, where = np.unique(
-        np.stack([task_graph.region[moved], task_graph.collective[moved]], axis=1), axis=0, return_inverse=True
+        np.stack([task_graph.region[moved], task_graph.collective[moved]], axis=1),
+        axis=0,
+        return_inverse=True,
     )
-    sizes = np.bincount(where.reshape(-1), task_graph.bytes[moved], len(kinds)).astype(np.int64).tolist()
+    sizes = (
+        np.bincount(where.reshape(-1), task_graph.bytes[moved], len(kinds))
+        .astype(np.int64)
+        .tolist()
+    )
     found = []
     for (region, collective), size in zip(kinds.tolist(), sizes, strict=True):
         position = int(makers[region])
-        producer, group = (graph.operators[position].name, groups[position]) if position >= 0 else ("", "")
-        found.append(RegionMovement(task_graph.regions[region].name, producer, group, COLLECTIVES[collective], size))
+        producer, group = (
+            (graph.operators[position].name, groups[position]) if position >= 0 else ("", "")
+        )
+        found.append(
+            RegionMovement(
+                task_graph.regions[region].name, producer, group, COLLECTIVES[collective], size
+            )
+        )
     return tuple(sorted(found, key=lambda movement: -movement.bytes))
 
 
@@ -187,5 +213,6 @@ def _path(timeline: Timeline, names: Sequence[str], number: Array) -> tuple[Path
 
     found = [(same, list(rows)) for same, rows in groupby(timeline.critical_path(), key)]
     return tuple(
-        PathPart(name, group, role, len(rows), float(seconds[rows].sum())) for (name, group, role), rows in found
+        PathPart(name, group, role, len(rows), float(seconds[rows].sum()))
+        for (name, group, role), rows in found
     )

@@ -71,10 +71,14 @@ def show_progress(console: Console, line_every: int | None = None) -> Iterator[S
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, disable=console.quiet, transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
+        yield lambda done, total, text: bar.update(
+            task, completed=done, total=total, description=text
+        )
 
 
-def _print_now_and_then(console: Console, clock: Callable[[], float] = time.monotonic) -> ShowProgress:
+def _print_now_and_then(
+    console: Console, clock: Callable[[], float] = time.monotonic
+) -> ShowProgress:
     last = clock()
 
     def show(done: float, total: float | None, text: str) -> None:
@@ -118,5 +122,7 @@ class _CompilingLines(logging.Handler):
 def show_compiling(console: Console) -> None:
     """From now on say on this console, instead of an earlier one, what is compiled."""
     log = logging.getLogger("taskflow.compiling")
-    log.handlers = [each for each in log.handlers if not isinstance(each, _CompilingLines)] + [_CompilingLines(console)]
+    log.handlers = [each for each in log.handlers if not isinstance(each, _CompilingLines)] + [
+        _CompilingLines(console)
+    ]
     log.setLevel(logging.INFO)

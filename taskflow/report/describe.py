@@ -12,7 +12,12 @@ from taskflow.schedule.orders import order_name
 from taskflow.schedule.plan import Plan
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
-_SOAP = {"sample": "Sample", "parameter": "Parameter", "attribute": "Attribute", "reduction": "Attribute"}
+_SOAP = {
+    "sample": "Sample",
+    "parameter": "Parameter",
+    "attribute": "Attribute",
+    "reduction": "Attribute",
+}
 
 
 def soap_letters(config: ParallelConfig, kinds: Mapping[str, str], devices: int) -> str:
@@ -31,7 +36,11 @@ def soap_letters(config: ParallelConfig, kinds: Mapping[str, str], devices: int)
 
 def describe_config(op: Operator, config: ParallelConfig, kinds: Mapping[str, str]) -> str:
     """E.g. `Sample axis b in 2, Parameter axis i in 2 (partial sums) on devices 0-3`."""
-    split = [_describe_axis(op, axis, degree, kinds) for axis, degree in config.degrees if parts(degree) > 1]
+    split = [
+        _describe_axis(op, axis, degree, kinds)
+        for axis, degree in config.degrees
+        if parts(degree) > 1
+    ]
     made = f"made of {' and '.join(op.members)}, " if op.members else ""
     return f"{made}{', '.join(split) or 'whole'} on {describe_devices(config.devices)}"
 
@@ -46,7 +55,11 @@ def _describe_axis(op: Operator, axis: str, degree: Degree, kinds: Mapping[str, 
 
 def describe_split(config: ParallelConfig) -> str:
     """A configuration in few letters, e.g. `b:4 on 0-3`."""
-    split = [f"{axis or 'replicas'}:{parts(degree)}" for axis, degree in config.degrees if parts(degree) > 1]
+    split = [
+        f"{axis or 'replicas'}:{parts(degree)}"
+        for axis, degree in config.degrees
+        if parts(degree) > 1
+    ]
     return f"{' '.join(split) or 'whole'} on {list_numbers(sorted(set(config.devices)))}"
 
 
@@ -57,7 +70,9 @@ def describe_plan(plan: Plan) -> str:
     names = plan.recomputed if len(plan.recomputed) <= 6 else [f"{len(plan.recomputed)} operators"]
     parts += [f"computed again: {', '.join(names)}"] if names else []
     parts += [f"homes of {len(plan.homes)} parameters"] if plan.homes else []
-    return "; ".join(parts + [f"{name} by {algorithm}" for name, algorithm in plan.collectives.items()])
+    return "; ".join(
+        parts + [f"{name} by {algorithm}" for name, algorithm in plan.collectives.items()]
+    )
 
 
 def describe_devices(devices: Sequence[int]) -> str:
@@ -78,7 +93,11 @@ def describe_seconds(seconds: float) -> str:
 def describe_bytes(count: float) -> str:
     """Three digits and a decimal unit, e.g. `1.25 MB`; `0` for nothing."""
     return (
-        "0" if not count else f"{count:.0f} B" if abs(count) < 1000 else _scaled(count / 1e3, ("kB", "MB", "GB", "TB"))
+        "0"
+        if not count
+        else f"{count:.0f} B"
+        if abs(count) < 1000
+        else _scaled(count / 1e3, ("kB", "MB", "GB", "TB"))
     )
 
 
@@ -110,14 +129,21 @@ def label_repeats(entries: Iterable[tuple[Operator, ParallelConfig]]) -> dict[st
     labels: dict[str, str] = {}
     for names in groups.values():
         label = _label(names)
-        labels |= {name: name if label is None or label in labels.values() else label for name in names}
+        labels |= {
+            name: name if label is None or label in labels.values() else label for name in names
+        }
     return labels
 
 
 def _label(names: Sequence[str]) -> str | None:
     """The words of the names with the numbers between them; None where not all combinations are there."""
     words = re.split(r"\d+", names[0])
-    numbers = [sorted(set(map(int, column))) for column in zip(*(re.findall(r"\d+", n) for n in names), strict=True)]
+    numbers = [
+        sorted(set(map(int, column)))
+        for column in zip(*(re.findall(r"\d+", n) for n in names), strict=True)
+    ]
     if len(names) == 1 or prod(map(len, numbers)) != len(names):
         return names[0] if len(names) == 1 else None
-    return "".join(text for pair in zip(words, [*map(list_numbers, numbers), ""], strict=True) for text in pair)
+    return "".join(
+        text for pair in zip(words, [*map(list_numbers, numbers), ""], strict=True) for text in pair
+    )

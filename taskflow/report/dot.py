@@ -32,11 +32,15 @@ def strategy_dot(graph: Graph, strategy: Strategy, devices: int) -> str:
             continue
         config = strategy[op.name]
         colour = _COLOURS.get(soap_letters(config, kinds[op.name], devices), "yellow")
-        lines.append(f"{_quoted(op.name)} [label={_quoted(op.name, describe_split(config))}, fillcolor={colour}];")
+        lines.append(
+            f"{_quoted(op.name)} [label={_quoted(op.name, describe_split(config))}, fillcolor={colour}];"
+        )
         for region in op.inputs:
             if region.name in maker:
                 label = _quoted(f"{region.name} {describe_bytes(region.size_bytes)}")
-                lines.append(f"{_quoted(maker[region.name])} -> {_quoted(op.name)} [label={label}];")
+                lines.append(
+                    f"{_quoted(maker[region.name])} -> {_quoted(op.name)} [label={label}];"
+                )
         maker.update((region.name, op.name) for region in op.outputs)
     return _digraph("strategy", lines)
 
@@ -52,8 +56,14 @@ def _rows(task_graph: TaskGraph) -> list[str]:
     for device in np.unique(task_graph.device).tolist():
         rows = np.flatnonzero(task_graph.device == device).tolist()
         inside = [f"r{row} [label={_row_label(task_graph, row)}];" for row in rows]
-        lines += [f"subgraph cluster_{device} {{ label={_quoted(f'device {device}')};", *inside, "}"]
-    return lines + [f"r{before} -> r{row};" for row in range(len(task_graph)) for before in task_graph.deps(row)]
+        lines += [
+            f"subgraph cluster_{device} {{ label={_quoted(f'device {device}')};",
+            *inside,
+            "}",
+        ]
+    return lines + [
+        f"r{before} -> r{row};" for row in range(len(task_graph)) for before in task_graph.deps(row)
+    ]
 
 
 def _row_label(task_graph: TaskGraph, row: int) -> str:
@@ -69,12 +79,16 @@ def _operators(task_graph: TaskGraph) -> list[str]:
     key = np.where(task_graph.launch >= 0, task_graph.launch, launches + task_graph.region)
     lines = []
     for vertex, rows in _grouped(key):
-        count = f"{len(rows)} {'task' if vertex < launches else 'move'}{'s' if len(rows) > 1 else ''}"
+        count = (
+            f"{len(rows)} {'task' if vertex < launches else 'move'}{'s' if len(rows) > 1 else ''}"
+        )
         moved = int(task_graph.bytes[rows][task_graph.is_communication[rows]].sum())
         size = f", {describe_bytes(moved)} moved" if moved else ""
         lines.append(f"v{vertex} [label={_quoted(task_graph.name(int(rows[0])), count + size)}];")
     waiting = np.repeat(key, np.diff(task_graph.dep_ptr))
-    edges, counts = np.unique(np.stack([key[task_graph.dep_row], waiting], axis=1), axis=0, return_counts=True)
+    edges, counts = np.unique(
+        np.stack([key[task_graph.dep_row], waiting], axis=1), axis=0, return_counts=True
+    )
     pairs = zip(edges.tolist(), counts.tolist(), strict=True)
     return lines + [f"v{a} -> v{b} [label={count}];" for (a, b), count in pairs if a != b]
 

@@ -63,14 +63,20 @@ def explain(
     if plan.parts > 1 and plan.schedule is None:
         plan = replace(plan, schedule=program)
     explainer = _Explainer(plan, graph, machine, costs)
-    found = {op.name: explainer.entry(op) for op in explainer.graph.operators if op.name in explainer.strategy}
+    found = {
+        op.name: explainer.entry(op)
+        for op in explainer.graph.operators
+        if op.name in explainer.strategy
+    }
     is_free = len(machine.devices) > 1 and plan.schedule is None
     chosen = [same[0] for same in by_label(found.values())[:alternatives]] if is_free else []
     for done, entry in enumerate(chosen, 1):
         found[entry.name] = replace(entry, alternative=explainer.alternative(entry))
         if progress is not None:
             progress(done, len(chosen))
-    return Explanation(machine, tuple(found.values()), explainer.step, explainer.baseline, explainer.plan)
+    return Explanation(
+        machine, tuple(found.values()), explainer.step, explainer.baseline, explainer.plan
+    )
 
 
 class _Explainer:
@@ -83,7 +89,9 @@ class _Explainer:
         self.lowering = Lowering(graph, machine)
         self.data_parallel, self.kinds = data_parallel(graph, machine), axis_kinds(graph)
         self.operators = {op.name: op for op in graph.operators}
-        self.labels = label_repeats((op, strategy[op.name]) for op in graph.operators if op.name in strategy)
+        self.labels = label_repeats(
+            (op, strategy[op.name]) for op in graph.operators if op.name in strategy
+        )
         rows, again = self.lowering.lower(strategy), recomputed(graph)
         timeline = simulate(rows if order is None else reorder(rows, costs, order), costs)
         self.step, self.baseline = self._break_down(timeline), self._simulate(self.data_parallel)
@@ -150,7 +158,9 @@ class _Explainer:
     def _compare(self, config: ParallelConfig, tried: int, strategy: Strategy) -> Alternative:
         step, changed = self.step, self._simulate(strategy)
         compute = changed.path_seconds("compute") - step.path_seconds("compute")
-        return Alternative(config, tried, changed.seconds, compute, changed.exposed_seconds - step.exposed_seconds)
+        return Alternative(
+            config, tried, changed.seconds, compute, changed.exposed_seconds - step.exposed_seconds
+        )
 
     def _group(self, op: Operator) -> str:
         return op.name if op.name in self.strategy else op.follows or op.name

@@ -11,7 +11,12 @@ from textwrap import fill
 from taskflow.core.text import describe_memory, printable
 from taskflow.machine import MachineModel
 from taskflow.report.breakdown import Breakdown, RegionMovement, Share
-from taskflow.report.describe import describe_bytes, describe_change, describe_seconds, describe_split
+from taskflow.report.describe import (
+    describe_bytes,
+    describe_change,
+    describe_seconds,
+    describe_split,
+)
 from taskflow.report.plan import PlanExplanation, device_table, plan_headline, stage_table
 from taskflow.strategy.strategy import ParallelConfig
 
@@ -87,7 +92,9 @@ class Explanation:
     plan: PlanExplanation | None = None
 
     def __str__(self) -> str:
-        return "\n\n".join(part if isinstance(part, str) else align(part) for part in explanation_parts(self))
+        return "\n\n".join(
+            part if isinstance(part, str) else align(part) for part in explanation_parts(self)
+        )
 
 
 def explanation_parts(explanation: Explanation, most: int = 30) -> Iterator[str | Table]:
@@ -119,13 +126,18 @@ def comparison_table(explanation: Explanation) -> Table:
     rows: Table = [("a step", "strategy", "data parallelism", "change")]
     mine, other = _totals(explanation.step), _totals(explanation.baseline)
     for (name, value), base in zip(mine.items(), other.values(), strict=True):
-        rows.append((name, _described(name, value), _described(name, base), describe_change(base, value)))
+        rows.append(
+            (name, _described(name, value), _described(name, base), describe_change(base, value))
+        )
     return rows + _memory_rows(explanation)
 
 
 def step_table(step: Breakdown) -> Table:
     """The totals of one step."""
-    return [("a step", ""), *((name, _described(name, value)) for name, value in _totals(step).items())]
+    return [
+        ("a step", ""),
+        *((name, _described(name, value)) for name, value in _totals(step).items()),
+    ]
 
 
 def _described(name: str, value: float) -> str:
@@ -158,7 +170,17 @@ def _memory_rows(explanation: Explanation) -> Table:
 
 def operator_table(explanation: Explanation, most: int) -> Table:
     """The entries that take most of the step, in program order; those that do the same are a row, added up."""
-    header = ("operator", "SOAP", "split", "compute", "(data p.)", "communication", "(data p.)", "moved", "(data p.)")
+    header = (
+        "operator",
+        "SOAP",
+        "split",
+        "compute",
+        "(data p.)",
+        "communication",
+        "(data p.)",
+        "moved",
+        "(data p.)",
+    )
     return [header, *(_operator_row(same) for same in _longest(explanation.operators, most))]
 
 
@@ -168,8 +190,14 @@ def _operator_row(same: Sequence[OperatorExplanation]) -> tuple[str, ...]:
         _title(same),
         same[0].soap or "-",
         describe_split(same[0].config),
-        *(describe_seconds(sum(share.compute_seconds for share in each)) for each in (shares, bases)),
-        *(describe_seconds(sum(share.communication_seconds for share in each)) for each in (shares, bases)),
+        *(
+            describe_seconds(sum(share.compute_seconds for share in each))
+            for each in (shares, bases)
+        ),
+        *(
+            describe_seconds(sum(share.communication_seconds for share in each))
+            for each in (shares, bases)
+        ),
         *(describe_bytes(sum(share.bytes_moved for share in each)) for each in (shares, bases)),
     )
 
@@ -245,8 +273,13 @@ def _reason(entry: OperatorExplanation, seconds: float) -> str:
 def _growth(other: Alternative, seconds: float) -> str:
     """What of the critical path changed by more than a millionth of a step, the larger change first."""
     terms = {"compute": other.compute_seconds, "communication": other.communication_seconds}
-    changed = sorted((n for n in terms if abs(terms[n]) > 1e-6 * seconds), key=lambda name: -abs(terms[name]))
-    signed = [f"{name} {'+' if terms[name] > 0 else '-'}{describe_seconds(abs(terms[name]))}" for name in changed]
+    changed = sorted(
+        (n for n in terms if abs(terms[n]) > 1e-6 * seconds), key=lambda name: -abs(terms[name])
+    )
+    signed = [
+        f"{name} {'+' if terms[name] > 0 else '-'}{describe_seconds(abs(terms[name]))}"
+        for name in changed
+    ]
     return f" (on the critical path {', '.join(signed)})" if signed else ""
 
 
@@ -254,7 +287,9 @@ def path_headline(step: Breakdown) -> str:
     """What a step waits for."""
     parts = [(role, step.path_seconds(role)) for role in ("compute", "communication", "feed")]
     return "critical path: " + ", ".join(
-        f"{describe_seconds(seconds)} {role} ({seconds / step.seconds:.0%})" for role, seconds in parts if seconds
+        f"{describe_seconds(seconds)} {role} ({seconds / step.seconds:.0%})"
+        for role, seconds in parts
+        if seconds
     )
 
 
@@ -277,5 +312,8 @@ def align(table: Table) -> str:
     """The table with columns of equal width, a line for each row; names in it may hold anything."""
     table = [tuple(map(printable, row)) for row in table]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in table
+    )
     return "\n".join(line.rstrip() for line in lines)

@@ -35,9 +35,14 @@ def pipeline_diagram(timeline: Timeline, columns: int = COLUMNS) -> str:
     lines = []
     for device in rows.devices_used:
         own = points[rows.device[points] == device]
-        step = np.stack([pipeline.phase[own], np.where(pipeline.stage[own] >= 0, rows.ordinal[own], -1)], axis=1)
+        step = np.stack(
+            [pipeline.phase[own], np.where(pipeline.stage[own] >= 0, rows.ordinal[own], -1)], axis=1
+        )
         kinds, which = np.unique(step, axis=0, return_inverse=True)
-        busy, edges = np.zeros((len(kinds) + 1, columns)), np.linspace(0.0, timeline.seconds, columns + 1)
+        busy, edges = (
+            np.zeros((len(kinds) + 1, columns)),
+            np.linspace(0.0, timeline.seconds, columns + 1),
+        )
         start, end = timeline.start[own][:, None], timeline.end[own][:, None]
         within = np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1])
         np.add.at(busy, which.reshape(-1), np.maximum(within, 0.0))

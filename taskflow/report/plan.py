@@ -52,7 +52,13 @@ def explain_plan(timeline: Timeline, schedule: str, recomputed: Sequence[str]) -
     held = tuple(held_bytes(rows).tolist())
     stages = _operators(rows, pipeline)
     return PlanExplanation(
-        schedule, pipeline.parts, stages, pipeline.devices, tuple(idle.tolist()), held, tuple(recomputed)
+        schedule,
+        pipeline.parts,
+        stages,
+        pipeline.devices,
+        tuple(idle.tolist()),
+        held,
+        tuple(recomputed),
     )
 
 
@@ -60,7 +66,9 @@ def _operators(rows: TaskGraph, pipeline: Pipeline) -> tuple[tuple[str, ...], ..
     """The forward operators of every stage that a strategy names."""
     found: list[list[str]] = [[] for _ in pipeline.devices]
     forward = (pipeline.stage >= 0) & (pipeline.phase == Phase.FORWARD)
-    for stage, launch in sorted({*zip(pipeline.stage[forward].tolist(), rows.launch[forward].tolist(), strict=True)}):
+    for stage, launch in sorted(
+        {*zip(pipeline.stage[forward].tolist(), rows.launch[forward].tolist(), strict=True)}
+    ):
         if rows.launches[launch].leader == rows.launches[launch].name:
             found[stage].append(rows.launches[launch].name)
     return tuple(map(tuple, found))
@@ -86,4 +94,6 @@ def device_table(plan: PlanExplanation) -> list[tuple[str, ...]]:
     """How long every device idles, and what it holds for micro-batches."""
     rows: list[tuple[str, ...]] = [("device", "idle (bubble)", "held by micro-batches")]
     pairs = zip(plan.idle, plan.held_bytes, strict=True)
-    return rows + [(str(k), f"{idle:.1%}", describe_bytes(held)) for k, (idle, held) in enumerate(pairs)]
+    return rows + [
+        (str(k), f"{idle:.1%}", describe_bytes(held)) for k, (idle, held) in enumerate(pairs)
+    ]

@@ -6,7 +6,14 @@
 
 from taskflow.schedule.blocks import Block
 from taskflow.schedule.finite import Finite, find_schedule
-from taskflow.schedule.orders import by_ordinal, critical_path, depth_first, first_ready, forward_first, program
+from taskflow.schedule.orders import (
+    by_ordinal,
+    critical_path,
+    depth_first,
+    first_ready,
+    forward_first,
+    program,
+)
 from taskflow.schedule.period import Period, find_period
 from taskflow.schedule.policies import (
     POLICIES,

@@ -68,7 +68,9 @@ def _limit(memory: Any, devices: int) -> Array:
     return np.array(given, float)
 
 
-def table_of(blocks: Sequence[Block], memory: float | Sequence[float] | None) -> tuple[Table, float]:
+def table_of(
+    blocks: Sequence[Block], memory: float | Sequence[float] | None
+) -> tuple[Table, float]:
     """The columns of `blocks`, and how long a unit of time is; spans that are finer are rounded up.
 
     Args:
@@ -82,7 +84,10 @@ def table_of(blocks: Sequence[Block], memory: float | Sequence[float] | None) ->
     devices = 1 + max(max(block.devices) for block in blocks)
     unit = _unit(blocks)
     span = np.array([math.ceil(Fraction(block.span) / unit) for block in blocks], np.int64)
-    on, after = np.zeros((len(blocks), devices), np.bool_), np.zeros((len(blocks), len(blocks)), np.bool_)
+    on, after = (
+        np.zeros((len(blocks), devices), np.bool_),
+        np.zeros((len(blocks), len(blocks)), np.bool_),
+    )
     for number, block in enumerate(blocks):
         on[number, list(block.devices)] = True
         after[number, list(block.after)] = True
@@ -118,9 +123,13 @@ def _check(blocks: Sequence[Block]) -> None:
         raise ValueError("blocks: there are none")
     for number, block in enumerate(blocks):
         if not (math.isfinite(block.span) and block.span >= 0 and math.isfinite(block.memory)):
-            raise ValueError(f"block {number}: span {block.span} and memory {block.memory} must be finite, span >= 0")
+            raise ValueError(
+                f"block {number}: span {block.span} and memory {block.memory} must be finite, span >= 0"
+            )
         if not block.devices or min(block.devices) < 0:
-            raise ValueError(f"block {number}: devices are {list(block.devices)}; it needs one or more, from 0 on")
+            raise ValueError(
+                f"block {number}: devices are {list(block.devices)}; it needs one or more, from 0 on"
+            )
         for other in block.after:
             if not 0 <= other < len(blocks):
                 raise ValueError(f"block {number}: waits for block {other} of {len(blocks)}")
@@ -136,7 +145,9 @@ def _check(blocks: Sequence[Block]) -> None:
 def _check_memory(held: Array, on: Array) -> None:
     left = held @ on
     for device in np.flatnonzero(abs(left) > 1e-9 * abs(held).sum()):
-        raise ValueError(f"device {device}: a micro-batch takes memory and gives back; {left[device]:g} are left over")
+        raise ValueError(
+            f"device {device}: a micro-batch takes memory and gives back; {left[device]:g} are left over"
+        )
 
 
 def _unit(blocks: Sequence[Block]) -> Fraction:
@@ -155,7 +166,11 @@ def _distances(span: Array, after: Array) -> Array:
     blocks = len(span)
     distance = np.full((blocks, blocks), -FAR)
     np.fill_diagonal(distance, 0)
-    for number in TopologicalSorter({k: np.flatnonzero(after[k]).tolist() for k in range(blocks)}).static_order():
+    for number in TopologicalSorter(
+        {k: np.flatnonzero(after[k]).tolist() for k in range(blocks)}
+    ).static_order():
         for before in np.flatnonzero(after[number]):
-            np.maximum(distance[:, number], distance[:, before] + span[before], out=distance[:, number])
+            np.maximum(
+                distance[:, number], distance[:, before] + span[before], out=distance[:, number]
+            )
     return np.where(distance < 0, -FAR, distance)

@@ -26,8 +26,12 @@ def early_launches(task_graph: TaskGraph, is_staged: Array) -> Array:
     if not is_of_feeds.any():
         return is_early
     passes = np.where(points, ~is_staged | is_of_feeds, True)
-    passes &= ~(points & (np.array([each.phase for each in task_graph.launches])[launch] == Phase.UPDATE))
-    is_needed = _needed_late(task_graph.dep_ptr, task_graph.dep_row, task_graph.ordinal, is_of_feeds, passes)
+    passes &= ~(
+        points & (np.array([each.phase for each in task_graph.launches])[launch] == Phase.UPDATE)
+    )
+    is_needed = _needed_late(
+        task_graph.dep_ptr, task_graph.dep_row, task_graph.ordinal, is_of_feeds, passes
+    )
     is_early[launch[is_of_feeds & is_needed]] = True
     return is_early
 
@@ -53,13 +57,17 @@ def _updated(task_graph: TaskGraph) -> set[int]:
     """The regions that launches update in place."""
     row = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.arg_ptr))
     at = np.arange(len(row)) - task_graph.arg_ptr[row]
-    changes = (task_graph.kind[row] == Kind.POINT) & (task_graph.arg_privilege == Privilege.READ_WRITE)
+    changes = (task_graph.kind[row] == Kind.POINT) & (
+        task_graph.arg_privilege == Privilege.READ_WRITE
+    )
     pairs = np.unique(np.stack([task_graph.launch[row[changes]], at[changes]], axis=1), axis=0)
     return {task_graph.launches[launch].args[k] for launch, k in pairs.tolist()}
 
 
 @tiered
-def last_ordinals(ptr: Array, awaited: Array, ordinal: Array, counts: Array, passes: Array) -> Array:
+def last_ordinals(
+    ptr: Array, awaited: Array, ordinal: Array, counts: Array, passes: Array
+) -> Array:
     """Per row the last ordinal of those that count: its own, and where it `passes` those that it waits for; or -1."""
     last = np.full(len(ordinal), -1)
     for row in range(len(ordinal)):
@@ -72,11 +80,16 @@ def last_ordinals(ptr: Array, awaited: Array, ordinal: Array, counts: Array, pas
 
 
 @tiered
-def _needed_late(ptr: Array, awaited: Array, ordinal: Array, is_of_feeds: Array, passes: Array) -> Array:
+def _needed_late(
+    ptr: Array, awaited: Array, ordinal: Array, is_of_feeds: Array, passes: Array
+) -> Array:
     """Per row whether a staged row awaits, through rows that `passes`, points of feeds of a later ordinal than its own,
     and this row is on the way.
     """
-    last, needed = last_ordinals(ptr, awaited, ordinal, is_of_feeds, passes), np.zeros(len(ordinal), np.bool_)
+    last, needed = (
+        last_ordinals(ptr, awaited, ordinal, is_of_feeds, passes),
+        np.zeros(len(ordinal), np.bool_),
+    )
     for row in range(len(ordinal) - 1, -1, -1):
         for before in awaited[ptr[row] : ptr[row + 1]]:
             is_late = not passes[row] and last[before] > ordinal[row]

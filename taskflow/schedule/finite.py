@@ -23,7 +23,10 @@ from taskflow.schedule.period import Period, find_period
 
 STUCK = 1 << 50  # the makespan of an order in which every block that is left waits for memory
 PERIOD_SHARE = 0.25  # of the time goes to the periodic schedule
-FIRST_ROUNDS, ROUNDS = 1_500, 6_000  # moves of an annealing from a given start, and from one of the best
+FIRST_ROUNDS, ROUNDS = (
+    1_500,
+    6_000,
+)  # moves of an annealing from a given start, and from one of the best
 BEST = 3  # annealings that are gone on with
 TEMPERATURES = (0.8, 0.3)  # units
 
@@ -65,11 +68,19 @@ def find_schedule(
     """
     if not is_whole(parts):
         raise ValueError(f"parts: {parts!r} micro-batches; at least one")
-    seconds, seed = real("find_schedule", "seconds", seconds, 0), whole("find_schedule", "seed", seed, 0)
+    seconds, seed = (
+        real("find_schedule", "seconds", seconds, 0),
+        whole("find_schedule", "seed", seed, 0),
+    )
     table, unit = table_of(blocks, memory)
     until, rng = time.perf_counter() + seconds, np.random.default_rng(seed)
-    least, best = _least_makespan(table, parts), Finite(STUCK, np.zeros((len(blocks), parts), np.int64), False)
-    first = _first_priorities(table, parts, find_period(blocks, memory, seconds * PERIOD_SHARE, seed), unit)
+    least, best = (
+        _least_makespan(table, parts),
+        Finite(STUCK, np.zeros((len(blocks), parts), np.int64), False),
+    )
+    first = _first_priorities(
+        table, parts, find_period(blocks, memory, seconds * PERIOD_SHARE, seed), unit
+    )
     first += [] if known is None else [known * 10.0 / unit]
     pool: list[tuple[int, int, Array]] = []
     number, scratch, lists = 0, best.starts.copy(), _lists(table)
@@ -90,7 +101,9 @@ def find_schedule(
             break
     if best.makespan >= STUCK:
         return None
-    return Finite(best.makespan * unit, best.starts * unit, best.is_optimal and is_exact(blocks, unit))
+    return Finite(
+        best.makespan * unit, best.starts * unit, best.is_optimal and is_exact(blocks, unit)
+    )
 
 
 def _least_makespan(table: Table, parts: int) -> int:
@@ -108,7 +121,11 @@ def _least_makespan(table: Table, parts: int) -> int:
 def _first_priorities(table: Table, parts: int, period: Period | None, unit: float) -> list[Array]:
     """Priorities to start from: blocks by micro-batches, less goes first."""
     number, total = np.arange(parts, dtype=float), float(table.span.sum())
-    level = -np.where(table.distance > -FAR, table.distance + table.span, 0).max(axis=1)[:, None].astype(float)
+    level = (
+        -np.where(table.distance > -FAR, table.distance + table.span, 0)
+        .max(axis=1)[:, None]
+        .astype(float)
+    )
     found = [
         number * 0.01 + (table.memory[:, None] >= 0) * 0.5,  # those that give memory back first
         *(level + number * total * lag for lag in (0.0, 0.25, 0.5, 1.0)),
@@ -142,11 +159,15 @@ class Lists(NamedTuple):
 def _lists(table: Table) -> Lists:
     after, on = (np.nonzero(flags)[1] for flags in (table.after, table.on))
     ptrs = (pointers(flags.sum(axis=1)) for flags in (table.after, table.on))
-    return Lists(table.span, table.memory, table.limit * (1 + 1e-12), next(ptrs), after, next(ptrs), on)
+    return Lists(
+        table.span, table.memory, table.limit * (1 + 1e-12), next(ptrs), after, next(ptrs), on
+    )
 
 
 @tiered
-def anneal(lists: Lists, priorities: Array, least: int, temperature: float, draws: Array, starts: Array) -> int:
+def anneal(
+    lists: Lists, priorities: Array, least: int, temperature: float, draws: Array, starts: Array
+) -> int:
     """Move `priorities` again and again; leave the best in `priorities` and `starts`; its makespan.
 
     Args:
@@ -189,12 +210,19 @@ def anneal(lists: Lists, priorities: Array, least: int, temperature: float, draw
 def lay(lists: Lists, priorities: Array, starts: Array) -> int:
     """Fill in `starts`: one block after the other, always the one of least priority plus start; the makespan."""
     (blocks, parts), devices = priorities.shape, len(lists.limit)
-    following, free, level, last = np.zeros(blocks, np.int64), np.zeros(devices, np.int64), np.zeros(devices), 0
+    following, free, level, last = (
+        np.zeros(blocks, np.int64),
+        np.zeros(devices, np.int64),
+        np.zeros(devices),
+        0,
+    )
     for _ in range(blocks * parts):
         best, best_start, least = -1, 0, np.inf
         for block in range(blocks):
             part = following[block]
-            start = start_of(lists, block, part, following, free, level, starts) if part < parts else -1
+            start = (
+                start_of(lists, block, part, following, free, level, starts) if part < parts else -1
+            )
             if start >= 0 and priorities[block, part] + start < least:
                 best, best_start, least = block, start, priorities[block, part] + start
         if best < 0:
@@ -209,7 +237,9 @@ def lay(lists: Lists, priorities: Array, starts: Array) -> int:
 
 
 @inlined
-def start_of(lists: Lists, block: int, part: int, following: Array, free: Array, level: Array, starts: Array) -> int:
+def start_of(
+    lists: Lists, block: int, part: int, following: Array, free: Array, level: Array, starts: Array
+) -> int:
     """When a block can start; -1: what it waits for is not placed, or there is no memory for it."""
     start = 0
     for k in range(lists.before_ptr[block], lists.before_ptr[block + 1]):

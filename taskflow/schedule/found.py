@@ -65,26 +65,39 @@ def search_schedule(
     seed = whole("search_schedule", "seed", seed, 0)
     found = blocks_of(task_graph, costs)
     seconds = real("search_schedule", "seconds", seconds, 0)
-    schedule = find_schedule(found.blocks, memory, found.parts, seconds, seed, best_policy(task_graph, found))
+    schedule = find_schedule(
+        found.blocks, memory, found.parts, seconds, seed, best_policy(task_graph, found)
+    )
     if schedule is None:
         least = f"one micro-batch alone holds up to {least_memory(found.blocks):g}"
         raise ValueError(f"search_schedule: no schedule fits {memory} bytes a device; {least}")
     steps: dict[int, list[tuple[float, Step]]] = {}
-    for (letter, stage), block, starts in zip(found.steps, found.blocks, schedule.starts.tolist(), strict=True):
+    for (letter, stage), block, starts in zip(
+        found.steps, found.blocks, schedule.starts.tolist(), strict=True
+    ):
         for device in block.devices:
             each = ((start, (letter, stage, part)) for part, start in enumerate(starts))
             steps.setdefault(device, []).extend(each)
-    order = {d: tuple(step for _, step in sorted(each, key=lambda at: at[0])) for d, each in sorted(steps.items())}
+    order = {
+        d: tuple(step for _, step in sorted(each, key=lambda at: at[0]))
+        for d, each in sorted(steps.items())
+    }
     return Schedule(order, NAME)
 
 
 def best_policy(task_graph: TaskGraph, found: Blocks) -> Array | None:
     """When blocks begin by the policy that is the fastest; None: none fits the placement."""
-    pipeline, spans, best = pipeline_of(task_graph), np.array([[block.span] for block in found.blocks]), None
+    pipeline, spans, best = (
+        pipeline_of(task_graph),
+        np.array([[block.span] for block in found.blocks]),
+        None,
+    )
     for policy in POLICIES.values():
         with suppress(ValueError):  # it asks for another placement
             starts = starts_of(found, policy.schedule(pipeline))
-            if starts is not None and (best is None or (starts + spans).max() < (best + spans).max()):
+            if starts is not None and (
+                best is None or (starts + spans).max() < (best + spans).max()
+            ):
                 best = starts
     return best
 
@@ -94,14 +107,20 @@ def starts_of(found: Blocks, schedule: Schedule) -> Array | None:
     number, blocks = {step: k for k, step in enumerate(found.steps)}, found.blocks
     ends, lists = np.full((len(blocks), found.parts), np.nan), dict[int, deque[tuple[int, int]]]()
     for device, steps in schedule.steps.items():
-        each = ((number.get((phase, stage)), part) for letter, stage, part in steps for phase in PHASES[letter])
+        each = (
+            (number.get((phase, stage)), part)
+            for letter, stage, part in steps
+            for phase in PHASES[letter]
+        )
         lists[device] = deque((block, part) for block, part in each if block is not None)
     free = dict.fromkeys(lists, 0.0)
     while heads := {lists[device][0] for device in lists if lists[device]}:
         placed = False
         for block, part in sorted(heads):
             devices, before = blocks[block].devices, ends[list(blocks[block].after), part]
-            if not np.isnan(before).any() and all(lists[d] and lists[d][0] == (block, part) for d in devices):
+            if not np.isnan(before).any() and all(
+                lists[d] and lists[d][0] == (block, part) for d in devices
+            ):
                 end = max([*before, *(free[d] for d in devices)]) + blocks[block].span
                 ends[block, part], placed = end, True
                 for device in devices:
@@ -135,7 +154,9 @@ def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
     staged, phases = np.flatnonzero(pipeline.stage >= 0), len(LETTERS)
     codes, block = _numbered(pipeline)
     of_device = np.zeros((len(codes), len(task_graph.machine.devices)))
-    np.add.at(of_device, (block[staged], task_graph.device[staged]), costs.seconds(task_graph)[staged])
+    np.add.at(
+        of_device, (block[staged], task_graph.device[staged]), costs.seconds(task_graph)[staged]
+    )
     spans = of_device.max(axis=1) / pipeline.parts
     held = _changes(task_graph, pipeline, block, len(codes))
     after = _after(task_graph, block, len(codes))
@@ -194,7 +215,9 @@ def _changes(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: in
     size, change = task_graph.instance_bytes()[kept], np.zeros(blocks)
     np.add.at(change, block[first], size)
     np.add.at(change, block[last], -size)
-    devices = np.array([len(set(task_graph.device[block == number].tolist())) for number in range(blocks)])
+    devices = np.array(
+        [len(set(task_graph.device[block == number].tolist())) for number in range(blocks)]
+    )
     found: Array = change / pipeline.parts / devices
     return found
 
@@ -208,8 +231,12 @@ def _kept(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> tuple[Arra
     first, last = np.full(instances, rows), np.full(instances, -1)
     np.minimum.at(first, args[is_used], row[is_used])
     np.maximum.at(last, args[is_used], row[is_used])
-    persistent = np.array([r.is_persistent for r in task_graph.regions], np.bool_)[task_graph.instance_region]
+    persistent = np.array([r.is_persistent for r in task_graph.regions], np.bool_)[
+        task_graph.instance_region
+    ]
     kept = (last >= 0) & ~persistent & ~task_graph.instance_partial
-    kept[args[is_used & (task_graph.arg_privilege == Privilege.REDUCE)]] = False  # gradients live until the update
+    kept[args[is_used & (task_graph.arg_privilege == Privilege.REDUCE)]] = (
+        False  # gradients live until the update
+    )
     kept &= pipeline.part[np.maximum(first, 0) % rows] == pipeline.part[np.maximum(last, 0)]
     return np.flatnonzero(kept), first[kept], last[kept]

@@ -66,7 +66,11 @@ class Parked(NamedTuple):
 
 
 def list_schedule(
-    task_graph: TaskGraph, seconds: Array, moment: int, priority: Array, following: Array | None = None
+    task_graph: TaskGraph,
+    seconds: Array,
+    moment: int,
+    priority: Array,
+    following: Array | None = None,
 ) -> Array:
     """Row numbers in issue order; those that never could be issued are missing.
 
@@ -164,7 +168,14 @@ def priority_of(rows: Waiting, row: int, ready: Array) -> float:
 
 @leaf
 def release(
-    rows: Waiting, row: int, heap: Heap, parked: Parked, waiting: Array, ready: Array, free: Array, moment: int
+    rows: Waiting,
+    row: int,
+    heap: Heap,
+    parked: Parked,
+    waiting: Array,
+    ready: Array,
+    free: Array,
+    moment: int,
 ) -> None:
     """One of the rows that `row` waits for has been issued."""
     waiting[row] -= 1
@@ -176,7 +187,9 @@ def release(
 
 
 @leaf
-def offer(row: int, rows: Waiting, heap: Heap, parked: Parked, ready: Array, free: Array, moment: int) -> None:
+def offer(
+    row: int, rows: Waiting, heap: Heap, parked: Parked, ready: Array, free: Array, moment: int
+) -> None:
     """A row may be issued: into the heap, or beside the stream that it waits for if one there goes before it."""
     now, stream = moment_of(rows, row, ready, free, moment), -1
     if moment == BY_START and now > ready[row]:
@@ -209,7 +222,9 @@ def wake(row: int, rows: Waiting, heap: Heap, parked: Parked, ready: Array, free
         stream = rows.stream[k]
         while parked.first[stream] < 0 and parked.top[stream] >= 0:
             next_row = parked.top[stream]
-            parked.top[stream] = meld(rows, ready, parked, parked.left[next_row], parked.right[next_row])
+            parked.top[stream] = meld(
+                rows, ready, parked, parked.left[next_row], parked.right[next_row]
+            )
             offer(next_row, rows, heap, parked, ready, free, BY_START)
 
 

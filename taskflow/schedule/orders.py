@@ -39,10 +39,14 @@ from taskflow.schedule.policies import POLICIES
 from taskflow.schedule.schedule import Policy, Schedule, lay_out
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
-Order = Callable[[TaskGraph, Array], Array]  # task graph, seconds of every row -> row numbers in issue order
+Order = Callable[
+    [TaskGraph, Array], Array
+]  # task graph, seconds of every row -> row numbers in issue order
 
 
-def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None) -> TaskGraph:
+def reorder(
+    task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None
+) -> TaskGraph:
     """The same tasks issued in another order.
 
     Args:
@@ -61,7 +65,9 @@ def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Sch
     return task_graph.reordered(issue_order(task_graph, costs, order))
 
 
-def issue_order(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None) -> Array:
+def issue_order(
+    task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None
+) -> Array:
     """The row numbers in which `reorder` issues them."""
     if isinstance(order, str):
         check_order_name(order)
@@ -80,7 +86,11 @@ def check_order_name(name: str) -> None:
 
 def order_name(order: Order | Policy | Schedule | str) -> str:
     """What messages and reports call it."""
-    return order if isinstance(order, str) else getattr(order, "name", getattr(order, "__name__", type(order).__name__))
+    return (
+        order
+        if isinstance(order, str)
+        else getattr(order, "name", getattr(order, "__name__", type(order).__name__))
+    )
 
 
 def program(task_graph: TaskGraph, seconds: Array) -> Array:
@@ -95,13 +105,17 @@ def by_ordinal(task_graph: TaskGraph, seconds: Array) -> Array:
     most = np.zeros(len(task_graph), np.int64)
     np.maximum.at(most, which, task_graph.ordinal)
     is_part = (launch >= 0) & (most[which] > 0)
-    barriers, last = barriers_before(task_graph.dep_ptr, task_graph.dep_row, task_graph.ordinal, is_part)
+    barriers, last = barriers_before(
+        task_graph.dep_ptr, task_graph.dep_row, task_graph.ordinal, is_part
+    )
     found: Array = np.lexsort((last, barriers))
     return found
 
 
 @tiered
-def barriers_before(ptr: Array, awaited: Array, ordinal: Array, is_part: Array) -> tuple[Array, Array]:
+def barriers_before(
+    ptr: Array, awaited: Array, ordinal: Array, is_part: Array
+) -> tuple[Array, Array]:
     """Per row the barriers up to it, and the last ordinal that it waits for since.
 
     A barrier is one of several parts that waits for a later one. All else goes behind what it waits for: an update that
@@ -139,7 +153,9 @@ def depth_first(task_graph: TaskGraph, seconds: Array) -> Array:
 def forward_first(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by the moment at which they can start; ties by the first point that reads what they lead to, then by row."""
     is_point, rows = task_graph.kind == Kind.POINT, np.arange(len(task_graph))
-    return list_schedule(task_graph, seconds, BY_START, np.where(is_point, rows, first_readers(task_graph)))
+    return list_schedule(
+        task_graph, seconds, BY_START, np.where(is_point, rows, first_readers(task_graph))
+    )
 
 
 def first_readers(task_graph: TaskGraph) -> Array:
@@ -147,7 +163,11 @@ def first_readers(task_graph: TaskGraph) -> Array:
 
     What the last step updates is read by the next call: by row n of that one, which is number `len(task_graph) + n`.
     """
-    rows, point, privilege = len(task_graph), task_graph.kind == Kind.POINT, task_graph.arg_privilege
+    rows, point, privilege = (
+        len(task_graph),
+        task_graph.kind == Kind.POINT,
+        task_graph.arg_privilege,
+    )
     row, instance = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr)), task_graph.arg_instance
     updates = np.flatnonzero(point[row] & (privilege == Privilege.READ_WRITE) & (instance >= 0))
     reads = np.flatnonzero(point[row] & (privilege == Privilege.READ) & (instance >= 0))

@@ -69,7 +69,10 @@ class _Pairs(NamedTuple):
 
 
 def find_period(
-    blocks: Sequence[Block], memory: float | Sequence[float] | None = None, seconds: float = 5.0, seed: int = 0
+    blocks: Sequence[Block],
+    memory: float | Sequence[float] | None = None,
+    seconds: float = 5.0,
+    seed: int = 0,
 ) -> Period | None:
     """The shortest period that is found in so many seconds, or None where memory is too small for one micro-batch.
 
@@ -82,22 +85,37 @@ def find_period(
     Raises:
         ValueError: a block is impossible, blocks wait in a circle, or a micro-batch keeps memory.
     """
-    seconds, seed = real("find_period", "seconds", seconds, 0), whole("find_period", "seed", seed, 0)
+    seconds, seed = (
+        real("find_period", "seconds", seconds, 0),
+        whole("find_period", "seed", seed, 0),
+    )
     table, unit = table_of(blocks, memory)
     until, best = time.perf_counter() + seconds, None
     least = least_period(table)
     for parts in range(1, MOST_PARTS + 1):
-        most = int(table.span.sum()) * parts if best is None else math.ceil(best.period / unit * parts) - 1
+        most = (
+            int(table.span.sum()) * parts
+            if best is None
+            else math.ceil(best.period / unit * parts) - 1
+        )
         if best is None and parts > 1:
             break  # micro-batches one after the other do not fit either
         if most < math.ceil(least * parts - 1e-9):
             break
         left = until - time.perf_counter()
         found = _search(
-            table, parts, most, left * (ONE_PART_SHARE if parts == 1 else 1 / (MOST_PARTS + 1 - parts)), seed
+            table,
+            parts,
+            most,
+            left * (ONE_PART_SHARE if parts == 1 else 1 / (MOST_PARTS + 1 - parts)),
+            seed,
         )
         if found is not None:
-            best = Period(found.period / parts * unit, found.starts * unit, found.is_optimal and is_exact(blocks, unit))
+            best = Period(
+                found.period / parts * unit,
+                found.starts * unit,
+                found.is_optimal and is_exact(blocks, unit),
+            )
     return best
 
 
@@ -114,7 +132,11 @@ def _search(table: Table, parts: int, most: int, seconds: float, seed: int) -> P
 
     The longest period comes first: where that is impossible for one micro-batch after the other, all are.
     """
-    until, rng, many = time.perf_counter() + seconds, np.random.default_rng(seed), repeated(table, parts)
+    until, rng, many = (
+        time.perf_counter() + seconds,
+        np.random.default_rng(seed),
+        repeated(table, parts),
+    )
     pairs = _pairs_of(many)
     least = max(math.ceil(least_period(table) * parts - 1e-9), int(table.span.max()))
     laps, starts = _laps(many), np.zeros(len(many.span), np.int64)
@@ -163,7 +185,9 @@ def _pairs_of(table: Table) -> _Pairs:
         left = {int(block): float(table.memory[block]) for block in here if table.memory[block] > 0}
         for giver in here[table.memory[here] < 0].tolist():
             need, near = -float(table.memory[giver]), table.distance[:, giver]
-            for taker in sorted(left, key=lambda block: near[block] if near[block] > NOWHERE else FAR):
+            for taker in sorted(
+                left, key=lambda block: near[block] if near[block] > NOWHERE else FAR
+            ):
                 amount = min(need, left[taker])
                 if amount > 0:
                     found.append((device, taker, giver, amount))
@@ -183,7 +207,9 @@ def _orders(table: Table, rng: np.random.Generator) -> Iterator[Array]:
         order: list[int] = []
         rest = set(range(blocks))
         while rest:
-            near = sorted(rest & {other for block in order for other in beside[block]}) or sorted(rest)
+            near = sorted(rest & {other for block in order for other in beside[block]}) or sorted(
+                rest
+            )
             order.append(int(near[rng.integers(len(near))]))
             rest.discard(order[-1])
         yield np.array(order)
@@ -221,7 +247,16 @@ def place(
     while 0 <= depth < blocks:
         block = order[depth]
         if is_new:
-            _open(earliest[depth, block], latest[depth, block], period * laps[block], period, block, first, step, count)
+            _open(
+                earliest[depth, block],
+                latest[depth, block],
+                period * laps[block],
+                period,
+                block,
+                first,
+                step,
+                count,
+            )
             tried[block] = 0
             draw = draws[places % len(draws)] if len(draws) else 1.0
             if draw < JITTER:
@@ -230,7 +265,9 @@ def place(
             _mark(table, busy, left, block, starts[block], period, False)
         is_new = False
         while tried[block] < count[block]:
-            at = first[block] + step[block] * (tried[block] if tried[block] >= 0 else -1 - tried[block])
+            at = first[block] + step[block] * (
+                tried[block] if tried[block] >= 0 else -1 - tried[block]
+            )
             tried[block] = max(tried[block] + 1, 0)
             if not _is_free(table, busy, block, at, period):
                 continue
@@ -240,10 +277,16 @@ def place(
             starts[block] = at
             for other in range(blocks):
                 early, late = at + table.distance[block, other], at - table.distance[other, block]
-                earliest[depth + 1, other] = max(earliest[depth, other], early if early > -FAR // 2 else -FAR)
-                latest[depth + 1, other] = min(latest[depth, other], late if late < FAR // 2 else FAR)
+                earliest[depth + 1, other] = max(
+                    earliest[depth, other], early if early > -FAR // 2 else -FAR
+                )
+                latest[depth + 1, other] = min(
+                    latest[depth, other], late if late < FAR // 2 else FAR
+                )
             _mark(table, busy, left, block, at, period, True)
-            if _fits(table, pairs, period, block, left, earliest[depth + 1], latest[depth + 1], starts):
+            if _fits(
+                table, pairs, period, block, left, earliest[depth + 1], latest[depth + 1], starts
+            ):
                 is_new = True
                 break
             _mark(table, busy, left, block, at, period, False)
@@ -252,7 +295,16 @@ def place(
 
 
 @leaf
-def _open(early: int, late: int, most: int, period: int, block: int, first: Array, step: Array, count: Array) -> None:
+def _open(
+    early: int,
+    late: int,
+    most: int,
+    period: int,
+    block: int,
+    first: Array,
+    step: Array,
+    count: Array,
+) -> None:
     """The places to try, nearest to what is placed first."""
     first[block], step[block], count[block] = 0, 1, period
     if early > -FAR:
@@ -274,7 +326,9 @@ def _is_free(table: Table, busy: Array, block: int, at: int, period: int) -> boo
 
 
 @leaf
-def _mark(table: Table, busy: Array, left: Array, block: int, at: int, period: int, is_there: bool) -> None:
+def _mark(
+    table: Table, busy: Array, left: Array, block: int, at: int, period: int, is_there: bool
+) -> None:
     """Enter a block in the tables of devices, or take it out; `left` counts the blocks that are not there."""
     for device in range(table.on.shape[1]):
         if table.on[block, device]:
@@ -285,7 +339,14 @@ def _mark(table: Table, busy: Array, left: Array, block: int, at: int, period: i
 
 @leaf
 def _fits(
-    table: Table, pairs: _Pairs, period: int, block: int, left: Array, earliest: Array, latest: Array, starts: Array
+    table: Table,
+    pairs: _Pairs,
+    period: int,
+    block: int,
+    left: Array,
+    earliest: Array,
+    latest: Array,
+    starts: Array,
 ) -> bool:
     """Whether memory may still be enough; exactly, for a device of which `block` was the last."""
     devices = len(table.limit)
@@ -300,7 +361,11 @@ def _fits(
                 area += pairs.amount[pair] * held if held > -FAR else -np.inf
         if area > table.limit[device] * period * (1 + 1e-12):
             return False
-        if table.on[block, device] and left[device] == 0 and _peak(table, device, period, starts) > table.limit[device]:
+        if (
+            table.on[block, device]
+            and left[device] == 0
+            and _peak(table, device, period, starts) > table.limit[device]
+        ):
             return False
     return True
 

@@ -60,13 +60,21 @@ def pipeline_of(task_graph: TaskGraph) -> Pipeline:
     return Pipeline(stage, phase, task_graph.ordinal, parts, devices)
 
 
-def _stages(task_graph: TaskGraph, rows: Array, is_staged: Array) -> tuple[Array, tuple[tuple[int, ...], ...]]:
+def _stages(
+    task_graph: TaskGraph, rows: Array, is_staged: Array
+) -> tuple[Array, tuple[tuple[int, ...], ...]]:
     """The stage of every launch, and the devices of every stage."""
     by_launch = rows[np.lexsort((task_graph.point[rows], task_graph.launch[rows]))]
     ends = np.searchsorted(task_graph.launch[by_launch], np.arange(len(is_staged) + 1)).tolist()
-    found, devices, of_leader = np.full(len(is_staged), NONE), list[tuple[int, ...]](), dict[str, int]()
+    found, devices, of_leader = (
+        np.full(len(is_staged), NONE),
+        list[tuple[int, ...]](),
+        dict[str, int](),
+    )
     for number, launch in enumerate(task_graph.launches):
-        used = tuple(dict.fromkeys(task_graph.device[by_launch[ends[number] : ends[number + 1]]].tolist()))
+        used = tuple(
+            dict.fromkeys(task_graph.device[by_launch[ends[number] : ends[number + 1]]].tolist())
+        )
         if not is_staged[number] or launch.phase == Phase.UPDATE:
             continue
         if launch.phase != Phase.FORWARD:
@@ -97,13 +105,19 @@ def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None
     edge = int(np.argmax(is_late))
     reader, maker = task_graph.name(int(waiting[edge])), task_graph.name(int(awaited[edge]))
     way = way_out(task_graph, pipeline, (reader, maker))
-    needs = f"'{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point"
+    needs = (
+        f"'{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point"
+    )
     raise ValueError(f"schedule '{name}': {needs}; use {way}")
 
 
 def way_out(task_graph: TaskGraph, pipeline: Pipeline, names: Sequence[str]) -> str:
     """What to use where these operators need several micro-batches at once: what the first that knows one says."""
     launches = {launch.name: launch for launch in task_graph.launches}
-    found = [launches[name].kernel.apart.format(parts=pipeline.parts) for name in names if name in launches]
+    found = [
+        launches[name].kernel.apart.format(parts=pipeline.parts)
+        for name in names
+        if name in launches
+    ]
     order = "an order that knows no stages, such as taskflow.schedule.program"
     return next((f"{apart}, or {order}" for apart in found if apart), order)

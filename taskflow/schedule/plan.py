@@ -11,7 +11,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
+from taskflow.core.files import (
+    fit,
+    fit_each,
+    naming,
+    parse_json,
+    read_text,
+    replace_file,
+    without_head,
+)
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.graph.homes import homes
@@ -96,7 +104,9 @@ class Plan:
         graph = self.transform(graph)
         return graph, lower(graph, self.placement(graph, machine), machine, self.collectives)
 
-    def apply(self, graph: Graph, machine: MachineModel, costs: CostModel) -> tuple[Graph, TaskGraph]:
+    def apply(
+        self, graph: Graph, machine: MachineModel, costs: CostModel
+    ) -> tuple[Graph, TaskGraph]:
         """The graph that runs, and its rows in their order.
 
         Raises:
@@ -117,7 +127,9 @@ class Plan:
         graph = plan.transform(graph)
         strategy = self.strategy.for_graph(graph)
         parts = most_micro_batches(graph, strategy, self.parts)
-        return replace(plan, strategy=strategy, parts=parts, schedule=by_ordinal if parts > 1 else None)
+        return replace(
+            plan, strategy=strategy, parts=parts, schedule=by_ordinal if parts > 1 else None
+        )
 
     def with_fields(self, where: str, **fields: Any) -> Plan:
         """The plan with fields that it does not set itself.
@@ -128,7 +140,9 @@ class Plan:
         plain = Plan(self.strategy)
         for name in fields:
             if (own := getattr(self, name)) != getattr(plain, name):
-                raise ValueError(f"{where}: the plan sets {name} itself, to {_shown(own)}; leave one of both out")
+                raise ValueError(
+                    f"{where}: the plan sets {name} itself, to {_shown(own)}; leave one of both out"
+                )
         return replace(self, **fields)
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -139,20 +153,32 @@ class Plan:
         Raises:
             ValueError: the schedule is a function of the user's own, which has no name.
         """
-        schedule = self.schedule.to_table() if isinstance(self.schedule, Schedule) else self.schedule
+        schedule = (
+            self.schedule.to_table() if isinstance(self.schedule, Schedule) else self.schedule
+        )
         if not isinstance(schedule, dict | str | None):
             raise ValueError(
                 f"plan: schedule '{order_name(schedule)}' is a function; a file holds a Schedule or a name"
             )
         names = {"recomputed": list(self.recomputed), "homes": list(self.homes)}
         rest = {"gathers_again": self.gathers_again, "collectives": dict(self.collectives)}
-        return {**self.strategy.to_table(), "parts": self.parts, "schedule": schedule, **names, **rest}
+        return {
+            **self.strategy.to_table(),
+            "parts": self.parts,
+            "schedule": schedule,
+            **names,
+            **rest,
+        }
 
     @staticmethod
     def of_table(table: Mapping[str, Any]) -> Plan:
         """The plan of a `PlanTable`; ValueError if it is none (with the place)."""
         found = fit(dict(table), PlanTable)
-        values = {name: getattr(found, name) for name in PlanTable.__struct_fields__ if name != "operators"}
+        values = {
+            name: getattr(found, name)
+            for name in PlanTable.__struct_fields__
+            if name != "operators"
+        }
         values["collectives"] = fit_each(found.collectives, str, "collective")
         if isinstance(found.schedule, dict):
             with naming("schedule"):
@@ -174,7 +200,11 @@ class Plan:
         with naming(f"plan file '{path}'"):
             table = parse_json(read_text(path))
             if isinstance(table, dict) and table.get("format") == strategies.FORMAT:
-                return Plan(fit(without_head(table, strategies.FORMAT, strategies.VERSION), StrategyTable).strategy())
+                return Plan(
+                    fit(
+                        without_head(table, strategies.FORMAT, strategies.VERSION), StrategyTable
+                    ).strategy()
+                )
             return Plan.of_table(without_head(table, FORMAT, VERSION))
 
 

@@ -24,7 +24,10 @@ def gpipe(place: Place) -> list[Step]:
     """All micro-batches forward, then all backward."""
     forward = [("F", stage, part) for part in range(place.parts) for stage in place.stages]
     return forward + [
-        step for part in range(place.parts) for s in reversed(place.stages) for step in backward(place, s, part)
+        step
+        for part in range(place.parts)
+        for s in reversed(place.stages)
+        for step in backward(place, s, part)
     ]
 
 
@@ -33,7 +36,10 @@ def looped_bfs(place: Place) -> list[Step]:
     """All micro-batches through one stage, then through the next of the device."""
     forward = [("F", stage, part) for stage in place.stages for part in range(place.parts)]
     return forward + [
-        step for s in reversed(place.stages) for part in range(place.parts) for step in backward(place, s, part)
+        step
+        for s in reversed(place.stages)
+        for part in range(place.parts)
+        for step in backward(place, s, part)
     ]
 
 
@@ -52,7 +58,9 @@ def one_f_one_b(place: Place) -> list[Step]:
 def interleaved(place: Place) -> list[Step]:
     """1F1B where a device has several stages, far from each other: rounds of micro-batches, a stage at a time."""
     several, group = len(place.stages), place.parts // max(1, place.parts // place.positions)
-    rounds = [range(first, min(first + group, place.parts)) for first in range(0, place.parts, group)]
+    rounds = [
+        range(first, min(first + group, place.parts)) for first in range(0, place.parts, group)
+    ]
     forward = [("F", stage, part) for each in rounds for stage in place.stages for part in each]
     behind = [(stage, part) for each in rounds for stage in reversed(place.stages) for part in each]
     warm = min(len(forward), 2 * (place.positions - place.position - 1) + (several - 1) * group)
@@ -69,7 +77,9 @@ def zb_h1(place: Place) -> list[Step]:
     found = [("F", stage, part) for part in range(warm) for stage in place.stages]
     for part in range(place.parts):
         found += [("I", stage, part) for stage in reversed(place.stages)]
-        found += [("W", stage, part - place.position) for stage in place.stages if part >= place.position]
+        found += [
+            ("W", stage, part - place.position) for stage in place.stages if part >= place.position
+        ]
         found += [("F", stage, warm + part) for stage in place.stages if warm + part < place.parts]
     last = range(max(0, place.parts - place.position), place.parts)
     return found + [("W", stage, part) for part in last for stage in place.stages]
@@ -122,10 +132,19 @@ def by_moments(place: Place, period: int, backward: int = 1) -> list[Step]:
     Along every dependence moments grow, so devices never wait for each other in a circle, whatever the placement.
     """
     length, several = place.length, range(place.parts)
-    moments = [(stage + period * part, ("F", stage, part)) for stage in place.stages for part in several]
+    moments = [
+        (stage + period * part, ("F", stage, part)) for stage in place.stages for part in several
+    ]
     back = {stage: length + backward * (length - 1 - stage) for stage in place.stages}
-    moments += [(back[stage] + period * part, ("B", stage, part)) for stage in place.stages for part in several]
-    return [step for _, step in sorted(moments, key=lambda each: (each[0], each[1][0] == "F", each[1][2]))]
+    moments += [
+        (back[stage] + period * part, ("B", stage, part))
+        for stage in place.stages
+        for part in several
+    ]
+    return [
+        step
+        for _, step in sorted(moments, key=lambda each: (each[0], each[1][0] == "F", each[1][2]))
+    ]
 
 
 @Policy
@@ -153,5 +172,15 @@ def three_f_one_b(place: Place) -> list[Step]:
     return by_moments(place, len(place.stages) + 1)
 
 
-_ALL = (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, zb_v, chimera, interlaced, three_f_one_b)
+_ALL = (
+    gpipe,
+    looped_bfs,
+    one_f_one_b,
+    interleaved,
+    zb_h1,
+    zb_v,
+    chimera,
+    interlaced,
+    three_f_one_b,
+)
 POLICIES = {policy.name: policy for policy in _ALL}

@@ -52,7 +52,9 @@ class ScheduleTable(Struct, forbid_unknown_fields=True):
             steps = fit(value, tuple[tuple[str, _Number, _Number], ...], f"device {device}")
             for phase, _, _ in steps:
                 if phase not in PHASES:
-                    raise ValueError(f"device {device}: phase '{phase}' is none of {', '.join(PHASES)}")
+                    raise ValueError(
+                        f"device {device}: phase '{phase}' is none of {', '.join(PHASES)}"
+                    )
             found[int(device)] = steps
         return Schedule(found, self.name)
 
@@ -116,12 +118,16 @@ class Schedule:
 
     def to_table(self) -> dict[str, Any]:
         """A `ScheduleTable` as JSON has it."""
-        devices = {str(device): [list(step) for step in steps] for device, steps in self.steps.items()}
+        devices = {
+            str(device): [list(step) for step in steps] for device, steps in self.steps.items()
+        }
         return {"name": self.name, "devices": devices}
 
     def save(self, path: str | Path) -> None:
         """Write JSON, atomically; see `load`."""
-        replace_file(path, json.dumps({"format": FORMAT, "version": VERSION, **self.to_table()}) + "\n")
+        replace_file(
+            path, json.dumps({"format": FORMAT, "version": VERSION, **self.to_table()}) + "\n"
+        )
 
     @staticmethod
     def load(path: str | Path) -> Schedule:
@@ -131,7 +137,9 @@ class Schedule:
             ValueError: the file is no JSON, of another format or version, or an entry is malformed (named).
         """
         with naming(f"schedule file '{path}'"):
-            return fit(without_head(parse_json(read_text(path)), FORMAT, VERSION), ScheduleTable).schedule()
+            return fit(
+                without_head(parse_json(read_text(path)), FORMAT, VERSION), ScheduleTable
+            ).schedule()
 
 
 def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) -> Array:
@@ -171,26 +179,37 @@ def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Ar
     where = f"schedule '{schedule.name}'"
     staged = np.flatnonzero(pipeline.stage >= 0)
     columns = task_graph.device, pipeline.phase, pipeline.stage, pipeline.part
-    blocks, of_row = np.unique(np.stack([column[staged] for column in columns], axis=1), axis=0, return_inverse=True)
-    known = {(d, LETTERS[Phase(phase)], stage, part): k for k, (d, phase, stage, part) in enumerate(blocks.tolist())}
+    blocks, of_row = np.unique(
+        np.stack([column[staged] for column in columns], axis=1), axis=0, return_inverse=True
+    )
+    known = {
+        (d, LETTERS[Phase(phase)], stage, part): k
+        for k, (d, phase, stage, part) in enumerate(blocks.tolist())
+    }
     number = np.full(len(blocks), -1)
     for device, steps in schedule.steps.items():
         own = pipeline.stages_of(device)
         for at, (letter, stage, part) in enumerate(steps):
             if letter not in PHASES or stage not in own or not 0 <= part < pipeline.parts:
                 has = f"stages {list(own)} and {pipeline.parts} micro-batches"
-                raise ValueError(f"{where}: device {device} cannot do {_say((letter, stage, part))}; it has {has}")
+                raise ValueError(
+                    f"{where}: device {device} cannot do {_say((letter, stage, part))}; it has {has}"
+                )
             for phase in PHASES[letter]:
                 block = known.get((device, phase, stage, part))
                 if block is None:
                     continue  # a stage without weights has no weight gradients
                 if number[block] >= 0:
-                    raise ValueError(f"{where}: device {device} does {_say((phase, stage, part))} twice")
+                    raise ValueError(
+                        f"{where}: device {device} does {_say((phase, stage, part))} twice"
+                    )
                 number[block] = at
     if len(missing := np.flatnonzero(number < 0)):
         device, phase, stage, part = blocks[missing[0]].tolist()
         left = f"{len(missing)} of {len(blocks)} blocks are in no list"
-        raise ValueError(f"{where}: device {device} never does {_say((LETTERS[Phase(phase)], stage, part))}; {left}")
+        raise ValueError(
+            f"{where}: device {device} never does {_say((LETTERS[Phase(phase)], stage, part))}; {left}"
+        )
     place = np.full(len(task_graph), -1)
     place[staged] = number[of_row.reshape(-1)]
     return place
@@ -202,7 +221,11 @@ def _say(step: Step) -> str:
 
 
 def _stuck(
-    task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule, following: Array, order: Iterable[int]
+    task_graph: TaskGraph,
+    pipeline: Pipeline,
+    schedule: Schedule,
+    following: Array,
+    order: Iterable[int],
 ) -> str:
     """Who waits for whom where rows cannot be issued."""
     left = np.ones(len(task_graph), np.bool_)
@@ -213,7 +236,9 @@ def _stuck(
     said = []
     for row in heads.tolist():
         phase, stage = LETTERS[Phase(int(pipeline.phase[row]))], int(pipeline.stage[row])
-        said.append(f"device {task_graph.device[row]} at {_say((phase, stage, int(pipeline.part[row])))}")
+        said.append(
+            f"device {task_graph.device[row]} at {_say((phase, stage, int(pipeline.part[row])))}"
+        )
     text = f"schedule '{schedule.name}': devices wait for each other: {'; '.join(said)}"
     for row in heads.tolist():
         if names := _awaits_later(task_graph, pipeline, row, left):
@@ -229,7 +254,9 @@ def _awaits_later(task_graph: TaskGraph, pipeline: Pipeline, row: int, left: Arr
         at, names = ways.pop(0)
         for before in (b for b in task_graph.deps(at) if left[b] and b not in seen):
             seen.add(before)
-            further = names if task_graph.name(before) == names[-1] else [*names, task_graph.name(before)]
+            further = (
+                names if task_graph.name(before) == names[-1] else [*names, task_graph.name(before)]
+            )
             if pipeline.stage[before] < 0:
                 ways.append((before, further))
             elif pipeline.part[before] > pipeline.part[row] and at != row:

@@ -34,7 +34,10 @@ from taskflow.tasks.task_graph import TaskGraph
 
 SHARES = 0.5, 0.25, 0.25  # of the budget: that of each search and the rehearsals after it
 SEARCHING = 0.5  # of the seconds of a share
-FOUND, OTHERS = 3, 4  # plans that are rehearsed: of those found last, and of starts that are no rule
+FOUND, OTHERS = (
+    3,
+    4,
+)  # plans that are rehearsed: of those found last, and of starts that are no rule
 SLOWER = 3.0  # a rehearsal than predicted, at most
 ALONE = "single device"
 BEFORE = "rehearsed before"  # a start of the second search and the third
@@ -104,7 +107,13 @@ class _Home:
         starts: Mapping[str, Strategy],
         progress: Callable[[int, float], None] | None,
     ) -> None:
-        self.graph, self.machine, self.costs, self.seed, self.starts = graph, machine, costs, seed, starts
+        self.graph, self.machine, self.costs, self.seed, self.starts = (
+            graph,
+            machine,
+            costs,
+            seed,
+            starts,
+        )
         self.progress = progress or (lambda done, best: None)
         self.transport = connect()
         self.known: dict[str, _Rehearsed] = {}  # by the digest of the rows
@@ -131,7 +140,12 @@ class _Home:
         return result
 
     def _search(self, share: float, searching: float) -> SearchResult:
-        starts, fastest, proposals, seconds = dict(self.starts), math.inf, self.budget.proposals, self.budget.seconds
+        starts, fastest, proposals, seconds = (
+            dict(self.starts),
+            math.inf,
+            self.budget.proposals,
+            self.budget.seconds,
+        )
         if self.known and isinstance(self.costs, MeasuredCosts):
             self.costs.correct([each.rows for each in self.known.values()])
             fastest = self.best.prediction[0]
@@ -153,28 +167,47 @@ class _Home:
 
     def _left(self, until: float) -> float:
         """Seconds until that part of the budget is spent."""
-        return math.inf if self.budget.seconds is None else until * self.budget.seconds - self.budget.elapsed
+        return (
+            math.inf
+            if self.budget.seconds is None
+            else until * self.budget.seconds - self.budget.elapsed
+        )
 
     def _affordable(self, names: Sequence[str], result: SearchResult) -> int:
         """For how many of the plans there is time: one at least."""
-        each = [SLOWER * (FEWEST + 1) * result.baseline_seconds.get(name, result.seconds) for name in names]
+        each = [
+            SLOWER * (FEWEST + 1) * result.baseline_seconds.get(name, result.seconds)
+            for name in names
+        ]
         return max(1, int(np.searchsorted(np.cumsum(each), self._left(self._until))))
 
     def rehearse(self, costs: MeasuredCosts, result: SearchResult) -> bool:
         """Rehearse the best plans of a search and its starts; whether another search may find a better one."""
         names = _chosen(result, self.starts)
         names = names[: self.transport.on_rank_0(lambda: self._affordable(names, result))]
-        made = [_Rehearsed(result.plans[n], result.plans[n].apply(self.graph, self.machine, costs)[1]) for n in names]
+        made = [
+            _Rehearsed(result.plans[n], result.plans[n].apply(self.graph, self.machine, costs)[1])
+            for n in names
+        ]
         digests = {name: each.rows.digest() for name, each in zip(names, made, strict=True)}
         self._digests |= digests
         if all(digests[name] in self.known for name in names[:2]):  # the best, and one device alone
             return False
         known, before = self.known, [self.best] if self.known else []
-        new = {digests[name]: each for name, each in zip(names, made, strict=True) if digests[name] not in known}
+        new = {
+            digests[name]: each
+            for name, each in zip(names, made, strict=True)
+            if digests[name] not in known
+        }
         turns = [each.rows for each in (*before, *new.values())]
-        rehearsed = [rows.digest() for rows in rehearse(costs, *turns, is_late=lambda: self._left(self._until) < 0)]
+        rehearsed = [
+            rows.digest()
+            for rows in rehearse(costs, *turns, is_late=lambda: self._left(self._until) < 0)
+        ]
         known |= {digest: new[digest] for digest in rehearsed if digest in new}
-        found = self.transport.on_rank_0(lambda: [_predict(known[digest].rows, costs) for digest in rehearsed])
+        found = self.transport.on_rank_0(
+            lambda: [_predict(known[digest].rows, costs) for digest in rehearsed]
+        )
         for digest, prediction in zip(rehearsed, found, strict=True):
             known[digest].prediction = prediction
         if known:
@@ -186,8 +219,14 @@ class _Home:
         if not self.known:
             return result
         digests = {name: self._digests.get(name) for name in result.baseline_seconds}
-        of_starts = {name: self.known[d].prediction[0] for name, d in digests.items() if d in self.known}
-        baseline = {name: of_starts.get(name, s) for name, s in result.baseline_seconds.items() if name != BEFORE}
+        of_starts = {
+            name: self.known[d].prediction[0] for name, d in digests.items() if d in self.known
+        }
+        baseline = {
+            name: of_starts.get(name, s)
+            for name, s in result.baseline_seconds.items()
+            if name != BEFORE
+        }
         best = self.best
         return replace(
             result,
@@ -206,9 +245,15 @@ def _chosen(result: SearchResult, starts: Mapping[str, Strategy]) -> list[str]:
     """The plans of a search that are rehearsed: the best, one device alone, then as they are predicted."""
     rules = {ALONE, *starts, *(name.replace("_", " ") for name in RULES)}
     found = [name for name in result.plans if name not in result.baseline_seconds][:FOUND]
-    others = [name for name in result.plans if name in result.baseline_seconds and name not in rules][:OTHERS]
+    others = [
+        name for name in result.plans if name in result.baseline_seconds and name not in rules
+    ][:OTHERS]
     taken = [name for name in result.plans if name in {*rules, *found, *others}]
-    return [name for name in dict.fromkeys([*list(result.plans)[:1], ALONE, *taken]) if name in result.plans]
+    return [
+        name
+        for name in dict.fromkeys([*list(result.plans)[:1], ALONE, *taken])
+        if name in result.plans
+    ]
 
 
 def _predict(rows: TaskGraph, costs: CostModel) -> tuple[float, float, int]:

@@ -32,7 +32,9 @@ from taskflow.strategy.rules import single_device
 from taskflow.tasks.task_graph import Array, Kind
 
 
-def lower_bound(space: Space, costs: CostModel, is_late: Callable[[], bool] = lambda: False) -> float:
+def lower_bound(
+    space: Space, costs: CostModel, is_late: Callable[[], bool] = lambda: False
+) -> float:
     """Seconds that no strategy of `space` can beat; as soon as it `is_late`, the best that is known by then."""
     best = 0.0
     with suppress(OutOfTime):
@@ -51,7 +53,9 @@ def _bounds(space: Space, costs: CostModel, is_late: Callable[[], bool]) -> Iter
     least = least_seconds(splits, whole, space.machine, costs)
     chain = Heads(space, splits, costs, least, is_late)
     heads, ends = chain.of_operators()
-    yield float(np.maximum(ends, heads + whole.min(axis=1) / [split.most for split in splits]).max())
+    yield float(
+        np.maximum(ends, heads + whole.min(axis=1) / [split.most for split in splits]).max()
+    )
     yield max(_work_bound(heads, whole, weights) for weights in _weights(whole))
     yield from weighed_bounds(chain, ends, whole.min(axis=1))
 
@@ -68,10 +72,16 @@ def whole_seconds(graph: Graph, machine: MachineModel, costs: CostModel) -> Arra
     return np.stack([found[device] for device in machine.devices], axis=1)
 
 
-def least_seconds(splits: Sequence[Splits], whole: Array, machine: MachineModel, costs: CostModel) -> Array:
+def least_seconds(
+    splits: Sequence[Splits], whole: Array, machine: MachineModel, costs: CostModel
+) -> Array:
     """Seconds that a point of each operator takes at least: what it does is divided, its overhead is not."""
     least = np.array([split.least for split in splits])
-    overhead = min(device.overhead_seconds for device in machine.devices) if isinstance(costs, AnalyticCosts) else 0.0
+    overhead = (
+        min(device.overhead_seconds for device in machine.devices)
+        if isinstance(costs, AnalyticCosts)
+        else 0.0
+    )
     seconds: Array = np.maximum(whole.min(axis=1) - overhead, 0.0) * least + overhead
     return seconds
 

@@ -86,7 +86,9 @@ def pass_undecided(k: int, begin: float, b: BoundTables, t: Moments) -> float:
 
 
 @inlined
-def pass_points(k: int, begin: float, load: float, chosen: Array, b: BoundTables, t: Moments) -> tuple[float, float]:
+def pass_points(
+    k: int, begin: float, load: float, chosen: Array, b: BoundTables, t: Moments
+) -> tuple[float, float]:
     """The last end of the points of a decided operator, and `load` with their seconds."""
     config, last = chosen[b.family[k]], 0.0
     t.first[k] = np.inf
@@ -139,7 +141,10 @@ def pass_movements(k: int, chosen: Array, b: BoundTables, t: Moments) -> float:
         if other < 0:
             continue
         for device in range(b.floor.shape[1]):
-            stream, seconds = b.receiving[device : device + 1], b.moving[move, chosen[b.family[k]], other, device]
+            stream, seconds = (
+                b.receiving[device : device + 1],
+                b.moving[move, chosen[b.family[k]], other, device],
+            )
             t.begun[move, device] = start_of(t.first[k], t.free, stream)
             if seconds > 0.0:
                 finish = t.begun[move, device] + seconds

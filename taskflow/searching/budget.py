@@ -35,7 +35,9 @@ class Budget:
             raise ValueError(f"search: the budget is at least one proposal, not {self.proposals}")
         is_number = isinstance(self.seconds, Real) and not isinstance(self.seconds, bool)
         if self.seconds is not None and not (is_number and self.seconds > 0):
-            raise ValueError(f"search: the budget is a positive number of seconds, not {self.seconds}")
+            raise ValueError(
+                f"search: the budget is a positive number of seconds, not {self.seconds}"
+            )
 
     @property
     def used(self) -> float:
@@ -62,7 +64,9 @@ class Budget:
         """Until the clock has spent it."""
         if self.is_interrupted:
             return 0.0
-        return math.inf if self.seconds is None else self.seconds - (time.perf_counter() - self._begin)
+        return (
+            math.inf if self.seconds is None else self.seconds - (time.perf_counter() - self._begin)
+        )
 
     def behind(self) -> Callable[[], bool]:
         """Whether what is done now, when all is spent, has taken its time."""

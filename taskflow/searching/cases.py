@@ -23,7 +23,9 @@ from taskflow.graph.graph import Operator
 from taskflow.tasks.exchange import SMALL_BYTES
 
 TINY_SECONDS = 1e-300
-MOST_PAIRS = 1 << 18  # of kinds of cases; of more (64 P100: 5 million) nothing is said to move, since it takes seconds
+MOST_PAIRS = (
+    1 << 18
+)  # of kinds of cases; of more (64 P100: 5 million) nothing is said to move, since it takes seconds
 
 
 class Cases:
@@ -50,8 +52,16 @@ class Cases:
         """Per term (cases, dimensions) the least and the largest extents of a tile."""
         bound, count, found = self.operator.bound, len(self._whole), []
         for term, shape in zip(bound.terms, bound.shapes, strict=True):
-            dims = [self._dimension(names, extent) for names, extent in zip(term.dims, shape, strict=True)]
-            found.append((_columns([low for low, _ in dims], count), _columns([high for _, high in dims], count)))
+            dims = [
+                self._dimension(names, extent)
+                for names, extent in zip(term.dims, shape, strict=True)
+            ]
+            found.append(
+                (
+                    _columns([low for low, _ in dims], count),
+                    _columns([high for _, high in dims], count),
+                )
+            )
         return found
 
     def _dimension(self, names: tuple[str, ...], extent: int) -> tuple[Array, Array]:
@@ -69,7 +79,12 @@ class Cases:
         found = {}
         for degree in np.unique(parts).tolist():
             parts_of = pairwise(balanced_bounds(points, degree))
-            read = [last - first for a, b in parts_of if a < b for first, last in [window.image((a, b), extent)]]
+            read = [
+                last - first
+                for a, b in parts_of
+                if a < b
+                for first, last in [window.image((a, b), extent)]
+            ]
             found[degree] = min(read), max(read)
         low, high = np.array([found[degree] for degree in parts.tolist()]).reshape(-1, 2).T
         return low, high
@@ -94,7 +109,9 @@ class Cases:
     def points(self) -> Array:
         """(cases,) how many there are at least, replicas included where every device has one point."""
         split = np.prod([self._whole, *self.degrees.values()], axis=0)
-        found: Array = self._product(self.degrees) * np.where(self.crowd == 1, self._named // split, 1)
+        found: Array = self._product(self.degrees) * np.where(
+            self.crowd == 1, self._named // split, 1
+        )
         return found
 
     @cached_property
@@ -111,15 +128,23 @@ class Cases:
 
     def seconds(self, costs: AnalyticCosts) -> Array:
         """(cases,) seconds of a point at least: what it computes is certain, what it moves lies between two sizes."""
-        op, flops, size = self.operator, self.operator.flops * self._whole, np.zeros((2, len(self._whole)))
+        op, flops, size = (
+            self.operator,
+            self.operator.flops * self._whole,
+            np.zeros((2, len(self._whole))),
+        )
         for axis in op.extents:
             flops = flops * self._least(axis)
         for region, (low, high) in zip(op.args, self.sizes, strict=True):
             size += np.stack([low.prod(axis=1), high.prod(axis=1)]) * region.itemsize
         dtype = dtype_number([r.dtype for r in op.args], op.kernel.window)
         machine = costs.machine
-        different = dict(zip(reversed(machine.devices), reversed(range(len(machine.devices))), strict=True)).values()
-        found: Array = np.min([_least_on(d, flops, size, dtype, costs.rates) for d in different], axis=0)
+        different = dict(
+            zip(reversed(machine.devices), reversed(range(len(machine.devices))), strict=True)
+        ).values()
+        found: Array = np.min(
+            [_least_on(d, flops, size, dtype, costs.rates) for d in different], axis=0
+        )
         return found
 
 
@@ -128,7 +153,8 @@ def _least_on(device: int, flops: Array, size: Array, dtype: int, rates: Rates) 
     compute, memory = flops / rates.flops[dtype, device], size / rates.bandwidth[device]
     share = compute / np.maximum(compute + memory[1], TINY_SECONDS)
     ramp = np.minimum(
-        share * rates.compute_ramp[device] + (1.0 - share) * rates.ramp[device], rates.compute_ramp[device]
+        share * rates.compute_ramp[device] + (1.0 - share) * rates.ramp[device],
+        rates.compute_ramp[device],
     )
     least: Array = np.maximum(compute, memory[0]) + np.where(compute + memory[0] > 0.0, ramp, 0.0)
     least += rates.overhead[device]
@@ -168,7 +194,9 @@ def edges_of(operators: Sequence[Operator]) -> Iterator[Edge]:
 def arrival_rates(rates: Rates) -> tuple[Array, Array]:
     """Per device the least latency and the largest throughput of transfers to it."""
     is_own = np.eye(len(rates.latency), dtype=np.bool_)
-    return np.where(is_own, np.inf, rates.latency).min(axis=0), np.where(is_own, 0.0, rates.throughput).max(axis=0)
+    return np.where(is_own, np.inf, rates.latency).min(axis=0), np.where(
+        is_own, 0.0, rates.throughput
+    ).max(axis=0)
 
 
 class Arrival(NamedTuple):
@@ -202,7 +230,9 @@ def links_of(costs: CostModel) -> LinkRates:
     return LinkRates(float(latency.min()), float(rates.max()) * (1 + int(machine.doors.max())))
 
 
-def arrival(edge: Edge, writer: Cases, reader: Cases, writer_seconds: Array, links: LinkRates) -> Arrival:
+def arrival(
+    edge: Edge, writer: Cases, reader: Cases, writer_seconds: Array, links: LinkRates
+) -> Arrival:
     """What a device lacks of a box has to arrive there, all of it if it holds too few of the parts to be summed.
 
     Not before all tiles of the box are made, of which some device makes several, one after the other.
@@ -216,7 +246,9 @@ def arrival(edge: Edge, writer: Cases, reader: Cases, writer_seconds: Array, lin
     read, of_reader = np.unique(reader.sizes[edge.argument][0], axis=0, return_inverse=True)
     of_writer, of_reader = of_writer.reshape(-1), of_reader.reshape(-1)
     if len(made) * len(read) > MOST_PAIRS:
-        return Arrival(np.zeros((1, 1)), np.zeros((1, 1)), np.zeros_like(of_writer), np.zeros_like(of_reader))
+        return Arrival(
+            np.zeros((1, 1)), np.zeros((1, 1)), np.zeros_like(of_writer), np.zeros_like(of_reader)
+        )
     crowd, spread, summands, seconds = made[:, -4:].T[:, :, None]
     held, tiles = np.repeat(crowd, len(read), axis=1), np.repeat(summands, len(read), axis=1)
     for k in range(read.shape[1]):
@@ -226,4 +258,9 @@ def arrival(edge: Edge, writer: Cases, reader: Cases, writer_seconds: Array, lin
     lack = np.where(summands > crowd, whole, np.maximum(whole - held, 0.0)) * size
     moves = np.where(lack > SMALL_BYTES, lack / links.rate, 0.0)
     making = np.maximum(np.ceil(tiles / spread) - 1.0, 0.0) * seconds
-    return Arrival(np.maximum(making, moves + np.where(lack > 0, links.latency, 0.0)), moves, of_writer, of_reader)
+    return Arrival(
+        np.maximum(making, moves + np.where(lack > 0, links.latency, 0.0)),
+        moves,
+        of_writer,
+        of_reader,
+    )

@@ -36,8 +36,15 @@ from taskflow.tasks.task_graph import Array
 
 CONFIGS = 12  # of an operator, the cheapest by themselves, are considered
 TRIED = 3  # times as many are priced with their movement
-ALIKE, TINY_SECONDS = 4, 1e-9  # points that differ by less than a fourth of a factor of two are alike
-HIDDEN = 0.0, 0.5, 1.0  # parts of the movement of nodes, above all sums of gradients, that other work may hide
+ALIKE, TINY_SECONDS = (
+    4,
+    1e-9,
+)  # points that differ by less than a fourth of a factor of two are alike
+HIDDEN = (
+    0.0,
+    0.5,
+    1.0,
+)  # parts of the movement of nodes, above all sums of gradients, that other work may hide
 LEAST_BYTE_SECONDS, MOST_BYTE_SECONDS, BISECTIONS = 1e-15, 1.0, 12  # of the price of memory
 
 
@@ -59,7 +66,11 @@ class ChainOptimum:
 
 
 def dynamic_programming(
-    graph: Graph, machine: MachineModel, costs: CostModel, space: Space | None = None, configs: int = CONFIGS
+    graph: Graph,
+    machine: MachineModel,
+    costs: CostModel,
+    space: Space | None = None,
+    configs: int = CONFIGS,
 ) -> ChainOptimum:
     """The strategy whose added costs are smallest; of several prices of movement and memory, the one judged best.
 
@@ -113,8 +124,12 @@ class AddedCosts:
         self.members: dict[str, list[Operator]] = {name: [] for name in space.names}
         for op in space.graph.operators:
             self.members[op.follows or op.name].append(op)
-        self._touched = [frozenset(r.name for op in ops for r in op.args) for ops in self.members.values()]
-        self._written = [frozenset(r.name for op in ops for r in op.written) for ops in self.members.values()]
+        self._touched = [
+            frozenset(r.name for op in ops for r in op.args) for ops in self.members.values()
+        ]
+        self._written = [
+            frozenset(r.name for op in ops for r in op.written) for ops in self.members.values()
+        ]
         self._place = {op.name: k for k, op in enumerate(space.graph.operators)}
         self._touching: dict[str, list[int]] = {}
         for k, touched in enumerate(self._touched):
@@ -131,28 +146,41 @@ class AddedCosts:
         self._edges = {(a, b): self._edge(a, b) for a, b in self._pairs()}
         self.nodes, self.edges = self.priced(0.0, 0.0)
 
-    def priced(self, hidden: float, byte_seconds: float) -> tuple[list[Array], dict[tuple[int, int], Array]]:
+    def priced(
+        self, hidden: float, byte_seconds: float
+    ) -> tuple[list[Array], dict[tuple[int, int], Array]]:
         """Nodes and edges: that part of the movement of nodes is `hidden`; every byte costs so many seconds."""
         weights = np.array([1.0, 1.0 - hidden, byte_seconds]), np.array([0.0, 1.0, byte_seconds])
-        return [node @ weights[0] for node in self._nodes], {k: e @ weights[1] for k, e in self._edges.items()}
+        return [node @ weights[0] for node in self._nodes], {
+            k: e @ weights[1] for k, e in self._edges.items()
+        }
 
     def _likely(self, k: int, configs: Sequence[ParallelConfig], most: int) -> list[ParallelConfig]:
         """Those whose points take least, about; of these those that split the fewest axes, the first ones most."""
         points = self._prices([self.space.names[k]], set(), [[c] for c in configs])[:, 0]
         axes = np.array([len(config.degrees) for config in configs])
-        order = np.lexsort((-np.arange(len(axes)), axes, np.round(np.log2(points + TINY_SECONDS) * ALIKE)))
+        order = np.lexsort(
+            (-np.arange(len(axes)), axes, np.round(np.log2(points + TINY_SECONDS) * ALIKE))
+        )
         return [configs[k] for k in order[:most]]
 
     @staticmethod
     def _kept(seconds: Array, most: int) -> Array:
         """The first fourth, which suit neighbours that are split along one axis; then the cheapest."""
-        cheapest, first = np.argsort(seconds, kind="stable"), np.arange(min(len(seconds), -(-most // 4)))
+        cheapest, first = (
+            np.argsort(seconds, kind="stable"),
+            np.arange(min(len(seconds), -(-most // 4))),
+        )
         return np.concatenate([first, cheapest[~np.isin(cheapest, first)][: most - len(first)]])
 
     def _surface(self, k: int, configs: Sequence[ParallelConfig]) -> Array:
         """Seconds in which a tile of everything that an operator shares with others would come and go."""
         own, op, found = self._own(k), self.space.operators[k], np.zeros(len(configs))
-        shared = [j for j, region in enumerate(op.args) if region.name not in own and region.role != "input"]
+        shared = [
+            j
+            for j, region in enumerate(op.args)
+            if region.name not in own and region.role != "input"
+        ]
         for number, config in enumerate(configs):
             for j in shared:
                 split = math.prod(parts(d) for a, d in config.degrees if a in op.bound.term_axes[j])
@@ -162,13 +190,20 @@ class AddedCosts:
 
     def _own(self, k: int) -> set[str]:
         """The regions that this operator and those that follow it touch alone; inputs are fed in any case."""
-        regions, alone = self.space.graph.regions, (r for r in self._touched[k] if len(self._touching[r]) == 1)
+        regions, alone = (
+            self.space.graph.regions,
+            (r for r in self._touched[k] if len(self._touching[r]) == 1),
+        )
         return {name for name in alone if regions[name].role != "input"}
 
     def _pairs(self) -> list[tuple[int, int]]:
         """Operators that share a region that one of them writes, in order."""
         writers = ((region, k) for k, written in enumerate(self._written) for region in written)
-        pairs = {(min(k, other), max(k, other)) for region, k in writers for other in self._touching[region]}
+        pairs = {
+            (min(k, other), max(k, other))
+            for region, k in writers
+            for other in self._touching[region]
+        }
         return sorted((a, b) for a, b in pairs if a != b)
 
     def _shared(self, a: int, b: int) -> frozenset[str]:
@@ -177,18 +212,25 @@ class AddedCosts:
 
     def _edge(self, a: int, b: int) -> Array:
         """(configurations, configurations, numbers of a `Price`)."""
-        names, pairs = [self.space.names[a], self.space.names[b]], list(product(self.configs[a], self.configs[b]))
+        names, pairs = (
+            [self.space.names[a], self.space.names[b]],
+            list(product(self.configs[a], self.configs[b])),
+        )
         prices = self._prices(names, set(self._shared(a, b)), pairs)
         return prices.reshape(len(self.configs[a]), len(self.configs[b]), -1)
 
-    def _prices(self, names: Sequence[str], regions: set[str], configs: Sequence[Sequence[ParallelConfig]]) -> Array:
+    def _prices(
+        self, names: Sequence[str], regions: set[str], configs: Sequence[Sequence[ParallelConfig]]
+    ) -> Array:
         """A `Price` of each of these configurations of some operators, of which equal ones have the same."""
         key = self._content(names, regions), tuple(map(tuple, configs))
         if key not in self._known:
             members = (op for name in names for op in self.members[name])
             together = sorted(members, key=lambda op: self._place[op.name])
             prices = Prices(self.space.graph, self.space.machine, self.costs, together, regions)
-            self._known[key] = np.array([prices.price(dict(zip(names, each, strict=True))) for each in configs])
+            self._known[key] = np.array(
+                [prices.price(dict(zip(names, each, strict=True))) for each in configs]
+            )
         return self._known[key]
 
     def _content(self, names: Sequence[str], regions: set[str]) -> object:
@@ -197,7 +239,9 @@ class AddedCosts:
         return content(operators), tuple(r.name in regions for op in operators for r in op.args)
 
 
-def minimise(nodes: Sequence[Array], edges: Mapping[tuple[int, int], Array]) -> tuple[list[int], float, bool]:
+def minimise(
+    nodes: Sequence[Array], edges: Mapping[tuple[int, int], Array]
+) -> tuple[list[int], float, bool]:
     """The choice for every node for which the sum of node and edge costs is smallest.
 
     Args:

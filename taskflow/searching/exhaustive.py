@@ -87,24 +87,38 @@ def search_exhaustively(
             measured ones, where half a task may take less than half of its time.
     """
     if not costs.is_shared_out:
-        raise ValueError("exhaustive search: its proof needs costs of which a part r of a task takes at least r")
+        raise ValueError(
+            "exhaustive search: its proof needs costs of which a part r of a task takes at least r"
+        )
     if most_visits is not None:
         most_visits = whole("exhaustive search", "most_visits", most_visits)
     space = space or Space(graph, machine)
-    run = _Exhaustive(space, Judge(graph, machine, costs), costs, most_visits, progress or (lambda visited, best: None))
+    run = _Exhaustive(
+        space,
+        Judge(graph, machine, costs),
+        costs,
+        most_visits,
+        progress or (lambda visited, best: None),
+    )
     for strategy in known:
         for name in space.names:
             if space.find(name, strategy[name]) is None:
-                raise ValueError(f"exhaustive search: '{name}' is {strategy[name]}, which is not in the space")
+                raise ValueError(
+                    f"exhaustive search: '{name}' is {strategy[name]}, which is not in the space"
+                )
         run.judge_one({name: strategy[name] for name in space.names})
     run.visit(0, run.symmetries)
     if not math.isfinite(run.seconds):
         if not run.judge.last_refusal:
             raise ValueError(f"exhaustive search: no strategy was judged in {most_visits} visits")
-        raise ValueError(f"exhaustive search: no strategy fits into memory; {run.judge.last_refusal}")
+        raise ValueError(
+            f"exhaustive search: no strategy fits into memory; {run.judge.last_refusal}"
+        )
     best = Strategy.of_graph(graph, run.best)
     count = count_strategies(space)
-    return Optimum(best, run.seconds, count, run.judged, run.visited, run.pruned, not run.is_stopped)
+    return Optimum(
+        best, run.seconds, count, run.judged, run.visited, run.pruned, not run.is_stopped
+    )
 
 
 class _Exhaustive:
@@ -151,7 +165,9 @@ class _Exhaustive:
         self.chosen[leader] = -1
 
     def _judge_orbit(self) -> None:
-        orbit = {tuple(s[k][c] for k, c in enumerate(self.chosen.tolist())) for s in self.symmetries}
+        orbit = {
+            tuple(s[k][c] for k, c in enumerate(self.chosen.tolist())) for s in self.symmetries
+        }
         for numbers in sorted(orbit):
             self.judge_one({n: self.configs[k][numbers[k]] for k, n in enumerate(self.space.names)})
 
@@ -189,8 +205,13 @@ def _symmetries(space: Space, configs: Sequence[Sequence[ParallelConfig]]) -> It
         if not _is_same_machine(space.machine, name):
             continue
         renamed = [[_renamed(config, name) for config in each] for each in configs]
-        if all(config in known for each, known in zip(renamed, numbers, strict=True) for config in each):
-            yield [[known[config] for config in each] for each, known in zip(renamed, numbers, strict=True)]
+        if all(
+            config in known for each, known in zip(renamed, numbers, strict=True) for config in each
+        ):
+            yield [
+                [known[config] for config in each]
+                for each, known in zip(renamed, numbers, strict=True)
+            ]
 
 
 def _renamed(config: ParallelConfig, name: Sequence[int]) -> ParallelConfig:

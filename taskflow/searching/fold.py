@@ -34,14 +34,20 @@ class Repetition:
 def find_repetitions(content: Sequence[object]) -> list[Repetition]:
     """The repetitions in a sequence, in order: that which ties most first, then those before and behind it."""
     numbers = {each: k for k, each in enumerate(dict.fromkeys(content))}
-    return sorted(_repetitions(np.array([numbers[each] for each in content]), 0), key=lambda run: run.first)
+    return sorted(
+        _repetitions(np.array([numbers[each] for each in content]), 0), key=lambda run: run.first
+    )
 
 
 def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:
     """Classes of leaders, in the order of their first members, and the repetitions; any other leader is alone."""
-    members: dict[str, list[Operator]] = {op.name: [op] for op in graph.operators if op.follows is None}
+    members: dict[str, list[Operator]] = {
+        op.name: [op] for op in graph.operators if op.follows is None
+    }
     for op in graph.operators:
-        if op.follows is not None and not op.is_backward:  # of these, those at the ends have more or fewer
+        if (
+            op.follows is not None and not op.is_backward
+        ):  # of these, those at the ends have more or fewer
             members[op.follows].append(op)
     names, runs = list(members), find_repetitions([content(ops) for ops in members.values()])
     place = {
@@ -66,20 +72,29 @@ def block_interiors(graph: Graph) -> tuple[str, ...]:
     number = {name: k for k, name in enumerate(leaders)}
     block: dict[int, int] = {}
     for run in fold(graph)[1]:
-        block.update((k, run.first + (k - run.first) // run.period * run.period) for k in range(run.first, run.end))
+        block.update(
+            (k, run.first + (k - run.first) // run.period * run.period)
+            for k in range(run.first, run.end)
+        )
     home = {op.name: block.get(number[op.follows or op.name], -1) for op in forward}
     leaving = {r.name for op in forward for r in op.outputs if home[op.name] < 0}
     maker = {r.name: op.name for op in forward for r in op.outputs}
     for op in forward:
-        leaving.update(r.name for r in op.inputs if r.name in maker and home[maker[r.name]] != home[op.name])
+        leaving.update(
+            r.name for r in op.inputs if r.name in maker and home[maker[r.name]] != home[op.name]
+        )
     leaving.update(region.name for region in graph.outputs.values())
     return tuple(
-        op.name for op in forward if op.outputs and not any(r.name in leaving for r in op.outputs) and not op.writes
+        op.name
+        for op in forward
+        if op.outputs and not any(r.name in leaving for r in op.outputs) and not op.writes
     )
 
 
 def _repetitions(content: np.ndarray, first: int) -> Iterator[Repetition]:
-    best = max(_longest(content), key=lambda run: ((run.count - 1) * run.period, -run.period), default=None)
+    best = max(
+        _longest(content), key=lambda run: ((run.count - 1) * run.period, -run.period), default=None
+    )
     if best is None:
         return
     yield Repetition(best.first + first, best.period, best.count)

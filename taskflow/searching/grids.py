@@ -27,7 +27,11 @@ from taskflow.searching.placement import divisors
 from taskflow.strategy.strategy import REPLICAS, ParallelConfig, Strategy
 
 EVEN = 16  # points of each part at least, where an extent has no equal parts
-RESTS = "replicas", "samples", "sequence"  # how operators that tensor parallelism does not split are split
+RESTS = (
+    "replicas",
+    "samples",
+    "sequence",
+)  # how operators that tensor parallelism does not split are split
 
 Axis = tuple[str, str]  # leader, axis
 Choice = tuple[int, int]  # degree of tensor parallelism, and the number of a group of axes or WHOLE
@@ -44,15 +48,21 @@ class Grids:
         weights = {r.name for r in graph.parameters} | {
             r.name for op in graph.operators if is_home(op) for r in op.outputs
         }
-        self._weight_axes = {name: _axes_of(family.leader, weights) for name, family in self.families.items()}
+        self._weight_axes = {
+            name: _axes_of(family.leader, weights) for name, family in self.families.items()
+        }
         self._is_weighted = {
-            n for n, f in self.families.items() if any(r.name in weights and r.ndim > 1 for r in f.leader.inputs)
+            n
+            for n, f in self.families.items()
+            if any(r.name in weights and r.ndim > 1 for r in f.leader.inputs)
         }
         self._groups = _groups(graph, self.families)
         self._known: dict[int, Mapping[str, str]] = {}  # by degree, see `_chosen`
         self._sequences: dict[int, Mapping[str, str]] = {}  # by degree, see `_sequence`
 
-    def strategy(self, devices: Sequence[int], tensor: int, rest: str = "replicas") -> Strategy | None:
+    def strategy(
+        self, devices: Sequence[int], tensor: int, rest: str = "replicas"
+    ) -> Strategy | None:
         """Each operator over all devices, `tensor` neighbours for a part of the samples; None: there is no such grid.
 
         Args:
@@ -102,16 +112,25 @@ class Grids:
     @cached_property
     def _most_samples(self) -> int:
         return max(
-            (self.families[name].most[axis] for name, axis in self.samples.items() if name in self.families), default=1
+            (
+                self.families[name].most[axis]
+                for name, axis in self.samples.items()
+                if name in self.families
+            ),
+            default=1,
         )
 
-    def config(self, name: str, devices: Sequence[int], data: int, tensor: int, rest: str) -> ParallelConfig:
+    def config(
+        self, name: str, devices: Sequence[int], data: int, tensor: int, rest: str
+    ) -> ParallelConfig:
         """The configuration of one operator in a grid of `data` times `tensor` devices."""
         family, sample = self.families[name], self.samples.get(name)
         axis = self._chosen(tensor).get(name) if tensor > 1 else None
         if axis is None and rest == "sequence" and tensor > 1:
             axis = self._sequence(tensor).get(name)
-        if axis is None and (not sample or (rest == "samples" and family.most[sample] >= data * tensor)):
+        if axis is None and (
+            not sample or (rest == "samples" and family.most[sample] >= data * tensor)
+        ):
             return grid_config(family, devices, ((sample, data * tensor),) if sample else ())
         if not sample:
             return self._without_samples(family, devices, str(axis), data, tensor)
@@ -123,7 +142,11 @@ class Grids:
         """Along `axis` over all devices, if it has so many points; else along the largest axis of no weights, too."""
         if self._can((family.leader.name, axis), data * tensor):
             return grid_config(family, devices, ((axis, data * tensor),))
-        others = [a for a in family.leader.split_axes if a != axis and a not in self._weight_axes[family.leader.name]]
+        others = [
+            a
+            for a in family.leader.split_axes
+            if a != axis and a not in self._weight_axes[family.leader.name]
+        ]
         other = max(others, key=lambda a: family.most[a], default=REPLICAS)
         return grid_config(family, devices, ((other, data), (axis, tensor)))
 
@@ -166,8 +189,13 @@ class Grids:
 
     def _find_sequence(self, tensor: int) -> Mapping[str, str]:
         taken = self._chosen(tensor)
-        data = [group for group in self._groups if self._is_data(group) and not self._is_sample(group)]
-        groups = [[axis for axis in group if axis[0] not in taken and self._can(axis, tensor)] for group in data]
+        data = [
+            group for group in self._groups if self._is_data(group) and not self._is_sample(group)
+        ]
+        groups = [
+            [axis for axis in group if axis[0] not in taken and self._can(axis, tensor)]
+            for group in data
+        ]
         if not groups:
             return {}
         size = Counter({k: len(group) for k, group in enumerate(groups)})
@@ -188,7 +216,9 @@ class Grids:
         return is_even and family.allows({along: tensor}) and self.samples.get(name) != along
 
 
-def grid_config(family: Family, devices: Sequence[int], degrees: Iterable[tuple[str | None, int]]) -> ParallelConfig:
+def grid_config(
+    family: Family, devices: Sequence[int], degrees: Iterable[tuple[str | None, int]]
+) -> ParallelConfig:
     """A grid over `devices`, row-major in the order of `degrees`; the axes in the order of the operator.
 
     Where an operator has no such axis, or too few points along it, there are replicas in its place.
@@ -207,7 +237,9 @@ def grid_config(family: Family, devices: Sequence[int], degrees: Iterable[tuple[
 
 
 @lru_cache(1 << 10)
-def _row_major(devices: Sequence[int], extents: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+def _row_major(
+    devices: Sequence[int], extents: tuple[int, ...], order: tuple[int, ...]
+) -> tuple[int, ...]:
     """Devices of a grid of these extents, of which the dimensions are in this order: one object for all operators."""
     points = np.array(devices[: prod(extents)]).reshape(extents).transpose(order)
     return tuple(points.reshape(-1).tolist())
@@ -215,7 +247,9 @@ def _row_major(devices: Sequence[int], extents: tuple[int, ...], order: tuple[in
 
 def _axes_of(op: Operator, weights: Collection[str]) -> frozenset[str]:
     """The axes of its weights."""
-    return frozenset(a for k, r in enumerate(op.inputs) if r.name in weights for a in op.bound.term_axes[k])
+    return frozenset(
+        a for k, r in enumerate(op.inputs) if r.name in weights for a in op.bound.term_axes[k]
+    )
 
 
 def _groups(graph: Graph, known: Mapping[str, Family]) -> list[list[Axis]]:

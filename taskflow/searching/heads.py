@@ -30,7 +30,14 @@ from taskflow.searching.splits import Splits
 Item = TypeVar("Item")
 
 # Of the chain, of work and of what moves: points of a concave function, the largest of which counts.
-WEIGHTS = (0.25, 0.75, 0.0), (0.5, 0.5, 0.0), (0.75, 0.25, 0.0), (1.0, 0.0, 0.0), (0.25, 0.5, 0.25), (0.5, 0.25, 0.25)
+WEIGHTS = (
+    (0.25, 0.75, 0.0),
+    (0.5, 0.5, 0.0),
+    (0.75, 0.25, 0.0),
+    (1.0, 0.0, 0.0),
+    (0.25, 0.5, 0.25),
+    (0.5, 0.25, 0.25),
+)
 
 
 class OutOfTime(Exception):
@@ -73,7 +80,9 @@ class Heads:
         self._arrivals: dict[object, Arrival] = {}
         self._seconds: dict[int, Array] = {}
         self.edges = list(edges_of([split.operator for split in splits]))
-        self._first = np.searchsorted([e.reader for e in self.edges], np.arange(len(splits) + 1)).tolist()
+        self._first = np.searchsorted(
+            [e.reader for e in self.edges], np.arange(len(splits) + 1)
+        ).tolist()
         self._latest: list[Edge | None] = []
 
     def of_operators(self) -> tuple[Array, Array]:
@@ -98,7 +107,14 @@ class Heads:
         """The cases of an operator; equal ones share them."""
         op = split.operator
         rows = self._space.cases(op.follows or op.name)
-        key = op.bound.key, op.flops, op.kernel.window, tuple(r.dtype for r in op.args), op.overwrites, id(rows[1])
+        key = (
+            op.bound.key,
+            op.flops,
+            op.kernel.window,
+            tuple(r.dtype for r in op.args),
+            op.overwrites,
+            id(rows[1]),
+        )
         if key not in self._cases:
             self._cases[key] = Cases(op, *rows)
         return self._cases[key]
@@ -120,7 +136,9 @@ class Heads:
             k = edge.writer
         return edges[::-1]
 
-    def arrived(self, edge: Edge, done: Array, weight: float = 1.0, more: Array | float = 0.0) -> Array:
+    def arrived(
+        self, edge: Edge, done: Array, weight: float = 1.0, more: Array | float = 0.0
+    ) -> Array:
         """(cases of the reader,) when what a point reads of the writer can have arrived.
 
         Args:
@@ -142,7 +160,9 @@ class Heads:
             return least[found.reader]
         kinds, at = np.unique(np.column_stack([found.reader, more]), axis=0, return_inverse=True)
         k = kinds[:, 0].astype(np.int64)
-        each: Array = (soonest[:, None] + weight * found.seconds[:, k] + kinds[:, 1] * found.moves[:, k]).min(axis=0)
+        each: Array = (
+            soonest[:, None] + weight * found.seconds[:, k] + kinds[:, 1] * found.moves[:, k]
+        ).min(axis=0)
         return each[at.reshape(-1)]
 
     def arrival(self, edge: Edge) -> Arrival:
@@ -150,7 +170,9 @@ class Heads:
         writer, reader = self.case(self.splits[edge.writer]), self.case(self.splits[edge.reader])
         key = id(writer), edge.output, id(reader), edge.argument
         if key not in self._arrivals:
-            self._arrivals[key] = arrival(edge, writer, reader, self.point_seconds(edge.writer), self._links)
+            self._arrivals[key] = arrival(
+                edge, writer, reader, self.point_seconds(edge.writer), self._links
+            )
         return self._arrivals[key]
 
 
@@ -184,7 +206,10 @@ class _Chain:
         for k, place in enumerate(in_time(at, heads.is_late)):
             self._add(place, 0, self._work(k, whole[k]))
         for edge in in_time(heads.edges, heads.is_late):
-            if leaders[edge.writer] == leaders[edge.reader] and (edge.writer, edge.output) not in on_chain:
+            if (
+                leaders[edge.writer] == leaders[edge.reader]
+                and (edge.writer, edge.output) not in on_chain
+            ):
                 on_chain.add((edge.writer, edge.output))
                 self._add(at[edge.reader], 1, self._moved(edge))
 
@@ -230,7 +255,9 @@ class _Chain:
             reader = self._heads.case(self._heads.splits[edge.reader])
             value = self._heads.arrived(edge, value, chain, moves * reader.devices / self._devices)
             value = value + self._point(i, chain, costs)
-        return float(value.min() + sum(cost.min() for place, cost in costs.items() if isinstance(place, str)))
+        return float(
+            value.min() + sum(cost.min() for place, cost in costs.items() if isinstance(place, str))
+        )
 
     def _point(self, i: int, chain: float, costs: dict[int | str, Array]) -> Array:
         number = self._numbers[i]

@@ -30,10 +30,18 @@ from taskflow.searching.pool import Index, Pool
 from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
 from taskflow.simulation.simulate import simulate
-from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy, completed
+from taskflow.strategy.strategy import (
+    ParallelConfig,
+    Strategy,
+    check_config,
+    check_strategy,
+    completed,
+)
 from taskflow.tasks.timeline import Timeline
 
-POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
+POOL_BYTES = (
+    2 << 30
+)  # points, packed rows and all about them are forgotten when they take more before a proposal
 MARKS = 40  # groups before which the state is remembered, so that a proposal need not begin at the first row
 GROUPS = 4  # at least, between two marks
 # Times of other work, in rows: as many are passed meanwhile.
@@ -73,7 +81,9 @@ class Judge:
         self._capacity = self._allowed = np.array([d.memory_bytes for d in machine.devices])
         self._known = {op.name: op for op in graph.operators}
         self._number = {op.name: number for number, op in enumerate(graph.operators)}
-        self._followers: dict[str, list[int]] = {name: [number] for name, number in self._number.items()}
+        self._followers: dict[str, list[int]] = {
+            name: [number] for name, number in self._number.items()
+        }
         for number, op in enumerate(graph.operators):
             if op.follows:
                 self._followers[op.follows].append(number)
@@ -90,13 +100,18 @@ class Judge:
         self._own: dict[int, str] = {}  # operators that are named although they follow another
         kinds = list(zip(self.lowering.op_kind, self.lowering.cost_kind, strict=True))
         # operators with the same have the same points and rows, and so have those that follow them
-        self._alike = {name: tuple(kinds[op] for op in ops) for name, ops in self._followers.items()}
+        self._alike = {
+            name: tuple(kinds[op] for op in ops) for name, ops in self._followers.items()
+        }
         self._prepared: dict[tuple[object, int], tuple[ParallelConfig, Array]] = {}
         self._joined: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
         streams = self.pool.sets.count
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
         self._alive = np.zeros((self._devices, len(self.lowering.operators) + 1), np.int64)
-        self._peaks, self._affected = np.zeros(self._devices, np.int64), np.zeros(self._devices, np.bool_)
+        self._peaks, self._affected = (
+            np.zeros(self._devices, np.int64),
+            np.zeros(self._devices, np.bool_),
+        )
         spans, groups = len(self.layout.span), len(self.layout.group_ptr) - 1
         self.program = JudgedProgram(spans, groups, streams, min(MARKS, -(-groups // GROUPS)))
         self._proposed: _Proposal | None = None
@@ -128,7 +143,10 @@ class Judge:
         except CostError:
             raise
         except ValueError as error:
-            self.last_refusal, self.last_excess = str(error), sys.maxsize  # memory would be of no help
+            self.last_refusal, self.last_excess = (
+                str(error),
+                sys.maxsize,
+            )  # memory would be of no help
             return math.inf
         return self._judge(proposal, columns, limit)
 
@@ -189,7 +207,9 @@ class Judge:
         """When each of them ends, in row order."""
         span, spans = self.program.tables.span, np.arange(len(self.layout.span))
         ordinal = self.pool.packed.ordinal[spread(span["packed"], span["count"])]
-        group = np.repeat(np.searchsorted(self.layout.group_ptr, spans, side="right"), span["count"])
+        group = np.repeat(
+            np.searchsorted(self.layout.group_ptr, spans, side="right"), span["count"]
+        )
         return self.program.ends[np.lexsort((ordinal, group))]
 
     # -- what changes --------------------------------------------------------------------------------------------------
@@ -201,7 +221,9 @@ class Judge:
             check_strategy(self.graph, changes, self._devices)
             own, changes = {}, completed(self.graph, changes)
         own = own | {self._number[name]: name for name in changes if self._known[name].follows}
-        return _Proposal(changes, own), [self._columns(name, config, own) for name, config in changes.items()]
+        return _Proposal(changes, own), [
+            self._columns(name, config, own) for name, config in changes.items()
+        ]
 
     def _columns(self, name: str, config: ParallelConfig, own: Mapping[int, str]) -> Array:
         """(3, n): the operators that have the configuration of `name`, the numbers of their points and of the rows.
@@ -218,7 +240,9 @@ class Judge:
             held = self._joined[name, id(config)] = config, columns
         if not own:
             return held[1]
-        return np.ascontiguousarray(held[1][:, [own.get(op, name) == name for op in held[1][0].tolist()]])
+        return np.ascontiguousarray(
+            held[1][:, [own.get(op, name) == name for op in held[1][0].tolist()]]
+        )
 
     def _prepared_columns(self, name: str, config: ParallelConfig) -> Array:
         """The last two rows of `_columns`, which are the same for operators that are alike."""
@@ -230,17 +254,27 @@ class Judge:
             check_config(self._known[name], config, self._devices)
             ops = self._followers[name]
             numbers = self.lowering.store.numbers(ops, config)
-            held = self._prepared[key] = config, np.array([numbers, self.pool.add_points(ops, numbers)], np.int64)
+            held = self._prepared[key] = (
+                config,
+                np.array([numbers, self.pool.add_points(ops, numbers)], np.int64),
+            )
         return held[1]
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float, is_forced: bool = False) -> float:
+    def _judge(
+        self, p: _Proposal, columns: Sequence[Array], limit: float, is_forced: bool = False
+    ) -> float:
         joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
         known, proposed = self.pool.fragments, self.index.proposed
         missing = self.index.find(joined, known, self.lowering.store)
         if len(missing):
-            if isinstance(p.changes, Strategy) and self._devices > MANY and not is_forced and not self._may_fit():
+            if (
+                isinstance(p.changes, Strategy)
+                and self._devices > MANY
+                and not is_forced
+                and not self._may_fit()
+            ):
                 self.index.forget(known, known + len(missing))
                 return math.inf
             if math.isfinite(limit) and self._is_hopeless(p, limit, missing):
@@ -270,7 +304,9 @@ class Judge:
         if (parts[self.index.proposed.rows[np.concatenate(touching)]] > 1).any():
             return False  # sketches know nothing of ordinals
         rounded = limit * (1.0 + SLACK)
-        is_short = self.pool.sketch(missing, self.index.proposed.points, p.work, rounded * (1.0 + SLACK))
+        is_short = self.pool.sketch(
+            missing, self.index.proposed.points, p.work, rounded * (1.0 + SLACK)
+        )
         seconds = self._simulate(p, rounded) if is_short else math.inf
         self.pool.drop_sketches()
         return seconds > rounded
@@ -289,15 +325,24 @@ class Judge:
         self.program.clear(more)
         if not len(self.strategy):
             return
-        again, all_regions = _Proposal({}, {}, self._work.copy(), self._bytes.copy()), np.arange(len(self.layout.kind))
-        seconds, more = self._pass(again, math.inf, (np.zeros(0, np.int64), all_regions), proposed=self.index.current)
+        again, all_regions = (
+            _Proposal({}, {}, self._work.copy(), self._bytes.copy()),
+            np.arange(len(self.layout.kind)),
+        )
+        seconds, more = self._pass(
+            again, math.inf, (np.zeros(0, np.int64), all_regions), proposed=self.index.current
+        )
         if seconds >= 0:
             self.program.accept()
         else:
             self._lay_anew(more)
 
     def _pass(
-        self, p: _Proposal, limit: float, changed: tuple[Array, Array], proposed: Chosen | None = None
+        self,
+        p: _Proposal,
+        limit: float,
+        changed: tuple[Array, Array],
+        proposed: Chosen | None = None,
     ) -> tuple[float, int]:
         """See `resimulate`; `changed` are operators and regions."""
         index, pool = self.index, self.pool
@@ -339,7 +384,11 @@ class Judge:
         """Whether a whole strategy may fit, as far as its points tell: nobody has looked at what it moves."""
         lowering, every = self.lowering, np.arange(len(self.layout.kind))
         known = tuple(lowering.mover.table), tuple(lowering.store.table), self.index.proposed.points
-        sizes, none, peak = least_bytes(*known, self._devices), np.full_like(every, -1), np.zeros_like(self._peaks)
+        sizes, none, peak = (
+            least_bytes(*known, self._devices),
+            np.full_like(every, -1),
+            np.zeros_like(self._peaks),
+        )
         alive, affected = np.zeros_like(self._alive), np.zeros_like(self._affected)
         alive_peak(alive, self.layout.alive, every, none, every, sizes, peak, affected, True)
         return self._is_within(peak, PLANNED * self._capacity)
@@ -374,7 +423,9 @@ class Judge:
         timeline, has_room = next(self.timelines(strategy, [None]))
         return timeline.seconds if has_room else math.inf
 
-    def timelines(self, strategy: Strategy, orders: Iterable[str | None]) -> Iterator[tuple[Timeline, bool]]:
+    def timelines(
+        self, strategy: Strategy, orders: Iterable[str | None]
+    ) -> Iterator[tuple[Timeline, bool]]:
         """What `simulate` says of a strategy in each order (None: as lowered), and whether there is room for it."""
         rows = self.lowering.lower(strategy)
         for order in orders:

@@ -39,10 +39,16 @@ class Rows(NamedTuple):
 
 
 @leaf
-def lay_changed(regions: Array, proposed: Chosen, layout: Layout, rows: Rows, t: ProgramTables) -> int:
+def lay_changed(
+    regions: Array, proposed: Chosen, layout: Layout, rows: Rows, t: ProgramTables
+) -> int:
     """Lay all spans that changed regions have to do with: 0, or how many rows there should be room for."""
     counter = t.counter[0]
-    counter.new_rows, counter.new_ends, counter.new_links = counter.rows, counter.ends, counter.links
+    counter.new_rows, counter.new_ends, counter.new_links = (
+        counter.rows,
+        counter.ends,
+        counter.links,
+    )
     counter.proposal += 1
     for r in regions:
         for k in range(layout.issuer_ptr[r], layout.issuer_ptr[r + 1]):
@@ -70,7 +76,9 @@ def find_room(b: int, span: np.record, proposed: Chosen, rows: Rows, t: ProgramT
     if span.op >= 0:
         packed = rows.op_rows[proposed.rows[span.op]]
     else:
-        packed = rows.packed.version[rows.packed.fragment[proposed.fragment[span.region]].version + span.version]
+        packed = rows.packed.version[
+            rows.packed.fragment[proposed.fragment[span.region]].version + span.version
+        ]
     new.packed, new.count, new.parts = packed.first, packed.count, packed.parts
     new.row, new.end = counter.new_rows, t.span[b].end
     counter.new_rows += new.count
@@ -89,7 +97,11 @@ def lay_rows(span: np.record, rows: Rows, t: ProgramTables) -> None:
         for j in range(len(row.stream)):
             row.stream[j] = rows.stream[begin + min(j, count - 1)]
         row.awaits[0] = row.awaits[1] = row.link = 0
-        row.set = streams if count > len(row.stream) or rows.hop_ptr[streams] < rows.hop_ptr[streams + 1] else 0
+        row.set = (
+            streams
+            if count > len(row.stream) or rows.hop_ptr[streams] < rows.hop_ptr[streams + 1]
+            else 0
+        )
 
 
 @inlined
@@ -111,7 +123,10 @@ def lay_between(b: int, proposed: Chosen, layout: Layout, rows: Rows, t: Program
             run = rows.packed.run[k]
             at = layout.issuer_ptr[region] + run.issuer
             awaited = layout.issuer_span[at]
-            first_row, first_end = t.new_span[b].row + run.row, t.new_span[awaited].end + run.awaited
+            first_row, first_end = (
+                t.new_span[b].row + run.row,
+                t.new_span[awaited].end + run.awaited,
+            )
             await_ends(first_row, run.step, first_end, run.awaited_step, run.count, t)
 
 
@@ -211,7 +226,9 @@ def pass_groups(
         for b in range(group_ptr[group], group_ptr[group + 1]):
             parts = max(parts, t.new_span[b].parts)
         if parts > 1:
-            last = max(last, pass_parts(group_ptr[group], group_ptr[group + 1], parts, rows, t, free))
+            last = max(
+                last, pass_parts(group_ptr[group], group_ptr[group + 1], parts, rows, t, free)
+            )
             continue
         for b in range(group_ptr[group], group_ptr[group + 1]):
             at, number = np.uint64(t.new_span[b].row), np.uint64(t.new_span[b].end)
@@ -224,7 +241,9 @@ def pass_groups(
 
 
 @leaf
-def pass_parts(first: int, stop: int, parts: int, rows: Rows, t: ProgramTables, free: Array) -> float:
+def pass_parts(
+    first: int, stop: int, parts: int, rows: Rows, t: ProgramTables, free: Array
+) -> float:
     """Time the rows of a group by their ordinals, and those of one ordinal span after span; the last end."""
     last = 0.0
     for b in range(first, stop):

@@ -18,7 +18,9 @@ from taskflow.core.columns import Array, pointers, records
 from taskflow.lowering import Lowering
 from taskflow.lowering.life import Life
 
-BY_POINTS, BY_POINTS_AND_USED, BY_DEVICES = range(3)  # what a region's fragment depends on, see `memo`
+BY_POINTS, BY_POINTS_AND_USED, BY_DEVICES = range(
+    3
+)  # what a region's fragment depends on, see `memo`
 
 SPAN = records([("op", np.int64), ("region", np.int64), ("version", np.int64)])  # op or region: -1
 WAIT = records([("region", np.int64), ("issuer", np.int64)])
@@ -80,24 +82,34 @@ def lay_out(lowering: Lowering) -> Layout:
         issuers.append([*(number_of[op, -1, -1] for op in life.ops), *versions])
         for issuer, b in enumerate(issuers[-1]):
             waits[b].append((number, issuer))
-    regions = [[number for number, _ in waits[number_of[op, -1, -1]]] for op in range(len(lowering.operators))]
+    regions = [
+        [number for number, _ in waits[number_of[op, -1, -1]]]
+        for op in range(len(lowering.operators))
+    ]
     kinds: dict[tuple[int, int], int] = {}
     return Layout(
         _records(number_of, SPAN),
-        np.searchsorted(lowering.order.group[lowering.order.numbers], np.arange(-1, len(lowering.operators) + 1)),
+        np.searchsorted(
+            lowering.order.group[lowering.order.numbers], np.arange(-1, len(lowering.operators) + 1)
+        ),
         pointers([len(wait) for wait in waits]),
         _records(chain.from_iterable(waits), WAIT),
         *_numbers([life.ops for life in lives]),
         *_numbers(issuers),
         *_numbers(regions),
-        np.array([kinds.setdefault(k, len(kinds)) for k in zip(lowering.dtype_kind, lowering.life_kind)], np.int64),
+        np.array(
+            [kinds.setdefault(k, len(kinds)) for k in zip(lowering.dtype_kind, lowering.life_kind)],
+            np.int64,
+        ),
         np.array([_depends(life, k in lowering.fetched) for k, life in enumerate(lives)], np.int64),
         _records((_alive(lowering, number) for number in range(len(lives))), LIFETIME),
     )
 
 
 def _numbers(parts: Sequence[Sequence[int]]) -> tuple[Array, Array]:
-    return pointers([len(part) for part in parts]), np.array(list(chain.from_iterable(parts)), np.int64)
+    return pointers([len(part) for part in parts]), np.array(
+        list(chain.from_iterable(parts)), np.int64
+    )
 
 
 def _records(values: Iterable[tuple[int, ...]], dtype: np.dtype[np.void]) -> Array:
@@ -111,7 +123,9 @@ def _records(values: Iterable[tuple[int, ...]], dtype: np.dtype[np.void]) -> Arr
 def _depends(life: Life, is_fetched: bool) -> int:
     """A scalar that is only read is held, and nothing else, by every device on which anybody reads it."""
     is_written = bool(life.event["role"].any())
-    is_constant = life.region.is_persistent and not life.region.ndim and len(life.ops) and not is_written
+    is_constant = (
+        life.region.is_persistent and not life.region.ndim and len(life.ops) and not is_written
+    )
     return BY_POINTS_AND_USED if is_fetched else BY_DEVICES if is_constant else BY_POINTS
 
 
@@ -119,4 +133,6 @@ def _alive(lowering: Lowering, number: int) -> tuple[int, int]:
     life, last = lowering.lives[number], len(lowering.operators) - 1
     if life.region.is_persistent or not life.ops:
         return 0, last
-    return 0 if life.producer[0] < 0 else min(life.ops), last if number in lowering.fetched else max(life.ops)
+    return 0 if life.producer[0] < 0 else min(
+        life.ops
+    ), last if number in lowering.fetched else max(life.ops)

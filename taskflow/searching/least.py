@@ -13,7 +13,9 @@ from taskflow.tasks.memory import ALIGNMENT
 
 
 @tiered
-def least_bytes(of_lives: tuple[Array, ...], store: tuple[Array, ...], points_of: Array, devices: int) -> Array:
+def least_bytes(
+    of_lives: tuple[Array, ...], store: tuple[Array, ...], points_of: Array, devices: int
+) -> Array:
     """(regions, devices) bytes of every region on every device: those of the largest box that a point there touches.
 
     Args:

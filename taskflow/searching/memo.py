@@ -148,7 +148,9 @@ def take_back(current: Chosen, proposed: Chosen, found: Changes) -> None:
 
 
 @inner
-def change_points(columns: Array, current: Chosen, proposed: Chosen, record: Array, device: Array, ops: Array) -> int:
+def change_points(
+    columns: Array, current: Chosen, proposed: Chosen, record: Array, device: Array, ops: Array
+) -> int:
     """Give operators other points where they are others; how many there are, which are put into `ops`."""
     count, seen = 0, np.full(len(proposed.presence), -1, np.int64)
     for i in range(columns.shape[1]):
@@ -158,14 +160,18 @@ def change_points(columns: Array, current: Chosen, proposed: Chosen, record: Arr
         proposed.points[op], proposed.rows[op] = points, columns[2, i]
         count_devices(proposed.presence, record[points], device, 1, seen, 2 * i)
         if current.points[op] >= 0:
-            count_devices(proposed.presence, record[current.points[op]], device, -1, seen, 2 * i + 1)
+            count_devices(
+                proposed.presence, record[current.points[op]], device, -1, seen, 2 * i + 1
+            )
         ops[count] = op
         count += 1
     return count
 
 
 @leaf
-def count_devices(presence: Array, record: np.record, device: Array, change: int, seen: Array, number: int) -> None:
+def count_devices(
+    presence: Array, record: np.record, device: Array, change: int, seen: Array, number: int
+) -> None:
     """Count an operator, or no longer, on every device that has a point of it; `seen` gets a number of this call."""
     for p in range(record.first_device, record.first_device + record.points):
         if seen[device[p]] != number:
@@ -189,7 +195,14 @@ def mark_regions(ops: Array, current: Chosen, proposed: Chosen, layout: Layout) 
 
 @leaf
 def put_key(
-    r: int, fragment: int, proposed: Chosen, record: Array, device: Array, layout: Layout, memo: Memo, is_used: Array
+    r: int,
+    fragment: int,
+    proposed: Chosen,
+    record: Array,
+    device: Array,
+    layout: Layout,
+    memo: Memo,
+    is_used: Array,
 ) -> None:
     """Write the key of a region's fragment; `is_used` is memory."""
     at = memo.key_ptr[fragment]

@@ -34,12 +34,16 @@ ROWS = records([("first", np.int64), ("count", np.int64), ("parts", np.int64)])
 FRAGMENT_PARTS = records([(name, np.int64) for name in ("row", "rows", "version", "run_ptr")])
 # `count` rows of an issuer, from `row` on, each `step` from the last, wait for as many rows of `issuer`, from `awaited`
 # on, each `awaited_step` from the last; see `laying.await_ends`.
-RUN_OF_EDGES = records([(name, np.int32) for name in ("row", "issuer", "awaited", "step", "awaited_step", "count")])
+RUN_OF_EDGES = records(
+    [(name, np.int32) for name in ("row", "issuer", "awaited", "step", "awaited_step", "count")]
+)
 # A collective whose seconds and streams are still open: its row, name, bytes of an element and of all, and `args`
 # arguments, each of `width` numbers, from number `first` of `arg` on.
 SOURCE, TARGET, SCRATCH = range(3)  # what an argument of a collective is
 ARG_NUMBERS = 3  # of each, in front of its box
-OPEN_COLLECTIVE = records([(name, np.int64) for name in ("row", "name", "itemsize", "bytes", "first", "args", "width")])
+OPEN_COLLECTIVE = records(
+    [(name, np.int64) for name in ("row", "name", "itemsize", "bytes", "first", "args", "width")]
+)
 
 
 class Packed(NamedTuple):

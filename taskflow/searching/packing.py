@@ -50,7 +50,9 @@ def pack_points(
             return k
         for i in range(record.points):
             device, at = table.device[record.first_device + i], record.first_model + i
-            p.seconds[row + i] = point_seconds(table.flops[at], table.bytes[at], device, points[k, 1], rates)
+            p.seconds[row + i] = point_seconds(
+                table.flops[at], table.bytes[at], device, points[k, 1], rates
+            )
             p.streams[row + i] = first_set + device
             p.within_ptr[row + i + 1] = p.within_ptr[row]
         p.filled[0].rows, whole[1] = row + record.points, record.points
@@ -108,7 +110,9 @@ def pack_regions(
         x = play_region(regions[number], w, memory, room, True)
         if x.end != DONE:
             return x.end, number, x.number
-        of_rows = RowStreams(streams, x.life.ops, first_points(x.life), x.points.device, x.version_row)
+        of_rows = RowStreams(
+            streams, x.life.ops, first_points(x.life), x.points.device, x.version_row
+        )
         column = pack(x.state, of_rows, packed, rates)
         if column != FITS:
             return NO_POOL if column >= 0 else NOBODY, number, column
@@ -125,7 +129,9 @@ def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
     ops, version_row = streams.ops, streams.version_row
     for e in range(s.edges):
         is_own = s.edge[e].issuer == s.edge[e].awaited_issuer and s.edge[e].issuer < ops
-        if is_own and not is_implied(s, e, streams):  # parts of one device are added up in their order
+        if is_own and not is_implied(
+            s, e, streams
+        ):  # parts of one device are added up in their order
             return int(WAITS_FOR_ITSELF)
     keys, bits_of = edge_keys(s, streams)
     keys = sort(keys)
@@ -161,14 +167,28 @@ def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
 
 @leaf
 def lacking_column(
-    p: Packed, rows: int, pending: tuple[int, int], within: int, versions: int, issuers: int, runs: int
+    p: Packed,
+    rows: int,
+    pending: tuple[int, int],
+    within: int,
+    versions: int,
+    issuers: int,
+    runs: int,
 ) -> int:
     """The first of the groups of columns (`packed.GROWING`) that has no room for so much more, or FITS."""
     of = p.filled[0]
-    first = of.rows + rows + 2, of.within + within, of.versions + versions, of.run_ptrs + issuers + 1
+    first = (
+        of.rows + rows + 2,
+        of.within + within,
+        of.versions + versions,
+        of.run_ptrs + issuers + 1,
+    )
     last = of.runs + runs, of.fragments + 1, of.pending + pending[0], of.args + pending[1]
     first_room = len(p.seconds), len(p.within), len(p.version), len(p.run_ptr)
-    used, room = first + last, (*first_room, len(p.run), len(p.fragment), len(p.pending), len(p.arg))
+    used, room = (
+        first + last,
+        (*first_room, len(p.run), len(p.fragment), len(p.pending), len(p.arg)),
+    )
     for column in range(len(used)):
         if used[column] > room[column]:
             return column
@@ -192,7 +212,9 @@ def pack_rows(s: State, p: Packed, rates: Rates) -> None:
         else:
             ramp = rates.ramp[device] if size > 0 else 0.0
             p.seconds[row] = rates.overhead[device] + size / rates.bandwidth[device] + ramp
-            p.streams[row] = devices * devices + device if of.kind == FEED else device * devices + device
+            p.streams[row] = (
+                devices * devices + device if of.kind == FEED else device * devices + device
+            )
         begin = of.arg_end
 
 
@@ -202,13 +224,22 @@ def pend(s: State, k: int, begin: int, p: Packed) -> None:
     pending, filled = p.pending[p.filled[0].pending], p.filled[0]
     pending.row, pending.name, pending.itemsize = filled.rows + k, s.row[k].collective, s.itemsize
     pending.bytes = s.row[k].points * s.itemsize
-    pending.first, at, width, first = filled.args, filled.args, ARG_NUMBERS + s.width, s.arg[begin].instance
+    pending.first, at, width, first = (
+        filled.args,
+        filled.args,
+        ARG_NUMBERS + s.width,
+        s.arg[begin].instance,
+    )
     pending.args, pending.width = s.row[k].arg_end - begin, width
     for a in range(begin, s.row[k].arg_end):
         instance = s.arg[a].instance
         is_source = s.arg[a].privilege == READ
         role = SOURCE if is_source else SCRATCH if s.instance[instance].is_partial else TARGET
-        p.arg[at], p.arg[at + 1], p.arg[at + 2] = s.instance[instance].device, instance - first, role
+        p.arg[at], p.arg[at + 1], p.arg[at + 2] = (
+            s.instance[instance].device,
+            instance - first,
+            role,
+        )
         for i in range(s.width):
             p.arg[at + ARG_NUMBERS + i] = s.arg_box[a, i]
         at += width
@@ -241,7 +272,13 @@ def edge_keys(s: State, streams: RowStreams) -> tuple[Array, tuple[int, int]]:
 
 @leaf
 def pack_edges(
-    keys: Array, bits_of: tuple[int, int], ops: int, issuers: int, row: int, version_row: Array, p: Packed
+    keys: Array,
+    bits_of: tuple[int, int],
+    ops: int,
+    issuers: int,
+    row: int,
+    version_row: Array,
+    p: Packed,
 ) -> None:
     """Dependences of all rows, which are appended: within issuers by row, between issuers as runs."""
     of_row, of_issuer = bits_of
@@ -250,7 +287,10 @@ def pack_edges(
     p.run_ptr[ptr : ptr + issuers + 1] = first
     for key in keys:
         awaited, index = key & ((1 << of_row) - 1), (key >> of_row) & ((1 << of_row) - 1)
-        issuer, waiting = (key >> (2 * of_row)) & ((1 << of_issuer) - 1), key >> (2 * of_row + of_issuer)
+        issuer, waiting = (
+            (key >> (2 * of_row)) & ((1 << of_issuer) - 1),
+            key >> (2 * of_row + of_issuer),
+        )
         if issuer == waiting:
             while done <= row + version_row[waiting - ops] + index:
                 p.within_ptr[done] = within
@@ -269,11 +309,18 @@ def pack_edges(
     while done <= end:
         p.within_ptr[done] = within
         done += 1
-    p.filled[0].rows, p.filled[0].within, p.filled[0].runs, p.filled[0].run_ptrs = end, within, n, ptr + issuers + 1
+    p.filled[0].rows, p.filled[0].within, p.filled[0].runs, p.filled[0].run_ptrs = (
+        end,
+        within,
+        n,
+        ptr + issuers + 1,
+    )
 
 
 @leaf
-def put_run(run: np.record, row: int, issuer: int, awaited: int, awaited_step: int, count: int) -> None:
+def put_run(
+    run: np.record, row: int, issuer: int, awaited: int, awaited_step: int, count: int
+) -> None:
     """Row `row` waits for a row of an issuer; with a negative count, for the earliest of some of them."""
     run.row, run.issuer, run.awaited = row, issuer, awaited
     run.step, run.awaited_step, run.count = 0, awaited_step, count
@@ -287,7 +334,10 @@ def extend(run: np.record, row: int, issuer: int, awaited: int) -> bool:
     if run.count == 1:
         run.step, run.awaited_step, run.count = row - run.row, awaited - run.awaited, 2
         return True
-    if row == run.row + run.step * run.count and awaited == run.awaited + run.awaited_step * run.count:
+    if (
+        row == run.row + run.step * run.count
+        and awaited == run.awaited + run.awaited_step * run.count
+    ):
         run.count += 1
         return True
     return False

@@ -27,15 +27,24 @@ from taskflow.searching.variants import Variant
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts, stages
 
-MICRO_BATCHES = 1, 2, 4  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
+MICRO_BATCHES = (
+    1,
+    2,
+    4,
+)  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
 PART = 0.25  # of the seconds of a budget, at most: before walks, and as much behind them if one is the fastest
 CLIMBING = 0.4  # of the seconds behind walks: then no other climb begins, and cuts are moved
 LEAD = 0.95  # times the best start: of what is slower walks are expected to find something faster
-MOST_LEVEL = 5_000  # operators that a strategy names: level stages need a table of the square of that
+MOST_LEVEL = (
+    5_000  # operators that a strategy names: level stages need a table of the square of that
+)
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
 FAR = 1.2  # times the best start: what is slower, whatever its tensor parallelism, is changed no further
-SCHEDULES = ("one_f_one_b", 1), ("interleaved", 2)  # of experts, and the stages of each group of devices
+SCHEDULES = (
+    ("one_f_one_b", 1),
+    ("interleaved", 2),
+)  # of experts, and the stages of each group of devices
 MORE_SCHEDULES = ("zb_v", 2), ("interleaved", 3), ("zb_h1", 1)
 MOVED = 4, 2, 1  # operators by which a cut is moved
 
@@ -80,19 +89,33 @@ class Pipelines:
     """
 
     def __init__(
-        self, first: Variant, starts: Sequence[Start], budget: Budget, row_seconds: float = ROW_SECONDS
+        self,
+        first: Variant,
+        starts: Sequence[Start],
+        budget: Budget,
+        row_seconds: float = ROW_SECONDS,
     ) -> None:
         self._first, self._budget, self.seconds = first, budget, math.inf
         self._known: dict[PipelineShape, Outcome | None] = {}
         self._best_start = min((start.seconds for start in starts), default=math.inf)
         self._judging = 0.0  # seconds that it has taken so far
         hosts, devices = len({d.host for d in first.machine.devices}), len(first.machine.devices)
-        needed = TIMES * row_seconds * len(first.graph.operators) * devices * MICRO_BATCHES[0]  # for the first one
-        self._can_be = first.judge.is_quick and not first.is_limited and needed < PART * (budget.seconds or 0.0)
+        needed = (
+            TIMES * row_seconds * len(first.graph.operators) * devices * MICRO_BATCHES[0]
+        )  # for the first one
+        self._can_be = (
+            first.judge.is_quick
+            and not first.is_limited
+            and needed < PART * (budget.seconds or 0.0)
+        )
         ranked = [s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor]
         within = divisors(devices // hosts)
         self._options = PipelineOptions(
-            [groups for groups in reversed(divisors(hosts if hosts > 1 else devices)) if groups > 1],
+            [
+                groups
+                for groups in reversed(divisors(hosts if hosts > 1 else devices))
+                if groups > 1
+            ],
             list(dict.fromkeys([*(t for t in ranked if t in within), *within])),
             (SCHEDULES[0], *MORE_SCHEDULES, *SCHEDULES[1:]),
             MICRO_BATCHES,
@@ -128,7 +151,10 @@ class Pipelines:
         """
         if not self._can_be:
             return
-        begin, most = self._budget.elapsed, min(part * (self._budget.seconds or 0.0), self._budget.left_seconds)
+        begin, most = (
+            self._budget.elapsed,
+            min(part * (self._budget.seconds or 0.0), self._budget.left_seconds),
+        )
         is_late, is_over = (partial(self._is_over, begin + each * most) for each in (climbing, 1.0))
         ways, end = (self._options, self._seconds, FAR * self._best_start), is_over
         for again in dict.fromkeys([(), _recomputed(self._first)]):
@@ -169,7 +195,9 @@ class PipelineOptions(NamedTuple):
     is_level: Sequence[bool]
 
 
-def _begins(first: Variant, options: PipelineOptions, again: tuple[str, ...]) -> list[PipelineShape]:
+def _begins(
+    first: Variant, options: PipelineOptions, again: tuple[str, ...]
+) -> list[PipelineShape]:
     """From which to climb, the likeliest first: of all numbers of groups and micro-batches, where groups are equal."""
     found = dict[tuple[int, int], PipelineShape]()
     for groups, parts, tensor in product(options.groups, options.parts, options.tensor):
@@ -196,7 +224,9 @@ def climb(
                     return best
                 other = best._replace(**{field: value})
                 if field == "groups" and math.isinf(seconds(other)) and not is_over():
-                    wider = best.tensor * best.groups // value  # a device has as much of the parameters as before
+                    wider = (
+                        best.tensor * best.groups // value
+                    )  # a device has as much of the parameters as before
                     other = other._replace(tensor=wider) if wider in options.tensor else best
                 best = min(best, other, key=seconds)
             if field == "tensor" and math.isfinite(seconds(best)) and seconds(best) > limit:
@@ -221,7 +251,9 @@ def move_cuts(
     return best
 
 
-def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> Iterator[Outcome | None]:
+def pipelines(
+    first: Variant, tensors: Sequence[int], counts: Sequence[int]
+) -> Iterator[Outcome | None]:
     """Judge all pipelines of a graph as it is; those that do not fit also with layers computed again.
 
     None stands for one that cannot be.
@@ -249,7 +281,10 @@ def _recomputed(first: Variant) -> tuple[str, ...]:
 def _is_even(first: Variant, shape: PipelineShape) -> bool:
     """Whether all groups of devices are equal, and all micro-batches."""
     parts, count, tensor = shape.parts, shape.groups, shape.tensor
-    devices, samples = len(first.machine.devices), [region.shape[0] for region in first.graph.inputs if region.shape]
+    devices, samples = (
+        len(first.machine.devices),
+        [region.shape[0] for region in first.graph.inputs if region.shape],
+    )
     if count < 2 or devices % count or (devices // count) % tensor:
         return False
     return min(samples, default=1) % (parts * count * (devices // count // tensor)) == 0
@@ -261,23 +296,32 @@ def judge_shape(first: Variant, shape: PipelineShape) -> Outcome | None:
         return None
     count, (name, loops) = shape.groups, shape.schedule
     size, parts = len(first.machine.devices) // count, shape.parts * count
-    within = first.grids.strategy(range(size), shape.tensor, "sequence" if shape.tensor > 1 else "replicas")
+    within = first.grids.strategy(
+        range(size), shape.tensor, "sequence" if shape.tensor > 1 else "replicas"
+    )
     if within is None:
         return None
     groups = [range(k * size, (k + 1) * size) for k in range(count)]
     groups = [*groups, *groups[-2::-1]] if name == "zb_v" else groups * loops
     try:  # fewer operators than stages, no such micro-batches or schedule, or too many rows for the memory here
-        strategy = stages(first.graph, first.machine, cuts=_cuts(first, shape), within=within, devices=groups)
+        strategy = stages(
+            first.graph, first.machine, cuts=_cuts(first, shape), within=within, devices=groups
+        )
         plan = Plan(strategy, parts, name, shape.again)
         _, rows = plan.apply(first.graph, first.machine, first.costs)
         timeline = simulate(rows, first.costs)
     except (ValueError, MemoryError):
         return None
-    has_room = all(peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, first.machine.devices, strict=True))
+    has_room = all(
+        peak <= d.memory_bytes
+        for peak, d in zip(timeline.peak_bytes, first.machine.devices, strict=True)
+    )
     figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
     said = f"{name}, {count} stages, {parts} micro-batches, tensor {shape.tensor}"
     said += ", level" * shape.is_level + ", computed again" * bool(shape.again)
-    return Outcome(plan, timeline.seconds if has_room else math.inf, *figures, "" if any(shape.moved) else said)
+    return Outcome(
+        plan, timeline.seconds if has_room else math.inf, *figures, "" if any(shape.moved) else said
+    )
 
 
 def _cuts(first: Variant, shape: PipelineShape) -> list[str]:

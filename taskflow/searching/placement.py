@@ -71,7 +71,9 @@ class Placements:
         if key not in self._by_ends:
             found = self._by_ends[key] = dict[tuple[int, int], list[Placement]]()
             for placement in self.of(degrees):
-                found.setdefault((placement.devices[0], placement.devices[-1]), []).append(placement)
+                found.setdefault((placement.devices[0], placement.devices[-1]), []).append(
+                    placement
+                )
         return self._by_ends[key].get((devices[0], devices[-1]), ())
 
     @property

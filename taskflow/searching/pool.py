@@ -49,7 +49,9 @@ class Pool:
         self._ops: dict[tuple[int, int], int] = {}
         self._is_rated = isinstance(costs, AnalyticCosts)  # else every row is asked for
         self._sketched_from = self.packed.filled.copy()
-        self._collectives: dict[bytes, tuple[int, float]] = {}  # set of streams and seconds, by a digest of arguments
+        self._collectives: dict[
+            bytes, tuple[int, float]
+        ] = {}  # set of streams and seconds, by a digest of arguments
 
     @property
     def size_bytes(self) -> int:
@@ -64,10 +66,14 @@ class Pool:
 
     def add_points(self, ops: Sequence[int], numbers: Sequence[int]) -> list[int]:
         """The numbers of the rows of operators with points of these numbers."""
-        keys = [(self.lowering.cost_kind[op], number) for op, number in zip(ops, numbers, strict=True)]
+        keys = [
+            (self.lowering.cost_kind[op], number) for op, number in zip(ops, numbers, strict=True)
+        ]
         new = {key: op for key, op in zip(keys, ops, strict=True) if key not in self._ops}
         if new:
-            first = self.op_rows.add(self._pack_points(list(new.values()), [number for _, number in new]))
+            first = self.op_rows.add(
+                self._pack_points(list(new.values()), [number for _, number in new])
+            )
             self._ops.update(zip(new, range(first, first + len(new)), strict=True))
         return [self._ops[key] for key in keys]
 
@@ -93,7 +99,10 @@ class Pool:
         self._pack_regions(regions, numbers, used)
         self._settle_collectives()
         if not self._is_rated:
-            made = [(int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store)) for k in regions.tolist()]
+            made = [
+                (int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store))
+                for k in regions.tolist()
+            ]
             end = int(self.packed.filled["rows"][0])
             self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
 
@@ -110,7 +119,9 @@ class Pool:
             if end == packing.NO_POOL:
                 self._grow(more)
             elif end == moving.NOBODY and more < 0:
-                raise InternalError(f"region {regions[done]}: points of one operator wait for each other")
+                raise InternalError(
+                    f"region {regions[done]}: points of one operator wait for each other"
+                )
             else:
                 mover.make_room(int(regions[min(done, len(regions) - 1)]), end, more)
 
@@ -126,7 +137,9 @@ class Pool:
         while done < len(regions):
             tables = tuple(self.lowering.mover.table), tuple(self.lowering.store.table), self._links
             of_pool = self._is_rated, tuple(self.packed)
-            column, made, is_long = self._sketch(regions[done:], numbers, *tables, *of_pool, work, limit)
+            column, made, is_long = self._sketch(
+                regions[done:], numbers, *tables, *of_pool, work, limit
+            )
             done += made
             if is_long:
                 return False
@@ -147,7 +160,9 @@ class Pool:
     def _settle_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""
         p = self.packed
-        for row, name, itemsize, size, first, count, width in p.pending[: p.filled["pending"][0]].tolist():
+        for row, name, itemsize, size, first, count, width in p.pending[
+            : p.filled["pending"][0]
+        ].tolist():
             args = p.arg[first : first + count * width].reshape(count, width)
             if self._evenly and COLLECTIVES[name] != "all-to-all":
                 group = tuple(np.unique(args[:, 0]).tolist())
@@ -156,18 +171,25 @@ class Pool:
                     carried = self.costs.carried_evenly(COLLECTIVES[name], group, size)
                     self._collectives[key] = self._set_of(group, size, carried), carried.seconds
             else:
-                key = hashlib.blake2b(bytes([name, itemsize, width]) + args.tobytes(), digest_size=16).digest()
+                key = hashlib.blake2b(
+                    bytes([name, itemsize, width]) + args.tobytes(), digest_size=16
+                ).digest()
                 if key not in self._collectives:
                     exchange = self._exchange(COLLECTIVES[name], args)
                     carried = self.costs.carried(exchange, itemsize)
-                    self._collectives[key] = self._set_of(sorted(set(exchange.devices)), size, carried), carried.seconds
+                    self._collectives[key] = (
+                        self._set_of(sorted(set(exchange.devices)), size, carried),
+                        carried.seconds,
+                    )
             p.streams[row], p.seconds[row] = self._collectives[key]
         p.filled["pending"] = p.filled["args"] = 0
 
     def _set_of(self, devices: Sequence[int], size: int, carried: Carried) -> int:
         """The set of streams and links of a collective of so many bytes."""
         machine, (seconds, links, parts) = self.lowering.machine, carried
-        paces = paces_of(machine, links, parts, np.array([size / seconds if seconds > 0 else 0.0]))[0]
+        paces = paces_of(machine, links, parts, np.array([size / seconds if seconds > 0 else 0.0]))[
+            0
+        ]
         return self.sets.of_group(devices, links, paces / machine.link_bandwidth[links])
 
     def _exchange(self, name: str, args: Array) -> Exchange:
@@ -176,7 +198,9 @@ class Pool:
         boxes = args[:, ARG_NUMBERS:].reshape(len(args), -1, 2).transpose(2, 0, 1).tolist()
         rects = [Rect(tuple(lo), tuple(hi)) for lo, hi in zip(*boxes, strict=True)]
         counts = role.count(SOURCE), role.count(TARGET)
-        return Exchange(name, self._hosts, self.lowering.machine.doors, device, instance, rects, *counts)
+        return Exchange(
+            name, self._hosts, self.lowering.machine.doors, device, instance, rects, *counts
+        )
 
     def _grow(self, column: int) -> None:
         """Make columns twice as long."""
@@ -200,11 +224,15 @@ class Index:
         ops, regions = len(layout.region_ptr) - 1, len(layout.kind)
         self.current, self.proposed = (_nothing(ops, regions, devices) for _ in range(2))
         self._count = np.zeros(3, np.int64)
-        self._ops, self._regions, self._missing = (np.zeros(n, np.int64) for n in (ops, regions, regions))
+        self._ops, self._regions, self._missing = (
+            np.zeros(n, np.int64) for n in (ops, regions, regions)
+        )
         self._table = np.full(1024, -1, np.int64)
         self._key, self._key_ptr = np.zeros(1024, np.int64), np.zeros(1024, np.int64)
         self.size_bytes = 0  # memory that the keys of fragments take
-        self._most = len(layout.op) + regions + devices * int((layout.depends != BY_POINTS).sum())  # of all keys
+        self._most = (
+            len(layout.op) + regions + devices * int((layout.depends != BY_POINTS).sum())
+        )  # of all keys
 
     def find(self, columns: Array, fragments: int, store: PointStore) -> Array:
         """Propose other points for operators: (3, n) operators, numbers of their points and of the rows of these.
@@ -238,7 +266,10 @@ class Index:
     def accept(self) -> None:
         """The proposed strategy is the current one."""
         ops, regions = self.changed
-        self.current.points[ops], self.current.rows[ops] = self.proposed.points[ops], self.proposed.rows[ops]
+        self.current.points[ops], self.current.rows[ops] = (
+            self.proposed.points[ops],
+            self.proposed.rows[ops],
+        )
         self.current.fragment[regions] = self.proposed.fragment[regions]
         self.current.presence[:] = self.proposed.presence
 

@@ -20,7 +20,10 @@ _log = logging.getLogger(__name__)
 
 AS_LOWERED = (None,)
 ORDERS: tuple[str | None, ...] = None, "critical_path", "forward_first", "first_ready"
-NEXT, NEXT_UNTIL = 4, 0.4  # starts, the best included, that are predicted before a walk, and until when
+NEXT, NEXT_UNTIL = (
+    4,
+    0.4,
+)  # starts, the best included, that are predicted before a walk, and until when
 TIGHT = 0.75  # of the seconds of a budget: then no other start is asked for whether its rows fit
 ORDERING = 0.25  # of the seconds of a budget: then no other order is tried
 ORDERED_ROWS = 2_000_000  # of more, no other order: it needs all rows, also where devices do the same, in 3.5 kB each
@@ -39,7 +42,9 @@ class Predictions:
         self.orders: tuple[str | None, ...] = AS_LOWERED
         self.each_seconds = self.row_seconds = 0.0
         self._budget = budget
-        self._known: dict[int, dict[str | None, Outcome]] = {}  # by the identity of a strategy, and its order
+        self._known: dict[
+            int, dict[str | None, Outcome]
+        ] = {}  # by the identity of a strategy, and its order
         self._left_out = dict[int, Strategy]()
 
     def begin(self, starts: Sequence[Start], orders: tuple[str | None, ...]) -> Start:
@@ -51,16 +56,27 @@ class Predictions:
         Raises:
             MemoryError: so are all that fit.
         """
-        until, begin, likely = ORDERING * (self._budget.seconds or math.inf), self._budget.elapsed, list[Start]()
-        for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
-            if likely and (self._is_enough(likely) or not self.has_time(start.variant, start.strategy, ORDERING)):
+        until, begin, likely = (
+            ORDERING * (self._budget.seconds or math.inf),
+            self._budget.elapsed,
+            list[Start](),
+        )
+        for start in sorted(
+            (start for start in starts if start.fits), key=lambda start: start.seconds
+        ):
+            if likely and (
+                self._is_enough(likely)
+                or not self.has_time(start.variant, start.strategy, ORDERING)
+            ):
                 break
             if self.of(start.variant, start.strategy, AS_LOWERED):
                 likely.append(start)
             else:
                 start.seconds = math.inf
         if not likely:
-            raise MemoryError("search: of no start that fits the devices is there memory here for all rows")
+            raise MemoryError(
+                "search: of no start that fits the devices is there memory here for all rows"
+            )
         likely.sort(key=lambda start: self.of(start.variant, start.strategy, AS_LOWERED)[0].figures)
         best = likely[0]
         may_order = self._budget.elapsed < until and not self._budget.is_interrupted
@@ -70,40 +86,59 @@ class Predictions:
         made = len(likely) - 1 + len(found)
         self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / made
         for start in likely[1:]:
-            if not self._budget.is_interrupted and self.has_time(start.variant, start.strategy, NEXT_UNTIL):
+            if not self._budget.is_interrupted and self.has_time(
+                start.variant, start.strategy, NEXT_UNTIL
+            ):
                 self.of(start.variant, start.strategy, self.orders)
         return best
 
     def of(
-        self, variant: Variant, strategy: Strategy, orders: Sequence[str | None], until: float = math.inf
+        self,
+        variant: Variant,
+        strategy: Strategy,
+        orders: Sequence[str | None],
+        until: float = math.inf,
     ) -> list[Outcome]:
         """What comes of a strategy in these orders.
 
         Of those after the first only what is begun before `until`; none where there is too little memory for all rows.
         """
         known, begin = self._known.setdefault(id(strategy), {}), self._budget.elapsed
-        new = [order for order in orders if order not in known and id(strategy) not in self._left_out]
+        new = [
+            order for order in orders if order not in known and id(strategy) not in self._left_out
+        ]
         rows = variant.judge.count_rows(strategy) if new else 0
         may_order = variant.judge.is_quick and rows <= ORDERED_ROWS
         new = [order for order in new if order is None or may_order]
         timelines = variant.judge.timelines(strategy, new) if new else ()
         try:
             for number, (order, (said, has_room)) in enumerate(zip(new, timelines, strict=True), 1):
-                figures = said.seconds if has_room else math.inf, said.bytes_moved, int(said.peak_bytes.max())
+                figures = (
+                    said.seconds if has_room else math.inf,
+                    said.bytes_moved,
+                    int(said.peak_bytes.max()),
+                )
                 known[order] = Outcome(variant.plan_of(strategy, order), *figures)
-                self.row_seconds = max(self.row_seconds, (self._budget.elapsed - begin) / number / max(rows, 1))
+                self.row_seconds = max(
+                    self.row_seconds, (self._budget.elapsed - begin) / number / max(rows, 1)
+                )
                 if self._budget.elapsed > until or self._budget.is_interrupted:
                     break
         except MemoryError as error:
             self._left_out[id(strategy)] = strategy
-            _log.info("search: a strategy is left out, since its rows do not fit into memory here: %s", error)
+            _log.info(
+                "search: a strategy is left out, since its rows do not fit into memory here: %s",
+                error,
+            )
         return [known[order] for order in orders if order in known]
 
     def ask_tight(self, starts: Sequence[Start]) -> None:
         """Where no start fits, predict those that may: the fastest first, until one does."""
         for start in tight_starts(starts):
             found = self.of(start.variant, start.strategy, AS_LOWERED)
-            if self._budget.used_seconds > TIGHT or any(math.isfinite(each.seconds) for each in found):
+            if self._budget.used_seconds > TIGHT or any(
+                math.isfinite(each.seconds) for each in found
+            ):
                 return
 
     def _is_enough(self, likely: Sequence[Start]) -> bool:
@@ -123,7 +158,11 @@ class Predictions:
 
         A judge that is not quick has predicted whatever it has judged.
         """
-        if self._budget.seconds is None or id(strategy) in self._known or not variant.judge.is_quick:
+        if (
+            self._budget.seconds is None
+            or id(strategy) in self._known
+            or not variant.judge.is_quick
+        ):
             return True
         left = part * self._budget.seconds - self._budget.elapsed
         if left < self.each_seconds:
@@ -133,4 +172,7 @@ class Predictions:
     @property
     def is_late(self) -> bool:
         """Whether there is no time for one more."""
-        return self._budget.seconds is not None and self._budget.elapsed + self.each_seconds > self._budget.seconds
+        return (
+            self._budget.seconds is not None
+            and self._budget.elapsed + self.each_seconds > self._budget.seconds
+        )

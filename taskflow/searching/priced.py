@@ -45,13 +45,20 @@ class Prices:
     """
 
     def __init__(
-        self, graph: Graph, machine: MachineModel, costs: CostModel, operators: Sequence[Operator], regions: set[str]
+        self,
+        graph: Graph,
+        machine: MachineModel,
+        costs: CostModel,
+        operators: Sequence[Operator],
+        regions: set[str],
     ) -> None:
         self.lowering = Lowering(subgraph(graph, operators), machine)
         self.pool = Pool(self.lowering, costs, evenly=True)
         self._ops = {op.name: k for k, op in enumerate(operators)}
         self._leaders = [op.follows or op.name for op in operators]
-        self._regions = np.array([k for k, r in enumerate(self.lowering.regions) if r.name in regions], np.int64)
+        self._regions = np.array(
+            [k for k, r in enumerate(self.lowering.regions) if r.name in regions], np.int64
+        )
         self._columns: dict[tuple[str, ParallelConfig], tuple[Array, Array, float]] = {}
 
     def price(self, configs: dict[str, ParallelConfig]) -> Price:
@@ -83,9 +90,14 @@ class Prices:
             return 0.0, 0.0
         pool, store = self.pool, self.lowering.store
         before = pool.packed.filled.copy()
-        used = np.unique(np.concatenate([store.table.device[store.span(k)] for k in numbers.tolist()]))
+        used = np.unique(
+            np.concatenate([store.table.device[store.span(k)] for k in numbers.tolist()])
+        )
         pool.add_fragments(self._regions, numbers, used)
-        first, rows = int(before["fragments"][0]), (int(before["rows"][0]), int(pool.packed.filled["rows"][0]))
+        first, rows = (
+            int(before["fragments"][0]),
+            (int(before["rows"][0]), int(pool.packed.filled["rows"][0])),
+        )
         work = np.zeros(pool.sets.count)
         work_of_rows(*rows, (pool.op_rows.data, *pool.sets.columns), tuple(pool.packed), work)
         held = pool.packed.bytes[first : pool.fragments].sum(axis=0)
@@ -95,7 +107,11 @@ class Prices:
 
 @tiered
 def work_of_rows(
-    first: int, end: int, of_rows: tuple[Array, Array, Array, Array, Array], of_pool: tuple[Array, ...], work: Array
+    first: int,
+    end: int,
+    of_rows: tuple[Array, Array, Array, Array, Array],
+    of_pool: tuple[Array, ...],
+    work: Array,
 ) -> None:
     """Add what rows of the pool take to the work of their streams; see `resimulate`."""
     add_work(work, 1.0, first, end - first, Rows(of_rows[0], Packed(*of_pool), *of_rows[1:]))

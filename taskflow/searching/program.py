@@ -18,7 +18,10 @@ ROOM = 3  # times the rows of a strategy: what proposals and changes take until 
 # How much is in use: by the current strategy, with the proposal (`new_...`), and `spans` that are laid for the latter;
 # the first group whose proposed ends are not the current ones; the number of this proposal; groups between two marks.
 COUNTERS = records(
-    [(name, np.int64) for name in ("rows", "ends", "links", "new_rows", "new_ends", "new_links", "spans")]
+    [
+        (name, np.int64)
+        for name in ("rows", "ends", "links", "new_rows", "new_ends", "new_links", "spans")
+    ]
     + [(name, np.int64) for name in ("first_differing", "proposal", "every")]
 )
 # Where the rows of a span are: its first row, its first end, how many rows, how many ordinals these have, its first row
@@ -26,7 +29,14 @@ COUNTERS = records(
 LAID = records([(name, np.int64) for name in ("row", "end", "count", "parts", "packed")])
 # Streams, one of them repeated where there are fewer; two ends (0: none); the first of its further links, or 0; the
 # number of its set where that has more streams, or loads links of the machine, else 0, which is a set of one.
-ROW = records([("stream", np.uint32, (2,)), ("awaits", np.uint32, (2,)), ("link", np.uint32), ("set", np.uint32)])
+ROW = records(
+    [
+        ("stream", np.uint32, (2,)),
+        ("awaits", np.uint32, (2,)),
+        ("link", np.uint32),
+        ("set", np.uint32),
+    ]
+)
 # Ends that a row waits for: the first, the step to the next, how many (negative: for the earliest of them), and the
 # next link of the same row, or 0.
 LINK = records([(name, np.int32) for name in ("end", "step", "count", "link")])
@@ -115,7 +125,9 @@ class JudgedProgram:
         t, counter = self.tables, self.tables.counter[0]
         changed = t.changed[: counter["spans"]]
         t.span[changed] = t.new_span[changed]
-        counter["rows"], counter["ends"], counter["links"] = (counter[f"new_{n}"] for n in ("rows", "ends", "links"))
+        counter["rows"], counter["ends"], counter["links"] = (
+            counter[f"new_{n}"] for n in ("rows", "ends", "links")
+        )
         swapped = {"end": t.new_end, "free": t.new_free, "done": t.new_done}
         self.tables = t._replace(**swapped, new_end=t.end, new_free=t.free, new_done=t.done)
 
@@ -131,5 +143,7 @@ class JudgedProgram:
         """When each row of the current strategy ends, span after span."""
         count = self.tables.span["count"]
         first = np.cumsum(count) - count
-        found: Array = self.tables.end[np.arange(count.sum()) + np.repeat(self.tables.span["end"] - first, count)]
+        found: Array = self.tables.end[
+            np.arange(count.sum()) + np.repeat(self.tables.span["end"] - first, count)
+        ]
         return found

@@ -94,7 +94,9 @@ class Proposals:
         old = strategy[name]
         if not near or new is old:
             return new, 0.0
-        return new, math.log(self._probability(name, old, near) / self._probability(name, new, near))
+        return new, math.log(
+            self._probability(name, old, near) / self._probability(name, new, near)
+        )
 
     def propose_together(
         self, strategy: Mapping[str, ParallelConfig], generator: np.random.Generator
@@ -113,7 +115,9 @@ class Proposals:
         """A new configuration for an operator and the chain behind it; empty: none that could be taken back."""
         names = self.space.names
         first = int(generator.random() * len(names))
-        reach = names[first : first + int((len(names) - first + 1) ** generator.random())]  # most are short
+        reach = names[
+            first : first + int((len(names) - first + 1) ** generator.random())
+        ]  # most are short
         new = self.space.draw(reach[0], generator)
         if new is strategy[reach[0]]:
             return {}
@@ -133,7 +137,11 @@ class Proposals:
         chain = {reach[0]: None}
         for name in reach[1:]:
             route = self.before.get(name)
-            if route and route.source in chain and self._bring(name, route, strategy[route.source]) is strategy[name]:
+            if (
+                route
+                and route.source in chain
+                and self._bring(name, route, strategy[route.source]) is strategy[name]
+            ):
                 chain[name] = None
         return list(chain)
 
@@ -149,7 +157,10 @@ class Proposals:
     def _bring(self, name: str, route: _Route, config: ParallelConfig) -> ParallelConfig | None:
         held = route.brought.get(id(config))
         if held is None or held[0] is not config:
-            held = route.brought[id(config)] = config, self.space.find(name, self._there(name, route, config))
+            held = route.brought[id(config)] = (
+                config,
+                self.space.find(name, self._there(name, route, config)),
+            )
         return held[1]
 
     def _there(self, name: str, route: _Route, config: ParallelConfig) -> ParallelConfig:
@@ -176,7 +187,9 @@ def bring(config: ParallelConfig, axes: Mapping[str, str], op: Operator) -> Para
             devices = devices.take(0, axis=len(kept))
     rank = {axis: k for k, axis in enumerate(op.extents)}
     order = sorted(range(len(kept)), key=lambda k: rank[kept[k][0]])
-    return ParallelConfig(dict(kept[k] for k in order), devices.transpose(order).reshape(-1).tolist())
+    return ParallelConfig(
+        dict(kept[k] for k in order), devices.transpose(order).reshape(-1).tolist()
+    )
 
 
 def _routes(operators: list[Operator]) -> dict[str, list[_Route]]:
@@ -189,7 +202,9 @@ def _routes(operators: list[Operator]) -> dict[str, list[_Route]]:
     return {name: list(found) for name, found in routes.items()}
 
 
-def _routes_from_before(names: Sequence[str], routes: Mapping[str, Sequence[_Route]]) -> dict[str, _Route]:
+def _routes_from_before(
+    names: Sequence[str], routes: Mapping[str, Sequence[_Route]]
+) -> dict[str, _Route]:
     """Operator -> the first route from one that comes before it, where there is one."""
     number = {name: k for k, name in enumerate(names)}
     first = {n: next((r for r in routes[n] if number[r.source] < number[n]), None) for n in names}
@@ -210,10 +225,16 @@ def _adjacent(operators: list[Operator]) -> Iterator[tuple[Operator, int, Operat
             yield from ((*a, *b) for a, b in pairs if a[0] is not b[0])
 
 
-def _axis_maps(source: Operator, a: int, target: Operator, b: int) -> Iterator[tuple[tuple[str, str], ...]]:
+def _axis_maps(
+    source: Operator, a: int, target: Operator, b: int
+) -> Iterator[tuple[tuple[str, str], ...]]:
     """How axes of `source` are called in `target`: by the dimensions of the region they share, and by name."""
     from_dims, to_dims = (op.bound.terms[k].dims for op, k in ((source, a), (target, b)))
-    yield tuple((_axis(source, x[0]), _axis(target, y[0])) for x, y in zip(from_dims, to_dims, strict=True) if x and y)
+    yield tuple(
+        (_axis(source, x[0]), _axis(target, y[0]))
+        for x, y in zip(from_dims, to_dims, strict=True)
+        if x and y
+    )
     if source.pattern == target.pattern:
         yield tuple((axis, axis) for axis in target.extents)
 

@@ -57,20 +57,35 @@ class Links(NamedTuple):
     receiving: Array
 
 
-def links_of(rates: Rates, hosts: Array, few: tuple[int, int, int], sets: StreamSets, of_device: Array) -> Links:
+def links_of(
+    rates: Rates, hosts: Array, few: tuple[int, int, int], sets: StreamSets, of_device: Array
+) -> Links:
     """See `Links` and `StreamTable.of_device`.
 
     Where a device sends by link, several links bring what it needs, and nothing is certain.
     """
     compute, receiving, _, sending, _ = of_device
     if ((sending < 0) & (receiving != compute)).any():
-        rates = rates._replace(latency=0 * rates.latency, throughput=np.full_like(rates.throughput, np.inf))
+        rates = rates._replace(
+            latency=0 * rates.latency, throughput=np.full_like(rates.throughput, np.inf)
+        )
     (ptr, stream, hop_ptr, hop), first = sets.columns, sets.first_stream
     least, best = arrival_rates(rates)
     of_links = rates.latency, rates.throughput, least, best, float(best.max())
     occupied = ptr[: first + 1].copy(), stream[: ptr[first]].copy()
     loaded = hop_ptr[: first + 1].copy(), hop[: hop_ptr[first]].copy()
-    return Links(hosts, few[0], few[1], few[2], *of_links, *occupied, *loaded, first, sets.count, first + receiving)
+    return Links(
+        hosts,
+        few[0],
+        few[1],
+        few[2],
+        *of_links,
+        *occupied,
+        *loaded,
+        first,
+        sets.count,
+        first + receiving,
+    )
 
 
 class LoadedRegion(NamedTuple):
@@ -164,7 +179,9 @@ def makers(x: LoadedRegion, v: int, devices: int) -> Made:
         total += volume(x.points.box[q])
         colours = max(colours, x.points.colour[q] + 1 if x.life.is_partial[e] else 1)
     order, first = by_number(x.points.device[begin:end], devices)
-    return Made(begin, end, order + begin, first, total == colours * volume(x.life.whole), colours > 1)
+    return Made(
+        begin, end, order + begin, first, total == colours * volume(x.life.whole), colours > 1
+    )
 
 
 @inner
@@ -198,7 +215,9 @@ def add_parts(x: LoadedRegion, a: int, made: Made, source: Array, size: Array, n
 
 
 @inner
-def receive(x: LoadedRegion, needs: Array, made: Made, parts: LackingParts, links: Links) -> tuple[Array, bool]:
+def receive(
+    x: LoadedRegion, needs: Array, made: Made, parts: LackingParts, links: Links
+) -> tuple[Array, bool]:
     """Seconds for which the device of each of the `needs` receives what that point lacks, at least.
 
     And whether these are of copies, which are known one by one.
@@ -216,7 +235,9 @@ def receive(x: LoadedRegion, needs: Array, made: Made, parts: LackingParts, link
 
 
 @leaf
-def copy_all(x: LoadedRegion, needs: Array, parts: LackingParts, made: Made, links: Links, seconds: Array) -> None:
+def copy_all(
+    x: LoadedRegion, needs: Array, parts: LackingParts, made: Made, links: Links, seconds: Array
+) -> None:
     """See `copies`, for all needs that lack something."""
     for i in range(len(needs)):
         if parts.lack[i] > 0:
@@ -228,7 +249,9 @@ def copies(x: LoadedRegion, a: int, i: int, parts: LackingParts, made: Made, lin
     """Seconds of the copies that bring a point, need number `i`, what it lacks."""
     device, seconds = x.points.device[a], 0.0
     if not made.is_unique or links.exchanges:
-        return float(links.least_latency[device] + parts.lack[i] * x.life.itemsize / links.best[device])
+        return float(
+            links.least_latency[device] + parts.lack[i] * x.life.itemsize / links.best[device]
+        )
     for k in range(parts.ptr[i], parts.ptr[i + 1]):
         source, size = x.points.device[parts.source[k]], parts.size[k] * x.life.itemsize
         parts.seconds[k] = links.latency[source, device] + size / links.throughput[source, device]
@@ -251,7 +274,13 @@ def alike(x: LoadedRegion, needs: Array) -> tuple[Array, Array]:
 
 @inner
 def gathers(
-    x: LoadedRegion, needs: Array, parts: LackingParts, group: Array, count: Array, made: Made, links: Links
+    x: LoadedRegion,
+    needs: Array,
+    parts: LackingParts,
+    group: Array,
+    count: Array,
+    made: Made,
+    links: Links,
 ) -> Array:
     """What is needed alike by many, who need nothing else, may be gathered; of the rest nothing is certain."""
     seconds, on, lack = np.zeros(len(needs)), np.zeros(len(links.hosts), np.int64), parts.lack
@@ -296,13 +325,26 @@ def sums(x: LoadedRegion, needs: Array, made: Made, links: Links) -> Array:
 
 
 @inner
-def add_sum(x: LoadedRegion, needs: Array, tile: int, has: Array, summands: int, seconds: Array, links: Links) -> None:
+def add_sum(
+    x: LoadedRegion,
+    needs: Array,
+    tile: int,
+    has: Array,
+    summands: int,
+    seconds: Array,
+    links: Links,
+) -> None:
     """Add what each need receives of the sum of a tile, of which so many devices, which `has` marks, made a part.
 
     Where many take part it is one row if all of them need the whole tile; of other rows nothing is certain.
     """
     box, size = x.points.box, volume(x.points.box[tile])
-    wants, gets_all, targets, involved = np.zeros(len(has), np.bool_), np.zeros(len(has), np.bool_), 0, summands
+    wants, gets_all, targets, involved = (
+        np.zeros(len(has), np.bool_),
+        np.zeros(len(has), np.bool_),
+        0,
+        summands,
+    )
     for a in needs:
         points, device = shared(box[a], box[tile]), x.points.device[a]
         if points > 0:
@@ -316,6 +358,8 @@ def add_sum(x: LoadedRegion, needs: Array, tile: int, has: Array, summands: int,
     for i in range(len(needs)):
         points, device = shared(box[needs[i]], box[tile]), x.points.device[needs[i]]
         if points > 0 and involved <= links.few_sums:
-            seconds[i] += links.least_latency[device] + points * x.life.itemsize / links.best[device]
+            seconds[i] += (
+                links.least_latency[device] + points * x.life.itemsize / links.best[device]
+            )
         elif points > 0 and is_whole:
             seconds[i] += together * x.life.itemsize / links.fastest

@@ -50,7 +50,10 @@ SHORT_SECONDS = 0.03  # of a pass that is made twice: a step finds in the cache 
 
 
 def rehearse(
-    costs: MeasuredCosts, *task_graphs: TaskGraph, rounds: int = ROUNDS, is_late: Callable[[], bool] = lambda: False
+    costs: MeasuredCosts,
+    *task_graphs: TaskGraph,
+    rounds: int = ROUNDS,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> list[TaskGraph]:
     """Let `costs` learn the seconds of the rows of task graphs.
 
@@ -71,7 +74,9 @@ def rehearse(
         for task_graph in group:
             if not (done or rehearsals) or not connect().on_rank_0(is_late):
                 rehearsals.append(Rehearsal(task_graph))
-        for rehearsal, times in zip(rehearsals, _take_turns(rehearsals, rounds, is_late), strict=True):
+        for rehearsal, times in zip(
+            rehearsals, _take_turns(rehearsals, rounds, is_late), strict=True
+        ):
             waiting = with_reuse(rehearsal.task_graph, plan_memory(rehearsal.task_graph))
             costs.learn(rehearsal.task_graph, typical_seconds(waiting, times))
             done.append(rehearsal.task_graph)
@@ -92,7 +97,9 @@ def _groups(task_graphs: Sequence[TaskGraph]) -> Iterator[list[TaskGraph]]:
         yield group
 
 
-def _take_turns(rehearsals: Sequence[Rehearsal], rounds: int, is_late: Callable[[], bool]) -> list[Array]:
+def _take_turns(
+    rehearsals: Sequence[Rehearsal], rounds: int, is_late: Callable[[], bool]
+) -> list[Array]:
     """Seconds of the rows of each, (rounds, rows)."""
     turns, end = list[list[Array]](), time.perf_counter() + LONG_SECONDS * len(rehearsals)
     while len(turns) < rounds and not (
@@ -110,7 +117,10 @@ def can_rehearse(task_graph: TaskGraph) -> bool:
     if any(d.kind == "cuda" for d in task_graph.machine.devices):
         return False
     peak_bytes = plan_memory(task_graph).peak_bytes
-    fits = all(2 * size <= d.memory_bytes for size, d in zip(peak_bytes, task_graph.machine.devices, strict=True))
+    fits = all(
+        2 * size <= d.memory_bytes
+        for size, d in zip(peak_bytes, task_graph.machine.devices, strict=True)
+    )
     if not fits:
         _log.info("no rehearsal: its arenas would take %s bytes", peak_bytes.tolist())
     return fits
@@ -168,7 +178,8 @@ def _compile(task_graph: TaskGraph, transport: Transport) -> RankProgram:
     _set_apart(memory)
     PersistentRegions(task_graph, memory, transport, run).initialise()
     feeds = {
-        number: replace(cell, value=sample_array(cell.shape, cell.dtype)) for number, cell in make_cells(rows).items()
+        number: replace(cell, value=sample_array(cell.shape, cell.dtype))
+        for number, cell in make_cells(rows).items()
     }
     compiler = UnawaitedCompiler(rows, plan, memory, transport, feeds, run, False)
     program = compiler.compile()
@@ -191,7 +202,9 @@ def _set_apart(memory: Memory) -> None:
         dtype = np.dtype(graph.regions[number].dtype)
         if int(graph.instance_device[instance]) not in own or dtype.kind != "f":
             order, shape = graph.order(number), graph.instance_rect(instance).shape
-            zeros = np.full([shape[d] for d in order], 0, dtype)  # touched, unlike those of `np.zeros`
+            zeros = np.full(
+                [shape[d] for d in order], 0, dtype
+            )  # touched, unlike those of `np.zeros`
             memory.bind(instance, zeros.transpose(np.argsort(order)))
 
 

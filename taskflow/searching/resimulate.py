@@ -53,7 +53,12 @@ def resimulate(
         of_rows: the other fields of `Rows`.
         program: `ProgramTables`; like all others as a plain tuple, whose type numba finds out fastest.
     """
-    current, proposed, layout, packed = Chosen(*old), Chosen(*new), Layout(*of_graph), Packed(*of_pool)
+    current, proposed, layout, packed = (
+        Chosen(*old),
+        Chosen(*new),
+        Layout(*of_graph),
+        Packed(*of_pool),
+    )
     rows = Rows(of_rows[0], packed, *of_rows[1:])
     t = ProgramTables(*program)
     counter = t.counter[0]
@@ -74,7 +79,9 @@ def resimulate(
     first = 0
     if current.rows[0] >= 0:
         first = first_changed(regions, current, proposed, layout, rows)
-    return pass_from(first - first % counter.every, limit, work, current, proposed, layout, rows, t), 0
+    return pass_from(
+        first - first % counter.every, limit, work, current, proposed, layout, rows, t
+    ), 0
 
 
 @tiered
@@ -102,7 +109,16 @@ def pass_from(
             t.new_free[mark, k], t.new_done[mark, k] = free[k], t.done[mark, k] + more[k]
             if free[k] + (work[k] - t.new_done[mark, k]) - SLACK * work[k] > limit:
                 return np.inf
-        change_spans(more, layout.group_ptr[begin], layout.group_ptr[stop], current, proposed, layout, rows, t)
+        change_spans(
+            more,
+            layout.group_ptr[begin],
+            layout.group_ptr[stop],
+            current,
+            proposed,
+            layout,
+            rows,
+            t,
+        )
         last = pass_groups(begin, stop, layout.group_ptr, rows, t, free, limit)
         if last > limit:
             return np.inf
@@ -134,7 +150,9 @@ def exchange(work: Array, parts: Array, old: int, new: int, rows: Rows) -> None:
 
 
 @leaf
-def change_regions(work: Array, size: Array, regions: Array, current: Chosen, proposed: Chosen, rows: Rows) -> bool:
+def change_regions(
+    work: Array, size: Array, regions: Array, current: Chosen, proposed: Chosen, rows: Rows
+) -> bool:
     """Exchange the fragments of some regions in the work of all streams and the bytes of all devices.
 
     False: not all of them are made; what the others will have is left out.
@@ -149,13 +167,22 @@ def change_regions(work: Array, size: Array, regions: Array, current: Chosen, pr
             continue
         add_work(work, 1.0, packed.fragment[new].row, packed.fragment[new].rows, rows)
         for device in range(len(size)):
-            size[device] += packed.bytes[new, device] - (packed.bytes[old, device] if old >= 0 else 0)
+            size[device] += packed.bytes[new, device] - (
+                packed.bytes[old, device] if old >= 0 else 0
+            )
     return is_known
 
 
 @leaf
 def change_spans(
-    done: Array, begin: int, stop: int, current: Chosen, proposed: Chosen, layout: Layout, rows: Rows, t: ProgramTables
+    done: Array,
+    begin: int,
+    stop: int,
+    current: Chosen,
+    proposed: Chosen,
+    layout: Layout,
+    rows: Rows,
+    t: ProgramTables,
 ) -> None:
     """Exchange the rows of those spans that were laid for the proposal in the work that all streams have done."""
     for b in range(begin, stop):
@@ -165,7 +192,11 @@ def change_spans(
         if span.op >= 0:
             parts, old, new = rows.op_rows, current.rows[span.op], proposed.rows[span.op]
         else:
-            parts, old, new = rows.packed.version, current.fragment[span.region], proposed.fragment[span.region]
+            parts, old, new = (
+                rows.packed.version,
+                current.fragment[span.region],
+                proposed.fragment[span.region],
+            )
             old = rows.packed.fragment[old].version + span.version if old >= 0 else -1
             new = rows.packed.fragment[new].version + span.version
         if old != new:
@@ -176,19 +207,28 @@ def change_spans(
 
 
 @leaf
-def first_changed(regions: Array, current: Chosen, proposed: Chosen, layout: Layout, rows: Rows) -> int:
+def first_changed(
+    regions: Array, current: Chosen, proposed: Chosen, layout: Layout, rows: Rows
+) -> int:
     """The group of the first span of an operator that touches a changed region, or of rows that move it.
 
     At most that of the last span.
     """
     first, packed = len(layout.span) - 1, rows.packed
     for r in regions:
-        ops, old, new = layout.op_ptr[r + 1] - layout.op_ptr[r], current.fragment[r], proposed.fragment[r]
+        ops, old, new = (
+            layout.op_ptr[r + 1] - layout.op_ptr[r],
+            current.fragment[r],
+            proposed.fragment[r],
+        )
         begin = layout.issuer_ptr[r]
         for issuer in range(layout.issuer_ptr[r + 1] - begin):
             has_rows = issuer < ops or old < 0
             if not has_rows:
-                a, b = packed.fragment[old].version + issuer - ops, packed.fragment[new].version + issuer - ops
+                a, b = (
+                    packed.fragment[old].version + issuer - ops,
+                    packed.fragment[new].version + issuer - ops,
+                )
                 has_rows = packed.version[a].count + packed.version[b].count > 0
             if has_rows:
                 first = min(first, layout.issuer_span[begin + issuer])
@@ -249,7 +289,14 @@ def alive_peak(
 
 @leaf
 def change_sizes(
-    change: Array, alive: Array, regions: Array, old: Array, new: Array, sizes: Array, affected: Array, sign: int
+    change: Array,
+    alive: Array,
+    regions: Array,
+    old: Array,
+    new: Array,
+    sizes: Array,
+    affected: Array,
+    sign: int,
 ) -> None:
     """Exchange the fragments of some regions in `change`, or take that back."""
     for r in regions:

@@ -132,7 +132,10 @@ def search(
         named["dynamic programming"] = chain.dynamic_programming(graph, machine, costs).strategy
     left_out: tuple[str, ...] = ()
     if space is None:
-        named = {name: first.space.include(completed(graph, strategy)) for name, strategy in named.items()}
+        named = {
+            name: first.space.include(completed(graph, strategy))
+            for name, strategy in named.items()
+        }
     else:
         named, left_out = _inside(space, named)
     transport = transport or connect()
@@ -174,7 +177,9 @@ def _best_of(results: Sequence[SearchResult]) -> SearchResult:
     return replace(best, proposals=sum(r.proposals for r in results), pareto=pareto)
 
 
-def _inside(space: Space, named: Mapping[str, Strategy]) -> tuple[dict[str, Strategy], tuple[str, ...]]:
+def _inside(
+    space: Space, named: Mapping[str, Strategy]
+) -> tuple[dict[str, Strategy], tuple[str, ...]]:
     """The starts that are in a space, and the names of those that are not."""
     own = {name: space.own(strategy) for name, strategy in named.items()}
     left_out = tuple(name for name, strategy in own.items() if strategy is None)
@@ -186,15 +191,21 @@ def _inside(space: Space, named: Mapping[str, Strategy]) -> tuple[dict[str, Stra
 class _Search:
     """One rank's search: the best strategy so far, and what is left of the budget."""
 
-    def __init__(self, budget: Budget, progress: Callable[[int, float], None] | None, seed: tuple[int, int]) -> None:
+    def __init__(
+        self, budget: Budget, progress: Callable[[int, float], None] | None, seed: tuple[int, int]
+    ) -> None:
         self.budget, self.seed = budget, seed
         self.progress = progress or (lambda done, best: None)
         self.beta = 0.0
         self.variant: Variant
         self.strategy, self.seconds = Strategy({}), math.inf
         self.history: list[tuple[int, float]] = []
-        self._kept: list[tuple[int, Variant, Strategy]] = []  # the first: number of the last entry of the history
-        self._ends: list[tuple[float, int, Variant, Strategy]] = []  # of tied descents, with their seconds
+        self._kept: list[
+            tuple[int, Variant, Strategy]
+        ] = []  # the first: number of the last entry of the history
+        self._ends: list[
+            tuple[float, int, Variant, Strategy]
+        ] = []  # of tied descents, with their seconds
         self.predictions = Predictions(budget)
         self._predicting = self.staging = 0.0  # seconds of predictions, and of stages
         self.staged: list[Outcome] = []  # plans of stages, the best first
@@ -211,7 +222,9 @@ class _Search:
         self._keep(best.variant, best.strategy, best.seconds)
         self.beta = BETA * len(best.variant.space.names) / self.seconds
         if self.budget.seconds is not None:
-            self._predicting = min(FINALISTS * self.predictions.each_seconds, PREDICTED * self.budget.seconds)
+            self._predicting = min(
+                FINALISTS * self.predictions.each_seconds, PREDICTED * self.budget.seconds
+            )
             part = STAGED_LEAN if best.variant.plan.recomputed else STAGED * is_short(starts)
             self.staging = may_stage * part * self.budget.seconds
             if self.staging < STAGED_EACH * len(best.variant.machine.devices):
@@ -226,7 +239,11 @@ class _Search:
             return
         is_quick = self.variant.judge.is_quick  # else there is no time for walks
         self._descend_tied(fitting, self._part(TIED if is_quick else 1.0))
-        begin, walking, walked = self.budget.used, self._part(WALKING), [*self._starts(fitting)] if is_quick else []
+        begin, walking, walked = (
+            self.budget.used,
+            self._part(WALKING),
+            [*self._starts(fitting)] if is_quick else [],
+        )
         for k, start in enumerate(walked, 1):
             self._walk(start, begin + walking * k / len(walked))
 
@@ -244,14 +261,18 @@ class _Search:
 
     def _descend_tied(self, fitting: Sequence[Start], part: float) -> None:
         """From the best starts of different degrees of tensor parallelism, where layers repeat."""
-        if self.budget.used >= 1 or not any(len(members) > 1 for members in fold(self.variant.graph)[0]):
+        if self.budget.used >= 1 or not any(
+            len(members) > 1 for members in fold(self.variant.graph)[0]
+        ):
             return
         different = {start.tensor: start for start in reversed(fitting) if start.tensor}
         chosen = sorted(different.values(), key=lambda start: start.seconds)[:TIED_STARTS]
         end, best = self.budget.used + part, None
         for k, start in enumerate(chosen, 1):
             until = end if k == len(chosen) else (self.budget.used + end) / 2
-            descent = self._descend_from(start.variant, start.variant.space.include(start.strategy), until)
+            descent = self._descend_from(
+                start.variant, start.variant.space.include(start.strategy), until
+            )
             if best is None or descent.seconds < best[1].seconds:
                 best = start.variant, descent
         generator = self._generator()
@@ -273,7 +294,10 @@ class _Search:
     def _starts(self, fitting: Sequence[Start]) -> Iterator[Strategy]:
         """Different ones of the variant that is walked: the best, the starts, and of few devices a random one."""
         different: list[Strategy] = []
-        for strategy in (self.strategy, *(start.strategy for start in fitting if start.variant is self.variant)):
+        for strategy in (
+            self.strategy,
+            *(start.strategy for start in fitting if start.variant is self.variant),
+        ):
             if not any(dict(strategy) == dict(other) for other in different):
                 different.append(strategy)
         yield from different[: WALKS - 1]
@@ -290,7 +314,9 @@ class _Search:
         if self.budget.used >= until:
             return
         variant = self.variant
-        walk = Walk(variant.judge, variant.proposals, start, self.beta, self._generator(), variant.sharded)
+        walk = Walk(
+            variant.judge, variant.proposals, start, self.beta, self._generator(), variant.sharded
+        )
         if not math.isfinite(walk.seconds):
             return
         while self.budget.used < until:
@@ -319,15 +345,21 @@ class _Search:
     def search_stages(self, first: Variant) -> None:
         """Search plans of stages and micro-batches, which take less memory, in what was kept back for it."""
         budget = self.budget
-        left = budget.seconds and max(self.staging, budget.left_seconds - self._predicting, LEAST * budget.seconds)
+        left = budget.seconds and max(
+            self.staging, budget.left_seconds - self._predicting, LEAST * budget.seconds
+        )
         own = Budget(None if left else STAGED_PROPOSALS, left or STAGED_SECONDS)
         with noted_interrupt(own.interrupt):
             try:
-                found = search_stages(first.graph, first.machine, first.costs, own, self.seed[0], first.grids.within)
+                found = search_stages(
+                    first.graph, first.machine, first.costs, own, self.seed[0], first.grids.within
+                )
             except ValueError as error:
                 _log.info("search: %s", error)
             else:
-                self.staged = [Outcome(j.plan, j.seconds, j.bytes_moved, j.peak_bytes, j.name) for j in found]
+                self.staged = [
+                    Outcome(j.plan, j.seconds, j.bytes_moved, j.peak_bytes, j.name) for j in found
+                ]
         budget.done += own.done
         budget.is_interrupted |= own.is_interrupted
 
@@ -338,16 +370,29 @@ class _Search:
 
         Starts come by their seconds without waits; for the slowest there may be no time left.
         """
-        fitting = [e for e in (*self.predictions.all, *self.staged, *self.piped) if math.isfinite(e.seconds)]
-        best, last, tried, latest = min(fitting, key=lambda each: each.figures, default=None), 0, 0, None
+        fitting = [
+            e
+            for e in (*self.predictions.all, *self.staged, *self.piped)
+            if math.isfinite(e.seconds)
+        ]
+        best, last, tried, latest = (
+            min(fitting, key=lambda each: each.figures, default=None),
+            0,
+            0,
+            None,
+        )
         baseline = {start.name: start.seconds for start in starts if not start.fits}
         baseline |= {each.name: each.seconds for each in self.piped if each.name}
         for number, name, variant, strategy in self._finalists(starts):
-            is_hurried = self.budget.is_interrupted and tried > 0 and not self.predictions.is_known(strategy)
+            is_hurried = (
+                self.budget.is_interrupted and tried > 0 and not self.predictions.is_known(strategy)
+            )
             is_late = is_hurried or not self.predictions.has_time(variant, strategy)
             if (best and is_late) or (not name and tried == FINALISTS):
                 continue
-            predicted = self.predictions.of(variant, strategy, AS_LOWERED if name else self.predictions.orders)
+            predicted = self.predictions.of(
+                variant, strategy, AS_LOWERED if name else self.predictions.orders
+            )
             if not predicted:
                 continue
             found = min(predicted, key=lambda each: each.figures)
@@ -358,7 +403,9 @@ class _Search:
             if math.isfinite(found.seconds) and (best is None or found.figures < best.figures):
                 best, last = found, number
         if best is None:
-            raise NoRoomError(f"search: no strategy that fits into memory was found; {self.variant.judge.last_refusal}")
+            raise NoRoomError(
+                f"search: no strategy that fits into memory was found; {self.variant.judge.last_refusal}"
+            )
         self.best, self.is_local = best, self.is_local and best is latest
         if self.history:
             self.history = [*self.history[:last], (self.history[last][0], best.seconds)]
@@ -367,7 +414,9 @@ class _Search:
     def _finalists(self, starts: Sequence[Start]) -> Iterator[tuple[int, str, Variant, Strategy]]:
         """Number in the history, name of the start if it is one, and the strategy: first what was kept last."""
         latest = self._kept[: -LAST - 1 : -1]
-        ends = {seconds: (k, of, found) for seconds, k, of, found in reversed(self._ends)}  # of equal ones the first
+        ends = {
+            seconds: (k, of, found) for seconds, k, of, found in reversed(self._ends)
+        }  # of equal ones the first
         for number, variant, strategy in (*latest, *(ends[seconds] for seconds in sorted(ends))):
             yield number, "", variant, strategy
         for start in likely_starts(starts):
@@ -377,24 +426,42 @@ class _Search:
         """What was predicted; what is a start has its name."""
         plans = {start.name: start.variant.plan_of(start.strategy) for start in starts}
         for each in (*self.predictions.all, *self.staged, *self.piped):
-            yield replace(each, name=next((name for name, plan in plans.items() if plan == each.plan), each.name))
+            yield replace(
+                each,
+                name=next((name for name, plan in plans.items() if plan == each.plan), each.name),
+            )
 
     def result(
-        self, starts: Sequence[Start], baseline: Mapping[str, float], left_out: tuple[str, ...], first: Variant
+        self,
+        starts: Sequence[Start],
+        baseline: Mapping[str, float],
+        left_out: tuple[str, ...],
+        first: Variant,
     ) -> SearchResult:
         """What this rank found."""
-        is_bounded = first.costs.is_shared_out and not self.budget.is_interrupted and not self.predictions.is_late
-        outcomes = sorted((o for o in self._named(starts) if math.isfinite(o.seconds)), key=lambda o: o.figures)
+        is_bounded = (
+            first.costs.is_shared_out
+            and not self.budget.is_interrupted
+            and not self.predictions.is_late
+        )
+        outcomes = sorted(
+            (o for o in self._named(starts) if math.isfinite(o.seconds)), key=lambda o: o.figures
+        )
         return SearchResult(
             plan=self.best.plan,
             seconds=self.best.seconds,
             baseline_seconds=baseline,
             history=tuple(self.history),
             proposals=self.budget.done,
-            lower_bound_seconds=lower_bound(first.space, first.costs, self.budget.behind()) if is_bounded else 0.0,
+            lower_bound_seconds=lower_bound(first.space, first.costs, self.budget.behind())
+            if is_bounded
+            else 0.0,
             is_locally_optimal=self.is_local,
             left_out=left_out,
             idle=idle_devices(self.best.plan.strategy, len(first.machine.devices)),
             pareto=non_dominated(outcomes),
-            plans={each.name if each.name in baseline else f"found {k}": each.plan for k, each in enumerate(outcomes)},
+            plans={
+                each.name if each.name in baseline else f"found {k}": each.plan
+                for k, each in enumerate(outcomes)
+            },
         )

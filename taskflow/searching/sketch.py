@@ -39,7 +39,9 @@ from taskflow.searching.receiving import (
     twin,
 )
 
-EDGES = 2  # points that one waits for directly: the first and the last of those that make what it reads
+EDGES = (
+    2  # points that one waits for directly: the first and the last of those that make what it reads
+)
 # What a stream has to send: seconds of all copies, how many, the round of the last one and its target as one number.
 SENDER = records([("seconds", np.float64), ("copies", np.int64), ("last", np.int64)])
 
@@ -76,7 +78,9 @@ def sketch(
         x = LoadedRegion(life, points)
         versions = len(life.producer)
         rows, issuers = versions * (2 * len(links.hosts) + links.streams), life.ops + versions
-        short = lacking_column(p, rows, (0, 0), 0, versions, issuers, rows + (EDGES + 2) * len(points.device))
+        short = lacking_column(
+            p, rows, (0, 0), 0, versions, issuers, rows + (EDGES + 2) * len(points.device)
+        )
         if short != FITS:
             return short, number, False
         row = p.filled[0].rows
@@ -192,7 +196,9 @@ def add_row(seconds: float, streams: int, p: Packed) -> None:
 
 
 @leaf
-def add_runs(x: LoadedRegion, ops: int, version: int, maker: Array, arrival: Array, p: Packed) -> None:
+def add_runs(
+    x: LoadedRegion, ops: int, version: int, maker: Array, arrival: Array, p: Packed
+) -> None:
     """What points, then the rows of versions, wait for; see `packing.pack_edges`."""
     n, at = p.filled[0].runs, p.filled[0].run_ptrs
     for issuer in range(ops):
@@ -205,14 +211,23 @@ def add_runs(x: LoadedRegion, ops: int, version: int, maker: Array, arrival: Arr
         p.run_ptr[at + ops + v] = n
         e = x.life.producer[v]
         for i in range(p.version[version + v].count):
-            put_run(p.run[n], i, x.life.event[e].issuer, 0, 1, x.life.event_ptr[e] - x.life.event_ptr[e + 1])
+            put_run(
+                p.run[n],
+                i,
+                x.life.event[e].issuer,
+                0,
+                1,
+                x.life.event_ptr[e] - x.life.event_ptr[e + 1],
+            )
             n += 1
     p.run_ptr[at + ops + len(x.life.producer)] = n
     p.filled[0].runs, p.filled[0].run_ptrs = n, at + ops + len(x.life.producer) + 1
 
 
 @leaf
-def add_runs_of_event(x: LoadedRegion, e: int, issuer: int, maker: Array, arrival: Array, n: int, p: Packed) -> int:
+def add_runs_of_event(
+    x: LoadedRegion, e: int, issuer: int, maker: Array, arrival: Array, n: int, p: Packed
+) -> int:
     """What the points of an event wait for: rows of the version that it reads, which is an issuer, and its makers."""
     producer = x.life.event[x.life.producer[x.life.event[e].version]].issuer
     if producer == x.life.event[e].issuer:
@@ -268,7 +283,14 @@ def find_slowest(x: LoadedRegion, needs: Array, seconds: Array, need: Array) -> 
 
 @leaf
 def put_senders(
-    needs: Array, readers: int, links: Links, begin: int, arrival: Array, p: Packed, need: Array, sender: Array
+    needs: Array,
+    readers: int,
+    links: Links,
+    begin: int,
+    arrival: Array,
+    p: Packed,
+    need: Array,
+    sender: Array,
 ) -> None:
     """The rows of `add_senders`."""
     for stream in range(links.streams):
@@ -285,16 +307,25 @@ def put_senders(
 
 
 @leaf
-def count_copies(x: LoadedRegion, i: int, device: int, parts: LackingParts, links: Links, sender: Array) -> None:
+def count_copies(
+    x: LoadedRegion, i: int, device: int, parts: LackingParts, links: Links, sender: Array
+) -> None:
     """Add the copies that need number `i` waits for to all streams that they occupy but the first, which receives."""
     devices = len(links.hosts)
     for part in range(parts.ptr[i], parts.ptr[i + 1]):
         source = x.points.device[parts.source[part]]
-        streams, turn = source * devices + device, source - device if source > device else source - device + devices
+        streams, turn = (
+            source * devices + device,
+            source - device if source > device else source - device + devices,
+        )
         for k in range(links.set_ptr[streams] + 1, links.set_ptr[streams + 1]):
             add_copy(sender[links.stream[k]], parts.seconds[part], turn * devices + device)
         for k in range(links.hop_ptr[streams], links.hop_ptr[streams + 1]):
-            add_copy(sender[links.hop[k].link], work_of(links.hop[k], parts.seconds[part]), turn * devices + device)
+            add_copy(
+                sender[links.hop[k].link],
+                work_of(links.hop[k], parts.seconds[part]),
+                turn * devices + device,
+            )
 
 
 @leaf

@@ -60,7 +60,11 @@ class Space:
         device_lists: Sequence[Sequence[int]] | None = None,
     ) -> None:
         every = families(graph)
-        self.graph, self.machine, self.operators = graph, machine, [family.leader for family in every]
+        self.graph, self.machine, self.operators = (
+            graph,
+            machine,
+            [family.leader for family in every],
+        )
         self.names = [op.name for op in self.operators]
         self._configs: dict[ParallelConfig, ParallelConfig] = {}
         self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
@@ -73,7 +77,9 @@ class Space:
             if (kind := (axes, family.conflicts)) not in known:
                 known[kind] = _Choices(axes, family, placements, allows, self._configs)
             if not known[kind].size:
-                raise ValueError(f"space: no list of devices has as many as operator '{name}' may have points")
+                raise ValueError(
+                    f"space: no list of devices has as many as operator '{name}' may have points"
+                )
             self._choices[name] = known[kind]
 
     def size(self, name: str) -> int:
@@ -83,7 +89,11 @@ class Space:
     def config(self, name: str, number: int) -> ParallelConfig:
         """Configuration `number` of the operator `name`, below its size."""
         choices = self._choices[name]
-        return choices.config(number) if number < choices.size else self._extra[name][number - choices.size]
+        return (
+            choices.config(number)
+            if number < choices.size
+            else self._extra[name][number - choices.size]
+        )
 
     def draw(self, name: str, generator: np.random.Generator) -> ParallelConfig:
         """A configuration of the operator `name`, all with equal probability."""
@@ -119,7 +129,9 @@ class Space:
     def degrees(self, name: str) -> tuple[tuple[str, ...], Array]:
         """The axes along which the operator `name` may be split, and all tuples of their degrees, one a row."""
         choices = self._choices[name]
-        extra = [[parts(dict(c.degrees).get(a, 1)) for a in choices.axes] for c in self._extra[name]]
+        extra = [
+            [parts(dict(c.degrees).get(a, 1)) for a in choices.axes] for c in self._extra[name]
+        ]
         rows = [d for d, _ in choices.rows] + [tuple(row) for row in extra]
         return choices.axes, np.array(rows, np.int64).reshape(len(rows), len(choices.axes))
 
@@ -131,7 +143,11 @@ class Space:
         axes, rows = self.degrees(name)
         crowds = [*(choices.crowds), *({crowd_of(c.devices)} for c in extra)]
         crowd = np.array([most for each in crowds for most in sorted(each)], np.int64)
-        self._cases[key] = axes, rows[np.repeat(np.arange(len(rows)), [len(each) for each in crowds])], crowd
+        self._cases[key] = (
+            axes,
+            rows[np.repeat(np.arange(len(rows)), [len(each) for each in crowds])],
+            crowd,
+        )
         return self._cases[key]
 
     def is_even(self, op: Operator) -> bool:
@@ -143,14 +159,20 @@ class Space:
 
     def draw_strategy(self, generator: np.random.Generator) -> Strategy:
         """A strategy of configurations drawn one by one."""
-        return Strategy.of_graph(self.graph, {name: self.draw(name, generator) for name in self.names})
+        return Strategy.of_graph(
+            self.graph, {name: self.draw(name, generator) for name in self.names}
+        )
 
     def own(self, strategy: Strategy) -> Strategy | None:
         """`strategy` in the space's own objects; None if it uses what the space does not have."""
         found = {name: self.find(name, strategy[name]) for name in self.names}
-        if len(strategy) > len(found) or None in found.values():  # more names: of operators that follow another
+        if (
+            len(strategy) > len(found) or None in found.values()
+        ):  # more names: of operators that follow another
             return None
-        return Strategy.of_graph(self.graph, {name: config for name, config in found.items() if config is not None})
+        return Strategy.of_graph(
+            self.graph, {name: config for name, config in found.items() if config is not None}
+        )
 
     def include(self, strategy: Strategy) -> Strategy:
         """Add what `strategy` uses, if it is missing; gives the strategy in the space's own objects."""
@@ -182,7 +204,10 @@ class _Choices:
         found = ((d, placements.of([n for n in d if n > 1])) for d in rows)
         self.rows = [(d, p) for d, p in found if p]
         self.has_fractions = any(p.fractions for _, placements in self.rows for p in placements)
-        repeated = {id(p): {crowd_of(each.devices) for each in p} for p in {id(p): p for _, p in self.rows}.values()}
+        repeated = {
+            id(p): {crowd_of(each.devices) for each in p}
+            for p in {id(p): p for _, p in self.rows}.values()
+        }
         self.crowds = [repeated[id(p)] for _, p in self.rows]
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
@@ -213,13 +238,20 @@ class _Choices:
         degrees = tuple(parts(split.get(a, 1)) for a in self.axes)
         if degrees not in self._legal:
             return False
-        return any(_is_of(p, config) for p in self._placements.alike([n for n in degrees if n > 1], config.devices))
+        return any(
+            _is_of(p, config)
+            for p in self._placements.alike([n for n in degrees if n > 1], config.devices)
+        )
 
     def _make(self, degrees: tuple[int, ...], placement: Placement) -> ParallelConfig:
         split: dict[str, Degree] = {a: d for a, d in zip(self.axes, degrees, strict=True) if d > 1}
         if placement.fractions is not None:
             split = dict.fromkeys(split, placement.fractions)
-        devices = turn(placement.devices, [d for d in degrees if d > 1]) if placement.is_turned else placement.devices
+        devices = (
+            turn(placement.devices, [d for d in degrees if d > 1])
+            if placement.is_turned
+            else placement.devices
+        )
         return ParallelConfig(split, devices)
 
 
@@ -228,12 +260,16 @@ def _is_of(placement: Placement, config: ParallelConfig) -> bool:
     if any((d if isinstance(d, tuple) else None) != placement.fractions for _, d in config.degrees):
         return False
     turned = (
-        turn(placement.devices, [parts(d) for _, d in config.degrees]) if placement.is_turned else placement.devices
+        turn(placement.devices, [parts(d) for _, d in config.degrees])
+        if placement.is_turned
+        else placement.devices
     )
     return turned == config.devices
 
 
-def _degrees(extents: Sequence[int], points: frozenset[int], allows: Allows) -> Iterator[tuple[int, ...]]:
+def _degrees(
+    extents: Sequence[int], points: frozenset[int], allows: Allows
+) -> Iterator[tuple[int, ...]]:
     """Degrees of every axis whose product is among `points`."""
     if not extents:
         yield from [()] if 1 in points else []

@@ -33,7 +33,11 @@ class Splits:
             points *= np.minimum(degrees, extent)
         self.is_even = space.is_even(op)
         self.least = float(part.min()) if self.is_even else 0.0
-        self.most = int(min(points.max(), len(space.machine.devices))) if self.is_even else len(space.machine.devices)
+        self.most = (
+            int(min(points.max(), len(space.machine.devices)))
+            if self.is_even
+            else len(space.machine.devices)
+        )
         self.reads = [self._least_read(k) for k in range(len(op.inputs))]
         self.work = min([1.0, *self.reads])
 
@@ -41,7 +45,9 @@ class Splits:
         """A window may leave out points of its input, and a tile may be outside of it (concatenation, padding)."""
         bound = self.operator.bound
         dims = zip(bound.terms[term].dims, bound.shapes[term], strict=True)
-        return prod(self._window_read(d[0], extent) for d, extent in dims if d and d[0] in bound.windows)
+        return prod(
+            self._window_read(d[0], extent) for d, extent in dims if d and d[0] in bound.windows
+        )
 
     def _window_read(self, name: str, extent: int) -> float:
         bound = self.operator.bound

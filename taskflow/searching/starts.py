@@ -27,12 +27,19 @@ from taskflow.strategy.sharded import shard_state
 from taskflow.strategy.strategy import Strategy, check_strategy, completed
 from taskflow.tasks.memory import check_memory, plan_memory
 
-HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask a machine only how many devices it has
+HALVED = (
+    "data parallel",
+    "model parallel",
+    "one weird trick",
+)  # rules that ask a machine only how many devices it has
 DOUBTED = 0.6  # of the memory: up to so much may be missing by the judge, and the rows fit still
 TIGHT = 4  # such starts that are predicted
 RANDOM_STARTS = 20  # tried when no start fits into memory
 RULING = 0.15  # of the seconds of a budget: then no other strategy is made by a rule
-STARTING, FITTING = 0.3, 0.6  # of the seconds of a budget: where a start fits, and where none of the named does
+STARTING, FITTING = (
+    0.3,
+    0.6,
+)  # of the seconds of a budget: where a start fits, and where none of the named does
 
 
 @dataclass
@@ -63,7 +70,9 @@ class Start:
         return math.isfinite(self.seconds)
 
 
-def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget, is_given: bool) -> list[Start]:
+def judged_starts(
+    first: Variant, named: Mapping[str, Strategy], budget: Budget, is_given: bool
+) -> list[Start]:
     """The starts that were judged before time ran out: the named ones first; behind the grids, if judging takes long.
 
     Args:
@@ -75,7 +84,9 @@ def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget,
     found: list[Start] = []
     for start in _all_starts(first, named, found, is_given):
         enough = STARTING if any(s.fits for s in found) else 1.0 if start.name in named else FITTING
-        if found and (budget.used_seconds > enough or (budget.is_interrupted and enough == STARTING)):
+        if found and (
+            budget.used_seconds > enough or (budget.is_interrupted and enough == STARTING)
+        ):
             break
         twin = None if start.name in named else _twin(start, found)
         if twin:
@@ -93,7 +104,9 @@ def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget,
 
 def _twin(start: Start, found: Sequence[Start]) -> Start | None:
     """The same strategy of the same graph, under another name."""
-    return next((s for s in found if s.variant is start.variant and s.strategy == start.strategy), None)
+    return next(
+        (s for s in found if s.variant is start.variant and s.strategy == start.strategy), None
+    )
 
 
 def _all_starts(
@@ -125,14 +138,21 @@ def is_short(found: Sequence[Start]) -> bool:
 
 def tight_starts(found: Sequence[Start]) -> list[Start]:
     """Those whose rows may fit though the judge, for which regions live as a whole, says no; the fastest first."""
-    room = min((d.memory_bytes for start in found[:1] for d in start.variant.machine.devices), default=0)
-    tight = (s for s in found if not s.fits and math.isfinite(s.with_room) and s.excess <= DOUBTED * room)
+    room = min(
+        (d.memory_bytes for start in found[:1] for d in start.variant.machine.devices), default=0
+    )
+    tight = (
+        s for s in found if not s.fits and math.isfinite(s.with_room) and s.excess <= DOUBTED * room
+    )
     return sorted(tight, key=lambda start: start.with_room)
 
 
 def likely_starts(found: Sequence[Start]) -> list[Start]:
     """Those that fit and some that may, the fastest first."""
-    return sorted([*tight_starts(found)[:TIGHT], *(s for s in found if s.fits)], key=lambda start: start.with_room)
+    return sorted(
+        [*tight_starts(found)[:TIGHT], *(s for s in found if s.fits)],
+        key=lambda start: start.with_room,
+    )
 
 
 def _would_win(start: Start, found: Sequence[Start]) -> bool:
@@ -141,15 +161,21 @@ def _would_win(start: Start, found: Sequence[Start]) -> bool:
     return bool(start.tensor) and not start.fits and start.with_room < best
 
 
-def grid_starts(variant: Variant, shapes: Collection[tuple[int, str]] | None = None) -> Iterator[Start]:
+def grid_starts(
+    variant: Variant, shapes: Collection[tuple[int, str]] | None = None
+) -> Iterator[Start]:
     """Tensor parallelism of every degree, and what is split otherwise, with sharded state and without.
 
     Args:
         shapes: degrees and splits that are wanted; default: all.
     """
-    also = ", computed again" * bool(variant.plan.recomputed) + ", sharded parameters" * bool(variant.plan.homes)
+    also = ", computed again" * bool(variant.plan.recomputed) + ", sharded parameters" * bool(
+        variant.plan.homes
+    )
     devices = range(len(variant.machine.devices))
-    for tensor, rest in ((t, rest) for t in divisors(len(devices)) for rest in (RESTS if t > 1 else RESTS[:1])):
+    for tensor, rest in (
+        (t, rest) for t in divisors(len(devices)) for rest in (RESTS if t > 1 else RESTS[:1])
+    ):
         if shapes is not None and (tensor, rest) not in shapes:
             continue
         strategy = variant.grids.strategy(devices, tensor, rest)
@@ -159,10 +185,18 @@ def grid_starts(variant: Variant, shapes: Collection[tuple[int, str]] | None = N
         if not variant.plan.homes:
             yield Start(name, variant, strategy, tensor, rest)
         if (sharded := variant.sharded.of(strategy)) != strategy:
-            yield Start(name if variant.plan.homes else f"{name}, sharded state", variant, sharded, tensor, rest)
+            yield Start(
+                name if variant.plan.homes else f"{name}, sharded state",
+                variant,
+                sharded,
+                tensor,
+                rest,
+            )
 
 
-def _repaired(first: Variant, name: str, strategy: Strategy, found: Sequence[Start]) -> Iterator[Start]:
+def _repaired(
+    first: Variant, name: str, strategy: Strategy, found: Sequence[Start]
+) -> Iterator[Start]:
     """A start that does not fit with sharded state."""
     if any(start.name == name and not start.fits for start in found):
         yield Start(f"{name}, sharded state", first, first.sharded.of(strategy))
@@ -196,7 +230,9 @@ def refuse(found: Sequence[Start], first: Variant, named: int, budget: Budget) -
     if budget.is_interrupted:
         raise KeyboardInterrupt
     if not found:
-        raise NoRoomError(f"search: no start fits into memory (random strategy: {first.judge.last_refusal})")
+        raise NoRoomError(
+            f"search: no start fits into memory (random strategy: {first.judge.last_refusal})"
+        )
     least = min(found, key=lambda start: start.excess)
     rows = least.variant.judge.lowering.lower(least.strategy)
     try:
@@ -205,24 +241,32 @@ def refuse(found: Sequence[Start], first: Variant, named: int, budget: Budget) -
     except ValueError as error:
         why = str(error)
     few = f" of the {len(found)} for which there was time" * (len(found) < named)
-    raise NoRoomError(f"search: no start{few} fits into memory; the one that takes least is '{least.name}': {why}")
+    raise NoRoomError(
+        f"search: no start{few} fits into memory; the one that takes least is '{least.name}': {why}"
+    )
 
 
-def rule_starts(graph: Graph, machine: MachineModel, budget: Budget | None = None) -> dict[str, Strategy]:
+def rule_starts(
+    graph: Graph, machine: MachineModel, budget: Budget | None = None
+) -> dict[str, Strategy]:
     """Strategies by rule, also on fewer devices: a small model is slower on all of them.
 
     Where rules take long they stop when RULING of the seconds is over: behind data parallelism, the second one.
     """
     named: dict[str, Strategy] = {}
     for name, strategy in _by_rule(graph, machine, named):
-        if name.partition(" on ")[0] in HALVED or strategy not in named.values():  # as one without tables is
+        if (
+            name.partition(" on ")[0] in HALVED or strategy not in named.values()
+        ):  # as one without tables is
             named[name] = strategy
         if budget and len(named) > 1 and budget.used_seconds > RULING:
             break
     return named
 
 
-def _by_rule(graph: Graph, machine: MachineModel, named: Mapping[str, Strategy]) -> Iterator[tuple[str, Strategy]]:
+def _by_rule(
+    graph: Graph, machine: MachineModel, named: Mapping[str, Strategy]
+) -> Iterator[tuple[str, Strategy]]:
     """Names and strategies; `named` are those that are taken."""
     rules = {name.replace("_", " "): rule for name, rule in RULES.items()}
     for name, rule in rules.items():
@@ -237,7 +281,9 @@ def _by_rule(graph: Graph, machine: MachineModel, named: Mapping[str, Strategy])
         count //= 2
 
 
-def check_starts(judge: Judge, starts: Mapping[str, Strategy], taken: Collection[str] = ()) -> dict[str, Strategy]:
+def check_starts(
+    judge: Judge, starts: Mapping[str, Strategy], taken: Collection[str] = ()
+) -> dict[str, Strategy]:
     """The starts of the user, complete.
 
     Raises:

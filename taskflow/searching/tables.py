@@ -94,15 +94,21 @@ class SpaceTables:
                     result[a, b, q, p] = seconds
         return result
 
-    def _waits(self, edge: Edge, made: OperatorPoints, read: OperatorPoints) -> Iterator[tuple[int, int, float]]:
+    def _waits(
+        self, edge: Edge, made: OperatorPoints, read: OperatorPoints
+    ) -> Iterator[tuple[int, int, float]]:
         """(point that makes, point that reads, least seconds between them), for the points that wait.
 
         Of replicas that are all elsewhere any may serve, so no single one is waited for.
         """
         itemsize = read.args[edge.argument].region.itemsize
         is_partial, makers = _makers(made, edge.output)
-        share = len(self.machine.devices) if is_partial else 1  # a sum may arrive in parts, one from each device
-        for p, (box, device) in enumerate(zip(read.args[edge.argument].rects, read.devices, strict=True)):
+        share = (
+            len(self.machine.devices) if is_partial else 1
+        )  # a sum may arrive in parts, one from each device
+        for p, (box, device) in enumerate(
+            zip(read.args[edge.argument].rects, read.devices, strict=True)
+        ):
             for tile, holders in makers:
                 if not tile.overlaps(box):
                     continue
@@ -110,7 +116,11 @@ class SpaceTables:
                     yield holders[device], p, 0.0
                 elif len(holders) == 1:
                     size = tile.intersect(box).volume * itemsize / share
-                    yield next(iter(holders.values())), p, float(self.latency[device] + size / self.throughput[device])
+                    yield (
+                        next(iter(holders.values())),
+                        p,
+                        float(self.latency[device] + size / self.throughput[device]),
+                    )
 
 
 def _makers(made: OperatorPoints, output: int) -> tuple[bool, list[tuple[Rect, dict[int, int]]]]:
@@ -138,7 +148,16 @@ def content(operators: Sequence[Operator]) -> tuple[object, ...]:
     for op in operators:
         shared = tuple(numbers.setdefault(r.name, len(numbers)) for r in op.args)
         dtypes = tuple((r.dtype, r.role) for r in op.args)
-        parts.append((op.pattern, tuple(op.extents.items()), tuple(op.windows.items()), op.flops, shared, dtypes))
+        parts.append(
+            (
+                op.pattern,
+                tuple(op.extents.items()),
+                tuple(op.windows.items()),
+                op.flops,
+                shared,
+                dtypes,
+            )
+        )
     return tuple(parts)
 
 
@@ -211,7 +230,9 @@ def bound_tables(tables: SpaceTables) -> BoundTables:
         is_sure=np.array([splits[e.reader].reads[e.argument] > 0 for e in edges], np.bool_),
         delays=_padded([tables.delays(edge) for edge in edges], 4),
         movement=np.array([movement_of.get(e, -1) for e in edges], np.int64),
-        waits=_padded([found[movement_of[e]].waits[e] if e in movement_of else none for e in edges], 3),
+        waits=_padded(
+            [found[movement_of[e]].waits[e] if e in movement_of else none for e in edges], 3
+        ),
         move_ptr=np.searchsorted([m.writer for m in found], operators),
         other=np.array([m.other for m in found], np.int64),
         moving=_padded([m.seconds for m in found], 3),
@@ -222,7 +243,9 @@ def bound_tables(tables: SpaceTables) -> BoundTables:
 def _floor(tables: SpaceTables) -> Array:
     count = len(tables.machine.devices)
     rows = zip(tables.device, tables.seconds, strict=True)
-    busy = [[np.bincount(d + 1, s, count + 1)[1:] for d, s in zip(*each, strict=True)] for each in rows]
+    busy = [
+        [np.bincount(d + 1, s, count + 1)[1:] for d, s in zip(*each, strict=True)] for each in rows
+    ]
     return np.array([np.min(each, axis=0) for each in busy])
 
 
@@ -277,7 +300,9 @@ def _regions_by_families(tables: SpaceTables) -> dict[tuple[int, ...], list[str]
     return found
 
 
-def _of_families(tables: SpaceTables, families: tuple[int, ...], regions: Sequence[str]) -> Iterator[Movement]:
+def _of_families(
+    tables: SpaceTables, families: tuple[int, ...], regions: Sequence[str]
+) -> Iterator[Movement]:
     members = [k for k, family in enumerate(tables.family) if family in families]
     graph = subgraph(tables.space.graph, [tables.operators[k] for k in members])
     made: dict[tuple[int, str], Movement] = {}
@@ -287,7 +312,10 @@ def _of_families(tables: SpaceTables, families: tuple[int, ...], regions: Sequen
             if region.name in regions:
                 made[k, region.name] = _empty(tables, k, region.name, families)
     for numbers in np.ndindex(*(len(tables.configs[f]) for f in families)):
-        strategy = {tables.space.names[f]: tables.configs[f][c] for f, c in zip(families, numbers, strict=True)}
+        strategy = {
+            tables.space.names[f]: tables.configs[f][c]
+            for f, c in zip(families, numbers, strict=True)
+        }
         task_graph = lower(graph, Strategy(strategy), tables.machine)
         rows = _Rows(task_graph, tables.costs.seconds(task_graph), members)
         for movement in made.values():
@@ -302,7 +330,9 @@ def _empty(tables: SpaceTables, writer: int, region: str, families: tuple[int, .
     other = next((f for f in families if f != own), own)
     shape = len(tables.configs[own]), len(tables.configs[other]) if other != own else 1
     edges = [
-        e for e in tables.edges if e.writer == writer and tables.operators[e.reader].inputs[e.argument].name == region
+        e
+        for e in tables.edges
+        if e.writer == writer and tables.operators[e.reader].inputs[e.argument].name == region
     ]
     waits = {edge: np.zeros((*shape, tables.width)) for edge in edges}
     return Movement(writer, region, other, np.zeros((*shape, len(tables.machine.devices))), waits)
@@ -324,7 +354,9 @@ class _Rows:
     def fill(self, movement: Movement, at: tuple[int, int]) -> None:
         """Write what this task graph says about `movement` at the configurations `at`."""
         graph, done = self.graph, movement.seconds[at]
-        rows = np.flatnonzero((graph.region == self.number[movement.region]) & (self.behind == movement.writer))
+        rows = np.flatnonzero(
+            (graph.region == self.number[movement.region]) & (self.behind == movement.writer)
+        )
         until, free = dict[int, float](), dict[int, float]()  # by row, by stream
         for row in rows.tolist():
             stream = int(graph.streams[row, 0])
@@ -336,4 +368,6 @@ class _Rows:
                 done[graph.device[row]] += self.seconds[row]
         for edge, waits in movement.waits.items():
             for row in np.flatnonzero(self.operator == edge.reader).tolist():
-                waits[at][graph.point[row]] = max((until.get(d, 0.0) for d in graph.deps(row)), default=0.0)
+                waits[at][graph.point[row]] = max(
+                    (until.get(d, 0.0) for d in graph.deps(row)), default=0.0
+                )

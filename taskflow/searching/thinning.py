@@ -71,7 +71,9 @@ def is_implied(s: State, e: int, streams: RowStreams) -> bool:
     """Whether both rows of an edge occupy the same stream."""
     edge = s.edge[e]
     stream = stream_of(s, edge.issuer, edge.index, streams)
-    return bool(stream >= 0 and stream == stream_of(s, edge.awaited_issuer, edge.awaited_index, streams))
+    return bool(
+        stream >= 0 and stream == stream_of(s, edge.awaited_issuer, edge.awaited_index, streams)
+    )
 
 
 @leaf
@@ -80,7 +82,11 @@ def sending_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
     if issuer >= streams.ops:
         number = streams.version_row[issuer - streams.ops] + index
         row = s.row[number]
-        if row.kind == COPY and row.source != row.device and streams.stream[SENDING, row.source] >= 0:
+        if (
+            row.kind == COPY
+            and row.source != row.device
+            and streams.stream[SENDING, row.source] >= 0
+        ):
             return int(streams.stream[SENDING, row.source])
     return int(stream_of(s, issuer, index, streams))
 
@@ -89,7 +95,12 @@ def sending_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
 def thin(s: State, keys: Array, of_row: int, of_issuer: int, of_rows: RowStreams) -> Array:
     """Of the sorted edges (see `packing.edge_keys`), those that no other one implies; each once."""
     keys = last_awaited(s, keys, of_row, of_issuer, of_rows)
-    row, issuer, streams, kept = (1 << of_row) - 1, (1 << of_issuer) - 1, of_rows.stream.max() + 1, 0
+    row, issuer, streams, kept = (
+        (1 << of_row) - 1,
+        (1 << of_issuer) - 1,
+        of_rows.stream.max() + 1,
+        0,
+    )
     group = np.full(streams, -1, np.int64)
     known, stream_known = np.empty_like(group), np.empty_like(group)
     for key in keys:

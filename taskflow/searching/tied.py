@@ -66,7 +66,9 @@ class TiedDescent:
         return found
 
 
-def _moves(grids: Grids, classes: Sequence[Sequence[str]], devices: Sequence[int]) -> Iterator[Move]:
+def _moves(
+    grids: Grids, classes: Sequence[Sequence[str]], devices: Sequence[int]
+) -> Iterator[Move]:
     """Of groups, then of windows of one class, of two and of three."""
     choices = [grids.choices(members[0], devices) for members in classes]
     every = list(dict.fromkeys(choice for each in choices for choice in each))

@@ -29,7 +29,9 @@ class Variant:
         space: of the graph as it is, if one was given: then the search is limited to it.
     """
 
-    def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel, plan: Plan, space: Space | None) -> None:
+    def __init__(
+        self, graph: Graph, machine: MachineModel, costs: CostModel, plan: Plan, space: Space | None
+    ) -> None:
         self.plan, self.machine, self.costs = plan, machine, costs
         self._given, self._space = graph, space
         self.is_limited = space is not None
@@ -63,7 +65,9 @@ class Variant:
     def family_seconds(self) -> list[float]:
         """Of every family of operators, not split, on the first device."""
         found = {family.leader.name: 0.0 for family in families(self.graph)}
-        for op, each in zip(self.graph.operators, whole_seconds(self.graph, self.machine, self.costs), strict=True):
+        for op, each in zip(
+            self.graph.operators, whole_seconds(self.graph, self.machine, self.costs), strict=True
+        ):
             found[op.follows or op.name] += float(each[0])
         return list(found.values())
 
@@ -74,7 +78,9 @@ class Variant:
 
     def plan_of(self, strategy: Strategy, order: str | None = None) -> Plan:
         """The plan that a strategy of this variant is, its rows in that order."""
-        return Plan(strategy, schedule=order, recomputed=self.plan.recomputed, homes=self.plan.homes)
+        return Plan(
+            strategy, schedule=order, recomputed=self.plan.recomputed, homes=self.plan.homes
+        )
 
 
 def leaner_variants(first: Variant) -> Iterator[Variant]:

@@ -67,7 +67,9 @@ class LocalDescent:
     descent that is stopped early has treated all alike.
     """
 
-    def __init__(self, judge: Judge, space: Space, start: Strategy, sharded: ShardedState | None = None) -> None:
+    def __init__(
+        self, judge: Judge, space: Space, start: Strategy, sharded: ShardedState | None = None
+    ) -> None:
         self.judge, self.space, self._sharded = judge, space, sharded
         self.strategy = space.include(start)
         self.seconds = judge.start(self.strategy)

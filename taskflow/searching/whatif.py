@@ -98,7 +98,9 @@ def what_if(
     known, first = dict[MachineModel, Case](), math.inf
     machines = [(scale_machine(machine, factors), factors) for factors in ({}, *scales)]
     counts = devices or [len(machine.devices)]
-    for scaled, factors in [(scaled.take(count), factors) for scaled, factors in machines for count in counts]:
+    for scaled, factors in [
+        (scaled.take(count), factors) for scaled, factors in machines for count in counts
+    ]:
         interrupted, key = None, _in_use(scaled)
         if key not in known:
             known[key], interrupted = question.answer(scaled)
@@ -143,7 +145,9 @@ class _Question:
             found = (interrupted := caught).result
         if isinstance(found, SearchResult):
             case, found = replace(case, start=found.best_start, pareto=found.pareto), found.plan
-        return self._simulated(case, Plan(found) if isinstance(found, Strategy) else found, machine), interrupted
+        return self._simulated(
+            case, Plan(found) if isinstance(found, Strategy) else found, machine
+        ), interrupted
 
     def _simulated(self, case: Case, plan: Plan, machine: MachineModel) -> Case:
         timeline = self._timeline(plan, machine)
@@ -155,8 +159,12 @@ class _Question:
             seconds=timeline.seconds,
             bytes_moved=timeline.bytes_moved,
             peak_bytes=int(timeline.peak_bytes.max()),
-            sensitivities=self._sensitivities(plan, machine, timeline.seconds) if self.is_sensitive else {},
-            refusal=describe_shortage(most, needed, machine.devices[most].memory_bytes) if over[most] > 0 else "",
+            sensitivities=self._sensitivities(plan, machine, timeline.seconds)
+            if self.is_sensitive
+            else {},
+            refusal=describe_shortage(most, needed, machine.devices[most].memory_bytes)
+            if over[most] > 0
+            else "",
         )
 
     def _costs(self, machine: MachineModel) -> CostModel:
@@ -169,11 +177,16 @@ class _Question:
     def _sensitivities(self, plan: Plan, machine: MachineModel, seconds: float) -> dict[str, float]:
         """Per cent of the seconds per per cent of each rate, by central differences."""
         of_devices = not isinstance(self.costs, MeasuredCosts)
-        rates = [name for name in scalable(machine) if name in OF_LINKS or (of_devices and name != "memory")]
+        rates = [
+            name
+            for name in scalable(machine)
+            if name in OF_LINKS or (of_devices and name != "memory")
+        ]
         found: dict[str, float] = {}
         for name in rates:
             more, less = (
-                self._timeline(plan, scale_machine(machine, {name: 1 + step})).seconds for step in (STEP, -STEP)
+                self._timeline(plan, scale_machine(machine, {name: 1 + step})).seconds
+                for step in (STEP, -STEP)
             )
             found[name] = (more - less) / (2 * STEP * seconds)
         return found

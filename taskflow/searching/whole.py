@@ -44,7 +44,9 @@ class WholeJudge(Judge):
         self.lowering, self.strategy = Lowering(graph, machine), Strategy({})
         self._capacity = np.array([d.memory_bytes for d in machine.devices])
         self._other: Strategy | None = None
-        self._said: dict[object, tuple[Strategy, Timeline | str]] = {}  # by the identities of configurations
+        self._said: dict[
+            object, tuple[Strategy, Timeline | str]
+        ] = {}  # by the identities of configurations
 
     def start(self, strategy: Strategy) -> float:
         """See `Judge.start`."""
@@ -83,7 +85,9 @@ class WholeJudge(Judge):
         """Rows of a strategy's task graph, about."""
         return len(self.lowering.operators) * len(self.machine.devices)
 
-    def timelines(self, strategy: Strategy, orders: Iterable[str | None]) -> Iterator[tuple[Timeline, bool]]:
+    def timelines(
+        self, strategy: Strategy, orders: Iterable[str | None]
+    ) -> Iterator[tuple[Timeline, bool]]:
         """See `Judge.timelines`; of all orders there is only that in which rows are lowered."""
         for order in orders:
             assert order is None, "another order needs all rows"
@@ -104,7 +108,9 @@ class WholeJudge(Judge):
         """Or why not. It holds no rows: those of one strategy are of little use for the next, and take memory."""
 
         def simulated() -> Timeline:
-            return simulate(lower(self.graph, completed(self.graph, strategy), self.machine), self.costs)
+            return simulate(
+                lower(self.graph, completed(self.graph, strategy), self.machine), self.costs
+            )
 
         def complete() -> Timeline:
             found = simulated()

@@ -29,7 +29,9 @@ def schedule_fairly(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array
         seconds: of every row where nothing shares its links.
     """
     seconds = np.asarray(seconds, float)
-    start, end = fair_pass(find_waits(task_graph), find_loads(task_graph, seconds), seconds, find_tax(task_graph))
+    start, end = fair_pass(
+        find_waits(task_graph), find_loads(task_graph, seconds), seconds, find_tax(task_graph)
+    )
     return start, end, float(end.max(initial=0.0))
 
 
@@ -53,7 +55,9 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     row, link, rate = row[order], link[order], rate[order]
     part = rate / peak[row] / machine.link_bandwidth[link]
     _, number = np.unique(link, return_inverse=True)
-    return Loads(pointers(np.bincount(row, minlength=count)), number.reshape(-1), part, peak, latency)
+    return Loads(
+        pointers(np.bincount(row, minlength=count)), number.reshape(-1), part, peak, latency
+    )
 
 
 def _class_links(classes: Classes[TaskGraph], seconds: Array) -> tuple[Array, ...]:
@@ -71,7 +75,10 @@ def _class_links(classes: Classes[TaskGraph], seconds: Array) -> tuple[Array, ..
     order = np.lexsort((part, like[row], link))
     row, link, part = row[order], link[order], part[order]
     loaded = np.stack([like[row], part.view(np.int64)], axis=1)
-    ptr, number = np.flatnonzero(np.diff(link, prepend=-1, append=-1)), np.zeros(len(link), np.int64)
+    ptr, number = (
+        np.flatnonzero(np.diff(link, prepend=-1, append=-1)),
+        np.zeros(len(link), np.int64),
+    )
     known = dict[bytes, int]()
     for a, b in pairwise(ptr.tolist()):
         number[a:b] = known.setdefault(loaded[a:b].tobytes(), len(known))
@@ -88,7 +95,9 @@ def find_unlike(classes: Classes[TaskGraph], seconds: Array) -> Array:
     code = _MIXING * (number.astype(np.uint64) + _MIXING * part.view(np.uint64))
     of_row = _MIXING * (seconds.view(np.uint64) ^ like.astype(np.uint64))
     np.add.at(of_row, row, code ^ (code >> np.uint64(29)))
-    of_row = np.where(sample.kind == Kind.COLLECTIVE, np.uint64(0), of_row * _MIXING)  # which is nobody's own
+    of_row = np.where(
+        sample.kind == Kind.COLLECTIVE, np.uint64(0), of_row * _MIXING
+    )  # which is nobody's own
     found = np.zeros(len(sample.machine.devices), np.uint64)
     np.add.at(found, sample.device, of_row ^ (of_row >> np.uint64(31)))
     np.add.at(found, sample.source, of_row)
@@ -156,9 +165,14 @@ def _hops(task_graph: TaskGraph, seconds: Array) -> Hops:
     """Every link on the way of a transfer, and of what a collective sends: that at an even pace all the while."""
     machine, moved = task_graph.machine, np.flatnonzero(task_graph.is_transfer)
     routes = machine.routes[task_graph.source[moved], task_graph.device[moved]]
-    rates = np.repeat(machine.bandwidth[task_graph.source[moved], task_graph.device[moved]], (routes >= 0).sum(axis=1))
+    rates = np.repeat(
+        machine.bandwidth[task_graph.source[moved], task_graph.device[moved]],
+        (routes >= 0).sum(axis=1),
+    )
     found = [(np.repeat(moved, (routes >= 0).sum(axis=1)), routes[routes >= 0], rates)]
-    together = np.flatnonzero((task_graph.kind == Kind.COLLECTIVE) & (seconds > 0) & (task_graph.bytes > 0))
+    together = np.flatnonzero(
+        (task_graph.kind == Kind.COLLECTIVE) & (seconds > 0) & (task_graph.bytes > 0)
+    )
     alike: dict[tuple[int, int], list[int]] = {}
     group = -2 - task_graph.streams[together, 0]
     for each, *key in np.stack([together, group, task_graph.algorithm[together]], axis=1).tolist():
@@ -197,18 +211,31 @@ def links_of_exchange(machine: MachineModel, exchange: Exchange) -> tuple[Array,
     return links, carried[links] / max(size.sum(), 1)
 
 
-def _is_shared(task_graph: TaskGraph, row: Array, link: Array, is_often: Array | None = None) -> Array:
+def _is_shared(
+    task_graph: TaskGraph, row: Array, link: Array, is_often: Array | None = None
+) -> Array:
     """Whether several sending and several receiving streams use a link; per link. `is_often`: a row is several."""
     devices, links = task_graph.machine.devices, len(task_graph.machine.links)
-    is_shared, source, device = np.ones(links, np.bool_), task_graph.source[row], task_graph.device[row]
+    is_shared, source, device = (
+        np.ones(links, np.bool_),
+        task_graph.source[row],
+        task_graph.device[row],
+    )
     is_collective = task_graph.kind[row] == Kind.COLLECTIVE
     port, has_port = ports_of(task_graph, row)
     has_no_stream = np.array([d.kind == "cpu" for d in devices])[source]  # the receiver copies
     sending = np.where(has_port, len(devices) + len(task_graph) + port, source)
-    for ends, is_alone in ((sending, is_collective | has_no_stream), (device, is_collective | has_port)):
+    for ends, is_alone in (
+        (sending, is_collective | has_no_stream),
+        (device, is_collective | has_port),
+    ):
         users = np.where(is_alone, len(devices) + row, ends)
         low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
         np.minimum.at(low, link, users)
-        np.maximum.at(high, link, users if is_often is None else users + len(is_often) * (is_alone & is_often[row]))
+        np.maximum.at(
+            high,
+            link,
+            users if is_often is None else users + len(is_often) * (is_alone & is_often[row]),
+        )
         is_shared &= low != high
     return is_shared

@@ -17,7 +17,14 @@ from taskflow.core.columns import pointers
 from taskflow.core.compiling import tiered
 from taskflow.core.start_rule import finish_of, latest, occupy, start_of
 from taskflow.cost.model import CostModel
-from taskflow.simulation.sharing import find_class_loads, find_hops, find_tax, find_unlike, find_waits, schedule_fairly
+from taskflow.simulation.sharing import (
+    find_class_loads,
+    find_hops,
+    find_tax,
+    find_unlike,
+    find_waits,
+    schedule_fairly,
+)
 from taskflow.tasks.classes import Classes
 from taskflow.tasks.fair import fair_pass
 from taskflow.tasks.memory import plan_memory, with_reuse
@@ -36,7 +43,11 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     while classes is not None:
         seconds = costs.seconds(classes.sample)
         if found := _of_classes(classes, seconds):
-            known = {"seconds": found[0], "peak_bytes": found[1], "bytes_moved": task_graph.bytes_moved}
+            known = {
+                "seconds": found[0],
+                "peak_bytes": found[1],
+                "bytes_moved": task_graph.bytes_moved,
+            }
             return Timeline.later(lambda: _of_rows(task_graph, costs), **known)
         classes = classes.finer(find_unlike(classes, seconds))
     return _of_rows(task_graph, costs)
@@ -70,10 +81,17 @@ def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float
 def walk_pass(task_graph: TaskGraph, seconds: Array) -> Callable[[], tuple[Array, Array, float]]:
     """`schedule` as a call, which may be made again and again."""
     rows, seconds = len(task_graph), np.asarray(seconds, float)
-    queues, hops = _by_row(rows, *find_queues(task_graph)), _by_row(rows, *find_hops(task_graph, seconds))
+    queues, hops = (
+        _by_row(rows, *find_queues(task_graph)),
+        _by_row(rows, *find_hops(task_graph, seconds)),
+    )
 
     def run() -> tuple[Array, Array, float]:
-        start, end, free = np.zeros(rows), np.zeros(rows), np.zeros(count_streams(task_graph.machine))
+        start, end, free = (
+            np.zeros(rows),
+            np.zeros(rows),
+            np.zeros(count_streams(task_graph.machine)),
+        )
         _one_pass(task_graph.dep_ptr, task_graph.dep_row, *queues, *hops, seconds, start, end, free)
         return start, end, float(max(end.max(initial=0.0), free.max(initial=0.0)))
 

@@ -36,8 +36,12 @@ def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
             continue
         axes = sample.get(name, ())
         chosen[name] = in_parts("micro-batches", family, axes, strategy[name], parts)
-        if (samples := prod(extents[axis] for axis in axes)) % parts and chosen[name] != strategy[name]:
-            raise ValueError(f"micro-batches: the {samples} samples of '{name}' do not divide into {parts}")
+        if (samples := prod(extents[axis] for axis in axes)) % parts and chosen[name] != strategy[
+            name
+        ]:
+            raise ValueError(
+                f"micro-batches: the {samples} samples of '{name}' do not divide into {parts}"
+            )
     return chosen
 
 
@@ -56,7 +60,9 @@ def most_micro_batches(graph: Graph, strategy: Strategy, parts: int) -> int:
     return 1
 
 
-def in_parts(where: str, family: Family, axes: Sequence[str], config: ParallelConfig, parts: int) -> ParallelConfig:
+def in_parts(
+    where: str, family: Family, axes: Sequence[str], config: ParallelConfig, parts: int
+) -> ParallelConfig:
     """The configuration of a family once for every micro-batch, which are cut along the axes of its samples.
 
     Raises:

@@ -87,7 +87,9 @@ class OperatorPoints:
     def colours_of(self, arg: int) -> Array:
         """Colours of an output, or of an input that is added to; any other has one."""
         made = self.operator.bound.made
-        colours: Array = self.colours[:, made.index(arg)] if arg in made else np.zeros(len(self), np.int64)
+        colours: Array = (
+            self.colours[:, made.index(arg)] if arg in made else np.zeros(len(self), np.int64)
+        )
         return colours
 
     def is_partial(self, arg: int) -> bool:
@@ -106,7 +108,9 @@ def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
     Raises:
         ValueError: a group is split in a way that is not contiguous in memory.
     """
-    found = make_points(*cuts(op, config), np.array(config.devices, np.int64), *op.bound.table.columns)
+    found = make_points(
+        *cuts(op, config), np.array(config.devices, np.int64), *op.bound.table.columns
+    )
     device, spans, boxes, colours, outputs, fault = found
     if fault >= 0:
         _refuse(op, spans[fault])
@@ -117,7 +121,10 @@ def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
     """Axes, numbers of parts and borders, as `make_points` wants them; they depend on the degrees only."""
     numbers = split_numbers(op)
     counts = [parts(d) for _, d in config.degrees]
-    axes = [numbers.get(a, -1) if n > 1 else -1 for (a, _), n in zip(config.degrees, counts, strict=True)]
+    axes = [
+        numbers.get(a, -1) if n > 1 else -1
+        for (a, _), n in zip(config.degrees, counts, strict=True)
+    ]
     bounds = np.zeros((len(axes), max(counts, default=0) + 1), np.int64)
     for j, (axis, _) in enumerate(config.degrees):
         if axes[j] >= 0:
@@ -178,7 +185,11 @@ def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, A
             placed[colour, count[colour]] = devices[k]
             count[colour] += 1
     total = count.sum()
-    device, colour_of, part_of = np.empty(total, np.int64), np.empty(total, np.int64), np.empty((total, kept), np.int64)
+    device, colour_of, part_of = (
+        np.empty(total, np.int64),
+        np.empty(total, np.int64),
+        np.empty((total, kept), np.int64),
+    )
     n = 0
     for colour in range(colours):
         for i in range(count[colour]):
@@ -195,7 +206,14 @@ def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, A
 
 @leaf
 def put_boxes(
-    boxes: Any, spans: Any, count: int, extents: Any, dim_ptr: Any, dim_axis: Any, dim_extent: Any, window: Any
+    boxes: Any,
+    spans: Any,
+    count: int,
+    extents: Any,
+    dim_ptr: Any,
+    dim_axis: Any,
+    dim_extent: Any,
+    window: Any,
 ) -> int:
     """The box of every term for the intervals of every point; the first point at fault, or -1.
 
@@ -214,7 +232,9 @@ def put_boxes(
             low, high, is_contiguous = 0, 1, True
             for k in range(dim_ptr[d], dim_ptr[d + 1]):
                 axis = dim_axis[k]
-                low, high, is_contiguous = within(low, high, extents[axis], spans[n, axis, 0], spans[n, axis, 1])
+                low, high, is_contiguous = within(
+                    low, high, extents[axis], spans[n, axis, 0], spans[n, axis, 1]
+                )
                 if not is_contiguous:
                     fault = min(fault, n)
             boxes[n, d, 0], boxes[n, d, 1] = low, high

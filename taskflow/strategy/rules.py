@@ -34,15 +34,23 @@ def axis_kinds(graph: Graph) -> dict[str, dict[str, str]]:
     kinds: dict[str, dict[str, str]] = {}
     for op in graph.operators:
         written = {a for t in op.bound.term_axes[len(op.inputs) :] for a in t}
-        first = {"fixed": op.bound.pattern.fixed, "parameter": op.parameter_axes, "sample": sample.get(op.name, ())}
+        first = {
+            "fixed": op.bound.pattern.fixed,
+            "parameter": op.parameter_axes,
+            "sample": sample.get(op.name, ()),
+        }
         axes = {**first, "attribute": written, "reduction": op.extents}
-        kinds[op.name] = {a: next(kind for kind, some in axes.items() if a in some) for a in op.extents}
+        kinds[op.name] = {
+            a: next(kind for kind, some in axes.items() if a in some) for a in op.extents
+        }
     return kinds
 
 
 def single_device(graph: Graph, machine: MachineModel, device: int = 0) -> Strategy:
     """Every operator whole on one device."""
-    return Strategy.of_graph(graph, {op.name: ParallelConfig({}, (device,)) for op in leaders(graph)})
+    return Strategy.of_graph(
+        graph, {op.name: ParallelConfig({}, (device,)) for op in leaders(graph)}
+    )
 
 
 def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
@@ -60,7 +68,9 @@ def _axis_of_slots(op: Operator) -> str | None:
     """An axis of what an operator with parameters reads and makes that no parameter has."""
     made = {axis for k in range(len(op.inputs), len(op.args)) for axis in op.bound.term_axes[k]}
     read = op.bound.term_axes[0] if op.parameter_axes else ()
-    return next((a for a in read if a in made and a in op.split_axes and a not in op.parameter_axes), None)
+    return next(
+        (a for a in read if a in made and a in op.split_axes and a not in op.parameter_axes), None
+    )
 
 
 def proportional(graph: Graph, machine: MachineModel) -> Strategy:
@@ -69,13 +79,17 @@ def proportional(graph: Graph, machine: MachineModel) -> Strategy:
     A gradient is a sum over all samples, so a device counts as much as it has of them, as by the batch weights of Hong
     and Chandra, "DLion: decentralized distributed deep learning in micro-clouds", HPDC 2021.
     """
-    return Strategy.of_graph(graph, {n: _by_rates(c, machine) for n, c in data_parallel(graph, machine).items()})
+    return Strategy.of_graph(
+        graph, {n: _by_rates(c, machine) for n, c in data_parallel(graph, machine).items()}
+    )
 
 
 def _by_rates(config: ParallelConfig, machine: MachineModel) -> ParallelConfig:
     """A configuration along one axis with parts by the rates of their devices."""
     shares = machine.shares(config.devices) if len(config.degrees) == 1 else None
-    return config if shares is None else ParallelConfig({config.degrees[0][0]: shares}, config.devices)
+    return (
+        config if shares is None else ParallelConfig({config.degrees[0][0]: shares}, config.devices)
+    )
 
 
 def fully_sharded(graph: Graph, machine: MachineModel, within: Strategy | None = None) -> Strategy:
@@ -86,8 +100,13 @@ def fully_sharded(graph: Graph, machine: MachineModel, within: Strategy | None =
     """
     strategy = data_parallel(graph, machine) if within is None else within.copy()
     for op in (op for op in graph.operators if is_home(op)):
-        devices, extents = tuple(dict.fromkeys(effective_config(op, strategy)[0].devices)), op.extents
-        axes = sorted(op.split_axes, key=lambda axis: (extents[axis] % len(devices) != 0, -extents[axis]))
+        devices, extents = (
+            tuple(dict.fromkeys(effective_config(op, strategy)[0].devices)),
+            op.extents,
+        )
+        axes = sorted(
+            op.split_axes, key=lambda axis: (extents[axis] % len(devices) != 0, -extents[axis])
+        )
         strategy[op.name] = split(Family.of(op), devices, *axes)
     return strategy
 
@@ -112,7 +131,9 @@ def _is_dense(op: Operator) -> bool:
     return not op.windows and any(r.role == "parameter" and r.ndim > 1 for r in op.inputs)
 
 
-def _by_rule(graph: Graph, machine: MachineModel, splits_parameters: Callable[[Operator], bool]) -> Strategy:
+def _by_rule(
+    graph: Graph, machine: MachineModel, splits_parameters: Callable[[Operator], bool]
+) -> Strategy:
     sample, devices = sample_axes(graph), range(len(machine.devices))
     chosen: dict[str, ParallelConfig] = {}
     found: dict[str, str | None] = {}  # region -> the dimension name along which it is split
@@ -134,7 +155,9 @@ def _parameter_axis(op: Operator, weights: list[int]) -> str | None:
     """The axis of the largest parameter that is in the first output: its output extent."""
     largest = max(weights, key=lambda k: op.inputs[k].size_bytes)
     written = op.bound.term_axes[len(op.inputs)] if op.outputs else frozenset[str]()
-    axes = [n for d in op.bound.terms[largest].dims for n in d if n in written and n in op.split_axes]
+    axes = [
+        n for d in op.bound.terms[largest].dims for n in d if n in written and n in op.split_axes
+    ]
     return axes[0] if axes else None
 
 
@@ -154,7 +177,9 @@ def random_strategy(graph: Graph, machine: MachineModel, seed: int) -> Strategy:
     return Strategy.of_graph(graph, chosen)
 
 
-def random_config(family: Family, machine: MachineModel, generator: np.random.Generator) -> ParallelConfig:
+def random_config(
+    family: Family, machine: MachineModel, generator: np.random.Generator
+) -> ParallelConfig:
     """A random configuration that is legal for a family."""
     while not family.allows(dict((config := _draw(family.leader, machine, generator)).degrees)):
         pass
@@ -204,7 +229,9 @@ def operator_placement(graph: Graph, machine: MachineModel) -> Strategy:
     chosen: dict[str, ParallelConfig] = {}
     for family in families(graph):
         name = family.leader.name
-        devices = [host[min(int(middles[name] * len(host)), len(host) - 1)] for host in machine.hosts]
+        devices = [
+            host[min(int(middles[name] * len(host)), len(host) - 1)] for host in machine.hosts
+        ]
         chosen[name] = split(family, devices, sample.get(name))
     return Strategy.of_graph(graph, chosen)
 
@@ -261,7 +288,9 @@ def _tables(graph: Graph) -> dict[str, list[Operator]]:
         for region in op.inputs:
             if region.role == "parameter":
                 readers.setdefault(region.name, []).append(op)
-    return {n: ops for n, ops in readers.items() if sum(map(_flops, ops)) < prod(graph.regions[n].shape)}
+    return {
+        n: ops for n, ops in readers.items() if sum(map(_flops, ops)) < prod(graph.regions[n].shape)
+    }
 
 
 def _flops(op: Operator) -> float:

@@ -19,7 +19,15 @@ import numpy as np
 from taskflow.graph.family import Family
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.homes import is_home
-from taskflow.strategy.strategy import REPLICAS, Degree, ParallelConfig, Strategy, completed, effective_config, parts
+from taskflow.strategy.strategy import (
+    REPLICAS,
+    Degree,
+    ParallelConfig,
+    Strategy,
+    completed,
+    effective_config,
+    parts,
+)
 
 
 def shard_state(graph: Graph, strategy: Strategy) -> Strategy:
@@ -47,18 +55,26 @@ class ShardedState:
         """See `shard_state`."""
         found = strategy.copy()
         for op in self._keepers:
-            if op.name not in strategy and (config := self._config(op, effective_config(op, strategy)[0])):
+            if op.name not in strategy and (
+                config := self._config(op, effective_config(op, strategy)[0])
+            ):
                 found[op.name] = config
         return completed(self.graph, found)
 
-    def follow(self, strategy: Strategy, changes: Mapping[str, ParallelConfig]) -> dict[str, ParallelConfig]:
+    def follow(
+        self, strategy: Strategy, changes: Mapping[str, ParallelConfig]
+    ) -> dict[str, ParallelConfig]:
         """The changes, and those that follow for state that `strategy` names: it is split as its replicas are now."""
         found = dict(changes)
         for name, config in changes.items():
             for op in self._following.get(name, ()):
                 if op.name in strategy and op.name not in changes:
                     own = self._config(op, config) or whole_config(op, config)
-                    found |= {other.name: own for other in self._beside[op.beside] if other.name in strategy}
+                    found |= {
+                        other.name: own
+                        for other in self._beside[op.beside]
+                        if other.name in strategy
+                    }
         return found
 
     def _config(self, op: Operator, config: ParallelConfig) -> ParallelConfig | None:
@@ -96,8 +112,16 @@ def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | Non
     whole = sorted((a for a in op.split_axes if a not in kept), key=lambda a: -op.extents[a])
     lacking = [degree for axis, degree in config.degrees if axis not in kept]
     if len(lacking) == 1 and not isinstance(lacking[0], int):
-        able = [axis for axis in whole if family.allows({axis: replicas}) and min(lacking[0]) * op.extents[axis] >= 1]
-        return _ordered(op, {**{a: degrees[a] for a in kept}, able[0]: lacking[0]}, held) if able else None
+        able = [
+            axis
+            for axis in whole
+            if family.allows({axis: replicas}) and min(lacking[0]) * op.extents[axis] >= 1
+        ]
+        return (
+            _ordered(op, {**{a: degrees[a] for a in kept}, able[0]: lacking[0]}, held)
+            if able
+            else None
+        )
     for axis in whole:
         split = {**{a: degrees[a] for a in kept}, axis: replicas}
         if op.extents[axis] % replicas == 0 and family.allows(split):
@@ -110,7 +134,9 @@ def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | Non
     return None
 
 
-def _holders(degrees: Mapping[str, int], config: ParallelConfig, kept: list[str]) -> np.ndarray | None:
+def _holders(
+    degrees: Mapping[str, int], config: ParallelConfig, kept: list[str]
+) -> np.ndarray | None:
     """(parts of every kept axis, replicas): the different devices of each part; None: not the same number of each."""
     names = list(degrees)
     points = np.array(config.devices).reshape([degrees[name] for name in names])
@@ -136,6 +162,11 @@ def _keepers(graph: Graph) -> Iterator[Operator]:
     """The operator of every parameter that decides how its state is kept: its home or cast, else its update."""
     seen: set[str] = set()
     for op in sorted(graph.operators, key=lambda op: not is_home(op)):
-        if op.beside and op.beside not in seen and not op.is_backward and op.beside in {r.name for r in op.inputs}:
+        if (
+            op.beside
+            and op.beside not in seen
+            and not op.is_backward
+            and op.beside in {r.name for r in op.inputs}
+        ):
             seen.add(op.beside)
             yield op

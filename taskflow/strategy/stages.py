@@ -60,7 +60,9 @@ def stages(
     if count is None:
         count = len(machine.devices) if devices is None else len(devices)
     bounds = _cut(graph, found, count, cuts)
-    groups = list(devices) if devices is not None else _groups(len(machine.devices), len(bounds) - 1)
+    groups = (
+        list(devices) if devices is not None else _groups(len(machine.devices), len(bounds) - 1)
+    )
     if len(groups) != len(bounds) - 1:
         raise ValueError(f"stages: {len(bounds) - 1} stages on {len(groups)} groups of devices")
     sample, chosen = sample_groups(graph), {}
@@ -78,7 +80,9 @@ def _groups(devices: int, count: int) -> list[range]:
     return [range(k * devices // count, (k + 1) * devices // count) for k in range(count)]
 
 
-def _cut(graph: Graph, found: Sequence[Family], count: int, cuts: Sequence[str] | None) -> list[int]:
+def _cut(
+    graph: Graph, found: Sequence[Family], count: int, cuts: Sequence[str] | None
+) -> list[int]:
     """The first family of every stage, and their number."""
     number = {family.leader.name: k for k, family in enumerate(found)}
     if cuts is not None:
@@ -87,7 +91,9 @@ def _cut(graph: Graph, found: Sequence[Family], count: int, cuts: Sequence[str] 
         bounds = [0, *(number[name] for name in cuts), len(found)]
         for before, after in pairwise(bounds):
             if before >= after:
-                raise ValueError(f"stages: a stage begins at '{found[after].leader.name}' and has no operators before")
+                raise ValueError(
+                    f"stages: a stage begins at '{found[after].leader.name}' and has no operators before"
+                )
         return bounds
     if not 1 <= count <= len(found):
         raise ValueError(f"stages: {count} stages of {len(found)} operators")
@@ -105,7 +111,11 @@ def flops_of(graph: Graph, found: Sequence[Family]) -> list[float]:
 def quantile_cuts(work: Sequence[float], count: int) -> list[int]:
     """Where the second, third, ... of so many stages begin: near each of the quantiles of all work."""
     done, number = np.cumsum(work), len(work)
-    cuts = [0, *(int(np.argmin(abs(done - done[-1] * k / count))) + 1 for k in range(1, count)), number]
+    cuts = [
+        0,
+        *(int(np.argmin(abs(done - done[-1] * k / count))) + 1 for k in range(1, count)),
+        number,
+    ]
     for k in range(1, count):
         cuts[k] = max(cuts[k], cuts[k - 1] + 1)
     for k in range(count - 1, 0, -1):
@@ -119,7 +129,9 @@ def level_cuts(work: Sequence[float], count: int) -> list[int]:
     At most as many stages as there are numbers in `work`.
     """
     done = np.concatenate([[0.0], np.cumsum(work)])
-    squares = np.where(np.tri(len(done), dtype=np.bool_), np.inf, (done - done[:, None]) ** 2)  # from a cut to the next
+    squares = np.where(
+        np.tri(len(done), dtype=np.bool_), np.inf, (done - done[:, None]) ** 2
+    )  # from a cut to the next
     least, before = squares[0], list[np.ndarray]()
     for _ in range(count - 1):
         sums = least[:, None] + squares
@@ -151,6 +163,8 @@ def config_in_stage(
         axes = [axis for axis in axes if axis in family.leader.split_axes]
         own = ParallelConfig({axis: len(devices) for axis in axes[-1:]})
     if own.devices and max(own.devices) >= len(devices):
-        raise ValueError(f"stages: '{name}' uses device {max(own.devices)} of a stage of {len(devices)}")
+        raise ValueError(
+            f"stages: '{name}' uses device {max(own.devices)} of a stage of {len(devices)}"
+        )
     placed = np.array(devices)[list(own.devices)].tolist()
     return in_parts("stages", family, axes, ParallelConfig(dict(own.degrees), placed), parts)

@@ -17,7 +17,15 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, Struct
 
-from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
+from taskflow.core.files import (
+    fit,
+    fit_each,
+    naming,
+    parse_json,
+    read_text,
+    replace_file,
+    without_head,
+)
 from taskflow.core.geometry import Degree as Degree
 from taskflow.core.geometry import part_bounds
 from taskflow.core.geometry import parts as parts
@@ -50,11 +58,16 @@ class StrategyTable(Struct, forbid_unknown_fields=True):
         for name, value in self.operators.items():
             with naming(f"operator '{name}'"):
                 entry = fit(value, OperatorTable)
-                configs[name] = ParallelConfig(fit_each(entry.degrees, _Degree, "axis"), entry.devices)
+                configs[name] = ParallelConfig(
+                    fit_each(entry.degrees, _Degree, "axis"), entry.devices
+                )
                 if (entry.pattern is None) != (entry.extents is None):
                     raise ValueError("'pattern' and 'extents' are there together or not at all")
                 if entry.pattern is not None and entry.extents is not None:
-                    signatures[name] = entry.pattern, fit_each(entry.extents, _Extent, "extent of axis")
+                    signatures[name] = (
+                        entry.pattern,
+                        fit_each(entry.extents, _Extent, "extent of axis"),
+                    )
         return Strategy(configs, signatures)
 
 
@@ -77,9 +90,14 @@ class ParallelConfig:
     devices: tuple[int, ...]
 
     def __init__(
-        self, degrees: Mapping[Any, int | Sequence[float]] | None = None, devices: Sequence[int] | None = None
+        self,
+        degrees: Mapping[Any, int | Sequence[float]] | None = None,
+        devices: Sequence[int] | None = None,
     ) -> None:
-        normal = tuple((REPLICAS if a is None else a, _degree(a, degree)) for a, degree in (degrees or {}).items())
+        normal = tuple(
+            (REPLICAS if a is None else a, _degree(a, degree))
+            for a, degree in (degrees or {}).items()
+        )
         object.__setattr__(self, "degrees", normal)
         if self.points > MOST_POINTS:
             raise ValueError(
@@ -103,7 +121,8 @@ class ParallelConfig:
 
     def __str__(self) -> str:
         split = " ".join(
-            f"{a or 'replicas'}:{d if isinstance(d, int) else '/'.join(map('{:g}'.format, d))}" for a, d in self.degrees
+            f"{a or 'replicas'}:{d if isinstance(d, int) else '/'.join(map('{:g}'.format, d))}"
+            for a, d in self.degrees
         )
         return f"{split or 'whole'} on {','.join(map(str, self.devices))}"
 
@@ -115,8 +134,12 @@ def _degree(axis: str | None, degree: Any) -> Degree:
         return int(degree)
     if not axis:
         raise ValueError(f"replicas: a number of them is needed, not {degree!r}")
-    if not isinstance(degree, Sequence) or not all(isinstance(f, int | float | np.floating) for f in degree):
-        raise TypeError(f"axis '{axis}': a degree is a number of parts or a list of fractions, not {degree!r}")
+    if not isinstance(degree, Sequence) or not all(
+        isinstance(f, int | float | np.floating) for f in degree
+    ):
+        raise TypeError(
+            f"axis '{axis}': a degree is a number of parts or a list of fractions, not {degree!r}"
+        )
     fractions = tuple(float(f) for f in degree)
     if not fractions or not min(fractions) > 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise ValueError(f"axis '{axis}': fractions are positive and sum to 1, not {fractions}")
@@ -157,7 +180,9 @@ class Strategy(UserDict[str, ParallelConfig]):
 
     def __setitem__(self, name: str, config: ParallelConfig) -> None:
         if not isinstance(config, ParallelConfig):
-            raise TypeError(f"strategy['{name}']: is a ParallelConfig, not a {type(config).__name__}")
+            raise TypeError(
+                f"strategy['{name}']: is a ParallelConfig, not a {type(config).__name__}"
+            )
         self.data[name] = config
 
     def __repr__(self) -> str:
@@ -206,14 +231,18 @@ class Strategy(UserDict[str, ParallelConfig]):
             ValueError: the file is no JSON, of another format or version, or an entry is malformed (named).
         """
         with naming(f"strategy file '{path}'"):
-            return fit(without_head(parse_json(read_text(path)), FORMAT, VERSION), StrategyTable).strategy()
+            return fit(
+                without_head(parse_json(read_text(path)), FORMAT, VERSION), StrategyTable
+            ).strategy()
 
 
 _Degree = Annotated[int, Meta(ge=1)] | list[float]
 _Extent = Annotated[int, Meta(ge=0)]
 
 
-def effective_config(op: Operator, strategy: Mapping[str, ParallelConfig]) -> tuple[ParallelConfig, bool]:
+def effective_config(
+    op: Operator, strategy: Mapping[str, ParallelConfig]
+) -> tuple[ParallelConfig, bool]:
     """The configuration of `op` and whether it was named for it (else it is its forward operator's).
 
     Raises:
@@ -235,7 +264,12 @@ def completed(graph: Graph, strategy: Strategy) -> Strategy:
     """
     named: dict[str, ParallelConfig] = {}
     for op in graph.operators:
-        if op.beside and op.name in strategy and not op.is_backward and op.beside in {r.name for r in op.inputs}:
+        if (
+            op.beside
+            and op.name in strategy
+            and not op.is_backward
+            and op.beside in {r.name for r in op.inputs}
+        ):
             named.setdefault(op.beside, strategy[op.name])
     if not named:
         return strategy
@@ -280,7 +314,9 @@ def check_strategy(graph: Graph, strategy: Strategy, devices: int) -> None:
 
 def _check_signature(op: Operator, pattern: str, extents: Mapping[str, int]) -> None:
     if pattern != op.pattern:
-        raise ValueError(f"strategy: operator '{op.name}' has pattern '{op.pattern}', the strategy is for '{pattern}'")
+        raise ValueError(
+            f"strategy: operator '{op.name}' has pattern '{op.pattern}', the strategy is for '{pattern}'"
+        )
     for axis, extent in extents.items():
         if op.extents.get(axis) != extent:
             raise ValueError(
@@ -298,7 +334,9 @@ def check_config(op: Operator, config: ParallelConfig, devices: int) -> None:
         if axis not in op.extents:
             raise ValueError(f"{where}: axis '{axis}' is not in its pattern '{op.pattern}'")
         if axis in op.bound.pattern.fixed and parts(degree) > 1:
-            raise ValueError(f"{where}: axis '^{axis}' is never split, a degree of {parts(degree)} was given")
+            raise ValueError(
+                f"{where}: axis '^{axis}' is never split, a degree of {parts(degree)} was given"
+            )
         if parts(degree) > op.extents[axis]:
             raise ValueError(
                 f"{where}: axis '{axis}' has {op.extents[axis]} points, fewer than its degree {parts(degree)}"
@@ -307,7 +345,9 @@ def check_config(op: Operator, config: ParallelConfig, devices: int) -> None:
             _check_in_place(op, axis)
     for device in config.devices:
         if not 0 <= device < devices:
-            raise ValueError(f"{where}: device {device} is not among the machine's {devices} devices")
+            raise ValueError(
+                f"{where}: device {device} is not among the machine's {devices} devices"
+            )
 
 
 def _check_in_place(op: Operator, axis: str) -> None:

@@ -43,7 +43,11 @@ def pairwise(o: Outline) -> Messages:
     """In round k every member gets what the k-th behind it has for it."""
     target = np.array(o.targets)
     return _messages(
-        o, (np.array(o.owners) - target) % len(o.hosts), np.array(o.owners), target, np.arange(len(target))
+        o,
+        (np.array(o.owners) - target) % len(o.hosts),
+        np.array(o.owners),
+        target,
+        np.arange(len(target)),
     )
 
 
@@ -58,11 +62,17 @@ def two_level(o: Outline) -> Messages:
     turn = np.where(away, 2 * away, 2 * hosts) * members  # those within a host come last
     tile = np.append(np.flatnonzero(is_passed), np.arange(len(source)))
     passing = np.arange(len(tile)) < is_passed.sum()
-    a, b = np.where(passing, source[tile], relay[tile]), np.where(passing, relay[tile], target[tile])
+    a, b = (
+        np.where(passing, source[tile], relay[tile]),
+        np.where(passing, relay[tile], target[tile]),
+    )
     return _messages(o, turn[tile] - 3 * members * passing + (a - b) % members, a, b, tile)
 
 
-ALGORITHMS: dict[str, Callable[[Outline], Messages]] = {"pairwise": pairwise, "two-level": two_level}
+ALGORITHMS: dict[str, Callable[[Outline], Messages]] = {
+    "pairwise": pairwise,
+    "two-level": two_level,
+}
 
 
 def _messages(o: Outline, turn: Array, source: Array, target: Array, tile: Array) -> Messages:

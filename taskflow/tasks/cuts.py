@@ -81,9 +81,20 @@ def _begin_of_share(number: int, shares: int, extent: int, together: int) -> int
     left, width = extent % shares, min(together, shares)
     groups = -(-shares // width)
     in_last = shares - width * (groups - 1)
-    full, begun = left // groups, left % groups  # places that have one more in all groups, and in the first ones
+    full, begun = (
+        left // groups,
+        left % groups,
+    )  # places that have one more in all groups, and in the first ones
     if left > in_last * groups:
-        full, begun = in_last + (left - in_last * groups) // (groups - 1), (left - in_last * groups) % (groups - 1)
+        full, begun = (
+            in_last + (left - in_last * groups) // (groups - 1),
+            (left - in_last * groups) % (groups - 1),
+        )
     group, place = number // width, number % width
-    more = group * full + min(group, begun) + min(place, full) + (1 if place > full and group < begun else 0)
+    more = (
+        group * full
+        + min(group, begun)
+        + min(place, full)
+        + (1 if place > full and group < begun else 0)
+    )
     return number * (extent // shares) + more

@@ -23,7 +23,17 @@ import numpy as np
 from taskflow.core.columns import Array, pointers
 from taskflow.core.geometry import Rect
 from taskflow.tasks.all_to_all import pairwise, relay_of
-from taskflow.tasks.moves import TILED, Cut, Moves, Outline, boxes_of, cut_boxes, cut_of, moves_of, straight_messages
+from taskflow.tasks.moves import (
+    TILED,
+    Cut,
+    Moves,
+    Outline,
+    boxes_of,
+    cut_boxes,
+    cut_of,
+    moves_of,
+    straight_messages,
+)
 from taskflow.tasks.moves import cut_dimension as cut_dimension
 from taskflow.tasks.steps import SUMS as SUMS
 from taskflow.tasks.steps import Messages
@@ -75,10 +85,15 @@ class Exchange:
     def sent(self) -> Array:
         """Source, device and elements of all that goes from one device to another; (3, n)."""
         outline, members = self.outline(1), np.array(self.members)
-        messages = self.messages or (pairwise if self.name == "all-to-all" else straight_messages)(outline)
+        messages = self.messages or (pairwise if self.name == "all-to-all" else straight_messages)(
+            outline
+        )
         cut = cut_of(outline, messages.owner, messages.together)
         boxes = boxes_of(outline, cut)
-        moves, end = moves_of(outline, messages, cut, boxes), pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
+        moves, end = (
+            moves_of(outline, messages, cut, boxes),
+            pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1)),
+        )
         size = (end[moves.last] - end[moves.first]) * outline.unit_bytes
         return np.stack([members[moves.source], members[moves.target], size])
 
@@ -102,31 +117,46 @@ class Exchange:
         if self.name == "all-gather":
             return self._is_whole(self.getting)
         if self.name == "reduce-scatter":
-            return self._is_whole(self.having) and len({self.boxes[k] for k in self.getting}) == self.targets
+            return (
+                self._is_whole(self.having)
+                and len({self.boxes[k] for k in self.getting}) == self.targets
+            )
         is_one = {"reduce": self.targets == 1, "broadcast": self.sources == 1}.get(self.name, True)
         return is_one and self._is_whole(self.having) and self._is_whole(self.getting)
 
     def _is_whole(self, part: range) -> bool:
         """Whether these arguments are one box, on a device each."""
-        return len({self.devices[k] for k in part}) == len(part) and len({self.boxes[k] for k in part}) == 1
+        return (
+            len({self.devices[k] for k in part}) == len(part)
+            and len({self.boxes[k] for k in part}) == 1
+        )
 
     @cached_property
     def tiles(self) -> list[Rect]:
         """The box of all, or what the owners have, or get, each once."""
         if self.name == "all-gather":
             return list(dict.fromkeys(self.boxes[k] for k in self.having))
-        return [self.boxes[k] for k in self.getting] if self.name in TILED else [self.boxes[self.sources]]
+        return (
+            [self.boxes[k] for k in self.getting]
+            if self.name in TILED
+            else [self.boxes[self.sources]]
+        )
 
     @property
     def local(self) -> list[tuple[int, int]]:
         """Targets that take what a source on their device has, and the source."""
         gathered = self.having if self.name not in (*SUMS, "all-to-all") else ()
-        pairs = [(target, k) for k in gathered for target in self.targets_at.get(self.devices[k], ())]
+        pairs = [
+            (target, k) for k in gathered for target in self.targets_at.get(self.devices[k], ())
+        ]
         return [(target, k) for target, k in pairs if self.instances[target] != self.instances[k]]
 
     def outline(self, itemsize: int) -> Outline:
         """What decides who sends what to whom, and how much."""
-        number, tile = {device: k for k, device in enumerate(self.members)}, {b: k for k, b in enumerate(self.tiles)}
+        number, tile = (
+            {device: k for k, device in enumerate(self.members)},
+            {b: k for k, b in enumerate(self.tiles)},
+        )
         member = [number[device] for device in self.devices]
         lowest = [min(each) for each in zip(*(box.lo for box in self.tiles), strict=True)]
         boxes = [tuple(map(sub, (*box.lo, *box.hi), 2 * lowest)) for box in self.tiles]
@@ -139,10 +169,19 @@ class Exchange:
         if self.name == "all-to-all":
             of = list(self.having)
         serving = self._serving(member)
-        for k, own in sorted(zip(self.having, of, strict=True), key=lambda pair: member[pair[0]] in serving):
+        for k, own in sorted(
+            zip(self.having, of, strict=True), key=lambda pair: member[pair[0]] in serving
+        ):
             first.setdefault(own, member[k])
-        owners = [member[k] for k in self.getting] if self.name in SUMS else [first[own] for own in sorted(first)]
-        relays, hosts = tuple(number[device] for device in self.relays), [self.hosts[d] for d in self.members]
+        owners = (
+            [member[k] for k in self.getting]
+            if self.name in SUMS
+            else [first[own] for own in sorted(first)]
+        )
+        relays, hosts = (
+            tuple(number[device] for device in self.relays),
+            [self.hosts[d] for d in self.members],
+        )
         place = {host: k for k, host in enumerate(dict.fromkeys(hosts))}
         return Outline(
             self.name,
@@ -293,7 +332,9 @@ def _final_sums(moves: Moves, owner: Sequence[int]) -> list[int]:
     return final
 
 
-def _alike(boxes: Sequence[Rect], lies: Sequence[object], first: int) -> Iterator[tuple[int, int, Rect]]:
+def _alike(
+    boxes: Sequence[Rect], lies: Sequence[object], first: int
+) -> Iterator[tuple[int, int, Rect]]:
     """First part, end and box of those of a move, from part `first` on, that lie in the same memory at both ends."""
     kept = [k for k in range(first, first + len(lies)) if boxes[k].volume]
     for _, part in groupby(kept, lambda k: lies[k - first]):

@@ -21,7 +21,9 @@ from taskflow.tasks.agenda import NONE, Agenda, pop, put
 from taskflow.tasks.tax import Tax, begin_or_end, has_event, no_tax
 
 ALMOST = 1 + 1e-12  # levels of one link and of one flow that differ by less are the same
-FLOW = records([("row", np.int64), ("is_new", np.int64), ("pace", np.float64), ("level", np.float64)])
+FLOW = records(
+    [("row", np.int64), ("is_new", np.int64), ("pace", np.float64), ("level", np.float64)]
+)
 HOP = record("before", "after")
 
 
@@ -95,7 +97,9 @@ class Crossing(NamedTuple):
     used: Array
 
 
-def fair_pass(waits: Successors, loads: Loads, seconds: Array, tax: Tax | None = None) -> tuple[Array, Array]:
+def fair_pass(
+    waits: Successors, loads: Loads, seconds: Array, tax: Tax | None = None
+) -> tuple[Array, Array]:
     """Start and end of every row.
 
     Args:
@@ -107,7 +111,10 @@ def fair_pass(waits: Successors, loads: Loads, seconds: Array, tax: Tax | None =
     moments, crossing, agenda = no_flows(loads)
     tax = tax or no_tax(len(seconds))
     missing = waits.missing.copy()
-    plain = (tuple(each) for each in (waits._replace(missing=missing), loads, moments, crossing, agenda, tax))
+    plain = (
+        tuple(each)
+        for each in (waits._replace(missing=missing), loads, moments, crossing, agenda, tax)
+    )
     _follow(*plain, np.asarray(seconds, float), np.empty(len(seconds), np.int64))
     return moments
 
@@ -119,7 +126,9 @@ def no_flows(loads: Loads) -> tuple[FlowTimes, Crossing, Agenda]:
 
 
 @tiered
-def _no_flows(ptr: Array, link: Array) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, ...]]:
+def _no_flows(
+    ptr: Array, link: Array
+) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, ...]]:
     """Columns of `FlowTimes`, `Crossing` and `Agenda`."""
     rows, links, flows = len(ptr) - 1, 0, 0
     row = np.empty(len(link), np.int64)
@@ -131,7 +140,14 @@ def _no_flows(ptr: Array, link: Array) -> tuple[tuple[Array, ...], tuple[Array, 
     free, used = np.arange(flows)[::-1].copy(), np.zeros(4, np.int64)
     used[0] = flows
     stale, near, left = np.zeros((3, links), np.int64)
-    listed = np.full(links, NONE), np.zeros(len(link), HOP), row, np.full(rows, NONE), np.zeros(flows, FLOW), free
+    listed = (
+        np.full(links, NONE),
+        np.zeros(len(link), HOP),
+        row,
+        np.full(rows, NONE),
+        np.zeros(flows, FLOW),
+        free,
+    )
     found = stale, np.zeros(links, np.bool_), np.zeros(flows, np.int64), near
     agenda = np.zeros(rows), np.zeros(rows, np.int64), np.full(rows, NONE), np.zeros(1, np.int64)
     return (
@@ -159,7 +175,13 @@ def _follow(
     ready: Array,
 ) -> None:
     """See `fair_pass`; the arguments are named tuples as plain ones, and room for a stack of rows."""
-    w, x, m, c, a = Successors(*waits), Loads(*loads), FlowTimes(*moments), Crossing(*crossing), Agenda(*agenda)
+    w, x, m, c, a = (
+        Successors(*waits),
+        Loads(*loads),
+        FlowTimes(*moments),
+        Crossing(*crossing),
+        Agenda(*agenda),
+    )
     t = Tax(*tax)
     height = 0
     for row in range(len(seconds)):
@@ -227,7 +249,16 @@ def _is_flow(x: Loads, row: int, seconds: Array) -> bool:
 
 
 @inner
-def _begin(w: Successors, x: Loads, m: FlowTimes, a: Agenda, t: Tax, seconds: Array, ready: Array, height: int) -> None:
+def _begin(
+    w: Successors,
+    x: Loads,
+    m: FlowTimes,
+    a: Agenda,
+    t: Tax,
+    seconds: Array,
+    ready: Array,
+    height: int,
+) -> None:
     """Begin `height` rows that wait for nothing more, and those that wait for nothing else."""
     while height:
         height -= 1
@@ -318,7 +349,9 @@ def _rate(x: Loads, c: Crossing) -> None:
             f = c.flows[c.found[k]]
             if f.level == 0.0 and x.peak[f.row] <= level * ALMOST:
                 settled += _settle(x, c, c.found[k], x.peak[f.row])
-        for k in range(0 if settled else c.used[3]):  # all links that are as narrow: where devices are alike, many
+        for k in range(
+            0 if settled else c.used[3]
+        ):  # all links that are as narrow: where devices are alike, many
             here = c.near[k]
             if c.left[here] and c.room[here] / c.taken[here] == level:
                 settled += _settle_all(x, c, here, level)

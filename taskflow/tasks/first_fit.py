@@ -34,7 +34,9 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
     rows, found = int(last.max(initial=0)) + 1, np.zeros(len(size), np.int64)
     births = distinct(device * rows + first)
     born = np.searchsorted(births, device * rows + first)
-    until = np.searchsorted(births, device * rows + last, side="right") - 1  # the last birth in its life
+    until = (
+        np.searchsorted(births, device * rows + last, side="right") - 1
+    )  # the last birth in its life
     by_device = np.argsort(device, kind="stable")
     known: dict[bytes, Array] = {}
     for own in np.split(by_device, np.flatnonzero(np.diff(device[by_device])) + 1):
@@ -70,7 +72,9 @@ def _place(size: Array, born: Array, until: Array, depth: int) -> Array:
         offset[k] = _lowest(size[k], begin, end, entries[0], entries[1], sets)
         for kind, node in own:
             stop = ptr[kind, node] + length[kind, node]
-            length[kind, node] += _add(begin, end, ptr[kind, node], stop, offset[k], offset[k] + size[k])
+            length[kind, node] += _add(
+                begin, end, ptr[kind, node], stop, offset[k], offset[k] + size[k]
+            )
     return offset
 
 

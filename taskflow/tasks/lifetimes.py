@@ -34,7 +34,9 @@ def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Ar
     np.minimum.at(first, instance, row)
     np.maximum.at(last, instance, row)
     transfers = np.flatnonzero(task_graph.is_transfer)
-    np.minimum.at(first, task_graph.arg_instance[task_graph.arg_ptr[transfers] + 1], receive[transfers])
+    np.minimum.at(
+        first, task_graph.arg_instance[task_graph.arg_ptr[transfers] + 1], receive[transfers]
+    )
     persistent = np.zeros(count, np.bool_)
     for homes in task_graph.homes.values():
         persistent[[i for i, _ in homes]] = True
@@ -55,7 +57,11 @@ def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Col
     row, instance, device = row[~is_own], instance[~is_own], device[~is_own]
     before, after = _edges(graph)
     begun = _last_over(before, after, own, row, device)
-    heard = rows - 1 - _last_over(rows - 1 - after, rows - 1 - before, own[::-1].copy(), rows - 1 - row, device)
+    heard = (
+        rows
+        - 1
+        - _last_over(rows - 1 - after, rows - 1 - before, own[::-1].copy(), rows - 1 - row, device)
+    )
     np.minimum.at(first, instance, np.maximum(2 * begun + 1, 0))
     np.maximum.at(last, instance, 2 * heard - 1)
     return first, last
@@ -99,7 +105,9 @@ def _last_over(before: Array, after: Array, own: Array, row: Array, device: Arra
     first, order = grouped(device, count)
     for low in range(0, count, AT_ONCE):
         here = order[first[low] : first[min(low + AT_ONCE, count)]]
-        found[here] = _clocks(ptr, awaited, own, clock, makers, low)[clock[row[here]], device[here] - low]
+        found[here] = _clocks(ptr, awaited, own, clock, makers, low)[
+            clock[row[here]], device[here] - low
+        ]
     return found
 
 

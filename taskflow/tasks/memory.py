@@ -65,11 +65,17 @@ class MemoryPlan:
         """Whether instances lie, in part, in the same bytes of a device; elementwise, of arrays that broadcast."""
         device, begin, size = task_graph.instance_device, self.offset, self.size
         is_before = begin[some] < begin[others] + size[others]
-        found: Array = (device[some] == device[others]) & is_before & (begin[others] < begin[some] + size[some])
+        found: Array = (
+            (device[some] == device[others])
+            & is_before
+            & (begin[others] < begin[some] + size[some])
+        )
         return found
 
 
-def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = (), *, is_predicted: bool = False) -> MemoryPlan:
+def plan_memory(
+    task_graph: TaskGraph, borrowed: Sequence[int] = (), *, is_predicted: bool = False
+) -> MemoryPlan:
     """The memory plan of every device of `task_graph`, for its row order.
 
     Args:
@@ -88,7 +94,9 @@ def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = (), *, is_predi
     passing = passing[np.lexsort((first[passing], -size[passing]))]
     held = np.bincount(device[pinned], size[pinned], devices).astype(np.int64)
     offset = np.zeros(len(size), np.int64)
-    offset[pinned] = np.cumsum(size[pinned]) - size[pinned] - (np.cumsum(held) - held)[device[pinned]]
+    offset[pinned] = (
+        np.cumsum(size[pinned]) - size[pinned] - (np.cumsum(held) - held)[device[pinned]]
+    )
 
     def place(first: Array, last: Array) -> Columns:
         """Offsets of what passes, and the peak of every device."""
@@ -98,11 +106,17 @@ def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = (), *, is_predi
         return begin, peak
 
     begin, peak = place(first, last)
-    room, is_free = spendable_bytes(task_graph.machine) - staged_bytes(task_graph), np.zeros(devices, np.bool_)
+    room, is_free = (
+        spendable_bytes(task_graph.machine) - staged_bytes(task_graph),
+        np.zeros(devices, np.bool_),
+    )
     if np.any(peak < room):
         longer, more = place(*wait_free_lifetimes(task_graph, first, last))
         is_free = (2 * more <= peak + room) & (peak < room)
-        begin, peak = np.where(is_free[device[passing]], longer, begin), np.where(is_free, more, peak)
+        begin, peak = (
+            np.where(is_free[device[passing]], longer, begin),
+            np.where(is_free, more, peak),
+        )
     offset[passing] = begin
     edges = reuse_edges(task_graph, offset, size * ~(is_predicted & is_free[device]), first, last)
     return MemoryPlan(offset, size, first, last, peak, held, receive, *edges)
@@ -144,11 +158,13 @@ def spendable_bytes(machine: MachineModel) -> Array:
 
 def staged_bytes(task_graph: TaskGraph) -> Array:
     """Bytes beside the arena of every device, for feeds on their way to a GPU."""
-    fed = (task_graph.kind == Kind.FEED) & np.array([d.kind == "cuda" for d in task_graph.machine.devices])[
-        task_graph.device
-    ]
+    fed = (task_graph.kind == Kind.FEED) & np.array(
+        [d.kind == "cuda" for d in task_graph.machine.devices]
+    )[task_graph.device]
     sizes = -(-task_graph.bytes[fed] // ALIGNMENT) * ALIGNMENT
-    return FEED_BLOCKS * np.bincount(task_graph.device[fed], sizes, len(task_graph.machine.devices)).astype(np.int64)
+    return FEED_BLOCKS * np.bincount(
+        task_graph.device[fed], sizes, len(task_graph.machine.devices)
+    ).astype(np.int64)
 
 
 def receive_rows(task_graph: TaskGraph) -> Array:
@@ -158,14 +174,27 @@ def receive_rows(task_graph: TaskGraph) -> Array:
     behind every row of that device which still uses the memory. (A collective counts as a row of any device.)
     """
     graph = task_graph
-    columns = graph.kind, graph.source, graph.device, graph.is_transfer, graph.dep_ptr, graph.dep_row
+    columns = (
+        graph.kind,
+        graph.source,
+        graph.device,
+        graph.is_transfer,
+        graph.dep_ptr,
+        graph.dep_row,
+    )
     receive: Array = _post_rows(*columns, len(graph.machine.devices))
     return receive
 
 
 @tiered
 def _post_rows(
-    kind: Array, source: Array, device: Array, transfer: Array, dep_ptr: Array, dep_row: Array, devices: int
+    kind: Array,
+    source: Array,
+    device: Array,
+    transfer: Array,
+    dep_ptr: Array,
+    dep_row: Array,
+    devices: int,
 ) -> Array:
     """See `receive_rows`."""
     receive, last_point = np.full(len(kind), -1, np.int64), np.full(devices, -1, np.int64)

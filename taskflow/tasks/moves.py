@@ -22,7 +22,11 @@ from taskflow.tasks.cuts import cut_boxes as cut_boxes
 from taskflow.tasks.cuts import cut_dimension as cut_dimension
 from taskflow.tasks.steps import SUMS, Messages
 
-TILED = ("reduce-scatter", "all-gather", "all-to-all")  # the collectives in which members have, or get, tiles
+TILED = (
+    "reduce-scatter",
+    "all-gather",
+    "all-to-all",
+)  # the collectives in which members have, or get, tiles
 # Of a sum, so much can arrive at once where it is added, and one of p parts at least: as in NCCL (NCCL_BUFFSIZE).
 ROOM_BYTES = 1 << 22
 
@@ -64,7 +68,9 @@ class Outline:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.name, self.unit_bytes, self.boxes, self.owners, self.sources, self.outsiders))
+        return hash(
+            (self.name, self.unit_bytes, self.boxes, self.owners, self.sources, self.outsiders)
+        )
 
     @property
     def is_whole(self) -> bool:
@@ -204,17 +210,34 @@ def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
     else:
         has[source] = True
     room = np.iinfo(np.int64).max
-    if o.name == "reduce-scatter":  # what is added arrives in memory as large as what one member gets, at least
-        room = o.room or max(int(np.bincount(o.owners, o.volumes).max()), -(-int(o.volumes.sum()) // o.parts))
-    owner = np.zeros_like(cut.owner) if o.name == "all-to-all" else cut.owner  # no two tiles are one box
-    columns = messages.source, messages.target, cut.ptr[messages.first], cut.ptr[messages.last], messages.adds
+    if (
+        o.name == "reduce-scatter"
+    ):  # what is added arrives in memory as large as what one member gets, at least
+        room = o.room or max(
+            int(np.bincount(o.owners, o.volumes).max()), -(-int(o.volumes.sum()) // o.parts)
+        )
+    owner = (
+        np.zeros_like(cut.owner) if o.name == "all-to-all" else cut.owner
+    )  # no two tiles are one box
+    columns = (
+        messages.source,
+        messages.target,
+        cut.ptr[messages.first],
+        cut.ptr[messages.last],
+        messages.adds,
+    )
     before = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
     return Moves(*_move(columns, (boxes, before, cut.tile, owner), has, gets, o.name in SUMS, room))
 
 
 @tiered
 def _move(
-    columns: tuple[Array, ...], parts: tuple[Array, ...], has: Array, gets: Array, is_sum: bool, room: int
+    columns: tuple[Array, ...],
+    parts: tuple[Array, ...],
+    has: Array,
+    gets: Array,
+    is_sum: bool,
+    room: int,
 ) -> tuple[Array, ...]:
     """Columns of `Moves`; `has`: (members, parts), is changed; `room`: so many elements arrive at once."""
     source, target, first, last, adds = columns
@@ -244,7 +267,9 @@ def _move(
                         break
                     end = at + 1
                 at += 1
-            if not has[s, begin] or (not adds[k] and (not gets[t, begin] or (has[t, begin] and not is_sum))):
+            if not has[s, begin] or (
+                not adds[k] and (not gets[t, begin] or (has[t, begin] and not is_sum))
+            ):
                 continue
             found[0, n], found[1, n], found[2, n], found[3, n] = s, t, begin, end
             found[4, n] = adds[k] and has[t, begin]
@@ -255,7 +280,15 @@ def _move(
             filled += size
             n += 1
             has[t, begin:end] = True
-    return found[0, :n], found[1, :n], found[2, :n], found[3, :n], found[4, :n] > 0, found[5, :n], found[6, :n]
+    return (
+        found[0, :n],
+        found[1, :n],
+        found[2, :n],
+        found[3, :n],
+        found[4, :n] > 0,
+        found[5, :n],
+        found[6, :n],
+    )
 
 
 _ANY, _NONE = -2, -1  # in place of a dimension: not chosen yet, and there is none
@@ -286,7 +319,10 @@ def _joined_along(low: Array, high: Array, other: Array) -> int:
 def with_outsiders(o: Outline, messages: Messages) -> Messages:
     """Messages among the core, whose members they name by number there, and those of outsiders."""
     core = np.array(o.core)
-    return _serve(o, Messages(core[messages.owner], core[messages.source], core[messages.target], *messages[3:]))
+    return _serve(
+        o,
+        Messages(core[messages.owner], core[messages.source], core[messages.target], *messages[3:]),
+    )
 
 
 def _serve(o: Outline, messages: Messages) -> Messages:
@@ -327,19 +363,31 @@ def straight_messages(o: Outline) -> Messages:
     found, piece = list[tuple[int, int, int, bool]](), range(len(owner))
     if o.name in SUMS:
         around = range(1, count)
-        found += [((int(owner[k]) + away) % count, int(owner[k]), k, True) for away in around for k in piece]
+        found += [
+            ((int(owner[k]) + away) % count, int(owner[k]), k, True)
+            for away in around
+            for k in piece
+        ]
     if o.name not in ("reduce", "reduce-scatter"):
         holds = [(int(m), k) for k, m in enumerate(owner)] if o.name in SUMS else o.sources
-        having = [[m for m, own in holds if own == (k if o.name in SUMS else tile[k])] for k in piece]
+        having = [
+            [m for m, own in holds if own == (k if o.name in SUMS else tile[k])] for k in piece
+        ]
         for target in sorted(set(o.targets)):
             for k in piece:
-                nearest = min(having[k], key=lambda m: (o.hosts[m] != o.hosts[target], (m - target) % count))
+                nearest = min(
+                    having[k], key=lambda m: (o.hosts[m] != o.hosts[target], (m - target) % count)
+                )
                 if target not in having[k]:
                     found.append((nearest, target, k, False))
-        found.sort(key=lambda each: (not each[3], (each[0] - each[1]) % count if not each[3] else 0))
+        found.sort(
+            key=lambda each: (not each[3], (each[0] - each[1]) % count if not each[3] else 0)
+        )
     source, target, first, adds = np.array(found).T
     alike = np.stack([source, target, adds, first - np.arange(len(first))])
-    begin = np.flatnonzero(np.diff(alike, prepend=-1).any(axis=0))  # pieces that go the same way are one message
+    begin = np.flatnonzero(
+        np.diff(alike, prepend=-1).any(axis=0)
+    )  # pieces that go the same way are one message
     last = first[np.append(begin[1:], len(first)) - 1] + 1
     messages = Messages(owner, source[begin], target[begin], first[begin], last, adds[begin] > 0)
     return _serve(o, messages) if o.name == "reduce-scatter" else messages

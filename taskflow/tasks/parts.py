@@ -13,10 +13,14 @@ from taskflow.graph.kernel import Kernel
 from taskflow.tasks.task_graph import Launch, Privilege, TaskGraph
 
 
-def boxes_of(task_graph: TaskGraph, row: int) -> tuple[tuple[Rect, ...], dict[str, tuple[int, int]]]:
+def boxes_of(
+    task_graph: TaskGraph, row: int
+) -> tuple[tuple[Rect, ...], dict[str, tuple[int, int]]]:
     """Of a point: the boxes of its arguments, and the interval of every axis."""
     launch = task_graph.launches[int(task_graph.launch[row])]
-    return tuple(rect for _, rect, _ in task_graph.args(row)), launch.intervals(int(task_graph.point[row]))
+    return tuple(rect for _, rect, _ in task_graph.args(row)), launch.intervals(
+        int(task_graph.point[row])
+    )
 
 
 def for_parts(kernel: Kernel, launch: Launch, privileges: Sequence[Privilege]) -> Kernel:

@@ -36,7 +36,9 @@ def folded(task_graph: TaskGraph) -> Columns:
 
 
 @tiered
-def _folded(kind: Array, is_transfer: Array, arg_ptr: Array, arg_instance: Array, is_partial: Array) -> Columns:
+def _folded(
+    kind: Array, is_transfer: Array, arg_ptr: Array, arg_instance: Array, is_partial: Array
+) -> Columns:
     """See `folded`."""
     fold, argument = np.full(len(kind), -1, np.int64), np.full(len(kind), -1, np.int64)
     latest = np.full(len(is_partial), -1, np.int64)
@@ -54,7 +56,12 @@ def _folded(kind: Array, is_transfer: Array, arg_ptr: Array, arg_instance: Array
 
 
 def reuse_edges(
-    task_graph: TaskGraph, offset: Array, size: Array, first: Array, last: Array, lies_in: Array | None = None
+    task_graph: TaskGraph,
+    offset: Array,
+    size: Array,
+    first: Array,
+    last: Array,
+    lies_in: Array | None = None,
 ) -> Columns:
     """`ptr`, `rows`: row k waits for `rows[ptr[k] : ptr[k + 1]]`, all before it, besides what it depends on.
 
@@ -76,7 +83,9 @@ def reuse_edges(
     taken = _taken_over(births, low, high, len(bounds).bit_length())
     instance = np.where(graph.arg_instance < 0, -1, lies_in[graph.arg_instance])
     queue = np.where(graph.is_communication, -1, graph.streams[:, 0])
-    ptr, use = grouped(instance + 1, len(offset) + 1)  # the arguments by instance, in row order; empty ones first
+    ptr, use = grouped(
+        instance + 1, len(offset) + 1
+    )  # the arguments by instance, in row order; empty ones first
     uses = use, ptr[1:]
     args, deps = (graph.arg_ptr, instance), (graph.dep_ptr, graph.dep_row)
     found: Columns = _edges(args, uses, deps, taken, queue, folded(graph)[0])
@@ -115,13 +124,20 @@ def _taken_over(births: Array, low: Array, high: Array, depth: int) -> Columns:
 
 
 @tiered
-def _edges(args: Columns, uses: Columns, deps: Columns, taken_over: Columns, queue: Array, fold: Array) -> Columns:
+def _edges(
+    args: Columns, uses: Columns, deps: Columns, taken_over: Columns, queue: Array, fold: Array
+) -> Columns:
     """See `reuse_edges`, `_taken_over` and `folded`.
 
     `args` are where those of a row begin, and their instances; `uses` the arguments by instance, and where those of an
     instance begin; `deps` where those of a row begin, and their rows; `queue` the stream of a row of one device, or -1.
     """
-    (arg_ptr, instance), (use, use_ptr), (dep_ptr, dep_row), (part, taken) = args, uses, deps, taken_over
+    (arg_ptr, instance), (use, use_ptr), (dep_ptr, dep_row), (part, taken) = (
+        args,
+        uses,
+        deps,
+        taken_over,
+    )
     rows, row_of = len(queue), np.repeat(np.arange(len(queue)), np.diff(arg_ptr))
     opens, closes = np.ones(len(instance), np.bool_), np.ones(len(instance), np.bool_)
     used, followed = np.full(rows, -1, np.int64), np.full(rows, -1, np.int64)

@@ -17,7 +17,11 @@ import numpy as np
 
 from taskflow.core.columns import Array, spread
 
-SUMS = ("all-reduce", "reduce-scatter", "reduce")  # the collectives whose sources are partial results
+SUMS = (
+    "all-reduce",
+    "reduce-scatter",
+    "reduce",
+)  # the collectives whose sources are partial results
 
 
 class Steps(NamedTuple):
@@ -40,14 +44,22 @@ class Steps(NamedTuple):
     def backwards(self) -> Steps:
         """The steps by which the owners get the sums of their pieces, instead of bringing them to all."""
         last_round = self.round[-1] if len(self.round) else 0
-        back = (column[::-1] for column in (last_round - self.round, self.target, self.source, self.first, self.last))
+        back = (
+            column[::-1]
+            for column in (last_round - self.round, self.target, self.source, self.first, self.last)
+        )
         return Steps(self.owner, *back)
 
 
 def steps_of(owner: Array, round_: Array, source: Array, target: Array, piece: Array) -> Steps:
     """Steps of messages of a piece each, in any order; neighbouring pieces that go the same way at once become one."""
-    columns = [np.asarray(column, np.int64).ravel() for column in np.broadcast_arrays(round_, source, target, piece)]
-    extents = [int(column.max(initial=0)) + 2 for column in columns]  # so the last piece has no neighbour
+    columns = [
+        np.asarray(column, np.int64).ravel()
+        for column in np.broadcast_arrays(round_, source, target, piece)
+    ]
+    extents = [
+        int(column.max(initial=0)) + 2 for column in columns
+    ]  # so the last piece has no neighbour
     key = np.sort(np.ravel_multi_index(columns, extents))
     at = np.flatnonzero(np.diff(key, prepend=-2) != 1)
     round_, source, target, piece = np.unravel_index(key[at], extents)
@@ -129,7 +141,9 @@ def messages_of(name: str, steps: Steps, parts: int) -> Messages:
         halves.append((True, _cut(steps.backwards(), together)))
     if name not in SUMS or name == "all-reduce":
         halves.append((False, steps))
-    source, target, first, last = (np.concatenate([half[k] for _, half in halves]) for k in range(2, 6))
+    source, target, first, last = (
+        np.concatenate([half[k] for _, half in halves]) for k in range(2, 6)
+    )
     adds = np.repeat([adds for adds, _ in halves], [len(half.round) for _, half in halves])
     return Messages(steps.owner, source, target, first, last, adds, together)
 

@@ -43,7 +43,9 @@ class StreamTable:
         self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
         self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
         self.within = np.where(self.one_thread, self.compute, 4 * count + self.compute)
-        self.of_device = np.stack([self.compute, self.receiving, self.host, self.sending, self.within])
+        self.of_device = np.stack(
+            [self.compute, self.receiving, self.host, self.sending, self.within]
+        )
         self.arriving = np.where(self.by_link, -1, self.receiving)  # of transfers
         self.count = count_streams(machine)
         self.machine, self.first_link = machine, STREAMS * count
@@ -102,7 +104,11 @@ class StreamTable:
             ring = ring_order(group, self.hosts)
             is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
             source, target = np.array(ring), np.array([*ring[1:], ring[0]])
-            for streams in (self.sending[source], self.receiving[source], self.routes(source, target)):
+            for streams in (
+                self.sending[source],
+                self.receiving[source],
+                self.routes(source, target),
+            ):
                 is_used[streams] = True
             self._groups[group] = np.flatnonzero(is_used[:-1])
         return self._groups[group]
@@ -136,12 +142,16 @@ class StreamSets:
         self._ptr, self._streams = Column(np.int64), Column(np.int64)
         self._hop_ptr, self._hop = Column(np.int64), Column(HOP)
         self._ptr.add(pointers(lengths))
-        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute, np.arange(table.count)]))
+        self._streams.add(
+            np.concatenate([flat[flat >= 0], table.host, table.compute, np.arange(table.count)])
+        )
         is_kept = (routes >= 0) & self._is_shared[routes] & (routes != ports[:, :, None])
         is_kept[table.compute, table.compute] = False
         source, target, k = np.nonzero(is_kept)
         links, latency = machine.routes[source, target, k], machine.latency_seconds[source, target]
-        self._add_hops(links, machine.bandwidth[source, target] / machine.link_bandwidth[links], latency)
+        self._add_hops(
+            links, machine.bandwidth[source, target] / machine.link_bandwidth[links], latency
+        )
         self._hop_ptr.add(pointers([*is_kept.sum(axis=2).reshape(-1), *[0] * alone]))
 
     @property
@@ -207,7 +217,9 @@ def find_queues(task_graph: TaskGraph) -> tuple[Array, Array]:
     port, has_port = ports_of(task_graph, moved)
     rows = np.concatenate([rows[streams < first_link], moved[has_port]])
     order = np.argsort(rows, kind="stable")
-    return rows[order], np.concatenate([streams[streams < first_link], first_link + port[has_port]])[order]
+    return rows[order], np.concatenate(
+        [streams[streams < first_link], first_link + port[has_port]]
+    )[order]
 
 
 def follows(rows: Array, streams: Array) -> tuple[Array, Array]:

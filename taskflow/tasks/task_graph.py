@@ -67,7 +67,16 @@ STREAMS = 5
 JOINED = -2  # an algorithm, see `TaskGraph`
 
 COLLECTIVES = (
-    *("", "copy", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "reduce"),
+    *(
+        "",
+        "copy",
+        "all-reduce",
+        "reduce-scatter",
+        "all-gather",
+        "broadcast",
+        "all-to-all",
+        "reduce",
+    ),
     *("halo", "gather", "scatter"),
 )
 
@@ -96,7 +105,9 @@ class Launch:
 
     def intervals(self, point: int) -> dict[str, tuple[int, int]]:
         """Axis -> interval of one point."""
-        return {a: (lo, hi) for a, (lo, hi) in zip(self.axes, self.spans[point].tolist(), strict=True)}
+        return {
+            a: (lo, hi) for a, (lo, hi) in zip(self.axes, self.spans[point].tolist(), strict=True)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +222,9 @@ class TaskGraph(Later):
     def name(self, row: int) -> str:
         """The operator of a point, the region of a row that moves data."""
         launch = int(self.launch[row])
-        return self.launches[launch].name if launch >= 0 else self.regions[int(self.region[row])].name
+        return (
+            self.launches[launch].name if launch >= 0 else self.regions[int(self.region[row])].name
+        )
 
     def args(self, row: int) -> tuple[tuple[int, Rect, Privilege], ...]:
         """Instance (-1: an empty box), box in global coordinates and privilege of every argument of a row."""
@@ -221,7 +234,9 @@ class TaskGraph(Later):
         found = []
         for number, instance, (lo, hi), privilege in zip(numbers, *columns, strict=False):
             ndim = self.regions[number].ndim
-            found.append((instance, Rect(tuple(lo[:ndim]), tuple(hi[:ndim])), _PRIVILEGES[privilege]))
+            found.append(
+                (instance, Rect(tuple(lo[:ndim]), tuple(hi[:ndim])), _PRIVILEGES[privilege])
+            )
         return tuple(found)
 
     def deps(self, row: int) -> list[int]:
@@ -233,7 +248,13 @@ class TaskGraph(Later):
         """The streams that `row` occupies."""
         found: list[int] = []
         for stream in self.streams[row].tolist():
-            found += [stream] if stream >= 0 else self.groups.streams_of(-2 - stream) if stream < -1 else []
+            found += (
+                [stream]
+                if stream >= 0
+                else self.groups.streams_of(-2 - stream)
+                if stream < -1
+                else []
+            )
         return found
 
     def occupied(self) -> tuple[Array, Array]:
@@ -241,14 +262,18 @@ class TaskGraph(Later):
         row, k = np.nonzero(self.streams >= 0)
         rows, streams = [row], [self.streams[row, k]]
         for row_, k_ in zip(*np.nonzero(self.streams < -1), strict=True):
-            streams.append(np.array(self.groups.streams_of(-2 - int(self.streams[row_, k_])), np.int64))
+            streams.append(
+                np.array(self.groups.streams_of(-2 - int(self.streams[row_, k_])), np.int64)
+            )
             rows.append(np.full(len(streams[-1]), row_))
         order = np.argsort(found := np.concatenate(rows), kind="stable")
         return found[order], np.concatenate(streams)[order]
 
     def instance_rect(self, instance: int) -> Rect:
         """The box that an instance holds."""
-        return self._rect(self.instance_box[instance], self.regions[int(self.instance_region[instance])].ndim)
+        return self._rect(
+            self.instance_box[instance], self.regions[int(self.instance_region[instance])].ndim
+        )
 
     @staticmethod
     def _rect(box: Array, ndim: int) -> Rect:
@@ -261,7 +286,9 @@ class TaskGraph(Later):
 
     def instance_bytes(self) -> Array:
         """Bytes of every instance."""
-        itemsize, ndim = np.array([(r.itemsize, r.ndim) for r in self.regions], np.int64)[self.instance_region].T
+        itemsize, ndim = np.array([(r.itemsize, r.ndim) for r in self.regions], np.int64)[
+            self.instance_region
+        ].T
         extents = self.instance_box[:, 1] - self.instance_box[:, 0]
         extents[np.arange(extents.shape[1])[None, :] >= ndim[:, None]] = 1
         sizes: Array = np.prod(extents, axis=1) * itemsize
@@ -296,21 +323,35 @@ class TaskGraph(Later):
         """Row, source, device and bytes of all that goes from one device to another, within collectives too; (4, n)."""
         moved = np.flatnonzero(self.is_transfer)
         found = [np.stack([moved, self.source[moved], self.device[moved], self.bytes[moved]])]
-        found += [self.hops_of(row) for row in np.flatnonzero(self.kind == Kind.COLLECTIVE).tolist()]
+        found += [
+            self.hops_of(row) for row in np.flatnonzero(self.kind == Kind.COLLECTIVE).tolist()
+        ]
         return np.concatenate(found, axis=1)
 
     def hops_of(self, row: int) -> Array:
         """Row, source, device and bytes of all that goes from one device to another within a collective; (4, n)."""
         source, device, size = self.exchange(row).sent()
-        return np.stack([np.full(len(size), row), source, device, size * self.regions[int(self.region[row])].itemsize])
+        return np.stack(
+            [
+                np.full(len(size), row),
+                source,
+                device,
+                size * self.regions[int(self.region[row])].itemsize,
+            ]
+        )
 
     def exchange(self, row: int) -> Exchange:
         """How the collective `row` is carried out."""
-        args, ndim = slice(*self.arg_ptr[row : row + 2].tolist()), self.regions[int(self.region[row])].ndim
+        args, ndim = (
+            slice(*self.arg_ptr[row : row + 2].tolist()),
+            self.regions[int(self.region[row])].ndim,
+        )
         instances, rects = self.arg_instance[args], dict[bytes, Rect]()
         sources = int((self.arg_privilege[args] == Privilege.READ).sum())
         keyed = ((box.tobytes(), box) for box in self.arg_box[args])  # of many a box is one object
-        boxes = [rects.get(key) or rects.setdefault(key, self._rect(box, ndim)) for key, box in keyed]
+        boxes = [
+            rects.get(key) or rects.setdefault(key, self._rect(box, ndim)) for key, box in keyed
+        ]
         return Exchange(
             COLLECTIVES[int(self.collective[row])],
             [d.host for d in self.machine.devices],
@@ -329,10 +370,21 @@ class TaskGraph(Later):
         hasher.update("\0".join(f"{n.name} {n.identity} {n.step}" for n in self.launches).encode())
         for launch in self.launches:
             hasher.update(launch.spans.tobytes())
-        described = (f"{r.name} {r.shape} {r.dtype} {r.init} {self.order(k)}" for k, r in enumerate(self.regions))
+        described = (
+            f"{r.name} {r.shape} {r.dtype} {r.init} {self.order(k)}"
+            for k, r in enumerate(self.regions)
+        )
         hasher.update("\0".join(described).encode())
         hasher.update("\0".join(way.algorithm for way in self.ways).encode())
-        columns = (self.kind, self.launch, self.point, self.device, self.source, self.arg_instance, self.arg_box)
+        columns = (
+            self.kind,
+            self.launch,
+            self.point,
+            self.device,
+            self.source,
+            self.arg_instance,
+            self.arg_box,
+        )
         for column in (*columns, self.algorithm):
             hasher.update(np.ascontiguousarray(column).tobytes())
         hasher.update("\0".join(f"{n} {places}" for n, places in self.fetches.items()).encode())
@@ -354,12 +406,17 @@ class TaskGraph(Later):
         if count and place.min() < 0:
             raise ValueError(f"order: is no permutation of {count} rows")
         waits, args = np.diff(self.dep_ptr)[order], np.diff(self.arg_ptr)[order]
-        row, awaited = np.repeat(np.arange(count), waits), place[self.dep_row[spread(self.dep_ptr[order], waits)]]
+        row, awaited = (
+            np.repeat(np.arange(count), waits),
+            place[self.dep_row[spread(self.dep_ptr[order], waits)]],
+        )
         awaited = awaited[np.lexsort((awaited, row))]
         if len(late := np.flatnonzero(awaited >= row)):
             first = row[late[0]]
             last = awaited[row == first][-1]
-            raise ValueError(f"order: row {order[first]} stands before row {order[last]}, for which it waits")
+            raise ValueError(
+                f"order: row {order[first]} stands before row {order[last]}, for which it waits"
+            )
         columns = {n: getattr(self, n)[order] for n in ROW_COLUMNS}
         flat = spread(self.arg_ptr[order], args)
         return replace(

@@ -40,13 +40,21 @@ def make_tax(ptr: Array, device: Array, payer: Array, pace: Array) -> Tax:
     """A tax, before any row has begun."""
     count = len(pace)
     return Tax(
-        ptr, device, payer, pace, np.zeros(count, np.int64), np.full(count, NONE), np.zeros(len(payer), np.bool_)
+        ptr,
+        device,
+        payer,
+        pace,
+        np.zeros(count, np.int64),
+        np.full(count, NONE),
+        np.zeros(len(payer), np.bool_),
     )
 
 
 def no_tax(rows: int) -> Tax:
     """Nothing slows anything."""
-    return make_tax(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.full(rows, NONE), np.zeros(0))
+    return make_tax(
+        np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.full(rows, NONE), np.zeros(0)
+    )
 
 
 @leaf

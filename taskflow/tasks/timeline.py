@@ -96,7 +96,9 @@ class Timeline(Later):
     def save_trace(self, path: str | Path) -> None:
         """Write a trace for Perfetto or chrome://tracing (see `taskflow.tasks.trace`); an OSError names the file."""
         events = trace_events(self.task_graph, self.start, self.end, self.awaited())
-        replace_file(path, json.dumps({"displayTimeUnit": "ms", "traceEvents": events}), sys.maxsize)
+        replace_file(
+            path, json.dumps({"displayTimeUnit": "ms", "traceEvents": events}), sys.maxsize
+        )
 
 
 class RowsBefore:

@@ -21,7 +21,12 @@ from taskflow.tasks.occupancy import bytes_in_use, lives
 from taskflow.tasks.streams import count_streams, describe_stream
 from taskflow.tasks.task_graph import COLLECTIVES, Array, Kind, TaskGraph
 
-CATEGORIES = {Kind.COPY: "copy", Kind.FOLD: "fold", Kind.FEED: "feed", Kind.COLLECTIVE: "collective"}
+CATEGORIES = {
+    Kind.COPY: "copy",
+    Kind.FOLD: "fold",
+    Kind.FEED: "feed",
+    Kind.COLLECTIVE: "collective",
+}
 _SLACK_SECONDS = 1e-12  # what begins so little before another ends does not overlap it
 
 Event = dict[str, object]
@@ -42,7 +47,9 @@ def trace_events(task_graph: TaskGraph, start: Array, end: Array, awaited: Array
         if np.isnan(start[row]):
             continue
         streams = task_graph.streams_of(row) or [int(task_graph.device[row])]
-        places[row] = [threads.place(stream, float(start[row]), float(end[row])) for stream in streams]
+        places[row] = [
+            threads.place(stream, float(start[row]), float(end[row])) for stream in streams
+        ]
         event = _event(task_graph, row, float(start[row]), float(end[row] - start[row]))
         events += [{**event, **place} for place in places[row]]
         events += _flow(row, int(awaited[row]), start, end, places)
@@ -59,7 +66,10 @@ class _Threads:
     def place(self, stream: int, start: float, end: float) -> Event:
         """Process and thread of an event, which is not earlier than those before."""
         threads = self._ends.setdefault(stream, [])
-        free = next((k for k, (_, free) in enumerate(threads) if free <= start + _SLACK_SECONDS), len(threads))
+        free = next(
+            (k for k, (_, free) in enumerate(threads) if free <= start + _SLACK_SECONDS),
+            len(threads),
+        )
         if free == len(threads):
             threads.append((stream if not threads else self._next, 0.0))
             self._next += len(threads) > 1
@@ -70,7 +80,9 @@ class _Threads:
         """What processes and threads are called, and the order of processes."""
         found: list[Event] = []
         devices = len(self._machine.devices)
-        for number, name in enumerate([*(f"device {device}" for device in range(devices)), "links"]):
+        for number, name in enumerate(
+            [*(f"device {device}" for device in range(devices)), "links"]
+        ):
             head: Event = {"ph": "M", "pid": number}
             found.append({**head, "name": "process_name", "args": {"name": name}})
             found.append({**head, "name": "process_sort_index", "args": {"sort_index": number}})
@@ -78,14 +90,20 @@ class _Threads:
             process, name = describe_stream(self._machine, stream)
             for k, (thread, _) in enumerate(threads):
                 args = {"name": f"{name} ({k + 1})" if k else name}
-                found.append({"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": args})
+                found.append(
+                    {"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": args}
+                )
         return found
 
 
 def _event(task_graph: TaskGraph, row: int, start: float, seconds: float) -> Event:
     """A row as a complete event, without its stream."""
     kind, launch = Kind(int(task_graph.kind[row])), int(task_graph.launch[row])
-    args: Event = {"row": row, "device": int(task_graph.device[row]), "bytes": int(task_graph.bytes[row])}
+    args: Event = {
+        "row": row,
+        "device": int(task_graph.device[row]),
+        "bytes": int(task_graph.bytes[row]),
+    }
     members: Sequence[str] = ()
     if launch >= 0:
         what, category = "point", task_graph.launches[launch].phase.name.lower()
@@ -93,17 +111,31 @@ def _event(task_graph: TaskGraph, row: int, start: float, seconds: float) -> Eve
         members = task_graph.launches[launch].members
     else:
         category = CATEGORIES[kind]
-        what, args["source"] = COLLECTIVES[int(task_graph.collective[row])] or category, int(task_graph.source[row])
+        what, args["source"] = (
+            COLLECTIVES[int(task_graph.collective[row])] or category,
+            int(task_graph.source[row]),
+        )
     name = f"{what} {task_graph.name(row)}[{int(task_graph.point[row])}]{contents(tuple(members))}"
-    return {"name": name, "cat": category, "ph": "X", "ts": start * 1e6, "dur": seconds * 1e6, "args": args}
+    return {
+        "name": name,
+        "cat": category,
+        "ph": "X",
+        "ts": start * 1e6,
+        "dur": seconds * 1e6,
+        "args": args,
+    }
 
 
-def _flow(row: int, before: int, start: Array, end: Array, places: dict[int, list[Event]]) -> list[Event]:
+def _flow(
+    row: int, before: int, start: Array, end: Array, places: dict[int, list[Event]]
+) -> list[Event]:
     """The flow to a row from the one that it waited for, where it is known and on another stream."""
     if before not in places or places[before][0] == places[row][0]:
         return []
     flow: Event = {"name": "waits for", "cat": "flow", "id": row}
-    middle = min(float(start[before] + end[before]) / 2, float(start[row]))  # it begins within its event
+    middle = min(
+        float(start[before] + end[before]) / 2, float(start[row])
+    )  # it begins within its event
     begins: Event = {**flow, "ph": "s", "ts": middle * 1e6, **places[before][0]}
     return [begins, {**flow, "ph": "f", "bp": "e", "ts": float(start[row]) * 1e6, **places[row][0]}]
 

@@ -31,10 +31,18 @@ class Batches:
     """
 
     def __init__(
-        self, arrays: Mapping[str, Array], size: int, shuffle: bool = True, seed: int = 0, drop_last: bool = True
+        self,
+        arrays: Mapping[str, Array],
+        size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = True,
     ) -> None:
         size, seed = whole("batches", "size", size), whole("batches", "seed", seed, 0)
-        shuffle, drop_last = flag("batches", "shuffle", shuffle), flag("batches", "drop_last", drop_last)
+        shuffle, drop_last = (
+            flag("batches", "shuffle", shuffle),
+            flag("batches", "drop_last", drop_last),
+        )
         if not arrays:
             raise ValueError("batches: there are no arrays")
         for name, array in arrays.items():

@@ -73,11 +73,15 @@ class CsvLog:
 
     def __call__(self, moment: Moment) -> None:
         """Write a row, if it is time."""
-        if not moment.is_first_rank or not (moment.is_epoch or (self.every and moment.step % self.every == 0)):
+        if not moment.is_first_rank or not (
+            moment.is_epoch or (self.every and moment.step % self.every == 0)
+        ):
             return
         row = self.row(moment)
         is_new = not self._columns
-        if is_new or row.keys() - set(self._columns):  # validation comes after the first rows of steps
+        if is_new or row.keys() - set(
+            self._columns
+        ):  # validation comes after the first rows of steps
             self._columns += [name for name in row if name not in self._columns]
             self._begin_again(is_new)
         with open(self.path, "a", newline="", encoding="utf-8") as file:
@@ -92,7 +96,9 @@ class CsvLog:
         validation = {f"validation {k}": v for k, v in (moment.validation or {}).items()}
         others = {"step": moment.step, "epoch": moment.epoch, **validation}
         if taken := [name for name in moment.outputs if name in others]:
-            raise ValueError(f"CsvLog('{self.path}'): output '{taken[0]}' has the name of another column; rename it")
+            raise ValueError(
+                f"CsvLog('{self.path}'): output '{taken[0]}' has the name of another column; rename it"
+            )
         return {"step": moment.step, "epoch": moment.epoch, **moment.outputs, **validation}
 
     def _begin_again(self, is_new: bool) -> None:
@@ -126,7 +132,9 @@ class TensorBoardLog:
         if not moment.is_first_rank or not (moment.is_epoch or moment.step % self.every == 0):
             return
         self._file = self._file or EventFile(self.folder)
-        groups = {"epoch": moment.outputs, "validation": moment.validation} if moment.is_epoch else {}
+        groups = (
+            {"epoch": moment.outputs, "validation": moment.validation} if moment.is_epoch else {}
+        )
         for group, values in (groups or {"train": moment.outputs}).items():
             for name, value in (values or {}).items():
                 self._file.scalar(f"{group}/{name}", value, moment.step)
@@ -189,7 +197,9 @@ class BestCheckpoint:
         where = f"BestCheckpoint('{self.name}')"
         check_mode(where, self.mode)
         if self.name in _OTHER_NOTES:
-            raise ValueError(f"{where}: '{self.name}' is another note of a checkpoint; give the output another name")
+            raise ValueError(
+                f"{where}: '{self.name}' is another note of a checkpoint; give the output another name"
+            )
 
     def __call__(self, moment: Moment) -> None:
         """Save the state, if it is the best."""
@@ -229,4 +239,6 @@ def check_places(callbacks: Sequence[object], checkpoint: str | Path | None) -> 
         if isinstance(each, CsvLog | TensorBoardLog | BestCheckpoint) and place is not None:
             other = found.setdefault(Path(place).resolve(), f"callbacks[{k}]")
             if other != f"callbacks[{k}]":
-                raise ValueError(f"fit: {other} and callbacks[{k}] both write '{place}'; give one another place")
+                raise ValueError(
+                    f"fit: {other} and callbacks[{k}] both write '{place}'; give one another place"
+                )

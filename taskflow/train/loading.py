@@ -56,7 +56,9 @@ class OfIterable:
 
     def __init__(self, source: Any, graph: Graph, transport: Transport) -> None:
         if not callable(source) and not isinstance(source, Iterable):
-            raise TypeError(f"batches: a {type(source).__name__} is no iterable of batches, and no function of one")
+            raise TypeError(
+                f"batches: a {type(source).__name__} is no iterable of batches, and no function of one"
+            )
         self.source, self.inputs, self.transport = source, graph.inputs, transport
         self.count = len(source) if hasattr(source, "__len__") else 0
         self._is_read = False
@@ -69,7 +71,9 @@ class OfIterable:
         """
         is_iterator = isinstance(self.source, Iterator)
         if self._is_read and is_iterator:
-            raise ValueError("batches: an iterator is used up after an epoch: give a list, or a function that makes it")
+            raise ValueError(
+                "batches: an iterator is used up after an epoch: give a list, or a function that makes it"
+            )
         self._is_read = True
         reader = iter(self.source() if callable(self.source) and not is_iterator else self.source)
 
@@ -102,10 +106,14 @@ def feeds_of(item: Any, inputs: Sequence[LogicalRegion]) -> Sized:
         values = list(item) if isinstance(item, tuple | list) else [item]
         if len(values) != len(inputs):
             names = ", ".join(r.name for r in inputs)
-            raise ValueError(f"batches: a batch has {len(values)} parts, the graph has the inputs {names}")
+            raise ValueError(
+                f"batches: a batch has {len(values)} parts, the graph has the inputs {names}"
+            )
         named = {r.name: value for r, value in zip(inputs, values, strict=True)}
     if missing := [r.name for r in inputs if r.name not in named]:
-        raise ValueError(f"batches: a batch has no '{missing[0]}'; it has {', '.join(map(str, named))}")
+        raise ValueError(
+            f"batches: a batch has no '{missing[0]}'; it has {', '.join(map(str, named))}"
+        )
     found = {r.name: _array(named[r.name], r) for r in inputs}
     sizes = {name: len(a) for name, a in found.items() if a.ndim}
     if len(set(sizes.values())) > 1:
@@ -116,7 +124,10 @@ def feeds_of(item: Any, inputs: Sequence[LogicalRegion]) -> Sized:
 def _array(value: Any, region: LogicalRegion) -> Array:
     where = f"batches: '{region.name}'"
     array = as_array(where, value.detach().cpu() if hasattr(value, "detach") else value)
-    kinds = [np.dtype(d).kind.replace("u", "i") if d != "bfloat16" else "f" for d in (str(array.dtype), region.dtype)]
+    kinds = [
+        np.dtype(d).kind.replace("u", "i") if d != "bfloat16" else "f"
+        for d in (str(array.dtype), region.dtype)
+    ]
     if kinds[0] != kinds[1]:
         raise ValueError(f"{where} is {region.dtype}, a batch has {array.dtype}")
     return cast_array(where, array, region.dtype)

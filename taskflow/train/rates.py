@@ -46,14 +46,18 @@ def linear(rate: float, steps: int, warmup: int = 0, minimum: float = 0.0) -> Ra
     [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
     """
     _check("linear", rate, steps, warmup, minimum)
-    return _after_warmup(rate, warmup, lambda done: minimum + (rate - minimum) * (1 - _part(done, steps, warmup)))
+    return _after_warmup(
+        rate, warmup, lambda done: minimum + (rate - minimum) * (1 - _part(done, steps, warmup))
+    )
 
 
 def cosine(rate: float, steps: int, warmup: int = 0, minimum: float = 0.0) -> Rate:
     """Linear warm-up over `warmup` steps, then a half cosine down to `minimum` (Loshchilov and Hutter, 2017)."""
     _check("cosine", rate, steps, warmup, minimum)
     return _after_warmup(
-        rate, warmup, lambda done: minimum + (rate - minimum) * 0.5 * (1 + cos(pi * _part(done, steps, warmup)))
+        rate,
+        warmup,
+        lambda done: minimum + (rate - minimum) * 0.5 * (1 + cos(pi * _part(done, steps, warmup))),
     )
 
 

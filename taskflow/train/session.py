@@ -55,7 +55,12 @@ class Means:
 
 
 def check_fit(
-    epochs: object, every: object, keep: object, on_nan: str, callbacks: Sequence[object], line_every: object
+    epochs: object,
+    every: object,
+    keep: object,
+    on_nan: str,
+    callbacks: Sequence[object],
+    line_every: object,
 ) -> None:
     """ValueError for an argument of `Trainer.fit` that cannot be meant, TypeError for a callback that is none."""
     if on_nan not in ON_NAN:

@@ -15,7 +15,9 @@ from taskflow.train.loading import Sized
 
 _log = logging.getLogger(__name__)
 
-Running = tuple[Executor, int, Feeds | None, Feeds | None]  # with samples, feeds of this step, and of the next
+Running = tuple[
+    Executor, int, Feeds | None, Feeds | None
+]  # with samples, feeds of this step, and of the next
 
 
 class Sizes:
@@ -29,7 +31,11 @@ class Sizes:
     """
 
     def __init__(
-        self, where: str, samples: int, first: Executor, make: Callable[[int], Executor] | None = None
+        self,
+        where: str,
+        samples: int,
+        first: Executor,
+        make: Callable[[int], Executor] | None = None,
     ) -> None:
         self.where, self.samples, self.make = where, samples, make
         self.executors = {samples: first}
@@ -42,7 +48,9 @@ class Sizes:
             ValueError: a batch has more samples than the graph.
         """
         if samples > self.samples:
-            raise ValueError(f"{self.where}: a batch has {samples} samples, the graph takes {self.samples}")
+            raise ValueError(
+                f"{self.where}: a batch has {samples} samples, the graph takes {self.samples}"
+            )
         if samples not in self.executors and self.make is not None:
             self.executors[samples] = self.make(samples)
         return self.executors.get(samples)
@@ -57,7 +65,12 @@ class Sizes:
                 continue
             if before is not None:
                 goes_on = before[0] is step
-                yield before[0], before[1], None if is_ahead else before[2], feeds if goes_on else None
+                yield (
+                    before[0],
+                    before[1],
+                    None if is_ahead else before[2],
+                    feeds if goes_on else None,
+                )
                 is_ahead = goes_on
             before = step, samples, feeds
         if before is not None:

@@ -74,13 +74,17 @@ class Summary:
         measured = max(self.transport.gather(measured))
         self.console.print(f"predicted step time: {self.predicted_seconds * 1e3:.3f} ms")
         ratio = measured / self.predicted_seconds
-        self.console.print(f"measured step time:  {measured * 1e3:.3f} ms ({ratio:.2f} of predicted)")
+        self.console.print(
+            f"measured step time:  {measured * 1e3:.3f} ms ({ratio:.2f} of predicted)"
+        )
         if self.transport.size < len(self.task_graph.devices_used):
             self.console.print(
                 "  (one process runs several devices one after the other; the prediction is for a rank each)"
             )
         elif not 1 / 1.3 < ratio < 1.3:
-            self.console.print("  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)")
+            self.console.print(
+                "  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)"
+            )
         self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
         for device, size in enumerate(self.step.plan.peak_bytes.tolist()):
             self.console.print(f"peak memory of device {device}: {describe_memory(size)}")
@@ -113,5 +117,7 @@ class Summary:
         """
         own = self.step.timeline
         found = self.transport.gather((own.start, own.end, own.seconds))
-        start, end = (best.reduce([part[k] for part in found]) for k, best in enumerate((np.fmin, np.fmax)))
+        start, end = (
+            best.reduce([part[k] for part in found]) for k, best in enumerate((np.fmin, np.fmax))
+        )
         return replace(own, start=start, end=end, seconds=max(part[2] for part in found))

@@ -31,7 +31,9 @@ class EventFile:
     def scalar(self, name: str, value: float, step: int) -> None:
         """One number at a step."""
         told = _bytes(1, name.encode()) + _key(2, 5) + struct.pack("<f", value)
-        self._append(_double(1, time.time()) + _key(2, 0) + _varint(step) + _bytes(5, _bytes(1, told)))
+        self._append(
+            _double(1, time.time()) + _key(2, 0) + _varint(step) + _bytes(5, _bytes(1, told))
+        )
 
     def _append(self, data: bytes) -> None:
         length = struct.pack("<Q", len(data))

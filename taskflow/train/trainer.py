@@ -105,7 +105,9 @@ class Trainer:
         executor: Mapping[str, Any] | None = None,
     ) -> None:
         if learning_rate is not None and not callable(learning_rate):
-            raise TypeError(f"trainer: learning_rate is {learning_rate!r}, a function of steps is needed")
+            raise TypeError(
+                f"trainer: learning_rate is {learning_rate!r}, a function of steps is needed"
+            )
         proposals = whole("trainer", "proposals", proposals)
         check_parts(accumulate)
         self.seed, self.learning_rate = seed, learning_rate
@@ -123,15 +125,23 @@ class Trainer:
         self._graph, self.task_graph = self.plan.lower(graph, self.machine)
         self._rehearse()
         if self.plan.schedule is not None:
-            found = self.transport.on_rank_0(lambda: issue_order(self.task_graph, self.costs, self.plan.schedule))
+            found = self.transport.on_rank_0(
+                lambda: issue_order(self.task_graph, self.costs, self.plan.schedule)
+            )
             self.task_graph = self.task_graph.reordered(found)
             self._rehearse()
         # costs are measured on rank 0 only, while the others wait
-        self.predicted_seconds = self.transport.on_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
+        self.predicted_seconds = self.transport.on_rank_0(
+            lambda: simulate(self.task_graph, self.costs).seconds
+        )
         if check:
             self._check_plan()
-        self._record = (executor or {}).get("record", all(d.kind != "cuda" for d in self.machine.devices))
-        self.step = Executor(self.task_graph, seed=seed, **{**(executor or {}), "record": self._record})
+        self._record = (executor or {}).get(
+            "record", all(d.kind != "cuda" for d in self.machine.devices)
+        )
+        self.step = Executor(
+            self.task_graph, seed=seed, **{**(executor or {}), "record": self._record}
+        )
         self._evaluators: dict[int, tuple[Graph | Resized, Sizes]] = {}
 
     def _fused(self, graph: Graph) -> Graph:
@@ -143,7 +153,9 @@ class Trainer:
         if not isinstance(strategy, str):
             return strategy if isinstance(strategy, Plan) else Plan(strategy)
         if strategy != "search":
-            raise ValueError(f"trainer: strategy is a Strategy, a Plan, a rule or 'search', not '{strategy}'")
+            raise ValueError(
+                f"trainer: strategy is a Strategy, a Plan, a rule or 'search', not '{strategy}'"
+            )
         if len(self.machine.devices) == 1:
             return Plan(data_parallel(self.graph, self.machine))
         with show_progress(self.console) as show:
@@ -165,7 +177,9 @@ class Trainer:
 
     def _check_plan(self) -> None:
         """One rank for all: an executor refuses ranks that have different rows."""
-        proof = self.transport.on_rank(self.transport.size - 1, lambda: check_own_plan(self.task_graph))
+        proof = self.transport.on_rank(
+            self.transport.size - 1, lambda: check_own_plan(self.task_graph)
+        )
         if proof.seconds > LONG_CHECK_SECONDS:
             self.console.print(f"plan: {proof}")
 
@@ -224,14 +238,25 @@ class Trainer:
         check_fit(epochs, every, keep, on_nan, callbacks, line_every)
         check_places(callbacks, checkpoint)
         self.step.guard_updates(on_nan == "skip")
-        keeping = Keeper(self.step, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan))
+        keeping = Keeper(
+            self.step, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan)
+        )
         with keeping as keeper, Interrupts(self.transport) as interrupts:
             read = reading(batches, self.graph, self.transport)
-            sizes = Sizes("fit", samples_of(self.graph), self.step, resized and partial(self._resized, resized, on_nan))
-            session = Session(read, sizes, validation, keeper, interrupts, tuple(callbacks), line_every)
+            sizes = Sizes(
+                "fit",
+                samples_of(self.graph),
+                self.step,
+                resized and partial(self._resized, resized, on_nan),
+            )
+            session = Session(
+                read, sizes, validation, keeper, interrupts, tuple(callbacks), line_every
+            )
             position = keeper.resume(read.count, resume)
             if self.step.steps:
-                self.console.print(f"going on after step {self.step.steps}, in epoch {position.epoch + 1}")
+                self.console.print(
+                    f"going on after step {self.step.steps}, in epoch {position.epoch + 1}"
+                )
             try:
                 self._train(session, epochs, position, leaves_out=on_nan != "stop")
                 keeper.save(position)
@@ -270,10 +295,14 @@ class Trainer:
                     position.pass_batch(values)
                     keeper.keep_up(position)
                     done = position.epoch * read.count + position.batch
-                    losses = {} if values is None else {k: v for k, v in values.items() if is_loss(k)}
+                    losses = (
+                        {} if values is None else {k: v for k, v in values.items() if is_loss(k)}
+                    )
                     text = ", ".join(f"{k} {v:.4f}" for k, v in losses.items()) or "loss nan"
                     show(done, epochs * read.count or None, f"epoch {position.epoch + 1} {text}")
-                    session.tell(Moment(self.step.steps, position.epoch, values or {}, None, self.step))
+                    session.tell(
+                        Moment(self.step.steps, position.epoch, values or {}, None, self.step)
+                    )
                     if session.is_over:
                         return
                 if not position.batch:
@@ -293,9 +322,13 @@ class Trainer:
         self, step: Executor, feeds: Feeds | None, prefetch: Feeds | None, keeper: Keeper
     ) -> dict[str, float] | None:
         """The outputs of a step; None where it was refused, and changed nothing."""
-        if self.learning_rate is not None:  # the same on every rank, which is not compared: that takes a barrier
+        if (
+            self.learning_rate is not None
+        ):  # the same on every rank, which is not compared: that takes a barrier
             steps = self.step.steps
-            self.step.regions.write("learning_rate", check_rate(f"fit: step {steps}", self.learning_rate(steps)))
+            self.step.regions.write(
+                "learning_rate", check_rate(f"fit: step {steps}", self.learning_rate(steps))
+            )
         try:
             values = _scalars(step(feeds, prefetch))
         except FloatingPointError as error:
@@ -327,7 +360,9 @@ class Trainer:
         sizes, found = self._evaluator(graph), Means()
         read = reading(batches, graph if isinstance(graph, Graph) else self.graph, self.transport)
         try:
-            for number, (step, samples, feeds, prefetch) in enumerate(sizes.running(read.epoch(0)), 1):
+            for number, (step, samples, feeds, prefetch) in enumerate(
+                sizes.running(read.epoch(0)), 1
+            ):
                 between()
                 try:
                     found.add(_scalars(step(feeds, prefetch)), samples)
@@ -340,13 +375,17 @@ class Trainer:
         if found.refused and not found.samples:
             raise FloatingPointError(f"{where}: no batch of {found.refused} gave finite numbers")
         if found.refused and self.transport.rank == 0:
-            _log.warning(f"{where}: the loss is not finite in {found.refused} of {number} batches, which do not count")
+            _log.warning(
+                f"{where}: the loss is not finite in {found.refused} of {number} batches, which do not count"
+            )
         return found.means()
 
     def _evaluator(self, graph: Graph | Resized) -> Sizes:
         """Its executors, which are kept; the first is of as many samples as training has."""
         if id(graph) not in self._evaluators:
-            costs = CostModel.analytic(self.machine)  # the order of micro-batches does not depend on it
+            costs = CostModel.analytic(
+                self.machine
+            )  # the order of micro-batches does not depend on it
 
             def make(one: Graph) -> Executor:
                 one = self._fused(one)
@@ -355,12 +394,17 @@ class Trainer:
 
             first = graph if isinstance(graph, Graph) else graph(samples_of(self.graph))
             more = None if isinstance(graph, Graph) else lambda samples: make(graph(samples))
-            self._evaluators[id(graph)] = graph, Sizes("evaluate", samples_of(first), make(first), more)
+            self._evaluators[id(graph)] = (
+                graph,
+                Sizes("evaluate", samples_of(first), make(first), more),
+            )
         return self._evaluators[id(graph)][1]
 
     def _print_epoch(self, epoch: int, history: History) -> None:
         parts = [f"{name} {values[-1]:.4f}" for name, values in history.outputs.items()]
-        parts += [f"validation {name} {values[-1]:.4f}" for name, values in history.validation.items()]
+        parts += [
+            f"validation {name} {values[-1]:.4f}" for name, values in history.validation.items()
+        ]
         self.console.print(printable(f"epoch {epoch}: " + ", ".join(parts)))
 
     def report(self, page: str | Path | None = None, history: History | None = None) -> None:

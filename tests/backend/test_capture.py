@@ -105,7 +105,9 @@ def test_a_step_does_not_enter_a_captured_kernel():
     with Executor(lower(graph, single_device(graph, machine), machine)) as step:
         before = len(entered)
         for k in range(3):
-            np.testing.assert_array_equal(step({"x": np.full(4, float(k))})["y"], np.full(4, -float(k)))
+            np.testing.assert_array_equal(
+                step({"x": np.full(4, float(k))})["y"], np.full(4, -float(k))
+            )
     assert len(entered) == before
 
 
@@ -125,7 +127,10 @@ def test_what_has_a_result_cannot_be_captured():
 
     with pytest.raises(TypeError) as caught:
         kernel.call(context(), [np.arange(4.0), np.zeros(4)])
-    assert str(caught.value) == "a captured kernel calls numpy.sum without `out`, so it cannot be repeated"
+    assert (
+        str(caught.value)
+        == "a captured kernel calls numpy.sum without `out`, so it cannot be repeated"
+    )
 
 
 def test_scratch_memory_that_is_kept_stays_where_it_is():

@@ -38,7 +38,9 @@ def flat(array):
     base = array
     while base.base is not None and isinstance(base.base, np.ndarray):
         base = base.base
-    begin = (array.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // array.itemsize
+    begin = (
+        array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    ) // array.itemsize
     return base.reshape(-1)[begin:]
 
 
@@ -58,7 +60,11 @@ def made(shape, kind):
 @pytest.mark.parametrize("z_kind", ["plain", "part"])
 @pytest.mark.parametrize("m, n, k", [(4, 5, 6), (1, 5, 6), (4, 1, 6), (4, 5, 1), (1, 1, 1)])
 def test_a_product_of_any_layout(batch, x_kind, y_kind, z_kind, m, n, k):
-    x, y, z = made((*batch, m, k), x_kind), made((*batch, k, n), y_kind), made((*batch, m, n), z_kind)
+    x, y, z = (
+        made((*batch, m, k), x_kind),
+        made((*batch, k, n), y_kind),
+        made((*batch, m, n), z_kind),
+    )
     gemm = plan_gemm(x, y, z)
     assert gemm is not None
     carry_out(gemm, x, y, z)
@@ -66,7 +72,11 @@ def test_a_product_of_any_layout(batch, x_kind, y_kind, z_kind, m, n, k):
 
 
 def test_one_matrix_for_all_of_a_batch():
-    x, y, z = made((3, 4, 5), "plain"), np.broadcast_to(made((5, 2), "plain"), (3, 5, 2)), np.zeros((3, 4, 2))
+    x, y, z = (
+        made((3, 4, 5), "plain"),
+        np.broadcast_to(made((5, 2), "plain"), (3, 5, 2)),
+        np.zeros((3, 4, 2)),
+    )
     gemm = plan_gemm(x, y, z)
     assert gemm is not None and gemm.first.batch_stride == 0
 
@@ -94,7 +104,10 @@ class NoCopies:
 def test_leading_dimensions_that_make_no_batch_are_calls_and_not_copies():
     blas, (b, s, h, d) = object.__new__(Cublas), (2, 3, 4, 5)
     blas._call = carry_out
-    q, k = (np.random.default_rng(seed).normal(size=(b, s, h, d)).transpose(0, 2, 1, 3) for seed in (0, 1))
+    q, k = (
+        np.random.default_rng(seed).normal(size=(b, s, h, d)).transpose(0, 2, 1, 3)
+        for seed in (0, 1)
+    )
     scores, back = np.zeros((b, h, s, s)), np.zeros((b, s, h, d)).transpose(0, 2, 1, 3)
     blas.matmul(q, k.swapaxes(2, 3), scores, NoCopies())
     np.testing.assert_allclose(scores, np.matmul(q, k.swapaxes(2, 3)))

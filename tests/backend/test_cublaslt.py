@@ -43,7 +43,9 @@ class Library:
 
     def cublasLtMatrixLayoutCreate(self, layout, dtype, rows, columns, leading):
         assert leading.value >= rows.value
-        return self._new(layout, dtype=dtype, rows=rows.value, columns=columns.value, leading=leading.value)
+        return self._new(
+            layout, dtype=dtype, rows=rows.value, columns=columns.value, leading=leading.value
+        )
 
     def cublasLtMatrixLayoutSetAttribute(self, layout, attribute, reference, size):
         assert size.value == {5: 4, 6: 8}[attribute]
@@ -62,23 +64,46 @@ class Library:
         del self.made[thing.value]
         return 0
 
-    cublasLtMatmulDescDestroy = cublasLtMatrixLayoutDestroy = cublasLtDestroy = cublasLtMatmulPreferenceDestroy
+    cublasLtMatmulDescDestroy = cublasLtMatrixLayoutDestroy = cublasLtDestroy = (
+        cublasLtMatmulPreferenceDestroy
+    )
 
-    def cublasLtMatmulAlgoGetHeuristic(self, handle, description, a, b, c, d, preference, wanted, result, found):
+    def cublasLtMatmulAlgoGetHeuristic(
+        self, handle, description, a, b, c, d, preference, wanted, result, found
+    ):
         self.heuristics += 1
         assert {1, 5, 6, 7, 8} <= self.made[preference.value].keys()
         result._obj.algorithm[0] = 4711
         found._obj.value = int(self.knows)
         return 0
 
-    def cublasLtMatmul(self, handle, description, one, a, la, b, lb, zero, c, lc, d, ld, algorithm, ws, size, stream):
+    def cublasLtMatmul(
+        self,
+        handle,
+        description,
+        one,
+        a,
+        la,
+        b,
+        lb,
+        zero,
+        c,
+        lc,
+        d,
+        ld,
+        algorithm,
+        ws,
+        size,
+        stream,
+    ):
         assert ctypes.c_uint64.from_address(algorithm).value == 4711
         assert c == d and size == 32 << 20
         told = self.made[description.value]
         first, second, result = (self.made[x.value] for x in (la, lb, ld))
         for number in range(result.get(5, 1)):
             x, y, z = (
-                self._matrix(pointer, layout, number) for pointer, layout in ((a, first), (b, second), (d, result))
+                self._matrix(pointer, layout, number)
+                for pointer, layout in ((a, first), (b, second), (d, result))
             )
             x, y = (m.T if told[k] else m for m, k in ((x, 3), (y, 4)))
             z[...] = self._epilogue(told, x.astype(np.float64), y.astype(np.float64))
@@ -87,7 +112,9 @@ class Library:
     def _matrix(self, pointer, layout, number):
         memory = flat(self.arrays[pointer])
         assert memory.dtype == NAMES[layout["dtype"]]
-        return column_major(memory, number * layout.get(6, 0), layout["leading"], layout["rows"], layout["columns"])
+        return column_major(
+            memory, number * layout.get(6, 0), layout["leading"], layout["rows"], layout["columns"]
+        )
 
     def _epilogue(self, told, x, y):
         """On column-major matrices, whose rows are the columns of what the caller calls z."""
@@ -157,7 +184,9 @@ def test_a_product_of_any_layout(lt, batch, x_kind, y_kind):
 
 @pytest.mark.parametrize("activation", ["", "relu", "gelu"])
 def test_bias_and_activation(lt, activation):
-    x, y, bias, z = singles(made((4, 6), "plain"), made((8, 6), "plain"), np.arange(8.0) - 4, np.zeros((4, 8)))
+    x, y, bias, z = singles(
+        made((4, 6), "plain"), made((8, 6), "plain"), np.arange(8.0) - 4, np.zeros((4, 8))
+    )
     y = y.T
     assert lt.matmul(0, x, y, z, f"{activation}_bias".lstrip("_"), bias=bias)
     before = x @ y + bias
@@ -165,10 +194,17 @@ def test_bias_and_activation(lt, activation):
     np.testing.assert_allclose(z, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("epilogue", ["gelu", "gelu_bias", "gelu_aux", "gelu_aux_bias", "dgelu", "dgelu_bias_gradient"])
+@pytest.mark.parametrize(
+    "epilogue", ["gelu", "gelu_bias", "gelu_aux", "gelu_aux_bias", "dgelu", "dgelu_bias_gradient"]
+)
 def test_gelu_of_float64_is_left_to_our_own_kernels(lt, epilogue):
     """That of cuBLASLt is 2e-10 off, and a law says 1e-10."""
-    x, y, bias, z, kept = made((4, 6), "plain"), made((6, 8), "plain"), np.zeros(8), *np.zeros((2, 4, 8))
+    x, y, bias, z, kept = (
+        made((4, 6), "plain"),
+        made((6, 8), "plain"),
+        np.zeros(8),
+        *np.zeros((2, 4, 8)),
+    )
     assert not lt.matmul(0, x, y, z, epilogue, bias=bias, aux=kept)
     assert not z.any()
     assert lt.matmul(0, x, y, z, "relu_bias", bias=bias)
@@ -176,10 +212,20 @@ def test_gelu_of_float64_is_left_to_our_own_kernels(lt, epilogue):
 
 def test_relu_keeps_a_mask_for_its_gradient(lt):
     """Forward of one layer, then the gradient of the next one's input together with this one's ReLU and bias."""
-    x, y, bias, z = made((4, 6), "plain"), made((6, 10), "plain"), np.linspace(-1, 1, 10), np.zeros((4, 10))
+    x, y, bias, z = (
+        made((4, 6), "plain"),
+        made((6, 10), "plain"),
+        np.linspace(-1, 1, 10),
+        np.zeros((4, 10)),
+    )
     mask = np.zeros((4, mask_leading(10) // 8), np.uint8)
     assert lt.matmul(0, x, y, z, "relu_aux_bias", bias=bias, aux=mask)
-    gradient, weight, gz, gbias = made((4, 3), "plain"), made((3, 10), "plain") + 1, np.zeros((4, 10)), np.zeros(10)
+    gradient, weight, gz, gbias = (
+        made((4, 3), "plain"),
+        made((3, 10), "plain") + 1,
+        np.zeros((4, 10)),
+        np.zeros(10),
+    )
     assert lt.matmul(0, gradient, weight, gz, "drelu_bias_gradient", bias=gbias, aux=mask)
     wanted = (gradient @ weight) * (z > 0)
     np.testing.assert_allclose(gz, wanted, atol=1e-12)
@@ -199,7 +245,12 @@ def test_gelu_keeps_its_argument_for_its_gradient(lt):
 
 
 def test_the_gradient_of_a_bias_beside_that_of_the_weight(lt):
-    gy, x, gw, gbias = made((6, 4), "plain"), made((6, 5), "plain") + 1, np.zeros((4, 5)), np.zeros(4)
+    gy, x, gw, gbias = (
+        made((6, 4), "plain"),
+        made((6, 5), "plain") + 1,
+        np.zeros((4, 5)),
+        np.zeros(4),
+    )
     assert lt.matmul(0, gy.T, x, gw, "bias_gradient_of_second", bias=gbias)
     np.testing.assert_allclose(gw, gy.T @ x, atol=1e-12)
     np.testing.assert_allclose(gbias, gy.sum(axis=0))
@@ -223,7 +274,10 @@ def test_what_cublaslt_knows_no_algorithm_for_is_left_to_others(lt, library):
 
 
 def test_a_refusal_is_remembered_and_nothing_is_left(library):
-    lt, operands = CublasLt(library, 0, lambda array: 4096), [made(s, "plain") for s in ((4, 6), (6, 5), (4, 5))]
+    lt, operands = (
+        CublasLt(library, 0, lambda array: 4096),
+        [made(s, "plain") for s in ((4, 6), (6, 5), (4, 5))],
+    )
     library.knows, held = False, len(library.made)
     assert not lt.matmul(0, *operands) and not lt.matmul(0, *operands)
     assert library.heuristics == 1 and len(library.made) == held == 1

@@ -76,7 +76,9 @@ def test_every_stream_has_a_handle_of_its_own(cudnn, library):
 
 def test_float32_is_kept_and_results_do_not_change(cudnn, library):
     def notes(dtype, uses_tf32):
-        x, weight, y = (image(*shape, dtype=dtype) for shape in ((2, 8, 5, 6), (4, 8, 3, 3), (2, 4, 5, 6)))
+        x, weight, y = (
+            image(*shape, dtype=dtype) for shape in ((2, 8, 5, 6), (4, 8, 3, 3), (2, 4, 5, 6))
+        )
         assert run(cudnn, "convolution", (x, weight), (y,), ONE, uses_tf32=uses_tf32)
         return set(library.plans[-1].notes)
 
@@ -129,16 +131,22 @@ def layout(*shape, dtype="float16", order=None):
 
 
 LAST = (0, 2, 3, 1)
-X, WEIGHT, Y, BIAS = (layout(*s, order=LAST) for s in ((2, 16, 8, 9), (32, 16, 3, 3), (2, 32, 8, 9), (1, 32, 1, 1)))
+X, WEIGHT, Y, BIAS = (
+    layout(*s, order=LAST) for s in ((2, 16, 8, 9), (32, 16, 3, 3), (2, 32, 8, 9), (1, 32, 1, 1))
+)
 Q, K = (layout(2, 3, n, 64, order=(0, 2, 1, 3)) for n in (8, 16))
 STATISTICS = layout(2, 3, 8, 1, dtype="float32")
 GRAPHS = {
     "convolution": [((X, WEIGHT), (Y,), ONE), ((X, WEIGHT, BIAS), (Y,), ONE)],
     "convolution_gradient_x": [((Y, WEIGHT), (X,), ONE)],
     "convolution_gradient_weight": [((Y, X), (WEIGHT,), ONE)],
-    "attention": [((Q, k, k), (Q, STATISTICS), {"scale": 0.125, "mask": m}) for k, m in ((K, ""), (Q, "first"))],
+    "attention": [
+        ((Q, k, k), (Q, STATISTICS), {"scale": 0.125, "mask": m})
+        for k, m in ((K, ""), (Q, "first"))
+    ],
     "attention_gradient": [
-        ((Q, Q, STATISTICS, Q, k, k), (Q, k, k), {"scale": 0.125, "mask": m}) for k, m in ((K, "last"), (Q, "first"))
+        ((Q, Q, STATISTICS, Q, k, k), (Q, k, k), {"scale": 0.125, "mask": m})
+        for k, m in ((K, "last"), (Q, "first"))
     ],
 }
 

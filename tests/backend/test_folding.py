@@ -36,7 +36,9 @@ def test_a_fold_has_the_bits_of_the_cpu(dtype, combine):
         with np.errstate(invalid="ignore"):
             fold(ufunc, expected, [expected, *parts[1:]], ())
         shim.ShimStreams().fold(combine, found, [found, *parts[1:]])()
-        np.testing.assert_array_equal(*(a.astype(np.float64) for a in (found, expected)))  # bfloat16 knows no NaN
+        np.testing.assert_array_equal(
+            *(a.astype(np.float64) for a in (found, expected))
+        )  # bfloat16 knows no NaN
 
 
 @needs_compiler

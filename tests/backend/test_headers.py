@@ -108,8 +108,16 @@ def test_types_and_operations():
 
 def test_the_structure_that_the_heuristic_fills():
     """cublasLtMatmulHeuristicResult_t: algo (8 uint64_t), size_t, cublasStatus_t, float, int[4]."""
-    found = {name: getattr(cublaslt.Heuristic, name).offset for name, _ in cublaslt.Heuristic._fields_}
-    assert found == {"algorithm": 0, "workspace_bytes": 64, "state": 72, "waves": 76, "reserved": 80}
+    found = {
+        name: getattr(cublaslt.Heuristic, name).offset for name, _ in cublaslt.Heuristic._fields_
+    }
+    assert found == {
+        "algorithm": 0,
+        "workspace_bytes": 64,
+        "state": 72,
+        "waves": 76,
+        "reserved": 80,
+    }
     assert ctypes.sizeof(cublaslt.Heuristic) == 96
 
 
@@ -127,7 +135,9 @@ def numbers(text):
 @pytest.mark.parametrize("name", HEADERS)
 def test_the_headers_that_are_installed(name):
     pathfinder = pytest.importorskip("cuda.pathfinder")
-    folder = pathfinder.find_nvidia_header_directory("cudart" if name == "library_types.h" else "cublas")
+    folder = pathfinder.find_nvidia_header_directory(
+        "cudart" if name == "library_types.h" else "cublas"
+    )
     if folder is None or not (Path(folder) / name).exists():
         pytest.skip(f"{name} is not installed")
     found = numbers((Path(folder) / name).read_text(encoding="utf-8"))

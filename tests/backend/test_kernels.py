@@ -28,7 +28,10 @@ def test_sources_with_kernels_of_one_name_have_one_each():
     kernels, loaded = loading()
     for _ in range(2):
         for source in (each.text for each in sources()):
-            assert kernels.find(source, "scale_float64", 0, is_capturing=False) == (source, "scale_float64")
+            assert kernels.find(source, "scale_float64", 0, is_capturing=False) == (
+                source,
+                "scale_float64",
+            )
     assert len(loaded) == 2
 
 

@@ -43,10 +43,19 @@ def array(pointer, size, dtype="float32"):
 @pytest.mark.parametrize(
     "part, call",
     [
-        (GroupCall("all_reduce", array(16, 4), array(32, 4)), ("allReduce", 16, 32, 4, FLOAT32, SUM)),
-        (GroupCall("all_reduce", array(16, 4), array(16, 4), combine="max"), ("allReduce", 16, 16, 4, FLOAT32, MAX)),
+        (
+            GroupCall("all_reduce", array(16, 4), array(32, 4)),
+            ("allReduce", 16, 32, 4, FLOAT32, SUM),
+        ),
+        (
+            GroupCall("all_reduce", array(16, 4), array(16, 4), combine="max"),
+            ("allReduce", 16, 16, 4, FLOAT32, MAX),
+        ),
         (GroupCall("reduce", array(16, 4), None, 9), ("reduce", 16, 0, 4, FLOAT32, SUM, 2)),
-        (GroupCall("reduce_scatter", array(16, 6), array(32, 2)), ("reduceScatter", 16, 32, 2, FLOAT32, SUM)),
+        (
+            GroupCall("reduce_scatter", array(16, 6), array(32, 2)),
+            ("reduceScatter", 16, 32, 2, FLOAT32, SUM),
+        ),
         (GroupCall("all_gather", array(16, 2), array(32, 6)), ("allGather", 16, 32, 8, BYTES)),
         (GroupCall("broadcast", array(16, 2), None, 5), ("broadcast", 16, 16, 8, BYTES, 1)),
         (GroupCall("broadcast", None, array(32, 2), 3), ("broadcast", 32, 32, 8, BYTES, 0)),
@@ -64,7 +73,9 @@ def test_a_part_is_a_call_on_the_current_stream(part, call):
 def test_a_group_ends_when_a_call_fails():
     library = Recorder()
     library.send = lambda *args: 1 / 0
-    (launch,) = NcclRanks((0, 1), 0, b"id", library, lambda: STREAM).calls([GroupCall("send", array(16, 2), peer=1)])
+    (launch,) = NcclRanks((0, 1), 0, b"id", library, lambda: STREAM).calls(
+        [GroupCall("send", array(16, 2), peer=1)]
+    )
     with pytest.raises(ZeroDivisionError):
         launch()
     assert library.notes[-2:] == ["start", "end"]
@@ -74,7 +85,9 @@ def test_what_a_communicator_takes():
     """A channel and peer: the two allocations that NCCL's log lists (NVIDIA/nccl#1685)."""
     assert NcclBuffers.of({"NCCL_MAX_NCHANNELS": "1"}).bytes_for(1) == 10485760 + 2097152
     assert NcclBuffers.of({}).bytes_for(2) == 2 * 32 * 12582912
-    assert NcclBuffers.of({"NCCL_BUFFSIZE": "16", "NCCL_MAX_NCHANNELS": "64"}) == NcclBuffers(16, 32)
+    assert NcclBuffers.of({"NCCL_BUFFSIZE": "16", "NCCL_MAX_NCHANNELS": "64"}) == NcclBuffers(
+        16, 32
+    )
     assert NcclBuffers.of({}).bytes_for(0) == 0
 
 

@@ -32,11 +32,16 @@ def test_every_kernel_of_ours_is_read_as_a_compiler_reads_it(path):
     _, table = shim.library(source.text)
     for name, kinds in table.items():
         read = source.signature(name).parameters
-        assert [p.is_pointer for p in read] == [kind is shim.ctypes.c_void_p for kind in kinds], name
+        assert [p.is_pointer for p in read] == [kind is shim.ctypes.c_void_p for kind in kinds], (
+            name
+        )
         assert all(p.dtype for p in read), name
         for parameter, kind in zip(read, kinds):
             size = shim.ctypes.sizeof(kind)
-            assert parameter.is_pointer or np.dtype(parameter.dtype).itemsize == size, (name, parameter)
+            assert parameter.is_pointer or np.dtype(parameter.dtype).itemsize == size, (
+                name,
+                parameter,
+            )
 
 
 def test_parameters_behind_macros_and_names_of_types():
@@ -71,12 +76,18 @@ def test_kernels_of_one_linkage_block_and_types_of_their_own():
         ("n", "unsigned int", "uint32"),
         ("m", "size_t", "uint64"),
     ]
-    assert [dtype for *_, dtype in types_of(text, "second")] == ["float16", "float32", "int16", "uint8"]
+    assert [dtype for *_, dtype in types_of(text, "second")] == [
+        "float16",
+        "float32",
+        "int16",
+        "uint8",
+    ]
 
 
 def test_a_kernel_that_is_not_there():
     with pytest.raises(
-        ValueError, match=r"^CUDA kernel 'nothing': casts.cu has no kernel of that name; it has cast_bf"
+        ValueError,
+        match=r"^CUDA kernel 'nothing': casts.cu has no kernel of that name; it has cast_bf",
     ):
         taskflow.backend.sources.CASTS.signature("nothing")
 
@@ -98,7 +109,9 @@ SIGNATURE, COUNT = SOURCE.signature("scale_float32"), SOURCE.signature("count")
 
 
 @pytest.mark.parametrize(
-    "number", [3, np.float32(3), np.int64(3), np.float16(3), Fraction(3), True, np.bool_(True)], ids=repr
+    "number",
+    [3, np.float32(3), np.int64(3), np.float16(3), Fraction(3), True, np.bool_(True)],
+    ids=repr,
 )
 def test_numbers_become_what_the_kernel_takes(number):
     *_, s, n = SIGNATURE.hold([X, X, number, np.uint8(4)])
@@ -113,22 +126,38 @@ def test_a_null_pointer():
 
 WHERE = "CUDA kernel 'scale_float32': parameter "
 REFUSED = [
-    (SIGNATURE, (HALF, X, 1.0, 4), WHERE + "'x' is const float*, and the argument is an array of float16"),
-    (SIGNATURE, (X, HALF, 1.0, 4), WHERE + "'y' is float*, and the argument is an array of float16"),
+    (
+        SIGNATURE,
+        (HALF, X, 1.0, 4),
+        WHERE + "'x' is const float*, and the argument is an array of float16",
+    ),
+    (
+        SIGNATURE,
+        (X, HALF, 1.0, 4),
+        WHERE + "'y' is float*, and the argument is an array of float16",
+    ),
     (SIGNATURE, (X, X, X, 4), WHERE + "'s' is double, and the argument is an array of float32"),
     (SIGNATURE, (X, X, "1", 4), WHERE + "'s' is double, and the argument is the str '1'"),
     (SIGNATURE, (X, X, None, 4), WHERE + "'s' is double, and the argument is the NoneType None"),
     (SIGNATURE, (X, X, 1j, 4), WHERE + "'s' is double, and the argument is the complex 1j"),
     (SIGNATURE, (X, X, 1.0, 4.5), WHERE + "'n' is long long, and the argument is the float 4.5"),
     (SIGNATURE, (X, X, 1.0, 4.0), WHERE + "'n' is long long, and the argument is the float 4.0"),
-    (SIGNATURE, (X, X, 1.0, 1 << 63), WHERE + "'n' is long long, and 9223372036854775808 does not fit"),
+    (
+        SIGNATURE,
+        (X, X, 1.0, 1 << 63),
+        WHERE + "'n' is long long, and 9223372036854775808 does not fit",
+    ),
     (SIGNATURE, (7, X, 1.0, 4), WHERE + "'x' is const float*, and the argument is the int 7"),
     (
         SIGNATURE,
         (X, X, 1.0),
         "CUDA kernel 'scale_float32': it takes 4 arguments (x, y, s, n), not 3: 'n' is missing",
     ),
-    (SIGNATURE, (X, X, 1.0, 4, 5), "CUDA kernel 'scale_float32': it takes 4 arguments (x, y, s, n), not 5"),
+    (
+        SIGNATURE,
+        (X, X, 1.0, 4, 5),
+        "CUDA kernel 'scale_float32': it takes 4 arguments (x, y, s, n), not 5",
+    ),
     (
         COUNT,
         (X.view(np.int32), (1 << 31) + 8, 1, 1.0),
@@ -139,12 +168,22 @@ REFUSED = [
         (X.view(np.int32), 1, 256, 1.0),
         "CUDA kernel 'count': parameter 'small' is unsigned char, and 256 does not fit",
     ),
-    (COUNT, (X.view(np.int32), 1, 1, 1e39), "CUDA kernel 'count': parameter 's' is float, and 1e+39 does not fit"),
-    (COUNT, (X, 1, 1, 1.0), "CUDA kernel 'count': parameter 'y' is int*, and the argument is an array of float32"),
+    (
+        COUNT,
+        (X.view(np.int32), 1, 1, 1e39),
+        "CUDA kernel 'count': parameter 's' is float, and 1e+39 does not fit",
+    ),
+    (
+        COUNT,
+        (X, 1, 1, 1.0),
+        "CUDA kernel 'count': parameter 'y' is int*, and the argument is an array of float32",
+    ),
 ]
 
 
-@pytest.mark.parametrize("signature, args, message", REFUSED, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    "signature, args, message", REFUSED, ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_what_a_kernel_cannot_take_is_refused(signature, args, message):
     with pytest.raises((TypeError, ValueError)) as error:
         signature.hold(args)
@@ -153,10 +192,14 @@ def test_what_a_kernel_cannot_take_is_refused(signature, args, message):
 
 def test_more_blocks_than_a_gpu_has():
     with pytest.raises(
-        ValueError, match=r"^CUDA kernel 'scale_float32': 2147483648 blocks of 256 threads; GPUs have at"
+        ValueError,
+        match=r"^CUDA kernel 'scale_float32': 2147483648 blocks of 256 threads; GPUs have at",
     ):
         FakeStreams().launch(SOURCE, "scale_float32", 1 << 39, (X, X, 1.0, 1 << 39))
-    with pytest.raises(ValueError, match=r"^CUDA kernel 'scale_float32': 1 blocks of 2048 threads; GPUs have at most"):
+    with pytest.raises(
+        ValueError,
+        match=r"^CUDA kernel 'scale_float32': 1 blocks of 2048 threads; GPUs have at most",
+    ):
         FakeStreams().launch(SOURCE, "scale_float32", 4, (X, X, 1.0, 4), 2048)
 
 
@@ -229,6 +272,7 @@ def test_a_custom_operator_reads_a_feed_in_half_precision(half):
 def test_one_that_says_that_it_takes_both_is_held_to_that():
     graph = taskflow.precision(scaled(3.0, takes_mixed=True), "float16")
     with pytest.raises(
-        TypeError, match="'scale_float16': parameter 'x' is const float16\\*, and the argument is an array of float32"
+        TypeError,
+        match="'scale_float16': parameter 'x' is const float16\\*, and the argument is an array of float32",
     ):
         run(graph)

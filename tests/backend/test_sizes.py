@@ -17,7 +17,9 @@ def large(dtype="float32"):
 @pytest.mark.parametrize("name", ["take", "argmax", "cumsum", "put_along_axis", "take_along_axis"])
 def test_functions_that_count_in_32_bits(name):
     assert name not in COUNTS_ANY_SIZE
-    message = f"cupy.{name}: argument 1 has {MANY} elements; CuPy counts {MOST_ELEMENTS} at most there"
+    message = (
+        f"cupy.{name}: argument 1 has {MANY} elements; CuPy counts {MOST_ELEMENTS} at most there"
+    )
     with pytest.raises(ValueError, match=message):
         refuse_large(name, getattr(np, name), large(), None)
 

@@ -15,10 +15,18 @@ def features(graph, task_graph, order):
     launch, device, spans = task_graph.launch[points], task_graph.device[points], _spans(task_graph)
     split = {name: _split_axes(axes) for name, axes in spans.items()}
     kinds = axis_kinds(graph)
-    found = {f"split {kinds[name][a]} axis" for name, axes in split.items() for a in axes if kinds[name][a] in KINDS}
+    found = {
+        f"split {kinds[name][a]} axis"
+        for name, axes in split.items()
+        for a in axes
+        if kinds[name][a] in KINDS
+    }
     pairs = np.unique(np.stack([launch, device]), axis=1)
     has = {
-        "operators on different devices": len({tuple(pairs[1, pairs[0] == k]) for k in np.unique(launch)}) > 1,
+        "operators on different devices": len(
+            {tuple(pairs[1, pairs[0] == k]) for k in np.unique(launch)}
+        )
+        > 1,
         "repeated devices": pairs.shape[1] < len(launch),
         "replicas": any(_is_repeated(axes) for axes in spans.values()),
         "uneven": any(_is_uneven(axes[a]) for name, axes in spans.items() for a in split[name]),

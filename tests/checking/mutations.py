@@ -31,8 +31,12 @@ def without_args(task_graph, gone):
     """The same rows with fewer arguments."""
     kept = np.ones(len(task_graph.arg_instance), bool)
     kept[list(gone)] = False
-    columns = {n: getattr(task_graph, n)[kept] for n in ("arg_instance", "arg_box", "arg_privilege")}
-    return replace(task_graph, arg_ptr=np.concatenate([[0], np.cumsum(kept)])[task_graph.arg_ptr], **columns)
+    columns = {
+        n: getattr(task_graph, n)[kept] for n in ("arg_instance", "arg_box", "arg_privilege")
+    }
+    return replace(
+        task_graph, arg_ptr=np.concatenate([[0], np.cumsum(kept)])[task_graph.arg_ptr], **columns
+    )
 
 
 def without_dependence(task_graph, edge):
@@ -54,7 +58,9 @@ def is_implied(task_graph, row, other, but=(), more=()):
         before.append([last[s] for s in on if s in last])
         last.update(dict.fromkeys(on, k))
     more = more or [[]] * (row + 1)
-    todo = [d for d in [*task_graph.deps(row), *more[row]] if d != other and d not in but] + before[row]
+    todo = [d for d in [*task_graph.deps(row), *more[row]] if d != other and d not in but] + before[
+        row
+    ]
     seen = set()
     while todo:
         k = todo.pop()
@@ -70,7 +76,9 @@ def used_by(task_graph, row):
     """The instances that a row really uses: not every scratch memory of a collective is one of its algorithm."""
     args = [instance for instance, _, _ in task_graph.args(row)]
     if task_graph.kind[row] == Kind.COLLECTIVE:
-        return {args[k] for step in task_graph.exchange(row).steps() for k in (step.target, *step.parts)}
+        return {
+            args[k] for step in task_graph.exchange(row).steps() for k in (step.target, *step.parts)
+        }
     return {instance for instance in args if instance >= 0}
 
 
@@ -80,7 +88,11 @@ def must_wait(task_graph, row, other, memory=None, more=()):
     Both use an instance, or with a `memory` plan the same bytes. `more`: rows that others wait for, see `is_implied`.
     """
     own, others = (np.array(sorted(used_by(task_graph, k)), np.int64) for k in (row, other))
-    shares = own[:, None] == others if memory is None else memory.share_bytes(task_graph, own[:, None], others)
+    shares = (
+        own[:, None] == others
+        if memory is None
+        else memory.share_bytes(task_graph, own[:, None], others)
+    )
     return bool(shares.any()) and not is_implied(task_graph, row, other, more=more)
 
 
@@ -93,21 +105,29 @@ def rows_of(task_graph, kind):
 
 def all_reduce_missing(task_graph, generator):
     """A fold gives its first part for the sum."""
-    row = pick(generator, [r for r in rows_of(task_graph, Kind.FOLD) if len(args_of(task_graph, r)) > 2])
+    row = pick(
+        generator, [r for r in rows_of(task_graph, Kind.FOLD) if len(args_of(task_graph, r)) > 2]
+    )
     return row if row is None else without_args(task_graph, args_of(task_graph, row)[2:])
 
 
 def part_read_for_the_sum(task_graph, generator):
     """A point reads a part where the sum should be."""
     graph, places = task_graph, []
-    partial = np.flatnonzero(graph.instance_partial | np.isin(np.arange(len(graph.instance_partial)), _parts(graph)))
+    partial = np.flatnonzero(
+        graph.instance_partial | np.isin(np.arange(len(graph.instance_partial)), _parts(graph))
+    )
     for row in rows_of(graph, Kind.POINT):
         for k in args_of(graph, row):
             i = int(graph.arg_instance[k])
             if i >= 0 and graph.arg_privilege[k] == Privilege.READ:
                 region = graph.instance_region[i]
                 same = partial[(graph.instance_region[partial] == region) & (partial != i)]
-                places += [(k, int(j)) for j in same if graph.instance_device[j] == graph.instance_device[i]]
+                places += [
+                    (k, int(j))
+                    for j in same
+                    if graph.instance_device[j] == graph.instance_device[i]
+                ]
     place = pick(generator, [(k, j) for k, j in places if _is_a_part(graph, j)])
     return place and changed(graph, "arg_instance", *place)
 
@@ -156,13 +176,23 @@ def _left_by(task_graph, row):
     for step in exchange.steps():
         at = step.box.slices()
         memory[args[step.target][0]][at] = sum(memory[args[k][0]][at] for k in step.parts)
-    return [memory[i][box.slices()] for i, box, _ in args[exchange.sources :] if not task_graph.instance_partial[i]]
+    return [
+        memory[i][box.slices()]
+        for i, box, _ in args[exchange.sources :]
+        if not task_graph.instance_partial[i]
+    ]
 
 
 def part_missing(task_graph, generator):
     """One part of a fold is left out."""
-    row = pick(generator, [r for r in rows_of(task_graph, Kind.FOLD) if len(args_of(task_graph, r)) > 2])
-    return row if row is None else without_args(task_graph, [pick(generator, args_of(task_graph, row)[1:])])
+    row = pick(
+        generator, [r for r in rows_of(task_graph, Kind.FOLD) if len(args_of(task_graph, r)) > 2]
+    )
+    return (
+        row
+        if row is None
+        else without_args(task_graph, [pick(generator, args_of(task_graph, row)[1:])])
+    )
 
 
 def part_twice(task_graph, generator):
@@ -184,27 +214,42 @@ def wrong_rank(task_graph, generator):
     devices = len(task_graph.machine.devices)
     if row is None or devices < 2:
         return None
-    return changed(task_graph, "source", row, (task_graph.source[row] + generator.integers(1, devices)) % devices)
+    return changed(
+        task_graph,
+        "source",
+        row,
+        (task_graph.source[row] + generator.integers(1, devices)) % devices,
+    )
 
 
 def wrong_source(task_graph, generator):
     """A copy out of another instance."""
     row = pick(generator, rows_of(task_graph, Kind.COPY))
-    return row if row is None else _other_instance(task_graph, generator, int(task_graph.arg_ptr[row]))
+    return (
+        row if row is None else _other_instance(task_graph, generator, int(task_graph.arg_ptr[row]))
+    )
 
 
 def _other_instance(task_graph, generator, k):
     """Another instance of the same device for an argument: one that cannot serve."""
     graph, i = task_graph, int(task_graph.arg_instance[k])
     here = np.flatnonzero(graph.instance_device == graph.instance_device[i]).tolist()
-    others = [j for j in here if j != i and not _serves(graph, j, graph.instance_region[i], graph.arg_box[k])]
+    others = [
+        j
+        for j in here
+        if j != i and not _serves(graph, j, graph.instance_region[i], graph.arg_box[k])
+    ]
     other = pick(generator, others)
     return other if other is None else changed(graph, "arg_instance", k, other)
 
 
 def _serves(graph, instance, region, box):
     held = graph.instance_box[instance]
-    return graph.instance_region[instance] == region and (held[0] <= box[0]).all() and (box[1] <= held[1]).all()
+    return (
+        graph.instance_region[instance] == region
+        and (held[0] <= box[0]).all()
+        and (box[1] <= held[1]).all()
+    )
 
 
 def wrong_sibling(task_graph, generator):
@@ -221,9 +266,16 @@ def swapped_arguments(task_graph, generator):
     for row in rows_of(graph, Kind.POINT):
         args = [k for k in args_of(graph, row) if graph.arg_instance[k] >= 0]
         region = graph.instance_region[graph.arg_instance[args]]
-        places += [(a, b) for j, a in enumerate(args) for i, b in enumerate(args[:j]) if region[i] != region[j]]
+        places += [
+            (a, b)
+            for j, a in enumerate(args)
+            for i, b in enumerate(args[:j])
+            if region[i] != region[j]
+        ]
     place = pick(generator, places)
-    return place and changed(graph, "arg_instance", list(place), graph.arg_instance[[place[1], place[0]]])
+    return place and changed(
+        graph, "arg_instance", list(place), graph.arg_instance[[place[1], place[0]]]
+    )
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -272,7 +324,12 @@ def wrong_span(task_graph, generator):
     places = []
     for n, launch in enumerate(task_graph.launches):
         spans = launch.spans
-        places += [(n, p, q) for p in range(len(spans)) for q in range(len(spans)) if (spans[p] != spans[q]).any()]
+        places += [
+            (n, p, q)
+            for p in range(len(spans))
+            for q in range(len(spans))
+            if (spans[p] != spans[q]).any()
+        ]
     place = pick(generator, places)
     if place is None:
         return None
@@ -301,7 +358,9 @@ def dependence_missing(task_graph, generator):
 
 
 def _is_update(task_graph, row):
-    return any(task_graph.arg_privilege[k] == Privilege.READ_WRITE for k in args_of(task_graph, row))
+    return any(
+        task_graph.arg_privilege[k] == Privilege.READ_WRITE for k in args_of(task_graph, row)
+    )
 
 
 def update_too_early(task_graph, generator):
@@ -329,7 +388,9 @@ def row_too_early(task_graph, generator):
     for k in reversed(range(int(task_graph.dep_ptr[row]), int(task_graph.dep_ptr[row + 1]))):
         if task_graph.dep_row[k] >= other:
             bad = without_dependence(bad, k)
-    order = np.concatenate([np.arange(other), [row], np.delete(np.arange(other, len(bad)), row - other)])
+    order = np.concatenate(
+        [np.arange(other), [row], np.delete(np.arange(other, len(bad)), row - other)]
+    )
     return bad.reordered(order)
 
 

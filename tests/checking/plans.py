@@ -65,7 +65,9 @@ def checked_graphs(draw):
     if kind == "operators":
         graph = draw(operator_graphs()).graph
         return taskflow.fuse(graph) if draw(st.booleans()) else graph
-    drawn = (draw(st.sampled_from(values)) for values in (MODELS, PRECISIONS, (False, True), (3, 4, 8)))
+    drawn = (
+        draw(st.sampled_from(values)) for values in (MODELS, PRECISIONS, (False, True), (3, 4, 8))
+    )
     return model_graph(*drawn)
 
 
@@ -75,7 +77,9 @@ def plans(draw):
     graph = draw(checked_graphs())
     machine = MACHINES[draw(st.sampled_from(sorted(MACHINES)))](draw(st.integers(1, 8)))
     if draw(st.booleans()):
-        machine = machine.with_collectives({name: draw(st.sampled_from(serving(name))) for name in COLLECTIVES})
+        machine = machine.with_collectives(
+            {name: draw(st.sampled_from(serving(name))) for name in COLLECTIVES}
+        )
     if draw(st.integers(0, 3)) == 0:
         strategy = draw(st.sampled_from(RULES))(graph, machine)
         if draw(st.booleans()):
@@ -94,7 +98,9 @@ def plans(draw):
 
 def updates(graph):
     """The operators that update parameters in place, beside the same axes of an optimizer's state."""
-    return [op for op in graph.operators if any(op.inputs[k].role == "parameter" for k in op.writes)]
+    return [
+        op for op in graph.operators if any(op.inputs[k].role == "parameter" for k in op.writes)
+    ]
 
 
 def with_split_updates(graph, machine, strategy):

@@ -10,7 +10,9 @@ from taskflow.tasks.memory import plan_memory
 
 def tight(task_graph):
     """The task graph on devices that have no more memory than it needs."""
-    return with_memory(task_graph, int(plan_memory(with_memory(task_graph, 1)).peak_bytes.max(initial=1)))
+    return with_memory(
+        task_graph, int(plan_memory(with_memory(task_graph, 1)).peak_bytes.max(initial=1))
+    )
 
 
 def with_memory(task_graph, size):
@@ -34,7 +36,9 @@ def reuse_edges(task_graph, plan):
             if j != i and users[j][-1] < users[i][0]:
                 for row in users[i]:
                     waits[row].update(users[j])
-    return np.cumsum([0, *map(len, waits)]), np.array([r for rows in waits for r in sorted(rows)], np.int64)
+    return np.cumsum([0, *map(len, waits)]), np.array(
+        [r for rows in waits for r in sorted(rows)], np.int64
+    )
 
 
 def as_lists(ptr, rows):
@@ -45,4 +49,6 @@ def without_reuse(task_graph):
     """A memory plan in which no instance takes over memory."""
     plan, none = plan_memory(task_graph), np.zeros(0, np.int64)
     offset = np.cumsum(plan.size) - plan.size
-    return replace(plan, offset=offset, reuse_ptr=np.zeros(len(task_graph) + 1, np.int64), reuse_rows=none)
+    return replace(
+        plan, offset=offset, reuse_ptr=np.zeros(len(task_graph) + 1, np.int64), reuse_rows=none
+    )

@@ -38,7 +38,9 @@ def test_equal_collectives_are_followed_once(plan, monkeypatch):
     graph, task_graph = plan
     rows, followed = layers_of(task_graph), []
     read = collectives.TaskGraph.exchange
-    monkeypatch.setattr(collectives.TaskGraph, "exchange", lambda g, row: followed.append(row) or read(g, row))
+    monkeypatch.setattr(
+        collectives.TaskGraph, "exchange", lambda g, row: followed.append(row) or read(g, row)
+    )
     check_plan(graph, task_graph)
     assert len(rows) >= LAYERS - 1 and len(set(rows) & set(followed)) == 1
     assert len(task_graph.exchange(rows[0]).steps()) > 8 * 8  # a ring
@@ -49,10 +51,14 @@ def test_every_step_is_done_once(plan, monkeypatch, times):
     graph, task_graph = plan
     steps, row = collectives._steps, layers_of(task_graph)[0]
     own = steps(task_graph, row)
-    sums = [k for k, step in enumerate(own) if times == 0 or len(step.parts) > 1]  # to copy twice does no harm
+    sums = [
+        k for k, step in enumerate(own) if times == 0 or len(step.parts) > 1
+    ]  # to copy twice does no harm
     for k in sums[::11]:
         bad = [*own[:k], *[own[k]] * times, *own[k + 1 :]]
-        monkeypatch.setattr(collectives, "_steps", lambda g, r, bad=bad: bad if steps(g, r) == own else steps(g, r))
+        monkeypatch.setattr(
+            collectives, "_steps", lambda g, r, bad=bad: bad if steps(g, r) == own else steps(g, r)
+        )
         with pytest.raises(PlanError, match=r"plan, rule \w+: row .*region '"):
             check_plan(graph, task_graph)
 
@@ -69,7 +75,10 @@ def test_one_row_of_many_is_another(plan):
         assert_refused(graph, replace(task_graph, arg_instance=instance))
     maker = task_graph.arg_instance == task_graph.arg_instance[sources[0]]
     points = np.repeat(task_graph.kind == Kind.POINT, np.diff(task_graph.arg_ptr))
-    made_by = int(np.searchsorted(task_graph.arg_ptr, np.flatnonzero(maker & points)[0], side="right")) - 1
+    made_by = (
+        int(np.searchsorted(task_graph.arg_ptr, np.flatnonzero(maker & points)[0], side="right"))
+        - 1
+    )
     point = task_graph.point.copy()
     point[made_by] = (point[made_by] + 1) % 8  # the part of another device
     assert_refused(graph, replace(task_graph, point=point))

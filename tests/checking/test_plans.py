@@ -79,7 +79,9 @@ def test_no_edge_of_reuse_may_be_left_out(plan, data):
     assume(len(task_graph) < ROWS // 3)
     task_graph = with_memory(task_graph, 1) if data.draw(st.booleans()) else task_graph
     memory = plan_memory(task_graph)
-    assert check_plan(graph, task_graph, memory).reuse == len(memory.reuse_rows)  # those of the plan are enough
+    assert check_plan(graph, task_graph, memory).reuse == len(
+        memory.reuse_rows
+    )  # those of the plan are enough
     ptr, rows = reuse_edges(task_graph, memory)
     assert check_plan(graph, task_graph, memory, (ptr, rows)).reuse == len(rows)
     if not len(rows):
@@ -88,8 +90,12 @@ def test_no_edge_of_reuse_may_be_left_out(plan, data):
         edge = data.draw(st.integers(0, len(rows) - 1))
         row, other = int(np.searchsorted(ptr, edge, side="right")) - 1, int(rows[edge])
         fewer = ptr - (np.arange(len(ptr)) > row), np.delete(rows, edge)
-        if other not in task_graph.deps(row) and must_wait(task_graph, row, other, memory, as_lists(*fewer)):
-            with pytest.raises(PlanError, match=r"rule reuse: row .*region '.*nothing makes it wait for row"):
+        if other not in task_graph.deps(row) and must_wait(
+            task_graph, row, other, memory, as_lists(*fewer)
+        ):
+            with pytest.raises(
+                PlanError, match=r"rule reuse: row .*region '.*nothing makes it wait for row"
+            ):
                 check_plan(graph, task_graph, memory, fewer)
         else:
             check_plan(graph, task_graph, memory, fewer)

@@ -33,7 +33,9 @@ def test_a_resumed_run_is_the_undisturbed_one(saved):
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
-@pytest.mark.parametrize("rule", ["single_device", "data_parallel", "model_parallel", "one_weird_trick"])
+@pytest.mark.parametrize(
+    "rule", ["single_device", "data_parallel", "model_parallel", "one_weird_trick"]
+)
 def test_any_strategy_saves_and_loads_the_same_bits(saved, rule, devices, tmp_path):
     path, bits, losses = saved
     step = kept.executor(getattr(taskflow, rule), devices)
@@ -57,7 +59,11 @@ def test_dtypes_keep_their_bits(dtype, tmp_path):
     for name, (term, shape) in shapes.items():
         region = graph.parameter(name, shape, dtype=dtype, trainable=False)
         graph.launch(
-            f"copy {name}", f"{term} -> {term}", [region], kernel=lambda ctx, x, y: np.copyto(y, x), dtype=dtype
+            f"copy {name}",
+            f"{term} -> {term}",
+            [region],
+            kernel=lambda ctx, x, y: np.copyto(y, x),
+            dtype=dtype,
         )
     step = taskflow.Executor(taskflow.lower(graph, taskflow.single_device(graph, machine), machine))
     shapes = {name: shape for name, (_, shape) in shapes.items()}
@@ -102,7 +108,8 @@ def test_notes_come_back(tmp_path):
 def test_a_disk_without_room_leaves_no_checkpoint(tmp_path, monkeypatch):
     step = kept.executor()
     monkeypatch.setattr(
-        "taskflow.checkpoint.tensorfile.os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space"))
+        "taskflow.checkpoint.tensorfile.os.fsync",
+        lambda handle: (_ for _ in ()).throw(OSError(28, "No space")),
     )
     with pytest.raises(OSError, match="No space") as caught:
         checkpoint.save(step, tmp_path)
@@ -113,7 +120,9 @@ def test_a_disk_without_room_leaves_no_checkpoint(tmp_path, monkeypatch):
 def test_evaluation_sees_what_was_loaded(saved):
     step = kept.executor(taskflow.data_parallel, 2)
     machine, graph = taskflow.MachineModel.uniform(2), kept.network(training=False)
-    evaluation = taskflow.Executor(taskflow.lower(graph, taskflow.single_device(graph, machine), machine), share=step)
+    evaluation = taskflow.Executor(
+        taskflow.lower(graph, taskflow.single_device(graph, machine), machine), share=step
+    )
     before = evaluation(kept.feeds(0))["loss"]
     checkpoint.load(step, saved[0])
     after = evaluation(kept.feeds(0))["loss"]
@@ -185,7 +194,9 @@ def fit(folder, epochs=3, every=None, cut=None, by=None):
         end()  # batches are fetched one step ahead: before the last step there is none any more
 
     batches.epoch = epoch
-    history = trainer.fit(batches, epochs, (kept.network(training=False), kept.batches()), folder, every=every)
+    history = trainer.fit(
+        batches, epochs, (kept.network(training=False), kept.batches()), folder, every=every
+    )
     return kept.bits(trainer.step), history.outputs, history.validation
 
 
@@ -194,7 +205,9 @@ def undisturbed():
     return fit(None)
 
 
-@pytest.mark.parametrize(("every", "cut"), [(None, 0), (None, 5), (None, 7), (1, 4), (1, 14), (4, 4), (4, 5), (4, 7)])
+@pytest.mark.parametrize(
+    ("every", "cut"), [(None, 0), (None, 5), (None, 7), (1, 4), (1, 14), (4, 4), (4, 5), (4, 7)]
+)
 def test_fit_goes_on_as_if_it_had_never_stopped(undisturbed, cut, every, tmp_path):
     with pytest.raises(Cut):
         fit(tmp_path, every=every, cut=cut)
@@ -224,7 +237,9 @@ def test_a_signal_without_a_folder_leaves_too():
     assert left.value.code == 128 + signal.SIGTERM
 
 
-def test_what_is_started_again_goes_on_from_the_newest_sound_checkpoint(undisturbed, monkeypatch, tmp_path):
+def test_what_is_started_again_goes_on_from_the_newest_sound_checkpoint(
+    undisturbed, monkeypatch, tmp_path
+):
     fit(tmp_path, every=4)
     newest = checkpoint.latest(tmp_path)
     file = next(newest.glob("rank-*"))

@@ -13,10 +13,15 @@ def asked(count, tmp_path, monkeypatch):
     """How often names are asked for by saving and loading."""
     graph, times = Graph(), []
     regions = [graph.parameter(f"w{k}", (2,), trainable=False) for k in range(count)]
-    graph.output("y", graph.launch("copy", "a -> a", regions[:1], kernel=lambda ctx, x, y: ctx.xp.copyto(y, x)))
+    graph.output(
+        "y",
+        graph.launch("copy", "a -> a", regions[:1], kernel=lambda ctx, x, y: ctx.xp.copyto(y, x)),
+    )
     names = PersistentRegions.names.fget
     with Executor(lower(graph, single_device(graph, ONE), ONE)) as step:
-        monkeypatch.setattr(PersistentRegions, "names", property(lambda self: times.append(1) or names(self)))
+        monkeypatch.setattr(
+            PersistentRegions, "names", property(lambda self: times.append(1) or names(self))
+        )
         step.write("w0", np.ones(2))
         for act in (checkpoint.save, checkpoint.load):
             act(step, tmp_path / f"{count}")

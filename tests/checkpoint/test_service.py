@@ -59,7 +59,10 @@ def test_a_full_disk_keeps_nobody_from_owning_a_folder(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(folder.os, "pwrite", pwrite)
-    with folder.owning(tmp_path, LocalTransport()), pytest.raises(ValueError, match="belongs to the run of another"):
+    with (
+        folder.owning(tmp_path, LocalTransport()),
+        pytest.raises(ValueError, match="belongs to the run of another"),
+    ):
         folder._lock(tmp_path)
 
 
@@ -68,7 +71,10 @@ def test_without_locks_the_name_decides(tmp_path, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(folder.fcntl, "flock", flock)
-    with folder.owning(tmp_path, LocalTransport()), pytest.raises(ValueError, match="belongs to the run of process"):
+    with (
+        folder.owning(tmp_path, LocalTransport()),
+        pytest.raises(ValueError, match="belongs to the run of process"),
+    ):
         folder._lock(tmp_path)
     (tmp_path / ".owner").write_text("1 another-host")
     with pytest.raises(ValueError, match="process 1 on 'another-host'"):
@@ -119,7 +125,9 @@ def test_a_list_that_misses_what_comes_and_what_goes_is_made_again(tmp_path, mon
 
 def test_what_reads_back_altered_is_not_published(tmp_path, monkeypatch):
     write = files.TensorWriter._put
-    monkeypatch.setattr(files.TensorWriter, "_put", lambda self, start, value: write(self, start, value + 1))
+    monkeypatch.setattr(
+        files.TensorWriter, "_put", lambda self, start, value: write(self, start, value + 1)
+    )
     with pytest.raises(OSError, match="reads back altered") as caught:
         checkpoint.save(kept.executor(), tmp_path)
     assert caught.value.filename.endswith("rank-0000.safetensors")
@@ -130,11 +138,15 @@ def test_room_is_made_and_else_refused_before_anything_is_written(tmp_path, monk
     step = kept.executor()
     for _ in range(3):
         save(step, tmp_path, keep=3)
-    monkeypatch.setattr(folder, "_free_bytes", lambda path: 10**6 * (3 - len(manifest.checkpoints(path))))
+    monkeypatch.setattr(
+        folder, "_free_bytes", lambda path: 10**6 * (3 - len(manifest.checkpoints(path)))
+    )
     save(step, tmp_path, keep=3)
     assert names(tmp_path) == ["step-00000001", "step-00000002", "step-00000003"]
     monkeypatch.setattr(folder, "_free_bytes", lambda path: -(10**6))
-    with pytest.raises(OSError, match=r"No space left for a checkpoint of \d+ bytes, there is room for -9") as caught:
+    with pytest.raises(
+        OSError, match=r"No space left for a checkpoint of \d+ bytes, there is room for -9"
+    ) as caught:
         save(step, tmp_path, keep=1)
     assert caught.value.errno == 28 and caught.value.filename == str(tmp_path)
     assert names(tmp_path) == ["step-00000001", "step-00000002", "step-00000003"]
@@ -148,7 +160,10 @@ def test_the_last_finite_checkpoint_is_kept(tmp_path):
     for _ in range(2):
         paths.append(checkpoint.save(step, tmp_path, keep=1))
         step.continue_from(step.steps + 1, 3)
-    assert [manifest.read_manifest(path).is_finite for path in (paths[0], paths[2])] == [True, False]
+    assert [manifest.read_manifest(path).is_finite for path in (paths[0], paths[2])] == [
+        True,
+        False,
+    ]
     assert names(tmp_path) == [paths[0].name, paths[2].name]
     assert checkpoint.newest_sound(tmp_path) == paths[2]
     assert checkpoint.newest_sound(tmp_path, is_finite=True) == paths[0]

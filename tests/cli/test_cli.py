@@ -78,12 +78,16 @@ def test_search(model, graph, capsys, tmp_path):
     assert out.endswith(f"{found}\nwritten: s.json\nwritten: s.dot\nwritten: t.dot\n")
     assert Plan.load("s.json") == found.plan == Plan(found.strategy, schedule=found.plan.schedule)
     assert (tmp_path / "s.dot").read_text() == strategy_dot(graph, found.strategy, 2)
-    assert (tmp_path / "t.dot").read_text() == task_graph_dot(found.plan.apply(graph, MACHINE, COSTS)[1])
+    assert (tmp_path / "t.dot").read_text() == task_graph_dot(
+        found.plan.apply(graph, MACHINE, COSTS)[1]
+    )
 
 
 def test_search_by_the_default_budget(model, capsys, monkeypatch):
     seen = []
-    monkeypatch.setattr("taskflow.cli.search.search", lambda *a, **k: seen.append(k) or search(*a, proposals=1))
+    monkeypatch.setattr(
+        "taskflow.cli.search.search", lambda *a, **k: seen.append(k) or search(*a, proposals=1)
+    )
     run(capsys, "search", model)
     run(capsys, "search", model, "--seconds", "0.5")
     assert not seen[0].keys() & {"proposals", "seconds"}
@@ -95,10 +99,20 @@ def test_search_from_a_strategy_of_the_user(model, graph, capsys):
     mine["fc"] = ParallelConfig({"i": 2}, (1, 0))
     mine.save("mine.json")
     out = run(
-        capsys, "search", model, "--start", "mine.json", "--dynamic-programming", "--proposals", 3, "--until-local"
+        capsys,
+        "search",
+        model,
+        "--start",
+        "mine.json",
+        "--dynamic-programming",
+        "--proposals",
+        3,
+        "--until-local",
     )
     lines = {line.split("  ")[0].strip(): line for line in out.splitlines()}
-    assert lines["mine.json"].endswith(describe_seconds(simulate(lower(graph, mine, MACHINE), COSTS).seconds))
+    assert lines["mine.json"].endswith(
+        describe_seconds(simulate(lower(graph, mine, MACHINE), COSTS).seconds)
+    )
     assert "dynamic programming" in lines and "no change of one operator is faster" in out
 
 
@@ -120,7 +134,10 @@ def test_check(model, graph, capsys, monkeypatch):
     monkeypatch.setattr("taskflow.schedule.plan.lower", wrong)
     assert main(["check", model, "--devices", "2"]) == 1
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "taskflow: plan, rule operator: uses_tf32 is True, the graph's precision differs\n")
+    assert (out, err) == (
+        "",
+        "taskflow: plan, rule operator: uses_tf32 is True, the graph's precision differs\n",
+    )
 
 
 def test_pipelines(model, graph, capsys, tmp_path):
@@ -129,9 +146,13 @@ def test_pipelines(model, graph, capsys, tmp_path):
     rows = lower(graph, stages(graph, MACHINE, parts=2), MACHINE)
     found = zb_h1.schedule(pipeline_of(rows))
     found.save(tmp_path / "zb.json")
-    by_name, by_file = (run(capsys, *options, name).splitlines() for name in ("zb_h1", str(tmp_path / "zb.json")))
+    by_name, by_file = (
+        run(capsys, *options, name).splitlines() for name in ("zb_h1", str(tmp_path / "zb.json"))
+    )
     assert by_name == by_file
-    assert re.fullmatch(r"0 [-.01abAB]{100}", by_name[-3]) and re.fullmatch(r"1 [-.01abAB]{100}", by_name[-2])
+    assert re.fullmatch(r"0 [-.01abAB]{100}", by_name[-3]) and re.fullmatch(
+        r"1 [-.01abAB]{100}", by_name[-2]
+    )
     seconds = simulate(reorder(rows, COSTS, zb_h1), COSTS).seconds
     assert by_name[-1].startswith(f"  {describe_seconds(seconds)}; digits: forward")
     assert run(capsys, *options, "searched").splitlines()[-1].endswith("by micro-batch")
@@ -142,8 +163,20 @@ def test_pipelines(model, graph, capsys, tmp_path):
         ("--parts", "2", "--strategy", "model_parallel"): (
             "--parts 2 makes a strategy of its own: leave out --strategy model_parallel"
         ),
-        ("--parts", "2", "--schedule", "zb_v", "--stages", "2"): "stages: 2 stages on 4 groups of devices",
-        ("--parts", "2", "--schedule", "no"): f"schedule 'no': is neither a file nor one of {known}",
+        (
+            "--parts",
+            "2",
+            "--schedule",
+            "zb_v",
+            "--stages",
+            "2",
+        ): "stages: 2 stages on 4 groups of devices",
+        (
+            "--parts",
+            "2",
+            "--schedule",
+            "no",
+        ): f"schedule 'no': is neither a file nor one of {known}",
     }.items():
         assert main(["simulate", model, "--devices", "2", *given]) == 2
         assert capsys.readouterr().err == f"taskflow: {message}\n"
@@ -154,17 +187,28 @@ def test_a_plan_file(model, graph, capsys, tmp_path):
     fields = {"recomputed": ["tanh"], "homes": ["fc.weight"]}
     changed = Plan(Strategy(), **fields).transform(graph)
     pipeline = stages(changed, MACHINE, 2)
-    plan = Plan(fully_sharded(changed, MACHINE, pipeline), 2, "gpipe", **fields, collectives={"all-reduce": "ring"})
+    plan = Plan(
+        fully_sharded(changed, MACHINE, pipeline),
+        2,
+        "gpipe",
+        **fields,
+        collectives={"all-reduce": "ring"},
+    )
     plan.save("p.json")
     again, rows = plan.apply(graph, MACHINE, COSTS)
     step, command = simulate(rows, COSTS), (model, "--strategy", "p.json")
     out = run(capsys, "simulate", *command, "--dot", "s.dot", "--task-dot", "t.dot").splitlines()
-    assert out[1].endswith(describe_seconds(step.seconds)) and out[-3].startswith(f"  {describe_seconds(step.seconds)}")
+    assert out[1].endswith(describe_seconds(step.seconds)) and out[-3].startswith(
+        f"  {describe_seconds(step.seconds)}"
+    )
     assert out[6].endswith(describe_memory(max(step.peak_bytes)))
     assert (tmp_path / "s.dot").read_text() == strategy_dot(again, plan.strategy, 2)
     assert (tmp_path / "t.dot").read_text() == task_graph_dot(plan.apply(graph, MACHINE, COSTS)[1])
     assert run(capsys, "check", *command).startswith("proven in ")
-    assert run(capsys, "trace", *command, "--out", "v.json") == f"written: v.json ({len(rows)} tasks)\n"
+    assert (
+        run(capsys, "trace", *command, "--out", "v.json")
+        == f"written: v.json ({len(rows)} tasks)\n"
+    )
     out = run(capsys, "explain", *command)
     assert out == f"{explain(graph, plan, MACHINE, COSTS)}\n"
     assert "schedule gpipe: 2 micro-batches, 2 stages; computed again: tanh" in out
@@ -187,7 +231,9 @@ PLACED = {
 }
 
 
-@pytest.mark.parametrize("given", PLACED, ids=lambda given: "".join(getattr(each, "name", each) for each in given))
+@pytest.mark.parametrize(
+    "given", PLACED, ids=lambda given: "".join(getattr(each, "name", each) for each in given)
+)
 def test_stages_where_a_policy_wants_them(model, capsys, given):
     """And a trace of the same rows; a V has two stages a device."""
     model, (policy, *options) = model.replace(":build", ":deep"), given
@@ -196,17 +242,31 @@ def test_stages_where_a_policy_wants_them(model, capsys, given):
     rows = reorder(lower(graph, plan, MACHINE), COSTS, policy)
     command = (model, "--parts", "2", "--schedule", policy.name, *options)
     seconds = describe_seconds(simulate(rows, COSTS).seconds)
-    assert run(capsys, "simulate", *command).splitlines()[-1].startswith(f"  {seconds}; digits: forward")
-    assert run(capsys, "trace", *command, "--out", "v.json") == f"written: v.json ({len(rows)} tasks)\n"
+    assert (
+        run(capsys, "simulate", *command)
+        .splitlines()[-1]
+        .startswith(f"  {seconds}; digits: forward")
+    )
+    assert (
+        run(capsys, "trace", *command, "--out", "v.json")
+        == f"written: v.json ({len(rows)} tasks)\n"
+    )
 
 
 def test_recomputation(model, graph, capsys):
-    rows = (lower(each, data_parallel(each, MACHINE), MACHINE) for each in (graph, recompute(graph)))
+    rows = (
+        lower(each, data_parallel(each, MACHINE), MACHINE) for each in (graph, recompute(graph))
+    )
     peak, again = (simulate(each, COSTS).peak_bytes.max() for each in rows)
     for options, size in (((), peak), (("--recompute", "auto"), again)):
-        assert f"memory, fullest device         {describe_memory(size)}" in run(capsys, "simulate", model, *options)
+        assert f"memory, fullest device         {describe_memory(size)}" in run(
+            capsys, "simulate", model, *options
+        )
     assert main(["simulate", model, "--devices", "2", "--recompute", "no,such"]) == 2
-    assert capsys.readouterr().err == "taskflow: operator 'no': the graph has no operator of this name\n"
+    assert (
+        capsys.readouterr().err
+        == "taskflow: operator 'no': the graph has no operator of this name\n"
+    )
 
 
 def test_fully_sharded(model, graph, capsys):
@@ -222,7 +282,10 @@ def test_fully_sharded(model, graph, capsys):
 
 def test_simulate(model, graph, capsys):
     Strategy(dict(model_parallel(graph, MACHINE))).save("s.json")
-    for name, strategy in (("data_parallel", data_parallel(graph, MACHINE)), ("s.json", Strategy.load("s.json"))):
+    for name, strategy in (
+        ("data_parallel", data_parallel(graph, MACHINE)),
+        ("s.json", Strategy.load("s.json")),
+    ):
         step = simulate(lower(graph, strategy, MACHINE), COSTS)
         lines = run(capsys, "simulate", model, "--strategy", name).splitlines()
         assert [line[:31].rstrip() for line in lines] == [
@@ -256,9 +319,15 @@ def test_explain_a_plan(model, graph, capsys):
     for options, order in ((("--schedule", "zb_h1"), zb_h1), ((), "program")):
         out = run(capsys, "explain", model, "--parts", "2", "--recompute", "auto", *options)
         assert out == f"{explain(again, plan, MACHINE, COSTS, order=order)}\n"
-        assert f"schedule {'zb_h1' if options else 'program'}: 2 micro-batches, 2 stages; computed again: " in out
+        assert (
+            f"schedule {'zb_h1' if options else 'program'}: 2 micro-batches, 2 stages; computed again: "
+            in out
+        )
     assert main(["explain", model, "--stages", "2"]) == 2
-    assert capsys.readouterr().err == "taskflow: --stages 2: give the micro-batches of the pipeline, too (--parts)\n"
+    assert (
+        capsys.readouterr().err
+        == "taskflow: --stages 2: give the micro-batches of the pipeline, too (--parts)\n"
+    )
 
 
 def test_trace(model, graph, capsys, tmp_path):
@@ -266,7 +335,9 @@ def test_trace(model, graph, capsys, tmp_path):
     task_graph = lower(graph, data_parallel(graph, MACHINE), MACHINE)
     assert out == f"written: trace.json ({len(task_graph)} tasks)\n"
     simulate(task_graph, COSTS).save_trace("expected.json")
-    assert json.loads((tmp_path / "trace.json").read_text()) == json.loads((tmp_path / "expected.json").read_text())
+    assert json.loads((tmp_path / "trace.json").read_text()) == json.loads(
+        (tmp_path / "expected.json").read_text()
+    )
 
 
 def test_a_terminal_gets_a_bar_and_drawn_tables(model, capsys, monkeypatch):
@@ -305,7 +376,9 @@ def test_a_model_in_a_package_may_import_relatives(tmp_path):
 
 def test_the_current_folder_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "here_of_test_cli.py").write_text("from taskflow import Graph\n\ndef build():\n    return Graph()\n")
+    (tmp_path / "here_of_test_cli.py").write_text(
+        "from taskflow import Graph\n\ndef build():\n    return Graph()\n"
+    )
     assert isinstance(build_model("here_of_test_cli:build", []), Graph)
 
 
@@ -329,13 +402,26 @@ bandwidth = 1e9
 def test_machines(tmp_path):
     (tmp_path / "m.toml").write_text(MACHINE_FILE)
     assert len(find_machine("uniform", None, None).devices) == 4
-    assert [find_machine(name, None, 3).name for name in ("uniform", "local")] == ["uniform", "local"]
+    assert [find_machine(name, None, 3).name for name in ("uniform", "local")] == [
+        "uniform",
+        "local",
+    ]
     three, two = (find_machine(str(tmp_path / "m.toml"), None, count) for count in (None, 2))
     assert [len(m.devices) for m in (three, two)] == [3, 2]
-    assert [link.ends for link in two.links] == [(0, "switch"), ("switch", 0), (1, "switch"), ("switch", 1)]
-    assert two.bandwidth[0, 1] == three.bandwidth[0, 1] and two.latency_seconds[0, 1] == three.latency_seconds[0, 1]
+    assert [link.ends for link in two.links] == [
+        (0, "switch"),
+        ("switch", 0),
+        (1, "switch"),
+        ("switch", 1),
+    ]
+    assert (
+        two.bandwidth[0, 1] == three.bandwidth[0, 1]
+        and two.latency_seconds[0, 1] == three.latency_seconds[0, 1]
+    )
 
 
 def test_a_model_of_the_examples(capsys):
-    out = run(capsys, "simulate", "ops.models.mlp:build", "--arg", "hidden=(16, 8)", "--arg", "inputs=4")
+    out = run(
+        capsys, "simulate", "ops.models.mlp:build", "--arg", "hidden=(16, 8)", "--arg", "inputs=4"
+    )
     assert out.startswith("a step")

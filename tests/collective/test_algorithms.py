@@ -26,10 +26,16 @@ def unequal(first, second):
     return MachineModel.join(hosts, f"{first} and {second}")
 
 
-MACHINES = [MachineModel.uniform(p) for p in (2, 3, 5, 7, 8, 12, 16)] + [unequal(5, 3), unequal(3, 2), unequal(4, 4)]
+MACHINES = [MachineModel.uniform(p) for p in (2, 3, 5, 7, 8, 12, 16)] + [
+    unequal(5, 3),
+    unequal(3, 2),
+    unequal(4, 4),
+]
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: f"{machine.name}-{len(machine.devices)}")
+@pytest.mark.parametrize(
+    "machine", MACHINES, ids=lambda machine: f"{machine.name}-{len(machine.devices)}"
+)
 @pytest.mark.parametrize(("algorithm", "name"), ALL)
 def test_what_is_brought_is_there_and_each_member_gets_each_piece_once(algorithm, name, machine):
     group = whole(machine)
@@ -47,7 +53,9 @@ def test_what_is_brought_is_there_and_each_member_gets_each_piece_once(algorithm
     assert (steps.last - steps.first).sum() == (group.count - 1) * len(pieces)  # the least bytes
 
 
-@pytest.mark.parametrize("machine", MACHINES[3:8], ids=lambda machine: f"{machine.name}-{len(machine.devices)}")
+@pytest.mark.parametrize(
+    "machine", MACHINES[3:8], ids=lambda machine: f"{machine.name}-{len(machine.devices)}"
+)
 @pytest.mark.parametrize("algorithm", [a for a, name in ALL if name == "all-reduce"])
 @pytest.mark.parametrize("cuts", [1, 7])
 def test_sums_of_uneven_pieces_are_those_of_numpy(algorithm, machine, cuts):
@@ -58,12 +66,22 @@ def test_sums_of_uneven_pieces_are_those_of_numpy(algorithm, machine, cuts):
     cut = np.arange(parts + 1) * (parts + 3) // parts
     values = np.random.default_rng(0).integers(-99, 99, (group.count, parts + 3))
     expected = np.broadcast_to(values.sum(axis=0), values.shape)
-    for s, t, a, b, adds in zip(*moved[1:3], cut[moved.first], cut[moved.last], moved.adds, strict=True):
+    for s, t, a, b, adds in zip(
+        *moved[1:3], cut[moved.first], cut[moved.last], moved.adds, strict=True
+    ):
         values[t, a:b] = values[s, a:b] + adds * values[t, a:b]
     assert np.array_equal(values, expected)
 
 
-ROUNDS = [(torus, 4, 5), (torus, 6, 10), (torus, 8, 17), (torus, 16, 66), (mesh, 4, 8), (mesh, 5, 12), (mesh, 8, 32)]
+ROUNDS = [
+    (torus, 4, 5),
+    (torus, 6, 10),
+    (torus, 8, 17),
+    (torus, 16, 66),
+    (mesh, 4, 8),
+    (mesh, 5, 12),
+    (mesh, 8, 32),
+]
 
 
 @pytest.mark.parametrize(("shape", "extent", "rounds"), ROUNDS)
@@ -108,7 +126,9 @@ def test_rings_of_a_torus_and_trees_take_what_their_bytes_take():
     for extent, rounds in ((4, 5), (8, 17)):
         members = extent * extent
         prices = GroupPrices(whole(torus((extent, extent), quick, 1e9, 0.0)))
-        rings, trees = (prices.seconds("all-reduce", name, members * 4e6) for name in ("2-D ring", "multitree"))
+        rings, trees = (
+            prices.seconds("all-reduce", name, members * 4e6) for name in ("2-D ring", "multitree")
+        )
         assert rings == pytest.approx((members - 1) / members / 2 * members * 4e-3)
         assert trees == pytest.approx(2 * rounds / members * members * 4e-3, rel=0.05)
 

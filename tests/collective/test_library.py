@@ -26,11 +26,22 @@ def with_library(seconds, devices=8, name="all-reduce", hosts=1):
 
 def test_times_between_sizes_and_beyond():
     times = LibraryTimes("all-reduce", 1, 2, (100, 200, 400), (1.0, 3.0, 4.0))
-    assert [times.at(size) for size in (1, 100, 150, 300, 400, 800)] == [1.0, 1.0, 2.0, 3.5, 4.0, 6.0]
-    assert LibraryTimes("all-reduce", 1, 2, (100, 200), (2.0, 1.0)).at(1000) == 1.0  # noise: never less than measured
+    assert [times.at(size) for size in (1, 100, 150, 300, 400, 800)] == [
+        1.0,
+        1.0,
+        2.0,
+        3.5,
+        4.0,
+        6.0,
+    ]
+    assert (
+        LibraryTimes("all-reduce", 1, 2, (100, 200), (2.0, 1.0)).at(1000) == 1.0
+    )  # noise: never less than measured
 
 
-@pytest.mark.parametrize("name", ["all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast"])
+@pytest.mark.parametrize(
+    "name", ["all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast"]
+)
 @pytest.mark.parametrize("seconds, algorithm", [(FAST, "library"), (SLOW, None)])
 def test_the_fastest_is_chosen_and_what_is_measured_is_predicted(name, seconds, algorithm):
     machine = with_library(seconds, name=name)
@@ -46,11 +57,17 @@ def test_the_fastest_is_chosen_and_what_is_measured_is_predicted(name, seconds, 
 
 
 def test_groups_of_other_sizes_and_uneven_tiles_are_their_steps():
-    for machine in (with_library(FAST, devices=4), with_library(FAST, hosts=2), with_library(FAST, name="reduce")):
-        assert one_collective("all-reduce", "fastest", machine, (64, 3))[1]["all-reduce"] != "library"
-    assert one_collective("reduce-scatter", "fastest", with_library(FAST, name="reduce-scatter"), (63, 3))[1][
-        "reduce-scatter"
-    ] not in ("library", "")
+    for machine in (
+        with_library(FAST, devices=4),
+        with_library(FAST, hosts=2),
+        with_library(FAST, name="reduce"),
+    ):
+        assert (
+            one_collective("all-reduce", "fastest", machine, (64, 3))[1]["all-reduce"] != "library"
+        )
+    assert one_collective(
+        "reduce-scatter", "fastest", with_library(FAST, name="reduce-scatter"), (63, 3)
+    )[1]["reduce-scatter"] not in ("library", "")
 
 
 def test_it_is_an_even_slice_for_everyone():
@@ -97,12 +114,27 @@ def test_it_is_kept_in_machine_files_and_parts(tmp_path):
             {"collective": "scan"},
             f"collectives are {', '.join(COLLECTIVES)}, not 'scan'",
         ),
-        ({"hosts": 3}, "all-reduce among 8 devices on 3 hosts: 2 devices or more, as many on every host"),
-        ({"bytes": (1,)}, "all-reduce among 8 devices on 2 hosts: 1 sizes and 2 times, not two or more of each"),
+        (
+            {"hosts": 3},
+            "all-reduce among 8 devices on 3 hosts: 2 devices or more, as many on every host",
+        ),
+        (
+            {"bytes": (1,)},
+            "all-reduce among 8 devices on 2 hosts: 1 sizes and 2 times, not two or more of each",
+        ),
         ({"bytes": (2, 1)}, "all-reduce among 8 devices on 2 hosts: sizes ascend, not [2, 1]"),
-        ({"seconds": (0.0, 1.0)}, "all-reduce among 8 devices on 2 hosts: a time, in us is a positive number, not 0.0"),
+        (
+            {"seconds": (0.0, 1.0)},
+            "all-reduce among 8 devices on 2 hosts: a time, in us is a positive number, not 0.0",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(change, why):
-    fields = {"collective": "all-reduce", "hosts": 2, "devices": 8, "bytes": (1, 2), "seconds": (1.0, 2.0)}
+    fields = {
+        "collective": "all-reduce",
+        "hosts": 2,
+        "devices": 8,
+        "bytes": (1, 2),
+        "seconds": (1.0, 2.0),
+    }
     assert_refused(f"library: {why}", lambda: LibraryTimes(**{**fields, **change}))

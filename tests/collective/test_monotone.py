@@ -52,7 +52,9 @@ def test_prices_of_steps(machine, count, named, numbers, more, itemsize):
         assert found >= less * (1 - FAIRNESS) and best >= best_of_less * (1 - FAIRNESS)
 
 
-@pytest.mark.parametrize("measured", [(5e-6, 4e-6, 9e-6), (5e-6, 9e-6, 8e-6), (9e-6, 5e-6, 4e-6), (1e-6, 2e-6, 3e-6)])
+@pytest.mark.parametrize(
+    "measured", [(5e-6, 4e-6, 9e-6), (5e-6, 9e-6, 8e-6), (9e-6, 5e-6, 4e-6), (1e-6, 2e-6, 3e-6)]
+)
 def test_prices_of_a_library(measured):
     times = LibraryTimes("all-reduce", 1, 8, (1 << 10, 1 << 20, 1 << 22), measured)
     found = [times.at(size) for size in (1, 1 << 10, 1 << 15, 1 << 20, 1 << 21, 1 << 22, 1 << 30)]

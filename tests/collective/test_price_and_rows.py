@@ -33,7 +33,9 @@ def test_a_row_takes_what_its_steps_take(data):
         patch.setattr(moves, "ROOM_BYTES", data.draw(st.sampled_from([0, 40, 200])))
         machine = by_copies(data.draw(st.sampled_from(MACHINES)), 1)
         graph = data.draw(graphs()).graph
-        task_graph = lower(graph, random_strategy(graph, machine, data.draw(st.integers(0, 2**32 - 1))), machine)
+        task_graph = lower(
+            graph, random_strategy(graph, machine, data.draw(st.integers(0, 2**32 - 1))), machine
+        )
         searched = CollectiveCosts.of_search(machine)
         for row, seconds in check_prices(task_graph):
             check_choice(task_graph, row, seconds)
@@ -65,8 +67,13 @@ def test_every_algorithm_takes_what_its_steps_take(name, algorithm):
 def test_a_sum_with_outsiders_is_carried_out_as_named(algorithm):
     """Nine tiles for nine devices of three hosts; three of them have no part of the sum."""
     graph = tiny.copy(tiny.column_sum(matrix(6, 72), "sum"), "read").graph
-    machine = MachineModel.preset("p100", nodes=3).take(9).with_collectives({"reduce-scatter": algorithm})
-    strategy = {"sum": ParallelConfig({"b": 6}, range(6)), "read": ParallelConfig({"c": 9}, range(9))}
+    machine = (
+        MachineModel.preset("p100", nodes=3).take(9).with_collectives({"reduce-scatter": algorithm})
+    )
+    strategy = {
+        "sum": ParallelConfig({"b": 6}, range(6)),
+        "read": ParallelConfig({"c": 9}, range(9)),
+    }
     task_graph = lower(graph, Strategy.of_graph(graph, strategy), machine)
     ((row, _),) = check_prices(task_graph)
     x = task_graph.exchange(row)
@@ -78,7 +85,10 @@ def test_a_sum_with_outsiders_is_carried_out_as_named(algorithm):
 def check_choice(task_graph, row, seconds):
     x, itemsize = task_graph.exchange(row), task_graph.regions[int(task_graph.region[row])].itemsize
     if x.is_regular:
-        prices, outline = CollectiveCosts(task_graph.machine).prices(tuple(x.members)), x.outline(itemsize)
+        prices, outline = (
+            CollectiveCosts(task_graph.machine).prices(tuple(x.members)),
+            x.outline(itemsize),
+        )
         able = [*serving(x.name), *([] if outline.is_even else [""])]
         every = {each: prices.seconds_of(outline, each) for each in able}
         assert seconds == min(every[each] for each in tried(outline))
@@ -93,7 +103,10 @@ def check_estimate(task_graph, row, seconds, searched):
     machine, x = task_graph.machine, task_graph.exchange(row)
     found = searched.carried(x, task_graph.regions[int(task_graph.region[row])].itemsize)
     is_small = len(machine.devices) <= SMALL
-    assert seconds <= found.seconds * (1 + 1e-9) and found.seconds <= (1.0 + 1e-9 if is_small else 1.5) * seconds
+    assert (
+        seconds <= found.seconds * (1 + 1e-9)
+        and found.seconds <= (1.0 + 1e-9 if is_small else 1.5) * seconds
+    )
     if is_small or found.seconds == seconds:
         links, parts = links_of_exchange(machine, x)
         np.testing.assert_array_equal(found.links, links)

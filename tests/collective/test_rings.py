@@ -29,7 +29,9 @@ MESHES = [
 ]
 
 
-@pytest.mark.parametrize(("machine", "count"), MESHES, ids=lambda value: getattr(value, "name", str(value)))
+@pytest.mark.parametrize(
+    ("machine", "count"), MESHES, ids=lambda value: getattr(value, "name", str(value))
+)
 def test_rings_go_through_all_members_and_share_no_link(machine, count):
     group = whole(machine)
     rings = find_rings(group)
@@ -57,6 +59,8 @@ def test_levels_in_parts_overlap():
     machine, size = MachineModel.preset("h100", nodes=4), 1 << 30
     prices = GroupPrices(whole(machine))
     network = 2 * 3 / 4 * size / 8 / 50e9
-    parts, one = (prices.seconds("all-reduce", name, size) for name in ("two-level in 8 parts", "two-level"))
+    parts, one = (
+        prices.seconds("all-reduce", name, size) for name in ("two-level in 8 parts", "two-level")
+    )
     within = size * 7 / 8 * (2 / 450e9 + 3 / (0.88 * 3350e9))
     assert max(network, within) < parts < 1.25 * max(network, within) < 0.75 * one

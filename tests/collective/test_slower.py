@@ -47,7 +47,13 @@ def test_slower_links(machine, count, named, numbers, factor):
 
 
 @examples(60)
-@given(joined(), st.integers(2, 16), st.sampled_from(NAMED), st.integers(1, 1 << 20), st.integers(1, 1 << 20))
+@given(
+    joined(),
+    st.integers(2, 16),
+    st.sampled_from(NAMED),
+    st.integers(1, 1 << 20),
+    st.integers(1, 1 << 20),
+)
 def test_more_bytes_on_uneven_hosts(machine, count, named, numbers, more):
     count = min(count, len(machine.devices))
     less, found = (seconds(machine, count, *named, size, 4) for size in (numbers, numbers + more))
@@ -63,7 +69,9 @@ def test_a_slower_device(bandwidth, seed, number, factor):
     found = [simulate(rows, CostModel.analytic(machine)).seconds]
     for name in ("flops_per_second", "memory_bandwidth"):
         devices = list(machine.devices)
-        devices[number] = replace(devices[number], **{name: factor * getattr(devices[number], name)})
+        devices[number] = replace(
+            devices[number], **{name: factor * getattr(devices[number], name)}
+        )
         slower = replace(machine, devices=tuple(devices))
         found.append(simulate(replace(rows, machine=slower), CostModel.analytic(slower)).seconds)
     assert min(found) >= found[0] * (1 - 1e-9)

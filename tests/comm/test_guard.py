@@ -24,7 +24,10 @@ APART = JOIN + (
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        (NEVER, "rank 1 left before the others, which wait for it, before it imported taskflow; all ranks end"),
+        (
+            NEVER,
+            "rank 1 left before the others, which wait for it, before it imported taskflow; all ranks end",
+        ),
         (APART, "has been stopped for 1 s in script; all ranks end"),
     ],
     ids=["never came", "on another host"],

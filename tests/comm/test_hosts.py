@@ -60,7 +60,11 @@ def test_hosts_are_parsed_and_passed_on():
     options = found.options({"PYTHONPATH": "/x", "HOME": "/", "OMP_NUM_THREADS": "1"})
     assert options == ["--host", "a:2,b:1,c:3", "-x", "OMP_NUM_THREADS", "-x", "PYTHONPATH"]
     named = {name for name, value in found.settings().items() if value == "eth0"}
-    assert {"PRTE_MCA_prte_if_include", "OMPI_MCA_btl_tcp_if_include", "TASKFLOW_INTERFACE"} <= named
+    assert {
+        "PRTE_MCA_prte_if_include",
+        "OMPI_MCA_btl_tcp_if_include",
+        "TASKFLOW_INTERFACE",
+    } <= named
     assert "eth0" not in Hosts.parse("a").settings().values()
 
 
@@ -91,7 +95,9 @@ def test_what_is_wrong_with_a_host(tmp_path, monkeypatch):
     assert_refused(said, Hosts.parse("b", agent=lost).check)
     monkeypatch.setattr(hosts, "REACH_SECONDS", 0.2)
     slow = agent("exec sleep 5")
-    assert_refused(f"hosts: 'b' does not answer `{slow}` within 0.2 s", Hosts.parse("b", agent=slow).check)
+    assert_refused(
+        f"hosts: 'b' does not answer `{slow}` within 0.2 s", Hosts.parse("b", agent=slow).check
+    )
 
 
 @pytest.mark.mpi
@@ -105,7 +111,9 @@ def test_two_namespaces_are_two_hosts(tmp_path, monkeypatch):
             path = tmp_path / "script.py"
             path.write_text(script)
             command = pair.command(ranks, *options, " ".join([str(path), *words]))
-            return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            return subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
 
         words = [str(tmp_path / name) for name in ("weight.npy", "machine.toml")]
         run = start(4, STEP, words=words)
@@ -118,11 +126,15 @@ def test_two_namespaces_are_two_hosts(tmp_path, monkeypatch):
         assert np.abs(np.load(words[0]) - weight).max() <= 1e-10
         assert machine.hosts == ((0, 1), (2, 3))
         within, between = machine.bandwidth[0, 1], machine.bandwidth[0, 2]
-        assert 1e6 < between < 1.1 * SHAPED_BITS_PER_SECOND / 8 < within < 1e12  # a busy machine is slower, not faster
+        assert (
+            1e6 < between < 1.1 * SHAPED_BITS_PER_SECOND / 8 < within < 1e12
+        )  # a busy machine is slower, not faster
         assert 0 < machine.latency_seconds[0, 1] < 1 and 0 < machine.latency_seconds[0, 2] < 1
         run = start(2, DIES)
         _, err = run.communicate(timeout=LONGEST_SECONDS)
-        assert run.returncode and "died in script; all ranks end" in err  # at times rank 0, which MPI ends with it
+        assert (
+            run.returncode and "died in script; all ranks end" in err
+        )  # at times rank 0, which MPI ends with it
         run = start(2, LOOPS)
         os.kill(int(run.stdout.readline()), signal.SIGKILL)
         _, err = run.communicate(timeout=LONGEST_SECONDS)

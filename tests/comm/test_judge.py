@@ -24,7 +24,9 @@ def report(rank, **about):
 
 def found(*reports, size=None, patience=5.0, gone=()):
     """The verdict on these ranks."""
-    return judge({r.rank: r for r in reports}, size or len(reports), patience, lambda rank: rank in gone)
+    return judge(
+        {r.rank: r for r in reports}, size or len(reports), patience, lambda rank: rank in gone
+    )
 
 
 STOPPED = {"state": RankState.STOPPED, "stopped": LONG}

@@ -38,5 +38,9 @@ def test_distinct_values_are_in_order_and_each_once():
 def test_what_is_selected_is_what_is_gathered():
     parts, which = [np.arange(3), np.arange(10, 12)], np.array([1, 0, 1])
     (values, at), count = select(parts, np.array(which))
-    assert values[at].tolist() == gather(parts, np.array(which))[0].tolist() == [10, 11, 0, 1, 2, 10, 11]
+    assert (
+        values[at].tolist()
+        == gather(parts, np.array(which))[0].tolist()
+        == [10, 11, 0, 1, 2, 10, 11]
+    )
     assert count.tolist() == [2, 3, 2]

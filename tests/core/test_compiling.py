@@ -54,7 +54,12 @@ def cache(compiled: Path, tmp_path: Path) -> Path:
 
 
 def start(package: Path, cache: Path, **more: str) -> subprocess.Popen[str]:
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache), **more}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "NUMBA_CACHE_DIR": str(cache),
+        **more,
+    }
     command = [sys.executable, "-B", package / "main.py"]
     return subprocess.Popen(
         command, cwd="/", env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -86,7 +91,9 @@ def test_a_change_in_a_function_that_others_call_is_seen(package: Path, cache: P
     assert run(package, cache) == (23, True, "")
 
 
-def test_a_change_of_a_constant_that_compiled_code_names_is_seen(package: Path, cache: Path) -> None:
+def test_a_change_of_a_constant_that_compiled_code_names_is_seen(
+    package: Path, cache: Path
+) -> None:
     (package / "kinds.py").write_text(FILES["kinds.py"].replace("3", "4"))
     assert run(package, cache) == (24, False, "")
 
@@ -95,7 +102,9 @@ def test_what_was_loaded_is_linked_into_what_is_compiled(package: Path, cache: P
     (package / "outer.py").write_text(
         "from taskflow import njit\nfrom called import called\n\n@njit\ndef outer(x):\n    return called(x) + 1\n"
     )
-    (package / "main.py").write_text(FILES["main.py"].replace("print(called.called(1)", "print(outer.outer(1)"))
+    (package / "main.py").write_text(
+        FILES["main.py"].replace("print(called.called(1)", "print(outer.outer(1)")
+    )
     main = package / "main.py"
     main.write_text("import outer\n" + main.read_text())
     assert run(package, cache) == (24, True, "")
@@ -114,7 +123,11 @@ def test_a_damaged_file_is_made_anew_with_one_line_of_warning(package: Path, cac
     whole, folder = files(cache), cache / "taskflow"
     for name, data in whole.items():
         (folder / name).write_bytes(data[:-9] + bytes([data[-9] ^ 4]) + data[-8:])
-    assert run(package, cache) == (23, False, f"compiled code in {folder} is damaged; it is compiled again\n")
+    assert run(package, cache) == (
+        23,
+        False,
+        f"compiled code in {folder} is damaged; it is compiled again\n",
+    )
     assert run(package, cache) == (23, True, "")
     assert files(cache).keys() == whole.keys()
 
@@ -125,12 +138,18 @@ def test_any_damage_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (path,) = tmp_path.rglob("name")
     whole = path.read_bytes()
     assert code_folders.read("name") == b"payload" * 9
-    for damaged in (whole[: len(whole) // 2], b"", whole[:-9] + bytes([whole[-9] ^ 4]) + whole[-8:]):
+    for damaged in (
+        whole[: len(whole) // 2],
+        b"",
+        whole[:-9] + bytes([whole[-9] ^ 4]) + whole[-8:],
+    ):
         path.write_bytes(damaged)
         assert code_folders.read("name") is None
 
 
-def test_of_processes_that_start_at_once_one_compiles_what_the_others_wait_for(package: Path, tmp_path: Path) -> None:
+def test_of_processes_that_start_at_once_one_compiles_what_the_others_wait_for(
+    package: Path, tmp_path: Path
+) -> None:
     processes = [start(package, tmp_path) for _ in range(2)]
     assert sorted(outcome(each) for each in processes) == [(23, False, ""), (23, True, "")]
     assert [name.partition("-")[0] for name in files(tmp_path)] == ["called.called"]
@@ -146,7 +165,9 @@ def test_what_cannot_be_compiled_keeps_nobody_waiting(package: Path, tmp_path: P
     assert not list((tmp_path / "taskflow").iterdir())
 
 
-def test_where_nothing_can_be_written_a_private_folder_serves(package: Path, tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_a_private_folder_serves(
+    package: Path, tmp_path: Path
+) -> None:
     nowhere = Path("/dev/null/nowhere")
     assert run(package, nowhere, TMPDIR=str(tmp_path)) == (23, False, "")
     assert run(package, nowhere, TMPDIR=str(tmp_path)) == (23, True, "")
@@ -166,7 +187,9 @@ def test_nothing_is_kept_without_home_and_temporary_files(monkeypatch: pytest.Mo
     assert code_folders.read("name") is None and not code_folders.has("name")
 
 
-def test_what_is_typed_in_is_compiled_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_typed_in_is_compiled_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     typed: dict[str, Any] = {"__name__": "typed"}
     exec("from taskflow import njit\n\n@njit\ndef typed(x):\n    return x + 1\n", typed)
@@ -197,6 +220,8 @@ def test_a_folder_is_kept_from_growing(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_every_compiled_function_has_that_cache() -> None:
-    sources = [path for package in ("taskflow", "ops") for path in sorted((ROOT / package).rglob("*.py"))]
+    sources = [
+        path for package in ("taskflow", "ops") for path in sorted((ROOT / package).rglob("*.py"))
+    ]
     homes = [path.name for path in sources if re.search(r"\bnumba\.n?jit\b", path.read_text())]
     assert homes == ["compiling.py"]

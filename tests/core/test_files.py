@@ -27,7 +27,9 @@ def test_a_file_has_a_largest_size(tmp_path):
 def test_a_reader_beside_a_writer_sees_whole_files(tmp_path):
     path, texts = tmp_path / "file", ["a" * 100_000, "b" * 200_000]
     files.replace_file(path, texts[0])
-    writer = threading.Thread(target=lambda: [files.replace_file(path, texts[k % 2]) for k in range(50)])
+    writer = threading.Thread(
+        target=lambda: [files.replace_file(path, texts[k % 2]) for k in range(50)]
+    )
     writer.start()
     seen = {files.read_text(path)}
     while writer.is_alive():
@@ -39,7 +41,9 @@ def test_a_reader_beside_a_writer_sees_whole_files(tmp_path):
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     files.replace_file(path, "old")
-    monkeypatch.setattr(files.os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space")))
+    monkeypatch.setattr(
+        files.os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space"))
+    )
     with pytest.raises(OSError, match="No space") as caught:
         files.replace_file(path, "new")
     assert caught.value.filename == str(path)
@@ -66,14 +70,19 @@ def test_what_is_no_file_is_written_to(tmp_path):
 def test_a_message_is_one_line_of_bounded_length():
     with pytest.raises(ValueError, match="is not") as caught, files.naming("file 'x'"):
         raise ValueError("is not\n\x1b[31m" + "x" * 5000)
-    assert str(caught.value).startswith("file 'x': is not\\n\\x1b[31mxxx") and len(str(caught.value)) < 1100
+    assert (
+        str(caught.value).startswith("file 'x': is not\\n\\x1b[31mxxx")
+        and len(str(caught.value)) < 1100
+    )
 
 
 def test_depth_is_counted_whatever_the_stack():
     assert files.parse_json("[" * 32 + "]" * 32)
     assert_refused("is nested deeper than 32 levels", lambda: files.parse_json("[" * 33 + "]" * 33))
     assert files.parse_toml(f"a = {'[' * 31}{']' * 31}")
-    assert_refused("is nested deeper than 32 levels", lambda: files.parse_toml(f"a = {'[' * 32}{']' * 32}"))
+    assert_refused(
+        "is nested deeper than 32 levels", lambda: files.parse_toml(f"a = {'[' * 32}{']' * 32}")
+    )
 
 
 def test_numbers_may_be_infinite_where_they_are_asked_for():

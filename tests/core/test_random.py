@@ -28,7 +28,9 @@ def test_a_tile_is_a_slice_of_the_whole(distribution, data):
     lo = [data.draw(st.integers(0, n - 1)) for n in SHAPE]
     hi = [data.draw(st.integers(l + 1, n)) for l, n in zip(lo, SHAPE, strict=True)]
     rect = Rect(tuple(lo), tuple(hi))
-    np.testing.assert_array_equal(filled(distribution, rect=rect), filled(distribution)[rect.slices()])
+    np.testing.assert_array_equal(
+        filled(distribution, rect=rect), filled(distribution)[rect.slices()]
+    )
 
 
 def test_a_view_that_is_not_contiguous_is_filled_too():
@@ -66,14 +68,21 @@ def test_keys_differ_and_repeat(distribution):
 
 
 def test_keys_depend_on_the_seed_and_every_name():
-    keys = {random_key(*names) for names in [(0,), (1,), (0, "a"), (0, "b"), (0, "a", "b"), (0, "ab"), (0, "a", 1)]}
+    keys = {
+        random_key(*names)
+        for names in [(0,), (1,), (0, "a"), (0, "b"), (0, "a", "b"), (0, "ab"), (0, "a", 1)]
+    }
     assert len(keys) == 7
-    assert random_key(0, "fc1.weight") == 13481470471642042223  # the same on every machine and in every release
+    assert (
+        random_key(0, "fc1.weight") == 13481470471642042223
+    )  # the same on every machine and in every release
     assert all(0 <= key < 2**64 for key in keys)
 
 
 def test_float32_is_float64_rounded():
-    np.testing.assert_allclose(filled(Normal(0, 1), dtype="float32"), filled(Normal(0, 1)), rtol=1e-6)
+    np.testing.assert_allclose(
+        filled(Normal(0, 1), dtype="float32"), filled(Normal(0, 1)), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

@@ -53,7 +53,11 @@ def package(tmp_path):
 def start(package, main, **more):
     """A process outside of pytest, with a folder of its own for compiled code."""
     (package / "main.py").write_text(MAIN + main)
-    paths = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}{os.pathsep}{package}", "HOME": str(package)}
+    paths = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{package}",
+        "HOME": str(package),
+    }
     environment = {**paths, "NUMBA_CACHE_DIR": str(package / "cache"), **more}
     return subprocess.Popen(
         [sys.executable, package / "main.py"],
@@ -90,7 +94,9 @@ IS_INTERPRETED = "print(once(), 'numba' in sys.modules)"
 
 def test_it_is_compiled_where_going_on_as_python_takes_longer():
     found = tiers.Temperature(compile_seconds=2.0)
-    assert not found.is_hot(size=1_000_000) and found.is_hot(size=3_000_000)  # nothing is known: 1 us an element
+    assert not found.is_hot(size=1_000_000) and found.is_hot(
+        size=3_000_000
+    )  # nothing is known: 1 us an element
     found.note(size=100, seconds=0.05)
     assert not found.is_warm() and not found.is_hot(size=3800) and found.is_hot(size=4000)
     found.note(size=100, seconds=0.06)
@@ -112,7 +118,9 @@ def test_compiling_takes_as_long_as_there_is_code_to_compile():
     assert tiers.compile_seconds(one_pass, _function_of) != parts
 
 
-@pytest.mark.parametrize("said, mode", [("", "hot"), ("hot", "hot"), ("never", "never"), ("always", "always")])
+@pytest.mark.parametrize(
+    "said, mode", [("", "hot"), ("hot", "hot"), ("never", "never"), ("always", "always")]
+)
 def test_what_the_environment_says(said, mode, monkeypatch):
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     monkeypatch.setenv("TASKFLOW_COMPILE", said)
@@ -136,7 +144,10 @@ def test_short_work_loads_no_compiler_and_leaves_nothing(package):
 
 
 def test_what_is_hot_is_compiled_and_found_by_the_next_process(package):
-    assert outcome(start(package, "print(once(10**7), called.add_up.overloads != {})"))[0] == ["50000005000000", "True"]
+    assert outcome(start(package, "print(once(10**7), called.add_up.overloads != {})"))[0] == [
+        "50000005000000",
+        "True",
+    ]
     assert len(files(package)) == 1
     assert outcome(start(package, IS_INTERPRETED))[0] == ["45", "True"]
 
@@ -175,7 +186,10 @@ def test_a_process_that_is_killed_leaves_none_behind(package):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert nobody_compiles(package)
-    assert outcome(start(package, UNTIL_COMPILED)) == (["45"], "")  # nor anything that keeps the next from it
+    assert outcome(start(package, UNTIL_COMPILED)) == (
+        ["45"],
+        "",
+    )  # nor anything that keeps the next from it
 
 
 NO_ROOM = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"

@@ -28,7 +28,10 @@ def lowered(flops, dtype="float32", machine=None, size=10):
     """One operator on `size` elements and its output: a point that writes, and a copy of nothing."""
     machine = machine or MachineModel.uniform(1, DEVICE)
     graph = Graph()
-    graph.output("y", graph.launch("op", "-> b", [], kernel=fill, sizes={"b": size}, dtype=dtype, flops=flops))
+    graph.output(
+        "y",
+        graph.launch("op", "-> b", [], kernel=fill, sizes={"b": size}, dtype=dtype, flops=flops),
+    )
     config = ParallelConfig({"b": len(machine.devices)}, tuple(range(len(machine.devices))))
     return lower(graph, Strategy({"op": config}), machine), machine
 
@@ -39,7 +42,9 @@ def point_seconds(*args, use_tf32=False, **options):
 
 
 def test_a_device_without_ramps_is_a_plain_roofline():
-    machine = MachineModel.uniform(1, Device(flops_per_second=100.0, memory_bandwidth=10.0, overhead_seconds=1.0))
+    machine = MachineModel.uniform(
+        1, Device(flops_per_second=100.0, memory_bandwidth=10.0, overhead_seconds=1.0)
+    )
     assert point_seconds(1, machine=machine) == pytest.approx(1 + 40 / 10)
     assert point_seconds(100, machine=machine) == pytest.approx(1 + 1000 / 100)
 
@@ -49,7 +54,9 @@ def test_what_binds_gets_its_rate_by_size():
     huge = 10**9
     assert point_seconds(0) == pytest.approx(1 + (40 + 20) / 10)
     assert point_seconds(huge) - 1 == pytest.approx((10 * huge + 50) / 100)
-    narrow = MachineModel.uniform(1, Device("cuda", memory_bandwidth=1e15, flops_per_second=100.0, half_flops=50.0))
+    narrow = MachineModel.uniform(
+        1, Device("cuda", memory_bandwidth=1e15, flops_per_second=100.0, half_flops=50.0)
+    )
     assert point_seconds(5, machine=narrow) == pytest.approx((50 + 50) / 100, rel=1e-3), (
         "half of the rate at half_flops"
     )
@@ -73,18 +80,29 @@ def test_ramps_are_shared_as_the_sides_are():
 )
 def test_rates_are_those_of_the_dtype(dtype, use_tf32, rate):
     flops = 10**9
-    assert point_seconds(flops, dtype, use_tf32=use_tf32) == pytest.approx(10 * flops / rate, rel=1e-6)
+    assert point_seconds(flops, dtype, use_tf32=use_tf32) == pytest.approx(
+        10 * flops / rate, rel=1e-6
+    )
 
 
 def test_a_ramp_takes_the_same_time_in_every_dtype():
-    device = Device("cuda", memory_bandwidth=1e15, flops_per_second=100.0, half_flops=50.0, rates={"float16": 1000.0})
+    device = Device(
+        "cuda",
+        memory_bandwidth=1e15,
+        flops_per_second=100.0,
+        half_flops=50.0,
+        rates={"float16": 1000.0},
+    )
     machine = MachineModel.uniform(1, device)
     assert point_seconds(5, machine=machine) == pytest.approx(0.5 + 0.5, rel=1e-3)
     assert point_seconds(5, "float16", machine=machine) == pytest.approx(0.5 + 0.05, rel=1e-3)
 
 
 def test_unequal_devices_take_their_own_time():
-    slow, fast = (MachineModel.uniform(1, Device(flops_per_second=rate), name=str(rate)) for rate in (1e3, 4e3))
+    slow, fast = (
+        MachineModel.uniform(1, Device(flops_per_second=rate), name=str(rate))
+        for rate in (1e3, 4e3)
+    )
     joined = MachineModel.join([slow, fast])
     machine = MachineModel(joined.devices, MachineModel.uniform(2).links)
     times = point_seconds(1e6, machine=machine)
@@ -119,7 +137,10 @@ def test_every_number_has_a_source():
     sources = {costs.source(task_graph, row) for row in range(len(task_graph))}
     assert sources == {"roofline: 5000 flops in float16 at 400 flop/s, 1 s to launch", "link"}
     task_graph, machine = lowered(0)
-    assert CostModel.analytic(machine).source(task_graph, 0) == "roofline: 40 bytes at 10 bytes/s, 1 s to launch"
+    assert (
+        CostModel.analytic(machine).source(task_graph, 0)
+        == "roofline: 40 bytes at 10 bytes/s, 1 s to launch"
+    )
 
 
 def test_the_seconds_of_a_point_depend_on_device_dtype_flops_and_bytes_only():
@@ -128,7 +149,9 @@ def test_the_seconds_of_a_point_depend_on_device_dtype_flops_and_bytes_only():
     costs = CostModel.analytic(machine)
     points = np.flatnonzero(task_graph.kind == Kind.POINT)
     dtype = np.full(len(points), dtype_number(["int32", "float64", "float32"]))
-    alone = costs.task_seconds(task_graph.device[points], dtype, task_graph.flops[points], task_graph.bytes[points])
+    alone = costs.task_seconds(
+        task_graph.device[points], dtype, task_graph.flops[points], task_graph.bytes[points]
+    )
     assert np.array_equal(alone, costs.seconds(task_graph)[points])
 
 
@@ -139,4 +162,6 @@ def test_larger_products_take_longer_and_run_faster():
         number = np.full(len(n), dtype_number([dtype]))
         seconds = costs.task_seconds(np.zeros(len(n), int), number, 2 * n**3, 12 * n**2)
         assert (np.diff(seconds) > 0).all() and (np.diff(2 * n**3 / seconds) > 0).all()
-    assert 2 * n[-1] ** 3 / seconds[-1] == pytest.approx(0.76 * 989.4e12, rel=0.03), "8192 in bfloat16"
+    assert 2 * n[-1] ** 3 / seconds[-1] == pytest.approx(0.76 * 989.4e12, rel=0.03), (
+        "8192 in bfloat16"
+    )

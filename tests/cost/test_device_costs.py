@@ -56,7 +56,9 @@ def test_kernels_are_timed_in_the_precision_of_the_graph(dtype):
     def kernel(ctx, x, y):
         noted.add(backend.uses_tf32)
 
-    graph.output("y", graph.launch("y", "b -> b", [graph.input("x", (4,), "float32")], kernel=kernel))
+    graph.output(
+        "y", graph.launch("y", "b -> b", [graph.input("x", (4,), "float32")], kernel=kernel)
+    )
     graph = precision(graph, dtype)
     machine = MachineModel.uniform(1, Device(kind="cuda"))
     task_graph = lower(graph, single_device(graph, machine), machine)

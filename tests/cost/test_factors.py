@@ -23,10 +23,18 @@ def test_kernels_of_other_tiles_have_the_factor_of_the_kernel():
 
 
 def test_equal_rows_come_before_the_kernel_and_sums_before_rows():
-    keys = [("tile 1", "kernel", "point"), ("tile 1", "kernel", "point"), ("tile 2", "kernel", "point")]
+    keys = [
+        ("tile 1", "kernel", "point"),
+        ("tile 1", "kernel", "point"),
+        ("tile 2", "kernel", "point"),
+    ]
     factors = Factors(keys, [4.0, 2.0, 9.0], [1.0, 1.0, 1.0])._factors
     assert factors == {"tile 1": 3.0, "tile 2": 9.0, "kernel": 5.0, "point": 5.0}
-    assert Factors(keys[:1], [np.nan], [1.0])._factors == Factors(keys[:1], [1.0], [0.0])._factors == {}
+    assert (
+        Factors(keys[:1], [np.nan], [1.0])._factors
+        == Factors(keys[:1], [1.0], [0.0])._factors
+        == {}
+    )
 
 
 def test_links_and_moves_have_factors_of_their_own():

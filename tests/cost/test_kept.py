@@ -36,11 +36,17 @@ def test_a_time_that_is_far_from_the_rates_is_said(path, key, expected, is_said,
     kept = KeptTimes(path)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert kept.find(key, never, lambda: expected) == json.loads(path.read_text())["kernels"][key]
+            assert (
+                kept.find(key, never, lambda: expected)
+                == json.loads(path.read_text())["kernels"][key]
+            )
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == is_said, "once"
     if said:
-        assert said[0].startswith(f"cost file '{path}': kernel '{key}' takes ") and "its device's rates" in said[0]
+        assert (
+            said[0].startswith(f"cost file '{path}': kernel '{key}' takes ")
+            and "its device's rates" in said[0]
+        )
 
 
 def test_what_is_measured_is_written_beside_what_another_process_wrote(path):

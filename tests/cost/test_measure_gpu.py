@@ -65,7 +65,10 @@ def test_products_are_in_the_precision_that_is_asked_for(before):
     """Whatever the backend was set to, and so it stays."""
     backend = ModelStreams()
     backend.uses_tf32 = before
-    seconds = [product_seconds(DeviceClock(backend, 0), backend, 1024, dtype) for dtype in ("float32", "tf32")]
+    seconds = [
+        product_seconds(DeviceClock(backend, 0), backend, 1024, dtype)
+        for dtype in ("float32", "tf32")
+    ]
     assert seconds == pytest.approx([2e-6 + 2 * 1024**3 / rate for rate in (1e14, 4e14)])
     assert backend.uses_tf32 == before
 
@@ -83,7 +86,9 @@ class DisturbedStreams(ModelStreams):
         return super().seconds_between(first, second) * slow
 
 
-@pytest.mark.parametrize("disturbed, times", [((3,), 1000.0), ((0, 7), 50.0), ((1, 2, 4), 3.0), ((5,), 0.0)])
+@pytest.mark.parametrize(
+    "disturbed, times", [((3,), 1000.0), ((0, 7), 50.0), ((1, 2, 4), 3.0), ((5,), 0.0)]
+)
 def test_what_others_do_meanwhile_decides_nothing(disturbed, times):
     link = measure_host_link(DisturbedStreams(disturbed, times))
     assert link.to_device_bandwidth == pytest.approx(0.5e12, rel=0.1)

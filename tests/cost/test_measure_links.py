@@ -11,12 +11,16 @@ BETWEEN = {(0, 1): LinkRate(2e-5, 1e9), (0, 2): LinkRate(4e-5, 2e8), (1, 2): Lin
 def test_devices_of_a_host_share_its_card(tmp_path):
     machine = on_hosts(MachineModel.uniform(5, Device()), [0, 0, 1, 1, 2], INSIDE, BETWEEN)
     assert machine.hosts == ((0, 1), (2, 3), (4,))
-    rates = {pair: machine.bandwidth[pair] for pair in ((0, 1), (3, 2), (0, 2), (3, 1), (0, 4), (4, 3))}
+    rates = {
+        pair: machine.bandwidth[pair] for pair in ((0, 1), (3, 2), (0, 2), (3, 1), (0, 4), (4, 3))
+    }
     assert rates == {(0, 1): 8e9, (3, 2): 6e9, (0, 2): 1e9, (3, 1): 1e9, (0, 4): 2e8, (4, 3): 2e8}
-    assert set(machine.route(0, 2)) & set(machine.route(1, 3)) and not set(machine.route(0, 2)) & set(
-        machine.route(2, 0)
+    assert set(machine.route(0, 2)) & set(machine.route(1, 3)) and not set(
+        machine.route(0, 2)
+    ) & set(machine.route(2, 0))
+    assert (
+        abs(machine.latency_seconds[0, 3] - 2e-5) < 1e-12 and machine.latency_seconds[2, 3] == 2e-6
     )
-    assert abs(machine.latency_seconds[0, 3] - 2e-5) < 1e-12 and machine.latency_seconds[2, 3] == 2e-6
     machine.save(tmp_path / "m.toml")
     assert MachineModel.load(tmp_path / "m.toml") == machine
 

@@ -91,7 +91,11 @@ def test_they_have_keys_of_their_own(pair):
         y = graph.launch("y", "a b -> a b", [y], kernel=kernel)
     rows = lower(graph, single_device(graph, ONE), ONE)
     points = [row for row in range(len(rows)) if rows.launch[row] >= 0]
-    assert len({kernel_key(rows, rows.launches[int(rows.launch[row])], row) for row in points}) == len(points) == 2
+    assert (
+        len({kernel_key(rows, rows.launches[int(rows.launch[row])], row) for row in points})
+        == len(points)
+        == 2
+    )
 
 
 def test_equal_ones_have_one_key():

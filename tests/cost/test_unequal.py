@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 
 import ops
-from taskflow import CostModel, Graph, MachineModel, data_parallel, lower, proportional, search, simulate
+from taskflow import (
+    CostModel,
+    Graph,
+    MachineModel,
+    data_parallel,
+    lower,
+    proportional,
+    search,
+    simulate,
+)
 from taskflow.cost.measure import UNEQUAL, with_slow_devices
 
 
@@ -17,7 +26,12 @@ def unequal(*speeds):
 def graph():
     graph = Graph()
     x = ops.relu(ops.linear(graph.input("x", (6000, 256)), 256, name="fc1"))
-    ops.sgd(ops.mean_squared_error(ops.linear(x, 256, name="fc2"), graph.input("t", (6000, 256)), name="loss"), lr=0.1)
+    ops.sgd(
+        ops.mean_squared_error(
+            ops.linear(x, 256, name="fc2"), graph.input("t", (6000, 256)), name="loss"
+        ),
+        lr=0.1,
+    )
     return graph
 
 
@@ -41,7 +55,10 @@ def test_shares_follow_what_devices_reach():
     assert machine.shares([0, 1]) == pytest.approx((0.75, 0.25))
     assert machine.shares([1, 1, 0]) == pytest.approx((0.2, 0.2, 0.6))
     half = replace(
-        machine, devices=tuple(replace(d, compute_efficiency=e) for d, e in zip(machine.devices, (0.5, 1.0)))
+        machine,
+        devices=tuple(
+            replace(d, compute_efficiency=e) for d, e in zip(machine.devices, (0.5, 1.0))
+        ),
     )
     assert half.shares([0, 1]) == pytest.approx((0.6, 0.4))
 
@@ -49,7 +66,11 @@ def test_shares_follow_what_devices_reach():
 def test_proportional_parts(graph):
     machine = unequal(3.0, 1.0)
     strategy = proportional(graph, machine)
-    assert strategy["fc1"].devices == (0, 1) and strategy["fc1"].bounds("b", 6000) == [0, 4500, 6000]
+    assert strategy["fc1"].devices == (0, 1) and strategy["fc1"].bounds("b", 6000) == [
+        0,
+        4500,
+        6000,
+    ]
     equal = MachineModel.uniform(2)
     assert proportional(graph, equal) == data_parallel(graph, equal)
 
@@ -57,7 +78,9 @@ def test_proportional_parts(graph):
 @pytest.mark.parametrize("times", [2, 3, 4])
 def test_it_is_a_start_that_comes_near_the_ideal(graph, times):
     """(k + 1) / 2 times as fast as halves where products are all that counts and one of two is k times slower."""
-    machine = unequal(1.0, 1.0 / times).with_rates(overhead_seconds=0.0, bandwidth=1e15, latency_seconds=0.0)
+    machine = unequal(1.0, 1.0 / times).with_rates(
+        overhead_seconds=0.0, bandwidth=1e15, latency_seconds=0.0
+    )
     result = search(graph, machine, CostModel.analytic(machine), proposals=1)
     gain = result.baseline_seconds["data parallel"] / result.baseline_seconds["proportional"]
     assert 0.97 * (times + 1) / 2 < gain < 1.001 * (times + 1) / 2
@@ -82,4 +105,7 @@ def test_a_rank_carries_its_times_over_to_slower_devices(graph, monkeypatch):
     equal = MachineModel.uniform(2)
     rows = lower(graph, data_parallel(graph, equal), equal)
     assert {*CostModel.measured(equal).seconds(rows)[~rows.is_communication]} == {1e-3}
-    assert simulate(rows, CostModel.measured(equal)).seconds < simulate(rows, CostModel.measured(machine)).seconds
+    assert (
+        simulate(rows, CostModel.measured(equal)).seconds
+        < simulate(rows, CostModel.measured(machine)).seconds
+    )

@@ -35,7 +35,9 @@ def test_no_link_within_the_repository_is_dead(links: ModuleType) -> None:
 
 def test_a_dead_link_is_found(links: ModuleType, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# A page, and more\n[a](no.md) [b](#a-page-and-more) [c](page.md#no) `[d](no.md)`\n")
+    page.write_text(
+        "# A page, and more\n[a](no.md) [b](#a-page-and-more) [c](page.md#no) `[d](no.md)`\n"
+    )
     assert links.dead(page) == ["no.md", "page.md#no"]
 
 
@@ -47,10 +49,16 @@ def test_links_that_lead_out_are_listed(links: ModuleType) -> None:
 def test_every_page_is_in_a_table_of_contents() -> None:
     named = {"index"}
     for page in DOCS.rglob("*.md"):
-        for entries in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for entries in re.findall(
+            r"^```\{toctree\}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
+        ):
             names = [line for line in entries.splitlines() if line and not line.startswith(":")]
             named |= {(page.parent / name).relative_to(DOCS).as_posix() for name in names}
-    there = {page.relative_to(DOCS).with_suffix("").as_posix() for page in pages() if DOCS in page.parents}
+    there = {
+        page.relative_to(DOCS).with_suffix("").as_posix()
+        for page in pages()
+        if DOCS in page.parents
+    }
     assert named == there
 
 
@@ -66,7 +74,9 @@ def test_a_picture_of_the_idea_is_what_its_function_draws(idea) -> None:
 def test_every_picture_is_drawn_shown_and_described() -> None:
     files = {path.stem for path in (DOCS / "pictures").iterdir()}
     assert files == {idea.__name__ for idea in IDEAS} | TIMELINES.keys()
-    shown = re.findall(r"!\[([^\]]+)\]\((?:\.\./)*pictures/(\w+)\.svg\)", "".join(p.read_text() for p in pages()))
+    shown = re.findall(
+        r"!\[([^\]]+)\]\((?:\.\./)*pictures/(\w+)\.svg\)", "".join(p.read_text() for p in pages())
+    )
     assert {name for _, name in shown} == files
     assert all(len(said) > 4 for said, _ in shown)
     assert len(IDEAS) == 10
@@ -97,16 +107,24 @@ def test_colours_of_the_site_are_those_of_the_pictures() -> None:
 
 def test_the_reference_has_every_public_name_once() -> None:
     text = "".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
-    names = re.findall(r"^\.\. (?:auto)?(?:class|function|data|module):: taskflow\.(\w+)$", text, re.MULTILINE)
+    names = re.findall(
+        r"^\.\. (?:auto)?(?:class|function|data|module):: taskflow\.(\w+)$", text, re.MULTILINE
+    )
     assert sorted(names) == sorted(taskflow.__all__)
 
 
 def test_the_reference_has_every_family_of_operators_once() -> None:
     """A page of the site lists what `ops` takes from a folder (docs/conf.py)."""
     families = re.findall(
-        r"^from ops\.(\w+).* import \w+ as \w+$", (ROOT / "ops/__init__.py").read_text(), re.MULTILINE
+        r"^from ops\.(\w+).* import \w+ as \w+$",
+        (ROOT / "ops/__init__.py").read_text(),
+        re.MULTILINE,
     )
-    imported = re.findall(r"^from ops\.\w.* import (\w+) as \w+$", (ROOT / "ops/__init__.py").read_text(), re.MULTILINE)
+    imported = re.findall(
+        r"^from ops\.\w.* import (\w+) as \w+$",
+        (ROOT / "ops/__init__.py").read_text(),
+        re.MULTILINE,
+    )
     listed = re.findall(r"^```\{family\} (\w+)$", (DOCS / "api/ops.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(set(families))
     assert set(imported) >= set(ops.__all__)
@@ -117,7 +135,9 @@ def test_the_reference_has_every_family_of_operators_once() -> None:
 
 def figures() -> list[list[str]]:
     """The rows of the tables of performance.md: what, figure, command, file."""
-    rows = [line.strip("|").split("|") for line in (DOCS / "performance.md").read_text().splitlines()]
+    rows = [
+        line.strip("|").split("|") for line in (DOCS / "performance.md").read_text().splitlines()
+    ]
     return [[cell.strip() for cell in row] for row in rows if len(row) == 4 and "](" in row[3]]
 
 
@@ -132,7 +152,9 @@ def test_every_figure_stands_in_its_file_and_has_a_command() -> None:
             assert re.search(whole, text), f"{what}: {number} is not in {name}"
         command = command if said == "the same" else said.strip("`")
         script = re.search(r"benchmarks[./](\w+)", command)
-        assert command.startswith("taskflow ") or (script and (ROOT / "benchmarks" / f"{script[1]}.py").is_file())
+        assert command.startswith("taskflow ") or (
+            script and (ROOT / "benchmarks" / f"{script[1]}.py").is_file()
+        )
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
@@ -142,14 +164,20 @@ SOURCES = ("tests/refused/*.py", "tests/mpi/test_refused.py", "tests/comm/*.py",
 
 def texts_of_tests() -> list[str]:
     """The texts in the tests of refusals; values that are put into one are left out."""
-    trees = [ast.parse(path.read_text()) for pattern in SOURCES for path in sorted(ROOT.glob(pattern))]
-    found = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    trees = [
+        ast.parse(path.read_text()) for pattern in SOURCES for path in sorted(ROOT.glob(pattern))
+    ]
+    found = [
+        node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)
+    ]
     return [text for text in found if isinstance(text, str)]
 
 
 def test_every_message_of_troubleshooting_is_one_that_a_test_holds() -> None:
     lines = (DOCS / "troubleshooting.md").read_text().splitlines()
-    entries = [line for line, after in pairwise(lines) if line.startswith("`") and after.startswith(": ")]
+    entries = [
+        line for line, after in pairwise(lines) if line.startswith("`") and after.startswith(": ")
+    ]
     texts = texts_of_tests()
     assert len(entries) > 50
     for entry in entries:

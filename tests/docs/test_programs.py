@@ -14,7 +14,9 @@ from taskflow.cli import main
 from tests.hidden import skip_without
 
 LANGUAGES = {"python", "sh", "console", "text", "", "{eval-rst}", "{toctree}", "{family} *"}
-PAGES = [page for page in pages() if programs(page) and page.name != "README.md"]  # it: tests/test_readme.py
+PAGES = [
+    page for page in pages() if programs(page) and page.name != "README.md"
+]  # it: tests/test_readme.py
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
@@ -28,7 +30,9 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     drawn = dict(timelines_of(page, scope))
     assert drawn.keys() == {name for name, (path, _, _) in TIMELINES.items() if DOCS / path == page}
     for name, text in drawn.items():
-        assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == text, f"run `make docs`: {name}"
+        assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == text, (
+            f"run `make docs`: {name}"
+        )
 
 
 def test_every_block_is_of_a_kind_that_is_run_or_is_no_program() -> None:
@@ -59,7 +63,9 @@ class Parsed(Exception):
 
 
 @pytest.mark.parametrize(("page", "line"), commands("console"))
-def test_a_command_that_no_test_can_run_is_one(page: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_no_test_can_run_is_one(
+    page: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For want of a network, hosts or a GPU; but its options and files are there."""
     program, *arguments = shlex.split(line, comments=True)
     if program == "mpirun":

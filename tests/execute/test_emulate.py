@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from taskflow import CostModel, Device, Executor, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
+from taskflow import (
+    CostModel,
+    Device,
+    Executor,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    lower,
+    simulate,
+)
 from taskflow.simulation.simulate import schedule
 from tests.checking.reuse import tight
 
@@ -32,7 +42,9 @@ def test_the_clock_is_the_simulators(chain):
         for _ in range(3):
             np.testing.assert_array_equal(step({"x": np.arange(500.0)})["y"], 8 * np.arange(500.0))
         measured = step.timeline
-    assert predicted.seconds <= measured.seconds * 1.0001  # never early; late by what the host is late
+    assert (
+        predicted.seconds <= measured.seconds * 1.0001
+    )  # never early; late by what the host is late
     order = np.argsort(predicted.start, kind="stable")
     assert (np.diff(measured.start[order]) >= -1e-9).all()
     waits = measured.end - measured.start >= (predicted.end - predicted.start) * 0.9999
@@ -49,7 +61,10 @@ def test_waits_for_memory_are_those_of_the_simulator():
             configs[f"h{k}{device}"] = ParallelConfig({}, (device,))
         graph.output(f"y{k}", h)
     task_graph, costs = tight(lower(graph, Strategy(configs), SLOW)), CostModel.analytic(SLOW)
-    predicted, without = simulate(task_graph, costs).seconds, schedule(task_graph, costs.seconds(task_graph))[2]
+    predicted, without = (
+        simulate(task_graph, costs).seconds,
+        schedule(task_graph, costs.seconds(task_graph))[2],
+    )
     assert predicted > 1.3 * without
     feeds = {f"x{k}": np.full(500, float(k)) for k in range(8)}
     with Executor(task_graph, costs=costs) as step:

@@ -14,7 +14,9 @@ X = np.arange(24.0).reshape(6, 4) / 10
 def network(own=()):
     """(6, 4) -> fc of 4 -> loss; fc.weight is updated with momentum."""
     graph = Graph()
-    tiny.sgd(tiny.mean_square(tiny.tanh(tiny.linear(graph.input("x", (6, 4), "float64"), 4))), own=own)
+    tiny.sgd(
+        tiny.mean_square(tiny.tanh(tiny.linear(graph.input("x", (6, 4), "float64"), 4))), own=own
+    )
     return graph
 
 
@@ -93,7 +95,13 @@ def test_random_operators_follow_seed_step_and_index_only():
 
 # -- persistent regions ------------------------------------------------------------------------------------------------
 
-SPLITS = [{}, {"fc": {"o": 2}}, {"fc": {"i": 2}}, {"fc": {"b": 2}}, {"fc": {"b": 2}, "fc.weight.update": {"o": 2}}]
+SPLITS = [
+    {},
+    {"fc": {"o": 2}},
+    {"fc": {"i": 2}},
+    {"fc": {"b": 2}},
+    {"fc": {"b": 2}, "fc.weight.update": {"o": 2}},
+]
 
 
 @pytest.mark.parametrize("configs", SPLITS)
@@ -102,7 +110,9 @@ def test_persistent_regions_are_read_and_written_whole(configs):
         assert step.persistent == ["fc.weight", "fc.weight.momentum"]
         weight = step.read("fc.weight")
         with executor(graph) as other:
-            np.testing.assert_array_equal(weight, other.read("fc.weight"))  # first values depend on no strategy
+            np.testing.assert_array_equal(
+                weight, other.read("fc.weight")
+            )  # first values depend on no strategy
         step({"x": X})
         assert not np.array_equal(step.read("fc.weight"), weight)
         step.write("fc.weight", weight)
@@ -124,12 +134,15 @@ def test_other_libraries_read_regions_where_they_lie():
         assert (weight != before).any(), "the next step writes there"
         weight[...] = before
         np.testing.assert_array_equal(step.read("fc.weight"), before)
-        with pytest.raises(ValueError, match="on_device: 'tanh' is no persistent region and no output; there are "):
+        with pytest.raises(
+            ValueError, match="on_device: 'tanh' is no persistent region and no output; there are "
+        ):
             step.on_device("tanh")
     with (
         executor(network(), {"fc": {"o": 2}}) as step,
         pytest.raises(
-            ValueError, match=r"no device of this rank has all of 'fc.weight', .*: device 0 has .*, device 1"
+            ValueError,
+            match=r"no device of this rank has all of 'fc.weight', .*: device 0 has .*, device 1",
         ),
     ):
         step.on_device("fc.weight")
@@ -180,11 +193,15 @@ def test_two_executors_of_the_same_regions_take_turns(mine, theirs):
     for step in (first, second, second, first):
         laws.assert_close(step({"x": X}), alone({"x": X}))
         for reader in (first, second):
-            laws.assert_close(*({n: step.read(n) for n in first.persistent} for step in (reader, alone)))
+            laws.assert_close(
+                *({n: step.read(n) for n in first.persistent} for step in (reader, alone))
+            )
     for writer, reader in ((first, second), (second, first)):
         writer.write("fc.weight", np.full((4, 4), 0.5))
         np.testing.assert_array_equal(reader.read("fc.weight"), np.full((4, 4), 0.5))
-        assert reader({"x": X})["loss"] == pytest.approx(float(np.mean(np.tanh(X.sum(1) / 2) ** 2) / 2))
+        assert reader({"x": X})["loss"] == pytest.approx(
+            float(np.mean(np.tanh(X.sum(1) / 2) ** 2) / 2)
+        )
 
 
 @pytest.mark.parametrize("configs", SPLITS[:4])
@@ -194,7 +211,9 @@ def test_an_evaluation_sees_every_training_step(configs):
     graph.output("y", tiny.linear(graph.input("x", (3, 4), "float64"), 4))
     test = executor(graph, configs, share=train)
     for k in range(3):
-        np.testing.assert_allclose(test({"x": X[:3]})["y"], X[:3] @ train.read("fc.weight").T, atol=1e-12)
+        np.testing.assert_allclose(
+            test({"x": X[:3]})["y"], X[:3] @ train.read("fc.weight").T, atol=1e-12
+        )
         train({"x": X})
         assert train.steps == test.steps == k + 1
 
@@ -239,7 +258,9 @@ def test_boxes_that_overlap_are_not_bound_to_the_same_memory():
 
 def failing_graph(kernel, pattern="b c -> b c", name="bad"):
     graph = Graph()
-    graph.output("y", graph.launch(name, pattern, [graph.input("x", (6, 4), "float64")], kernel=kernel))
+    graph.output(
+        "y", graph.launch(name, pattern, [graph.input("x", (6, 4), "float64")], kernel=kernel)
+    )
     return graph
 
 
@@ -267,7 +288,9 @@ def test_an_exception_in_a_feed_says_where(record):
         step({"x": X})
         with pytest.raises(OSError, match="no such batch") as caught:
             step({"x": feed})
-    assert caught.value.__notes__ == ["in step 1 on rank 0, run of task 0: feed x[0] @0 192 B, after []"]
+    assert caught.value.__notes__ == [
+        "in step 1 on rank 0, run of task 0: feed x[0] @0 192 B, after []"
+    ]
 
 
 def test_a_loss_that_is_not_finite_stops_unless_allowed():
@@ -294,7 +317,9 @@ def test_what_a_kernel_reads_it_cannot_write(check):
     step = executor(failing_graph(writes_its_input), check=check)
     with pytest.raises(ValueError, match="read-only") as caught:
         step({"x": X})
-    assert caught.value.__notes__ == ["in step 0 on rank 0, run of task 1: point bad[0] @0 384 B, after [0]"]
+    assert caught.value.__notes__ == [
+        "in step 0 on rank 0, run of task 1: point bad[0] @0 384 B, after [0]"
+    ]
 
 
 def leaves_a_row(ctx, x, y):
@@ -305,7 +330,10 @@ def test_a_checked_run_finds_what_a_kernel_leaves_unwritten():
     graph = failing_graph(leaves_a_row)
     with executor(graph) as step:
         step({"x": X})  # unchecked, nobody sees it
-    with executor(graph, {"bad": {"b": 2}}, check=True) as step, pytest.raises(PermissionError) as caught:
+    with (
+        executor(graph, {"bad": {"b": 2}}, check=True) as step,
+        pytest.raises(PermissionError) as caught,
+    ):
         step({"x": X})
     assert str(caught.value) == (
         "task 2: point bad[0] @0 192 B, after [0]: output 0: leaves 4 of 12 elements unwritten"
@@ -313,10 +341,15 @@ def test_a_checked_run_finds_what_a_kernel_leaves_unwritten():
 
 
 def test_a_checked_run_finds_reads_of_what_nobody_wrote(monkeypatch):
-    monkeypatch.setattr("taskflow.execute.executor.check_own_plan", lambda task_graph: None)  # finds it earlier
+    monkeypatch.setattr(
+        "taskflow.execute.executor.check_own_plan", lambda task_graph: None
+    )  # finds it earlier
     graph = failing_graph(tiny._copy)
     task_graph = lower(graph, taskflow.single_device(graph, TWO), TWO)
-    task_graph.arg_box[0, :, 0] = (0, 3)  # a fault in lowering: the feed fills half of what the point reads
+    task_graph.arg_box[0, :, 0] = (
+        0,
+        3,
+    )  # a fault in lowering: the feed fills half of what the point reads
     with Executor(task_graph, check=True) as step, pytest.raises(PermissionError) as caught:
         step({"x": X})
     assert str(caught.value) == (
@@ -329,7 +362,12 @@ def test_a_checked_run_gives_the_same_numbers(configs):
     runs = []
     for check in (False, True):
         with executor(network(), configs, check=check) as step:
-            runs.append({"loss": [step({"x": X})["loss"] for _ in range(3)], "weight": step.read("fc.weight")})
+            runs.append(
+                {
+                    "loss": [step({"x": X})["loss"] for _ in range(3)],
+                    "weight": step.read("fc.weight"),
+                }
+            )
     laws.assert_equal(*runs)
 
 
@@ -365,7 +403,9 @@ def test_a_sharing_executor_takes_no_memory_for_what_it_borrows_and_counts_the_s
     graph = Graph()
     x = graph.input("x", (4, 6), "float64")
     tiny.sgd(tiny.mean_square(tiny.linear(x, 300, name="fc")), lr=0.1)
-    task_graph = lower(graph, taskflow.single_device(graph, MachineModel.uniform(1)), MachineModel.uniform(1))
+    task_graph = lower(
+        graph, taskflow.single_device(graph, MachineModel.uniform(1)), MachineModel.uniform(1)
+    )
     first = Executor(task_graph)
     second = Executor(task_graph, share=first)
     assert first.plan.persistent_bytes[0] >= 300 * 6 * 8

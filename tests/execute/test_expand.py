@@ -76,11 +76,16 @@ def test_bytes_and_memory_are_those_of_the_collectives(always, devices, each):
     assert rows.bytes_moved_by_device().tolist() == task_graph.bytes_moved_by_device().tolist()
     plan = plan_memory(task_graph)
     expanded = expand_plan(plan, expansion)
-    assert simulate(task_graph, CostModel.analytic(task_graph.machine)).peak_bytes.tolist() == plan.peak_bytes.tolist()
+    assert (
+        simulate(task_graph, CostModel.analytic(task_graph.machine)).peak_bytes.tolist()
+        == plan.peak_bytes.tolist()
+    )
     ends, here = expanded.offset + expanded.size, rows.instance_device
     assert all(ends[here == d].max() <= plan.peak_bytes[d] for d in range(devices))
     touched = np.repeat(np.arange(len(rows)), np.diff(rows.arg_ptr)), rows.arg_instance
-    assert np.all(expanded.first[touched[1]] <= touched[0]) and np.all(touched[0] <= expanded.last[touched[1]])
+    assert np.all(expanded.first[touched[1]] <= touched[0]) and np.all(
+        touched[0] <= expanded.last[touched[1]]
+    )
 
 
 @pytest.mark.parametrize("order", [program, first_ready, critical_path])
@@ -117,7 +122,10 @@ def test_emulated_devices_take_about_as_long_as_predicted():
     with Executor(task_graph) as step:
         step(feeds_of(graph))
         step(feeds_of(graph))
-        assert step.timeline.seconds >= 0.5 * simulate(task_graph, CostModel.analytic(task_graph.machine)).seconds
+        assert (
+            step.timeline.seconds
+            >= 0.5 * simulate(task_graph, CostModel.analytic(task_graph.machine)).seconds
+        )
 
 
 @pytest.mark.slow
@@ -126,8 +134,13 @@ def test_emulated_devices_take_about_as_long_as_predicted():
 def test_laws_hold_for_collectives_of_any_size(data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moves, "ROOM_BYTES", data.draw(st.sampled_from([0, 40, 200])))
-        devices, each, direct = (data.draw(values) for values in (*[st.integers(2, 8)] * 2, st.sampled_from([1, 4, 8])))
-        model, machine = data.draw(graphs()), machine_of(devices, each, direct=devices if direct == 8 else direct)
+        devices, each, direct = (
+            data.draw(values) for values in (*[st.integers(2, 8)] * 2, st.sampled_from([1, 4, 8]))
+        )
+        model, machine = (
+            data.draw(graphs()),
+            machine_of(devices, each, direct=devices if direct == 8 else direct),
+        )
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
         laws.any_strategy_is_one_device(model, machine, strategy, steps=2, check=True)
         laws.any_order_is_the_same(model, machine, strategy, orders=3)

@@ -59,10 +59,17 @@ def test_leaving_under_plain_mpirun_ends_all(mpirun, tmp_path):
 
 
 def test_a_rank_that_hangs_is_named_and_ended(tmp_path):
-    status, text = run(tmp_path, "--accident", "hang", launcher=("-m", "taskflow", "run", "-n", "2", "--patience", "1"))
+    status, text = run(
+        tmp_path,
+        "--accident",
+        "hang",
+        launcher=("-m", "taskflow", "run", "-n", "2", "--patience", "1"),
+    )
     seconds = seconds_since_accident(tmp_path)
     assert status != 0
-    said = r"rank 1 \(.*\) has not moved for 1 s in step 7, run of task \d+: feed x.*; all ranks end"
+    said = (
+        r"rank 1 \(.*\) has not moved for 1 s in step 7, run of task \d+: feed x.*; all ranks end"
+    )
     assert re.search(said, text), text
     assert seconds < SECONDS
 
@@ -77,12 +84,25 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_signal_to_the_launcher_stops_all_ranks(number, tmp_path):
-    command = [sys.executable, "-m", "taskflow", "run", "-n", "2", TRAIN, tmp_path, "--epochs", "100000"]
+    command = [
+        sys.executable,
+        "-m",
+        "taskflow",
+        "run",
+        "-n",
+        "2",
+        TRAIN,
+        tmp_path,
+        "--epochs",
+        "100000",
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, cwd=ROOT, preexec_fn=hear_hangups, **pipes) as job:
         deadline = time.monotonic() + 30
         while not list(tmp_path.glob("step-*")) and time.monotonic() < deadline:
-            time.sleep(0.05)  # until the training is under way in another process: there is nothing else to wait on
+            time.sleep(
+                0.05
+            )  # until the training is under way in another process: there is nothing else to wait on
         job.send_signal(number)
         text, _ = job.communicate(timeout=30)
     assert job.returncode == 128 + number, text
@@ -92,7 +112,18 @@ def test_a_signal_to_the_launcher_stops_all_ranks(number, tmp_path):
 def test_killed_the_run_starts_again_and_ends_with_the_same_bits():
     """Again and again: `python benchmarks/kills.py`."""
     kills = ROOT / "benchmarks" / "kills.py"
-    command = [sys.executable, kills, "--kills", "1", "--epochs", "3", "--every", "3", "--seed", "1"]
+    command = [
+        sys.executable,
+        kills,
+        "--kills",
+        "1",
+        "--epochs",
+        "3",
+        "--every",
+        "3",
+        "--seed",
+        "1",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 

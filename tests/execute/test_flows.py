@@ -22,7 +22,13 @@ def flows(random):
     width = random.choice([1.0, 2.0, 5.0], LINKS)
     peak = np.array([width[links].min() for links in crossed])
     part = np.concatenate([1 / width[links] for links in crossed])
-    loads = Loads(pointers([len(c) for c in crossed]), np.concatenate(crossed), part, peak, np.full(FLOWS, 0.01))
+    loads = Loads(
+        pointers([len(c) for c in crossed]),
+        np.concatenate(crossed),
+        part,
+        peak,
+        np.full(FLOWS, 0.01),
+    )
     return loads, random.uniform(0.02, 0.3, FLOWS)
 
 
@@ -30,7 +36,12 @@ def ends_at_once(loads, seconds, begin):
     """By one pass in which a row that takes `begin` stands before every transfer."""
     both = turn_round(2 * FLOWS, np.arange(FLOWS), FLOWS + np.arange(FLOWS))
     none = np.zeros(FLOWS, np.int64)
-    wide = Loads(np.concatenate([none, loads.ptr]), loads.link, loads.part, *(np.append(none, c) for c in loads[3:]))
+    wide = Loads(
+        np.concatenate([none, loads.ptr]),
+        loads.link,
+        loads.part,
+        *(np.append(none, c) for c in loads[3:]),
+    )
     return fair_pass(both, wide, np.append(begin, seconds))[1][FLOWS:]
 
 

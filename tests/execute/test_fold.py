@@ -37,7 +37,13 @@ def test_not_a_number_wins_as_in_numpy():
 def test_a_target_apart_from_its_parts(count):
     parts, target = arrays(count, 20_000, "float32"), np.empty(20_000, np.float32)
     fold_call(np.add, target, parts)()
-    expected = parts[0] if count == 1 else parts[0] + parts[1] if count == 2 else parts[0] + parts[1] + parts[2]
+    expected = (
+        parts[0]
+        if count == 1
+        else parts[0] + parts[1]
+        if count == 2
+        else parts[0] + parts[1] + parts[2]
+    )
     np.testing.assert_array_equal(target, expected)
 
 

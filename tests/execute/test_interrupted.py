@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Executor, Graph, Kernel, MachineModel, data_parallel, lower, single_device, stages
+from taskflow import (
+    Executor,
+    Graph,
+    Kernel,
+    MachineModel,
+    data_parallel,
+    lower,
+    single_device,
+    stages,
+)
 
 TWO = MachineModel.uniform(2)
 X = np.random.default_rng(0).standard_normal((5, 8, 6)).astype(np.float32)
@@ -102,7 +111,10 @@ def test_the_state_is_whole(optimizer, rule, allow_nan):
 
 def values_of(step, state):
     like = {name: step.read(name) for name in step.persistent}
-    return {name: np.frombuffer(data, like[name].dtype).reshape(like[name].shape) for name, data in state[1].items()}
+    return {
+        name: np.frombuffer(data, like[name].dtype).reshape(like[name].shape)
+        for name, data in state[1].items()
+    }
 
 
 def test_an_evaluation_ends_at_once():

@@ -44,14 +44,27 @@ def play(task_graph, generator, count, host_count=1, hands_all=False):
     says so, or all that can be.
     """
     devices = len(task_graph.machine.devices)
-    rank, hosts = np.arange(devices) * count // devices, [k * host_count // count for k in range(count)]
+    rank, hosts = (
+        np.arange(devices) * count // devices,
+        [k * host_count // count for k in range(count)],
+    )
     expansion = expand(task_graph)
     plan = expand_plan(plan_memory(task_graph), expansion)
     task_graph = with_reuse(expansion.task_graph, plan)
     is_sent = Runners(task_graph, rank, hosts).messages
-    over_in = {copy: fold for copy, (fold, _) in foldable_in_place(task_graph).items() if not is_sent[copy]}
-    over_in |= {copy: fold for copy, fold in copied_by_folds(task_graph, over_in).items() if not is_sent[copy]}
-    handed = set(np.flatnonzero(task_graph.is_transfer).tolist()) if hands_all else handed_on(task_graph, rank)
+    over_in = {
+        copy: fold for copy, (fold, _) in foldable_in_place(task_graph).items() if not is_sent[copy]
+    }
+    over_in |= {
+        copy: fold
+        for copy, fold in copied_by_folds(task_graph, over_in).items()
+        if not is_sent[copy]
+    }
+    handed = (
+        set(np.flatnonzero(task_graph.is_transfer).tolist())
+        if hands_all
+        else handed_on(task_graph, rank)
+    )
     handed = {row for row in handed if not is_sent[row] and row not in over_in}
     ends = Runners(task_graph, rank, hosts, over_in, handed)
     every = np.arange(len(plan.size))
@@ -60,8 +73,13 @@ def play(task_graph, generator, count, host_count=1, hands_all=False):
     queues = [acts_of(task_graph, ends, order, over_in, d) for d in range(count)]
     cell: list[int | None] = [None] * count  # nobody has begun
     deps = [set(task_graph.deps(row)) for row in range(len(task_graph))]
-    of = {row: [row, *(copy for copy, fold in over_in.items() if fold == row)] for row in range(-1, len(deps))}
-    begun: dict[int, set[str]] = {row: set() for row, sent in enumerate(is_sent) if sent}  # ends of messages
+    of = {
+        row: [row, *(copy for copy, fold in over_in.items() if fold == row)]
+        for row in range(-1, len(deps))
+    }
+    begun: dict[int, set[str]] = {
+        row: set() for row, sent in enumerate(is_sent) if sent
+    }  # ends of messages
     over: set[int] = set()
     ended: set[int] = set()
 
@@ -72,9 +90,15 @@ def play(task_graph, generator, count, host_count=1, hands_all=False):
         awaited = order.at_end.get(d, ()) if act == "end" else order.before.get((row, d), ())
         if act == "await":
             return len(begun[row]) == 2
-        before = begun.keys() if act == "end" else begun.keys() & set().union(*(deps[task] for task in of[row]))
+        before = (
+            begun.keys()
+            if act == "end"
+            else begun.keys() & set().union(*(deps[task] for task in of[row]))
+        )
         own = [m for m in before - later(d) if d in (ends.source[m], ends.device[m])]
-        return all(len(begun[m]) == 2 for m in own) and all(cell[k] is not None and cell[k] >= r for k, r in awaited)
+        return all(len(begun[m]) == 2 for m in own) and all(
+            cell[k] is not None and cell[k] >= r for k, r in awaited
+        )
 
     def later(d):
         """Messages of which a rank has yet to begin its end: what it posts early may depend on them elsewhere."""
@@ -90,7 +114,9 @@ def play(task_graph, generator, count, host_count=1, hands_all=False):
             act, row = queues[d].pop(0)
             tasks = of[row]
             if act != "await":
-                assert_in_order(task_graph, clashing, ends, (d, hosts[d], rank), tasks, (over, later(d)), cell)
+                assert_in_order(
+                    task_graph, clashing, ends, (d, hosts[d], rank), tasks, (over, later(d)), cell
+                )
             if act in ("post", "send"):
                 begun[row].add(act)
                 over |= {row} if len(begun[row]) == 2 else set()
@@ -99,7 +125,11 @@ def play(task_graph, generator, count, host_count=1, hands_all=False):
             if (row, d) in order.published:
                 cell[d] = row
         else:
-            touched = [r for r in np.flatnonzero(task_graph.is_transfer) if d in (ends.source[r], ends.device[r])]
+            touched = [
+                r
+                for r in np.flatnonzero(task_graph.is_transfer)
+                if d in (ends.source[r], ends.device[r])
+            ]
             assert over.issuperset(touched), "others still use the memory when the step ends"
             ended.add(d)
 
@@ -110,7 +140,9 @@ def acts_of(task_graph, ends, order, over_in, d):
     for row in range(len(task_graph)):
         acts += [("post", m) for m, at in order.posts.items() if at == row and ends.device[m] == d]
         if ends.messages[row]:
-            acts += [("send", row)] * (ends.source[row] == d) + [("await", row)] * ((row, d) in order.awaited)
+            acts += [("send", row)] * (ends.source[row] == d) + [("await", row)] * (
+                (row, d) in order.awaited
+            )
         elif ends.runs[row] == d and row not in over_in:
             acts.append(("run", row))
     return acts
@@ -133,12 +165,22 @@ def assert_in_order(task_graph, clashing, ends, here, tasks, done, cell):
         for instance, _, privilege in task_graph.args(task):
             if instance >= 0 and ends.hosts[ranks[task_graph.instance_device[instance]]] == host:
                 writers = how[is_under_way] != Privilege.READ
-                clash = clashing[instance, used[is_under_way]] & (writers | (privilege != Privilege.READ))
-                assert not clash.any(), f"{task_graph[task]} takes memory that an earlier row still uses"
+                clash = clashing[instance, used[is_under_way]] & (
+                    writers | (privilege != Privilege.READ)
+                )
+                assert not clash.any(), (
+                    f"{task_graph[task]} takes memory that an earlier row still uses"
+                )
 
 
 @examples(100)
-@given(data=st.data(), seed=st.integers(0, 99), several=st.booleans(), hosts=st.integers(1, 3), hands_all=st.booleans())
+@given(
+    data=st.data(),
+    seed=st.integers(0, 99),
+    several=st.booleans(),
+    hosts=st.integers(1, 3),
+    hands_all=st.booleans(),
+)
 def test_no_pace_of_the_ranks_breaks_the_order(data, seed, several, hosts, hands_all):
     model = data.draw(graphs())
     machine, strategy = data.draw(strategies(model.graph))
@@ -147,7 +189,13 @@ def test_no_pace_of_the_ranks_breaks_the_order(data, seed, several, hosts, hands
     devices = len(machine.devices)
     count = -(-devices // 2) if several else devices
     play(task_graph, generator, count, hosts, hands_all)
-    play(task_graph.reordered(laws.random_order(task_graph, generator)), generator, count, hosts, hands_all)
+    play(
+        task_graph.reordered(laws.random_order(task_graph, generator)),
+        generator,
+        count,
+        hosts,
+        hands_all,
+    )
 
 
 def nothing(ctx, *arrays):
@@ -177,7 +225,9 @@ def test_a_rank_waits_only_for_what_it_does_not_know():
     order = order_between_ranks(task_graph, {}, np.arange(2))
     # Rows 4k and 4k + 1 are points, 4k + 2 copies from device 1 to 0 and 4k + 3 back. The memory of row k is taken over
     # in row k + 2, when each device has heard of the other's row k + 1 and so of its copies of row k.
-    assert order.before == {(4 * k + 2 + d, d): ((1 - d, 4 * k + 1 - d),) for k in range(3) for d in range(2)}
+    assert order.before == {
+        (4 * k + 2 + d, d): ((1 - d, 4 * k + 1 - d),) for k in range(3) for d in range(2)
+    }
     assert order.at_end == {0: ((1, 11),), 1: ((0, 10),)}
     assert {row for row, _ in order.published} == {0, 1, 4, 5, 8, 9, 10, 11}
 
@@ -193,14 +243,21 @@ def all_reduce(ranks):
 
 
 def test_an_all_reduce_is_a_fold_on_every_rank_and_one_wait_before_and_after_it():
-    task_graph = all_reduce(2)  # rows 0 and 1: partial; 2, 3: copies; 4, 5: folds; 6, 7: copies; 8, 9: whole
+    task_graph = all_reduce(
+        2
+    )  # rows 0 and 1: partial; 2, 3: copies; 4, 5: folds; 6, 7: copies; 8, 9: whole
     read = {copy: fold for copy, (fold, _) in foldable_in_place(task_graph).items()}
     assert read == {2: 4, 3: 5}
     written = copied_by_folds(task_graph, read)
     assert {copy: int(task_graph.source[copy]) for copy in written} == {6: 1, 7: 0}
     assert written == {6: 5, 7: 4}
     order = order_between_ranks(waiting(task_graph), read | written, np.arange(2))
-    assert order.before == {(4, 0): ((1, 1),), (5, 1): ((0, 0),), (8, 0): ((1, 5),), (9, 1): ((0, 4),)}
+    assert order.before == {
+        (4, 0): ((1, 1),),
+        (5, 1): ((0, 0),),
+        (8, 0): ((1, 5),),
+        (9, 1): ((0, 4),),
+    }
     assert order.at_end == {0: (), 1: ()}
 
 
@@ -209,12 +266,17 @@ def test_a_rank_hands_on_the_part_of_a_parameter_that_it_has_just_updated():
     h = ops.linear(graph.input("x", (2, 8)), 8, bias=False, name="fc")
     ops.adam(ops.mean_squared_error(h, graph.input("t", (2, 8)), name="loss"))
     machine = MachineModel.uniform(2)
-    strategy, update = data_parallel(graph, machine), next(op for op in graph.operators if op.name.endswith(".adam"))
+    strategy, update = (
+        data_parallel(graph, machine),
+        next(op for op in graph.operators if op.name.endswith(".adam")),
+    )
     strategy[update.name] = ParallelConfig({update.split_axes[0]: 4}, (0, 0, 1, 1))
     costs = CostModel.analytic(machine)
     task_graph = reorder(lower(graph, strategy, machine), costs, schedule.depth_first)
     moved = np.flatnonzero(task_graph.is_transfer).tolist()
-    weights = {row for row in moved if task_graph.regions[task_graph.region[row]].name == "fc.weight"}
+    weights = {
+        row for row in moved if task_graph.regions[task_graph.region[row]].name == "fc.weight"
+    }
     assert len(weights) == 4 < len(moved)  # gradients are moved, too, but not handed on
     assert handed_on(task_graph, np.arange(2)) == weights
     assert handed_on(task_graph, np.zeros(2, int)) == set()
@@ -225,13 +287,20 @@ def test_a_rank_hands_on_the_part_of_a_parameter_that_it_has_just_updated():
 
 def test_a_fold_copies_its_result_only_where_it_has_waited_for_the_memory():
     task_graph = all_reduce(2)
-    assert copied_by_folds(task_graph, {2: 4}) == {7: 4}  # fold 5 does not wait for the partial sums of device 0
+    assert copied_by_folds(task_graph, {2: 4}) == {
+        7: 4
+    }  # fold 5 does not wait for the partial sums of device 0
     assert copied_by_folds(task_graph, {}) == {}
 
 
 def test_small_transfers_that_follow_each_other_are_one_message():
     task_graph = rows_of_columns(rows=2, width=4, distances=(-2, 0, 2))
-    assert np.flatnonzero(task_graph.is_transfer).tolist() == [2, 3, 6, 7]  # those of each point behind it
+    assert np.flatnonzero(task_graph.is_transfer).tolist() == [
+        2,
+        3,
+        6,
+        7,
+    ]  # those of each point behind it
     task_graph = task_graph.reordered([0, 1, 4, 5, 2, 6, 3, 7, 8, 9, 10, 11])
     assert messages(task_graph, 32) == {4: [4, 5], 5: [4, 5], 6: [6, 7], 7: [6, 7]}
     assert messages(task_graph, 31) == {r: [r] for r in range(4, 8)}

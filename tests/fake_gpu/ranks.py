@@ -65,13 +65,19 @@ class FakeCommunicator(Communicator):
         self.group, self._rank = group, rank
         self._place = group.index(rank)
         size = 8 * _COUNTERS * len(mailboxes)
-        self._counters = {r: m[:size].view(np.int64).reshape(_COUNTERS, -1) for r, m in enumerate(mailboxes)}
+        self._counters = {
+            r: m[:size].view(np.int64).reshape(_COUNTERS, -1) for r, m in enumerate(mailboxes)
+        }
         self._boxes = {r: mailboxes[r][size:] for r in range(len(mailboxes))}
 
     def calls(self, parts: Sequence[GroupCall]) -> Sequence[Callable[[], object]]:
         """See `Communicator.calls`."""
         others = [r for r in self.group if r != self._rank]
-        out = {r: arrays for r in others if (arrays := [a for p in parts for a in self._outgoing(p, r)])}
+        out = {
+            r: arrays
+            for r in others
+            if (arrays := [a for p in parts for a in self._outgoing(p, r)])
+        }
         sizes = {r: total for r in others if (total := sum(self._incoming(p, r) for p in parts))}
         mine = self._counters[self._rank]
 
@@ -91,7 +97,9 @@ class FakeCommunicator(Communicator):
         """What a part gives to another rank."""
         source = part.source
         goes = part.kind in ("all_reduce", "all_gather", "reduce_scatter") or (
-            self._rank == part.peer if part.kind == "broadcast" else part.kind != "receive" and to == part.peer
+            self._rank == part.peer
+            if part.kind == "broadcast"
+            else part.kind != "receive" and to == part.peer
         )
         if source is None or not goes:
             return []
@@ -125,7 +133,9 @@ class FakeCommunicator(Communicator):
             counters = self._counters[r]
             if counters[3, self._rank] != size:
                 given = counters[3, self._rank]
-                raise InternalError(f"rank {r} gives {given} bytes in a call in which rank {self._rank} takes {size}")
+                raise InternalError(
+                    f"rank {r} gives {given} bytes in a call in which rank {self._rank} takes {size}"
+                )
             begin[r] = int(counters[2, self._rank])
         for part in parts:
             self._take_part(part, begin)

@@ -94,7 +94,9 @@ class _Capture:
                     todo.append((item.stream, item.count))
         for stream in self.of.values():
             if reached.get(stream, 0) < sum(1 for _ in stream.queue):
-                raise NotCapturable(f"stream '{stream.name}' is not joined to the first one at the end of the capture")
+                raise NotCapturable(
+                    f"stream '{stream.name}' is not joined to the first one at the end of the capture"
+                )
 
 
 class FakeStreams(StreamBackend):
@@ -144,7 +146,9 @@ class FakeStreams(StreamBackend):
 
     def record(self, stream: FakeStream, event: FakeEvent) -> None:
         if event.device != stream.device:
-            raise InternalError(f"an event of device {event.device} is recorded on stream '{stream.name}'")
+            raise InternalError(
+                f"an event of device {event.device} is recorded on stream '{stream.name}'"
+            )
         queue = self._queue(stream)
         event.capture = self._capture if queue is not stream else None
         event.time = None
@@ -159,9 +163,13 @@ class FakeStreams(StreamBackend):
         if capture is not None and event.capture is capture:
             capture.of.setdefault(stream, FakeStream(stream.number, stream.name, stream.device))
         elif capture is not None and stream in capture.of:
-            raise NotCapturable(f"stream '{stream.name}' waits for an event from outside of the capture")
+            raise NotCapturable(
+                f"stream '{stream.name}' waits for an event from outside of the capture"
+            )
         elif event.capture is not None:
-            raise InternalError(f"stream '{stream.name}' waits for an event that a capture has recorded")
+            raise InternalError(
+                f"stream '{stream.name}' waits for an event that a capture has recorded"
+            )
         self._queue(stream).give(event.mark)
 
     def _queue(self, stream: FakeStream) -> FakeStream:
@@ -191,7 +199,9 @@ class FakeStreams(StreamBackend):
             ready = _ready(streams)
             if not ready:
                 if not any(s.queue and isinstance(s.queue[0], Gate) for s in streams):
-                    raise InternalError(f"streams wait for each other: {[s.name for s in streams if s.queue]}")
+                    raise InternalError(
+                        f"streams wait for each other: {[s.name for s in streams if s.queue]}"
+                    )
                 os.sched_yield()  # to another rank
                 continue
             if self._generator.random() < _CHANGES_ITS_MIND:
@@ -200,7 +210,9 @@ class FakeStreams(StreamBackend):
 
     def _ranks(self, streams: Sequence[FakeStream]) -> dict[FakeStream, float]:
         is_last = [self._starve is not None and self._starve in s.name for s in streams]
-        return {s: self._generator.random() + last for s, last in zip(streams, is_last, strict=True)}
+        return {
+            s: self._generator.random() + last for s, last in zip(streams, is_last, strict=True)
+        }
 
     def _do(self, stream: FakeStream) -> None:
         item = stream.queue.popleft()
@@ -218,7 +230,9 @@ class FakeStreams(StreamBackend):
 
     def rank_gpu(self, device: int) -> RankGpu:
         gpu = self._gpu or f"gpu {device}"
-        return RankGpu(host_name(), gpu, (gpu, *(f"gpu {k}" for k in range(64))), 1 if self._library else 0)
+        return RankGpu(
+            host_name(), gpu, (gpu, *(f"gpu {k}" for k in range(64))), 1 if self._library else 0
+        )
 
     def shared_zeros(self, device: int, size_bytes: int, ranks: Transport) -> list[Array] | None:
         return ranks.shared_arrays(size_bytes)
@@ -237,7 +251,9 @@ class FakeStreams(StreamBackend):
         if shared is None:
             raise InternalError("fake ranks share no memory")
         return {
-            group: FakeCommunicator(group, ranks.rank, [a[k * size : (k + 1) * size] for a in shared])
+            group: FakeCommunicator(
+                group, ranks.rank, [a[k * size : (k + 1) * size] for a in shared]
+            )
             for k, group in enumerate(groups)
             if ranks.rank in group
         }
@@ -312,7 +328,9 @@ class FakeStreams(StreamBackend):
         recorded = [(s, tuple(s.queue)) for s in capture.of.values()]
         return lambda: self._launch(lead, recorded)
 
-    def _launch(self, lead: FakeStream, recorded: Sequence[tuple[FakeStream, tuple[Any, ...]]]) -> None:
+    def _launch(
+        self, lead: FakeStream, recorded: Sequence[tuple[FakeStream, tuple[Any, ...]]]
+    ) -> None:
         self.launches += 1
         lead.give(lambda: self._run_graph(recorded))
 
@@ -329,4 +347,8 @@ def _inspect(array: Array, out: Array) -> None:
 
 def _ready(streams: Sequence[FakeStream]) -> list[FakeStream]:
     """The streams whose heads need not wait."""
-    return [s for s in streams if s.queue and (not isinstance(s.queue[0], Mark | Gate) or s.queue[0].is_over)]
+    return [
+        s
+        for s in streams
+        if s.queue and (not isinstance(s.queue[0], Mark | Gate) or s.queue[0].is_over)
+    ]

@@ -14,7 +14,9 @@ from pathlib import Path
 from threading import Timer, main_thread
 from types import FrameType
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # a script's own folder is all that Python looks in
+sys.path.insert(
+    0, str(Path(__file__).parents[2])
+)  # a script's own folder is all that Python looks in
 
 from taskflow import MachineModel
 from taskflow.backend import make_backend
@@ -26,7 +28,11 @@ from tests.ops.cases import CASES
 from tests.ops.test_gpu import trained
 from tests.strategies import Model, random_strategy
 
-RUNS = [(1, "auto"), *((n, e) for n in (2, 4) for e in ("shared", "messages")), (2, "nccl")]  # ranks, transport
+RUNS = [
+    (1, "auto"),
+    *((n, e) for n in (2, 4) for e in ("shared", "messages")),
+    (2, "nccl"),
+]  # ranks, transport
 EVERY = 4  # of the operators is in one run; no more than there are runs of several ranks, which meet all of them
 HELD = "row", "item", "task"
 LONGEST_SECONDS = 60.0  # of a law of one model, its kernels compiled for the first time
@@ -56,7 +62,11 @@ def in_time(where: str) -> Iterator[None]:
 def rows_of(frame: FrameType | None) -> Iterator[str]:
     """What the functions of a thread have in hand, the innermost first: rows, and items that are issued for them."""
     while frame is not None:
-        yield from (f"{frame.f_code.co_name}: {name} {frame.f_locals[name]}" for name in HELD if name in frame.f_locals)
+        yield from (
+            f"{frame.f_code.co_name}: {name} {frame.f_locals[name]}"
+            for name in HELD
+            if name in frame.f_locals
+        )
         frame = frame.f_back
 
 
@@ -81,7 +91,11 @@ def main(transport: str, is_fake: bool) -> None:
     models = models_of(size, transport, is_fake)
     for seed, (name, model) in enumerate(models.items()):
         strategy = random_strategy(model.graph, machine, seed)
-        options = {"backend": FakeStreams(seed) if is_fake else make_backend(), "transport": transport, "record": False}
+        options = {
+            "backend": FakeStreams(seed) if is_fake else make_backend(),
+            "transport": transport,
+            "record": False,
+        }
         where = f"rank {rank} of {size} by '{transport}', model {seed + 1} of {len(models)}, {name}"
         with in_time(f"{where}: law 1, any strategy"):
             laws.any_strategy_is_one_device(model, machine, strategy, 3, **options)

@@ -38,7 +38,9 @@ def one_device(model, steps):
     machine = MachineModel.uniform(1)
     rows = lower(model.graph, single_device(model.graph, machine), machine)
     feeds = b"".join(name.encode() + value.tobytes() for name, value in model.feeds.items())
-    return _kept(f"{rows.digest()} {steps}".encode() + feeds, lambda: laws.one_device(model, machine, steps))
+    return _kept(
+        f"{rows.digest()} {steps}".encode() + feeds, lambda: laws.one_device(model, machine, steps)
+    )
 
 
 def of_subject(subject):
@@ -53,7 +55,9 @@ def _of_operators(subject):
 
 def _kept(key, make):
     """What was made for a key by the same sources, or what is made now."""
-    path = FOLDER / f"{hashlib.blake2b(_digest().encode() + key, digest_size=16).hexdigest()}.pickle"
+    path = (
+        FOLDER / f"{hashlib.blake2b(_digest().encode() + key, digest_size=16).hexdigest()}.pickle"
+    )
     if not path.exists():
         found = make()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +88,9 @@ def drawn():
     """The same random models, machines and strategies in every process."""
     found = []
 
-    @settings(max_examples=DRAWN, derandomize=True, database=None, deadline=None, phases=[Phase.generate])
+    @settings(
+        max_examples=DRAWN, derandomize=True, database=None, deadline=None, phases=[Phase.generate]
+    )
     @given(placed())
     def take(example):
         found.append(example)
@@ -115,4 +121,6 @@ if __name__ == "__main__":
     begin, parts = time.perf_counter(), int(sys.argv[1]) if len(sys.argv) > 1 else count_cores()
     with ProcessPoolExecutor(parts) as pool:
         count = sum(pool.map(_make, range(parts), [parts] * parts))
-    print(f"{count} references in {Path(FOLDER).relative_to(ROOT)}, {time.perf_counter() - begin:.0f} s")
+    print(
+        f"{count} references in {Path(FOLDER).relative_to(ROOT)}, {time.perf_counter() - begin:.0f} s"
+    )

@@ -23,10 +23,15 @@ def test_memory_that_is_short_is_missed_before_the_first_step():
     streams = backend()
     _, total = streams.memory(0)
     graph = Graph()
-    graph.output("p", ops.multiply(graph.parameter("p", (total,), 0.0), 2.0))  # eight times the memory
+    graph.output(
+        "p", ops.multiply(graph.parameter("p", (total,), 0.0), 2.0)
+    )  # eight times the memory
     machine = MachineModel.uniform(1, Device("cuda", memory_bytes=1 << 60))
     task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
-    with pytest.raises(ValueError, match=r"device 0: no room for \d+ bytes of instances; this executor holds nothing"):
+    with pytest.raises(
+        ValueError,
+        match=r"device 0: no room for \d+ bytes of instances; this executor holds nothing",
+    ):
         Executor(task_graph, backend=streams)
 
 
@@ -70,7 +75,9 @@ def test_kernels_are_timed():
     costs = CostModel.measured(task_graph.machine, backend=backend())
     seconds = costs.seconds(task_graph)
     assert np.all(seconds > 0) and np.all(seconds < 1e-2)
-    assert "measured on NVIDIA" in costs.source(task_graph, int(np.argmax(task_graph.kind == taskflow.Kind.POINT)))
+    assert "measured on NVIDIA" in costs.source(
+        task_graph, int(np.argmax(task_graph.kind == taskflow.Kind.POINT))
+    )
 
 
 def test_rates_are_plausible():

@@ -49,7 +49,9 @@ def test_an_operator_gives_the_numbers_of_numpy(case, record):
 def test_kernels_keep_to_their_privileges(case):
     model, machine = trained(case), MachineModel.uniform(1)
     task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
-    found = laws.run(task_graph, model.feeds, references.CHECKED_STEPS, backend=backend(), check=True)
+    found = laws.run(
+        task_graph, model.feeds, references.CHECKED_STEPS, backend=backend(), check=True
+    )
     laws.assert_close(found, references.one_device(model, references.CHECKED_STEPS))
 
 
@@ -57,7 +59,9 @@ def test_kernels_keep_to_their_privileges(case):
 def test_any_strategy_keeps_to_its_privileges(number):
     model, machine, strategy = example(number)
     task_graph = lower(model.graph, strategy, on_gpu(machine))
-    found = laws.run(task_graph, model.feeds, references.CHECKED_STEPS, backend=backend(), check=True)
+    found = laws.run(
+        task_graph, model.feeds, references.CHECKED_STEPS, backend=backend(), check=True
+    )
     laws.assert_close(found, references.one_device(model, references.CHECKED_STEPS))
 
 
@@ -68,10 +72,15 @@ def test_repeated_steps_are_single_ones(record):
     x, t = graph.input("x", (8, 64)), graph.input("t", (8,), "int32")
     h = ops.dropout(ops.relu(ops.linear(x, 32, name="fc1")), 0.4)
     ops.adam(ops.softmax_cross_entropy(ops.linear(h, 10, name="fc2"), t), lr=0.01)
-    feeds = {"x": generator.random((8, 64), np.float32), "t": generator.integers(0, 10, 8).astype(np.int32)}
+    feeds = {
+        "x": generator.random((8, 64), np.float32),
+        "t": generator.integers(0, 10, 8).astype(np.int32),
+    }
     machine = on_gpu(MachineModel.uniform(2))
     strategy = taskflow.data_parallel(graph, machine)
-    laws.repeated_steps_are_single_ones(Model(graph, feeds), machine, strategy, backend=backend(), record=record)
+    laws.repeated_steps_are_single_ones(
+        Model(graph, feeds), machine, strategy, backend=backend(), record=record
+    )
 
 
 @pytest.mark.parametrize("record", [True, False])
@@ -86,7 +95,9 @@ def test_any_strategy_gives_the_numbers_of_one_device(number, record):
 @few
 def test_any_order_gives_the_same_numbers(number):
     model, machine, strategy = example(number)
-    laws.any_order_is_the_same(model, on_gpu(machine), strategy, 5, number, backend=backend(), record=False)
+    laws.any_order_is_the_same(
+        model, on_gpu(machine), strategy, 5, number, backend=backend(), record=False
+    )
 
 
 @few
@@ -106,7 +117,9 @@ def perceptron():
 def test_a_step_is_one_graph():
     model, machine = perceptron(), MachineModel.uniform(1)
     task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
-    with Executor(task_graph, backend=backend(), record=False, allow_nan=True) as step:  # a guard parts it in two
+    with Executor(
+        task_graph, backend=backend(), record=False, allow_nan=True
+    ) as step:  # a guard parts it in two
         for _ in range(3):
             step(model.feeds)
         assert [part.is_captured for part in step._streamed.replay.segments] == [True]
@@ -115,7 +128,9 @@ def test_a_step_is_one_graph():
 def test_issued_steps_allocate_nothing_and_wait_for_nothing():
     model, machine = perceptron(), MachineModel.uniform(1)
     task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
-    with Executor(task_graph, backend=backend(is_checked=True), record=False, capture=False) as step:
+    with Executor(
+        task_graph, backend=backend(is_checked=True), record=False, capture=False
+    ) as step:
         values = [step(model.feeds)["loss"] for _ in range(4)]
     assert np.all(np.diff(values) < 0)
 

@@ -12,13 +12,17 @@ import pytest
 from tests.gpu.ranks import CASES, EVERY, RUNS
 
 PROGRAM = Path(__file__).with_name("ranks.py")
-PATIENCE = {"TASKFLOW_PATIENCE": "20"}  # seconds in one row of a step: then guards say which, and end all ranks
+PATIENCE = {
+    "TASKFLOW_PATIENCE": "20"
+}  # seconds in one row of a step: then guards say which, and end all ranks
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks, transport", RUNS)
 def test_ranks_on_one_gpu(mpirun, ranks, transport):
-    done = mpirun(ranks, PROGRAM, transport, timeout=500 if transport == "nccl" else 250, **PATIENCE)
+    done = mpirun(
+        ranks, PROGRAM, transport, timeout=500 if transport == "nccl" else 250, **PATIENCE
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"(\d+) models are right", done.stdout)
     assert found and int(found[1]) > len(CASES) // EVERY, done.stdout

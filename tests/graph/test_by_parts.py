@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Executor, Graph, MachineModel, ParallelConfig, by_parts, check_plan, differentiate, lower
+from taskflow import (
+    Executor,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    by_parts,
+    check_plan,
+    differentiate,
+    lower,
+)
 from taskflow.graph.phases import Phase, phases_of
 from tests.strategies import feeds_of, whole
 
@@ -15,7 +24,9 @@ def model(grow, shape=(BATCH, 4)):
     """The mean over samples of what `grow` makes, summed over the rest."""
     graph = Graph()
     y = grow(graph.input("x", shape, "float64"))
-    return graph, ops.mean(ops.sum(ops.flatten(y, 1), 1), 0) if y.ndim > 2 else ops.mean(ops.sum(y, 1), 0)
+    return graph, ops.mean(ops.sum(ops.flatten(y, 1), 1), 0) if y.ndim > 2 else ops.mean(
+        ops.sum(y, 1), 0
+    )
 
 
 def run(graph, strategy=None, devices=1, feeds=None):
@@ -28,10 +39,16 @@ def run(graph, strategy=None, devices=1, feeds=None):
 MODELS = {
     "linear": (lambda x: ops.tanh(ops.linear(x, 5)), (BATCH, 4)),
     "tokens": (lambda x: ops.tanh(ops.linear(x, 5)), (BATCH, 3, 4)),
-    "rows that are merged": (lambda x: ops.tanh(ops.linear(ops.reshape(x, (-1, 4)), 5)), (BATCH, 3, 4)),
+    "rows that are merged": (
+        lambda x: ops.tanh(ops.linear(ops.reshape(x, (-1, 4)), 5)),
+        (BATCH, 3, 4),
+    ),
     "convolution": (lambda x: ops.tanh(ops.conv2d(x, 3, 3, padding=1)), (BATCH, 2, 5, 4)),
     "norm": (lambda x: ops.tanh(ops.layer_norm(x)), (BATCH, 4)),
-    "norm of the batch": (lambda x: ops.tanh(ops.batch_norm(ops.linear(x, 3), training=False)), (BATCH, 4)),
+    "norm of the batch": (
+        lambda x: ops.tanh(ops.batch_norm(ops.linear(x, 3), training=False)),
+        (BATCH, 4),
+    ),
     "attention": (lambda x: ops.multihead_attention(x, 2), (BATCH, 3, 4)),
 }
 
@@ -66,7 +83,8 @@ def test_each_part_is_the_gradient_of_its_samples(name):
 
 
 @pytest.mark.parametrize(
-    "config", [({"b": 3}, (0, 0, 0)), ({"b": 3}, (0, 1, 0)), ({"b": 6}, (0, 1) * 3), ({"b": 2}, None)]
+    "config",
+    [({"b": 3}, (0, 0, 0)), ({"b": 3}, (0, 1, 0)), ({"b": 6}, (0, 1) * 3), ({"b": 2}, None)],
 )
 def test_under_any_split_of_samples(config):
     graph, loss = model(MODELS["linear"][0])
@@ -91,7 +109,9 @@ def test_a_sum_that_others_read_stays():
         graph.output(f"parts {parameter.name}", parts)
     graph.output("whole", graph.regions["norm.sums.1"])
     values = run(graph)
-    np.testing.assert_allclose(values["parts norm.weight"].sum(axis=0), values["whole"], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        values["parts norm.weight"].sum(axis=0), values["whole"], rtol=1e-12, atol=1e-14
+    )
 
 
 def test_a_weight_that_two_operators_read():
@@ -111,9 +131,15 @@ def test_what_adds_parts_is_a_weight_gradient():
     """AdamA's additions are a part of every micro-batch's backward pass, and its updates are updates."""
     graph, loss = model(MODELS["linear"][0])
     ops.adama(loss, parts=PARTS)
-    phases = {op.name: phase for op, phase in zip(graph.operators, phases_of(graph.operators), strict=True)}
+    phases = {
+        op.name: phase
+        for op, phase in zip(graph.operators, phases_of(graph.operators), strict=True)
+    }
     assert phases["linear.weight.moments"] == phases["linear.dweight"] == Phase.WEIGHT
     assert phases["linear.weight.adama"] == Phase.UPDATE
     order = [op.name for op in graph.operators]
     assert order.index("linear.bias.moments") < order.index("linear.weight.adama")
-    assert {op.name for op in graph.operators if op.adds} == {"linear.weight.moments", "linear.bias.moments"}
+    assert {op.name for op in graph.operators if op.adds} == {
+        "linear.weight.moments",
+        "linear.bias.moments",
+    }

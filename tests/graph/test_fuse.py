@@ -29,8 +29,12 @@ def residual(dtype: str = "float32") -> Graph:
     h = ops.gelu(ops.add(ops.linear(x, 16, name="fc1"), shift, name="bias"), name="gelu")
     h = ops.relu(ops.add(ops.linear(h, 16, name="fc2"), h, name="residual"), name="relu")
     gate = ops.silu(ops.linear(h, 16, name="fc3"), name="silu")
-    h = ops.multiply(ops.add(ops.multiply(gate, h, name="gate"), 1.0, name="plus"), 0.5, name="half")
-    loss = ops.softmax_cross_entropy(ops.linear(ops.tanh(h, name="tanh"), 5, name="fc4"), t, name="loss")
+    h = ops.multiply(
+        ops.add(ops.multiply(gate, h, name="gate"), 1.0, name="plus"), 0.5, name="half"
+    )
+    loss = ops.softmax_cross_entropy(
+        ops.linear(ops.tanh(h, name="tanh"), 5, name="fc4"), t, name="loss"
+    )
     ops.adam(loss, lr=0.01)
     return graph
 
@@ -75,7 +79,10 @@ def test_casts_of_parameters_come_first() -> None:
     assert names[:4] == casts and names.index("x.float16") > 3
     gradients = {f"fc{k}.{part}.gradient" for k in (1, 2) for part in ("weight", "bias")}
     assert {op.name for op in graph.operators} - {*names} == {"fc1"} | gradients
-    assert fused.operator("fc1.weight.unscaled").members == ("fc1.weight.gradient", "fc1.weight.unscaled")
+    assert fused.operator("fc1.weight.unscaled").members == (
+        "fc1.weight.gradient",
+        "fc1.weight.unscaled",
+    )
 
 
 def test_what_lay_between_is_gone_and_the_graph_before_is_as_it_was() -> None:
@@ -86,7 +93,10 @@ def test_what_lay_between_is_gone_and_the_graph_before_is_as_it_was() -> None:
     between = {name for names in members(fused).values() for name in names[:-1]}
     assert set(graph.regions) - set(fused.regions) == between
     assert all(region.graph is fused for region in fused.regions.values())
-    op, parts = fused.operator("tanh"), [graph.operator(n) for n in ("gate", "plus", "half", "tanh")]
+    op, parts = (
+        fused.operator("tanh"),
+        [graph.operator(n) for n in ("gate", "plus", "half", "tanh")],
+    )
     assert op.flops == sum(part.flops for part in parts)
     assert op.pattern == "b o, b o -> b o"
     assert [r.name for r in op.inputs] == ["silu", "relu"]
@@ -97,7 +107,9 @@ def test_what_lay_between_is_gone_and_the_graph_before_is_as_it_was() -> None:
 def first_axis(graph: Graph, machine: MachineModel) -> Strategy:
     """Every operator split along its last splittable axis."""
     leaders = [op for op in graph.operators if op.follows is None]
-    return Strategy({op.name: taskflow.ParallelConfig({op.split_axes[-1]: 2}, (0, 1)) for op in leaders})
+    return Strategy(
+        {op.name: taskflow.ParallelConfig({op.split_axes[-1]: 2}, (0, 1)) for op in leaders}
+    )
 
 
 @pytest.mark.parametrize("rule", [taskflow.single_device, taskflow.data_parallel, first_axis])
@@ -114,7 +126,9 @@ def test_the_same_bits(rule: Rule, dtype: str) -> None:
 def test_intermediates_vanish_from_the_plan() -> None:
     def peak(graph: Graph) -> int:
         task_graph = taskflow.lower(graph, taskflow.single_device(graph, MACHINE), MACHINE)
-        return int(taskflow.simulate(task_graph, taskflow.CostModel.analytic(MACHINE)).peak_bytes[0])
+        return int(
+            taskflow.simulate(task_graph, taskflow.CostModel.analytic(MACHINE)).peak_bytes[0]
+        )
 
     graph = Graph()
     x = graph.input("x", (64, 64))
@@ -124,7 +138,9 @@ def test_intermediates_vanish_from_the_plan() -> None:
 
 def test_search_and_rehearsal_take_a_fused_graph() -> None:
     fused = taskflow.fuse(residual())
-    result = taskflow.search(fused, MACHINE, taskflow.CostModel.analytic(MACHINE), proposals=50, seed=0)
+    result = taskflow.search(
+        fused, MACHINE, taskflow.CostModel.analytic(MACHINE), proposals=50, seed=0
+    )
     assert "tanh" in result.strategy and "gate" not in result.strategy
     trainer = taskflow.Trainer(fused, machine=MACHINE, strategy=result.strategy, quiet=True)
     assert trainer.predicted_seconds > 0
@@ -140,7 +156,9 @@ def test_tasks_traces_and_explanations_say_what_is_inside(tmp_path: Path) -> Non
     assert "relu[0] (residual + relu)" in (tmp_path / "trace.json").read_text()
     assert str(fused.operator("relu")) == "relu: b o, b o -> b o (residual + relu)"
     explanation = taskflow.explain(fused, strategy, MACHINE, costs)
-    assert any(entry.split.startswith("made of residual and relu, ") for entry in explanation.operators)
+    assert any(
+        entry.split.startswith("made of residual and relu, ") for entry in explanation.operators
+    )
 
 
 # -- what stays two ----------------------------------------------------------------------------------------------------
@@ -203,9 +221,17 @@ def test_what_is_updated_by_a_fused_operator_in_between_stays() -> None:
     graph = Graph()
     x, p = graph.input("x", (6, 4)), graph.parameter("p", (6, 4), 1.0)
     graph.output("z", ops.add(x, p, name="reader"))
-    (twice,) = update("twice", p, [x], kernel=pointwise(Expression.parse("2 * x"), ("x",), {}), values=1)
+    (twice,) = update(
+        "twice", p, [x], kernel=pointwise(Expression.parse("2 * x"), ("x",), {}), values=1
+    )
     first = ops.add(x, p, name="first")
-    update("step", p, [p, twice], kernel=assign_together.bind(program=program("p = p - g", "p g")), writes=[p])
+    update(
+        "step",
+        p,
+        [p, twice],
+        kernel=assign_together.bind(program=program("p = p - g", "p g")),
+        writes=[p],
+    )
     graph.output("y", ops.relu(first, name="second"))
     assert members(taskflow.fuse(graph)) == {"step": ("twice", "step")}
 
@@ -214,7 +240,9 @@ def test_an_axis_that_either_never_splits_stays_whole() -> None:
     def kernel(ctx: Any, x: Array, y: Array) -> None:
         ctx.xp.add(x, x, out=y)
 
-    joined = taskflow.Kernel(kernel, expression=taskflow.Pointwise("x + x", ("x",)), join=lambda *args: joined)
+    joined = taskflow.Kernel(
+        kernel, expression=taskflow.Pointwise("x + x", ("x",)), join=lambda *args: joined
+    )
     graph = Graph()
     h = graph.launch("outer", "^b c -> ^b c", [graph.input("x", (6, 4))], kernel=joined)
     graph.output("y", graph.launch("inner", "b ^c -> b ^c", [h], kernel=joined))  # type: ignore[list-item,arg-type]

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from taskflow import Constant, Executor, Graph, MachineModel, Normal, differentiate, lower, single_device
+from taskflow import (
+    Constant,
+    Executor,
+    Graph,
+    MachineModel,
+    Normal,
+    differentiate,
+    lower,
+    single_device,
+)
 from tests import laws, tiny
 from tests.strategies import feeds_of
 
@@ -28,7 +37,13 @@ def test_regions_have_roles_shapes_and_first_values():
     x = graph.input("x", [4, np.int64(3)], dtype="int32")
     w = graph.parameter("w", (2, 3), init=lambda shape: Normal(0, 1 / shape[1]))
     s = graph.parameter("s", (), init=2, trainable=False)
-    assert (x.shape, x.dtype, x.role, x.axes, x.size_bytes) == ((4, 3), "int32", "input", ("b", "c"), 48)
+    assert (x.shape, x.dtype, x.role, x.axes, x.size_bytes) == (
+        (4, 3),
+        "int32",
+        "input",
+        ("b", "c"),
+        48,
+    )
     assert (w.role, w.init, w.is_persistent) == ("parameter", Normal(0, 1 / 3), True)
     assert (s.role, s.init, s.ndim) == ("state", Constant(2.0), 0)
     assert (graph.inputs, graph.parameters) == ([x], [w])
@@ -55,7 +70,9 @@ def test_several_outputs_are_numbered_from_their_operator():
 def test_outputs_take_the_first_floating_dtype():
     graph = Graph()
     index, x = graph.input("t", (4,), "int32"), graph.input("x", (4, 3), "float64")
-    launch = lambda inputs, **options: graph.launch("op", "b, b c -> b c", inputs, kernel=tiny._copy, **options)
+    launch = lambda inputs, **options: graph.launch(
+        "op", "b, b c -> b c", inputs, kernel=tiny._copy, **options
+    )
     assert launch([index, x]).dtype == "float64"
     assert launch([index, graph.input("u", (4, 3), "int32")]).dtype == "int32"
     assert launch([index, x], dtype="float32").dtype == "float32"
@@ -97,7 +114,8 @@ def test_a_region_that_many_read_gets_the_sum_of_their_gradients():
     x = graph.input("x", (3, 4), "float64")
     h = tiny.tanh(x)
     loss = tiny.add(
-        tiny.mean_square(tiny.add(h, tiny.stencil(h, 1))), tiny.mean_square(tiny.scale_rows(h, tiny.row_max(h)))
+        tiny.mean_square(tiny.add(h, tiny.stencil(h, 1))),
+        tiny.mean_square(tiny.scale_rows(h, tiny.row_max(h))),
     )
     check_gradients(graph, loss, x)
     assert {"tanh.sum", "tanh.sum_2", "tanh.sum_3"} <= set(names(graph))
@@ -125,7 +143,9 @@ def test_gradients_are_those_of_finite_differences(layer):
 def test_gradients_of_a_convolution():
     graph = Graph()
     x = graph.input("x", (1, 2, 4, 3), "float64")
-    check_gradients(graph, tiny.mean_square(tiny.conv(tiny.tanh(tiny.conv(x, 2, stride=2)), 1, size=2)), x)
+    check_gradients(
+        graph, tiny.mean_square(tiny.conv(tiny.tanh(tiny.conv(x, 2, stride=2)), 1, size=2)), x
+    )
 
 
 def test_operators_that_lead_to_no_wanted_gradient_are_removed():
@@ -134,7 +154,16 @@ def test_operators_that_lead_to_no_wanted_gradient_are_removed():
     tiny.linear(x, 9, name="aside")
     loss = tiny.mean_square(tiny.linear(tiny.tanh(x), 2))
     tiny.sgd(loss)
-    assert names(graph) == ["aside", "tanh", "fc", "loss", "loss.one", "loss.dx", "fc.dweight", "fc.weight.update"]
+    assert names(graph) == [
+        "aside",
+        "tanh",
+        "fc",
+        "loss",
+        "loss.one",
+        "loss.dx",
+        "fc.dweight",
+        "fc.weight.update",
+    ]
     assert "fc.dx" not in graph.regions
     assert {op.name: op.follows for op in graph.operators[4:]} == {
         "loss.one": "loss",
@@ -171,5 +200,8 @@ def test_an_update_is_split_as_the_first_reader_splits_its_region():
 def test_an_update_of_a_region_that_is_read_with_a_halo_takes_it_whole():
     graph = Graph()
     row = tiny.parameter(graph, "row", (3,))
-    tiny.sgd(tiny.mean_square(tiny.add_row(graph.input("x", (4, 3), "float64"), tiny.stencil(row))), momentum=0)
+    tiny.sgd(
+        tiny.mean_square(tiny.add_row(graph.input("x", (4, 3), "float64"), tiny.stencil(row))),
+        momentum=0,
+    )
     assert graph.operator("row.update").pattern == "^whole0, ^whole0 ->"

@@ -35,7 +35,9 @@ def network(layers=4, samples=4, dtype="float64", half=None, **options):
 def kept_bytes(rows):
     """Per device what it keeps between steps: parameters and states of the optimizer."""
     kept = sorted({instance for found in rows.homes.values() for instance, _ in found})
-    found = np.bincount(rows.instance_device[kept], rows.instance_bytes()[kept], len(rows.machine.devices))
+    found = np.bincount(
+        rows.instance_device[kept], rows.instance_bytes()[kept], len(rows.machine.devices)
+    )
     return found.astype(np.int64)
 
 
@@ -67,16 +69,24 @@ def test_fully_sharded_data_parallelism():
     whole = kept_bytes(lower(plain, taskflow.single_device(plain, FOUR), FOUR))[0]
     assert (kept_bytes(rows) <= whole * (1 / 4 + 0.02)).all()
     layer, activation = FLOAT64 * (WIDTH * WIDTH + WIDTH), FLOAT64 * WIDTH
-    activations = activation * (2 * count + 4)  # tanh and fc of each layer, the input, the target and two gradients
+    activations = activation * (
+        2 * count + 4
+    )  # tanh and fc of each layer, the input, the target and two gradients
     gradients = count * layer // 4  # a quarter of each lives until the update
-    print(f"transient {transient_bytes(rows)}, a layer {layer}, activations {activations}, gradients {gradients}")
+    print(
+        f"transient {transient_bytes(rows)}, a layer {layer}, activations {activations}, gradients {gradients}"
+    )
     assert (transient_bytes(rows) <= 2 * layer + activations + gradients).all()
     assert (transient_bytes(rows) >= layer + gradients).all()
     weight = FLOAT64 * WIDTH * WIDTH
     sent = {name: size for name, size in transfers(rows).items() if name[0].startswith("fc")}
     assert {kind for _, kind in sent} == {"all-gather", "reduce-scatter"}
-    of_weights = [sum(size for (name, _), size in sent.items() if is_of(name, k)) for k in range(count)]
-    assert of_weights == [3 * 2 * weight] + [3 * 3 * weight] * (count - 1)  # the input of fc0 needs no gradient
+    of_weights = [
+        sum(size for (name, _), size in sent.items() if is_of(name, k)) for k in range(count)
+    ]
+    assert of_weights == [3 * 2 * weight] + [3 * 3 * weight] * (
+        count - 1
+    )  # the input of fc0 needs no gradient
     biases = FLOAT64 * count * WIDTH  # no backward operator reads them
     assert sum(sent.values()) == sum(of_weights) + 3 * 2 * biases
     by_device = rows.bytes_moved_by_device()
@@ -90,7 +100,9 @@ def test_what_was_gathered_dies_after_its_last_reader():
     plain = network()
     again, once = homes(plain), homes(plain, again=False)
     names = [op.name for op in again.operators]
-    assert names.index("fc2.weight.home") == names.index("fc2") - 2  # between them is the home of the bias
+    assert (
+        names.index("fc2.weight.home") == names.index("fc2") - 2
+    )  # between them is the home of the bias
     assert names.index("fc2.weight.home.again") == names.index("fc2.dx") - 1
     rows = {len(g.operators): lower(g, fully_sharded(g, FOUR), FOUR) for g in (once, again)}
     (kept, many), (gathered, few) = ((transient_bytes(r)[0], r.bytes_moved) for r in rows.values())
@@ -114,9 +126,15 @@ def test_a_strategy_serves_the_graph_with_homes():
 
 def test_few_and_large_parameters_get_homes():
     graph = network()
-    made = {op.name for op in homes(graph, least_bytes=FLOAT64 * WIDTH + 1).operators if op.name.endswith(".home")}
+    made = {
+        op.name
+        for op in homes(graph, least_bytes=FLOAT64 * WIDTH + 1).operators
+        if op.name.endswith(".home")
+    }
     assert made == {f"fc{k}.weight.home" for k in range(4)}
-    assert [op.name for op in homes(graph, "fc1.bias").operators if ".home" in op.name] == ["fc1.bias.home"]
+    assert [op.name for op in homes(graph, "fc1.bias").operators if ".home" in op.name] == [
+        "fc1.bias.home"
+    ]
 
 
 def test_a_home_is_split_along_the_axis_that_has_equal_parts():
@@ -127,8 +145,14 @@ def test_a_home_is_split_along_the_axis_that_has_equal_parts():
     tiny.sgd(tiny.mean_square(h))
     graph = homes(graph)
     strategy = fully_sharded(graph, FOUR)
-    found = {name: dict(config.degrees) for name, config in strategy.items() if name.endswith(".home")}
-    assert found == {"fc0.weight.home": {"i": 4}, "fc1.weight.home": {"i": 4}, "fc2.weight.home": {"i": 3}}
+    found = {
+        name: dict(config.degrees) for name, config in strategy.items() if name.endswith(".home")
+    }
+    assert found == {
+        "fc0.weight.home": {"i": 4},
+        "fc1.weight.home": {"i": 4},
+        "fc2.weight.home": {"i": 3},
+    }
     assert_one_device(graph, lower(graph, strategy, FOUR))
 
 
@@ -155,12 +179,20 @@ def test_homes_in_a_pipeline_with_micro_batches_and_recomputation():
     for again in (False, True):
         graph = homes(recompute(plain, "auto"), again=again)
         strategy = fully_sharded(graph, FOUR, taskflow.stages(graph, FOUR, 2, 4))
-        assert strategy["fc0.weight.home"].devices == (0, 1) and strategy["fc5.weight.home"].devices == (2, 3)
+        assert strategy["fc0.weight.home"].devices == (0, 1) and strategy[
+            "fc5.weight.home"
+        ].devices == (2, 3)
         rows = lower(graph, strategy, FOUR)
         whole = kept_bytes(lower(plain, taskflow.stages(plain, FOUR, 2, 4), FOUR))
         assert (kept_bytes(rows) <= whole * 0.52).all()
-        gathers = {n: size for (n, kind), size in transfers(rows).items() if kind == "all-gather" and "weight" in n}
-        assert set(gathers.values()) == {FLOAT64 * WIDTH * WIDTH}  # half to each of two, whatever the micro-batches
+        gathers = {
+            n: size
+            for (n, kind), size in transfers(rows).items()
+            if kind == "all-gather" and "weight" in n
+        }
+        assert set(gathers.values()) == {
+            FLOAT64 * WIDTH * WIDTH
+        }  # half to each of two, whatever the micro-batches
         assert len(gathers) == (12 if again else 6)
         for order in (gpipe, one_f_one_b, zb_h1):
             assert_one_device(graph, reorder(rows, SimpleCosts(FOUR), order), plain=plain)
@@ -190,7 +222,9 @@ def test_inference_and_homes_before_the_optimizer():
     ops.sgd(inference.regions["sum"], lr=0.1, momentum=0.9)
     assert inference.operator("fc.weight.sgd").beside == "fc.weight"
     rows = lower(inference, fully_sharded(inference, FOUR), FOUR)
-    assert {kind for (name, kind), _ in transfers(rows).items() if "dweight" in name} == {"reduce-scatter"}
+    assert {kind for (name, kind), _ in transfers(rows).items() if "dweight" in name} == {
+        "reduce-scatter"
+    }
     assert_one_device(inference, rows)
 
 
@@ -215,7 +249,9 @@ def test_casts_follow_the_update(clip_norm):
     assert (kept_bytes(rows) <= whole * (1 / 4 + 0.02)).all()
     half = half_bytes(graph, "fc1.weight")
     sent = {
-        kind: size for (name, kind), size in transfers(rows).items() if name in ("fc1.weight.bfloat16", "fc1.dweight.0")
+        kind: size
+        for (name, kind), size in transfers(rows).items()
+        if name in ("fc1.weight.bfloat16", "fc1.dweight.0")
     }
     assert sent == {"all-gather": 3 * half, "reduce-scatter": 3 * half}
     strategy["fc1.weight.bfloat16"] = ParallelConfig({}, (0,))  # what is named itself stays
@@ -226,11 +262,17 @@ def test_casts_follow_the_update(clip_norm):
 def test_the_cast_of_a_parameter_is_its_home():
     plain = network(samples=8, dtype="float32", half="bfloat16")
     graph = homes(plain)
-    assert len(graph.operators) == len(plain.operators) + 3  # clones of the casts of weights, but for the first
+    assert (
+        len(graph.operators) == len(plain.operators) + 3
+    )  # clones of the casts of weights, but for the first
     assert graph.operator("fc1.weight.home").outputs[0].name == "fc1.weight.bfloat16"
     rows = lower(graph, fully_sharded(graph, FOUR), FOUR)
     half = half_bytes(graph, "fc1.weight")
-    sent = [size for (name, _), size in transfers(rows).items() if name.startswith(("fc1.weight", "fc1.dweight.0"))]
+    sent = [
+        size
+        for (name, _), size in transfers(rows).items()
+        if name.startswith(("fc1.weight", "fc1.dweight.0"))
+    ]
     assert sent == [3 * half] * 3
     whole = kept_bytes(lower(plain, taskflow.data_parallel(plain, FOUR), FOUR))[0]
     assert (kept_bytes(rows) <= whole * (1 / 4 + 0.02)).all()

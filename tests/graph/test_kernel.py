@@ -26,9 +26,21 @@ def make_call(ctx: Context, points: object, **options: object) -> object:
             TypeError,
             f"kernel '{__name__}.double': `bind` gives a Kernel its options, not `partial`",
         ),
-        ({"cuda": double}, TypeError, f"kernel '{__name__}.double': cuda is a function, not a Kernel"),
-        ({"expression": "x"}, TypeError, f"kernel '{__name__}.double': expression is a str, not a Pointwise"),
-        ({"float32_outputs": 1}, TypeError, f"kernel '{__name__}.double': float32_outputs is a int, not a tuple"),
+        (
+            {"cuda": double},
+            TypeError,
+            f"kernel '{__name__}.double': cuda is a function, not a Kernel",
+        ),
+        (
+            {"expression": "x"},
+            TypeError,
+            f"kernel '{__name__}.double': expression is a str, not a Pointwise",
+        ),
+        (
+            {"float32_outputs": 1},
+            TypeError,
+            f"kernel '{__name__}.double': float32_outputs is a int, not a tuple",
+        ),
         (
             {"cuda": Kernel(double), "takes_half_on_cuda": True},
             ValueError,
@@ -56,9 +68,16 @@ def test_what_launch_refuses():
 def test_options_are_bound_and_named():
     kernel = Kernel(double, is_captured=True).bind(factor=3.0)
     assert kernel.is_captured
-    assert kernel.name == f"{__name__}.double((), [('factor', 3.0)])" == Kernel(partial(double, factor=3.0)).name
+    assert (
+        kernel.name
+        == f"{__name__}.double((), [('factor', 3.0)])"
+        == Kernel(partial(double, factor=3.0)).name
+    )
     around = kernel.bind(kernel=kernel, function=double)
-    assert f"('kernel', \"{kernel.name}\")" in around.name and f"('function', '{__name__}.double')" in around.name
+    assert (
+        f"('kernel', \"{kernel.name}\")" in around.name
+        and f"('function', '{__name__}.double')" in around.name
+    )
     x, y = np.arange(3.0), np.zeros(3)
     kernel(Context([], {}), x, y)
     np.testing.assert_array_equal(y, 3 * x)
@@ -80,5 +99,7 @@ def test_points_run_together_if_the_variant_can():
 
 def test_kernels_of_equal_fields_are_equal():
     expression = Pointwise("2 * x", ("x",), {"n": 1.0})
-    assert Kernel(double, expression=expression).bind(factor=1) == Kernel(double, expression=expression).bind(factor=1)
+    assert Kernel(double, expression=expression).bind(factor=1) == Kernel(
+        double, expression=expression
+    ).bind(factor=1)
     assert hash(Kernel(double).bind(factor=1)) == hash(Kernel(double).bind(factor=1))

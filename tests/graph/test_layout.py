@@ -14,9 +14,13 @@ LAST = (0, 2, 3, 1)
 def convolutions() -> Graph:
     graph = Graph()
     x, t = graph.input("x", (4, 3, 6, 6)), graph.input("t", (4,), "int32")
-    h = ops.max_pool2d(ops.relu(ops.conv2d(x, 16, 3, padding=1, name="conv1"), name="relu"), 2, name="pool")
+    h = ops.max_pool2d(
+        ops.relu(ops.conv2d(x, 16, 3, padding=1, name="conv1"), name="relu"), 2, name="pool"
+    )
     h = ops.flatten(ops.conv2d(h, 5, 3, padding=1, name="conv2"), name="flat")
-    ops.sgd(ops.softmax_cross_entropy(ops.linear(h, 7, name="fc"), t, name="loss"), lr=0.1, momentum=0.9)
+    ops.sgd(
+        ops.softmax_cross_entropy(ops.linear(h, 7, name="fc"), t, name="loss"), lr=0.1, momentum=0.9
+    )
     return graph
 
 
@@ -29,7 +33,10 @@ def test_orders_are_read_from_the_pattern_written_again():
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
-        ("b c -> c b, b", "'scale': layout 'b c -> c b, b' has other terms than the pattern 'b c -> b c'"),
+        (
+            "b c -> c b, b",
+            "'scale': layout 'b c -> c b, b' has other terms than the pattern 'b c -> b c'",
+        ),
         ("b a -> c b", "'scale': the memory order 'b a' is no order of the term 'b c'"),
     ],
 )
@@ -42,7 +49,18 @@ def test_a_wrong_order_is_refused(layout, message):
 
 def test_what_lies_between_convolutions_is_channels_last_and_so_are_weights_and_their_momenta():
     orders = memory_orders(convolutions().operators)
-    expected = {"x", "conv1", "relu", "pool.0", "pool.1", "conv2", "relu.dx", "pool.dx", "flat.dx", "conv2.dx"}
+    expected = {
+        "x",
+        "conv1",
+        "relu",
+        "pool.0",
+        "pool.1",
+        "conv2",
+        "relu.dx",
+        "pool.dx",
+        "flat.dx",
+        "conv2.dx",
+    }
     for name in ("conv1.weight", "conv2.weight"):
         expected |= {name, f"{name}.momentum", name.replace(".weight", ".dweight")}
     assert orders == dict.fromkeys(expected, LAST)
@@ -72,7 +90,10 @@ def test_instances_have_the_public_shape_and_the_asked_strides():
 @pytest.mark.parametrize("axis", ["n", "o", "c", "h", "w"])
 def test_any_split_of_a_convolution_trains_alike(axis):
     graph, rng = convolutions(), np.random.default_rng(0)
-    feeds = {"x": rng.standard_normal((4, 3, 6, 6), np.float32), "t": rng.integers(0, 7, 4).astype(np.int32)}
+    feeds = {
+        "x": rng.standard_normal((4, 3, 6, 6), np.float32),
+        "t": rng.integers(0, 7, 4).astype(np.int32),
+    }
     weights = []
     machine = MachineModel.local(2)
     for config in (ParallelConfig({}, (0,)), ParallelConfig({axis: 2}, (1, 0))):

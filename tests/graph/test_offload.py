@@ -38,7 +38,10 @@ def test_activations_are_kept_elsewhere(plain):
     assert not any(op.name.endswith(".away") for op in plain.operators)
     strategy = on_host(graph, taskflow.single_device(graph, TWO))
     assert len(strategy) == len(taskflow.single_device(graph, TWO)) + LAYERS - 1
-    before, rows = lower(plain, taskflow.single_device(plain, TWO), TWO), lower(graph, strategy, TWO)
+    before, rows = (
+        lower(plain, taskflow.single_device(plain, TWO), TWO),
+        lower(graph, strategy, TWO),
+    )
     (device, _), (less, host) = transient_bytes(before), transient_bytes(rows)
     print(f"transient {device}, with offload {less} and {host} on the host")
     assert device >= LAYERS * SIZE and less <= 4.5 * SIZE and host >= (LAYERS - 1) * SIZE
@@ -60,7 +63,11 @@ def test_it_comes_back_right_before_it_is_read(plain):
 
 
 def test_it_composes(plain):
-    graph = homes(offload(recompute(plain, [f"fc{k}" for k in range(LAYERS)]), [f"relu{k}" for k in range(LAYERS)]))
+    graph = homes(
+        offload(
+            recompute(plain, [f"fc{k}" for k in range(LAYERS)]), [f"relu{k}" for k in range(LAYERS)]
+        )
+    )
     machine = MachineModel.uniform(4)
     strategy = taskflow.fully_sharded(graph, machine, taskflow.stages(graph, machine, 2, 4))
     for op in graph.operators:

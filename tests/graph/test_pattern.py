@@ -26,7 +26,9 @@ def test_terms_are_read_in_order():
     assert [str(t) for t in pattern.outputs] == ["b (o h) 1", "max[b]", "."]
 
 
-@pytest.mark.parametrize("text, inputs, outputs", [("->", 0, 0), ("-> b", 0, 1), ("b ->", 1, 0), (". -> .", 1, 1)])
+@pytest.mark.parametrize(
+    "text, inputs, outputs", [("->", 0, 0), ("-> b", 0, 1), ("b ->", 1, 0), (". -> .", 1, 1)]
+)
 def test_a_side_may_be_empty(text, inputs, outputs):
     pattern = Pattern.parse(text)
     assert (len(pattern.inputs), len(pattern.outputs)) == (inputs, outputs)
@@ -82,7 +84,9 @@ def test_the_box_of_a_group_is_the_set_of_its_points_or_refused(data):
     if len(points) == max(points) - min(points) + 1:
         assert group.rect(0, intervals) == Rect((min(points),), (max(points) + 1,))
     else:
-        with pytest.raises(ValueError, match="only a split that is contiguous in memory order is allowed"):
+        with pytest.raises(
+            ValueError, match="only a split that is contiguous in memory order is allowed"
+        ):
             group.rect(0, intervals)
 
 
@@ -111,7 +115,9 @@ def points_read(window, interval, extent):
     s, p, d = window.stride, window.padding, window.dilation
     taps = range(window.size)
     if window.transposed:
-        return {q for q in range(extent) for k in taps if interval[0] <= q * s - p + k * d < interval[1]}
+        return {
+            q for q in range(extent) for k in taps if interval[0] <= q * s - p + k * d < interval[1]
+        }
     return {q for j in range(*interval) for k in taps if 0 <= (q := j * s - p + k * d) < extent}
 
 
@@ -133,17 +139,27 @@ def test_the_image_of_a_window_holds_every_point_read(transposed, data):
 @given(data=st.data())
 def test_a_window_and_its_transpose_are_the_same_relation(data):
     window, turned = data.draw(windows(False)), None
-    turned = Window("c", window.size, window.stride, window.padding, window.dilation, transposed=True)
-    extent, j, q = data.draw(st.integers(1, 12)), data.draw(st.integers(0, 9)), data.draw(st.integers(0, 11))
+    turned = Window(
+        "c", window.size, window.stride, window.padding, window.dilation, transposed=True
+    )
+    extent, j, q = (
+        data.draw(st.integers(1, 12)),
+        data.draw(st.integers(0, 9)),
+        data.draw(st.integers(0, 11)),
+    )
     assume(q < extent)
-    assert (q in points_read(window, (j, j + 1), extent)) == (j in points_read(turned, (q, q + 1), 10))
+    assert (q in points_read(window, (j, j + 1), extent)) == (
+        j in points_read(turned, (q, q + 1), 10)
+    )
 
 
 def test_an_empty_interval_reads_nothing():
     assert Window("c", 3).image((2, 2), 9) == (0, 0)
 
 
-@given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 3), st.integers(0, 3), st.integers(1, 3))
+@given(
+    st.integers(1, 30), st.integers(1, 4), st.integers(1, 3), st.integers(0, 3), st.integers(1, 3)
+)
 def test_the_output_extent_is_the_number_of_whole_windows(extent, size, stride, padding, dilation):
     window = Window("c", size, stride, padding, dilation)
     fits = [j for j in range(99) if j * stride + (size - 1) * dilation < extent + 2 * padding]

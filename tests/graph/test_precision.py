@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 import taskflow
-from taskflow import Executor, Graph, Kernel, MachineModel, Strategy, differentiate, lower, single_device
+from taskflow import (
+    Executor,
+    Graph,
+    Kernel,
+    MachineModel,
+    Strategy,
+    differentiate,
+    lower,
+    single_device,
+)
 from taskflow.graph.dtypes import Precision
 from tests import tiny
 
@@ -42,7 +51,10 @@ def test_products_read_casts_and_losses_stay(half):
         "second": "16 16 16",
         "loss": "16 32",
     }
-    assert graph.regions[loss.name] is loss and graph.operator(f"first.weight.{half}").follows == "first"
+    assert (
+        graph.regions[loss.name] is loss
+        and graph.operator(f"first.weight.{half}").follows == "first"
+    )
 
 
 def test_gradients_have_the_dtype_of_their_regions(half):
@@ -70,9 +82,17 @@ def test_sums_over_one_input_are_float32_and_outputs_can_be_named(half):
     x = graph.input("x", (4, 3), half)
     launch = graph.launch
     assert launch("sum", "b c -> b", [x], kernel=tiny._copy).dtype == "float32"
-    assert launch("narrow sum", "b c -> b", [x], kernel=Kernel(tiny._copy, float32_outputs=())).dtype == half
+    assert (
+        launch("narrow sum", "b c -> b", [x], kernel=Kernel(tiny._copy, float32_outputs=())).dtype
+        == half
+    )
     assert launch("copy", "b c -> b c", [x], kernel=tiny._copy).dtype == half
-    assert launch("wide copy", "b c -> b c", [x], kernel=Kernel(tiny._copy, float32_outputs=(0,))).dtype == "float32"
+    assert (
+        launch(
+            "wide copy", "b c -> b c", [x], kernel=Kernel(tiny._copy, float32_outputs=(0,))
+        ).dtype
+        == "float32"
+    )
     assert launch("product", "b c, b c -> b", [x, x], kernel=tiny._copy).dtype == half
     assert launch("norm", "b c, b c -> .", [x, x], kernel=tiny._copy).dtype == "float32"
 
@@ -90,7 +110,8 @@ def test_a_kernel_computes_in_float32_and_rounds_once(half):
     assert y.dtype == half
     np.testing.assert_array_equal(y.astype(np.float32), wide.astype(half).astype(np.float32))
     np.testing.assert_array_equal(
-        found["tanh as it is"].astype(np.float32), np.tanh(y.astype(np.float32)).astype(half).astype(np.float32)
+        found["tanh as it is"].astype(np.float32),
+        np.tanh(y.astype(np.float32)).astype(half).astype(np.float32),
     )
 
 
@@ -100,7 +121,9 @@ def test_what_is_fetched_is_float32(half):
     graph.output("z", tiny.linear(y, 2))
     narrow = taskflow.precision(graph, half)
     assert {r.dtype for r in narrow.outputs.values()} == {"float32"}
-    assert narrow.regions["tanh"].dtype == half and graph.regions["tanh"].dtype == "float32"  # left alone
+    assert (
+        narrow.regions["tanh"].dtype == half and graph.regions["tanh"].dtype == "float32"
+    )  # left alone
 
 
 def test_a_step_has_a_gradient_in_half_of_the_bytes(half):
@@ -111,7 +134,11 @@ def test_a_step_has_a_gradient_in_half_of_the_bytes(half):
         machine = MachineModel.uniform(2)
         task_graph = lower(graph, Strategy(taskflow.data_parallel(graph, machine)), machine)
         moved.append(int(task_graph.bytes[task_graph.is_communication].sum()))
-        peaks.append(int(taskflow.simulate(task_graph, taskflow.CostModel.analytic(machine)).peak_bytes.max()))
+        peaks.append(
+            int(
+                taskflow.simulate(task_graph, taskflow.CostModel.analytic(machine)).peak_bytes.max()
+            )
+        )
     assert moved[1] - loss_bytes == (moved[0] - loss_bytes) / 2
     assert peaks[1] < peaks[0]
 

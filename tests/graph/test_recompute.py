@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Executor, Graph, MachineModel, ParallelConfig, Strategy, data_parallel, lower, recompute, stages
+from taskflow import (
+    Executor,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    data_parallel,
+    lower,
+    recompute,
+    stages,
+)
 from taskflow.checking.checker import check_own_plan
 from taskflow.schedule import one_f_one_b, zb_h1
 from taskflow.schedule.orders import reorder
@@ -30,14 +40,19 @@ def blocks(count, samples=32):
 
 def inside(count):
     """All operators of the blocks but the sums."""
-    return [f"{name}{k}" for k in range(count) for name in ("norm", "wide", "relu", "narrow", "drop")]
+    return [
+        f"{name}{k}" for k in range(count) for name in ("norm", "wide", "relu", "narrow", "drop")
+    ]
 
 
 def numbers(rows, steps=2):
     check_own_plan(rows)
     samples = next(r for r in rows.regions if r.name == "x").shape[0]
     generator = np.random.default_rng(0)
-    feeds = {"x": generator.standard_normal((samples, WIDTH)), "t": generator.integers(0, WIDTH, samples, np.int32)}
+    feeds = {
+        "x": generator.standard_normal((samples, WIDTH)),
+        "t": generator.integers(0, WIDTH, samples, np.int32),
+    }
     with Executor(rows, seed=2, check=True) as step:
         losses = [step(feeds)["loss"] for _ in range(steps)]
         return {"loss": np.array(losses)} | {name: step.read(name) for name in step.persistent}
@@ -59,7 +74,9 @@ def test_the_bits_are_the_same_under_any_strategy(names):
         f"{r.name}.again" for op in clones for r in graph.operator(op.name[:-6]).outputs
     }
     strategies = (
-        Strategy({op.name: ParallelConfig({}, (0,)) for op in graph.operators if op.follows is None}),
+        Strategy(
+            {op.name: ParallelConfig({}, (0,)) for op in graph.operators if op.follows is None}
+        ),
         data_parallel(graph, machine),
         stages(graph, machine, 2, 4),
     )
@@ -78,10 +95,16 @@ def test_memory_and_work():
     peaks, flops = [], []
     for each in (graph, recompute(graph, inside(16)), recompute(graph)):
         rows = lower(each, data_parallel(each, machine), machine)
-        kept = sum(rows.instance_bytes()[instance] for homes in rows.homes.values() for instance, _ in homes)
+        kept = sum(
+            rows.instance_bytes()[instance]
+            for homes in rows.homes.values()
+            for instance, _ in homes
+        )
         peaks.append(int(plan_memory(rows).peak_bytes[0]) - int(kept))
         flops.append(float(rows.flops.sum()))
-        clones = sum(rows.flops[row] for row in range(len(rows)) if rows.name(row).endswith(".again"))
+        clones = sum(
+            rows.flops[row] for row in range(len(rows)) if rows.name(row).endswith(".again")
+        )
         assert flops[-1] == flops[0] + clones
     print(f"transient {peaks} bytes, {flops} flops")
     assert 0.1 < peaks[1] / peaks[0] < 0.35 and 0.1 < peaks[2] / peaks[0] < 0.5
@@ -90,10 +113,17 @@ def test_memory_and_work():
 
 def test_what_cannot_be_computed_again_is_refused():
     graph = blocks(1)
-    assert_refused("operator 'no': the graph has no operator of this name", lambda: recompute(graph, ["no"]))
-    assert_refused("recompute: 'relu0.dx' is a backward operator", lambda: recompute(graph, "relu0.dx"))
+    assert_refused(
+        "operator 'no': the graph has no operator of this name", lambda: recompute(graph, ["no"])
+    )
+    assert_refused(
+        "recompute: 'relu0.dx' is a backward operator", lambda: recompute(graph, "relu0.dx")
+    )
     update = next(op.name for op in graph.operators if op.writes)
-    with pytest.raises(ValueError, match=rf"recompute: '{update}' updates '.*' in place; a second time would be one"):
+    with pytest.raises(
+        ValueError,
+        match=rf"recompute: '{update}' updates '.*' in place; a second time would be one",
+    ):
         recompute(graph, update)
 
 
@@ -126,5 +156,6 @@ def test_what_was_updated_since_is_refused():
     graph.launch("count", "b ->", [count], kernel=add_one, writes=[0])
     ops.sgd(ops.sum(z, (0,)), lr=0.1)
     assert_refused(
-        "recompute: 'scale' reads 'count', which 'count_2' has updated since", lambda: recompute(graph, ["scale"])
+        "recompute: 'scale' reads 'count', which 'count_2' has updated since",
+        lambda: recompute(graph, ["scale"]),
     )

@@ -17,10 +17,14 @@ def scaled(x, w, name="product"):
     """`y[b, c] = x[b, c] w[b, c]`, whose gradient reads both."""
 
     def backward(op, gy):
-        return tuple(scaled(gy, other, f"{op.name}.d{k}") for k, other in enumerate(reversed(op.inputs)))
+        return tuple(
+            scaled(gy, other, f"{op.name}.d{k}") for k, other in enumerate(reversed(op.inputs))
+        )
 
     kernel = lambda ctx, x, w, y: np.multiply(x, w, out=y)
-    return x.graph.launch(name, f"{term(x)}, {term(x)} -> {term(x)}", [x, w], kernel=kernel, backward=backward)
+    return x.graph.launch(
+        name, f"{term(x)}, {term(x)} -> {term(x)}", [x, w], kernel=kernel, backward=backward
+    )
 
 
 @pytest.fixture
@@ -107,7 +111,10 @@ def test_tied_weights_are_one_region_with_one_gradient(graph):
     tiny.parameter(graph, "v", (2, 3))
     loss = tiny.mean_square(scaled(scaled(x, graph.regions["w"]), graph.regions["v"], "again"))
     tied = replace_regions(graph, {"v": replace(graph.regions["v"], name="w")})
-    assert [r.name for r in tied.parameters] == ["w"] and [r.name for r in graph.parameters] == ["w", "v"]
+    assert [r.name for r in tied.parameters] == ["w"] and [r.name for r in graph.parameters] == [
+        "w",
+        "v",
+    ]
     gradient = differentiate(tied.regions[loss.name], tied.parameters)[tied.regions["w"]]
     tied.output("gradient", gradient)
     feeds = feeds_of(tied)

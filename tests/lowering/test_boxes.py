@@ -33,7 +33,9 @@ def cut(box, parts, is_scalar):
 
 def box_of(rect):
     """Lower and upper border of every dimension in turn; a scalar has one dimension of one point."""
-    return np.array([x for pair in zip(rect.lo, rect.hi, strict=True) for x in pair] or [0, 1], np.int64)
+    return np.array(
+        [x for pair in zip(rect.lo, rect.hi, strict=True) for x in pair] or [0, 1], np.int64
+    )
 
 
 def rect_of(box):
@@ -72,8 +74,13 @@ def test_parts_cover_every_point_once(box, parts):
     assert set().union(*map(points, found)) == points(rect)
     if any(extent >= parts for extent in rect.shape):
         assert not any(part.is_empty for part in found)
-        extents = {tuple(n for n, whole in zip(p.shape, rect.shape, strict=True) if n != whole) for p in found}
-        assert len({n for extent in extents for n in extent}) <= 2  # of one dimension, by one point apart
+        extents = {
+            tuple(n for n, whole in zip(p.shape, rect.shape, strict=True) if n != whole)
+            for p in found
+        }
+        assert (
+            len({n for extent in extents for n in extent}) <= 2
+        )  # of one dimension, by one point apart
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ from tests.lowered import ITEM, lowered, matrix, network, parameter_bytes, trans
 @pytest.mark.parametrize("devices", [2, 3, 4])
 def test_data_parallel_all_reduces_gradients_and_moves_nothing_else(devices):
     graph = network()
-    task_graph = lower(graph, taskflow.data_parallel(graph, machine := MachineModel.uniform(devices)), machine)
+    task_graph = lower(
+        graph, taskflow.data_parallel(graph, machine := MachineModel.uniform(devices)), machine
+    )
     gradients = {k: v for k, v in transfers(task_graph).items() if k[0] != "loss"}
     assert set(gradients) == {("fc0.dweight", "all-reduce"), ("fc1.dweight", "all-reduce")}
     assert sum(gradients.values()) == 2 * (devices - 1) * parameter_bytes(graph)
@@ -25,15 +27,21 @@ def test_data_parallel_all_reduces_gradients_and_moves_nothing_else(devices):
 
 def _loss_bytes(task_graph):
     """What every device sends of the fetched loss: a scalar that has to be summed and told to all."""
-    hops = np.array([hop for hop in task_graph.hops().T.tolist() if task_graph.name(hop[0]) == "loss"]).T
+    hops = np.array(
+        [hop for hop in task_graph.hops().T.tolist() if task_graph.name(hop[0]) == "loss"]
+    ).T
     return np.bincount(hops[1], hops[3], len(task_graph.machine.devices))
 
 
 @pytest.mark.parametrize("devices", [2, 3, 4, 5, 7])
 def test_data_parallel_moves_as_much_when_nothing_divides(devices):
     graph = network(batch=9, width=11)
-    task_graph = lower(graph, taskflow.data_parallel(graph, machine := MachineModel.uniform(devices)), machine)
-    assert task_graph.bytes_moved - _loss_bytes(task_graph).sum() == 2 * (devices - 1) * parameter_bytes(graph)
+    task_graph = lower(
+        graph, taskflow.data_parallel(graph, machine := MachineModel.uniform(devices)), machine
+    )
+    assert task_graph.bytes_moved - _loss_bytes(task_graph).sum() == 2 * (
+        devices - 1
+    ) * parameter_bytes(graph)
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -76,7 +84,8 @@ def test_a_row_split_layer_after_a_column_split_one_moves_one_all_reduce_each_wa
     assert {k: v for k, v in transfers(task_graph).items() if k[0] not in ("loss", "loss.one")} == {
         ("fc1", "all-reduce"): 2 * (devices - 1) * activation,
         ("fc2.dx", "all-reduce"): 2 * (devices - 1) * activation,
-        ("fc3", "reduce-scatter"): (devices - 1) * activation,  # the loss reads rows: half of an all-reduce,
+        ("fc3", "reduce-scatter"): (devices - 1)
+        * activation,  # the loss reads rows: half of an all-reduce,
         ("loss.dx", "all-gather"): (devices - 1) * activation,  # and here is the other half
     }
 
@@ -86,7 +95,9 @@ def test_rows_to_columns_moves_what_does_not_stay(devices):
     graph = tiny.copy(tiny.copy(matrix(12, 24), "h"), "read").graph
     task_graph = lowered(graph, {"h": {"b": devices}, "read": {"c": devices}}, devices)
     assert task_graph.bytes_moved == 12 * 24 * ITEM * (devices - 1) // devices
-    assert Counter(task_graph.source[task_graph.is_transfer].tolist()) == dict.fromkeys(range(devices), devices - 1)
+    assert Counter(task_graph.source[task_graph.is_transfer].tolist()) == dict.fromkeys(
+        range(devices), devices - 1
+    )
 
 
 def test_a_convolution_split_by_rows_exchanges_boundary_rows_only():
@@ -96,7 +107,9 @@ def test_a_convolution_split_by_rows_exchanges_boundary_rows_only():
     channels. Backward dx of the second layer reads rows of its output's gradient: 2 channels.
     """
     x = matrix(2, 3, 16, 5)
-    tiny.sgd(tiny.mean_square(tiny.conv(tiny.conv(x, 4, name="conv1"), 2, name="conv2")), momentum=0)
+    tiny.sgd(
+        tiny.mean_square(tiny.conv(tiny.conv(x, 4, name="conv1"), 2, name="conv2")), momentum=0
+    )
     task_graph = lowered(x.graph, {n: {"h": 4} for n in ("conv1", "conv2", "loss")}, 4)
     found = transfers(task_graph)
     assert found["conv1", "halo"] == 3 * 2 * (2 * 4 * 5) * ITEM

@@ -61,8 +61,16 @@ def test_classes_say_what_all_rows_say(data, name, carried, seed):
     if data.draw(st.booleans()):
         graph = data.draw(graphs(steps=3)).graph
     else:
-        graph = network(batch=32, width=data.draw(st.sampled_from([8, 12, 32])), layers=data.draw(st.integers(1, 3)))
-    strategy = taskflow.data_parallel(graph, machine) if seed < 50 else random_strategy(graph, machine, seed)
+        graph = network(
+            batch=32,
+            width=data.draw(st.sampled_from([8, 12, 32])),
+            layers=data.draw(st.integers(1, 3)),
+        )
+    strategy = (
+        taskflow.data_parallel(graph, machine)
+        if seed < 50
+        else random_strategy(graph, machine, seed)
+    )
     assert_equal(*both(graph, strategy, machine), CostModel.analytic(machine))
 
 
@@ -82,7 +90,11 @@ def test_rows_are_made_when_they_are_asked_for():
     rows, found = both(graph, taskflow.data_parallel(graph, machine), machine)
     with mock.patch.object(lowering.Lowering, "_assemble", side_effect=AssertionError):
         timeline = simulate(found, CostModel.analytic(machine))
-        assert timeline.seconds > 0 and found.bytes_moved > 0 and found.devices_used == rows.devices_used
+        assert (
+            timeline.seconds > 0
+            and found.bytes_moved > 0
+            and found.devices_used == rows.devices_used
+        )
     assert "kind" not in vars(found)
     again = copy(found)
     assert isinstance(again, TaskGraph) and again.digest() == rows.digest()
@@ -103,7 +115,11 @@ def test_tensor_parallelism(degree):
 def test_a_device_that_is_slower_is_a_class_of_its_own():
     machine = MachineModel.preset("h100", nodes=2)
     first, *others = machine.devices
-    slow = replace(first, flops_per_second=first.flops_per_second / 3, memory_bandwidth=first.memory_bandwidth / 3)
+    slow = replace(
+        first,
+        flops_per_second=first.flops_per_second / 3,
+        memory_bandwidth=first.memory_bandwidth / 3,
+    )
     machine = replace(machine, devices=(slow, *others))
     graph = network(batch=64, width=64)
     rows, found = both(graph, taskflow.data_parallel(graph, machine), machine)

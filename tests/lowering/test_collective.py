@@ -24,8 +24,13 @@ def test_a_small_sum_that_six_devices_need_is_one_row():
     graph = tiny.add_row(total.graph.input("y", (6, 12), "float64"), total, "read").graph
     task_graph = lowered(graph, {"sum": {"b": 6}, "read": {"b": 6}}, 6)
     parts, scratch = (" ".join(f"{k + d}[0:12]" for d in range(6)) for k in (6, 12))
-    assert collectives(task_graph) == [f"12 all-reduce sum @0 {parts} {parts} {scratch} after [6, 7, 8, 9, 10, 11]"]
-    assert row_text(task_graph[19]) == "19 point read @0 18[0:1, 0:12] 6[0:12] 24[0:1, 0:12] after [12, 13]"
+    assert collectives(task_graph) == [
+        f"12 all-reduce sum @0 {parts} {parts} {scratch} after [6, 7, 8, 9, 10, 11]"
+    ]
+    assert (
+        row_text(task_graph[19])
+        == "19 point read @0 18[0:1, 0:12] 6[0:12] 24[0:1, 0:12] after [12, 13]"
+    )
     assert task_graph.bytes_moved == 2 * 5 * 12 * ITEM
 
 
@@ -36,7 +41,9 @@ def test_a_large_sum_is_cut_among_its_devices(monkeypatch):
     task_graph = lowered(graph, {"sum": {"b": 6}, "read": {"b": 6}}, 6)
     parts = " ".join(f"{6 + d}[0:12]" for d in range(6))
     pieces = " ".join(f"{12 + d}[0:2]" for d in range(6))
-    assert collectives(task_graph) == [f"12 all-reduce sum @0 {parts} {parts} {pieces} after [6, 7, 8, 9, 10, 11]"]
+    assert collectives(task_graph) == [
+        f"12 all-reduce sum @0 {parts} {parts} {pieces} after [6, 7, 8, 9, 10, 11]"
+    ]
 
 
 def test_a_sum_that_is_read_by_tiles_is_one_row():
@@ -47,7 +54,9 @@ def test_a_sum_that_is_read_by_tiles_is_one_row():
         " ".join(f"{6 + d}[{2 * d}:{2 * d + 2}]" for d in range(6)),
         " ".join(f"{18 + d}[0:12]" for d in range(6)),
     )
-    assert collectives(task_graph) == [f"12 reduce-scatter sum @0 {parts} {tiles} {scratch} after [6, 7, 8, 9, 10, 11]"]
+    assert collectives(task_graph) == [
+        f"12 reduce-scatter sum @0 {parts} {tiles} {scratch} after [6, 7, 8, 9, 10, 11]"
+    ]
     assert task_graph.bytes_moved == 5 * 12 * ITEM
 
 
@@ -66,7 +75,9 @@ def test_tiles_of_one_device_are_summed_with_all_algorithms(monkeypatch):
     graph = tiny.copy(summed(24), "read").graph
     machine = MachineModel.uniform(6).with_collectives({"reduce-scatter": "ring"})
     in_turn = taskflow.ParallelConfig({"c": 12}, [k % 6 for k in range(12)])
-    strategy = taskflow.Strategy.of_graph(graph, {"sum": taskflow.ParallelConfig({"b": 6}), "read": in_turn})
+    strategy = taskflow.Strategy.of_graph(
+        graph, {"sum": taskflow.ParallelConfig({"b": 6}), "read": in_turn}
+    )
     task_graph = lower(graph, strategy, machine)
     (row,) = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
     x = task_graph.exchange(row)
@@ -80,7 +91,9 @@ def test_a_sum_that_one_device_reads_is_one_row():
     graph = tiny.copy(summed(), "read").graph
     task_graph = lowered(graph, {"sum": {"b": 6}, "read": {}}, 6)
     parts, scratch = (" ".join(f"{k + d}[0:12]" for d in range(6)) for k in (6, 12))
-    assert collectives(task_graph) == [f"12 reduce sum @0 {parts} 6[0:12] {scratch} after [6, 7, 8, 9, 10, 11]"]
+    assert collectives(task_graph) == [
+        f"12 reduce sum @0 {parts} 6[0:12] {scratch} after [6, 7, 8, 9, 10, 11]"
+    ]
     assert task_graph.bytes_moved == 5 * 12 * ITEM
 
 
@@ -117,7 +130,9 @@ def test_a_machine_may_have_its_devices_exchange_directly_or_all_together():
 def test_what_one_device_has_and_five_others_need_is_broadcast_in_one_row():
     task_graph = gathered(6, 1)
     whole = " ".join(f"{k}[0:12, 0:2]" for k in range(2, 7))
-    assert [r.split(" after")[0] for r in collectives(task_graph)] == [f"2 broadcast h @0 1[0:12, 0:2] {whole}"]
+    assert [r.split(" after")[0] for r in collectives(task_graph)] == [
+        f"2 broadcast h @0 1[0:12, 0:2] {whole}"
+    ]
     assert task_graph.bytes_moved == 5 * 24 * ITEM
 
 
@@ -138,12 +153,16 @@ def test_four_others_are_told_row_by_row():
 def test_data_parallel_moves_the_least(monkeypatch, devices, small):
     monkeypatch.setattr(moves, "ROOM_BYTES", small)
     graph = network(batch=840, width=840, layers=1)
-    task_graph = lowered(graph, {op.name: {"b": devices} for op in graph.operators if not op.follows}, devices)
+    task_graph = lowered(
+        graph, {op.name: {"b": devices} for op in graph.operators if not op.follows}, devices
+    )
     moved = {k: v for k, v in transfers(task_graph).items() if k[0] != "loss"}
     assert set(moved) == {("fc0.dweight", "all-reduce")}
     assert sum(moved.values()) == 2 * (devices - 1) * parameter_bytes(graph)
     if not small:  # every device sends 2 (p - 1) / p of the gradient
-        hops = np.array([h for h in task_graph.hops().T.tolist() if task_graph.name(h[0]) == "fc0.dweight"]).T
+        hops = np.array(
+            [h for h in task_graph.hops().T.tolist() if task_graph.name(h[0]) == "fc0.dweight"]
+        ).T
         sent = np.bincount(hops[1], hops[3])
         assert sent.tolist() == [2 * (devices - 1) * parameter_bytes(graph) // devices] * devices
 
@@ -151,14 +170,22 @@ def test_data_parallel_moves_the_least(monkeypatch, devices, small):
 def resharded(collectives):
     """From rows to columns, on two hosts of three devices."""
     graph = tiny.copy(tiny.copy(matrix(12, 12), "h"), "read").graph
-    machine = MachineModel(tuple(taskflow.Device(host=d // 3) for d in range(6)), MachineModel.uniform(6).links)
+    machine = MachineModel(
+        tuple(taskflow.Device(host=d // 3) for d in range(6)), MachineModel.uniform(6).links
+    )
     strategy = taskflow.Strategy.of_graph(
-        graph, {"h": taskflow.ParallelConfig({"b": 6}, range(6)), "read": taskflow.ParallelConfig({"c": 6}, range(6))}
+        graph,
+        {
+            "h": taskflow.ParallelConfig({"b": 6}, range(6)),
+            "read": taskflow.ParallelConfig({"c": 6}, range(6)),
+        },
     )
     return lower(graph, strategy, machine, collectives=collectives)
 
 
-@pytest.mark.parametrize(("algorithm", "crossing", "steps"), [("pairwise", 18, 30), ("two-level", 6, 42)])
+@pytest.mark.parametrize(
+    ("algorithm", "crossing", "steps"), [("pairwise", 18, 30), ("two-level", 6, 42)]
+)
 def test_an_all_to_all_is_one_row_of_the_algorithm_that_is_named(algorithm, crossing, steps):
     """Of two-level one message a device crosses, of three tiles, two of which were gathered from others of its host."""
     task_graph = resharded({"all-to-all": algorithm})
@@ -177,8 +204,14 @@ def test_an_all_to_all_is_chosen_by_cost_or_stays_copies():
         task_graph = resharded({"all-to-all": each})
         (row,) = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
         seconds[each] = taskflow.CostModel.analytic(task_graph.machine).seconds(task_graph)[row]
-    assert seconds["fastest"] == min(seconds.values()) and seconds["pairwise"] != seconds["two-level"]
+    assert (
+        seconds["fastest"] == min(seconds.values()) and seconds["pairwise"] != seconds["two-level"]
+    )
     assert not collectives(resharded({})) and not collectives(resharded({"all-to-all": "copies"}))
 
 
-REPLICAS = [{0: 10, 1: 11}, {2: 12, 3: 13}, {4: 14, 5: 15}]  # three partial results, each on two devices
+REPLICAS = [
+    {0: 10, 1: 11},
+    {2: 12, 3: 13},
+    {4: 14, 5: 15},
+]  # three partial results, each on two devices

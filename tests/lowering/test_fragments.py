@@ -46,12 +46,16 @@ def find(lowering, configs):
             fetches=fragment.fetches + shift * np.array([1, 0]),
         )
         for f in fields(expected):
-            np.testing.assert_array_equal(getattr(fragment, f.name), getattr(expected, f.name), f.name)
+            np.testing.assert_array_equal(
+                getattr(fragment, f.name), getattr(expected, f.name), f.name
+            )
     return found
 
 
 @examples(40)
-@given(model=graphs(), seed=st.integers(0, 2**32 - 1), first=st.lists(st.integers(1, 8), max_size=2))
+@given(
+    model=graphs(), seed=st.integers(0, 2**32 - 1), first=st.lists(st.integers(1, 8), max_size=2)
+)
 def test_fragments_are_those_of_movement(model, seed, first):
     """A random strategy on two hosts, then the same further on: whole hosts, or so that parts change hosts."""
     machine, generator = HOSTS.take(15), np.random.default_rng(seed)
@@ -82,14 +86,20 @@ def test_replicas_of_partial_results_take_turns_by_the_numbers_of_their_devices(
     lowering = Lowering(graph, MachineModel.preset("h100", nodes=2))
     senders = []
     for first in (0, 8):
-        configs = {"fc": ({"b": 2, "i": 3}, range(6)), "loss": (None, [0]), "fc.bias.update": (None, [7])}
+        configs = {
+            "fc": ({"b": 2, "i": 3}, range(6)),
+            "loss": (None, [0]),
+            "fc.bias.update": (None, [7]),
+        }
         found = find(lowering, {name: on(ParallelConfig(*c), first) for name, c in configs.items()})
         row = found.fragments[found.which[lowering.number["fc.dbias"]]].row
         senders.append((row["source"][row["source"] != row["device"]] - first).tolist())
     assert senders == [[1, 4], [0, 3]]
 
 
-@pytest.mark.parametrize(("replicas", "reader", "expected"), [([6, 8], 7, [6, 9]), ([5, 7], 6, [7, 6])])
+@pytest.mark.parametrize(
+    ("replicas", "reader", "expected"), [([6, 8], 7, [6, 9]), ([5, 7], 6, [7, 6])]
+)
 def test_replicas_serve_readers_on_their_host_first(replicas, reader, expected):
     """Weights live on two devices; the one between them asks the one of its host, whichever that is."""
     graph = Graph()
@@ -98,7 +108,11 @@ def test_replicas_serve_readers_on_their_host_first(replicas, reader, expected):
     tiny.sgd(tiny.mean_square(h))
     lowering, sources = Lowering(graph, HOSTS), []
     for first in (0, 1):
-        configs = {"fc": ({"b": 2}, replicas), "loss": (None, replicas[:1]), "aside": (None, [reader])}
+        configs = {
+            "fc": ({"b": 2}, replicas),
+            "loss": (None, replicas[:1]),
+            "aside": (None, [reader]),
+        }
         found = find(lowering, {name: on(ParallelConfig(*c), first) for name, c in configs.items()})
         (row,) = found.fragments[found.which[lowering.number["fc.weight"]]].row
         sources.append(row["source"])
@@ -111,7 +125,11 @@ def test_what_is_fetched_is_fetched_by_the_devices_in_use():
     lowering = Lowering(graph, HOSTS)
     for devices in ([4, 8, 4], [8, 4, 8]):
         find(
-            lowering, {name: ParallelConfig(None, [d]) for name, d in zip(("fc0", "fc1", "loss"), devices, strict=True)}
+            lowering,
+            {
+                name: ParallelConfig(None, [d])
+                for name, d in zip(("fc0", "fc1", "loss"), devices, strict=True)
+            },
         )
 
 

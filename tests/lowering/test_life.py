@@ -47,7 +47,10 @@ def test_what_is_kept_and_updated_has_a_version_that_nobody_makes():
 def test_what_is_added_to_has_the_number_of_a_made_term():
     """The two states come behind the outputs, of which there is none; a gradient whose kernel adds begins a region."""
     graph = Graph()
-    x, sums = graph.input("x", (4, 2)), [graph.parameter(name, (2,), trainable=False) for name in ("total", "squares")]
+    x, sums = (
+        graph.input("x", (4, 2)),
+        [graph.parameter(name, (2,), trainable=False) for name in ("total", "squares")],
+    )
     tiny.count(x, *sums)
     tiny.sgd(tiny.mean_square(tiny.linear(x, 3, "fc")), lr=0.1)
     alive, _ = found(graph)

@@ -194,7 +194,9 @@ def test_partial_results_of_overlapping_groups_of_replicas_lie_apart():
     tiny.add_row(x, x.graph.output("part", x.graph.regions["part"]), "read")
     configs = {"fc": ({"b": 2, "i": 2}, (0, 1, 0, 2)), "sum": {}, "read": {"b": 2}}
     task_graph = lowered(x.graph, configs, 3)
-    made = [(t.device, t.args[1][0]) for t in task_graph if t.name == "part" and t.kind == Kind.POINT]
+    made = [
+        (t.device, t.args[1][0]) for t in task_graph if t.name == "part" and t.kind == Kind.POINT
+    ]
     assert [device for device, _ in made] == [0, 1, 2, 0]
     assert len({instance for _, instance in made}) == 4
     values = np.arange(16.0).reshape(4, 4)
@@ -208,7 +210,9 @@ def test_replicas_are_computed_once_a_device():
     with graph.following("sum"):
         tiny.copy(graph.regions["sum"], "after")
     task_graph = lowered(graph, {"sum": ({"b": 4}, (0, 1, 0, 1))}, 2)
-    assert [(t.name, t.device) for t in task_graph if t.kind == Kind.POINT and t.name == "after"] == [
+    assert [
+        (t.name, t.device) for t in task_graph if t.kind == Kind.POINT and t.name == "after"
+    ] == [
         ("after", 0),
         ("after", 1),
     ]
@@ -230,7 +234,9 @@ def test_partial_maxima_are_combined_as_maxima():
     graph = tiny.copy(tiny.row_max(matrix(), "max"), "read").graph
     task_graph = lowered(graph, {"max": {"c": 2}, "read": {}}, 2)
     assert transfers(task_graph) == {("max", "reduce"): 4 * ITEM}
-    assert [task_graph.combine[int(r)] for r in task_graph.region[task_graph.kind == Kind.FOLD]] == ["max"]
+    assert [
+        task_graph.combine[int(r)] for r in task_graph.region[task_graph.kind == Kind.FOLD]
+    ] == ["max"]
 
 
 def test_a_region_that_nobody_reads_moves_nowhere():
@@ -246,7 +252,10 @@ def test_a_parameter_that_nobody_reads_still_lives_somewhere():
     tiny.part(tiny.parameter(graph, "half read", (6,)), 0, 4, 6)
     tiny.parameter(graph, "unread", (3,))
     task_graph = lowered(graph, {"part": ({}, (1,))}, 2)
-    homes = {n: [(int(task_graph.instance_device[i]), str(r)) for i, r in h] for n, h in task_graph.homes.items()}
+    homes = {
+        n: [(int(task_graph.instance_device[i]), str(r)) for i, r in h]
+        for n, h in task_graph.homes.items()
+    }
     assert homes == {"half read": [(1, "[4:6]"), (1, "[0:4]")], "unread": [(0, "[0:3]")]}
 
 
@@ -259,9 +268,13 @@ def test_devices_hold_tiles_only():
     task_graph = lowered(graph, {"fc0": {"o": 2}, "fc1": {"o": 2}, "loss": {"o": 2}}, 2)
     names = [task_graph.regions[int(r)].name for r in task_graph.instance_region]
     for name in ("fc0.weight", "fc0.dweight", "fc0.weight.momentum"):
-        sizes = [int(s) for s, n in zip(task_graph.instance_bytes(), names, strict=True) if n == name]
+        sizes = [
+            int(s) for s, n in zip(task_graph.instance_bytes(), names, strict=True) if n == name
+        ]
         assert sizes == [16 * 16 * ITEM // 2] * 2
-    assert plan_memory(task_graph).persistent_bytes.tolist() == [2 * parameter_bytes(graph) // 2] * 2
+    assert (
+        plan_memory(task_graph).persistent_bytes.tolist() == [2 * parameter_bytes(graph) // 2] * 2
+    )
 
 
 def test_a_changed_operator_lowers_itself_and_its_neighbours_again():
@@ -278,7 +291,9 @@ def test_a_changed_operator_lowers_itself_and_its_neighbours_again():
 
     before = fragments()
     strategy["fc3"] = ParallelConfig({"o": 2})
-    changed = {r.name for r, old, new in zip(regions, before, fragments(), strict=True) if old is not new}
+    changed = {
+        r.name for r, old, new in zip(regions, before, fragments(), strict=True) if old is not new
+    }
     assert changed == {
         "fc2", "fc3", "fc3.weight", "fc3.dx", "fc3.dweight", "fc3.weight.momentum", "loss.dx",
     }  # fmt: skip
@@ -295,16 +310,26 @@ def test_rows_repeat():
 
 
 def test_a_task_is_readable():
-    task_graph = lowered(tiny.copy(tiny.copy(matrix(), "h"), "read").graph, {"h": {"b": 2}, "read": {"c": 2}}, 2)
+    task_graph = lowered(
+        tiny.copy(tiny.copy(matrix(), "h"), "read").graph, {"h": {"b": 2}, "read": {"c": 2}}, 2
+    )
     task = task_graph[-1]
-    assert (task.name, task.point, task.device, task.kind, task.flops) == ("read", 1, 1, Kind.POINT, 8.0)
+    assert (task.name, task.point, task.device, task.kind, task.flops) == (
+        "read",
+        1,
+        1,
+        Kind.POINT,
+        8.0,
+    )
     assert task.bytes == 2 * 8 * ITEM
     assert str(task_graph[4]) == "4: all-to-all h[0] 1->0 32 B, after [3]"
     assert str(task) == "9: point read[1] @1 128 B, after [5, 7]"
 
 
 def test_a_reordered_graph_has_the_same_rows():
-    task_graph = lowered(tiny.copy(tiny.copy(matrix(), "h"), "read").graph, {"h": {"b": 2}, "read": {"c": 2}}, 2)
+    task_graph = lowered(
+        tiny.copy(tiny.copy(matrix(), "h"), "read").graph, {"h": {"b": 2}, "read": {"c": 2}}, 2
+    )
     order = [1, 0, 3, 2, 5, 4, 7, 6, 9, 8]
     again = task_graph.reordered(order)
     assert [(t.name, t.device, t.args) for t in again] == [
@@ -316,7 +341,9 @@ def test_a_reordered_graph_has_the_same_rows():
 
 def test_no_bytes_move_on_one_device():
     graph = network()
-    task_graph = lower(graph, taskflow.single_device(graph, machine := MachineModel.uniform(4), 2), machine)
+    task_graph = lower(
+        graph, taskflow.single_device(graph, machine := MachineModel.uniform(4), 2), machine
+    )
     assert task_graph.bytes_moved == 0
     assert task_graph.devices_used == (2,)
     with Executor(task_graph) as step:

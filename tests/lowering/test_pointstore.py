@@ -35,7 +35,10 @@ def assert_partitioned(store, slot, config):
         np.testing.assert_array_equal(found[name], getattr(expected, name))
     points = np.prod(expected.spans[:, :, 1] - expected.spans[:, :, 0], axis=1, dtype=float)
     np.testing.assert_array_equal(found["flops"], op.flops * points)
-    volumes = [np.prod(expected.box(k)[:, :, 1] - expected.box(k)[:, :, 0], axis=1) for k in range(len(op.args))]
+    volumes = [
+        np.prod(expected.box(k)[:, :, 1] - expected.box(k)[:, :, 0], axis=1)
+        for k in range(len(op.args))
+    ]
     sizes = sum(v * region.itemsize for v, region in zip(volumes, op.args, strict=True))
     np.testing.assert_array_equal(found["bytes"], sizes)
 
@@ -70,14 +73,22 @@ def test_operators_are_added_together_as_one_by_one():
     lowering = Lowering(network(), MachineModel.uniform(4))
     operators, alone = lowering.operators, Lowering(network(), MachineModel.uniform(4)).store
     slots = [k for k, op in enumerate(operators) if "fc0" in (op.name, op.follows)]
-    configs = [({"b": 4}, (0, 1, 2, 3)), ({"b": (0.25, 0.75)}, (2, 1)), ({"b": 4}, (3, 2, 1, 0)), ({}, (2,))]
+    configs = [
+        ({"b": 4}, (0, 1, 2, 3)),
+        ({"b": (0.25, 0.75)}, (2, 1)),
+        ({"b": 4}, (3, 2, 1, 0)),
+        ({}, (2,)),
+    ]
     for degrees, devices in configs:
         config = ParallelConfig(degrees, devices)
         numbers = lowering.store.numbers(slots, config)
         for slot, number in zip(slots, numbers, strict=True):
             assert_partitioned(lowering.store, slot, config)
             assert number == lowering.store.number(slot, config)
-            together, one = columns_of(lowering.store, number), columns_of(alone, alone.number(slot, config))
+            together, one = (
+                columns_of(lowering.store, number),
+                columns_of(alone, alone.number(slot, config)),
+            )
             for name, column in together.items():
                 np.testing.assert_array_equal(column, one[name])
     assert len(slots) > 2 and len(lowering.store.numbers(slots, config)) == len(slots)

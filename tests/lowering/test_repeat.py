@@ -62,7 +62,9 @@ def batches(count):
     return {"x": x, "t": rng.integers(0, 5, (count, 12)).astype(np.int32)}
 
 
-@pytest.mark.parametrize("options", [{}, {"collectives": {"all-reduce": "ring"}, "piece_bytes": 2000}])
+@pytest.mark.parametrize(
+    "options", [{}, {"collectives": {"all-reduce": "ring"}, "piece_bytes": 2000}]
+)
 def test_repeated_steps_give_the_bits_of_single_ones(options):
     graph, machine, feeds = model(), two_hosts(), batches(2 * STEPS)
     strategy = uneven(graph, machine)
@@ -113,7 +115,11 @@ def test_an_all_reduce_in_pieces():
     machine = MachineModel.uniform(4)
     strategy, ring = data_parallel(graph, machine), {"all-reduce": "ring"}
     whole, cut = (lower(graph, strategy, machine, ring, piece_bytes=size) for size in (None, 5000))
-    boxes = [str(task.args[0][1]) for task in cut if task.collective == "all-reduce" and task.name == "fc.dweight"]
+    boxes = [
+        str(task.args[0][1])
+        for task in cut
+        if task.collective == "all-reduce" and task.name == "fc.dweight"
+    ]
     assert boxes == [f"[{lo}:{lo + 16}, 0:64]" for lo in range(0, 64, 16)]
     assert len(cut) == len(whole) + 3 and cut.bytes_moved == whole.bytes_moved
     check_plan(graph, cut)
@@ -134,5 +140,7 @@ def test_what_cannot_be_repeated_is_refused():
     with Executor(many) as step, pytest.raises(ValueError, match=message):
         step(batches(2))
     graph.output("mean", graph.regions["norm.running_mean"])
-    with pytest.raises(ValueError, match=r"output 'mean' is 'norm.running_mean', which has one value for 2 steps"):
+    with pytest.raises(
+        ValueError, match=r"output 'mean' is 'norm.running_mean', which has one value for 2 steps"
+    ):
         repeated(graph, 2)

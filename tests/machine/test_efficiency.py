@@ -19,7 +19,13 @@ TRUE = Device(
     half_flops=100e6,
     half_bytes=700e3,
 )
-PEAKS = Device("cuda", flops_per_second=10e12, memory_bandwidth=700e9, overhead_seconds=5e-6, rates={"float64": 5e12})
+PEAKS = Device(
+    "cuda",
+    flops_per_second=10e12,
+    memory_bandwidth=700e9,
+    overhead_seconds=5e-6,
+    rates={"float64": 5e12},
+)
 CURVE = ("compute_efficiency", "memory_efficiency", "half_flops", "half_bytes")
 
 N = 2.0 ** np.arange(5, 13)
@@ -48,14 +54,18 @@ def test_a_fit_of_noisy_samples_is_close():
 def test_a_fit_raises_a_peak_that_is_exceeded():
     low = Device("cuda", flops_per_second=1e12, memory_bandwidth=1e9, overhead_seconds=5e-6)
     fitted = fit_device(low, FLOPS, BYTES, device_seconds(TRUE, FLOPS, BYTES))
-    assert fitted.flops_per_second == pytest.approx(7.6e12) and fitted.compute_efficiency == pytest.approx(1)
+    assert fitted.flops_per_second == pytest.approx(
+        7.6e12
+    ) and fitted.compute_efficiency == pytest.approx(1)
     assert fitted.memory_bandwidth == pytest.approx(0.88 * 700e9)
 
 
 def test_a_side_that_no_sample_shows_stays():
     """Copies say nothing about arithmetic."""
     copies = slice(2 * len(N), None)
-    fitted = fit_device(PEAKS, FLOPS[copies], BYTES[copies], device_seconds(TRUE, FLOPS, BYTES)[copies])
+    fitted = fit_device(
+        PEAKS, FLOPS[copies], BYTES[copies], device_seconds(TRUE, FLOPS, BYTES)[copies]
+    )
     assert fitted.compute_efficiency == 1.0 and fitted.half_flops == 0.0
     assert [fitted.memory_efficiency, fitted.half_bytes] == pytest.approx([0.88, 700e3])
 
@@ -80,8 +90,18 @@ def test_a_machine_is_fitted_to_the_costs_of_a_task_graph():
     graph, machine = Graph(), MachineModel.uniform(1, PEAKS)
     for dtype in ("float32", "float64"):
         for n in (64, 256, 1024, 4096):
-            graph.launch(f"product {n}", "-> b", [], kernel=fill, sizes={"b": 3 * n * n}, dtype=dtype, flops=n / 3)
-            graph.launch(f"wide {n}", "-> b", [], kernel=fill, sizes={"b": n * n}, dtype=dtype, flops=0)
+            graph.launch(
+                f"product {n}",
+                "-> b",
+                [],
+                kernel=fill,
+                sizes={"b": 3 * n * n},
+                dtype=dtype,
+                flops=n / 3,
+            )
+            graph.launch(
+                f"wide {n}", "-> b", [], kernel=fill, sizes={"b": n * n}, dtype=dtype, flops=0
+            )
     task_graph = lower(graph, single_device(graph, machine), machine)
     assert (task_graph.kind == Kind.POINT).all()
     measured = CostModel.analytic(MachineModel.uniform(1, TRUE))

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import CostModel, Device, Graph, Link, MachineModel, ParallelConfig, Strategy, lower, simulate
+from taskflow import (
+    CostModel,
+    Device,
+    Graph,
+    Link,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    lower,
+    simulate,
+)
 from taskflow.core.system import gpu_of
 from taskflow.machine.machinefile import preset_names, preset_text
 
@@ -45,23 +55,42 @@ def test_the_p100_cluster_is_that_of_flexflow():
     machine = MachineModel.preset("p100", nodes=4)
     assert len(machine.devices) == 16
     assert ends(machine, 0, 3) == [(0, 3)]
-    assert ends(machine, 1, 6) == [(1, "pcie@0"), ("pcie@0", "network"), ("network", "pcie@1"), ("pcie@1", 6)]
+    assert ends(machine, 1, 6) == [
+        (1, "pcie@0"),
+        ("pcie@0", "network"),
+        ("network", "pcie@1"),
+        ("pcie@1", 6),
+    ]
     assert machine.bandwidth[0, 3] == 20e9 and machine.bandwidth[1, 6] == 12.5e9
-    assert machine.latency_seconds[1, 6] + 12_500 / machine.bandwidth[1, 6] == pytest.approx(6.5e-6 + 1e-6)
-    assert machine.devices[0].rate("float64") == 5.3e12 and machine.devices[0].rate("bfloat16") == 10.6e12
+    assert machine.latency_seconds[1, 6] + 12_500 / machine.bandwidth[1, 6] == pytest.approx(
+        6.5e-6 + 1e-6
+    )
+    assert (
+        machine.devices[0].rate("float64") == 5.3e12
+        and machine.devices[0].rate("bfloat16") == 10.6e12
+    )
 
 
 def test_the_k80_boards_are_behind_switches_of_their_own():
     machine = MachineModel.preset("k80", nodes=16)
     assert len(machine.devices) == 64
     assert ends(machine, 0, 1) == [(0, "board 0@0"), ("board 0@0", 1)]
-    assert ends(machine, 0, 2) == [(0, "board 0@0"), ("board 0@0", "pcie@0"), ("pcie@0", "board 1@0"), ("board 1@0", 2)]
+    assert ends(machine, 0, 2) == [
+        (0, "board 0@0"),
+        ("board 0@0", "pcie@0"),
+        ("pcie@0", "board 1@0"),
+        ("board 1@0", 2),
+    ]
     assert machine.bandwidth[0, 63] == 7e9
 
 
 def test_a_v100_has_six_nvlinks():
     machine = MachineModel.preset("v100")
-    of_zero = [link.bandwidth for link in machine.links if link.ends[0] == 0 and isinstance(link.ends[1], int)]
+    of_zero = [
+        link.bandwidth
+        for link in machine.links
+        if link.ends[0] == 0 and isinstance(link.ends[1], int)
+    ]
     assert sum(of_zero) == 6 * 25e9
     assert ends(machine, 0, 7) == [(0, 4), (4, 7)], "of the two-link ways the wider one"
 
@@ -84,7 +113,9 @@ def pretend_gpus(monkeypatch, count):
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
-@pytest.mark.parametrize("prefix", [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_"), ("PMI_SIZE", "PMI_LOCAL_")])
+@pytest.mark.parametrize(
+    "prefix", [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_"), ("PMI_SIZE", "PMI_LOCAL_")]
+)
 def test_the_ranks_of_a_host_share_its_gpus(monkeypatch, job, prefix):
     ranks, here, rank, gpus, shared, gpu = job
     pretend_gpus(monkeypatch, gpus)
@@ -115,9 +146,14 @@ def test_all_transfers_of_a_host_share_its_network_card():
         graph = Graph()
         strategy = {}
         for k, (source, target) in enumerate(moves):
-            made = graph.launch(f"a{k}", "-> b", [], kernel=fill, sizes={"b": 12_500_000}, dtype="int8")
+            made = graph.launch(
+                f"a{k}", "-> b", [], kernel=fill, sizes={"b": 12_500_000}, dtype="int8"
+            )
             graph.launch(f"b{k}", "b -> b", [made], kernel=fill)
-            strategy |= {f"a{k}": ParallelConfig({}, (source,)), f"b{k}": ParallelConfig({}, (target,))}
+            strategy |= {
+                f"a{k}": ParallelConfig({}, (source,)),
+                f"b{k}": ParallelConfig({}, (target,)),
+            }
         task_graph = lower(graph, Strategy(strategy), machine)
         timeline = simulate(task_graph, CostModel.analytic(machine))
         moved = task_graph.is_transfer
@@ -149,7 +185,9 @@ def test_a_saved_machine_loads_equal(machine, tmp_path):
 
 
 def test_numpy_numbers_are_saved_as_numbers(tmp_path):
-    machine = MachineModel.uniform(2, Device(flops_per_second=np.float64(2e9), memory_bytes=np.int64(7)), np.float64(3))
+    machine = MachineModel.uniform(
+        2, Device(flops_per_second=np.float64(2e9), memory_bytes=np.int64(7)), np.float64(3)
+    )
     machine.save(tmp_path / "machine.toml")
     assert MachineModel.load(tmp_path / "machine.toml") == machine
 
@@ -180,7 +218,12 @@ def test_a_file_describes_one_host_of_several(tmp_path):
     machine = MachineModel.load(path)
     assert machine.name == "mix"
     assert [d.kind for d in machine.devices] == ["cuda", "cpu", "cpu"] * 2
-    assert ends(machine, 0, 5) == [(0, "switch@0"), ("switch@0", "network"), ("network", "switch@1"), ("switch@1", 5)]
+    assert ends(machine, 0, 5) == [
+        (0, "switch@0"),
+        ("switch@0", "network"),
+        ("network", "switch@1"),
+        ("switch@1", 5),
+    ]
     assert machine.bandwidth[0, 5] == 2e8 and machine.bandwidth[0, 1] == 1e9
 
 
@@ -219,11 +262,15 @@ def machines(draw):
     """Two to six devices and up to three switches, joined by random links; not all have routes."""
     count = draw(st.integers(2, 6))
     places = [*range(count), "s", "t", "u"]
-    pairs = st.tuples(st.sampled_from(places), st.sampled_from(places)).filter(lambda pair: pair[0] != pair[1])
+    pairs = st.tuples(st.sampled_from(places), st.sampled_from(places)).filter(
+        lambda pair: pair[0] != pair[1]
+    )
     latency = st.sampled_from([0.0, 1e-6, 2.5e-6])
     links = draw(
         st.lists(
-            st.builds(Link, pairs, st.sampled_from([1e9, 2e9]), latency), max_size=30, unique_by=lambda link: link.ends
+            st.builds(Link, pairs, st.sampled_from([1e9, 2e9]), latency),
+            max_size=30,
+            unique_by=lambda link: link.ends,
         )
     )
     return MachineModel((Device(),) * count, tuple(links))
@@ -242,17 +289,26 @@ def test_routes_are_shortest_paths(machine):
             way = ends(machine, a, b)
             assert not way if a == b else (way[0][0], way[-1][1]) == (a, b)
             assert all(first[1] == second[0] for first, second in pairwise(way))
-            assert sum(machine.graph.edges[e]["length"] for e in way) == pytest.approx(shortest[a][b], rel=1e-12)
-            assert len(way) == nx.shortest_path_length(machine.graph, a, b), "fewest links come first"
+            assert sum(machine.graph.edges[e]["length"] for e in way) == pytest.approx(
+                shortest[a][b], rel=1e-12
+            )
+            assert len(way) == nx.shortest_path_length(machine.graph, a, b), (
+                "fewest links come first"
+            )
 
 
 def test_latency_and_bandwidth_are_those_of_the_links_on_the_way():
     machine = MachineModel.preset("k80", nodes=3)
     for a, b in [(0, 1), (1, 2), (3, 11), (11, 0)]:
         links = [machine.links[k] for k in machine.route(a, b)]
-        assert machine.latency_seconds[a, b] == pytest.approx(sum(link.latency_seconds for link in links))
+        assert machine.latency_seconds[a, b] == pytest.approx(
+            sum(link.latency_seconds for link in links)
+        )
         assert machine.bandwidth[a, b] == min(link.bandwidth for link in links)
-    assert machine.bandwidth[5, 5] == machine.devices[5].memory_bandwidth and machine.latency_seconds[5, 5] == 0
+    assert (
+        machine.bandwidth[5, 5] == machine.devices[5].memory_bandwidth
+        and machine.latency_seconds[5, 5] == 0
+    )
 
 
 def test_routes_do_not_depend_on_how_many_targets_are_relaxed_together(monkeypatch):

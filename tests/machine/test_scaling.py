@@ -27,7 +27,9 @@ def fields(machine):
 @pytest.mark.parametrize("name", SCALES)
 def test_one_factor_multiplies_one_thing(name):
     before, after = fields(MACHINE), fields(scale_machine(MACHINE, {name: 4.0}))
-    assert {n: after[n] / before[n] for n in before} == pytest.approx({n: 4.0 if n == name else 1.0 for n in before})
+    assert {n: after[n] / before[n] for n in before} == pytest.approx(
+        {n: 4.0 if n == name else 1.0 for n in before}
+    )
 
 
 def test_all_dtypes_are_scaled():
@@ -38,7 +40,9 @@ def test_all_dtypes_are_scaled():
 
 def test_links_of_both_classes_together():
     scaled = scale_machine(MACHINE, {"network": 2.0, "links": 2.0})
-    np.testing.assert_allclose([k.bandwidth for k in scaled.links], [2 * k.bandwidth for k in MACHINE.links])
+    np.testing.assert_allclose(
+        [k.bandwidth for k in scaled.links], [2 * k.bandwidth for k in MACHINE.links]
+    )
 
 
 def test_a_factor_of_one_is_the_same_machine():
@@ -49,7 +53,9 @@ def test_machines_have_what_they_have():
     assert scalable(MACHINE) == list(SCALES)
     assert "network" not in scalable(MachineModel.uniform(2))
     assert not {"network", "links", "latency"} & set(scalable(MachineModel.uniform(1)))
-    apart = MachineModel.join([MachineModel((Device(),), (*MACHINE.take(1).links,)) for _ in range(2)])
+    apart = MachineModel.join(
+        [MachineModel((Device(),), (*MACHINE.take(1).links,)) for _ in range(2)]
+    )
     assert "network" in scalable(apart)
 
 

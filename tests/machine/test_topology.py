@@ -56,19 +56,27 @@ def test_bigraph():
     machine = bigraph(4, 2)
     assert len(machine.devices) == 16 and set(degree(machine)) == {1}
     assert hops(machine)[0, 1] == 2 and hops(machine)[0, 15] == 3 and hops(machine)[0, 7] == 4
-    assert bisection(machine) == 16 / 2, "4 x 4 links between the layers carry all that 8 devices send"
+    assert bisection(machine) == 16 / 2, (
+        "4 x 4 links between the layers carry all that 8 devices send"
+    )
 
 
 def test_dragonfly():
     groups, switches, each = 5, 4, 2
     machine = dragonfly(groups, switches, each)
     assert len(machine.devices) == groups * switches * each
-    between = [link.ends for link in machine.links if all(isinstance(end, str) for end in link.ends)]
+    between = [
+        link.ends for link in machine.links if all(isinstance(end, str) for end in link.ends)
+    ]
     count = groups * switches * (switches - 1) + groups * (groups - 1)
-    assert len(between) == count == len(set(between)), "all within a group, one between every two groups, both ways"
+    assert len(between) == count == len(set(between)), (
+        "all within a group, one between every two groups, both ways"
+    )
     assert hops(machine).max() == 5, "device, local, global, local, device"
     of_switch = np.bincount([int(a.removeprefix("switch")) for a, _ in between])
-    assert set(of_switch) == {switches - 1 + 1}, "the global links of a group go out of its switches in turn"
+    assert set(of_switch) == {switches - 1 + 1}, (
+        "the global links of a group go out of its switches in turn"
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +101,9 @@ def test_names_that_are_none():
     rule = "2 numbers from 1, with an x between, at most 4096 devices"
     for name in ("fat_tree:8", "fat_tree:0x2", "fat_tree:axb", "fat_tree:99x99"):
         assert_refused(f"machine '{name}': fat_tree takes {rule}", lambda name=name: of_name(name))
-    rule = "machine topology 'torus:4x4': says itself how many hosts there are; --nodes is for presets"
+    rule = (
+        "machine topology 'torus:4x4': says itself how many hosts there are; --nodes is for presets"
+    )
     assert_refused(rule, lambda: find_machine("torus:4x4", nodes=2))
 
 
@@ -102,6 +112,10 @@ def test_a_door_is_the_number_of_the_last_link_among_those_that_end_there(machin
     for device in range(len(machine.devices)):
         ends = [k for k, link in enumerate(machine.links) if link.ends[1] == device]
         for source in {*range(len(machine.devices))} - {device}:
-            door = ends.index(machine.route(source, device)[-1]) if machine.devices[device].sends_by_link else 0
+            door = (
+                ends.index(machine.route(source, device)[-1])
+                if machine.devices[device].sends_by_link
+                else 0
+            )
             assert machine.doors[source, device] == door
         assert machine.doors[device, device] == 0

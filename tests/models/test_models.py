@@ -15,7 +15,9 @@ MACHINE = slow_machine(4)
 STEPS = 5
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in TINY])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in TINY]
+)
 def test_every_strategy_trains_as_one_device_does(name: str) -> None:
     graph = tiny(name)
     batches = feeds(graph, name, STEPS)
@@ -42,7 +44,10 @@ def test_a_gpt_of_fused_operators_trains_alike() -> None:
     batches = feeds(graph, "gpt", STEPS)
     expected = train(graph, single_device(graph, MACHINE), MACHINE, batches)
     assert len(fused.operators) < len(graph.operators)
-    for strategy in (single_device(fused, MACHINE), *(random_strategy(fused, MACHINE, seed) for seed in (0, 1, 2))):
+    for strategy in (
+        single_device(fused, MACHINE),
+        *(random_strategy(fused, MACHINE, seed) for seed in (0, 1, 2)),
+    ):
         assert_close(train(fused, strategy, MACHINE, batches), expected)
 
 
@@ -53,7 +58,10 @@ def test_a_padded_vocabulary_changes_no_number() -> None:
     assert padded.regions["embed.weight"].shape == (8, 6) and padded.regions["fc"].shape[-1] == 8
     batches = feeds(graph, "gpt", STEPS)
     expected = train(graph, single_device(graph, MACHINE), MACHINE, batches)
-    for strategy in (single_device(padded, MACHINE), *(random_strategy(padded, MACHINE, seed) for seed in (0, 1))):
+    for strategy in (
+        single_device(padded, MACHINE),
+        *(random_strategy(padded, MACHINE, seed) for seed in (0, 1)),
+    ):
         found = train(padded, strategy, MACHINE, batches)
         states = {name for name, value in found.items() if value.shape == (8, 6)}
         assert states == {"embed.weight", "embed.weight.adam_m", "embed.weight.adam_v"}
@@ -64,7 +72,9 @@ def test_a_padded_vocabulary_changes_no_number() -> None:
 @pytest.mark.parametrize("name", TINY)
 def test_evaluation_shares_the_parameters(name: str) -> None:
     graph, other = tiny(name), build(name, batch=2, dtype="float64", training=False, **TINY[name])
-    assert {r.name: r.shape for r in graph.parameters} == {r.name: r.shape for r in other.parameters}
+    assert {r.name: r.shape for r in graph.parameters} == {
+        r.name: r.shape for r in other.parameters
+    }
     assert not any(op.writes for op in other.operators)
     assert "loss" in other.outputs
 

@@ -13,7 +13,13 @@ Feeds = Mapping[str, np.ndarray]
 # Batch norm over one point per image amplifies rounding a million times in five steps; over four points, 1e4 at most.
 TINY: dict[str, dict[str, Any]] = {
     "alexnet": {"image": 63, "channels": (4, 3, 2, 3, 4), "hidden": 6, "classes": 3},
-    "inception_v3": {"image": 107, "width": 1 / 32, "modules": (1, 1, 1), "classes": 3, "lr": 0.005},
+    "inception_v3": {
+        "image": 107,
+        "width": 1 / 32,
+        "modules": (1, 1, 1),
+        "classes": 3,
+        "lr": 0.005,
+    },
     "resnet101": {"image": 64, "blocks": (1, 2, 1, 1), "width": 4, "classes": 3, "lr": 0.01},
     "rnntc": {"steps": 3, "hidden": 4, "layers": 2, "embed": 3, "vocabulary": 7, "group": 2},
     "rnnlm": {"steps": 3, "hidden": 4, "embed": 3, "vocabulary": 7, "dropout": 0.3, "group": 1},
@@ -50,7 +56,9 @@ def tiny(name: str) -> Graph:
 def feeds(graph: Graph, name: str, steps: int) -> list[Feeds]:
     """The batches of the first steps."""
     sizes, random = TINY[name], np.random.default_rng(7)
-    high = sizes.get("rows") or (2 if name == "rnntc" else sizes.get("vocabulary") or sizes.get("classes") or 3)
+    high = sizes.get("rows") or (
+        2 if name == "rnntc" else sizes.get("vocabulary") or sizes.get("classes") or 3
+    )
 
     def draw(region: Any) -> np.ndarray:
         if region.dtype == "int32":
@@ -60,7 +68,9 @@ def feeds(graph: Graph, name: str, steps: int) -> list[Feeds]:
     return [{r.name: draw(r) for r in graph.inputs} for _ in range(steps)]
 
 
-def train(graph: Graph, strategy: Strategy, machine: MachineModel, batches: Sequence[Feeds]) -> dict[str, np.ndarray]:
+def train(
+    graph: Graph, strategy: Strategy, machine: MachineModel, batches: Sequence[Feeds]
+) -> dict[str, np.ndarray]:
     """The loss of every step, and all persistent regions after the last."""
     with Executor(lower(graph, strategy, machine), seed=3) as step:
         losses = [step(batch)["loss"] for batch in batches]

@@ -83,5 +83,7 @@ if UNDER_MPIRUN:
     def pytest_make_collect_report(collector: pytest.Collector):
         report = yield
         if report.failed:
-            stop_every_rank(collector.config, f"{report.nodeid} (collection)\n{report.longreprtext}")
+            stop_every_rank(
+                collector.config, f"{report.nodeid} (collection)\n{report.longreprtext}"
+            )
         return report

@@ -22,5 +22,7 @@ def test_all_ranks_return_what_was_fastest_in_rehearsal(comm):
 
 
 def test_a_trainer_predicts_what_its_search_has_found(comm):
-    trainer = Trainer(network(), machine=MachineModel.local(max(comm.size, 2)), proposals=40, quiet=True)
+    trainer = Trainer(
+        network(), machine=MachineModel.local(max(comm.size, 2)), proposals=40, quiet=True
+    )
     assert connect().gather(trainer.predicted_seconds) == [trainer.found.seconds] * connect().size

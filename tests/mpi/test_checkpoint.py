@@ -67,7 +67,9 @@ def test_all_ranks_refuse_what_one_of_them_finds(comm, folder):
 def test_all_ranks_hear_that_one_could_not_write(comm, folder, monkeypatch):
     if comm.rank == SIZE - 1:
         full = OSError(28, "No space")
-        monkeypatch.setattr("taskflow.checkpoint.tensorfile.os.fsync", lambda handle: (_ for _ in ()).throw(full))
+        monkeypatch.setattr(
+            "taskflow.checkpoint.tensorfile.os.fsync", lambda handle: (_ for _ in ()).throw(full)
+        )
     with pytest.raises(OSError, match="No space"):
         checkpoint.save(executor("data_parallel"), folder)
     assert checkpoint.latest(folder) is None

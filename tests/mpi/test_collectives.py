@@ -30,8 +30,12 @@ def test_collectives_give_the_numbers_of_one_device(carrier, record, data):
         on_hosts(patch, data.draw(st.integers(1, 2)))
         model = data.draw(graphs())
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
-        laws.any_strategy_is_one_device(model, machine, strategy, steps=2, transport=carrier, record=record)
-        laws.any_strategy_is_one_device(model, machine, strategy, steps=2, transport=carrier, check=True)
+        laws.any_strategy_is_one_device(
+            model, machine, strategy, steps=2, transport=carrier, record=record
+        )
+        laws.any_strategy_is_one_device(
+            model, machine, strategy, steps=2, transport=carrier, check=True
+        )
 
 
 def on_hosts(patch, count):
@@ -40,7 +44,13 @@ def on_hosts(patch, count):
     patch.setattr(transport.connect(), "hosts", [rank * count // SIZE for rank in range(SIZE)])
 
 
-RUNS = [("cpu", "shared"), ("cpu", "messages"), ("cpu", "hosts"), ("emulated", "shared"), ("cuda", "shared")]
+RUNS = [
+    ("cpu", "shared"),
+    ("cpu", "messages"),
+    ("cpu", "hosts"),
+    ("emulated", "shared"),
+    ("cuda", "shared"),
+]
 
 
 @pytest.mark.parametrize(("name", "algorithm"), NAMED)
@@ -49,9 +59,13 @@ def test_every_algorithm_gives_numpys_sum_and_the_same_bits(name, algorithm):
     count, found = max(4, SIZE), []
     x = np.random.default_rng(7).standard_normal((count, 37, 11))
     for kind, carrier in RUNS:
-        if kind != "cpu" and (algorithm not in ("ring", "tree") or (kind == "cuda" and SIZE not in (1, count))):
+        if kind != "cpu" and (
+            algorithm not in ("ring", "tree") or (kind == "cuda" and SIZE not in (1, count))
+        ):
             continue  # benchmarks/collective_runs.py has all of them; a rank drives one GPU
-        devices = tuple(replace(EMULATED.devices[0], kind=kind, host=int(2 * d > count)) for d in range(count))
+        devices = tuple(
+            replace(EMULATED.devices[0], kind=kind, host=int(2 * d > count)) for d in range(count)
+        )
         machine = MachineModel(devices, MachineModel.uniform(count).links)
         task_graph, algorithms = one_collective(name, algorithm, machine, (37, 11))
         assert algorithms[name] == algorithm

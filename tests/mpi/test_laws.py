@@ -26,7 +26,9 @@ MANY = MachineModel.uniform(2 * SIZE + 1)
 
 def examples(percent):
     """That share of the profile's examples; half of them on more ranks than a small machine has cores."""
-    return settings(max_examples=max(1, settings().max_examples * percent // (100 if SIZE <= 2 else 200)))
+    return settings(
+        max_examples=max(1, settings().max_examples * percent // (100 if SIZE <= 2 else 200))
+    )
 
 
 EMULATED = MachineModel.uniform(SIZE, Device("emulated", 0, 1 << 34, 1e11, 1e11, 1e-6), 1e10, 1e-5)
@@ -44,7 +46,9 @@ def placed(draw, models, machine=MachineModel.uniform(SIZE)):  # noqa: B008 - a 
 @examples(90)
 @given(data=st.data())
 def test_any_strategy_gives_the_numbers_of_one_device(models, transport, data):
-    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=3, transport=transport)
+    laws.any_strategy_is_one_device(
+        *data.draw(placed(GRAPHS[models])), steps=3, transport=transport
+    )
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -69,7 +73,9 @@ def test_ranks_give_the_bits_of_one_process(transport, example, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agreement, "connect", LocalTransport)
         expected = laws.run(task_graph, model.feeds, 2)
-    laws.assert_equal(laws.run(task_graph.reordered(order), model.feeds, 2, transport=transport), expected)
+    laws.assert_equal(
+        laws.run(task_graph.reordered(order), model.feeds, 2, transport=transport), expected
+    )
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -80,7 +86,9 @@ def test_homes_updates_and_what_is_offloaded_lie_on_any_rank(transport, data):
     graph = with_homes(data.draw, model.graph, np.random.default_rng(seed))
     machine = MachineModel.uniform(SIZE)
     strategy = random_strategy(graph, machine, seed)
-    laws.any_strategy_is_one_device(Model(graph, model.feeds), machine, strategy, steps=2, transport=transport)
+    laws.any_strategy_is_one_device(
+        Model(graph, model.feeds), machine, strategy, steps=2, transport=transport
+    )
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -90,15 +98,27 @@ def test_repeated_steps_are_single_ones(transport, example, seed):
     laws.repeated_steps_are_single_ones(*example, seed=seed, transport=transport)
 
 
-GUARDED = [("cpu", "shared"), ("cpu", "messages"), ("emulated", "auto"), *(("cuda", w) for w in (*TRANSPORTS, "nccl"))]
+GUARDED = [
+    ("cpu", "shared"),
+    ("cpu", "messages"),
+    ("emulated", "auto"),
+    *(("cuda", w) for w in (*TRANSPORTS, "nccl")),
+]
 
 
 @pytest.mark.parametrize(("kind", "transport"), GUARDED)
 @examples(2)
 @given(data=st.data(), record=st.booleans())
 def test_a_step_that_is_given_up_changes_nothing(kind, transport, data, record):
-    machine = {"cpu": MANY, "emulated": EMULATED, "cuda": MachineModel.uniform(SIZE, Device(kind="cuda"))}[kind]
-    example, options = data.draw(placed(GRAPHS["operators"], machine)), {"transport": transport, "record": record}
+    machine = {
+        "cpu": MANY,
+        "emulated": EMULATED,
+        "cuda": MachineModel.uniform(SIZE, Device(kind="cuda")),
+    }[kind]
+    example, options = (
+        data.draw(placed(GRAPHS["operators"], machine)),
+        {"transport": transport, "record": record},
+    )
     backend = (lambda: {"backend": FakeStreams()}) if kind == "cuda" else dict
     given_up = laws.given_up_steps_change_nothing(*example, backend, **options)
     assert given_up or not example[0].graph.parameters
@@ -123,7 +143,9 @@ def test_emulated_devices_give_the_numbers_of_one_device(models, data):
 @examples(20)
 @given(data=st.data())
 def test_checked_memory_finds_nothing(models, transport, data):
-    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=2, check=True, transport=transport)
+    laws.any_strategy_is_one_device(
+        *data.draw(placed(GRAPHS[models])), steps=2, check=True, transport=transport
+    )
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -131,7 +153,9 @@ def test_checked_memory_finds_nothing(models, transport, data):
 @examples(5)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_any_order_gives_the_same_numbers(models, transport, data, seed):
-    laws.any_order_is_the_same(*data.draw(placed(GRAPHS[models])), orders=5, seed=seed, transport=transport)
+    laws.any_order_is_the_same(
+        *data.draw(placed(GRAPHS[models])), orders=5, seed=seed, transport=transport
+    )
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -147,7 +171,9 @@ def test_runs_are_the_same_to_the_bit(models, transport, data):
 @examples(20)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_shared_regions_are_one(models, transport, data, seed):
-    laws.shared_regions_are_one(*data.draw(placed(GRAPHS[models])), random=seed, transport=transport)
+    laws.shared_regions_are_one(
+        *data.draw(placed(GRAPHS[models])), random=seed, transport=transport
+    )
 
 
 def test_an_operator_of_ones_own_is_checked():

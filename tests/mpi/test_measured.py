@@ -14,7 +14,9 @@ pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 def test_a_slow_rank_is_a_slow_device(comm, monkeypatch):
     """Each rank makes four times the calls of the one before."""
     true, times = measure.calls_per_second, 4**comm.rank
-    monkeypatch.setattr(measure, "calls_per_second", lambda call: true(lambda: [call() for _ in range(times)]))
+    monkeypatch.setattr(
+        measure, "calls_per_second", lambda call: true(lambda: [call() for _ in range(times)])
+    )
     machine = measure_machine(MachineModel.local(comm.size))
     for name in ("flops_per_second", "memory_bandwidth"):
         speeds = [getattr(d, name) for d in machine.devices]

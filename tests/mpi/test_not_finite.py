@@ -6,7 +6,15 @@ import pytest
 from taskflow import MachineModel, data_parallel, fully_sharded, homes, lower
 from taskflow.core.system import world_size
 from tests.mpi.test_laws import TRANSPORTS
-from tests.train.test_not_finite import KINDS, LOSS, assert_nothing_changes, executor, feeds, network, on
+from tests.train.test_not_finite import (
+    KINDS,
+    LOSS,
+    assert_nothing_changes,
+    executor,
+    feeds,
+    network,
+    on,
+)
 
 COUNT = max(2, world_size())
 
@@ -30,7 +38,11 @@ def test_steps_in_one(comm):
     several = [{name: np.stack([one[name], good[name]]) for name in good} for one in (good, bad)]
     with executor(rows) as step:
         before = {name: step.read(name) for name in step.persistent}
-        with pytest.raises(FloatingPointError, match=r"^step 0: the loss is \[nan .*\]; nothing has changed$"):
+        with pytest.raises(
+            FloatingPointError, match=r"^step 0: the loss is \[nan .*\]; nothing has changed$"
+        ):
             step(several[1])
-        assert step.steps == 0 and all(np.array_equal(step.read(name), value) for name, value in before.items())
+        assert step.steps == 0 and all(
+            np.array_equal(step.read(name), value) for name, value in before.items()
+        )
         assert np.isfinite(step(several[0])["loss"]).all()

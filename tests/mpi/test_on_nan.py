@@ -23,7 +23,11 @@ def test_all_ranks_skip_alike(comm, kind, transport, record):
             for k, feeds in enumerate(self.batches.epoch(number)):
                 load = feeds["x"]
                 if number * len(self) + k == BAD:
-                    feeds = feeds | {"x": lambda rect, load=load: load(rect) * (np.nan if rect.hi[0] == 12 else 1)}
+                    feeds = feeds | {
+                        "x": lambda rect, load=load: (
+                            load(rect) * (np.nan if rect.hi[0] == 12 else 1)
+                        )
+                    }
                 yield feeds
 
     history = run.fit(Late(), 2, on_nan="skip")
@@ -35,7 +39,10 @@ def test_all_ranks_skip_alike(comm, kind, transport, record):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_all_ranks_go_back(transport):
-    run, twin = trainer(executor={"transport": transport}), trainer(executor={"transport": transport})
+    run, twin = (
+        trainer(executor={"transport": transport}),
+        trainer(executor={"transport": transport}),
+    )
     assert run.fit(Spoilt(BAD), 3, on_nan="back").refused == 1
     twin.fit(Without(5, 6, BAD), 3)
     assert SIZE and kept.bits(run.step) == kept.bits(twin.step)

@@ -29,12 +29,17 @@ def test_fused_calls_give_the_numbers_of_one_device(transport, example):
 @given(example=placed(graphs()), seed=st.integers(0, 99))
 def test_ranks_of_uneven_pace_give_the_numbers_of_one_device(comm, transport, example, seed):
     model, machine, strategy = example
-    generator, options = np.random.default_rng([seed, comm.rank]), {"record": False, "transport": transport}
+    generator, options = (
+        np.random.default_rng([seed, comm.rank]),
+        {"record": False, "transport": transport},
+    )
     with Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True, **options) as step:
         for k, call in enumerate(step.program.calls):
             if generator.random() < 0.2:
                 step.program.calls[k] = partial(late, call, generator.random() * 1e-3)
-        found = {f"{name} in step {k}": v for k in range(3) for name, v in step(model.feeds).items()}
+        found = {
+            f"{name} in step {k}": v for k in range(3) for name, v in step(model.feeds).items()
+        }
         found |= {name: step.read(name) for name in step.persistent}
     laws.assert_close(found, laws.one_device(model, MachineModel.uniform(SIZE), 3))
 

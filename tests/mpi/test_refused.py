@@ -61,11 +61,15 @@ def test_ranks_that_issue_their_rows_in_different_orders(comm):
 
 def test_ranks_with_different_seeds(comm):
     message = "executor: rank 1 has seed 1, rank 0 has 0"
-    refused_by_several(comm, message, lambda: Executor(lowered(network(), comm.size), seed=comm.rank))
+    refused_by_several(
+        comm, message, lambda: Executor(lowered(network(), comm.size), seed=comm.rank)
+    )
 
 
 def test_fewer_ranks_than_gpus(comm):
-    beyond = lowered(network(), comm.size + 2, "cuda", fc=ParallelConfig({"b": 2}, (0, comm.size + 1)))
+    beyond = lowered(
+        network(), comm.size + 2, "cuda", fc=ParallelConfig({"b": 2}, (0, comm.size + 1))
+    )
     message = (
         f"executor: the strategy uses 2 cuda devices up to number {comm.size + 1}, and a rank drives one; "
         f"mpirun started {comm.size} ranks"
@@ -92,7 +96,9 @@ def scaled(number):
 def test_ranks_whose_kernels_close_over_different_values(comm):
     last = comm.size - 1
     message = f"executor: rank {last} runs another kernel for 'scale' than rank 0: its code or what it closes over"
-    refused_by_several(comm, message, lambda: Executor(lowered(scaled(float(comm.rank == last)), comm.size)))
+    refused_by_several(
+        comm, message, lambda: Executor(lowered(scaled(float(comm.rank == last)), comm.size))
+    )
     Executor(lowered(scaled(2.0), comm.size))
 
 
@@ -100,7 +106,9 @@ def test_ranks_that_write_different_values(comm):
     with Executor(lowered(network(), comm.size)) as step:
         before = step.read("fc.weight")
         message = "write 'fc.weight': rank 1 gives another value, or another region, than rank 0"
-        refused_by_several(comm, message, lambda: step.write("fc.weight", np.full((4, 4), float(comm.rank))))
+        refused_by_several(
+            comm, message, lambda: step.write("fc.weight", np.full((4, 4), float(comm.rank)))
+        )
         if comm.size > 1:
             np.testing.assert_array_equal(step.read("fc.weight"), before)
 
@@ -114,7 +122,10 @@ def test_a_loss_that_is_not_a_number_stops_every_rank(comm):
     graph = Graph()
     loss = graph.output("loss", tiny.mean_square(graph.input("x", (6, 4), "float64")))
     task_graph = lowered(loss.graph, comm.size, loss=ParallelConfig({"b": 2}, (0, comm.size - 1)))
-    with Executor(task_graph) as step, pytest.raises(FloatingPointError, match="step 0: the loss is nan"):
+    with (
+        Executor(task_graph) as step,
+        pytest.raises(FloatingPointError, match="step 0: the loss is nan"),
+    ):
         step({"x": np.full((6, 4), np.nan)})
 
 

@@ -42,7 +42,11 @@ def test_ranks_read_what_others_write(comm):
     y = graph.launch("fill", "a -> a", [graph.input("x", (64,))], kernel=fill)
     graph.output("z", graph.launch("look", "a -> a", [y], kernel=look))
     machine = MachineModel.local(max(comm.size, 2))
-    strategy = Strategy.of_graph(graph, {"fill": ParallelConfig(None, [0]), "look": ParallelConfig(None, [1])})
-    Rehearsal(lower(graph, strategy, machine)).time_rows(2)  # two passes ahead, and two each time: six
+    strategy = Strategy.of_graph(
+        graph, {"fill": ParallelConfig(None, [0]), "look": ParallelConfig(None, [1])}
+    )
+    Rehearsal(lower(graph, strategy, machine)).time_rows(
+        2
+    )  # two passes ahead, and two each time: six
     after_barrier = seen[3:]
     assert after_barrier == ([7.0] * 3 if comm.rank == min(1, comm.size - 1) else [])

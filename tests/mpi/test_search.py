@@ -8,7 +8,9 @@ from tests import tiny
 
 pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 
-MACHINE = MachineModel.uniform(3, Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9), 1e9)
+MACHINE = MachineModel.uniform(
+    3, Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9), 1e9
+)
 
 
 def test_all_ranks_get_the_best_result_of_any():

@@ -32,28 +32,41 @@ def on_gpus():
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("number, starve, record", [(2, None, False), (5, "receiving", False), (3, "sending", True)])
+@pytest.mark.parametrize(
+    "number, starve, record", [(2, None, False), (5, "receiving", False), (3, "sending", True)]
+)
 def test_any_strategy_gives_the_numbers_of_one_device(number, starve, record, transport):
     model, machine = Model(network(), feeds()[0]), on_gpus()
     strategy = random_strategy(model.graph, machine, number)
     backend = FakeStreams(number + connect().rank, starve)
-    laws.any_strategy_is_one_device(model, machine, strategy, 3, backend=backend, record=record, transport=transport)
+    laws.any_strategy_is_one_device(
+        model, machine, strategy, 3, backend=backend, record=record, transport=transport
+    )
 
 
 @settings(max_examples=12)
-@given(data=st.data(), transport=st.sampled_from(TRANSPORTS), seed=st.integers(0, 99), record=st.booleans())
+@given(
+    data=st.data(),
+    transport=st.sampled_from(TRANSPORTS),
+    seed=st.integers(0, 99),
+    record=st.booleans(),
+)
 def test_random_models_give_the_numbers_of_one_device(data, transport, seed, record):
     model, machine = data.draw(operator_graphs()), on_gpus()
     strategy = random_strategy(model.graph, machine, seed)
     backend = FakeStreams(seed + connect().rank)
-    laws.any_strategy_is_one_device(model, machine, strategy, 3, backend=backend, record=record, transport=transport)
+    laws.any_strategy_is_one_device(
+        model, machine, strategy, 3, backend=backend, record=record, transport=transport
+    )
 
 
 @pytest.mark.parametrize("transport", ["shared", "nccl"])
 def test_any_order_gives_the_same_numbers(transport):
     model, machine = Model(network(), feeds()[0]), on_gpus()
     strategy = random_strategy(model.graph, machine, 2)
-    laws.any_order_is_the_same(model, machine, strategy, 4, backend=FakeStreams(7), record=False, transport=transport)
+    laws.any_order_is_the_same(
+        model, machine, strategy, 4, backend=FakeStreams(7), record=False, transport=transport
+    )
 
 
 @pytest.mark.parametrize("transport", ["shared", "nccl"])
@@ -75,14 +88,18 @@ def test_a_step_of_several_ranks_is_one_graph(transport):
 
 @pytest.mark.parametrize("is_mapped", [True, False])
 def test_links_are_timed_between_ranks(is_mapped, monkeypatch):
-    large = 1 << 16 if is_mapped else 1 << 27  # where it is timed for real, it takes longer than ranks wait by chance
+    large = (
+        1 << 16 if is_mapped else 1 << 27
+    )  # where it is timed for real, it takes longer than ranks wait by chance
     monkeypatch.setattr(measure_gpu, "_LARGE", large)
     monkeypatch.setattr(measure_gpu, "_SIZES", (1 << 12, large))
     backend = ModelStreams()
     if not is_mapped:
         backend.shared_zeros = lambda *args: None
     machine = on_gpus()
-    found = measure_gpu._link(backend, connect(), DeviceClock(backend, connect().rank), len(machine.devices))
+    found = measure_gpu._link(
+        backend, connect(), DeviceClock(backend, connect().rank), len(machine.devices)
+    )
     assert (found is None) == (connect().size == 1)
     if found and is_mapped:
         assert found == pytest.approx({"latency_seconds": 2e-6, "bandwidth": 0.5e12}, rel=0.01)
@@ -100,7 +117,10 @@ class HungryStreams(FakeStreams):
 @pytest.mark.skipif(connect().size == 1, reason="one rank has no peers")
 def test_memory_of_the_library_is_in_the_account():
     model, machine = classifier("float32"), on_gpus()
-    task_graph, rank = lower(model.graph, data_parallel(model.graph, machine), machine), connect().rank
+    task_graph, rank = (
+        lower(model.graph, data_parallel(model.graph, machine), machine),
+        connect().rank,
+    )
     with Executor(task_graph, backend=HungryStreams(), transport="nccl") as step:
         expected = step._streamed.ledger.expected[rank]["buffers of NCCL"]
         text = step._streamed.ledger.describe(rank)
@@ -118,7 +138,10 @@ def test_a_library_that_finds_no_memory_is_refused_with_numbers(monkeypatch):
     task_graph = lower(model.graph, data_parallel(model.graph, machine), machine)
     if connect().size > 1:
         monkeypatch.setattr(HungryStreams, "communicators", fail)
-        with pytest.raises(ValueError, match=r"no room for \d+000000 bytes of buffers of NCCL; this executor holds .*"):
+        with pytest.raises(
+            ValueError,
+            match=r"no room for \d+000000 bytes of buffers of NCCL; this executor holds .*",
+        ):
             Executor(task_graph, backend=HungryStreams(), transport="nccl")
 
 
@@ -139,7 +162,9 @@ def test_folds_read_partial_sums_in_place_with_the_same_bits(dtype):
     task_graph = lower(model.graph, data_parallel(model.graph, machine), machine)
     expected = laws.run(task_graph, model.feeds, 3, backend=FakeStreams(), transport="messages")
     for record in (True, False):
-        found = laws.run(task_graph, model.feeds, 3, backend=FakeStreams(5), transport="shared", record=record)
+        found = laws.run(
+            task_graph, model.feeds, 3, backend=FakeStreams(5), transport="shared", record=record
+        )
         laws.assert_equal(found, expected)
     with Executor(task_graph, backend=FakeStreams(), transport="shared") as step:
         rows = step._rows
@@ -150,7 +175,9 @@ def test_folds_read_partial_sums_in_place_with_the_same_bits(dtype):
 
 def test_shared_regions_are_one():
     model, machine = Model(network(), feeds()[0]), on_gpus()
-    laws.shared_regions_are_one(model, machine, random_strategy(model.graph, machine, 2), 3, backend=FakeStreams(3))
+    laws.shared_regions_are_one(
+        model, machine, random_strategy(model.graph, machine, 2), 3, backend=FakeStreams(3)
+    )
 
 
 @pytest.mark.skipif(connect().size == 1, reason="one rank exchanges nothing")
@@ -158,7 +185,11 @@ def test_shared_regions_are_one():
     "options, transport, message",
     [
         ({"gpu": "a"}, "nccl", None),  # asked for: NCCL takes the ranks for hosts of their own
-        ({"library": False}, "nccl", "executor: transport='nccl' is not possible: ranks {all} have no NCCL"),
+        (
+            {"library": False},
+            "nccl",
+            "executor: transport='nccl' is not possible: ranks {all} have no NCCL",
+        ),
     ],
 )
 def test_a_carrier_that_is_not_possible_is_refused(options, transport, message):
@@ -183,7 +214,11 @@ def test_a_library_is_measured_and_then_chosen():
     times = (replace(each, seconds=(1e-9, 2e-9)) for each in measured)
     machine = replace(on_gpus(), library=tuple(times)).with_collectives({"all-reduce": "fastest"})
     x = np.random.default_rng(7).standard_normal((size, 64, 3))
-    for name, algorithm in (("all-reduce", "library"), ("all-reduce", "ring"), ("reduce-scatter", "library")):
+    for name, algorithm in (
+        ("all-reduce", "library"),
+        ("all-reduce", "ring"),
+        ("reduce-scatter", "library"),
+    ):
         task_graph, found = one_collective(name, algorithm, machine, (64, 3))
         assert found[name] == algorithm
         with Executor(task_graph, backend=backend) as step:

@@ -16,7 +16,9 @@ def cpu_seconds():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("meet", [lambda t: t.gather(t.rank), lambda t: t.barrier()], ids=["gather", "barrier"])
+@pytest.mark.parametrize(
+    "meet", [lambda t: t.gather(t.rank), lambda t: t.barrier()], ids=["gather", "barrier"]
+)
 def test_a_rank_that_waits_a_second_leaves_its_core_to_others(meet):
     transport = connect()
     if transport.size == 1:
@@ -34,4 +36,6 @@ def test_a_rank_that_waits_a_second_leaves_its_core_to_others(meet):
 def test_what_sleepers_gather_is_in_order():
     transport = connect()
     for number in range(50):
-        assert transport.gather((transport.rank, number)) == [(rank, number) for rank in range(transport.size)]
+        assert transport.gather((transport.rank, number)) == [
+            (rank, number) for rank in range(transport.size)
+        ]

@@ -38,7 +38,11 @@ class Case:
     def is_variant(self) -> bool:
         """Whether it has the operators of a composed one again, put together in another way."""
         operator, _, how = re.sub("[, ]+", " ", self.name).partition(" ")
-        return operator in COMPOSED and bool(how) and not any(other in how for other in ("wide", "fused", "linear"))
+        return (
+            operator in COMPOSED
+            and bool(how)
+            and not any(other in how for other in ("wide", "fused", "linear"))
+        )
 
 
 COMPOSED = ("gru", "lstm", "mixture_of_experts", "multihead_attention", "rnn")
@@ -57,7 +61,10 @@ def case(
 
     def build() -> tuple[Graph, LogicalRegion]:
         graph = Graph()
-        inputs = [graph.input(k, shape, "int32" if k in integers else "float64") for k, shape in shapes.items()]
+        inputs = [
+            graph.input(k, shape, "int32" if k in integers else "float64")
+            for k, shape in shapes.items()
+        ]
         return graph, operator(*inputs)
 
     CASES.append(Case(name, build, reference, **options))
@@ -105,7 +112,12 @@ def feed_forward(v: Values, act: Callable[[Array], Array]) -> Array:
     return hidden @ v["feed_forward.fc2.weight"].T + v.get("feed_forward.fc2.bias", 0)
 
 
-case("feed_forward", lambda x: ops.feed_forward(x, 8), lambda v: feed_forward(v, gelu_tanh), {"x": (3, 2, 5)})
+case(
+    "feed_forward",
+    lambda x: ops.feed_forward(x, 8),
+    lambda v: feed_forward(v, gelu_tanh),
+    {"x": (3, 2, 5)},
+)
 case(
     "feed_forward without bias",
     lambda x: ops.feed_forward(x, 5, 4, bias=False),
@@ -175,7 +187,9 @@ def convolution(
 
 convolution("conv2d", (3, 2, 7, 5), 3, 3)
 convolution("conv2d with padding", (3, 2, 6, 5), 2, 3, padding=1)
-convolution("conv2d with stride", (2, 2, 9, 7), 3, (3, 2), stride=(2, 3), padding=(1, 0), bias=False)
+convolution(
+    "conv2d with stride", (2, 2, 9, 7), 3, (3, 2), stride=(2, 3), padding=(1, 0), bias=False
+)
 convolution("conv2d with dilation", (2, 2, 9, 7), 2, 3, dilation=2, padding=2)
 convolution("conv2d of one point", (3, 3, 5, 4), 2, 1)
 convolution("conv2d that skips rows", (2, 2, 7, 7), 2, 1, stride=3)
@@ -193,11 +207,16 @@ def pooling(
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
 ) -> None:
-    for operator, reduce, value in ((ops.max_pool2d, np.max, -np.inf), (ops.avg_pool2d, np.mean, 0.0)):
+    for operator, reduce, value in (
+        (ops.max_pool2d, np.max, -np.inf),
+        (ops.avg_pool2d, np.mean, 0.0),
+    ):
 
         def reference(v: Values, reduce: Any = reduce, value: float = value) -> Array:
             size = both(kernel_size)
-            windows = spread(v["x"], both(size if stride is None else stride), both(padding), (1, 1), size, value)
+            windows = spread(
+                v["x"], both(size if stride is None else stride), both(padding), (1, 1), size, value
+            )
             return reduce(windows, axis=(4, 5))
 
         def build(x: LogicalRegion, operator: Any = operator) -> LogicalRegion:
@@ -230,8 +249,18 @@ for source, target in (
         {"x": source},
     )
 case("flatten", ops.flatten, lambda v: v["x"].reshape(3, -1), {"x": (3, 2, 5, 3)})
-case("flatten in the middle", lambda x: ops.flatten(x, 1, 2), lambda v: v["x"].reshape(3, 6, 5), {"x": (3, 2, 3, 5)})
-case("permute", lambda x: ops.permute(x, (2, 0, 1)), lambda v: v["x"].transpose(2, 0, 1), {"x": (5, 3, 2)})
+case(
+    "flatten in the middle",
+    lambda x: ops.flatten(x, 1, 2),
+    lambda v: v["x"].reshape(3, 6, 5),
+    {"x": (3, 2, 3, 5)},
+)
+case(
+    "permute",
+    lambda x: ops.permute(x, (2, 0, 1)),
+    lambda v: v["x"].transpose(2, 0, 1),
+    {"x": (5, 3, 2)},
+)
 case(
     "permute of images",
     lambda x: ops.permute(x, (0, -2, -1, 1)),
@@ -269,8 +298,19 @@ def cross_entropy(v: Values) -> Array:
 
 
 case("softmax", ops.softmax, lambda v: softmax(v["x"]), {"x": (5, 7)})
-case("softmax of dim 0", lambda x: ops.softmax(x, dim=0), lambda v: softmax(v["x"], 0), {"x": (5, 3, 2)})
-case("softmax_cross_entropy", ops.softmax_cross_entropy, cross_entropy, {"y": (7, 3), "t": (7,)}, ["t"])
+case(
+    "softmax of dim 0",
+    lambda x: ops.softmax(x, dim=0),
+    lambda v: softmax(v["x"], 0),
+    {"x": (5, 3, 2)},
+)
+case(
+    "softmax_cross_entropy",
+    ops.softmax_cross_entropy,
+    cross_entropy,
+    {"y": (7, 3), "t": (7,)},
+    ["t"],
+)
 case(
     "softmax_cross_entropy of rank 3",
     ops.softmax_cross_entropy,
@@ -286,7 +326,13 @@ case(
     {"y": (7, 5), "t": (7,)},
     ["t"],
 )
-case("softmax_cross_entropy of one row", ops.softmax_cross_entropy, cross_entropy, {"y": (3,), "t": ()}, ["t"])
+case(
+    "softmax_cross_entropy of one row",
+    ops.softmax_cross_entropy,
+    cross_entropy,
+    {"y": (3,), "t": ()},
+    ["t"],
+)
 
 # -- normalization, dropout, embedding ---------------------------------------------------------------------------------
 
@@ -307,10 +353,15 @@ def ghost_norm(v: Values, parts: int) -> Array:
 
 def layer_norm(v: Values) -> Array:
     centred = v["x"] - v["x"].mean(-1, keepdims=True)
-    return centred / np.sqrt(v["x"].var(-1, keepdims=True) + 1e-3) * v["layer_norm.weight"] + v["layer_norm.bias"]
+    return (
+        centred / np.sqrt(v["x"].var(-1, keepdims=True) + 1e-3) * v["layer_norm.weight"]
+        + v["layer_norm.bias"]
+    )
 
 
-case("dropout", lambda x: ops.dropout(x, 0.4), None, {"x": (7, 5)})  # what it gives: test_special.py
+case(
+    "dropout", lambda x: ops.dropout(x, 0.4), None, {"x": (7, 5)}
+)  # what it gives: test_special.py
 case("batch_norm", ops.batch_norm, batch_norm, {"x": (7, 3)})
 case("batch_norm of images", ops.batch_norm, batch_norm, {"x": (3, 3, 5, 2)})
 case(

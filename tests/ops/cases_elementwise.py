@@ -53,8 +53,18 @@ for operator, function in ((ops.log, np.log), (ops.sqrt, np.sqrt), (ops.rsqrt, l
     )
 case("gelu by tanh", lambda x: ops.gelu(x, approximate="tanh"), of_x(gelu_tanh), {"x": (5, 3, 2)})
 case("relu of a scalar", ops.relu, of_x(lambda x: np.maximum(x, 0)), {"x": ()})
-case("elu, alpha", lambda x: ops.elu(x, 0.3), of_x(lambda x: np.where(x > 0, x, 0.3 * np.expm1(x))), {"x": (7,)})
-case("softplus, beta", lambda x: ops.softplus(x, 2.0), of_x(lambda x: np.log1p(np.exp(2 * x)) / 2), {"x": (7,)})
+case(
+    "elu, alpha",
+    lambda x: ops.elu(x, 0.3),
+    of_x(lambda x: np.where(x > 0, x, 0.3 * np.expm1(x))),
+    {"x": (7,)},
+)
+case(
+    "softplus, beta",
+    lambda x: ops.softplus(x, 2.0),
+    of_x(lambda x: np.log1p(np.exp(2 * x)) / 2),
+    {"x": (7,)},
+)
 case("clip", lambda x: ops.clip(x, -0.5, 0.7), of_x(lambda x: np.clip(x, -0.5, 0.7)), {"x": (5, 7)})
 case("clip below", lambda x: ops.clip(x, min=0.1), of_x(lambda x: np.maximum(x, 0.1)), {"x": (7,)})
 
@@ -102,9 +112,19 @@ case(
     {"x": (5, 1), "y": (7, 1, 5)},
 )
 case("divide by a number", lambda x: ops.divide(x, 1.5), lambda v: v["x"] / 1.5, {"x": (5, 3)})
-case("divide a number", lambda x: ops.divide(0.7, positive(x)), lambda v: 0.7 / (v["x"] ** 2 + 0.5), {"x": (5, 3)})
+case(
+    "divide a number",
+    lambda x: ops.divide(0.7, positive(x)),
+    lambda v: 0.7 / (v["x"] ** 2 + 0.5),
+    {"x": (5, 3)},
+)
 case("square", lambda x: ops.multiply(x, x), lambda v: v["x"] ** 2, {"x": (5, 3)})
-case("pow", lambda x, y: ops.pow(positive(x), y), lambda v: (v["x"] ** 2 + 0.5) ** v["y"], {"x": (5, 7), "y": (5, 1)})
+case(
+    "pow",
+    lambda x, y: ops.pow(positive(x), y),
+    lambda v: (v["x"] ** 2 + 0.5) ** v["y"],
+    {"x": (5, 7), "y": (5, 1)},
+)
 case("pow of a number", lambda x: ops.pow(x, 3), lambda v: v["x"] ** 3, {"x": (5, 3)})
 case("pow to a number", lambda x: ops.pow(1.5, x), lambda v: 1.5 ** v["x"], {"x": (5, 3)})
 
@@ -134,7 +154,12 @@ case(
 # -- sums --------------------------------------------------------------------------------------------------------------
 
 case("sum_to (3)", lambda x: ops.sum_to(x, (3,)), lambda v: v["x"].sum((0, 1)), {"x": (2, 5, 3)})
-case("sum_to (5, 1)", lambda x: ops.sum_to(x, (5, 1)), lambda v: v["x"].sum((0, 2))[:, None], {"x": (2, 5, 3)})
+case(
+    "sum_to (5, 1)",
+    lambda x: ops.sum_to(x, (5, 1)),
+    lambda v: v["x"].sum((0, 2))[:, None],
+    {"x": (2, 5, 3)},
+)
 case("sum_to a scalar", lambda x: ops.sum_to(x, ()), lambda v: v["x"].sum(), {"x": (5, 3)})
 case(
     "sum_to a region",

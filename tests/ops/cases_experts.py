@@ -33,7 +33,9 @@ def place(choices: Array, experts: int, capacity: int, groups: int) -> Array:
     return slots
 
 
-def experts(v: Values, k: int, factor: float, groups: int, name: str = "experts") -> tuple[Array, Array, Array]:
+def experts(
+    v: Values, k: int, factor: float, groups: int, name: str = "experts"
+) -> tuple[Array, Array, Array]:
     """Output, load-balance loss and number of dropped choices of a layer."""
     x, (count, _) = v["x"], v[f"{name}.gate.weight"].shape
     p = softmax(x @ v[f"{name}.gate.weight"].T)
@@ -42,11 +44,16 @@ def experts(v: Values, k: int, factor: float, groups: int, name: str = "experts"
     if k > 1:
         weights = weights / weights.sum(-1, keepdims=True)
     tokens = choices[..., 0].size
-    slots = place(choices, count, min(ceil(factor * k * tokens / groups / count), tokens // groups), groups)
+    slots = place(
+        choices, count, min(ceil(factor * k * tokens / groups / count), tokens // groups), groups
+    )
     y = np.zeros_like(x)
     for index in np.ndindex(slots.shape):
         if slots[index] >= 0:
-            up, down = ({w: v[f"{name}.{part}.{w}"][choices[index]] for w in ("weight", "bias")} for part in UP_DOWN)
+            up, down = (
+                {w: v[f"{name}.{part}.{w}"][choices[index]] for w in ("weight", "bias")}
+                for part in UP_DOWN
+            )
             h = gelu(up["weight"] @ x[index[:-1]] + up["bias"])
             y[index[:-1]] += weights[index] * (down["weight"] @ h + down["bias"])
     load = np.bincount(choices.ravel(), minlength=count) / choices.size
@@ -56,7 +63,9 @@ def experts(v: Values, k: int, factor: float, groups: int, name: str = "experts"
 UP_DOWN = ("up", "down")
 
 
-def layer(name: str, shape: Sequence[int], count: int, k: int, factor: float, groups: int = 1) -> None:
+def layer(
+    name: str, shape: Sequence[int], count: int, k: int, factor: float, groups: int = 1
+) -> None:
     """Both results of a layer in one region, so that both are checked with their gradients."""
 
     def build(x: LogicalRegion) -> LogicalRegion:
@@ -123,7 +132,9 @@ case(
 case(
     "expert_load of parts",
     lambda i: ops.expert_load(i, 3, "float64", parts=3),
-    lambda v: np.stack([np.bincount(part.ravel(), minlength=3) / part.size for part in np.split(v["i"], 3)]),
+    lambda v: np.stack(
+        [np.bincount(part.ravel(), minlength=3) / part.size for part in np.split(v["i"], 3)]
+    ),
     {"i": (6, 2)},
     ["i"],
     is_differentiable=False,
@@ -133,7 +144,9 @@ case(
 def balance(v: Values) -> Array:
     """Of three runs of tokens."""
     loads = [np.bincount(part.ravel(), minlength=4) / part.size for part in np.split(v["i"], 3)]
-    return 4 * np.mean([load @ part.mean((0, 1)) for load, part in zip(loads, np.split(v["x"], 3), strict=True)])
+    return 4 * np.mean(
+        [load @ part.mean((0, 1)) for load, part in zip(loads, np.split(v["x"], 3), strict=True)]
+    )
 
 
 case(
@@ -147,7 +160,10 @@ case(
 case(
     "expert_linear",
     lambda x: ops.expert_linear(x, 4),
-    lambda v: np.einsum("eci,eoi->eco", v["x"], v["expert_linear.weight"]) + v["expert_linear.bias"][:, None],
+    lambda v: (
+        np.einsum("eci,eoi->eco", v["x"], v["expert_linear.weight"])
+        + v["expert_linear.bias"][:, None]
+    ),
     {"x": (3, 5, 2)},
 )
 case(
@@ -166,7 +182,9 @@ def rotary(x: Array, base: float, offset: int, interleaved: bool) -> Array:
     half = x.shape[-1] // 2
     first, second = (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
     angle = (offset + np.arange(x.shape[1]))[:, None] * base ** (-np.arange(half) / half)
-    turned = (first + 1j * second) * np.exp(1j * angle).reshape(x.shape[1], *[1] * (x.ndim - 3), half)
+    turned = (first + 1j * second) * np.exp(1j * angle).reshape(
+        x.shape[1], *[1] * (x.ndim - 3), half
+    )
     parts = turned.real, turned.imag
     return np.stack(parts, -1).reshape(x.shape) if interleaved else np.concatenate(parts, -1)
 

@@ -63,10 +63,25 @@ def group_norm(v: Values, groups: int) -> Array:
 case("rms_norm", lambda x: ops.rms_norm(x, 1e-3), rms_norm, {"x": (5, 7)})
 case("rms_norm of rank 3", lambda x: ops.rms_norm(x, 1e-3), rms_norm, {"x": (3, 2, 5)})
 case("rms_norm of rank 1", lambda x: ops.rms_norm(x, 1e-3), rms_norm, {"x": (5,)})
-case("layer_norm, composed", lambda x: ops.layer_norm(x, 1e-3, composed=True), layer_norm, {"x": (5, 7)})
+case(
+    "layer_norm, composed",
+    lambda x: ops.layer_norm(x, 1e-3, composed=True),
+    layer_norm,
+    {"x": (5, 7)},
+)
 case("group_norm", lambda x: ops.group_norm(x, 3), lambda v: group_norm(v, 3), {"x": (2, 6, 3, 2)})
-case("group_norm of one group", lambda x: ops.group_norm(x, 1), lambda v: group_norm(v, 1), {"x": (3, 5)})
-case("group_norm of channels", lambda x: ops.group_norm(x, 5), lambda v: group_norm(v, 5), {"x": (2, 5, 4)})
+case(
+    "group_norm of one group",
+    lambda x: ops.group_norm(x, 1),
+    lambda v: group_norm(v, 1),
+    {"x": (3, 5)},
+)
+case(
+    "group_norm of channels",
+    lambda x: ops.group_norm(x, 5),
+    lambda v: group_norm(v, 5),
+    {"x": (2, 5, 4)},
+)
 
 
 # -- softmax -----------------------------------------------------------------------------------------------------------
@@ -76,7 +91,12 @@ def log_of(x: Array, *args: Any) -> Array:
     return np.log(softmax(x, *args))
 
 
-case("softmax, composed", lambda x: ops.softmax(x, composed=True), lambda v: softmax(v["x"]), {"x": (5, 7)})
+case(
+    "softmax, composed",
+    lambda x: ops.softmax(x, composed=True),
+    lambda v: softmax(v["x"]),
+    {"x": (5, 7)},
+)
 case(
     "softmax of dim 1, composed",
     lambda x: ops.softmax(x, 1, composed=True),
@@ -84,7 +104,12 @@ case(
     {"x": (2, 5, 3)},
 )
 case("log_softmax", ops.log_softmax, lambda v: log_of(v["x"]), {"x": (5, 7)})
-case("log_softmax of dim 0", lambda x: ops.log_softmax(x, 0), lambda v: log_of(v["x"], 0), {"x": (5, 3)})
+case(
+    "log_softmax of dim 0",
+    lambda x: ops.log_softmax(x, 0),
+    lambda v: log_of(v["x"], 0),
+    {"x": (5, 3)},
+)
 case("log_softmax of one row", ops.log_softmax, lambda v: log_of(v["x"]), {"x": (7,)})
 
 
@@ -125,7 +150,13 @@ case(
     ["t"],
     high=4,
 )
-case("cross_entropy of one row", ops.cross_entropy, lambda v: cross_entropies(v), {"y": (5,), "t": ()}, ["t"])
+case(
+    "cross_entropy of one row",
+    ops.cross_entropy,
+    lambda v: cross_entropies(v),
+    {"y": (5,), "t": ()},
+    ["t"],
+)
 
 PAIR = {"x": (5, 7), "y": (5, 7)}
 
@@ -162,14 +193,23 @@ case(
     PAIR,
 )
 case(
-    "smooth_l1_loss of 0", lambda x, y: ops.smooth_l1_loss(x, y, 0, reduction="sum"), lambda v: smooth(v, 0).sum(), PAIR
+    "smooth_l1_loss of 0",
+    lambda x, y: ops.smooth_l1_loss(x, y, 0, reduction="sum"),
+    lambda v: smooth(v, 0).sum(),
+    PAIR,
 )
-for reduction, reduce in (("mean", np.mean), ("batchmean", lambda d: d.sum() / len(d)), ("none", np.array)):
+for reduction, reduce in (
+    ("mean", np.mean),
+    ("batchmean", lambda d: d.sum() / len(d)),
+    ("none", np.array),
+):
 
     def divergence(x: LogicalRegion, y: LogicalRegion, reduction: str = reduction) -> LogicalRegion:
         return ops.kl_div(x, ops.exp(y, name="positive"), reduction=reduction)
 
-    def divergence_of_log(x: LogicalRegion, y: LogicalRegion, reduction: str = reduction) -> LogicalRegion:
+    def divergence_of_log(
+        x: LogicalRegion, y: LogicalRegion, reduction: str = reduction
+    ) -> LogicalRegion:
         return ops.kl_div(x, y, reduction=reduction, log_target=True)
 
     for suffix, build in (("", divergence), (" of logarithms", divergence_of_log)):
@@ -214,7 +254,9 @@ case(
 )
 case(
     "binary_cross_entropy_with_logits of both",
-    lambda x, y, w: ops.binary_cross_entropy_with_logits(x, y, weight=w, pos_weight=w, reduction="none"),
+    lambda x, y, w: ops.binary_cross_entropy_with_logits(
+        x, y, weight=w, pos_weight=w, reduction="none"
+    ),
     lambda v: binary(v, v["w"]) * v["w"],
     TRIPLE,
 )
@@ -241,7 +283,15 @@ def top_k(v: Values, k: int) -> Array:
     return (best == v["t"][..., None]).any(-1).mean()
 
 
-case("accuracy", ops.accuracy, lambda v: top_k(v, 1), {"y": (7, 4), "t": (7,)}, ["t"], is_differentiable=False, high=4)
+case(
+    "accuracy",
+    ops.accuracy,
+    lambda v: top_k(v, 1),
+    {"y": (7, 4), "t": (7,)},
+    ["t"],
+    is_differentiable=False,
+    high=4,
+)
 case(
     "top_k_accuracy",
     lambda y, t: ops.top_k_accuracy(y, t, 2),

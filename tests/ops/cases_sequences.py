@@ -13,7 +13,12 @@ from .cases import Array, Values, case, sigmoid, softmax
 
 case("matmul", ops.matmul, lambda v: v["x"] @ v["y"], {"x": (5, 3), "y": (3, 4)})
 case("matmul by one matrix", ops.matmul, lambda v: v["x"] @ v["y"], {"x": (2, 5, 3), "y": (3, 4)})
-case("matmul of rank 4", ops.matmul, lambda v: v["x"] @ v["y"], {"x": (2, 3, 5, 2), "y": (2, 3, 2, 3)})
+case(
+    "matmul of rank 4",
+    ops.matmul,
+    lambda v: v["x"] @ v["y"],
+    {"x": (2, 3, 5, 2), "y": (2, 3, 2, 3)},
+)
 case("bmm", ops.bmm, lambda v: v["x"] @ v["y"], {"x": (3, 2, 5), "y": (3, 5, 4)})
 for equation, shapes in (
     ("bqkd,btkd->bkqt", {"x": (3, 2, 3, 2), "y": (3, 4, 3, 2)}),
@@ -33,7 +38,12 @@ for equation, shapes in (
 # -- sections and sums -------------------------------------------------------------------------------------------------
 
 case("slice", lambda x: ops.slice(x, 1, 2, 5), lambda v: v["x"][:, 2:5], {"x": (5, 7)})
-case("slice at the end", lambda x: ops.slice(x, -1, 4, 7), lambda v: v["x"][..., 4:], {"x": (2, 3, 7)})
+case(
+    "slice at the end",
+    lambda x: ops.slice(x, -1, 4, 7),
+    lambda v: v["x"][..., 4:],
+    {"x": (2, 3, 7)},
+)
 case("split, one part", lambda x: ops.split(x, 2, 1)[1], lambda v: v["x"][:, 2:4], {"x": (3, 6)})
 case(
     "split, all parts",
@@ -57,7 +67,12 @@ case(
     {"x": (3, 5, 2)},
 )
 case("mean", ops.mean, lambda v: v["x"].mean(), {"x": (5, 3)})
-case("mean of two dims", lambda x: ops.mean(x, (2, 0)), lambda v: v["x"].mean((0, 2)), {"x": (3, 5, 2)})
+case(
+    "mean of two dims",
+    lambda x: ops.mean(x, (2, 0)),
+    lambda v: v["x"].mean((0, 2)),
+    {"x": (3, 5, 2)},
+)
 case("global_avg_pool2d", ops.global_avg_pool2d, lambda v: v["x"].mean((2, 3)), {"x": (3, 2, 5, 3)})
 
 
@@ -112,7 +127,12 @@ def interaction(v: Values) -> Array:
     return np.einsum("bpe,bpe->bp", z[:, i], z[:, j])
 
 
-case("dot_interaction", lambda *xs: ops.dot_interaction(xs), interaction, dict.fromkeys("wxyz", (5, 3)))
+case(
+    "dot_interaction",
+    lambda *xs: ops.dot_interaction(xs),
+    interaction,
+    dict.fromkeys("wxyz", (5, 3)),
+)
 
 
 # -- LSTM --------------------------------------------------------------------------------------------------------------
@@ -161,7 +181,12 @@ case(
     lambda v: lstm(v, 2, 2)[0],
     {"x": (3, 3, 2)},
 )
-case("lstm ahead", lambda x: ops.lstm(x, 3, ahead=True)[0], lambda v: lstm(v, 1, 3)[0], {"x": (3, 3, 2)})
+case(
+    "lstm ahead",
+    lambda x: ops.lstm(x, 3, ahead=True)[0],
+    lambda v: lstm(v, 1, 3)[0],
+    {"x": (3, 3, 2)},
+)
 case(
     "lstm ahead of two layers without bias, in groups",
     lambda x: ops.lstm(x, 2, layers=2, bias=False, group=2, ahead=True)[0],
@@ -174,7 +199,12 @@ case(
     lambda v: lstm(v, 1, 2)[0][:, 1:2],
     {"x": (3, 3, 2)},
 )
-case("lstm, fused", lambda x: ops.lstm(x, 3, fused=True)[0], lambda v: lstm(v, 1, 3)[0], {"x": (3, 4, 2)})
+case(
+    "lstm, fused",
+    lambda x: ops.lstm(x, 3, fused=True)[0],
+    lambda v: lstm(v, 1, 3)[0],
+    {"x": (3, 4, 2)},
+)
 case(
     "lstm of two layers without bias, fused",
     lambda x: ops.lstm(x, 2, layers=2, bias=False, fused=True)[0],
@@ -221,7 +251,9 @@ case(
 
 def gates_of(v: Values, name: str, x: Array, h: Array) -> tuple[Array, Array]:
     from_x = np.einsum("...i,ghi->...gh", x, v[f"{name}.weight_ih"]) + v.get(f"{name}.bias_ih", 0)
-    return from_x, np.einsum("...m,ghm->...gh", h, v[f"{name}.weight_hh"]) + v.get(f"{name}.bias_hh", 0)
+    return from_x, np.einsum("...m,ghm->...gh", h, v[f"{name}.weight_hh"]) + v.get(
+        f"{name}.bias_hh", 0
+    )
 
 
 def gru_step(v: Values, name: str, x: Array, h: Array) -> Array:
@@ -251,7 +283,9 @@ def recurrence(v: Values, step: Any, name: str, hidden: int, layers: int = 1) ->
 STATE = {"x": (5, 2), "h": (5, 4)}
 case("gru_cell", ops.gru_cell, lambda v: gru_step(v, "gru_cell", v["x"], v["h"]), STATE)
 case("rnn_cell", ops.rnn_cell, lambda v: rnn_step(v, "rnn_cell", v["x"], v["h"]), STATE)
-case("gru", lambda x: ops.gru(x, 3)[0], lambda v: recurrence(v, gru_step, "gru", 3), {"x": (3, 3, 2)})
+case(
+    "gru", lambda x: ops.gru(x, 3)[0], lambda v: recurrence(v, gru_step, "gru", 3), {"x": (3, 3, 2)}
+)
 case(
     "gru of two layers without bias, in groups",
     lambda x: ops.gru(x, 2, layers=2, bias=False, group=2)[0],
@@ -276,7 +310,9 @@ def attend(q: Array, k: Array, v: Array, is_causal: bool = False) -> Array:
     return np.einsum("bkqt,btkd->bqkd", softmax(scores), v)
 
 
-def attention(v: Values, heads: int, memory: str = "x", name: str = "attention", **options: Any) -> Array:
+def attention(
+    v: Values, heads: int, memory: str = "x", name: str = "attention", **options: Any
+) -> Array:
     def project(what: str, x: Array) -> Array:
         return x @ v[f"{name}.{what}.weight"].T + v.get(f"{name}.{what}.bias", 0)
 
@@ -302,7 +338,9 @@ case(
 for causal in (False, True):
     extents = (5, 5) if causal else (3, 4)
 
-    def frugal(q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, causal: bool = causal) -> LogicalRegion:
+    def frugal(
+        q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, causal: bool = causal
+    ) -> LogicalRegion:
         return ops.memory_linear_attention(q, k, v, causal)
 
     case(

@@ -17,7 +17,12 @@ case(
     {"x": (3, 4, 2)},
 )
 case("flip", lambda x: ops.flip(x, 1), lambda v: v["x"][:, ::-1], {"x": (4, 5)})
-case("flip of two dims", lambda x: ops.flip(x, (0, -1)), lambda v: v["x"][::-1, :, ::-1], {"x": (4, 2, 3)})
+case(
+    "flip of two dims",
+    lambda x: ops.flip(x, (0, -1)),
+    lambda v: v["x"][::-1, :, ::-1],
+    {"x": (4, 2, 3)},
+)
 for dim, shape in ((0, (7, 5, 2)), (1, (4, 3, 2)), (-1, (4, 5, 3))):
 
     def pick(x: LogicalRegion, i: LogicalRegion, dim: int = dim) -> LogicalRegion:
@@ -28,10 +33,25 @@ for dim, shape in ((0, (7, 5, 2)), (1, (4, 3, 2)), (-1, (4, 5, 3))):
 
     x_shape = [4 if k == dim % 3 else n for k, n in enumerate(shape)]
     case(f"gather of dim {dim}", pick, picked, {"x": x_shape, "i": shape}, ["i"], high=4)
-case("expand", lambda x: ops.expand(x, (3, 5, 4)), lambda v: np.broadcast_to(v["x"], (3, 5, 4)), {"x": (5, 1)})
-case("expand of a dim", lambda x: ops.expand(x, (-1, 3)), lambda v: np.broadcast_to(v["x"], (5, 3)), {"x": (5, 1)})
+case(
+    "expand",
+    lambda x: ops.expand(x, (3, 5, 4)),
+    lambda v: np.broadcast_to(v["x"], (3, 5, 4)),
+    {"x": (5, 1)},
+)
+case(
+    "expand of a dim",
+    lambda x: ops.expand(x, (-1, 3)),
+    lambda v: np.broadcast_to(v["x"], (5, 3)),
+    {"x": (5, 1)},
+)
 case("squeeze", ops.squeeze, lambda v: v["x"].squeeze(), {"x": (1, 5, 1, 3)})
-case("squeeze of one dim", lambda x: ops.squeeze(x, -1), lambda v: v["x"][..., 0], {"x": (5, 1, 3, 1)})
+case(
+    "squeeze of one dim",
+    lambda x: ops.squeeze(x, -1),
+    lambda v: v["x"][..., 0],
+    {"x": (5, 1, 3, 1)},
+)
 case("unsqueeze", lambda x: ops.unsqueeze(x, -2), lambda v: v["x"][:, None], {"x": (5, 3)})
 case(
     "cast",
@@ -67,8 +87,12 @@ def convolution(
         return ops.conv1d(x, out_channels, size, stride, padding, dilation, groups, bias)
 
     def reference(v: Values) -> Array:
-        windows = spread(v["x"][:, :, None], (1, stride), (0, padding), (1, dilation), (1, size))[:, :, 0, :, 0]
-        parts = zip(np.split(windows, groups, axis=1), np.split(v["conv1d.weight"], groups), strict=True)
+        windows = spread(v["x"][:, :, None], (1, stride), (0, padding), (1, dilation), (1, size))[
+            :, :, 0, :, 0
+        ]
+        parts = zip(
+            np.split(windows, groups, axis=1), np.split(v["conv1d.weight"], groups), strict=True
+        )
         y = np.concatenate([np.einsum("ncwj,ocj->now", x, w) for x, w in parts], axis=1)
         return y + v["conv1d.bias"][:, None] if bias else y
 
@@ -94,7 +118,9 @@ def in_bins(v: Values, height: int, width: int, reduce: str) -> Array:
 for operator, reduce in ((ops.adaptive_avg_pool2d, "mean"), (ops.adaptive_max_pool2d, "max")):
     for shape, size in (((2, 3, 7, 5), (3, 2)), ((1, 2, 4, 5), (5, 4))):
 
-        def pool(x: LogicalRegion, operator: object = operator, size: Sequence[int] = size) -> LogicalRegion:
+        def pool(
+            x: LogicalRegion, operator: object = operator, size: Sequence[int] = size
+        ) -> LogicalRegion:
             return operator(x, size)  # type: ignore[operator]
 
         def pooled(v: Values, size: Sequence[int] = size, reduce: str = reduce) -> Array:

@@ -49,11 +49,22 @@ for operator, function in (
     case(
         operator.__name__,
         wide if operator not in (ops.hardtanh, ops.erf) else operator,
-        of_x(lambda x, function=function, k=4.0 if operator not in (ops.hardtanh, ops.erf) else 1.0: function(k * x)),
+        of_x(
+            lambda x, function=function, k=4.0 if operator not in (ops.hardtanh, ops.erf) else 1.0: (
+                function(k * x)
+            )
+        ),
         {"x": (5, 7)},
     )
-case("celu, alpha", lambda x: ops.celu(x, 0.3), of_x(lambda x: elu(x / 0.3, 0.3) * (x <= 0) + x * (x > 0)), {"x": (7,)})
-case("log1p", lambda x: ops.log1p(ops.multiply(x, x)), of_x(lambda x: np.log1p(x * x)), {"x": (5, 7)})
+case(
+    "celu, alpha",
+    lambda x: ops.celu(x, 0.3),
+    of_x(lambda x: elu(x / 0.3, 0.3) * (x <= 0) + x * (x > 0)),
+    {"x": (7,)},
+)
+case(
+    "log1p", lambda x: ops.log1p(ops.multiply(x, x)), of_x(lambda x: np.log1p(x * x)), {"x": (5, 7)}
+)
 
 
 def prelu(v: Values) -> Array:
@@ -86,7 +97,10 @@ case("instance_norm", ops.instance_norm, lambda v: centred(v["x"], (2, 3)), {"x"
 case(
     "instance_norm with weights",
     lambda x: ops.instance_norm(x, affine=True),
-    lambda v: centred(v["x"], (2,)) * v["instance_norm.weight"][:, None] + v["instance_norm.bias"][:, None],
+    lambda v: (
+        centred(v["x"], (2,)) * v["instance_norm.weight"][:, None]
+        + v["instance_norm.bias"][:, None]
+    ),
     {"x": (3, 2, 7)},
 )
 case(
@@ -107,8 +121,18 @@ def in_groups(x: Array, groups: int) -> Array:
 
 # -- sections ----------------------------------------------------------------------------------------------------------
 
-case("slice by steps", lambda x: ops.slice(x, 1, 1, 10, step=3), lambda v: v["x"][:, 1:10:3], {"x": (3, 11)})
-case("slice by steps, to the end", lambda x: ops.slice(x, 0, 0, 9, step=2), lambda v: v["x"][::2], {"x": (9, 2, 3)})
+case(
+    "slice by steps",
+    lambda x: ops.slice(x, 1, 1, 10, step=3),
+    lambda v: v["x"][:, 1:10:3],
+    {"x": (3, 11)},
+)
+case(
+    "slice by steps, to the end",
+    lambda x: ops.slice(x, 0, 0, 9, step=2),
+    lambda v: v["x"][::2],
+    {"x": (9, 2, 3)},
+)
 case(
     "detach",
     lambda x: ops.add(ops.detach(ops.multiply(x, 0.0)), x),
@@ -139,10 +163,14 @@ def transposed(
 
     def reference(v: Values) -> Array:
         x, weight = v["x"], v[f"{operator.__name__}.weight"]
-        extents = [(n - 1) * stride + dilation * (size - 1) + 1 + output_padding for n in x.shape[2:]]
+        extents = [
+            (n - 1) * stride + dilation * (size - 1) + 1 + output_padding for n in x.shape[2:]
+        ]
         y = np.zeros((x.shape[0], out_channels, *extents))
         ins, outs = x.shape[1] // groups, out_channels // groups
-        for g, *at in itertools.product(range(groups), *map(range, x.shape[2:]), *[range(size)] * ndim):
+        for g, *at in itertools.product(
+            range(groups), *map(range, x.shape[2:]), *[range(size)] * ndim
+        ):
             point, tap = at[:ndim], at[ndim:]
             to = tuple(p * stride + t * dilation for p, t in zip(point, tap, strict=True))
             part = x[(slice(None), slice(g * ins, (g + 1) * ins), *point)]
@@ -178,11 +206,19 @@ def volume(
     def reference(v: Values) -> Array:
         x, weight = np.pad(v["x"], [(0, 0), (0, 0), *((p, p) for p in padding)]), v["conv3d.weight"]
         counts = [
-            (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], size, stride, dilation, strict=True)
+            (n - d * (k - 1) - 1) // s + 1
+            for n, k, s, d in zip(x.shape[2:], size, stride, dilation, strict=True)
         ]
-        y, ins, outs = np.zeros((len(x), out_channels, *counts)), x.shape[1] // groups, out_channels // groups
+        y, ins, outs = (
+            np.zeros((len(x), out_channels, *counts)),
+            x.shape[1] // groups,
+            out_channels // groups,
+        )
         for g, *tap in itertools.product(range(groups), *map(range, size)):
-            read = [slice(t * d, t * d + (c - 1) * s + 1, s) for t, d, c, s in zip(tap, dilation, counts, stride)]
+            read = [
+                slice(t * d, t * d + (c - 1) * s + 1, s)
+                for t, d, c, s in zip(tap, dilation, counts, stride)
+            ]
             part = x[(slice(None), slice(g * ins, (g + 1) * ins), *read)]
             own = weight[(slice(g * outs, (g + 1) * outs), slice(None), *tap)]
             y[:, g * outs : (g + 1) * outs] += np.einsum("ncdhw,oc->nodhw", part, own)
@@ -193,8 +229,18 @@ def volume(
 
 
 volume("conv3d", (2, 2, 4, 3, 3), 3, (3, 2, 2))
-volume("conv3d with stride and padding", (2, 2, 5, 4, 3), 3, (2, 3, 1), (2, 1, 2), (1, 1, 0), bias=False)
-volume("conv3d with dilation in groups", (2, 4, 5, 3, 3), 6, (2, 1, 2), dilation=(3, 1, 2), groups=2)
+volume(
+    "conv3d with stride and padding",
+    (2, 2, 5, 4, 3),
+    3,
+    (2, 3, 1),
+    (2, 1, 2),
+    (1, 1, 0),
+    bias=False,
+)
+volume(
+    "conv3d with dilation in groups", (2, 4, 5, 3, 3), 6, (2, 1, 2), dilation=(3, 1, 2), groups=2
+)
 volume("conv3d of one plane", (2, 2, 3, 3, 4), 3, (1, 3, 3), padding=(0, 1, 1))
 
 
@@ -254,10 +300,14 @@ for mode, align, shape, size in (
     ("bicubic", True, (1, 2, 4, 3), (3, 5)),
 ):
 
-    def resize(x: LogicalRegion, mode: str = mode, align: bool = align, size: Sequence[int] = size) -> LogicalRegion:
+    def resize(
+        x: LogicalRegion, mode: str = mode, align: bool = align, size: Sequence[int] = size
+    ) -> LogicalRegion:
         return ops.interpolate(x, size, mode, align)
 
-    def resized(v: Values, mode: str = mode, align: bool = align, size: Sequence[int] = size) -> Array:
+    def resized(
+        v: Values, mode: str = mode, align: bool = align, size: Sequence[int] = size
+    ) -> Array:
         columns = line(v["x"], size[1], mode, align)
         return line(columns.swapaxes(2, 3), size[0], mode, align).swapaxes(2, 3)
 

@@ -52,7 +52,10 @@ for name, options in {
     ", smoothed": {"smoothing": 0.3},
     ", some ignored": {"smoothing": 0.1, "ignored": 2},
 }.items():
-    given = {"label_smoothing": options.get("smoothing", 0.0), "ignore_index": options.get("ignored")}
+    given = {
+        "label_smoothing": options.get("smoothing", 0.0),
+        "ignore_index": options.get("ignored"),
+    }
     case(
         f"cross_entropy of weights{name}",
         lambda y, t, i, given=given: ops.cross_entropy(y, t, weight=weights(i), **given),
@@ -88,7 +91,12 @@ for name, smoothing in (("", 0.0), (", smoothed", 0.2)):
         return ops.cross_entropy(y, p, label_smoothing=smoothing, reduction=reduction)
 
     each = {"y": (3, 4, 5), "p": (3, 4, 5)}
-    case(f"cross_entropy of probabilities{name}", of_probabilities, lambda v, f=smoothed: f(v).mean(), each)
+    case(
+        f"cross_entropy of probabilities{name}",
+        of_probabilities,
+        lambda v, f=smoothed: f(v).mean(),
+        each,
+    )
     case(
         f"cross_entropy of probabilities of each row{name}",
         lambda y, p, f=of_probabilities: f(y, p, reduction="none"),
@@ -102,9 +110,18 @@ case(
     {"y": (3, 5), "p": (3, 5), "i": (5,)},
     ["i"],
 )
-for name, ignored, reduction in (("", None, "mean"), (", some ignored", 2, "mean"), (" of each row", 1, "none")):
+for name, ignored, reduction in (
+    ("", None, "mean"),
+    (", some ignored", 2, "mean"),
+    (" of each row", 1, "none"),
+):
 
-    def nll(y: LogicalRegion, t: LogicalRegion, i: LogicalRegion | None = None, k: Any = (ignored, reduction)) -> Any:
+    def nll(
+        y: LogicalRegion,
+        t: LogicalRegion,
+        i: LogicalRegion | None = None,
+        k: Any = (ignored, reduction),
+    ) -> Any:
         logs = ops.log_softmax(y, name="positive")
         return ops.nll_loss(logs, t, k[0], reduction=k[1], weight=None if i is None else weights(i))
 
@@ -140,11 +157,17 @@ def right(v: Values, k: int, ignored: int | None = None) -> Array:
     return np.asarray(is_right[counts].mean())
 
 
-for k, operator in ((1, ops.accuracy), (2, lambda y, t, **options: ops.top_k_accuracy(y, t, 2, **options))):
+for k, operator in (
+    (1, ops.accuracy),
+    (2, lambda y, t, **options: ops.top_k_accuracy(y, t, 2, **options)),
+):
     for ignored in (None, 2):
 
         def fraction(
-            y: LogicalRegion, t: LogicalRegion, operator: Any = operator, ignored: int | None = ignored
+            y: LogicalRegion,
+            t: LogicalRegion,
+            operator: Any = operator,
+            ignored: int | None = ignored,
         ) -> LogicalRegion:
             return operator(y, t, classes=5, ignore_index=ignored)
 
@@ -181,7 +204,11 @@ for name, shape, is_causal in (
 ):
 
     def attend(
-        q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, i: LogicalRegion, is_causal: bool = is_causal
+        q: LogicalRegion,
+        k: LogicalRegion,
+        v: LogicalRegion,
+        i: LogicalRegion,
+        is_causal: bool = is_causal,
     ) -> LogicalRegion:
         mask = ops.not_equal(i, 0, name="positive")
         return ops.scaled_dot_product_attention(q, k, v, is_causal, mask=mask, scale=0.7)
@@ -203,7 +230,11 @@ for composed in (False, True):
     case(
         f"softmax of rows without numbers{', composed' * composed}",
         seen,
-        lambda v: np.exp(v["x"]) * v["i"] / np.maximum((np.exp(v["x"]) * v["i"]).sum(-1, keepdims=True), 1e-300),
+        lambda v: (
+            np.exp(v["x"])
+            * v["i"]
+            / np.maximum((np.exp(v["x"]) * v["i"]).sum(-1, keepdims=True), 1e-300)
+        ),
         {"x": (7, 3), "i": (7, 3)},
         ["i"],
         high=2,
@@ -230,15 +261,33 @@ for dim, shape in ((0, (7, 5, 2)), (1, (4, 3, 2)), (-1, (4, 5, 3))):
             y[tuple(to)] += v["s"][at] * (1 if v["i"].ndim > 1 else 0.5)
         return y
 
-    def scattered(x: LogicalRegion, i: LogicalRegion, s: LogicalRegion, dim: int = dim) -> LogicalRegion:
+    def scattered(
+        x: LogicalRegion, i: LogicalRegion, s: LogicalRegion, dim: int = dim
+    ) -> LogicalRegion:
         return ops.scatter_add(x, dim, i, s)
 
-    def indexed(x: LogicalRegion, i: LogicalRegion, s: LogicalRegion, dim: int = dim) -> LogicalRegion:
+    def indexed(
+        x: LogicalRegion, i: LogicalRegion, s: LogicalRegion, dim: int = dim
+    ) -> LogicalRegion:
         return ops.index_add(x, dim, i, s, 0.5)
 
     x_shape = [4 if k == dim % 3 else n for k, n in enumerate(shape)]
-    case(f"scatter_add of dim {dim}", scattered, added, {"x": x_shape, "i": shape, "s": shape}, ["i"], high=4)
-    case(f"index_add of dim {dim}", indexed, added, {"x": x_shape, "i": [shape[dim]], "s": shape}, ["i"], high=4)
+    case(
+        f"scatter_add of dim {dim}",
+        scattered,
+        added,
+        {"x": x_shape, "i": shape, "s": shape},
+        ["i"],
+        high=4,
+    )
+    case(
+        f"index_add of dim {dim}",
+        indexed,
+        added,
+        {"x": x_shape, "i": [shape[dim]], "s": shape},
+        ["i"],
+        high=4,
+    )
 
 # -- bags of some ------------------------------------------------------------------------------------------------------
 
@@ -270,7 +319,12 @@ for mode in ("sum", "mean", "max"):
 # -- order -------------------------------------------------------------------------------------------------------------
 
 case("sort", lambda x: ops.sort(x)[0], lambda v: np.sort(v["x"]), {"x": (5, 7)})
-case("sort of dim 0", lambda x: ops.sort(x, 0, True)[0], lambda v: -np.sort(-v["x"], 0), {"x": (5, 3, 2)})
+case(
+    "sort of dim 0",
+    lambda x: ops.sort(x, 0, True)[0],
+    lambda v: -np.sort(-v["x"], 0),
+    {"x": (5, 3, 2)},
+)
 case(
     "argsort",
     lambda x: ops.cast(ops.argsort(ops.floor(x, name="positive"), descending=True), "float64"),
@@ -306,7 +360,9 @@ for name, kernel, stride, padding, dilation in (
     def images(v: Values, args: Sequence[Any] = args) -> Array:
         size, gaps, edge, step = args
         y = np.zeros((2, 3, 7 + 2 * edge[0], 6 + 2 * edge[1]))
-        counts = [(n - gaps[k] * (size[k] - 1) - 1) // step[k] + 1 for k, n in enumerate(y.shape[2:])]
+        counts = [
+            (n - gaps[k] * (size[k] - 1) - 1) // step[k] + 1 for k, n in enumerate(y.shape[2:])
+        ]
         read = v["x"].reshape(2, 3, *size, *counts)
         for i, j, h, w in itertools.product(*map(range, (*size, *counts))):
             y[:, :, h * step[0] + i * gaps[0], w * step[1] + j * gaps[1]] += read[:, :, i, j, h, w]
@@ -323,7 +379,9 @@ for pool, reduce, value in ((ops.max_pool1d, np.max, -np.inf), (ops.avg_pool1d, 
 
         def pooled(v: Values, how: Any = (reduce, value, size, stride or size, padding)) -> Array:
             reduce, value, size, stride, padding = how
-            windows = spread(v["x"][:, :, None], (1, stride), (0, padding), (1, 1), (1, size), value)
+            windows = spread(
+                v["x"][:, :, None], (1, stride), (0, padding), (1, 1), (1, size), value
+            )
             found: Array = reduce(windows, axis=(4, 5))[:, :, 0]
             return found
 

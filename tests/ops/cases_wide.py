@@ -104,8 +104,16 @@ wide(ops.embedding, {"i": (7,)}, 5, 7, dtype="float64")
 wide(ops.embedding_bag, {"i": (5, 7)}, 5, 7, dtype="float64")
 wide(lambda y, t: ops.nll_loss(y, t), {"y": (7, 5), "t": (7,)}, name="nll_loss")
 wide(ops.one_hot, {"t": (5, 7)}, 11, dtype="float64")
-wide(lambda x, i, s: ops.scatter_add(x, 1, i, s), {"x": (5, 7), "i": (5, 5), "s": (5, 5)}, name="scatter_add")
-wide(lambda x, i, s: ops.index_add(x, 1, i, s), {"x": (5, 7), "i": (5,), "s": (5, 5)}, name="index_add")
+wide(
+    lambda x, i, s: ops.scatter_add(x, 1, i, s),
+    {"x": (5, 7), "i": (5, 5), "s": (5, 5)},
+    name="scatter_add",
+)
+wide(
+    lambda x, i, s: ops.index_add(x, 1, i, s),
+    {"x": (5, 7), "i": (5,), "s": (5, 5)},
+    name="index_add",
+)
 wide(ops.sort, CUBE, 1, pick=0)
 wide(ops.argsort, CUBE, 1)
 wide(ops.unfold, {"x": (5, 5, 7, 7)}, 3)
@@ -113,7 +121,11 @@ wide(ops.fold, {"x": (5, 45, 25)}, 7, 3)
 wide(ops.gather_rows, {"x": (5, 7, 5), "i": (5, 5)})
 wide(lambda x, i: ops.gather(x, 1, i), {"x": (5, 7, 5), "i": (5, 5, 5)}, name="gather")
 wide(ops.position_embedding, CUBE)
-wide(lambda *xs: ops.dot_interaction(xs), {f"x{k}": (5, 7) for k in range(11)}, name="dot_interaction")
+wide(
+    lambda *xs: ops.dot_interaction(xs),
+    {f"x{k}": (5, 7) for k in range(11)},
+    name="dot_interaction",
+)
 wide(ops.lstm_cell, {"x": (5, 7), "h": (5, 5), "c": (5, 5)}, pick=0)
 wide(ops.gru_cell, {"x": (5, 7), "h": (5, 5)})
 wide(ops.rnn_cell, {"x": (5, 7), "h": (5, 5)})

@@ -27,7 +27,13 @@ def first_values(graph: Graph, seed: int = 0, high: int = 3) -> Values:
         random = np.random.default_rng([seed, zlib.crc32(region.name.encode())])
         if region.role == "state":
             values[region.name] = np.empty(region.shape, region.dtype)
-            fill(values[region.name], region.init, random_key(seed, region.name), region.shape, region.rect)
+            fill(
+                values[region.name],
+                region.init,
+                random_key(seed, region.name),
+                region.shape,
+                region.rect,
+            )
         elif region.role != "value" and np.dtype(region.dtype).kind in "iu":
             values[region.name] = random.integers(0, high, region.shape).astype(region.dtype)
         elif region.role != "value":
@@ -36,12 +42,17 @@ def first_values(graph: Graph, seed: int = 0, high: int = 3) -> Values:
 
 
 def run(
-    graph: Graph, values: Values, strategy: Mapping[str, ParallelConfig] = MappingProxyType({}), step: int = 0
+    graph: Graph,
+    values: Values,
+    strategy: Mapping[str, ParallelConfig] = MappingProxyType({}),
+    step: int = 0,
 ) -> Values:
     """One step: the value of every region afterwards. `values` (inputs, parameters, states) is left as it is."""
     values = {name: value.copy() for name, value in values.items()}
     for op in graph.operators:
-        config = next((strategy[n] for n in (op.name, op.follows) if n in strategy), ParallelConfig({}, (0,)))
+        config = next(
+            (strategy[n] for n in (op.name, op.follows) if n in strategy), ParallelConfig({}, (0,))
+        )
         run_operator(partition(op, config), values, step)
     return values
 
@@ -57,18 +68,25 @@ def run_operator(points: OperatorPoints, values: Values, step: int) -> None:
             continue
         done.add(key)
         boxes = [rects[len(op.inputs) + k].slices() for k in range(len(results))]
-        added = [k for k, box in enumerate(boxes) if (p % 2) and _can_add(points, k, results[k][box])]
+        added = [
+            k for k, box in enumerate(boxes) if (p % 2) and _can_add(points, k, results[k][box])
+        ]
         spans = dict(zip(op.extents, points.spans[p].tolist(), strict=True))
         context = Context(rects, spans, Run(step=step), added=added)
         inputs = [values[r.name][rects[k].slices()] for k, r in enumerate(op.inputs)]
         before = [a.copy() for a in inputs]
         # Strided and contiguous tiles side by side, as memory plans make them.
         inputs = [a.copy() if k % 2 and k not in op.writes else a for k, a in enumerate(inputs)]
-        outputs = [results[k][b] if k in added else _tile(results[k], points, k, b) for k, b in enumerate(boxes)]
+        outputs = [
+            results[k][b] if k in added else _tile(results[k], points, k, b)
+            for k, b in enumerate(boxes)
+        ]
         with np.errstate(all="raise", under="ignore"):
             op.kernel(context, *inputs, *outputs)
         for k in set(range(len(inputs))) - {*op.writes}:
-            assert np.array_equal(inputs[k], before[k], equal_nan=True), f"{op}: input {k} was written"
+            assert np.array_equal(inputs[k], before[k], equal_nan=True), (
+                f"{op}: input {k} was written"
+            )
         for k, output in enumerate(outputs):
             if k not in added:
                 _combine(results[k], points, k, boxes[k], output)

@@ -61,11 +61,16 @@ SETTINGS = [Setting(), Setting(fuses=True), Setting(4), Setting(4, fuses=True)]
 def subjects() -> list[Subject]:
     """All of them."""
     found = [Subject(str(case), p, partial(of_case, case, p)) for case in CASES for p in PRECISIONS]
-    found += [Subject(f"model {b.__name__}", p, partial(of_build, b, p)) for b in BUILDS for p in PRECISIONS]
+    found += [
+        Subject(f"model {b.__name__}", p, partial(of_build, b, p))
+        for b in BUILDS
+        for p in PRECISIONS
+    ]
     for name, (shape, first) in FIRST.items():
         for source in ("feed", "parameter"):
             found += [
-                Subject(f"{name} of a {source}", p, partial(of_first, first, shape, source, p)) for p in PRECISIONS
+                Subject(f"{name} of a {source}", p, partial(of_first, first, shape, source, p))
+                for p in PRECISIONS
             ]
     return found
 
@@ -86,7 +91,11 @@ def of_case(case, precision):
         graph = taskflow.precision(graph, precision, None)
     if case.is_differentiable:
         y = graph.outputs["y"]
-        ops.sgd(ops.mean_squared_error(y, graph.input("wanted", y.shape, y.dtype)), lr=0.01, momentum=0.9)
+        ops.sgd(
+            ops.mean_squared_error(y, graph.input("wanted", y.shape, y.dtype)),
+            lr=0.01,
+            momentum=0.9,
+        )
     return Model(graph, feeds_of(graph, classes=min(case.high, 3)))
 
 
@@ -150,14 +159,26 @@ FIRST = {
     "concat": (ROWS, lambda x: ops.concat([x, ops.layer_norm(x)], 1)),
     "rotary_embedding": (SEQUENCE, lambda x: ops.rotary_embedding(_heads(x))),
     "attention": (SEQUENCE, lambda x: ops.multihead_attention(x, 2)),
-    "fused_attention": (SEQUENCE, lambda x: ops.fused_attention(_heads(x), _heads(x), _heads(x), is_causal=True)),
+    "fused_attention": (
+        SEQUENCE,
+        lambda x: ops.fused_attention(_heads(x), _heads(x), _heads(x), is_causal=True),
+    ),
     "lstm": (SEQUENCE, lambda x: ops.lstm(x, 5)[0]),
     "gru": (SEQUENCE, lambda x: ops.gru(x, 5)[0]),
     "mixture_of_experts": (ROWS, lambda x: ops.mixture_of_experts(x, 3, 5, 2, 0.8)[0]),
     "gather": (ROWS, lambda x: ops.gather(x, 1, ops.unsqueeze(_labels(x), 1))),
-    "gather_rows": (SEQUENCE, lambda x: ops.gather_rows(x, x.graph.input("picks", (3, 2), "int32"))),
-    "cross_entropy": (ROWS, lambda x: ops.multiply(x, ops.cross_entropy(x, _labels(x), label_smoothing=0.1))),
-    "softmax_cross_entropy": (ROWS, lambda x: ops.multiply(x, ops.softmax_cross_entropy(x, _labels(x)))),
+    "gather_rows": (
+        SEQUENCE,
+        lambda x: ops.gather_rows(x, x.graph.input("picks", (3, 2), "int32")),
+    ),
+    "cross_entropy": (
+        ROWS,
+        lambda x: ops.multiply(x, ops.cross_entropy(x, _labels(x), label_smoothing=0.1)),
+    ),
+    "softmax_cross_entropy": (
+        ROWS,
+        lambda x: ops.multiply(x, ops.softmax_cross_entropy(x, _labels(x))),
+    ),
 }
 
 
@@ -179,7 +200,23 @@ def of_first(first, shape, source, precision):
     return Model(graph, feeds_of(graph))
 
 
-EXTREMES = [0.0, -0.0, 1.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, 1e30, -1e30, 1e-30, np.inf, -np.inf, np.nan]
+EXTREMES = [
+    0.0,
+    -0.0,
+    1.0,
+    1.0,
+    -1.0,
+    3.0,
+    -3.0,
+    6.0,
+    0.5,
+    1e30,
+    -1e30,
+    1e-30,
+    np.inf,
+    -np.inf,
+    np.nan,
+]
 
 
 def extreme(model):
@@ -187,7 +224,9 @@ def extreme(model):
     generator = np.random.default_rng(5)
     values = np.array(EXTREMES)
     feeds = {
-        name: values[generator.integers(0, len(values), v.shape)].astype(v.dtype) if v.dtype.kind == "f" else v
+        name: values[generator.integers(0, len(values), v.shape)].astype(v.dtype)
+        if v.dtype.kind == "f"
+        else v
         for name, v in model.feeds.items()
     }
     return Model(model.graph, feeds)
@@ -199,12 +238,18 @@ def extreme(model):
 def run_model(model, devices=1, seed=None, kind="cpu", **options):
     """Outputs of three steps and what persists; by a random strategy where a `seed` is given."""
     machine = MachineModel.uniform(devices)
-    strategy = single_device(model.graph, machine) if seed is None else random_strategy(model.graph, machine, seed)
+    strategy = (
+        single_device(model.graph, machine)
+        if seed is None
+        else random_strategy(model.graph, machine, seed)
+    )
     rows = lower(model.graph, strategy, machine.with_rates(kind=kind))
     with Executor(rows, seed=3, allow_nan=True, **options) as step:
         seen = {}
         for k in range(STEPS):
-            seen |= {f"{name} in step {k}": np.array(value) for name, value in step(model.feeds).items()}
+            seen |= {
+                f"{name} in step {k}": np.array(value) for name, value in step(model.feeds).items()
+            }
         return seen | {name: step.read(name) for name in step.persistent}
 
 

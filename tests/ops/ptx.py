@@ -12,7 +12,9 @@ _WIDE_DIVISION = re.compile(r"\b(?:div|rem)\.[su]64\b")
 
 def compile_to_ptx(text, architecture="compute_90"):
     """The PTX of a source."""
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings and nvidia-cuda-nvrtc are not installed")
+    nvrtc = pytest.importorskip(
+        "cuda.bindings.nvrtc", reason="cuda-bindings and nvidia-cuda-nvrtc are not installed"
+    )
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
     options = [b"--std=c++17", f"--gpu-architecture={architecture}".encode()]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
@@ -33,7 +35,9 @@ def loops(ptx):
             for target in _BRANCH.findall(line):
                 if target in labels:
                     ends[target] = k
-        yield from ((_ENTRY.search(kernel)[1], lines[labels[target] : end]) for target, end in ends.items())
+        yield from (
+            (_ENTRY.search(kernel)[1], lines[labels[target] : end]) for target, end in ends.items()
+        )
 
 
 def kernels_that_divide_in_loops(ptx):

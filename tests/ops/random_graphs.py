@@ -101,7 +101,9 @@ def time_major(m: Maker, x: LogicalRegion) -> LogicalRegion:
 def heads_in_batch(m: Maker, x: LogicalRegion) -> LogicalRegion:
     """(b, s, h d) -> (b h, s, d) -> softmax -> back."""
     (b, s, f), h = x.shape, m.divisor(x.shape[2])
-    y = ops.reshape(ops.permute(ops.reshape(x, (b, s, h, f // h)), (0, 2, 1, 3)), (b * h, s, f // h))
+    y = ops.reshape(
+        ops.permute(ops.reshape(x, (b, s, h, f // h)), (0, 2, 1, 3)), (b * h, s, f // h)
+    )
     y = ops.reshape(ops.softmax(y), (b, h, s, f // h))
     return ops.reshape(ops.permute(y, (0, 2, 1, 3)), (b, s, f))
 
@@ -124,7 +126,9 @@ def counted(m: Maker, x: LogicalRegion) -> LogicalRegion:
 
     axes = [f"a{k}" for k in range(x.ndim)]
     state = m.graph.parameter(m.name("sums"), x.shape[-1:], trainable=False)
-    m.graph.launch("count", f"{' '.join(axes)}, {axes[-1]} ->", [x, state], kernel=kernel, writes=[state])
+    m.graph.launch(
+        "count", f"{' '.join(axes)}, {axes[-1]} ->", [x, state], kernel=kernel, writes=[state]
+    )
     return ops.relu(x)
 
 
@@ -148,7 +152,9 @@ def attention(m: Maker, x: LogicalRegion) -> LogicalRegion:
     options = m.pick([{}, {"fused": True}, {"memory_linear": True}, {"dropout_p": 0.1}])
     memory = m.input((x.shape[0], m.number(1, 6), m.number(1, 6))) if m.chance(0.3) else None
     is_causal, name = m.chance() and memory is None, m.name("attention")
-    return ops.multihead_attention(x, m.divisor(x.shape[2]), memory, is_causal, name=name, **options)
+    return ops.multihead_attention(
+        x, m.divisor(x.shape[2]), memory, is_causal, name=name, **options
+    )
 
 
 def routed(m: Maker, x: LogicalRegion) -> LogicalRegion:
@@ -160,13 +166,17 @@ def routed(m: Maker, x: LogicalRegion) -> LogicalRegion:
     slots = ops.expert_slots(choices, experts, capacity, groups)
     m.output(ops.count_dropped(slots))
     m.output(ops.expert_load(choices, experts))
-    h = ops.expert_linear(ops.dispatch(x, slots, experts, capacity, groups), x.shape[-1], m.chance())
+    h = ops.expert_linear(
+        ops.dispatch(x, slots, experts, capacity, groups), x.shape[-1], m.chance()
+    )
     y = ops.combine(h, slots, weights, groups)
     return ops.add(y, ops.load_balance_loss(p, choices)) if m.chance() else y
 
 
 def mixture(m: Maker, x: LogicalRegion) -> LogicalRegion:
-    y, balance = ops.mixture_of_experts(x, m.number(2, 4), m.number(1, 6), m.number(1, 2), groups=m.divisor(x.shape[0]))
+    y, balance = ops.mixture_of_experts(
+        x, m.number(2, 4), m.number(1, 6), m.number(1, 2), groups=m.divisor(x.shape[0])
+    )
     return ops.add(y, balance)
 
 
@@ -217,13 +227,17 @@ def cut(m: Maker, x: LogicalRegion) -> LogicalRegion:
 
 
 def expanded(m: Maker, x: LogicalRegion) -> LogicalRegion:
-    return ops.expand(ops.unsqueeze(x, k := m.number(0, x.ndim)), (*x.shape[:k], m.number(1, 3), *x.shape[k:]))
+    return ops.expand(
+        ops.unsqueeze(x, k := m.number(0, x.ndim)), (*x.shape[:k], m.number(1, 3), *x.shape[k:])
+    )
 
 
 def turned(m: Maker, x: LogicalRegion) -> LogicalRegion:
     """Rotary heads of an even number of features."""
     even = ops.linear(x, 2 * m.number(1, 3))
-    return ops.rotary_embedding(ops.unsqueeze(even, 2) if m.chance() else even, interleaved=m.chance())
+    return ops.rotary_embedding(
+        ops.unsqueeze(even, 2) if m.chance() else even, interleaved=m.chance()
+    )
 
 
 def scores(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
@@ -310,21 +324,49 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "patches": (4, 4, patches),
     "counted": (2, 4, counted),
     "accumulated": (2, 4, accumulated),
-    "flatten": (2, 5, lambda m, x: ops.flatten(x, k := m.number(0, x.ndim - 2), m.number(k + 1, x.ndim - 1))),
-    "sum_to": (2, 5, lambda m, x: ops.sum_to(x, [m.pick([1, n]) for n in x.shape[m.number(0, 1) :]])),
-    "linear": (1, 4, lambda m, x: ops.linear(x, m.number(1, 8), activation=m.pick([None, "relu", "gelu_tanh"]))),
+    "flatten": (
+        2,
+        5,
+        lambda m, x: ops.flatten(x, k := m.number(0, x.ndim - 2), m.number(k + 1, x.ndim - 1)),
+    ),
+    "sum_to": (
+        2,
+        5,
+        lambda m, x: ops.sum_to(x, [m.pick([1, n]) for n in x.shape[m.number(0, 1) :]]),
+    ),
+    "linear": (
+        1,
+        4,
+        lambda m, x: ops.linear(x, m.number(1, 8), activation=m.pick([None, "relu", "gelu_tanh"])),
+    ),
     "feed_forward": (1, 4, lambda m, x: ops.feed_forward(x, m.number(1, 8))),
     "matmul": (2, 4, lambda m, x: ops.matmul(x, m.input((x.shape[-1], m.number(1, 6))))),
     "bmm": (3, 3, lambda m, x: ops.bmm(x, m.input((x.shape[0], x.shape[2], m.number(1, 6))))),
     "einsum": (3, 3, product),
     "dot_interaction": (2, 2, lambda m, x: ops.dot_interaction([x, ops.tanh(x), ops.relu(x)])),
     "conv1d": (3, 3, lambda m, x: ops.conv1d(x, m.number(1, 6), min(3, x.shape[2]), padding=1)),
-    "conv2d": (4, 4, lambda m, x: ops.conv2d(x, m.number(1, 6), min(3, *x.shape[2:]), m.number(1, 2), 1)),
+    "conv2d": (
+        4,
+        4,
+        lambda m, x: ops.conv2d(x, m.number(1, 6), min(3, *x.shape[2:]), m.number(1, 2), 1),
+    ),
     "grouped": (4, 4, lambda m, x: ops.conv2d(x, 2 * x.shape[1], 1, groups=m.divisor(x.shape[1]))),
     "conv3d": (5, 5, lambda m, x: ops.conv3d(x, m.number(1, 4), min(2, *x.shape[2:]))),
-    "conv_transpose1d": (3, 3, lambda m, x: ops.conv_transpose1d(x, m.number(1, 4), 2, m.number(1, 2))),
-    "conv_transpose2d": (4, 4, lambda m, x: ops.conv_transpose2d(x, m.number(1, 4), 2, m.number(1, 2))),
-    "interpolate": (4, 4, lambda m, x: ops.interpolate(x, m.number(1, 6), m.pick(["nearest", "bilinear"]))),
+    "conv_transpose1d": (
+        3,
+        3,
+        lambda m, x: ops.conv_transpose1d(x, m.number(1, 4), 2, m.number(1, 2)),
+    ),
+    "conv_transpose2d": (
+        4,
+        4,
+        lambda m, x: ops.conv_transpose2d(x, m.number(1, 4), 2, m.number(1, 2)),
+    ),
+    "interpolate": (
+        4,
+        4,
+        lambda m, x: ops.interpolate(x, m.number(1, 6), m.pick(["nearest", "bilinear"])),
+    ),
     **{f.__name__: (5, 5, partial(pool, f)) for f in POOLS},
     "adaptive_avg_pool3d": (5, 5, lambda m, x: ops.adaptive_avg_pool3d(x, m.number(1, 3))),
     "instance_norm": (3, 4, lambda m, x: ops.instance_norm(x, affine=m.chance())),
@@ -336,7 +378,11 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "global_max_pool2d": (4, 4, lambda m, x: ops.global_max_pool2d(x)),
     "batch_norm": (2, 2, lambda m, x: ops.batch_norm(ops.concat([x, x], 0))),
     "batch_norm of images": (4, 4, lambda m, x: ops.batch_norm(ops.concat([x, x], 0))),
-    "batch_norm of parts": (2, 2, lambda m, x: ops.batch_norm(ops.concat([x, x], 0), parts=m.divisor(x.shape[0]))),
+    "batch_norm of parts": (
+        2,
+        2,
+        lambda m, x: ops.batch_norm(ops.concat([x, x], 0), parts=m.divisor(x.shape[0])),
+    ),
     "group_norm": (2, 4, lambda m, x: ops.group_norm(x, m.divisor(x.shape[1]))),
     "layer_norm": (1, 4, lambda m, x: ops.layer_norm(x, composed=m.chance())),
     "rms_norm": (1, 4, lambda m, x: ops.rms_norm(x)),
@@ -346,24 +392,40 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     **{f.__name__: (n, n, lambda m, x, f=f: f(x, 0.3)) for n, f in enumerate(DROPS, 3)},
     "topk": (1, 4, lambda m, x: ops.topk(x, m.number(1, x.shape[-1]))[0]),
     "argmax": (2, 4, looked_up),
-    "argmin": (1, 4, lambda m, x: ops.add(x, ops.cast(ops.argmin(x, m.dim(x), keepdim=True), x.dtype))),
+    "argmin": (
+        1,
+        4,
+        lambda m, x: ops.add(x, ops.cast(ops.argmin(x, m.dim(x), keepdim=True), x.dtype)),
+    ),
     "max_pool1d": (3, 3, lambda m, x: ops.max_pool1d(x, min(2, x.shape[2]), 1)),
     "avg_pool1d": (3, 3, lambda m, x: ops.avg_pool1d(x, min(2, x.shape[2]), 1)),
     "embedding_bag": (2, 3, bag),
     "gather": (1, 4, gathered),
-    "gather_rows": (3, 3, lambda m, x: ops.gather_rows(x, m.input((x.shape[0], m.number(1, 5)), "int32"))),
+    "gather_rows": (
+        3,
+        3,
+        lambda m, x: ops.gather_rows(x, m.input((x.shape[0], m.number(1, 5)), "int32")),
+    ),
     "position_embedding": (3, 3, lambda m, x: ops.position_embedding(x)),
     "scatter_add": (1, 4, partial(added, ops.scatter_add)),
     "index_add": (1, 4, partial(added, ops.index_add)),
     "sort": (1, 4, lambda m, x: ops.sort(x, m.dim(x), m.chance())[0]),
     "argsort": (1, 4, lambda m, x: ops.add(x, ops.cast(ops.argsort(x, m.dim(x)), x.dtype))),
-    "one_hot": (1, 3, lambda m, x: ops.one_hot(m.input(x.shape, "int32"), m.number(2, 5), dtype="float32")),
+    "one_hot": (
+        1,
+        3,
+        lambda m, x: ops.one_hot(m.input(x.shape, "int32"), m.number(2, 5), dtype="float32"),
+    ),
     "unfold": (4, 4, lambda m, x: ops.unfold(x, min(2, *x.shape[2:]), padding=m.number(0, 1))),
     "fold": (3, 3, lambda m, x: ops.fold(ops.permute(x, (0, 1, 2)), (1, x.shape[2]), 1)),
     "cast": (1, 5, lambda m, x: ops.cast(ops.cast(x, "float64"), "float32")),
     "squeeze": (1, 5, lambda m, x: ops.squeeze(ops.unsqueeze(x, m.number(0, x.ndim)))),
     "expand": (1, 4, expanded),
-    "concat": (1, 4, lambda m, x: ops.concat([x, ops.tanh(x), m.input(x.shape)][: m.number(2, 3)], m.dim(x))),
+    "concat": (
+        1,
+        4,
+        lambda m, x: ops.concat([x, ops.tanh(x), m.input(x.shape)][: m.number(2, 3)], m.dim(x)),
+    ),
     "pad": (1, 4, lambda m, x: ops.pad(x, (m.number(0, 2), m.number(0, 2)))),
     "flip": (1, 4, lambda m, x: ops.flip(x, m.dim(x))),
     "slice": (1, 4, cut),
@@ -375,7 +437,13 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "rotary_embedding": (3, 3, turned),
     "mixture_of_experts": (2, 3, mixture),
     "routed": (2, 3, routed),
-    "lstm": (3, 3, lambda m, x: ops.lstm(x, m.number(1, 6), **m.pick([{}, {"fused": True}, {"ahead": True}]))[0]),
+    "lstm": (
+        3,
+        3,
+        lambda m, x: ops.lstm(x, m.number(1, 6), **m.pick([{}, {"fused": True}, {"ahead": True}]))[
+            0
+        ],
+    ),
     "gru": (3, 3, lambda m, x: ops.gru(x, m.number(1, 6), group=m.number(1, 2))[0]),
     "rnn": (3, 3, lambda m, x: ops.rnn(x, m.number(1, 6))[0]),
     **{f.__name__: (3, 3, partial(steps, f)) for f in STEPS},

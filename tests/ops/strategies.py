@@ -53,7 +53,9 @@ def operator_graphs(draw, steps=4):
     for region in unread:
         one = _loss(draw, graph, region)
         loss = one if loss is None else ops.add(loss, one)
-    for parameter, gradient in draw(st.sampled_from([*OPTIMIZERS, adama(draw, batch)]))(loss).items():
+    for parameter, gradient in draw(st.sampled_from([*OPTIMIZERS, adama(draw, batch)]))(
+        loss
+    ).items():
         graph.output(f"gradient of {parameter.name}", gradient)
     return Model(graph, feeds_of(graph, classes=2))
 
@@ -66,7 +68,9 @@ def _image(draw, graph, batch):
 
 def _tokens(draw, graph, batch):
     tokens = graph.input("tokens", (batch, draw(st.integers(1, 5))), "int32")
-    return ops.embedding(tokens, draw(st.sampled_from([2, 3, 5, 7, 40])), draw(st.integers(1, 6)), dtype="float64")
+    return ops.embedding(
+        tokens, draw(st.sampled_from([2, 3, 5, 7, 40])), draw(st.integers(1, 6)), dtype="float64"
+    )
 
 
 def _rows(draw, graph, batch):
@@ -75,25 +79,39 @@ def _rows(draw, graph, batch):
 
 def _grow(draw, pool):
     x = draw(st.sampled_from(pool))
-    kind = draw(st.sampled_from(["pointwise", "combine", "dense", "norm", "shape", "dropout", "concat", "softmax"]))
+    kind = draw(
+        st.sampled_from(
+            ["pointwise", "combine", "dense", "norm", "shape", "dropout", "concat", "softmax"]
+        )
+    )
     if kind == "pointwise":
         return draw(st.sampled_from(POINTWISE))(x)
     if kind == "combine":
         return _combine(draw, x, pool)
     if kind == "dense":
-        return _spatial(draw, x) if x.ndim == 4 else ops.linear(x, draw(st.integers(1, 7)), bias=draw(st.booleans()))
+        return (
+            _spatial(draw, x)
+            if x.ndim == 4
+            else ops.linear(x, draw(st.integers(1, 7)), bias=draw(st.booleans()))
+        )
     if kind == "norm":
         values = prod(x.shape) // x.shape[1] if x.ndim in (2, 4) else 1  # per channel
         if values == 1 or draw(st.booleans()):
             return ops.layer_norm(x)
-        parts = [n for n in range(1, x.shape[0] + 1) if x.shape[0] % n == 0 and (n == 1 or values > 2 * n)]
+        parts = [
+            n
+            for n in range(1, x.shape[0] + 1)
+            if x.shape[0] % n == 0 and (n == 1 or values > 2 * n)
+        ]
         return ops.batch_norm(x, parts=draw(st.sampled_from(parts)))
     if kind == "shape":
         return _reshape(draw, x)
     if kind == "dropout":
         return ops.dropout(x, draw(st.sampled_from([0.25, 0.5])))
     if kind == "concat":
-        return ops.concat([x, *(r for r in pool if r.shape == x.shape)][:3], draw(st.integers(0, x.ndim - 1)))
+        return ops.concat(
+            [x, *(r for r in pool if r.shape == x.shape)][:3], draw(st.integers(0, x.ndim - 1))
+        )
     return ops.softmax(x)
 
 
@@ -116,7 +134,9 @@ def _spatial(draw, x):
         dilation = 2 if size == 2 and min(x.shape[2:]) > 3 and draw(st.booleans()) else 1
         return ops.conv2d(x, draw(st.integers(1, 5)), size, stride, size // 2, dilation)
     if kind == "grouped":
-        return ops.conv2d(x, x.shape[1] * draw(st.integers(1, 2)), 2, stride, groups=x.shape[1], bias=False)
+        return ops.conv2d(
+            x, x.shape[1] * draw(st.integers(1, 2)), 2, stride, groups=x.shape[1], bias=False
+        )
     pool = ops.max_pool2d if kind == "max" else ops.avg_pool2d
     return pool(x, 2, stride, draw(st.integers(0, 1)))
 
@@ -133,5 +153,7 @@ def _reshape(draw, x):
 def _loss(draw, graph, x):
     flat = ops.flatten(x) if x.ndim > 1 else ops.reshape(x, (x.shape[0], 1))
     if flat.shape[1] > 1 and draw(st.booleans()):
-        return ops.softmax_cross_entropy(flat, graph.input(f"{x.name} classes", flat.shape[:1], "int32"))
+        return ops.softmax_cross_entropy(
+            flat, graph.input(f"{x.name} classes", flat.shape[:1], "int32")
+        )
     return ops.mse_loss(flat, graph.input(f"{x.name} target", flat.shape, "float64"))

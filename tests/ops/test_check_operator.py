@@ -17,10 +17,24 @@ from .cases import CASES, IS_THOROUGH, Case
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_operator(case: Case) -> None:
     """Each operator has a wide case for uneven degrees; `test_operators.test_splits` has those of all others."""
-    degrees = (2, 3, 4) if IS_THOROUGH else () if case.is_variant else (3,) if case.name.endswith("wide") else (2,)
+    degrees = (
+        (2, 3, 4)
+        if IS_THOROUGH
+        else ()
+        if case.is_variant
+        else (3,)
+        if case.name.endswith("wide")
+        else (2,)
+    )
     options = {"high": case.high, "differentiable": case.is_differentiable, "moved": case.moved}
-    checked = check_operator(case.build, case.reference, degrees=degrees, tolerance=1e-12, **options)
-    assert checked or not degrees or all(op.extents[a] == 1 for op in case.build()[0].operators for a in op.split_axes)
+    checked = check_operator(
+        case.build, case.reference, degrees=degrees, tolerance=1e-12, **options
+    )
+    assert (
+        checked
+        or not degrees
+        or all(op.extents[a] == 1 for op in case.build()[0].operators for a in op.split_axes)
+    )
 
 
 def scale(kernel, backward_factor=1.0):
@@ -34,7 +48,9 @@ def scale(kernel, backward_factor=1.0):
                 gx = ops.add(gx, gx)
             return gx, ops.sum_to(ops.multiply(gy, op.inputs[0]), op.inputs[1])
 
-        return graph, graph.launch("scale", "b c, c -> b c", [x, s], kernel=kernel, backward=backward)
+        return graph, graph.launch(
+            "scale", "b c, c -> b c", [x, s], kernel=kernel, backward=backward
+        )
 
     return build
 
@@ -83,7 +99,9 @@ def in_dtype(dtype, factor=1.0):
         graph = Graph()
         x, w = graph.input("x", (5, 3), dtype), graph.parameter("w", (3,), 1.0, dtype)
         y = ops.multiply(ops.sin(x), w)
-        graph.operators[0] = replace(graph.operators[0], backward=lambda op, g: ops.multiply(wave(op, g), factor))
+        graph.operators[0] = replace(
+            graph.operators[0], backward=lambda op, g: ops.multiply(wave(op, g), factor)
+        )
         return graph, y
 
     def wave(op, g):
@@ -96,8 +114,12 @@ def in_dtype(dtype, factor=1.0):
 def test_gradients_of_any_dtype_are_checked(dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
-    assert ("multiply", "c", 3) in check_operator(in_dtype(dtype), lambda v: np.sin(v["x"]) * v["w"])
-    with pytest.raises(AssertionError, match=r"^gradient of 'x': 15 of 15 elements differ, at \(0,\) .* instead of"):
+    assert ("multiply", "c", 3) in check_operator(
+        in_dtype(dtype), lambda v: np.sin(v["x"]) * v["w"]
+    )
+    with pytest.raises(
+        AssertionError, match=r"^gradient of 'x': 15 of 15 elements differ, at \(0,\) .* instead of"
+    ):
         check_operator(in_dtype(dtype, 1.01))
 
 
@@ -108,10 +130,14 @@ def test_a_kernel_that_is_wrong_in_float32_alone_is_found():
 
     def narrow():
         graph, y = scale(coarse)()
-        graph = replace_regions(graph, {r.name: replace(r, dtype="float32") for r in graph.regions.values()})
+        graph = replace_regions(
+            graph, {r.name: replace(r, dtype="float32") for r in graph.regions.values()}
+        )
         return graph, graph.regions[y.name]
 
-    with pytest.raises(AssertionError, match=r"^value of 'scale' in float32: \d+ of 15 elements differ"):
+    with pytest.raises(
+        AssertionError, match=r"^value of 'scale' in float32: \d+ of 15 elements differ"
+    ):
         check_operator(narrow)
     check_operator(scale(coarse))
 
@@ -123,11 +149,15 @@ def test_a_gradient_that_is_wrong_in_float32_alone_is_found():
     def build(dtype):
         graph = Graph()
         y = ops.sin(graph.input("x", (5, 3), dtype))
-        backward = lambda op, g: g.graph.launch("dx", "b c, b c -> b c", [g, op.inputs[0]], kernel=coarse)
+        backward = lambda op, g: g.graph.launch(
+            "dx", "b c, b c -> b c", [g, op.inputs[0]], kernel=coarse
+        )
         graph.operators[0] = replace(graph.operators[0], backward=backward)
         return graph, y
 
-    with pytest.raises(AssertionError, match=r"^gradient of x in float32: \d+ of 15 elements differ"):
+    with pytest.raises(
+        AssertionError, match=r"^gradient of x in float32: \d+ of 15 elements differ"
+    ):
         check_operator(lambda: build("float32"))
     check_operator(lambda: build("float64"))
 
@@ -143,7 +173,9 @@ def test_a_kernel_that_depends_on_what_was_there_before_is_found():
         np.multiply(x, np.minimum(work, 1), out=y)
 
     for kernel in (adds, half_made):
-        with pytest.raises(PermissionError, match="depends on what the output or scratch memory held before"):
+        with pytest.raises(
+            PermissionError, match="depends on what the output or scratch memory held before"
+        ):
             check_operator(wildly(kernel), differentiable=False)
 
 
@@ -168,7 +200,9 @@ def test_no_numbers_are_found_without_a_reference():
 def test_an_unwritten_element_of_one_byte_is_found(dtype):
     def build(lazy):
         def kernel(ctx, x, y):
-            y[1 if lazy else 0 :] = 251 if dtype == "uint8" else -5 if dtype == "int8" else True  # the pattern itself
+            y[1 if lazy else 0 :] = (
+                251 if dtype == "uint8" else -5 if dtype == "int8" else True
+            )  # the pattern itself
 
         graph = Graph()
         x = graph.input("x", (4,), dtype)
@@ -182,14 +216,18 @@ def test_an_unwritten_element_of_one_byte_is_found(dtype):
 def wildly(kernel):
     def build():
         graph = Graph()
-        return graph, graph.launch("wild", "b -> b", [graph.input("x", (5,), "float64")], kernel=kernel)
+        return graph, graph.launch(
+            "wild", "b -> b", [graph.input("x", (5,), "float64")], kernel=kernel
+        )
 
     return build
 
 
 def through(array, index):
     """An element by its address, whoever owns it."""
-    return (ctypes.c_double * 1).from_address(array.__array_interface__["data"][0] + index * array.itemsize)
+    return (ctypes.c_double * 1).from_address(
+        array.__array_interface__["data"][0] + index * array.itemsize
+    )
 
 
 @pytest.mark.parametrize("where", [-1, 5])
@@ -226,11 +264,15 @@ def test_what_cannot_be_checked_is_refused():
     def build(dtype):
         graph = Graph()
         kernel = lambda ctx, x, y: np.copyto(y, x)
-        return graph, graph.launch("copy", "b -> b", [graph.input("x", (4,), dtype)], kernel=kernel, dtype="int32")
+        return graph, graph.launch(
+            "copy", "b -> b", [graph.input("x", (4,), dtype)], kernel=kernel, dtype="int32"
+        )
 
     message = "check_operator: no input or parameter is of floating point: say differentiable=False"
     assert_refused(message, lambda: check_operator(lambda: build("int32")))
     message = "check_operator: 'copy' is int32: say differentiable=False"
     assert_refused(message, lambda: check_operator(lambda: build("float32")))
     message = "check_operator: 'x' is complex64, complex numbers are not checked"
-    assert_refused(message, lambda: check_operator(lambda: build("complex64"), differentiable=False))
+    assert_refused(
+        message, lambda: check_operator(lambda: build("complex64"), differentiable=False)
+    )

@@ -88,7 +88,11 @@ def placed(a: Array, offset: int, gap: int) -> Array:
     """A copy that begins `offset` numbers into its memory, with `gap` numbers behind each row."""
     shape = (*a.shape[:-1], a.shape[-1] + gap) if a.ndim else ()
     memory = np.full(offset + int(np.prod(shape)), 7, a.dtype)
-    view = memory[offset:].reshape(shape)[(..., slice(a.shape[-1]))] if a.ndim else memory[offset:].reshape(())
+    view = (
+        memory[offset:].reshape(shape)[(..., slice(a.shape[-1]))]
+        if a.ndim
+        else memory[offset:].reshape(())
+    )
     view[...] = a
     return view
 

@@ -7,16 +7,21 @@ from ops.cpu import panels as cpu_panels
 def operands(dtype, rows, columns, depth):
     rng = np.random.default_rng(rows * columns + depth)
     a, matrix, c = (
-        rng.standard_normal(shape).astype(dtype) for shape in ((rows, depth), (columns, depth), (rows, columns))
+        rng.standard_normal(shape).astype(dtype)
+        for shape in ((rows, depth), (columns, depth), (rows, columns))
     )
     packed = np.full(cpu_panels.packed_shape(columns, depth, dtype), np.nan, dtype)
     return a, matrix, c, packed, np.full(cpu_panels.edge_shape(dtype), np.nan, dtype)
 
 
 # One tile; rows and columns that end within one; a last part of the depth; less than a tile of either.
-@pytest.mark.parametrize(("rows", "columns", "depth"), [(4, 16, 8), (7, 37, 300), (5, 33, 513), (1, 3, 1), (0, 5, 2)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth"), [(4, 16, 8), (7, 37, 300), (5, 33, 513), (1, 3, 1), (0, 5, 2)]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_products_with_a_packed_matrix_are_added(dtype: str, rows: int, columns: int, depth: int) -> None:
+def test_products_with_a_packed_matrix_are_added(
+    dtype: str, rows: int, columns: int, depth: int
+) -> None:
     a, matrix, c, packed, edge = operands(dtype, rows, columns, depth)
     expected = c.astype("float64") + a.astype("float64") @ matrix.astype("float64").T
     cpu_panels.pack(matrix, packed)

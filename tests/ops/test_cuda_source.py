@@ -85,7 +85,9 @@ def test_sums_and_maxima_over_any_axes(axes, kind):
     x, y = numbers((4, 5, 6)).transpose(1, 0, 2), numbers((6,), 1)
     out = np.empty([1 if k in axes else n for k, n in enumerate(x.shape)])
     cuda_source.reduce(Context(), Expression.parse("x * y"), {"x": x, "y": y}, out, axes, kind, 2.0)
-    np.testing.assert_allclose(out, getattr(np, kind)(x * y, axis=axes, keepdims=True) / 2, atol=1e-12)
+    np.testing.assert_allclose(
+        out, getattr(np, kind)(x * y, axis=axes, keepdims=True) / 2, atol=1e-12
+    )
 
 
 @needs_compiler
@@ -142,7 +144,9 @@ def test_integers_booleans_and_not_a_number():
     cuda_source.reduce(Context(), Expression.parse("x"), {"x": x}, most, (0,), "max")
     assert np.isnan(most[0])
     chosen = np.empty(3)
-    cuda_source.evaluate(Context(), Expression.parse("where(c, x, 0)"), {"c": t > 1, "x": x}, chosen)
+    cuda_source.evaluate(
+        Context(), Expression.parse("where(c, x, 0)"), {"c": t > 1, "x": x}, chosen
+    )
     np.testing.assert_array_equal(chosen, [0, np.nan, 5])
 
 
@@ -178,13 +182,19 @@ def made_for_operators(monkeypatch):
 def test_the_table_is_up_to_date_and_its_kernels_compile_for_gpus(made_for_operators):
     """All of one dtype to compute in, and what they share once, are one program."""
     text, sources = made_for_operators
-    assert (ROOT / "docs" / "cuda_operators.md").read_text(encoding="utf-8").startswith(text), "run `make docs`"
+    assert (ROOT / "docs" / "cuda_operators.md").read_text(encoding="utf-8").startswith(text), (
+        "run `make docs`"
+    )
     common, programs = CudaSource(cuda_source._COMMON).text, defaultdict(list)
     for source in (each.text for each in sources.values()):
         assert source.startswith(common)
-        programs[source.removeprefix(common).split(";")[0].strip()].append(source.removeprefix(common))
+        programs[source.removeprefix(common).split(";")[0].strip()].append(
+            source.removeprefix(common)
+        )
     assert set(programs) == {"typedef double A", "typedef float A"}
     assert sum(map(len, programs.values())) > 100
-    for (wide, kernels), architecture in zip(sorted(programs.items()), ("sm_80", "sm_90"), strict=True):
+    for (wide, kernels), architecture in zip(
+        sorted(programs.items()), ("sm_80", "sm_90"), strict=True
+    ):
         text = "\n".join([common, *kernels])
         assert len(shim.compile_for(text, architecture)) > 0, wide

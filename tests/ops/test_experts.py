@@ -10,7 +10,17 @@ import pytest
 
 import ops
 from ops.models import moe
-from taskflow import Executor, Graph, Kind, LogicalRegion, MachineModel, ParallelConfig, Strategy, lower, single_device
+from taskflow import (
+    Executor,
+    Graph,
+    Kind,
+    LogicalRegion,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    lower,
+    single_device,
+)
 
 from ..models.tiny import assert_close, train
 
@@ -31,12 +41,16 @@ def layer(groups: int = 4, factor: float | None = 0.75) -> Graph:
 
 def batches(count: int) -> list[dict[str, Any]]:
     random = np.random.default_rng(5)
-    return [{n: random.standard_normal((BATCH, SEQUENCE, HIDDEN)) for n in "xt"} for _ in range(count)]
+    return [
+        {n: random.standard_normal((BATCH, SEQUENCE, HIDDEN)) for n in "xt"} for _ in range(count)
+    ]
 
 
 def by_hand(graph: Graph, **degrees: dict[str, int]) -> Strategy:
     strategy = moe.expert_parallel(graph, MACHINE)
-    strategy.update({name.replace("_", "."): ParallelConfig(split) for name, split in degrees.items()})
+    strategy.update(
+        {name.replace("_", "."): ParallelConfig(split) for name, split in degrees.items()}
+    )
     return strategy
 
 
@@ -59,7 +73,9 @@ def test_expert_parallel_trains_as_one_device_does(groups: int) -> None:
     ],
     ids=str,
 )
-def test_any_split_of_one_group_trains_as_one_device_does(degrees: dict[str, dict[str, int]]) -> None:
+def test_any_split_of_one_group_trains_as_one_device_does(
+    degrees: dict[str, dict[str, int]],
+) -> None:
     graph = layer(groups=1)
     alone = train(graph, single_device(graph, MACHINE), MACHINE, batches(2))
     assert_close(train(graph, by_hand(graph, **degrees), MACHINE, batches(2)), alone)
@@ -68,12 +84,21 @@ def test_any_split_of_one_group_trains_as_one_device_does(degrees: dict[str, dic
 def test_tokens_in_groups_move_by_all_to_all_alone() -> None:
     graph = layer(groups=4)
     task_graph = lower(graph, moe.expert_parallel(graph, MACHINE), MACHINE)
-    moved = [k for k in np.flatnonzero(task_graph.kind == Kind.COPY).tolist() if is_between_devices(task_graph, k)]
+    moved = [
+        k
+        for k in np.flatnonzero(task_graph.kind == Kind.COPY).tolist()
+        if is_between_devices(task_graph, k)
+    ]
     tokens = [k for k in moved if len(task_graph.regions[int(task_graph.region[k])].shape) == 3]
     capacity = ceil(0.75 * CHOICES * BATCH * SEQUENCE / 4 / EXPERTS)
     slots_bytes = EXPERTS * 4 * capacity * HIDDEN * 8
     of_activations = {task_graph.regions[int(task_graph.region[k])].name for k in tokens}
-    assert of_activations == {"experts.dispatch", "experts.down", "experts.combine.dx", "experts.up.dx"}
+    assert of_activations == {
+        "experts.dispatch",
+        "experts.down",
+        "experts.combine.dx",
+        "experts.up.dx",
+    }
     assert sum(int(task_graph.bytes[k]) for k in tokens) == 4 * slots_bytes * 3 // 4
 
 
@@ -119,12 +144,18 @@ REFUSED: list[tuple[Callable[[LogicalRegion, LogicalRegion], object], str]] = [
         "expert_slots 'expert_slots': choices 'x' is float32, an integer dtype is needed",
     ),
     (lambda x, i: ops.dispatch(x, i, 4, 3), "dispatch 'dispatch': 'x' is (8, 6) and 'i' is (3, 2)"),
-    (lambda x, i: ops.combine(x, i, x), "combine 'combine': 'x' has shape (8, 6), 3 dimensions are needed"),
+    (
+        lambda x, i: ops.combine(x, i, x),
+        "combine 'combine': 'x' has shape (8, 6), 3 dimensions are needed",
+    ),
     (
         lambda x, i: ops.expert_linear(x, 3),
         "expert_linear 'expert_linear': 'x' has shape (8, 6), 3 dimensions are needed",
     ),
-    (lambda x, i: ops.load_balance_loss(x, i), "load_balance_loss 'balance': 'x' is (8, 6) and 'i' is (3, 2)"),
+    (
+        lambda x, i: ops.load_balance_loss(x, i),
+        "load_balance_loss 'balance': 'x' is (8, 6) and 'i' is (3, 2)",
+    ),
     (
         lambda x, i: ops.mixture_of_experts(x, 4, 3, parts=3),
         "expert_load 'experts.balance.load': 'experts.top.1' is (8, 2), its dimension 0 does not divide into 3 parts",

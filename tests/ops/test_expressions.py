@@ -46,14 +46,17 @@ def test_where_picks() -> None:
     np.testing.assert_array_equal(out, np.where(X > 0, X, 7))
 
 
-@pytest.mark.parametrize("text", ["f(x)", "x @ y", "x if y else z", "x < y < z", "exp(x, base=2)", "'x'"])
+@pytest.mark.parametrize(
+    "text", ["f(x)", "x @ y", "x if y else z", "x < y < z", "exp(x, base=2)", "'x'"]
+)
 def test_what_is_no_expression_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^expression .*: cannot read"):
         Expression.parse(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["where(x > 0, x * y, -x)", "where(-x < 0, -(-x) * y, -x)", "where(x > 0, -x + x - x, -x) + 0"]
+    "text",
+    ["where(x > 0, x * y, -x)", "where(-x < 0, -(-x) * y, -x)", "where(x > 0, -x + x - x, -x) + 0"],
 )
 def test_where_picks_among_results(text: str) -> None:
     out = np.empty(X.shape)

@@ -39,7 +39,10 @@ def updates(parameters, optimizer):
     """A graph of the same parameters whose gradients are fed: its loss is the sum of all parameters times these."""
     graph, products = Graph(), []
     for p in parameters:
-        w, g = graph.parameter(p.name, p.shape, 0.0, p.dtype), graph.input(f"of {p.name}", p.shape, p.dtype)
+        w, g = (
+            graph.parameter(p.name, p.shape, 0.0, p.dtype),
+            graph.input(f"of {p.name}", p.shape, p.dtype),
+        )
         products.append(ops.sum_to(ops.multiply(w, g), ()))
     optimizer(reduce(ops.add, products))
     return graph
@@ -62,7 +65,9 @@ def largest(values):
 
 def assert_near(found, expected, tolerance, scale, name):
     error = largest([found.astype(float) - expected])
-    assert error <= tolerance * scale, f"{name}: differs by {error}, {error / scale:.1e} of the largest"
+    assert error <= tolerance * scale, (
+        f"{name}: differs by {error}, {error / scale:.1e} of the largest"
+    )
 
 
 def update_from_equal_gradients(build, optimizer, seed, tolerance=TOLERANCE, steps=3):
@@ -83,14 +88,23 @@ def update_from_equal_gradients(build, optimizer, seed, tolerance=TOLERANCE, ste
             of_parameters = {f"of {name}" for name in gradients}
             most = largest(expected[name] for name in of_parameters)
             for name, value in expected.items():
-                assert_near(found[name], value, tolerance, most if name in of_parameters else largest([value]), name)
+                assert_near(
+                    found[name],
+                    value,
+                    tolerance,
+                    most if name in of_parameters else largest([value]),
+                    name,
+                )
             update({name: found[name] for name in of_parameters})
             for name in split.persistent:
                 value = (update if name in update.persistent else whole).read(name)
                 assert_near(split.read(name), value, tolerance, largest([value]) or 1.0, name)
 
 
-OPTIMIZERS = {"adam": partial(ops.adam, lr=0.01), "momentum": partial(ops.sgd, lr=0.1, momentum=0.9)}
+OPTIMIZERS = {
+    "adam": partial(ops.adam, lr=0.01),
+    "momentum": partial(ops.sgd, lr=0.1, momentum=0.9),
+}
 
 
 @pytest.mark.parametrize("build", [transformer, normed])
@@ -154,4 +168,6 @@ def test_activations_of_large_numbers(name, function):
 @pytest.mark.parametrize("build", [transformer, normed, shifted])
 def test_float64_where_a_gradient_is_zero_in_theory(build, optimizer, seed):
     """At a rate of 1 a step of rounding is 1e-5 of a parameter; the law compares the update from equal gradients."""
-    update_from_equal_gradients(partial(build, dtype="float64"), partial(optimizer, lr=1.0), seed, 1e-10)
+    update_from_equal_gradients(
+        partial(build, dtype="float64"), partial(optimizer, lr=1.0), seed, 1e-10
+    )

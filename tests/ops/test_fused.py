@@ -20,14 +20,20 @@ def transformer(g, dtype):
     h = ops.linear(x, 8, name="embed")
     for k in range(2):
         h = ops.add(h, attended(ops.layer_norm(h, name=f"norm{k}a"), k), name=f"add{k}a")
-        a = ops.gelu(ops.linear(ops.layer_norm(h, name=f"norm{k}b"), 12, name=f"up{k}"), name=f"gelu{k}")
+        a = ops.gelu(
+            ops.linear(ops.layer_norm(h, name=f"norm{k}b"), 12, name=f"up{k}"), name=f"gelu{k}"
+        )
         h = ops.add(h, ops.linear(a, 8, name=f"down{k}"), name=f"add{k}b")
-    return ops.softmax_cross_entropy(ops.linear(ops.layer_norm(h, name="norm"), 7, name="fc"), t, name="loss")
+    return ops.softmax_cross_entropy(
+        ops.linear(ops.layer_norm(h, name="norm"), 7, name="fc"), t, name="loss"
+    )
 
 
 def attended(x, k):
     q, r, s = (ops.linear(x, 8, name=f"{name}{k}") for name in "qrs")
-    return ops.linear(ops.multiply(ops.add(q, r, name=f"both{k}"), s, name=f"gate{k}"), 8, name=f"out{k}")
+    return ops.linear(
+        ops.multiply(ops.add(q, r, name=f"both{k}"), s, name=f"gate{k}"), 8, name=f"out{k}"
+    )
 
 
 def images(g, dtype):
@@ -36,7 +42,9 @@ def images(g, dtype):
     h = ops.relu(normed(x, "stem"), name="stem.relu")
     y = ops.relu(normed(h, "a"), name="a.relu")
     h = ops.relu(ops.add(normed(y, "b"), h, name="add"), name="relu")
-    return ops.softmax_cross_entropy(ops.linear(ops.global_avg_pool2d(h), 5, name="fc"), t, name="loss")
+    return ops.softmax_cross_entropy(
+        ops.linear(ops.global_avg_pool2d(h), 5, name="fc"), t, name="loss"
+    )
 
 
 def windows(g, dtype):
@@ -65,7 +73,9 @@ def recurrent(g, dtype):
 
 
 def normed(x, name):
-    return ops.batch_norm(ops.conv2d(x, 4, 3, padding=1, bias=False, name=name), name=f"{name}.norm")
+    return ops.batch_norm(
+        ops.conv2d(x, 4, 3, padding=1, bias=False, name=name), name=f"{name}.norm"
+    )
 
 
 BUILDS = [transformer, images, windows, tied, recurrent]
@@ -102,15 +112,22 @@ def test_sums_before_and_behind_layer_norms_are_in_them():
     assert {norm: found[norm] for _, norm in ends} == {norm: (add, norm) for add, norm in ends}
     gradients = {f"{add}.sum": (f"{norm}.dx", f"{add}.sum") for add, norm in ends[:-1]}
     assert {name: found[name] for name in gradients} == gradients
-    assert found["norm1a.0.sum_2"] == ("norm1a.0.sum", "norm1a.0.sum_2"), "of the three that read the norm"
+    assert found["norm1a.0.sum_2"] == ("norm1a.0.sum", "norm1a.0.sum_2"), (
+        "of the three that read the norm"
+    )
     graph = fused(model_of(transformer, "float32")).graph
     op = graph.operator("norm0b")
-    assert [r.name for r in op.outputs][-1] == "add0a" and op.outputs[-1] in graph.operator("norm1a").inputs
+    assert [r.name for r in op.outputs][-1] == "add0a" and op.outputs[-1] in graph.operator(
+        "norm1a"
+    ).inputs
 
 
 def test_what_is_behind_a_batch_norm_is_in_it():
     found = members(fused(model_of(images, "float32")))
-    assert found["stem.relu"] == ("stem.norm", "stem.relu") and found["a.relu"] == ("a.norm", "a.relu")
+    assert found["stem.relu"] == ("stem.norm", "stem.relu") and found["a.relu"] == (
+        "a.norm",
+        "a.relu",
+    )
     assert found["relu"] == ("b.norm", "add", "relu")
 
 
@@ -131,7 +148,9 @@ def test_casts_of_gradients_are_in_updates(build):
     model = fused(model_of(build, "float16"))
     found = members(model)
     names = [op.name for op in model.graph.operators]
-    weights = [n.removesuffix(".adamw") for n in names if n.endswith(".weight.adamw") and "norm" not in n]
+    weights = [
+        n.removesuffix(".adamw") for n in names if n.endswith(".weight.adamw") and "norm" not in n
+    ]
     assert len(weights) > 3
     for name in weights:
         assert found[f"{name}.adamw"] == (f"{name}.gradient", f"{name}.adamw")
@@ -148,7 +167,9 @@ def test_a_cast_of_one_of_two_gradients_is_in_the_update():
 def test_sums_of_gradients_are_in_those_of_cells():
     found = members(fused(model_of(recurrent, "float32")))
     assert found["lstm.l0.t0.cell.dx"] == ("lstm.l0.t0.cell.0.sum", "lstm.l0.t0.cell.dx")
-    assert found["gru.l0.t0.cell.dx"] == tuple(f"gru.l0.t0.cell.{end}" for end in ("sum", "sum_2", "dx"))
+    assert found["gru.l0.t0.cell.dx"] == tuple(
+        f"gru.l0.t0.cell.{end}" for end in ("sum", "sum_2", "dx")
+    )
 
 
 def test_clipping_is_in_updates():
@@ -164,26 +185,36 @@ def test_the_same_bits_under_any_strategy(build, kind, options):
     other = fused(model)
     laws.assert_equal(run(other, check=True), run(model))
     strategy = taskflow.data_parallel(model.graph, machine)
-    laws.assert_equal(run(other, taskflow.data_parallel(other.graph, machine), 4), run(model, strategy, 4))
+    laws.assert_equal(
+        run(other, taskflow.data_parallel(other.graph, machine), 4), run(model, strategy, 4)
+    )
     for seed in range(2) if kind == "float64" else ():
-        laws.any_strategy_is_one_device(other, machine, random_strategy(other.graph, machine, seed), 2)
+        laws.any_strategy_is_one_device(
+            other, machine, random_strategy(other.graph, machine, seed), 2
+        )
 
 
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("kind", [*TOLERANCE])
 def test_in_half_there_are_fewer_roundings_under_any_strategy(build, kind):
-    model = model_of(build, kind, ops.sgd)  # others divide gradients by their size, and so roundings
+    model = model_of(
+        build, kind, ops.sgd
+    )  # others divide gradients by their size, and so roundings
     other, machine = fused(model), MachineModel.uniform(4)
     found = run(other)
     laws.assert_close(found, run(model), TOLERANCE[kind])
     for seed in range(2):
-        laws.assert_close(run(other, random_strategy(other.graph, machine, seed), 4), found, TOLERANCE[kind])
+        laws.assert_close(
+            run(other, random_strategy(other.graph, machine, seed), 4), found, TOLERANCE[kind]
+        )
 
 
 def test_updates_alone_give_the_same_bits_in_half():
     def mlp(g, dtype):
         x, t = g.input("x", (6, 8), dtype), g.input("t", (6,), "int32")
-        return ops.softmax_cross_entropy(ops.linear(ops.linear(x, 5, name="fc1"), 4, name="fc2"), t, name="loss")
+        return ops.softmax_cross_entropy(
+            ops.linear(ops.linear(x, 5, name="fc1"), 4, name="fc2"), t, name="loss"
+        )
 
     for optimizer in (ops.sgd, ops.adam, ops.adamw):
         model = model_of(mlp, "float16", optimizer)

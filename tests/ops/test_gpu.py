@@ -18,15 +18,22 @@ from tests.ops.test_precision import trained as half_model
 from tests.strategies import Model, feeds_of, random_strategy, strategies
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [CudaSource(path) for path in sorted([*(ROOT / "ops/cuda").glob("*.cu"), *ROOT.glob("taskflow/**/*.cu")])]
+SOURCES = [
+    CudaSource(path)
+    for path in sorted([*(ROOT / "ops/cuda").glob("*.cu"), *ROOT.glob("taskflow/**/*.cu")])
+]
 
-SMALL = [c for c in CASES if "wide" not in c.name and not c.is_variant]  # of the others the sources are the same
+SMALL = [
+    c for c in CASES if "wide" not in c.name and not c.is_variant
+]  # of the others the sources are the same
 
 needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 
 
 @pytest.mark.parametrize(
-    "source, architecture", shim.architectures_of(SOURCES), ids=lambda s: getattr(s, "path", Path(str(s))).name
+    "source, architecture",
+    shim.architectures_of(SOURCES),
+    ids=lambda s: getattr(s, "path", Path(str(s))).name,
 )
 def test_a_source_compiles_for_gpus(source, architecture):
     assert len(shim.compile_for(source.text, architecture)) > 0
@@ -51,13 +58,24 @@ def test_an_operator_gives_the_numbers_of_numpy(case):
 
 def on_one_gpu(model, tolerance, steps):
     machine = MachineModel.uniform(1)
-    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), machine.with_rates(kind="cuda"))
+    task_graph = lower(
+        model.graph, taskflow.single_device(model.graph, machine), machine.with_rates(kind="cuda")
+    )
     found = laws.run(task_graph, model.feeds, steps, backend=shim.ShimStreams(), record=False)
     laws.assert_close(found, laws.one_device(model, machine, steps), tolerance)
 
 
 # Whose kernels count from the beginning of the region, or sum over a part of it.
-COUNTING = ("accuracy", "adaptive", "argmax", "avg_pool", "cross_entropy", "dot_inter", "embedding", "expert_load")
+COUNTING = (
+    "accuracy",
+    "adaptive",
+    "argmax",
+    "avg_pool",
+    "cross_entropy",
+    "dot_inter",
+    "embedding",
+    "expert_load",
+)
 COUNTING += ("gather", "gru_cell", "rotary", "top_k_acc", "topk")
 
 
@@ -78,7 +96,9 @@ def test_any_strategy_gives_the_numbers_of_numpy(data, seed):
     model = data.draw(operator_graphs())
     machine, strategy = data.draw(strategies(model.graph, 4))
     backend = shim.ShimStreams(seed)
-    laws.any_strategy_is_one_device(model, machine.with_rates(kind="cuda"), strategy, 3, backend=backend, record=False)
+    laws.any_strategy_is_one_device(
+        model, machine.with_rates(kind="cuda"), strategy, 3, backend=backend, record=False
+    )
 
 
 @needs_compiler
@@ -103,7 +123,9 @@ def mixture(g):
 
 def tables(g):
     """Rows and elements by index, turned, interacting; the accuracy beside the loss."""
-    words, picks, t = (g.input(name, (5, n), "int32") for name, n in (("words", 4), ("picks", 2), ("t", 2)))
+    words, picks, t = (
+        g.input(name, (5, n), "int32") for name, n in (("words", 4), ("picks", 2), ("t", 2))
+    )
     h = ops.rotary_embedding(ops.unsqueeze(ops.embedding(words, 7, 8), 2))
     h = ops.gather_rows(ops.squeeze(h, 2), picks)
     y = ops.gather(ops.linear(h, 9), 2, ops.expand(ops.unsqueeze(t, 2), (5, 2, 6)))
@@ -139,10 +161,12 @@ def test_numbers_of_16_bits_are_those_of_numpy():
     """Every float16, and numbers that are rounded to it; the same for bfloat16."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
     source = CudaSource(ROOT / "taskflow/backend/cuda/types.cu", CASTS)
-    values = np.random.default_rng(0).normal(size=20_000) * 10.0 ** np.random.default_rng(1).integers(-9, 6, 20_000)
-    values = np.concatenate([values[:-8], [0, -0.0, np.inf, -np.inf, 65519, 65520, 2.0**-25, 3 * 2.0**-26]]).astype(
-        "f4"
-    )
+    values = np.random.default_rng(0).normal(size=20_000) * 10.0 ** np.random.default_rng(
+        1
+    ).integers(-9, 6, 20_000)
+    values = np.concatenate(
+        [values[:-8], [0, -0.0, np.inf, -np.inf, 65519, 65520, 2.0**-25, 3 * 2.0**-26]]
+    ).astype("f4")
     for dtype in (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)):
         patterns = np.arange(1 << 16).astype(np.uint16).view(dtype)
         wide, narrow = np.empty(1 << 16, np.float32), np.empty(len(values), dtype)
@@ -150,7 +174,9 @@ def test_numbers_of_16_bits_are_those_of_numpy():
         shim.ShimStreams().launch(source, f"narrow_{dtype.name}", len(values), (values, narrow), 32)
         np.testing.assert_array_equal(wide, patterns.astype(np.float32))
         with np.errstate(over="ignore"):
-            np.testing.assert_array_equal(narrow.view(np.uint16), values.astype(dtype).view(np.uint16))
+            np.testing.assert_array_equal(
+                narrow.view(np.uint16), values.astype(dtype).view(np.uint16)
+            )
 
 
 CASTS = """
@@ -252,5 +278,7 @@ def test_a_class_out_of_range_has_no_number_among_integers(dtype):
 def test_optimizers_made_from_expressions(optimizer, options):
     graph = Graph()
     x, t = graph.input("x", (6, 9), "float64"), graph.input("t", (6,), "int64")
-    optimizer(ops.softmax_cross_entropy(ops.linear(ops.relu(ops.linear(x, 20)), 4), t), lr=0.01, **options)
+    optimizer(
+        ops.softmax_cross_entropy(ops.linear(ops.relu(ops.linear(x, 20)), 4), t), lr=0.01, **options
+    )
     on_one_gpu(Model(graph, feeds_of(graph)), 1e-10, steps=4)

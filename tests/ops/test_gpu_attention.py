@@ -28,7 +28,9 @@ def heads(queries=6, keys=6, is_causal=True, precision="float32", dtype="float32
     return trained(graph, ops.linear(ops.reshape(y, (2, queries, width)), 3), precision)
 
 
-@pytest.mark.parametrize("queries, keys, is_causal", [(6, 6, False), (6, 6, True), (7, 5, True), (5, 7, True)])
+@pytest.mark.parametrize(
+    "queries, keys, is_causal", [(6, 6, False), (6, 6, True), (7, 5, True), (5, 7, True)]
+)
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_half_attention_goes_by_cudnn(precision, queries, keys, is_causal):
     if precision == "bfloat16":
@@ -47,7 +49,9 @@ def test_what_cudnn_sees_of_heads_that_lie_beside_each_other():
     point, row = ([2, 2, 6, 4], [48, 4, 8, 1]), ([2, 2, 6, 1], [12, 6, 1, 1])
     assert [(t.dim, t.stride) for t in forward.tensors] == [point, point, point, point, row]
     assert [(t.dim, t.stride) for t in backward.tensors] == [point, point, row, *[point] * 6]
-    assert {t.data_type for t in forward.tensors[:4]} == {"float16"} and forward.tensors[4].data_type == "float32"
+    assert {t.data_type for t in forward.tensors[:4]} == {"float16"} and forward.tensors[
+        4
+    ].data_type == "float32"
 
 
 @pytest.mark.parametrize("degrees", [{"c": 3}, {"h": 2, "n": 2}, {"c": 2, "h": 2}], ids=str)
@@ -67,7 +71,11 @@ def test_a_part_of_the_queries_sees_the_keys_up_to_it(degrees):
 @pytest.mark.parametrize("block_bytes", [1, 400, 1 << 20])
 @pytest.mark.parametrize(
     "queries, keys, is_causal, precision",
-    [(6, 6, True, "float16"), (5, 7, False, "bfloat16"), *((q, k, q > k, "float32") for q, k in ((7, 5), (5, 7)))],
+    [
+        (6, 6, True, "float16"),
+        (5, 7, False, "bfloat16"),
+        *((q, k, q > k, "float32") for q, k in ((7, 5), (5, 7))),
+    ],
 )
 def test_some_queries_at_a_time(queries, keys, is_causal, precision, block_bytes, monkeypatch):
     """Of heads that no kernel of its own takes."""
@@ -85,7 +93,9 @@ def test_heads_are_moved_in_vectors_where_they_are_wide_enough(precision, monkey
     launched = []
     plain = shim.ShimStreams.kernel
     monkeypatch.setattr(
-        shim.ShimStreams, "kernel", lambda self, source, name: launched.append(name) or plain(self, source, name)
+        shim.ShimStreams,
+        "kernel",
+        lambda self, source, name: launched.append(name) or plain(self, source, name),
     )
     model = heads(5, 7, False, precision, width=32)
     laws.assert_close(run(model, shim.ShimStreams()), on_numpy(model), TOLERANCE[precision])
@@ -107,7 +117,9 @@ def test_any_strategy_gives_the_numbers_of_numpy(data, seed, precision):
     queries, keys = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 7))
     model = heads(queries, keys, data.draw(st.booleans()), precision)
     machine, strategy = data.draw(strategies(model.graph, 4))
-    laws.assert_close(run(model, CudnnStreams(seed), machine, strategy), on_numpy(model), TOLERANCE[precision] * 4)
+    laws.assert_close(
+        run(model, CudnnStreams(seed), machine, strategy), on_numpy(model), TOLERANCE[precision] * 4
+    )
 
 
 def test_the_numpy_kernels_take_some_queries_at_a_time(monkeypatch):

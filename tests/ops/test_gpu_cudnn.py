@@ -38,7 +38,9 @@ def trained(graph, y, precision="float32"):
 def run(model, backend, machine=None, strategy=None, steps=3):
     machine = (machine or MachineModel.uniform(1)).with_rates(kind="cuda")
     strategy = strategy or taskflow.single_device(model.graph, machine)
-    return laws.run(lower(model.graph, strategy, machine), model.feeds, steps, backend=backend, record=False)
+    return laws.run(
+        lower(model.graph, strategy, machine), model.feeds, steps, backend=backend, record=False
+    )
 
 
 def on_numpy(model, steps=3):
@@ -79,14 +81,18 @@ def test_windows_of_any_kind(conv):
 
 def test_convolution_of_sequences():
     graph = Graph()
-    y = ops.conv1d(ops.relu(ops.conv1d(graph.input("x", (3, 4, 9)), 6, 3, padding=1)), 5, 2, stride=2)
+    y = ops.conv1d(
+        ops.relu(ops.conv1d(graph.input("x", (3, 4, 9)), 6, 3, padding=1)), 5, 2, stride=2
+    )
     model, backend = trained(graph, y), CudnnStreams()
     laws.assert_close(run(model, backend), on_numpy(model), 1e-5)
     assert done(backend) == CONVOLUTION - {"conv"}
 
 
 @pytest.mark.parametrize(
-    "refused", [{"conv bias"}, {"dgrad"}, {"wgrad"}, CONVOLUTION], ids=["bias", "dgrad", "wgrad", "all"]
+    "refused",
+    [{"conv bias"}, {"dgrad"}, {"wgrad"}, CONVOLUTION],
+    ids=["bias", "dgrad", "wgrad", "all"],
 )
 def test_what_is_refused_goes_the_other_way(refused):
     model, backend = images(), CudnnStreams(refused=refused)
@@ -99,7 +105,9 @@ def test_plans_are_made_before_the_first_step_and_workspace_is_accounted_for():
     model, backend = images(), CudnnStreams()
     machine = MachineModel.uniform(1).with_rates(kind="cuda")
     task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), machine)
-    with taskflow.Executor(task_graph, backend=backend, record=False, allow_nan=True) as step:  # one graph
+    with taskflow.Executor(
+        task_graph, backend=backend, record=False, allow_nan=True
+    ) as step:  # one graph
         plans, taken = len(backend.cudnn.plans), backend.memory(0)
         assert plans == 5  # the first image needs no gradient
         assert step._streamed.ledger.taken[0]["scratch memory"] >= WORKSPACE
@@ -121,7 +129,11 @@ def test_cudnn_can_be_switched_off():
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_any_strategy_gives_the_numbers_of_numpy(data, seed):
     numbers = st.integers(1, 3)
-    conv = {"kernel_size": data.draw(numbers), "stride": data.draw(numbers), "dilation": data.draw(st.integers(1, 2))}
+    conv = {
+        "kernel_size": data.draw(numbers),
+        "stride": data.draw(numbers),
+        "dilation": data.draw(st.integers(1, 2)),
+    }
     model = images((data.draw(numbers), 4, 9, 7), padding=data.draw(st.integers(0, 2)), **conv)
     machine, strategy = data.draw(strategies(model.graph, 4))
     laws.assert_close(run(model, CudnnStreams(seed), machine, strategy), on_numpy(model), 1e-4)

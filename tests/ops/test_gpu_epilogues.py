@@ -15,8 +15,14 @@ TOLERANCE = {"float32": 1e-5, "float16": 0.01, "bfloat16": 0.06}
 BUILDS = {
     "linear": (lambda x: ops.linear(ops.linear(x, 8), 3), ["bias", "bias_gradient_of_second"]),
     "no bias": (lambda x: ops.linear(ops.linear(x, 8, bias=False), 3, bias=False), []),
-    "relu": (lambda x: ops.linear(x, 8, activation="relu"), ["relu_bias", "bias_gradient_of_second"]),
-    "gelu": (lambda x: ops.linear(x, 8, activation="gelu_tanh"), ["gelu_aux_bias", "bias_gradient_of_second"]),
+    "relu": (
+        lambda x: ops.linear(x, 8, activation="relu"),
+        ["relu_bias", "bias_gradient_of_second"],
+    ),
+    "gelu": (
+        lambda x: ops.linear(x, 8, activation="gelu_tanh"),
+        ["gelu_aux_bias", "bias_gradient_of_second"],
+    ),
     "gelu, no bias": (lambda x: ops.linear(x, 8, False, activation="gelu_tanh"), ["gelu_aux"]),
     "feed_forward": (
         lambda x: ops.feed_forward(x, 8, 3),
@@ -26,7 +32,10 @@ BUILDS = {
         lambda x: ops.feed_forward(x, 8, 3, "relu"),
         ["relu_bias", "bias", "bias_gradient_of_second"],
     ),
-    "attention": (lambda x: ops.multihead_attention(x, 2, fused=True), ["bias", "bias_gradient_of_second"]),
+    "attention": (
+        lambda x: ops.multihead_attention(x, 2, fused=True),
+        ["bias", "bias_gradient_of_second"],
+    ),
     "feed_forward, odd": (lambda x: ops.feed_forward(x, 7, 3), ["bias", "bias_gradient_of_second"]),
 }
 
@@ -67,7 +76,9 @@ def test_any_strategy_gives_the_numbers_of_numpy(data, name, seed):
 def test_a_gradient_is_one_operator_less():
     """Of GELU nothing is left in the gradient of feed_forward, and bias gradients go with those of the weights."""
     operators = model_of(BUILDS["feed_forward"][0]).graph.operators
-    names = [op.name for op in operators if op.name.startswith("feed") and not op.name.endswith("sgd")]
+    names = [
+        op.name for op in operators if op.name.startswith("feed") and not op.name.endswith("sgd")
+    ]
     assert names == [
         "feed_forward.fc1",
         "feed_forward.fc2",

@@ -21,7 +21,11 @@ SHAPES = [  # queries, keys, features of a head, and of its values: of one tile,
     (2, 65, 5, 3),
     (20, 40, 128, 128),
 ]
-MASKS = [(False, 0), (True, 0), (True, 21)]  # whether it is causal, and the number of the first query
+MASKS = [
+    (False, 0),
+    (True, 0),
+    (True, 21),
+]  # whether it is causal, and the number of the first query
 
 needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 
@@ -51,7 +55,9 @@ def dtype_of(name):
     return np.dtype(name if name != "bfloat16" else pytest.importorskip("ml_dtypes").bfloat16)
 
 
-CASES = [(shape, dtype, mask) for shape in SHAPES for dtype in ("float32", "float16") for mask in MASKS]
+CASES = [
+    (shape, dtype, mask) for shape in SHAPES for dtype in ("float32", "float16") for mask in MASKS
+]
 CASES += [(SHAPES[2], dtype, mask) for dtype in ("float64", "bfloat16", "tf32") for mask in MASKS]
 
 
@@ -91,10 +97,19 @@ def test_arrays_may_lie_in_memory_in_any_way(layout, dtype):
 def check(shape, is_causal, first, dtype, tolerance, layout=np.array, uses_tf32=False):
     queries, keys, width, value_width = shape
     rng, (batch, heads) = np.random.default_rng(0), (2, 3) if queries < 10 else (1, 2)
-    extents = {"q": (queries, width), "k": (keys, width), "v": (keys, value_width), "g": (queries, value_width)}
-    q, k, v, g = (layout(rng.normal(size=(batch, n, heads, e)).astype(dtype)) for n, e in extents.values())
+    extents = {
+        "q": (queries, width),
+        "k": (keys, width),
+        "v": (keys, value_width),
+        "g": (queries, value_width),
+    }
+    q, k, v, g = (
+        layout(rng.normal(size=(batch, n, heads, e)).astype(dtype)) for n, e in extents.values()
+    )
     y, gq, gk, gv = (layout(np.full_like(a, np.nan)) for a in (g, q, k, v))
-    statistics = np.empty((batch, heads, queries), np.float64 if dtype == np.float64 else np.float32)
+    statistics = np.empty(
+        (batch, heads, queries), np.float64 if dtype == np.float64 else np.float32
+    )
     once, again = context(first, uses_tf32), context(first, uses_tf32)
     options = {"scale": width**-0.5, "is_causal": is_causal}
     flash.forward(once, q, k, v, y, statistics, **options)
@@ -117,7 +132,11 @@ def test_a_number_that_is_none_is_seen_in_its_rows_alone(dtype):
     y, statistics = np.empty_like(q), np.empty((1, 1, 40), np.float32)
     k[0, 20] = np.nan
     flash.forward(context(0), q, k, v, y, statistics, scale=0.25, is_causal=True)
-    assert np.isfinite(y[0, :20]).all() and np.isnan(y[0, 20:]).all() and np.isnan(statistics[0, 0, 20:]).all()
+    assert (
+        np.isfinite(y[0, :20]).all()
+        and np.isnan(y[0, 20:]).all()
+        and np.isnan(statistics[0, 0, 20:]).all()
+    )
 
 
 @pytest.mark.parametrize("dtype", PRECISION)
@@ -141,10 +160,15 @@ def test_splits_give_the_numbers_of_one_device(degrees, precision, tolerance):
     """Parts of the queries see other keys; the same bits come out of every run."""
     model = heads(7, 9, True, precision)
     machine = MachineModel.uniform(4)
-    strategy, names = single_device(model.graph, machine), dict(zip("nch", model.graph.operator("a").outputs[0].axes))
+    strategy, names = (
+        single_device(model.graph, machine),
+        dict(zip("nch", model.graph.operator("a").outputs[0].axes)),
+    )
     for name in ("a", "a.dx"):
         axes = {names[axis]: n for axis, n in degrees.items()}
-        strategy[name] = ParallelConfig(axes, devices=tuple(range(int(np.prod(list(degrees.values()))))))
+        strategy[name] = ParallelConfig(
+            axes, devices=tuple(range(int(np.prod(list(degrees.values())))))
+        )
     runs = [run(model, shim.ShimStreams(seed), machine, strategy) for seed in (0, 1)]
     laws.assert_close(runs[0], on_numpy(model), tolerance)
     laws.assert_close(runs[0], runs[1], 0)

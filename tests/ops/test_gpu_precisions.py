@@ -49,7 +49,9 @@ def test_a_gpu_gives_the_numbers_of_numpy(subject, setting):
 
 
 @pytest.mark.parametrize(
-    "subject", [s for s in subjects() if s.precision == "float32" and s.name.endswith("of a feed")], ids=str
+    "subject",
+    [s for s in subjects() if s.precision == "float32" and s.name.endswith("of a feed")],
+    ids=str,
 )
 def test_where_numbers_are_not_ordinary(subject):
     """The outputs of a step on zeros, ties, kinks, large numbers and such that are not finite."""
@@ -58,4 +60,7 @@ def test_where_numbers_are_not_ordinary(subject):
         expected = run_model(model)
         found = run_model(model, kind="cuda", record=False, backend=shim.ShimStreams())
     first = {f"{name} in step 0" for name in outputs}
-    assert_near(*({name: v for name, v in values.items() if name in first} for values in (found, expected)), 1e-3)
+    assert_near(
+        *({name: v for name, v in values.items() if name in first} for values in (found, expected)),
+        1e-3,
+    )

@@ -60,7 +60,9 @@ def test_softmax_of_rows_that_do_not_begin_alike(dtype, offset):
     x[...] = y
     rows.softmax_gradient.function(Launches(), g, x, gx, dim=1)
     g, y = g.astype(np.float64), y.astype(np.float64)
-    np.testing.assert_allclose(gx, (g - (g * y).sum(axis=1, keepdims=True)) * y, atol=TOLERANCE[dtype])
+    np.testing.assert_allclose(
+        gx, (g - (g * y).sum(axis=1, keepdims=True)) * y, atol=TOLERANCE[dtype]
+    )
 
 
 class Look(Launches):
@@ -78,7 +80,14 @@ class Look(Launches):
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize(
     "count, high, bag, launches",
-    [(1, 3, 1, 2), (31, 4, 1, 2), (33, 1, 1, 3), (1000, 7, 5, 3), (5000, 2000, 1, 4), (70_000, 300_000, 2, 5)],
+    [
+        (1, 3, 1, 2),
+        (31, 4, 1, 2),
+        (33, 1, 1, 3),
+        (1000, 7, 5, 3),
+        (5000, 2000, 1, 4),
+        (70_000, 300_000, 2, 5),
+    ],
 )
 def test_the_gradient_of_a_look_up_sums_sorted_indices(count, high, bag, launches, dtype):
     """Of one run, of several, and of more than are merged at once; indices of other tasks, and such as are none."""
@@ -104,7 +113,9 @@ def test_the_gradient_of_a_look_up_sums_sorted_indices(count, high, bag, launche
 
 def test_too_many_rows_are_refused(monkeypatch):
     monkeypatch.setattr(tables, "_MOST_KEYS", 4)
-    with pytest.raises(ValueError, match="an embedding on a GPU: 5 rows and 2 indices of a tile, more than 4"):
+    with pytest.raises(
+        ValueError, match="an embedding on a GPU: 5 rows and 2 indices of a tile, more than 4"
+    ):
         tables.scatter_add(Look(0), np.ones((2, 3)), np.zeros(2, int), 0, np.ones((5, 3)))
 
 
@@ -114,7 +125,9 @@ def test_too_many_windows_are_refused():
     graph.output("y", ops.adaptive_avg_pool2d(graph.input("x", (1, 1, 1, 50_000)), (1, 50_000)))
     machine = MachineModel.uniform(1).with_rates(kind="cuda")
     task_graph = lower(graph, single_device(graph, machine), machine)
-    with pytest.raises(ValueError, match="50000 windows over 50000 points are more than kernels count"):
+    with pytest.raises(
+        ValueError, match="50000 windows over 50000 points are more than kernels count"
+    ):
         Executor(task_graph, backend=shim.ShimStreams()).__enter__()
 
 
@@ -122,7 +135,11 @@ def test_too_many_windows_are_refused():
 
 CHECKS = "check.cu"  # looks at arrays with any steps, outside of a step
 MADE = [flash_source("float32", 64), flash_source("bfloat16", 64)]
-MADE += [kernel_source(k, d, 64, 32) for k in ("convolve", "slopes_of_image", "slopes_of_weight") for d in DTYPES]
+MADE += [
+    kernel_source(k, d, 64, 32)
+    for k in ("convolve", "slopes_of_image", "slopes_of_weight")
+    for d in DTYPES
+]
 READ = [s for s in [*SOURCES, *MADE] if s.path.name != CHECKS]
 
 

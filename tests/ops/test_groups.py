@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Executor, Graph, LogicalRegion, MachineModel, data_parallel, lower, model_parallel
+from taskflow import (
+    Executor,
+    Graph,
+    LogicalRegion,
+    MachineModel,
+    data_parallel,
+    lower,
+    model_parallel,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Found = tuple[list[dict[str, Array]], dict[str, Array]]
@@ -41,7 +49,9 @@ def by_hand(rates: dict[str, float], decays: dict[str, float], count: int = 3) -
             values = step({"x": x})
             for p in graph.parameters:
                 now = step.read(p.name)
-                step.write(p.name, now - rates[p.name] * (values[f"d {p.name}"] + decays[p.name] * now))
+                step.write(
+                    p.name, now - rates[p.name] * (values[f"d {p.name}"] + decays[p.name] * now)
+                )
         return {p.name: step.read(p.name).copy() for p in graph.parameters}
 
 
@@ -73,7 +83,12 @@ def test_every_optimizer_has_groups_and_frozen_parts(optimizer: str) -> None:
     make(loss, lr=LR, weight_decay=DECAY)
     _, expected = steps_of(graph)
     graph, loss = two_layers()
-    make(loss, lr=0.7, weight_decay=0.3, groups=[ops.ParameterGroup(("body.*", "head.*"), lr=LR, weight_decay=DECAY)])
+    make(
+        loss,
+        lr=0.7,
+        weight_decay=0.3,
+        groups=[ops.ParameterGroup(("body.*", "head.*"), lr=LR, weight_decay=DECAY)],
+    )
     _, found = steps_of(graph)
     assert all(np.array_equal(found[name], expected[name]) for name in first)
     graph, loss = two_layers()
@@ -132,14 +147,23 @@ def test_a_gan_learns_the_ring() -> None:
 
 def test_refused() -> None:
     graph, loss = two_layers()
-    with pytest.raises(ValueError, match=r"^sgd: no parameter is called 'tail\.\*'; there are body\.weight, "):
+    with pytest.raises(
+        ValueError, match=r"^sgd: no parameter is called 'tail\.\*'; there are body\.weight, "
+    ):
         ops.sgd(loss, LR, parameters="tail.*")
-    with pytest.raises(ValueError, match=r"^group of '\*': weight_decay is -1, it cannot be negative$"):
+    with pytest.raises(
+        ValueError, match=r"^group of '\*': weight_decay is -1, it cannot be negative$"
+    ):
         ops.sgd(loss, LR, groups=[ops.ParameterGroup("*", weight_decay=-1)])
     ops.sgd(loss, LR, parameters="body.*")
-    with pytest.raises(ValueError, match=r"^adam: the graph has an optimizer called '': name= is another one's$"):
+    with pytest.raises(
+        ValueError, match=r"^adam: the graph has an optimizer called '': name= is another one's$"
+    ):
         ops.adam(loss, parameters="head.*")
-    with pytest.raises(ValueError, match=r"^adam: 'body\.weight' is updated already: parameters= says which ones are "):
+    with pytest.raises(
+        ValueError,
+        match=r"^adam: 'body\.weight' is updated already: parameters= says which ones are ",
+    ):
         ops.adam(loss, name="second")
     with pytest.raises(ValueError, match=r"^gradients: seed 'x' is \(4, 3\), 'y' is \(\)$"):
         ops.gradients(loss, graph.parameters, graph.regions["x"])

@@ -48,7 +48,12 @@ def without_names(count: int) -> Graph:
 def of_tables(count: int) -> Graph:
     graph = Graph()
     looked_up = [ops.embedding(graph.input(f"i{k}", (4,), "int32"), 64, 8) for k in range(count)]
-    ops.sgd(ops.softmax_cross_entropy(ops.linear(ops.concat(looked_up, 1), 4), graph.input("t", (4,), "int32")), 0.1)
+    ops.sgd(
+        ops.softmax_cross_entropy(
+            ops.linear(ops.concat(looked_up, 1), 4), graph.input("t", (4,), "int32")
+        ),
+        0.1,
+    )
     return graph
 
 

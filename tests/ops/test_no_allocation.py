@@ -22,9 +22,43 @@ Region = LogicalRegion
 Build = Callable[..., Region | tuple[Region, ...]]
 
 WIDE, IMAGES, TOKENS, HEADS = (512, 512), (16, 16, 32, 32), (32, 128, 64), (8, 128, 4, 64)
-ALONE = ["abs", "argmax", "cos", "dropout", "elu", "exp", "flatten", "gelu", "layer_norm", "leaky_relu", "log"]
-ALONE += ["log_softmax", "max", "mean", "min", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "sin", "softmax"]
-ALONE += ["detach", "erf", "expm1", "hardsigmoid", "hardswish", "hardtanh", "log1p", "logsigmoid", "logical_not"]
+ALONE = [
+    "abs",
+    "argmax",
+    "cos",
+    "dropout",
+    "elu",
+    "exp",
+    "flatten",
+    "gelu",
+    "layer_norm",
+    "leaky_relu",
+    "log",
+]
+ALONE += [
+    "log_softmax",
+    "max",
+    "mean",
+    "min",
+    "relu",
+    "rms_norm",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "sin",
+    "softmax",
+]
+ALONE += [
+    "detach",
+    "erf",
+    "expm1",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "log1p",
+    "logsigmoid",
+    "logical_not",
+]
 ALONE += ["mish", "prelu", "selu", "softsign"]
 ALONE += ["ceil", "celu", "floor", "round", "sign", "trunc"]
 ALONE += ["softplus", "sqrt", "squeeze", "sum", "tanh"]
@@ -37,13 +71,47 @@ PAIRS = [
     "equal",
     "greater",
 ]
-PAIRS += ["greater", "greater_equal", "huber_loss", "less", "less_equal", "matmul", "maximum", "l1_loss"]
+PAIRS += [
+    "greater",
+    "greater_equal",
+    "huber_loss",
+    "less",
+    "less_equal",
+    "matmul",
+    "maximum",
+    "l1_loss",
+]
 PAIRS += ["logical_and", "logical_or", "kl_div", "smooth_l1_loss"]
-PAIRS += ["mse_loss", "minimum", "multiply", "not_equal", "pow", "root_mean_squared_error", "subtract"]
+PAIRS += [
+    "mse_loss",
+    "minimum",
+    "multiply",
+    "not_equal",
+    "pow",
+    "root_mean_squared_error",
+    "subtract",
+]
 OPTIMIZERS = ["adagrad", "adam", "adama", "adamw", "lamb", "rmsprop", "sgd"]
 # these are parts of others, or no operators
-PARTS = ["combine", "count_dropped", "dispatch", "expert_linear", "expert_load", "expert_slots", "load_balance_loss"]
-PARTS += ["gather_rows", "gru_cell", "gru_steps", "lstm_cell", "lstm_steps", "rnn_cell", "rnn_steps", "sum_to"]
+PARTS = [
+    "combine",
+    "count_dropped",
+    "dispatch",
+    "expert_linear",
+    "expert_load",
+    "expert_slots",
+    "load_balance_loss",
+]
+PARTS += [
+    "gather_rows",
+    "gru_cell",
+    "gru_steps",
+    "lstm_cell",
+    "lstm_steps",
+    "rnn_cell",
+    "rnn_steps",
+    "sum_to",
+]
 PARTS += [
     "memory_linear_attention",
     "fused_attention",
@@ -66,8 +134,23 @@ PARTS += [
     "sort",
 ]
 OTHERS = ["DTensorPlan", "ParameterGroup", "gradients", "to_dtensor", "to_torch"]
-OTHERS += ["Imported", "RecurrentWeights", "constant", "fan_in_uniform", "from_torch", "from_torch_state", "normal"]
-OTHERS += ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "recurrent_weights", "uniform"]
+OTHERS += [
+    "Imported",
+    "RecurrentWeights",
+    "constant",
+    "fan_in_uniform",
+    "from_torch",
+    "from_torch_state",
+    "normal",
+]
+OTHERS += [
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "recurrent_weights",
+    "uniform",
+]
 OTHERS += ["zeros"]
 
 ONE: dict[str, tuple[tuple[int, ...], Build]] = {
@@ -118,7 +201,10 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
         lambda x: ops.multihead_attention(x, 4, is_causal=True, memory_linear=True),
     ),
     "feed_forward": (TOKENS, lambda x: ops.feed_forward(x, 512)),
-    "fused attention": (TOKENS, lambda x: ops.multihead_attention(x, 4, is_causal=True, fused=True)),
+    "fused attention": (
+        TOKENS,
+        lambda x: ops.multihead_attention(x, 4, is_causal=True, fused=True),
+    ),
     "rotary_embedding": (HEADS, ops.rotary_embedding),
     "lstm": (TOKENS, lambda x: ops.lstm(x, 64)[0]),
     "lstm, ahead": (TOKENS, lambda x: ops.lstm(x, 64, ahead=True)[0]),
@@ -155,7 +241,9 @@ def trained(build: Build, *inputs: Region) -> Graph:
     """The operators of `build` and of all gradients that there are."""
     graph = inputs[0].graph
     made = build(*inputs)
-    outputs = [r for r in (made if isinstance(made, tuple | list) else (made,)) if r.dtype == "float32"]
+    outputs = [
+        r for r in (made if isinstance(made, tuple | list) else (made,)) if r.dtype == "float32"
+    ]
     wanted = [*graph.parameters, *(r for r in inputs if r.dtype == "float32")]
     for output in outputs:
         loss = output if output.shape == () else ops.sum(ops.multiply(output, output))
@@ -178,7 +266,9 @@ def _values(random: np.random.Generator, region: LogicalRegion) -> Array:
     """Numbers from 0.1 to 1, and indices below 10."""
     if region.dtype.startswith("float"):
         return np.asarray(random.uniform(0.1, 1, region.shape), region.dtype)
-    return np.asarray(random.integers(0, 2 if region.dtype == "bool" else 10, region.shape), region.dtype)
+    return np.asarray(
+        random.integers(0, 2 if region.dtype == "bool" else 10, region.shape), region.dtype
+    )
 
 
 def allocated(op: Operator, values: dict[str, Array]) -> int:
@@ -195,7 +285,9 @@ def allocated(op: Operator, values: dict[str, Array]) -> int:
             found = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    values.update({r.name: tile for r, tile in zip(op.outputs, tiles[len(op.inputs) :], strict=True)})
+    values.update(
+        {r.name: tile for r, tile in zip(op.outputs, tiles[len(op.inputs) :], strict=True)}
+    )
     return found
 
 
@@ -214,7 +306,9 @@ def test_operators_of_two_regions(name: str) -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_losses_of_classes(name: str) -> None:
     graph = Graph()
-    assert not wasteful(trained(CLASSES[name], graph.input("x", (4096, 64)), graph.input("t", (4096,), "int32")))
+    assert not wasteful(
+        trained(CLASSES[name], graph.input("x", (4096, 64)), graph.input("t", (4096,), "int32"))
+    )
 
 
 @pytest.mark.parametrize("name", INDICES)
@@ -232,5 +326,8 @@ def test_optimizers(name: str) -> None:
 
 
 def test_every_operator_is_here() -> None:
-    here = {*(name.split(",")[0].split(" ")[0] for name in (*ONE, *TWO, *CLASSES, *INDICES)), *OPTIMIZERS}
+    here = {
+        *(name.split(",")[0].split(" ")[0] for name in (*ONE, *TWO, *CLASSES, *INDICES)),
+        *OPTIMIZERS,
+    }
     assert not {*ops.__all__} - here - {*PARTS, *OTHERS}

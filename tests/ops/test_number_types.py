@@ -30,7 +30,10 @@ OPTIMIZERS = {
     "adam": (ops.adam, ["lr", "eps", "weight_decay", "clip_norm"]),
     "adamw": (ops.adamw, ["lr", "eps", "weight_decay", "clip_norm"]),
     "rmsprop": (ops.rmsprop, ["lr", "eps", "weight_decay", "clip_norm"]),
-    "adagrad": (ops.adagrad, ["lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "clip_norm"]),
+    "adagrad": (
+        ops.adagrad,
+        ["lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "clip_norm"],
+    ),
     "lamb": (ops.lamb, ["lr", "eps", "weight_decay", "clip_norm"]),
 }
 LAYERS = {
@@ -38,8 +41,12 @@ LAYERS = {
     "rms_norm eps": lambda x, n: ops.rms_norm(x, n),
     "batch_norm eps": lambda x, n: ops.batch_norm(x, eps=n),
     "batch_norm momentum": lambda x, n: ops.batch_norm(x, momentum=n),
-    "group_norm eps": lambda x, n: ops.reshape(ops.group_norm(ops.reshape(x, (6, 4, 2, 1)), 2, n), (6, 8)),
-    "instance_norm eps": lambda x, n: ops.reshape(ops.instance_norm(ops.reshape(x, (6, 2, 2, 2)), n), (6, 8)),
+    "group_norm eps": lambda x, n: ops.reshape(
+        ops.group_norm(ops.reshape(x, (6, 4, 2, 1)), 2, n), (6, 8)
+    ),
+    "instance_norm eps": lambda x, n: ops.reshape(
+        ops.instance_norm(ops.reshape(x, (6, 2, 2, 2)), n), (6, 8)
+    ),
     "leaky_relu": lambda x, n: ops.leaky_relu(x, n),
     "elu": lambda x, n: ops.elu(x, n),
     "softplus": lambda x, n: ops.softplus(x, n),
@@ -52,11 +59,16 @@ LAYERS = {
     "add": lambda x, n: ops.add(n, x),
     "divide": lambda x, n: ops.divide(x, n),
     "rotary_embedding": lambda x, n: ops.rotary_embedding(ops.reshape(x, (2, 3, 1, 8)), n * 4 + n),
-    "huber_loss": lambda x, n: ops.unsqueeze(ops.unsqueeze(ops.huber_loss(x, ops.multiply(x, 0.0), n), 0), 0),
+    "huber_loss": lambda x, n: ops.unsqueeze(
+        ops.unsqueeze(ops.huber_loss(x, ops.multiply(x, 0.0), n), 0), 0
+    ),
     "mixture_of_experts": lambda x, n: ops.mixture_of_experts(x, 3, 5, 1, n)[0],
     "greater": lambda x, n: ops.where(ops.greater(x, n), x, ops.exp(x)),
 }
-CASES = [*((kind, name) for kind, (_, names) in OPTIMIZERS.items() for name in names), *((k, "") for k in LAYERS)]
+CASES = [
+    *((kind, name) for kind, (_, names) in OPTIMIZERS.items() for name in names),
+    *((k, "") for k in LAYERS),
+]
 
 
 def model_of(kind, name, number, dtype="float32"):
@@ -93,4 +105,6 @@ def test_numbers_of_any_type_give_the_same_bits_on_a_gpu(kind, name):
     expected = run(model_of(kind, name, 1.0), backend=shim.ShimStreams(), **on_gpu)
     laws.assert_close(expected, run(model_of(kind, name, 1.0)), 1e-3)
     for type_ in (int, np.float32, np.int64):
-        laws.assert_equal(run(model_of(kind, name, type_(1)), backend=shim.ShimStreams(), **on_gpu), expected)
+        laws.assert_equal(
+            run(model_of(kind, name, type_(1)), backend=shim.ShimStreams(), **on_gpu), expected
+        )

@@ -10,7 +10,9 @@ import ops
 from taskflow import Graph, LogicalRegion
 
 Number = Callable[[Any], Any]
-Build = Callable[[Graph, Number, Number, Number], Any]  # gets an integer's, a fraction's and a truth value's type
+Build = Callable[
+    [Graph, Number, Number, Number], Any
+]  # gets an integer's, a fraction's and a truth value's type
 
 
 def given(graph: Graph, *shape: int, dt: str = "float32") -> LogicalRegion:
@@ -20,18 +22,28 @@ def given(graph: Graph, *shape: int, dt: str = "float32") -> LogicalRegion:
 CASES: dict[str, Build] = {
     "linear": lambda g, I, F, B: ops.linear(given(g, 4, 3), I(5)),
     "conv1d": lambda g, I, F, B: ops.conv1d(given(g, 2, 4, 7), I(4), I(3), I(2), I(1), I(1), I(2)),
-    "conv2d": lambda g, I, F, B: ops.conv2d(given(g, 2, 4, 7, 7), I(4), I(3), I(2), I(1), I(1), I(2)),
+    "conv2d": lambda g, I, F, B: ops.conv2d(
+        given(g, 2, 4, 7, 7), I(4), I(3), I(2), I(1), I(1), I(2)
+    ),
     "conv2dt": lambda g, I, F, B: ops.conv2d(given(g, 2, 4, 7, 7), I(4), (I(3), I(2))),
-    "conv3d": lambda g, I, F, B: ops.conv3d(given(g, 2, 4, 5, 5, 5), I(4), I(3), I(2), I(1), I(1), I(2)),
-    "convt1": lambda g, I, F, B: ops.conv_transpose1d(given(g, 2, 4, 7), I(4), I(3), I(2), I(1), I(1)),
-    "convt2": lambda g, I, F, B: ops.conv_transpose2d(given(g, 2, 4, 7, 7), I(4), I(3), I(2), I(1), I(1)),
+    "conv3d": lambda g, I, F, B: ops.conv3d(
+        given(g, 2, 4, 5, 5, 5), I(4), I(3), I(2), I(1), I(1), I(2)
+    ),
+    "convt1": lambda g, I, F, B: ops.conv_transpose1d(
+        given(g, 2, 4, 7), I(4), I(3), I(2), I(1), I(1)
+    ),
+    "convt2": lambda g, I, F, B: ops.conv_transpose2d(
+        given(g, 2, 4, 7, 7), I(4), I(3), I(2), I(1), I(1)
+    ),
     "mp2": lambda g, I, F, B: ops.max_pool2d(given(g, 2, 4, 7, 7), I(3), I(2), I(1)),
     "ap2": lambda g, I, F, B: ops.avg_pool2d(given(g, 2, 4, 7, 7), I(3), I(2), I(1)),
     "mp1": lambda g, I, F, B: ops.max_pool1d(given(g, 2, 4, 7), I(3), I(2), I(1)),
     "mp3": lambda g, I, F, B: ops.max_pool3d(given(g, 2, 4, 5, 5, 5), I(3), I(2)),
     "aa2": lambda g, I, F, B: ops.adaptive_avg_pool2d(given(g, 2, 4, 7, 7), I(3)),
     "aa3": lambda g, I, F, B: ops.adaptive_avg_pool3d(given(g, 2, 4, 5, 5, 5), I(3)),
-    "interp": lambda g, I, F, B: ops.interpolate(given(g, 2, 4, 7, 7), I(3), scales=(F(0.5), F(0.5))),
+    "interp": lambda g, I, F, B: ops.interpolate(
+        given(g, 2, 4, 7, 7), I(3), scales=(F(0.5), F(0.5))
+    ),
     "unfold": lambda g, I, F, B: ops.unfold(given(g, 2, 4, 7, 7), I(3), I(1), I(1), I(2)),
     "fold": lambda g, I, F, B: ops.fold(given(g, 2, 36, 25), I(7), I(3)),
     "add": lambda g, I, F, B: ops.add(given(g, 4, 3), F(0.5)),
@@ -55,12 +67,20 @@ CASES: dict[str, Build] = {
     "gn": lambda g, I, F, B: ops.group_norm(given(g, 4, 6), I(2), F(0.125)),
     "in": lambda g, I, F, B: ops.instance_norm(given(g, 4, 3, 5), F(0.125)),
     "emb": lambda g, I, F, B: ops.embedding(given(g, 4, dt="int32"), I(5), I(3)),
-    "bag": lambda g, I, F, B: ops.embedding_bag(given(g, 4, 2, dt="int32"), I(5), I(3), mode="mean"),
+    "bag": lambda g, I, F, B: ops.embedding_bag(
+        given(g, 4, 2, dt="int32"), I(5), I(3), mode="mean"
+    ),
     "softmax": lambda g, I, F, B: ops.softmax(given(g, 4, 3), I(1)),
     "logsm": lambda g, I, F, B: ops.log_softmax(given(g, 4, 3), I(-1)),
-    "ce": lambda g, I, F, B: ops.cross_entropy(given(g, 4, 3), given(g, 4, dt="int32"), I(-100), F(0.25), classes=I(2)),
-    "sce": lambda g, I, F, B: ops.softmax_cross_entropy(given(g, 4, 3), given(g, 4, dt="int32"), classes=I(2)),
-    "acc": lambda g, I, F, B: ops.accuracy(given(g, 4, 3), given(g, 4, dt="int32"), classes=I(2), ignore_index=I(-100)),
+    "ce": lambda g, I, F, B: ops.cross_entropy(
+        given(g, 4, 3), given(g, 4, dt="int32"), I(-100), F(0.25), classes=I(2)
+    ),
+    "sce": lambda g, I, F, B: ops.softmax_cross_entropy(
+        given(g, 4, 3), given(g, 4, dt="int32"), classes=I(2)
+    ),
+    "acc": lambda g, I, F, B: ops.accuracy(
+        given(g, 4, 3), given(g, 4, dt="int32"), classes=I(2), ignore_index=I(-100)
+    ),
     "topka": lambda g, I, F, B: ops.top_k_accuracy(given(g, 4, 3), given(g, 4, dt="int32"), I(2)),
     "nll": lambda g, I, F, B: ops.nll_loss(given(g, 4, 3), given(g, 4, dt="int32"), I(-100)),
     "huber": lambda g, I, F, B: ops.huber_loss(given(g, 4, 3), given(g, 4, 3), F(0.5)),
@@ -90,7 +110,9 @@ CASES: dict[str, Build] = {
     "index_add": lambda g, I, F, B: ops.index_add(
         given(g, 4, 3), I(0), given(g, 2, dt="int32"), given(g, 2, 3), F(0.5)
     ),
-    "lstm": lambda g, I, F, B: ops.lstm(given(g, 2, 3, 4), I(5), I(2), dropout=F(0.25), group=I(2))[0],
+    "lstm": lambda g, I, F, B: ops.lstm(given(g, 2, 3, 4), I(5), I(2), dropout=F(0.25), group=I(2))[
+        0
+    ],
     "gru": lambda g, I, F, B: ops.gru(given(g, 2, 3, 4), I(5), I(2), dropout=F(0.25))[0],
     "rnn": lambda g, I, F, B: ops.rnn(given(g, 2, 3, 4), I(5))[0],
     "lstmf": lambda g, I, F, B: ops.lstm(given(g, 2, 3, 4), I(5), fused=True)[0],
@@ -99,7 +121,9 @@ CASES: dict[str, Build] = {
         given(g, 2, 3, 2, 4), given(g, 2, 3, 2, 4), given(g, 2, 3, 2, 4), scale=F(0.5)
     ),
     "rot": lambda g, I, F, B: ops.rotary_embedding(given(g, 2, 3, 4), F(100), offset=I(2)),
-    "moe": lambda g, I, F, B: ops.mixture_of_experts(given(g, 4, 3), I(2), I(5), I(1), F(1.25), I(2), parts=I(2))[0],
+    "moe": lambda g, I, F, B: ops.mixture_of_experts(
+        given(g, 4, 3), I(2), I(5), I(1), F(1.25), I(2), parts=I(2)
+    )[0],
     "ff": lambda g, I, F, B: ops.feed_forward(given(g, 4, 3), I(5), I(2)),
     "el": lambda g, I, F, B: ops.expert_linear(given(g, 2, 4, 3), I(5)),
 }
@@ -109,19 +133,30 @@ def told(build: Build, *types: Number) -> list[tuple[Any, ...]]:
     graph = Graph()
     build(graph, *types)
     shapes = [(r.name, r.shape, r.dtype) for r in graph.regions.values()]
-    return [*shapes, *((op.name, op.pattern, op.extents, dict(op.kernel.options)) for op in graph.operators)]
+    return [
+        *shapes,
+        *((op.name, op.pattern, op.extents, dict(op.kernel.options)) for op in graph.operators),
+    ]
 
 
 def is_of_numpy(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(is_of_numpy, value.values()))
-    return any(map(is_of_numpy, value)) if isinstance(value, tuple | list) else isinstance(value, np.generic)
+    return (
+        any(map(is_of_numpy, value))
+        if isinstance(value, tuple | list)
+        else isinstance(value, np.generic)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_of_numpy_are_numbers(name: str) -> None:
     expected = told(CASES[name], int, float, bool)
-    for types in ((np.int64, np.float32, np.bool_), (np.int32, np.float64, bool), (np.uint8, np.float16, np.bool_)):
+    for types in (
+        (np.int64, np.float32, np.bool_),
+        (np.int32, np.float64, bool),
+        (np.uint8, np.float16, np.bool_),
+    ):
         if name in SIGNED and types[0] is np.uint8:
             continue
         found = told(CASES[name], *types)

@@ -22,12 +22,16 @@ def with_loss(case: Case) -> Graph:
     """The graph of a case with the loss sum(output * probe), and gradients of all that is differentiable."""
     graph, output = case.build()
     sources = [r for r in (*graph.inputs, *graph.parameters) if r.dtype == "float64"]
-    loss = ops.sum_to(ops.multiply(output, graph.input("probe", output.shape, "float64")), (), name="loss")
+    loss = ops.sum_to(
+        ops.multiply(output, graph.input("probe", output.shape, "float64")), (), name="loss"
+    )
     differentiate(loss, sources)
     return graph
 
 
-def slopes(graph: Graph, values: Values, loss: str, name: str, count: int, step: float = 1e-5) -> np.ndarray:
+def slopes(
+    graph: Graph, values: Values, loss: str, name: str, count: int, step: float = 1e-5
+) -> np.ndarray:
     """Central differences of the loss by every element of `name`; only the first `count` operators are run."""
     forward = Graph()
     forward.operators = graph.operators[:count]
@@ -60,7 +64,11 @@ def test_splits(case: Case) -> None:
     graph = with_loss(case) if case.is_differentiable else case.build()[0]
     values = first_values(graph, high=case.high)
     unsplit = run(graph, values)
-    assert splits(case) or all(n == 1 for r in graph.regions.values() for n in r.shape) or case.name in WHOLE
+    assert (
+        splits(case)
+        or all(n == 1 for r in graph.regions.values() for n in r.shape)
+        or case.name in WHOLE
+    )
     for name, axis, degree in [split for split in splits(case) if split[2] > 2 or case.is_variant]:
         try:
             split = run(graph, values, {name: ParallelConfig({axis: degree})})

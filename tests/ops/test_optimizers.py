@@ -104,18 +104,28 @@ OPTIMIZERS = {
     ),
     "rmsprop": (lambda loss: ops.rmsprop(loss, 0.1, 0.9, 1e-3), rmsprop()),
     "rmsprop centred": (
-        lambda loss: ops.rmsprop(loss, 0.1, 0.9, 1e-3, momentum=0.7, centered=True, weight_decay=0.2),
+        lambda loss: ops.rmsprop(
+            loss, 0.1, 0.9, 1e-3, momentum=0.7, centered=True, weight_decay=0.2
+        ),
         rmsprop(0.7, True, 0.2),
     ),
-    "rmsprop momentum": (lambda loss: ops.rmsprop(loss, 0.1, 0.9, 1e-3, momentum=0.7), rmsprop(0.7)),
+    "rmsprop momentum": (
+        lambda loss: ops.rmsprop(loss, 0.1, 0.9, 1e-3, momentum=0.7),
+        rmsprop(0.7),
+    ),
     "lamb": (lambda loss: ops.lamb(loss, 0.1, betas=(0.8, 0.99), weight_decay=0.2), lamb(0.2)),
     "clipped": (lambda loss: ops.sgd(loss, 0.1, clip_norm=0.3), sgd()),
     "scheduled": (lambda loss: ops.sgd(loss, rates.step(0.1, every=2, factor=0.5)), halved),
-    "adamw": (lambda loss: ops.adamw(loss, 0.1, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.2), adam(decoupled=0.2)),
+    "adamw": (
+        lambda loss: ops.adamw(loss, 0.1, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.2),
+        adam(decoupled=0.2),
+    ),
 }
 
 
-def model(optimizer: Callable[[LogicalRegion], Any]) -> tuple[Graph, dict[LogicalRegion, LogicalRegion]]:
+def model(
+    optimizer: Callable[[LogicalRegion], Any],
+) -> tuple[Graph, dict[LogicalRegion, LogicalRegion]]:
     graph = Graph()
     x, t = graph.input("x", (7, 5), "float64"), graph.input("t", (7,), "int32")
     h = ops.tanh(ops.linear(x, 5, name="fc1"))
@@ -141,7 +151,9 @@ def test_formula(name: str) -> None:
         for parameter, gradient in gradients.items():
             known = expected[parameter.name], values[gradient.name], kept[parameter.name], t
             expected[parameter.name] = formula(*known)
-            np.testing.assert_allclose(values[parameter.name], expected[parameter.name], rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(
+                values[parameter.name], expected[parameter.name], rtol=1e-12, atol=1e-14
+            )
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -151,7 +163,9 @@ def test_splits(name: str, degrees: dict[str, int]) -> None:
     config = ParallelConfig(degrees)
     whole, split = train(graph, {})[-1], train(graph, {"fc1": config, "fc2": config})[-1]
     for region in whole:
-        np.testing.assert_allclose(split[region], whole[region], rtol=1e-11, atol=1e-12, err_msg=region)
+        np.testing.assert_allclose(
+            split[region], whole[region], rtol=1e-11, atol=1e-12, err_msg=region
+        )
 
 
 def test_loss_is_an_output_and_the_rate_a_state() -> None:
@@ -183,7 +197,9 @@ def test_unneeded_gradients_are_not_built() -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 @pytest.mark.parametrize("degrees", [{}, {"b": 3}, {"o": 3}, {"i": 2}], ids=str)
-def test_gradients_are_clipped_by_the_norm_of_all_of_them(factor: float, degrees: dict[str, int]) -> None:
+def test_gradients_are_clipped_by_the_norm_of_all_of_them(
+    factor: float, degrees: dict[str, int]
+) -> None:
     graph, _ = model(lambda loss: ops.sgd(loss, 0.1))
     values = first_values(graph)
     raw = {p.name: run(graph, values)[g] for p, g in names_of_gradients(graph).items()}
@@ -226,7 +242,9 @@ def test_a_schedule_goes_on_after_a_checkpoint_under_another_strategy(tmp_path: 
     other(feeds)
     assert other.read("steps") == 4
     for parameter in graph.parameters:
-        np.testing.assert_allclose(other.read(parameter.name), whole.read(parameter.name), rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(
+            other.read(parameter.name), whole.read(parameter.name), rtol=1e-12, atol=1e-13
+        )
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ def applied(kernel: Kernel, *arrays: Array, like: Array) -> Array:
     return out
 
 
-@pytest.mark.parametrize("other", [(3, 4, 5), (5,), (4, 5), (3, 1, 1), (3, 4, 1), (1, 4, 1), (1, 1, 1), ()])
+@pytest.mark.parametrize(
+    "other", [(3, 4, 5), (5,), (4, 5), (3, 1, 1), (3, 4, 1), (1, 4, 1), (1, 1, 1), ()]
+)
 def test_inputs_are_repeated_as_numpy_does(other: tuple[int, ...]) -> None:
     expression = Expression.parse("max(x, y) * n + tanh(y)")
     x, y = values((3, 4, 5), 0), values(other, 1)
@@ -54,11 +56,14 @@ def test_other_dtypes_go_by_passes() -> None:
     expression = Expression.parse("where(c, x, 0)")
     x = values((4, 3), 0).astype(np.float16)
     np.testing.assert_array_equal(
-        applied(pointwise(expression, ("c", "x"), {}), x > 0, x, like=x), np.where(x > 0, x, np.float16(0))
+        applied(pointwise(expression, ("c", "x"), {}), x > 0, x, like=x),
+        np.where(x > 0, x, np.float16(0)),
     )
 
 
-@pytest.mark.parametrize("text", ["max(x, y)", "min(x, y)", "where(x, y, 2)", "(x > y) + (x == y)", "abs(-x) / y"])
+@pytest.mark.parametrize(
+    "text", ["max(x, y)", "min(x, y)", "where(x, y, 2)", "(x > y) + (x == y)", "abs(-x) / y"]
+)
 def test_loops_and_passes_agree_on_what_is_no_number(text: str) -> None:
     some = np.array([-1.0, 0.0, 2.0, np.nan, np.inf, -np.inf])
     x, y = (a.copy() for a in np.meshgrid(some, some))
@@ -101,5 +106,7 @@ def test_loops_run_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(numba.config, "CACHE_DIR", "/dev/null/nowhere")
     x = values((2, 3), 0)
     out = np.empty_like(x)
-    compiled_loop(result_of(Expression.parse("x + x * 3")), (("x", "matrix"), ("out", "matrix")), ())(x, out)
+    compiled_loop(
+        result_of(Expression.parse("x + x * 3")), (("x", "matrix"), ("out", "matrix")), ()
+    )(x, out)
     np.testing.assert_array_equal(out, x + x * 3)

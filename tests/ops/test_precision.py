@@ -5,7 +5,16 @@ import pytest
 
 import ops
 import taskflow
-from taskflow import Executor, Graph, LossScale, MachineModel, ParallelConfig, Strategy, lower, single_device
+from taskflow import (
+    Executor,
+    Graph,
+    LossScale,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    lower,
+    single_device,
+)
 from tests import laws
 from tests.strategies import Model, feeds_of, random_strategy
 
@@ -48,7 +57,9 @@ def recurrent(g):
 def bags(g):
     words, y = g.input("words", (6, 3), "int32"), g.input("y", (6, 1))
     pooled = ops.embedding_bag(words, 9, 5)
-    return ops.binary_cross_entropy_with_logits(ops.linear(ops.mean(ops.unsqueeze(pooled, 1), 1), 1), ops.sigmoid(y))
+    return ops.binary_cross_entropy_with_logits(
+        ops.linear(ops.mean(ops.unsqueeze(pooled, 1), 1), 1), ops.sigmoid(y)
+    )
 
 
 MODELS = [perceptron, convolutions, transformer, recurrent, bags]
@@ -68,7 +79,9 @@ def run(model, strategy=None, devices=4, steps=3, **options):
     return laws.run(lower(model.graph, strategy, machine), model.feeds, steps, **options)
 
 
-@pytest.fixture(params=[(perceptron, "bfloat16"), (transformer, "bfloat16"), *((m, "float16") for m in MODELS)])
+@pytest.fixture(
+    params=[(perceptron, "bfloat16"), (transformer, "bfloat16"), *((m, "float16") for m in MODELS)]
+)
 def build_and_half(request):
     """Every model in float16, two of them in bfloat16."""
     build, half = request.param
@@ -143,7 +156,10 @@ def test_a_step_with_an_overflow_changes_the_scale_alone(optimizer, options):
 
 
 def test_a_guarded_step_with_an_overflow_is_a_matter_of_the_scale():
-    model, machine = trained(perceptron, "float16", ops.adam, LossScale(2.0**40)), MachineModel.uniform(1)
+    model, machine = (
+        trained(perceptron, "float16", ops.adam, LossScale(2.0**40)),
+        MachineModel.uniform(1),
+    )
     with Executor(lower(model.graph, single_device(model.graph, machine), machine), seed=3) as step:
         step.guard_updates()
         step(model.feeds)
@@ -152,7 +168,13 @@ def test_a_guarded_step_with_an_overflow_is_a_matter_of_the_scale():
 
 @pytest.mark.parametrize("optimizer, options", OPTIMIZERS)
 def test_all_devices_skip_the_same_steps(optimizer, options):
-    model = trained(perceptron, "float16", optimizer, LossScale(2.0**40, backoff=2.0**-32, interval=2), **options)
+    model = trained(
+        perceptron,
+        "float16",
+        optimizer,
+        LossScale(2.0**40, backoff=2.0**-32, interval=2),
+        **options,
+    )
     machine = MachineModel.uniform(4)
     expected = run(model, steps=6)
     for seed in range(2):
@@ -183,9 +205,15 @@ def test_tiny_gradients_survive_by_the_scale():
     def build(g):
         return ops.multiply(perceptron(g), 1e-7)
 
-    lost, kept = trained(build, "float16", loss_scale=None), trained(build, "float16", loss_scale=2.0**20)
+    lost, kept = (
+        trained(build, "float16", loss_scale=None),
+        trained(build, "float16", loss_scale=2.0**20),
+    )
     for model, is_changed in ((lost, False), (kept, True)):
-        model.graph.output("g", next(r for n, r in model.graph.regions.items() if n.startswith("fc1.weight.gradient")))
+        model.graph.output(
+            "g",
+            next(r for n, r in model.graph.regions.items() if n.startswith("fc1.weight.gradient")),
+        )
         assert bool(np.any(run(model, steps=1)["g in step 0"])) == is_changed
 
 
@@ -204,8 +232,14 @@ def test_updates_and_casts_can_have_a_configuration_of_their_own(half):
 @pytest.mark.parametrize("build", [perceptron, convolutions])
 def test_the_norm_of_gradients_that_overflow_is_infinite_under_any_plan(build, optimizer):
     """Not that of the elements that are left, of which each plan has others."""
-    model, machine = trained(build, "float16", optimizer, LossScale(2.0**40), clip_norm=0.1), MachineModel.uniform(4)
-    strategies = [single_device(model.graph, machine), *(random_strategy(model.graph, machine, k) for k in range(3))]
+    model, machine = (
+        trained(build, "float16", optimizer, LossScale(2.0**40), clip_norm=0.1),
+        MachineModel.uniform(4),
+    )
+    strategies = [
+        single_device(model.graph, machine),
+        *(random_strategy(model.graph, machine, k) for k in range(3)),
+    ]
     for strategy in strategies:
         with Executor(lower(model.graph, strategy, machine), seed=3) as step:
             assert step(model.feeds)["gradient_norm"] == np.inf

@@ -22,14 +22,29 @@ def some(*shape: int, seed: int = 0) -> Array:
     return np.asarray(np.random.default_rng(seed).standard_normal(shape))
 
 
-STEPS = program("d = g + n * p; v = 0.9 * v + d\np = p - rate * v; total += p * p", "p g v rate total", {"n": 0.1})
+STEPS = program(
+    "d = g + n * p; v = 0.9 * v + d\np = p - rate * v; total += p * p",
+    "p g v rate total",
+    {"n": 0.1},
+)
 CHANNELS = program(
-    "sum += x\nscaled += (x - mean) * sqrt(abs(w))\n\nsum = sum / n", "x mean w sum scaled", {"n": 6}, along=1
+    "sum += x\nscaled += (x - mean) * sqrt(abs(w))\n\nsum = sum / n",
+    "x mean w sum scaled",
+    {"n": 6},
+    along=1,
 )
 GATES = program("i = tanh(i); t = i * o\no = t + c", "(i o) c", contracts=True)
 CASES: dict[str, tuple[Program, Arrays]] = {
-    "states": (STEPS, dict(zip(STEPS.arguments, [*(some(4, 6, seed=k) for k in range(3)), np.array(0.1), some()]))),
-    "channels": (CHANNELS, dict(zip(CHANNELS.arguments, [some(300, 3, 2), *(some(3, seed=k) for k in range(4))]))),
+    "states": (
+        STEPS,
+        dict(
+            zip(STEPS.arguments, [*(some(4, 6, seed=k) for k in range(3)), np.array(0.1), some()])
+        ),
+    ),
+    "channels": (
+        CHANNELS,
+        dict(zip(CHANNELS.arguments, [some(300, 3, 2), *(some(3, seed=k) for k in range(4))])),
+    ),
     "parts": (GATES, dict(zip(GATES.arguments, [some(5, 2, 7), some(5, 7)]))),
 }
 
@@ -42,7 +57,10 @@ def expected(name: str, arrays: Arrays) -> dict[str, Array]:
         return {"v": v, "p": p, "total": (p * p).sum()}
     if name == "channels":
         x, root = a["x"], np.sqrt(abs(a["w"]))
-        return {"sum": x.sum(axis=(0, 2)) / 6, "scaled": ((x - a["mean"][:, None]) * root[:, None]).sum(axis=(0, 2))}
+        return {
+            "sum": x.sum(axis=(0, 2)) / 6,
+            "scaled": ((x - a["mean"][:, None]) * root[:, None]).sum(axis=(0, 2)),
+        }
     i = np.tanh(a["i o"][:, 0])
     return {"i o": np.stack([i, i * a["i o"][:, 1] + a["c"]], axis=1)}
 
@@ -56,7 +74,9 @@ def check(name: str, found: Arrays) -> None:
 @pytest.mark.parametrize("layout", ["as it is", "turned"])
 def test_compiled_loops(name: str, layout: str) -> None:
     text, arrays = CASES[name]
-    turned = {k: np.asfortranarray(a) if layout == "turned" else a.copy() for k, a in arrays.items()}
+    turned = {
+        k: np.asfortranarray(a) if layout == "turned" else a.copy() for k, a in arrays.items()
+    }
     assign(Context((), {}), *turned.values(), program=text)
     check(name, turned)
 
@@ -125,7 +145,11 @@ def test_long_sums_are_exact() -> None:
 
 def test_names() -> None:
     one = Pass.parse("a = b + a; c = a * d\nd = c; e += d")
-    assert (one.reads, one.targets, one.maps) == ({"a", "b", "d"}, {"a", "c", "d", "e"}, {"a", "c", "d"})
+    assert (one.reads, one.targets, one.maps) == (
+        {"a", "b", "d"},
+        {"a", "c", "d", "e"},
+        {"a", "c", "d"},
+    )
     assert str(one) == "a = b + a; c = a * d\nd = c; e += d"
 
 

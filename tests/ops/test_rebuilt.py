@@ -22,7 +22,9 @@ def gradients_of(graph: Graph, output: LogicalRegion) -> list[str]:
     sources = [r for r in (*graph.inputs, *graph.parameters) if r.is_floating]
     probe = graph.input("probe", output.shape, output.dtype)
     differentiate(ops.sum_to(ops.multiply(output, probe), (), name="loss"), sources)
-    return [f"{op} of {', '.join(f'{r.name} {r.dtype}' for r in op.args)}" for op in graph.operators]
+    return [
+        f"{op} of {', '.join(f'{r.name} {r.dtype}' for r in op.args)}" for op in graph.operators
+    ]
 
 
 @pytest.mark.parametrize("case", DIFFERENTIABLE, ids=str)
@@ -43,12 +45,15 @@ def test_inputs_of_half_size_are_computed_with(dtype: str) -> None:
     for case in first.values():
         graph, output = case.build()
         graph = replace_regions(
-            graph, {r.name: replace(r, dtype=dtype) for r in graph.regions.values() if r.is_floating}
+            graph,
+            {r.name: replace(r, dtype=dtype) for r in graph.regions.values() if r.is_floating},
         )
         if case.is_differentiable:
             gradients_of(graph, graph.regions[output.name])
         values = evaluate(graph, first_values(graph, high=case.high))
-        assert all(values[r.name].dtype == r.dtype for op in graph.operators for r in op.outputs), case.name
+        assert all(values[r.name].dtype == r.dtype for op in graph.operators for r in op.outputs), (
+            case.name
+        )
 
 
 class _Numpy:
@@ -100,7 +105,9 @@ def run_products(graph: Graph) -> int:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("case", [c for c in DIFFERENTIABLE if c.name.startswith(PRODUCTS)], ids=str)
+@pytest.mark.parametrize(
+    "case", [c for c in DIFFERENTIABLE if c.name.startswith(PRODUCTS)], ids=str
+)
 def test_no_product_mixes_dtypes(case: Case, dtype: str) -> None:
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
@@ -126,5 +133,7 @@ def test_a_product_of_two_dtypes_is_that_of_the_wider() -> None:
     x, y = graph.input("x", (3, 4), "float32"), graph.input("y", (4, 2), "float64")
     op = ops.matmul(x, y).graph.operators[0]
     a, b, z = random.random((3, 4), np.float32), random.random((4, 2)), np.zeros((3, 2), np.float32)
-    op.kernel(_Gpu([r.rect for r in op.args], {axis: (0, n) for axis, n in op.extents.items()}), a, b, z)
+    op.kernel(
+        _Gpu([r.rect for r in op.args], {axis: (0, n) for axis, n in op.extents.items()}), a, b, z
+    )
     np.testing.assert_array_equal(z, (a.astype(np.float64) @ b).astype(np.float32))

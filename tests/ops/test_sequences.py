@@ -9,7 +9,16 @@ import pytest
 
 import ops
 from ops.attention import linear_attention
-from taskflow import Graph, LogicalRegion, MachineModel, ParallelConfig, Strategy, data_parallel, differentiate, lower
+from taskflow import (
+    Graph,
+    LogicalRegion,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    data_parallel,
+    differentiate,
+    lower,
+)
 
 from .interpreter import first_values, run
 from .test_operators import slopes
@@ -35,8 +44,12 @@ def test_data_parallel_sums_each_gradient_once() -> None:
     ops.sgd(loss, 0.1)
     machine = MachineModel.uniform(2)
     task_graph = lower(graph, data_parallel(graph, machine), machine)
-    gradients = sum(r.size_bytes for r in graph.parameters) - graph.regions["lstm.l0.bias_hh"].size_bytes
-    assert task_graph.bytes_moved - 2 * gradients <= 4 * 8  # besides, scalars: loss, its gradient, the learning rate
+    gradients = (
+        sum(r.size_bytes for r in graph.parameters) - graph.regions["lstm.l0.bias_hh"].size_bytes
+    )
+    assert (
+        task_graph.bytes_moved - 2 * gradients <= 4 * 8
+    )  # besides, scalars: loss, its gradient, the learning rate
 
 
 def test_gradients_are_right_after_another_differentiation() -> None:
@@ -50,7 +63,9 @@ def test_gradients_are_right_after_another_differentiation() -> None:
     results = run(graph, values)
     for region, gradient in gradients.items():
         expected = slopes(graph, values, "early", region.name, count)
-        np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
+        np.testing.assert_allclose(
+            results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name
+        )
 
 
 @pytest.mark.parametrize("way", [{}, {"ahead": True}, {"fused": True}])
@@ -66,7 +81,9 @@ def test_the_last_cell_state_alone_may_be_differentiated(way: dict[str, bool]) -
         results = run(graph, values)
         for region, gradient in gradients.items():
             expected = slopes(graph, values, name, region.name, count)
-            np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
+            np.testing.assert_allclose(
+                results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name
+            )
 
 
 def test_weights_shared_by_two_sequences_that_start_from_one_state() -> None:
@@ -82,7 +99,9 @@ def test_weights_shared_by_two_sequences_that_start_from_one_state() -> None:
     results = run(graph, values)
     for region, gradient in gradients.items():
         expected = slopes(graph, values, "loss", region.name, count)
-        np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
+        np.testing.assert_allclose(
+            results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name
+        )
 
 
 def test_steps_of_a_group_follow_the_first() -> None:
@@ -111,7 +130,9 @@ def test_a_hidden_split_gives_every_device_all_gates_of_its_units() -> None:
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("degrees", [{"s": 3}, {"s": 2, "k": 2}, {"t": 3, "d": 2}, {"s": 5, "t": 5}], ids=str)
+@pytest.mark.parametrize(
+    "degrees", [{"s": 3}, {"s": 2, "k": 2}, {"t": 3, "d": 2}, {"s": 5, "t": 5}], ids=str
+)
 def test_the_mask_knows_no_partition(degrees: dict[str, int]) -> None:
     graph = Graph()
     x = graph.input("x", (2, 5, 4), "float64")
@@ -124,7 +145,9 @@ def test_the_mask_knows_no_partition(degrees: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("degrees", [{"s": 3}, {"t": 2, "s": 2}, {"t": 5, "h": 2}], ids=str)
-def test_some_queries_at_a_time_are_all_queries(degrees: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_queries_at_a_time_are_all_queries(
+    degrees: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = Graph()
     q, k, v = (graph.input(name, (2, 5, 2, 3), "float64") for name in "qkv")
     y = ops.memory_linear_attention(q, k, v, is_causal=True)
@@ -134,7 +157,11 @@ def test_some_queries_at_a_time_are_all_queries(degrees: dict[str, int], monkeyp
     monkeypatch.setattr(linear_attention, "_BLOCK_BYTES", 1)
     leader = graph.operator("attention")
     names = dict(zip(("n", "s", "h"), leader.outputs[1].axes, strict=True))
-    split = run(graph, values, {"attention": ParallelConfig({names.get(a, a): n for a, n in degrees.items()})})
+    split = run(
+        graph,
+        values,
+        {"attention": ParallelConfig({names.get(a, a): n for a, n in degrees.items()})},
+    )
     for name in whole:
         np.testing.assert_allclose(split[name], whole[name], rtol=1e-12, atol=1e-12, err_msg=name)
 
@@ -147,13 +174,19 @@ def test_a_gru_makes_the_gradient_of_its_weights_once_for_all_steps() -> None:
     differentiate(loss, [graph.regions["x3"]])  # visits the last step only
     count = len(graph.operators)
     gradients = differentiate(early, graph.parameters)
-    names = [op.name for op in graph.operators[count:] if ".d" in op.name and op.name.startswith("gru.l0.d")]
+    names = [
+        op.name
+        for op in graph.operators[count:]
+        if ".d" in op.name and op.name.startswith("gru.l0.d")
+    ]
     assert names == ["gru.l0.dweight_hh", "gru.l0.dbias_hh", "gru.l0.dweight_ih", "gru.l0.dbias_ih"]
     values = first_values(graph)
     results = run(graph, values)
     for region, gradient in gradients.items():
         expected = slopes(graph, values, "early", region.name, count)
-        np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
+        np.testing.assert_allclose(
+            results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name
+        )
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------
@@ -172,7 +205,10 @@ def regions() -> dict[str, Any]:
 
 
 REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda r: ops.matmul(r["x"], r["x"]), "matmul 'matmul': 'x' is (5, 3) and 'x' is (5, 3), which do not agree"),
+    (
+        lambda r: ops.matmul(r["x"], r["x"]),
+        "matmul 'matmul': 'x' is (5, 3) and 'x' is (5, 3), which do not agree",
+    ),
     (
         lambda r: ops.matmul(r["x"], r["scalar"]),
         "matmul 'matmul': 'scalar' has shape (), at least two dimensions are needed",
@@ -197,9 +233,15 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda r: ops.split(r["x"], [1, 1], 1),
         "split 'split': sections (1, 1) do not add up to dim 1 of 'x', (5, 3)",
     ),
-    (lambda r: ops.split(r["x"], 0), "split 'split': split_size is 0, a positive integer is needed"),
+    (
+        lambda r: ops.split(r["x"], 0),
+        "split 'split': split_size is 0, a positive integer is needed",
+    ),
     (lambda r: ops.sum(r["x"], 2), "sum 'sum': dim is 2, the region has 2 dimensions"),
-    (lambda r: ops.mean(r["x"], (1, -1)), "mean 'mean': dim (1, -1) names a dimension of 'x' twice"),
+    (
+        lambda r: ops.mean(r["x"], (1, -1)),
+        "mean 'mean': dim (1, -1) names a dimension of 'x' twice",
+    ),
     (
         lambda r: ops.global_avg_pool2d(r["x"]),
         "global_avg_pool2d 'global_avg_pool2d': 'x' has shape (5, 3), 4 dimensions are needed",
@@ -220,7 +262,10 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda r: ops.binary_cross_entropy_with_logits(r["x"], r["scalar"], name="loss"),
         "binary_cross_entropy_with_logits 'loss': 'x' is (5, 3) and 'scalar' is ()",
     ),
-    (lambda r: ops.perplexity(r["x"]), "perplexity 'perplexity': 'x' has shape (5, 3), it is a scalar"),
+    (
+        lambda r: ops.perplexity(r["x"]),
+        "perplexity 'perplexity': 'x' has shape (5, 3), it is a scalar",
+    ),
     (
         lambda r: ops.dot_interaction([r["x"]]),
         "dot_interaction 'dot_interaction': at least two regions are needed",
@@ -230,12 +275,17 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         "lstm_cell 'lstm_cell': 'x' is (5, 3), 'cube' is (2, 5, 3) and 'cube' is (2, 5, 3)",
     ),
     (
-        lambda r: ops.lstm_cell(r["x"], r["x"], r["x"], ops.recurrent_weights(r["x"].graph, "w", 4, 3, 4)),
+        lambda r: ops.lstm_cell(
+            r["x"], r["x"], r["x"], ops.recurrent_weights(r["x"].graph, "w", 4, 3, 4)
+        ),
         "lstm_cell 'w': the weights are for 3 inputs and 4 hidden units, 'x' is (5, 3) and 'x' is (5, 3)",
     ),
     (lambda r: ops.lstm_steps([], 4), "lstm 'lstm': 0 steps and 0 states were given for 1 layers"),
     (lambda r: ops.lstm(r["x"], 4), "lstm 'lstm': 'x' has shape (5, 3), 3 dimensions are needed"),
-    (lambda r: ops.lstm(r["cube"], 0), "lstm 'lstm': hidden_size is 0, a positive integer is needed"),
+    (
+        lambda r: ops.lstm(r["cube"], 0),
+        "lstm 'lstm': hidden_size is 0, a positive integer is needed",
+    ),
     (
         lambda r: ops.lstm(r["cube"], 4, group=2, fused=True),
         "lstm 'lstm': group is 2, but fused steps are one operator",

@@ -80,7 +80,10 @@ def test_running_statistics_of_parts(degrees: dict[str, int]) -> None:
 
 def test_a_batch_that_does_not_divide_has_one_part_in_evaluation() -> None:
     x = Graph().input("x", (5, 3))
-    assert ops.batch_norm(x, training=False, parts=2, name="bn").graph.operators[0].pattern == "b c, c, c, c, c -> b c"
+    assert (
+        ops.batch_norm(x, training=False, parts=2, name="bn").graph.operators[0].pattern
+        == "b c, c, c, c, c -> b c"
+    )
 
 
 def test_max_pool_takes_the_first_of_equal_values() -> None:
@@ -113,10 +116,14 @@ def test_gelu_is_as_exact_as_its_dtype(dtype: str) -> None:
     density = np.exp(-(points.astype(float) ** 2) / 2) / math.sqrt(2 * math.pi)
     tolerance = 2e-6 if dtype == "float32" else 1e-15
     np.testing.assert_allclose(results[y.name], points * cdf, rtol=tolerance, atol=tolerance)
-    np.testing.assert_allclose(results[gradient.name], cdf + points * density, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        results[gradient.name], cdf + points * density, rtol=tolerance, atol=tolerance
+    )
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith(("conv2d", "max_pool2d", "linear"))], ids=str)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.name.startswith(("conv2d", "max_pool2d", "linear"))], ids=str
+)
 def test_two_axes_and_fractions(case: Case) -> None:
     graph, output = case.build()
     leader = graph.producer(output)
@@ -135,18 +142,26 @@ def test_two_axes_and_fractions(case: Case) -> None:
             split = run(graph, values, {leader.name: config})
             for region in whole:
                 np.testing.assert_allclose(
-                    split[region], whole[region], rtol=1e-11, atol=1e-12, err_msg=f"{region}, {config}"
+                    split[region],
+                    whole[region],
+                    rtol=1e-11,
+                    atol=1e-12,
+                    err_msg=f"{region}, {config}",
                 )
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2])
-def test_winograd_is_the_plain_sum_under_any_split(padding: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winograd_is_the_plain_sum_under_any_split(
+    padding: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = Graph()
     x = graph.input("x", (3, 32, 11, 10), "float64")
     y = ops.conv2d(x, 33, 3, padding=padding, name="conv")
     differentiate(ops.sum_to(ops.multiply(y, y), ()), [x, *graph.parameters])
     values = first_values(graph)
-    configs = [ParallelConfig({axis: (0.45, 0.55)}) for axis in "ncohw"] + [ParallelConfig({"h": 2, "c": 2, "w": 2})]
+    configs = [ParallelConfig({axis: (0.45, 0.55)}) for axis in "ncohw"] + [
+        ParallelConfig({"h": 2, "c": 2, "w": 2})
+    ]
     results = [run(graph, values, {"conv": config}) for config in configs]
     monkeypatch.setattr(winograd, "_BLOCK_BYTES", 1)  # a few lines at a time
     monkeypatch.setattr(winograd, "_REUSE", 0)
@@ -155,7 +170,9 @@ def test_winograd_is_the_plain_sum_under_any_split(padding: int, monkeypatch: py
     plain = run(graph, values)
     for result in results:
         for region in plain:
-            np.testing.assert_allclose(result[region], plain[region], rtol=1e-10, atol=1e-10, err_msg=region)
+            np.testing.assert_allclose(
+                result[region], plain[region], rtol=1e-10, atol=1e-10, err_msg=region
+            )
 
 
 def test_embedding_and_loss_refuse_what_is_no_index() -> None:

@@ -49,7 +49,9 @@ class Tables:
     by_row: set[str]
 
 
-def tables(optimizer: Callable[[LogicalRegion], Any], rows: int = ROWS, dtype: str = "float64") -> Tables:
+def tables(
+    optimizer: Callable[[LogicalRegion], Any], rows: int = ROWS, dtype: str = "float64"
+) -> Tables:
     graph = Graph()
     bags, one = graph.input("bags", (BATCH, BAG), "int32"), graph.input("one", (BATCH,), "int64")
     bag = ops.embedding_bag(bags, rows, WIDTH, name="bag", mode="mean", dtype=dtype)
@@ -57,7 +59,9 @@ def tables(optimizer: Callable[[LogicalRegion], Any], rows: int = ROWS, dtype: s
     other = look_up_again(graph, first, bags)
     y = ops.linear(ops.add(ops.tanh(ops.multiply(bag, first)), ops.sum(other, 1)), 5, name="fc")
     gradients = optimizer(ops.softmax_cross_entropy(y, graph.input("t", (BATCH,), "int32")))
-    by_row = {op.inputs[0].name for op in graph.operators if op.kernel.function.__name__ == "_update"}
+    by_row = {
+        op.inputs[0].name for op in graph.operators if op.kernel.function.__name__ == "_update"
+    }
     return Tables(graph, gradients, by_row)
 
 
@@ -66,7 +70,9 @@ def look_up_again(graph: Graph, looked_up: LogicalRegion, indices: LogicalRegion
     op = graph.producer(looked_up)
     assert op is not None
     pattern = "b l, v e -> b l e"
-    y = graph.launch("again", pattern, [indices, op.inputs[1]], kernel=op.kernel, backward=op.backward)
+    y = graph.launch(
+        "again", pattern, [indices, op.inputs[1]], kernel=op.kernel, backward=op.backward
+    )
     assert isinstance(y, LogicalRegion)
     return y
 
@@ -74,7 +80,9 @@ def look_up_again(graph: Graph, looked_up: LogicalRegion, indices: LogicalRegion
 DENSE: dict[str, Callable[[LogicalRegion], Any]] = {
     "sgd": lambda loss: ops.sgd(loss, 0.1, clip_norm=1e30),
     "scheduled": lambda loss: ops.sgd(loss, lambda step: 0.1 / (step + 1), clip_norm=1e30),
-    "adagrad": lambda loss: ops.adagrad(loss, 0.1, 0.2, initial_accumulator_value=0.5, clip_norm=1e30),
+    "adagrad": lambda loss: ops.adagrad(
+        loss, 0.1, 0.2, initial_accumulator_value=0.5, clip_norm=1e30
+    ),
 }
 
 
@@ -88,7 +96,9 @@ def feeds(seed: int) -> dict[str, Array]:
     }
 
 
-def train(model: Tables, strategy: Strategy, machine: MachineModel, steps: int = 3, **options: Any) -> dict[str, Array]:
+def train(
+    model: Tables, strategy: Strategy, machine: MachineModel, steps: int = 3, **options: Any
+) -> dict[str, Array]:
     with Executor(lower(model.graph, strategy, machine), seed=0, **options) as step:
         for k in range(steps):
             step(feeds(k))
@@ -125,7 +135,9 @@ def bytes_of(task_graph: TaskGraph) -> dict[str, int]:
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
 @pytest.mark.parametrize("bag", [1, 4])
-def test_a_row_and_an_index_are_moved_for_every_look_up_and_no_table(devices: int, bag: int) -> None:
+def test_a_row_and_an_index_are_moved_for_every_look_up_and_no_table(
+    devices: int, bag: int
+) -> None:
     """Under data parallelism: every device gets those of the others, duplicates, too. A bag has one row."""
     graph, machine = Graph(), MachineModel.uniform(devices)
     words = graph.input("words", (64, bag), "int32")
@@ -157,7 +169,9 @@ def test_a_whole_gradient_is_made_where_it_is_wanted() -> None:
         before = {name: step.read(f"{name}.weight") for name in ("bag", "twice")}
         values = step(feeds(0))
         for name, was in before.items():
-            np.testing.assert_allclose(step.read(f"{name}.weight"), was - 0.1 * values[name], rtol=1e-12, atol=1e-15)
+            np.testing.assert_allclose(
+                step.read(f"{name}.weight"), was - 0.1 * values[name], rtol=1e-12, atol=1e-15
+            )
             assert np.abs(values[name]).max() > 1e-3
 
 
@@ -201,12 +215,16 @@ def test_lazy_adam_changes_what_is_looked_up(rows: int) -> None:
     ],
     ids=["momentum", "decay", "clipped", "adagrad decay", "adam", "rmsprop"],
 )
-def test_what_changes_all_rows_has_whole_gradients(optimizer: Callable[[LogicalRegion], Any]) -> None:
+def test_what_changes_all_rows_has_whole_gradients(
+    optimizer: Callable[[LogicalRegion], Any],
+) -> None:
     assert not tables(optimizer).by_row
 
 
 def test_few_rows_and_tied_weights_have_whole_gradients() -> None:
-    assert tables(SAME["sgd"], rows=BATCH * BAG + 1).by_row == {"bag.weight"}  # of which others look up more
+    assert tables(SAME["sgd"], rows=BATCH * BAG + 1).by_row == {
+        "bag.weight"
+    }  # of which others look up more
     assert not tables(SAME["sgd"], rows=BATCH * BAG).by_row
     graph = Graph()
     words = graph.input("words", (4, 2), "int32")
@@ -222,12 +240,16 @@ def test_lazy_adam_refuses_what_reaches_all_rows() -> None:
     assert_refused(message, lambda: tables(lambda loss: ops.adam(loss, sparse=True, clip_norm=1.0)))
     decayed = ops.ParameterGroup("bag.*", weight_decay=0.1)
     message = "adam: 'bag.weight' has weight_decay 0.1, which reaches all rows"
-    assert_refused(message, lambda: tables(lambda loss: ops.adam(loss, sparse=True, groups=[decayed])))
+    assert_refused(
+        message, lambda: tables(lambda loss: ops.adam(loss, sparse=True, groups=[decayed]))
+    )
 
 
 def test_a_table_without_decay_is_updated_by_rows_beside_others_with_one() -> None:
     bare = ops.ParameterGroup("bag.*", weight_decay=0.0)
-    assert tables(lambda loss: ops.sgd(loss, 0.1, weight_decay=0.1, groups=[bare])).by_row == {"bag.weight"}
+    assert tables(lambda loss: ops.sgd(loss, 0.1, weight_decay=0.1, groups=[bare])).by_row == {
+        "bag.weight"
+    }
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -258,9 +280,15 @@ def test_the_work_of_a_look_up_is_priced_by_its_rows() -> None:
     ops.sgd(ops.mse_loss(y, graph.input("t", y.shape)), 0.1)
     strategy = data_parallel(graph, machine)
     rows = 4 * 16 * 4  # bytes of those of one device
-    priced = {task.name: task.bytes for task in lower(graph, strategy, machine) if task.kind is Kind.POINT}
+    priced = {
+        task.name: task.bytes for task in lower(graph, strategy, machine) if task.kind is Kind.POINT
+    }
     assert priced["table"] == 4 * 4 + 2 * rows
     assert priced["table.weight.sgd"] == 8 * 4 + 2 * 2 * rows + 4
-    strategy["table"] = ParallelConfig({"v": 500}, (0,) * 500)  # two rows each, of which no more can be touched
-    priced = {task.name: task.bytes for task in lower(graph, strategy, machine) if task.kind is Kind.POINT}
+    strategy["table"] = ParallelConfig(
+        {"v": 500}, (0,) * 500
+    )  # two rows each, of which no more can be touched
+    priced = {
+        task.name: task.bytes for task in lower(graph, strategy, machine) if task.kind is Kind.POINT
+    }
     assert priced["table"] == 8 * 4 + 2 * 64 + 8 * 64

@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Executor, Graph, LogicalRegion, MachineModel, differentiate, lower, single_device
+from taskflow import (
+    Executor,
+    Graph,
+    LogicalRegion,
+    MachineModel,
+    differentiate,
+    lower,
+    single_device,
+)
 
 
 class Missing:
@@ -31,12 +39,44 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Build = Callable[..., LogicalRegion]
 INF, NAN = np.inf, np.nan
 SLOPES = (1.0, -2.5, 0.0, INF, NAN)
-POINTS = [0.0, 1, -1, 2, -2, 3, -3, 6, -6, 0.5, -0.5, 1.5, 2.5, 20, -20, 40, -40, 1000, -1000, 1e-30, -1e-30, INF, -INF]
-KINKS = np.array([*POINTS, *np.nextafter([0.0, 1, -1, 3, -3, 6], INF), *np.nextafter([0.0, 1, -1, 3, -3, 6], -INF)])
+POINTS = [
+    0.0,
+    1,
+    -1,
+    2,
+    -2,
+    3,
+    -3,
+    6,
+    -6,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    20,
+    -20,
+    40,
+    -40,
+    1000,
+    -1000,
+    1e-30,
+    -1e-30,
+    INF,
+    -INF,
+]
+KINKS = np.array(
+    [
+        *POINTS,
+        *np.nextafter([0.0, 1, -1, 3, -3, 6], INF),
+        *np.nextafter([0.0, 1, -1, 3, -3, 6], -INF),
+    ]
+)
 FIXED = ("w", "p", "m")  # inputs without a gradient
 
 
-def of_ops(build: Build, values: Mapping[str, Array], slopes: Sequence[float] = (1.0,)) -> list[dict[str, Array]]:
+def of_ops(
+    build: Build, values: Mapping[str, Array], slopes: Sequence[float] = (1.0,)
+) -> list[dict[str, Array]]:
     """The value and the gradients for each slope."""
     graph = Graph()
     inputs = {key: graph.input(key, v.shape, v.dtype.name) for key, v in values.items()}
@@ -53,14 +93,20 @@ def of_ops(build: Build, values: Mapping[str, Array], slopes: Sequence[float] = 
         return [{name: value.copy() for name, value in found.items()} for found in every]
 
 
-def of_torch(function: Callable[..., Any], values: Mapping[str, Array], slope: float) -> dict[str, Array]:
+def of_torch(
+    function: Callable[..., Any], values: Mapping[str, Array], slope: float
+) -> dict[str, Array]:
     tensors = {
-        key: torch.tensor(v, requires_grad=v.dtype.kind == "f" and key not in FIXED) for key, v in values.items()
+        key: torch.tensor(v, requires_grad=v.dtype.kind == "f" and key not in FIXED)
+        for key, v in values.items()
     }
     y = function(*tensors.values())
     wanted = {key: t for key, t in tensors.items() if t.requires_grad}
     found = torch.autograd.grad(y, list(wanted.values()), torch.full_like(y, slope))
-    return {"value": y.detach().numpy(), **{f"of {key}": g.numpy() for key, g in zip(wanted, found, strict=True)}}
+    return {
+        "value": y.detach().numpy(),
+        **{f"of {key}": g.numpy() for key, g in zip(wanted, found, strict=True)},
+    }
 
 
 def compare(build: Build, function: Callable[..., Any], values: Mapping[str, Array]) -> None:
@@ -70,26 +116,45 @@ def compare(build: Build, function: Callable[..., Any], values: Mapping[str, Arr
         for key, value in expected.items():
             is_known = np.isfinite(value)
             message = f"{key}, from a slope of {slope}"
-            np.testing.assert_allclose(found[key][is_known], value[is_known], rtol=1e-6, atol=1e-9, err_msg=message)
+            np.testing.assert_allclose(
+                found[key][is_known], value[is_known], rtol=1e-6, atol=1e-9, err_msg=message
+            )
 
 
 # -- of one region -----------------------------------------------------------------------------------------------------
 
-OF_TORCH = "abs ceil cos erf exp expm1 floor log log1p relu round rsqrt sigmoid sign sin sqrt tanh trunc"
+OF_TORCH = (
+    "abs ceil cos erf exp expm1 floor log log1p relu round rsqrt sigmoid sign sin sqrt tanh trunc"
+)
 OF_FUNCTIONAL = (
-    "celu elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus softsign"
+    "celu elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu "
+    "softplus softsign"
 )
 ONE: dict[str, tuple[Build, Callable[..., Any]]] = {
-    **{name: (getattr(ops, name), getattr(torch, name)) for name in ("abs", "ceil", "cos", "erf", "exp", "expm1")},
     **{
-        name: (getattr(ops, name), getattr(torch, name)) for name in ("floor", "log", "log1p", "relu", "round", "rsqrt")
+        name: (getattr(ops, name), getattr(torch, name))
+        for name in ("abs", "ceil", "cos", "erf", "exp", "expm1")
     },
     **{
-        name: (getattr(ops, name), getattr(torch, name)) for name in ("sigmoid", "sign", "sin", "sqrt", "tanh", "trunc")
+        name: (getattr(ops, name), getattr(torch, name))
+        for name in ("floor", "log", "log1p", "relu", "round", "rsqrt")
     },
-    **{name: (getattr(ops, name), getattr(F, name)) for name in ("celu", "elu", "gelu", "hardsigmoid", "hardswish")},
-    **{name: (getattr(ops, name), getattr(F, name)) for name in ("hardtanh", "leaky_relu", "logsigmoid", "mish")},
-    **{name: (getattr(ops, name), getattr(F, name)) for name in ("relu6", "selu", "silu", "softplus", "softsign")},
+    **{
+        name: (getattr(ops, name), getattr(torch, name))
+        for name in ("sigmoid", "sign", "sin", "sqrt", "tanh", "trunc")
+    },
+    **{
+        name: (getattr(ops, name), getattr(F, name))
+        for name in ("celu", "elu", "gelu", "hardsigmoid", "hardswish")
+    },
+    **{
+        name: (getattr(ops, name), getattr(F, name))
+        for name in ("hardtanh", "leaky_relu", "logsigmoid", "mish")
+    },
+    **{
+        name: (getattr(ops, name), getattr(F, name))
+        for name in ("relu6", "selu", "silu", "softplus", "softsign")
+    },
     "gelu by tanh": (lambda x: ops.gelu(x, "tanh"), lambda x: F.gelu(x, approximate="tanh")),
     "clip": (lambda x: ops.clip(x, -1, 3), lambda x: torch.clip(x, -1, 3)),
     "clip below": (lambda x: ops.clip(x, 0.0), lambda x: torch.clip(x, 0.0)),
@@ -97,24 +162,42 @@ ONE: dict[str, tuple[Build, Callable[..., Any]]] = {
     "celu, negative": (lambda x: ops.celu(x, -2.0), lambda x: F.celu(x, -2.0)),
     "leaky_relu, negative": (lambda x: ops.leaky_relu(x, -0.5), lambda x: F.leaky_relu(x, -0.5)),
     "hardtanh, wide": (lambda x: ops.hardtanh(x, -3, 6), lambda x: F.hardtanh(x, -3, 6)),
-    "softplus, threshold": (lambda x: ops.softplus(x, 2, threshold=1.0), lambda x: F.softplus(x, 2, 1.0)),
+    "softplus, threshold": (
+        lambda x: ops.softplus(x, 2, threshold=1.0),
+        lambda x: F.softplus(x, 2, 1.0),
+    ),
     "maximum": (lambda x: ops.maximum(x, 0.0), lambda x: torch.maximum(x, torch.zeros_like(x))),
     "minimum": (lambda x: ops.minimum(1.0, x), lambda x: torch.minimum(x, torch.ones_like(x))),
-    **{f"pow {k}": (lambda x, k=k: ops.pow(x, k), lambda x, k=k: torch.pow(x, k)) for k in (0, 1, 2, 3, -1, 1.5)},
+    **{
+        f"pow {k}": (lambda x, k=k: ops.pow(x, k), lambda x, k=k: torch.pow(x, k))
+        for k in (0, 1, 2, 3, -1, 1.5)
+    },
     "pow of 2": (lambda x: ops.pow(2.0, x), lambda x: torch.pow(2.0, x)),
     "pow of 0": (lambda x: ops.pow(0.0, x), lambda x: torch.pow(0.0, x)),
     "divide": (lambda x: ops.divide(1.0, x), lambda x: 1.0 / x),
-    "where": (lambda x: ops.where(ops.greater(x, 0), ops.log(x), 0.0), lambda x: torch.where(x > 0, torch.log(x), 0.0)),
+    "where": (
+        lambda x: ops.where(ops.greater(x, 0), ops.log(x), 0.0),
+        lambda x: torch.where(x > 0, torch.log(x), 0.0),
+    ),
     "max": (lambda x: ops.max(ops.clip(x, -3, 3)), lambda x: torch.max(torch.clip(x, -3, 3))),
     "min": (lambda x: ops.min(ops.clip(x, -3, 3)), lambda x: torch.min(torch.clip(x, -3, 3))),
 }
 # A root, a logarithm or a quotient behind what masks: the slope from above is infinite where nothing passes.
 BEHIND = {
-    "sqrt of clip": (lambda x: ops.sqrt(ops.clip(x, 0.0)), lambda x: torch.sqrt(torch.clip(x, 0.0))),
+    "sqrt of clip": (
+        lambda x: ops.sqrt(ops.clip(x, 0.0)),
+        lambda x: torch.sqrt(torch.clip(x, 0.0)),
+    ),
     "sqrt of relu": (lambda x: ops.sqrt(ops.relu(x)), lambda x: torch.sqrt(torch.relu(x))),
     "sqrt of relu6": (lambda x: ops.sqrt(ops.relu6(x)), lambda x: torch.sqrt(F.relu6(x))),
-    "log of hardtanh": (lambda x: ops.log(ops.hardtanh(x, 0, 2)), lambda x: torch.log(F.hardtanh(x, 0, 2))),
-    "rsqrt of hardsigmoid": (lambda x: ops.rsqrt(ops.hardsigmoid(x)), lambda x: torch.rsqrt(F.hardsigmoid(x))),
+    "log of hardtanh": (
+        lambda x: ops.log(ops.hardtanh(x, 0, 2)),
+        lambda x: torch.log(F.hardtanh(x, 0, 2)),
+    ),
+    "rsqrt of hardsigmoid": (
+        lambda x: ops.rsqrt(ops.hardsigmoid(x)),
+        lambda x: torch.rsqrt(F.hardsigmoid(x)),
+    ),
     "log of hardswish": (lambda x: ops.log(ops.hardswish(x)), lambda x: torch.log(F.hardswish(x))),
     "quotient by maximum": (
         lambda x: ops.divide(1.0, ops.maximum(x, 0.0)),
@@ -124,7 +207,10 @@ BEHIND = {
         lambda x: ops.sqrt(ops.subtract(1.0, ops.minimum(x, 1.0))),
         lambda x: torch.sqrt(1.0 - torch.minimum(x, torch.ones_like(x))),
     ),
-    "pow of floor": (lambda x: ops.pow(ops.floor(x), 0.5), lambda x: torch.pow(torch.floor(x), 0.5)),
+    "pow of floor": (
+        lambda x: ops.pow(ops.floor(x), 0.5),
+        lambda x: torch.pow(torch.floor(x), 0.5),
+    ),
     "root of the largest": (
         lambda x: ops.sqrt(ops.max(ops.clip(x, -2, 0))),
         lambda x: torch.sqrt(torch.max(torch.clip(x, -2, 0))),
@@ -139,7 +225,9 @@ def test_of_one_region(name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 64])
-@pytest.mark.parametrize("name", ["hardswish", "hardsigmoid", "hardtanh", "relu6", "abs", "relu", "sqrt of clip"])
+@pytest.mark.parametrize(
+    "name", ["hardswish", "hardsigmoid", "hardtanh", "relu6", "abs", "relu", "sqrt of clip"]
+)
 def test_conventions_at_kinks_do_not_depend_on_the_size(name: str, size: int) -> None:
     """PyTorch has a vector form and another for the rest; the convention of ours is that of 2.13."""
     build, function = (ONE | BEHIND)[name]
@@ -161,14 +249,21 @@ TWO: dict[str, tuple[Build, Callable[..., Any], Mapping[str, Array]]] = {
         lambda x, y: torch.where(x < y, torch.sqrt(x), y),
         PAIR,
     ),
-    **{name: (getattr(ops, name), getattr(F, name), NEAR) for name in ("mse_loss", "l1_loss", "huber_loss")},
+    **{
+        name: (getattr(ops, name), getattr(F, name), NEAR)
+        for name in ("mse_loss", "l1_loss", "huber_loss")
+    },
     "smooth_l1_loss": (ops.smooth_l1_loss, F.smooth_l1_loss, NEAR),
     "smooth_l1_loss of 0": (
         lambda x, y: ops.smooth_l1_loss(x, y, 0),
         lambda x, y: F.smooth_l1_loss(x, y, beta=0.0),
         NEAR,
     ),
-    "huber_loss of 1.5": (lambda x, y: ops.huber_loss(x, y, 1.5), lambda x, y: F.huber_loss(x, y, delta=1.5), NEAR),
+    "huber_loss of 1.5": (
+        lambda x, y: ops.huber_loss(x, y, 1.5),
+        lambda x, y: F.huber_loss(x, y, delta=1.5),
+        NEAR,
+    ),
     "binary_cross_entropy_with_logits": (
         lambda x, t: ops.binary_cross_entropy_with_logits(x, t, reduction="none"),
         lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction="none"),
@@ -217,7 +312,9 @@ PADDING = np.array([4, 0])  # keys that are there, of each sample
 QUERIES, KEYS = np.arange(5)[:, None], np.arange(6)
 MASKS: dict[str, Array] = {
     "padding": (PADDING[:, None] > KEYS)[:, None, None],
-    "padding before": (KEYS >= 3)[None, None, None],  # with a causal mask, the first queries see nothing
+    "padding before": (KEYS >= 3)[
+        None, None, None
+    ],  # with a causal mask, the first queries see nothing
     "a window": (abs(QUERIES - KEYS - 3) < 2)[None, None],
     "nothing": np.zeros((1, 1, 5, 6), bool),
     "everything": np.ones((5, 6), bool),
@@ -231,13 +328,18 @@ def test_attention_of_queries_that_see_nothing(name: str, is_causal: bool) -> No
     mask = MASKS[name]
 
     def function(q: Any, k: Any, v: Any, m: Any) -> Any:
-        heads, seen = [x.transpose(1, 2) for x in (q, k, v)], torch.ones(5, 6, dtype=torch.bool).tril()
+        heads, seen = (
+            [x.transpose(1, 2) for x in (q, k, v)],
+            torch.ones(5, 6, dtype=torch.bool).tril(),
+        )
         if is_causal:
             m = m & seen if m.dtype == torch.bool else m.masked_fill(~seen, -INF)
         return F.scaled_dot_product_attention(*heads, m).transpose(1, 2)
 
     compare(
-        lambda q, k, v, m: ops.scaled_dot_product_attention(q, k, v, is_causal, mask=m), function, {**HEADS, "m": mask}
+        lambda q, k, v, m: ops.scaled_dot_product_attention(q, k, v, is_causal, mask=m),
+        function,
+        {**HEADS, "m": mask},
     )
 
 
@@ -245,13 +347,20 @@ def test_attention_of_queries_that_see_nothing(name: str, is_causal: bool) -> No
 def test_softmax_of_nothing(composed: bool) -> None:
     x = RANDOM.standard_normal((4, 5))
     x[1], x[2, :3] = -INF, -INF
-    compare(lambda x: ops.softmax(x, composed=composed, zero_rows=True), lambda x: torch._safe_softmax(x, -1), {"x": x})
+    compare(
+        lambda x: ops.softmax(x, composed=composed, zero_rows=True),
+        lambda x: torch._safe_softmax(x, -1),
+        {"x": x},
+    )
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags_of_padding_alone(mode: str) -> None:
     """Zeros, and no gradient for the row of padding."""
-    table, i = RANDOM.standard_normal((4, 3)), np.array([[1, 1, 2], [3, 3, 3], [0, 3, 2], [3, 1, 3]])
+    table, i = (
+        RANDOM.standard_normal((4, 3)),
+        np.array([[1, 1, 2], [3, 3, 3], [0, 3, 2], [3, 1, 3]]),
+    )
     graph = Graph()
     indices = graph.input("i", i.shape, "int64")
     y = ops.embedding_bag(indices, 4, 3, mode=mode, dtype="float64", padding_idx=-1)
@@ -292,7 +401,10 @@ LOSSES: dict[str, tuple[Build, Callable[..., Any]]] = {
         lambda y, t: ops.cross_entropy(y, t, -100, 0.1),
         lambda y, t: F.cross_entropy(y, t, label_smoothing=0.1),
     ),
-    "softmax_cross_entropy": (lambda y, t: ops.softmax_cross_entropy(y, t, ignore_index=-100), F.cross_entropy),
+    "softmax_cross_entropy": (
+        lambda y, t: ops.softmax_cross_entropy(y, t, ignore_index=-100),
+        F.cross_entropy,
+    ),
     "nll_loss": (
         lambda y, t: ops.nll_loss(ops.log_softmax(y), t, -100),
         lambda y, t: F.nll_loss(torch.log_softmax(y, 1), t),
@@ -324,7 +436,10 @@ def test_what_does_not_count_may_be_anything(name: str) -> None:
 IMAGE = RANDOM.standard_normal((1, 1, 7, 6))
 IMAGE[0, 0, 5, 4] = INF
 SPREAD: dict[str, tuple[Build, Callable[..., Any]]] = {
-    "adaptive_avg_pool2d": (lambda x: ops.adaptive_avg_pool2d(x, (3, 4)), lambda x: F.adaptive_avg_pool2d(x, (3, 4))),
+    "adaptive_avg_pool2d": (
+        lambda x: ops.adaptive_avg_pool2d(x, (3, 4)),
+        lambda x: F.adaptive_avg_pool2d(x, (3, 4)),
+    ),
     "avg_pool2d": (lambda x: ops.avg_pool2d(x, 3, 2, 1), lambda x: F.avg_pool2d(x, 3, 2, 1)),
     "max_pool2d": (lambda x: ops.max_pool2d(x, 3, 2, 1), lambda x: F.max_pool2d(x, 3, 2, 1)),
     "unfold": (lambda x: ops.unfold(x, 2), lambda x: F.unfold(x, 2)),
@@ -340,7 +455,8 @@ def test_a_point_that_is_infinite_stays_in_its_windows(name: str) -> None:
 @pytest.mark.parametrize("point", [INF, -INF, NAN])
 @pytest.mark.parametrize("size", [(14, 12), (4, 9), (7, 11), (3, 6), (7, 6), (1, 13)])
 @pytest.mark.parametrize(
-    ("mode", "align"), [("nearest", False), ("bilinear", False), ("bilinear", True), ("bicubic", False)]
+    ("mode", "align"),
+    [("nearest", False), ("bilinear", False), ("bilinear", True), ("bicubic", False)],
 )
 def test_a_point_that_is_infinite_reaches_its_neighbours(
     mode: str, align: bool, size: tuple[int, int], point: float

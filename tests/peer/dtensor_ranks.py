@@ -61,19 +61,29 @@ def run(name, devices):
     with implicit_replication():
         found = results(other, inputs)
         sum((y * y).sum() for y in found).backward()
-    differences = [(whole(a).detach() - b.detach()).abs().max() / b.abs().max() for a, b in zip(found, expected)]
+    differences = [
+        (whole(a).detach() - b.detach()).abs().max() / b.abs().max()
+        for a, b in zip(found, expected)
+    ]
     own = dict(other.named_parameters())
-    grads = [(whole(own[k].grad) - p.grad) for k, p in module.named_parameters() if p.grad is not None]
+    grads = [
+        (whole(own[k].grad) - p.grad) for k, p in module.named_parameters() if p.grad is not None
+    ]
     scale = max(p.grad.abs().max() for p in module.parameters() if p.grad is not None)
     differences += [g.abs().max() / scale for g in grads]
-    split = sum(any(d is not None for s in (*p.weights.values(), p.read) for d in s) for p in plan.placed.values())
+    split = sum(
+        any(d is not None for s in (*p.weights.values(), p.read) for d in s)
+        for p in plan.placed.values()
+    )
     return float(max(differences)), split, len(plan.placed), len(plan.unsaid)
 
 
 def main(rank, devices, file, names):
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=devices, timeout=LONGEST)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{file}", rank=rank, world_size=devices, timeout=LONGEST
+    )
     for name in names:
         worst, split, styles, unsaid = run(name, devices)
         if rank == 0:

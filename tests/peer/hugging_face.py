@@ -8,7 +8,9 @@ WIDTHS = (8, 32, 80, 128)
 
 
 def gpt2(width):
-    config = hf.GPT2Config(vocab_size=WORDS, n_positions=16, n_embd=2 * width, n_layer=1, n_head=2, use_cache=False)
+    config = hf.GPT2Config(
+        vocab_size=WORDS, n_positions=16, n_embd=2 * width, n_layer=1, n_head=2, use_cache=False
+    )
     return hf.GPT2LMHeadModel(config)
 
 
@@ -42,7 +44,12 @@ def bert(width):
     return hf.BertModel(config, add_pooling_layer=False)
 
 
-MODELS = {"GPT2": gpt2, "Llama": with_rotary("Llama"), "Mistral": with_rotary("Mistral"), "Qwen2": with_rotary("Qwen2")}
+MODELS = {
+    "GPT2": gpt2,
+    "Llama": with_rotary("Llama"),
+    "Mistral": with_rotary("Mistral"),
+    "Qwen2": with_rotary("Qwen2"),
+}
 MODELS |= {"BERT": bert}
 
 
@@ -51,4 +58,6 @@ def made(name, width):
     torch.manual_seed(5)
     module, words = MODELS[name](width).eval(), torch.randint(0, WORDS, (2, STEPS))
     mask = torch.tensor([[1] * STEPS, [1] * (STEPS - 2) + [0] * 2])
-    return module, {"input_ids": words, "attention_mask": mask} if name == "BERT" else {"input_ids": words}
+    return module, {"input_ids": words, "attention_mask": mask} if name == "BERT" else {
+        "input_ids": words
+    }

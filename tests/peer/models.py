@@ -31,7 +31,10 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1, bias=False)
+        self.conv1, self.conv2 = (
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.Conv2d(16, 32, 3, padding=1, bias=False),
+        )
         self.norm2, self.fc1, self.fc2 = nn.BatchNorm2d(32), nn.Linear(128, 128), nn.Linear(128, 10)
 
     def forward(self, feeds):
@@ -62,7 +65,10 @@ class GPTLayer(nn.Module):
         self.fc1, self.fc2 = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
 
     def forward(self, x):
-        h, mask = self.norm1(x), nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
+        h, mask = (
+            self.norm1(x),
+            nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype),
+        )
         x = x + self.attention(h, h, h, attn_mask=mask, is_causal=True, need_weights=False)[0]
         return x + self.fc2(F.gelu(self.fc1(self.norm2(x)), approximate="tanh"))
 
@@ -98,7 +104,13 @@ class DLRM(nn.Module):
         x = feeds["dense"]
         for k in range(self.bottoms):
             x = F.relu(self.get_submodule(f"bottom{k}")(x))
-        x = torch.cat([x, *(self.get_submodule(f"table{k}")(feeds[f"sparse{k}"]) for k in range(self.tables))], 1)
+        x = torch.cat(
+            [
+                x,
+                *(self.get_submodule(f"table{k}")(feeds[f"sparse{k}"]) for k in range(self.tables)),
+            ],
+            1,
+        )
         for k in range(self.tops):
             x = self.get_submodule(f"top{k}")(x if k == 0 else F.relu(x))
         return F.binary_cross_entropy_with_logits(x, feeds["t"])
@@ -113,7 +125,10 @@ class Experts(nn.Module):
     def __init__(self, hidden, experts, expert_hidden, choices, factor, groups):
         super().__init__()
         self.gate = nn.Linear(hidden, experts, bias=False)
-        self.up, self.down = stack(experts, hidden, expert_hidden), stack(experts, expert_hidden, hidden)
+        self.up, self.down = (
+            stack(experts, hidden, expert_hidden),
+            stack(experts, expert_hidden, hidden),
+        )
         self.experts, self.choices, self.factor, self.groups = experts, choices, factor, groups
 
     def forward(self, x):
@@ -121,7 +136,9 @@ class Experts(nn.Module):
         weights, chosen = p.topk(self.choices)
         weights = weights / weights.sum(-1, keepdim=True)
         parts = zip(*(a.chunk(self.groups) for a in (x, weights, chosen)), strict=True)
-        y = torch.cat([self.group(*(a.flatten(0, -2) for a in part)) for part in parts]).reshape(x.shape)
+        y = torch.cat([self.group(*(a.flatten(0, -2) for a in part)) for part in parts]).reshape(
+            x.shape
+        )
         load = F.one_hot(chosen, self.experts).flatten(0, -2).to(x.dtype).mean(0)
         return y, self.experts * (load * p.flatten(0, -2).mean(0)).sum()
 
@@ -155,7 +172,9 @@ class RotaryAttention(nn.Module):
         self.q, self.k, self.v, self.out = (nn.Linear(hidden, hidden) for _ in range(4))
 
     def forward(self, x):
-        q, k, v = (m(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for m in (self.q, self.k, self.v))
+        q, k, v = (
+            m(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for m in (self.q, self.k, self.v)
+        )
         y = F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True)
         return self.out(y.transpose(1, 2).flatten(2))
 
@@ -163,21 +182,33 @@ class RotaryAttention(nn.Module):
 def turned(x):
     half = x.shape[-1] // 2
     angle = torch.outer(
-        torch.arange(x.shape[-2], dtype=x.dtype), 10000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
+        torch.arange(x.shape[-2], dtype=x.dtype),
+        10000.0 ** (-torch.arange(half, dtype=x.dtype) / half),
     )
     first, second = x.split(half, -1)
-    return torch.cat([first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()], -1)
+    return torch.cat(
+        [first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()], -1
+    )
 
 
 class MoE(nn.Module):
-    def __init__(self, layers, hidden, heads, vocabulary, experts, choices=2, capacity_factor=1.25, groups=1):
+    def __init__(
+        self, layers, hidden, heads, vocabulary, experts, choices=2, capacity_factor=1.25, groups=1
+    ):
         super().__init__()
-        self.embed, self.norm, self.layers = nn.Embedding(vocabulary, hidden), nn.LayerNorm(hidden), layers
+        self.embed, self.norm, self.layers = (
+            nn.Embedding(vocabulary, hidden),
+            nn.LayerNorm(hidden),
+            layers,
+        )
         for k in range(layers):
             self.add_module(f"norm{k}a", nn.LayerNorm(hidden))
             self.add_module(f"attention{k}", RotaryAttention(hidden, heads))
             self.add_module(f"norm{k}b", nn.LayerNorm(hidden))
-            self.add_module(f"experts{k}", Experts(hidden, experts, 2 * hidden, choices, capacity_factor, groups))
+            self.add_module(
+                f"experts{k}",
+                Experts(hidden, experts, 2 * hidden, choices, capacity_factor, groups),
+            )
 
     def forward(self, feeds):
         h, balances = self.embed(feeds["x"]), []

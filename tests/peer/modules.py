@@ -24,7 +24,9 @@ class Network(nn.Module):
 class ConvNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2))
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)
+        )
         self.scale, self.head = nn.Parameter(torch.rand(4, 1, 1)), nn.Linear(36, 5)
 
     def forward(self, x):
@@ -52,7 +54,9 @@ class Attention(nn.Module):
 
     def forward(self, x):
         b, s, d = x.shape
-        q, k, v = (part.reshape(b, s, 2, d // 2).transpose(1, 2) for part in self._parts(self.qkv(x), d))
+        q, k, v = (
+            part.reshape(b, s, 2, d // 2).transpose(1, 2) for part in self._parts(self.qkv(x), d)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.permute(0, 2, 1, 3).reshape(b, s, d))
 
@@ -73,7 +77,9 @@ class Recurrent(nn.Module):
 class Arithmetic(nn.Module):
     def forward(self, x, y):
         a = torch.cat([x, 2 - y, x / y], dim=1).unsqueeze(1).squeeze(1)
-        return (a**2).sum(-1, keepdim=True) - torch.exp(-a).mean() + 1 / torch.sqrt(torch.abs(a) + 0.5)
+        return (
+            (a**2).sum(-1, keepdim=True) - torch.exp(-a).mean() + 1 / torch.sqrt(torch.abs(a) + 0.5)
+        )
 
 
 MODULES = {
@@ -96,11 +102,19 @@ REFUSED = [
         lambda: Network(lambda self, x: x.pow(2).cumprod(0)),
         "there is no operator for call_function 'cumprod.default'",
     ),
-    (lambda: Network(lambda self, x: self.fc(x), fc=nn.Linear(4, 2)), "torch.export cannot follow the module: "),
-    (lambda: Network(lambda self, x: x[:, 3:]), "forward returns a tensor without elements, (2, 0)"),
+    (
+        lambda: Network(lambda self, x: self.fc(x), fc=nn.Linear(4, 2)),
+        "torch.export cannot follow the module: ",
+    ),
+    (
+        lambda: Network(lambda self, x: x[:, 3:]),
+        "forward returns a tensor without elements, (2, 0)",
+    ),
     (lambda: Network(lambda self, x: x + torch.rand(3)), "forward draws random numbers"),
     (
-        lambda: Network(lambda self, x: self.lstm(x.unsqueeze(0))[0], lstm=nn.LSTM(3, 4, proj_size=2)),
+        lambda: Network(
+            lambda self, x: self.lstm(x.unsqueeze(0))[0], lstm=nn.LSTM(3, 4, proj_size=2)
+        ),
         "a recurrent layer with projections is not supported",
     ),
 ]

@@ -35,7 +35,12 @@ class Made(nn.Module):
 def made(run, shape=(4, 3), buffers=None, **parts):
     """The module and its input; `buffers` are persistent ones."""
     torch.manual_seed(2)
-    module = Made(run, **{name: part() if isinstance(part, FunctionType) else part for name, part in parts.items()})
+    module = Made(
+        run,
+        **{
+            name: part() if isinstance(part, FunctionType) else part for name, part in parts.items()
+        },
+    )
     for name, value in (buffers or {}).items():
         module.register_buffer(name, value)
     return module.double(), values(shape)
@@ -56,7 +61,10 @@ class Positions(nn.Module):
 
     def __init__(self, width=8, longest=16):
         super().__init__()
-        at, rates = torch.arange(longest).unsqueeze(1), torch.exp(torch.arange(0, width, 2) * (-math.log(1e4) / width))
+        at, rates = (
+            torch.arange(longest).unsqueeze(1),
+            torch.exp(torch.arange(0, width, 2) * (-math.log(1e4) / width)),
+        )
         table = torch.zeros(1, longest, width)
         table[0, :, 0::2], table[0, :, 1::2] = torch.sin(at * rates), torch.cos(at * rates)
         self.register_buffer("table", table, persistent=False)
@@ -80,7 +88,9 @@ class SmallGPT(nn.Module):
         b, s = tokens.size(0), tokens.size(1)
         h = self.words(tokens) + self.places(torch.arange(s, device=tokens.device))
         qkv = self.qkv(self.norm(h))
-        q, k, v = (qkv[:, :, 8 * n : 8 * n + 8].reshape(b, s, 2, 4).transpose(1, 2) for n in range(3))
+        q, k, v = (
+            qkv[:, :, 8 * n : 8 * n + 8].reshape(b, s, 2, 4).transpose(1, 2) for n in range(3)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.head(h + self.out(y.transpose(1, 2).reshape(b, s, 8)))
 
@@ -95,7 +105,9 @@ class Masked(nn.Module):
 
     def forward(self, x):
         scores = torch.matmul(self.q(x), self.k(x).transpose(-2, -1)) / math.sqrt(6)
-        return torch.matmul(F.softmax(scores + self.mask[: x.shape[1], : x.shape[1]], dim=-1), self.v(x))
+        return torch.matmul(
+            F.softmax(scores + self.mask[: x.shape[1], : x.shape[1]], dim=-1), self.v(x)
+        )
 
 
 class Residual(nn.Module):
@@ -131,7 +143,10 @@ def tied(a, b, run, shape=(4, 3)):
 
 def frozen_lstm():
     module, x = made(
-        lambda m, x: m.fc(m.lstm(x)[0]), (2, 5, 3), lstm=nn.LSTM(3, 4, 2, batch_first=True), fc=nn.Linear(4, 2)
+        lambda m, x: m.fc(m.lstm(x)[0]),
+        (2, 5, 3),
+        lstm=nn.LSTM(3, 4, 2, batch_first=True),
+        fc=nn.Linear(4, 2),
     )
     module.lstm.weight_hh_l0.requires_grad_(False)
     return module, x
@@ -204,18 +219,31 @@ def last_states(m, x):
 
 
 def zeros_after_both():
-    module, x = made(lambda m, x: m.head(half_without_gradient(m, x)), fc=nn.Linear(3, 2), head=nn.Linear(2, 2))
+    module, x = made(
+        lambda m, x: m.head(half_without_gradient(m, x)), fc=nn.Linear(3, 2), head=nn.Linear(2, 2)
+    )
     nn.init.zeros_(module.head.weight)
     return module, x
 
 
 RIGHT = {
-    "a tensor made in forward": lambda: made(lambda m, x: x * torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)),
-    "a number made in forward": lambda: made(lambda m, x: m.fc(x) * torch.tensor(0.5), fc=nn.Linear(3, 2)),
-    "integers made in forward": lambda: made(lambda m, x: m.fc(x * torch.arange(3)), fc=nn.Linear(3, 2)),
-    "a wider constant": lambda: in_float32(lambda m, x: m.fc(x) + torch.ones(2, dtype=torch.float64)),
+    "a tensor made in forward": lambda: made(
+        lambda m, x: x * torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    ),
+    "a number made in forward": lambda: made(
+        lambda m, x: m.fc(x) * torch.tensor(0.5), fc=nn.Linear(3, 2)
+    ),
+    "integers made in forward": lambda: made(
+        lambda m, x: m.fc(x * torch.arange(3)), fc=nn.Linear(3, 2)
+    ),
+    "a wider constant": lambda: in_float32(
+        lambda m, x: m.fc(x) + torch.ones(2, dtype=torch.float64)
+    ),
     "positions by arange": lambda: made(
-        lambda m, x: m.words(x) + m.places(torch.arange(5)), 7, words=nn.Embedding(7, 4), places=nn.Embedding(5, 4)
+        lambda m, x: m.words(x) + m.places(torch.arange(5)),
+        7,
+        words=nn.Embedding(7, 4),
+        places=nn.Embedding(5, 4),
     ),
     "positions by the input's size": lambda: made(
         lambda m, x: m.words(x) + m.places(torch.arange(0, x.shape[1], device=x.device)),
@@ -225,41 +253,66 @@ RIGHT = {
     ),
     "a buffer that is not saved": lambda: made(lambda m, x: m.part(x), (2, 5, 8), part=Positions()),
     "a buffer that is saved": lambda: made(
-        lambda m, x: m.fc(x - m.mean), buffers={"mean": torch.tensor([0.1, 0.2, 0.3])}, fc=nn.Linear(3, 2)
+        lambda m, x: m.fc(x - m.mean),
+        buffers={"mean": torch.tensor([0.1, 0.2, 0.3])},
+        fc=nn.Linear(3, 2),
     ),
     "a plain tensor": lambda: made(
-        lambda m, x: m.fc(x * m.scale), scale=torch.tensor([1.0, -2.0, 3.0]).double(), fc=nn.Linear(3, 2)
+        lambda m, x: m.fc(x * m.scale),
+        scale=torch.tensor([1.0, -2.0, 3.0]).double(),
+        fc=nn.Linear(3, 2),
     ),
     "a part of a buffer, turned": lambda: made(
         lambda m, x: x + m.table[1:5].T[:3].T, buffers={"table": torch.rand(7, 6)}
     ),
     "a frozen body": lambda: made(
-        lambda m, x: m.head(torch.tanh(m.body(x))), body=frozen(nn.Linear(3, 5)), head=nn.Linear(5, 2)
+        lambda m, x: m.head(torch.tanh(m.body(x))),
+        body=frozen(nn.Linear(3, 5)),
+        head=nn.Linear(5, 2),
     ),
-    "a body without gradient": lambda: made(without_gradient, body=nn.Linear(3, 5), head=nn.Linear(5, 2)),
+    "a body without gradient": lambda: made(
+        without_gradient, body=nn.Linear(3, 5), head=nn.Linear(5, 2)
+    ),
     "trained biases": only_biases,
     "a frozen matrix of an LSTM": frozen_lstm,
     "a block of a ResNet": lambda: (Residual().double(), values((4, 3, 5, 5))),
     "a head that is the embedding": lambda: tied(
         nn.Embedding(7, 4), nn.Linear(4, 7, bias=False), lambda m, x: m.b(m.a(x)), 7
     ),
-    "two layers of one weight": lambda: tied(nn.Linear(3, 3), nn.Linear(3, 3), lambda m, x: m.b(torch.tanh(m.a(x)))),
-    "the second of them first": lambda: tied(nn.Linear(3, 3), nn.Linear(3, 3), lambda m, x: m.a(torch.tanh(m.b(x)))),
-    "a layer that is called twice": lambda: made(lambda m, x: m.fc(torch.tanh(m.fc(x))), fc=nn.Linear(3, 3)),
-    "a weight read before its layer": lambda: made(lambda m, x: m.fc(F.linear(x, m.fc.weight)), fc=nn.Linear(3, 3)),
-    "a number that is trained": lambda: made(
-        lambda m, x: m.fc(x) * m.gain, gain=lambda: nn.Parameter(torch.tensor(2.0)), fc=nn.Linear(3, 2)
+    "two layers of one weight": lambda: tied(
+        nn.Linear(3, 3), nn.Linear(3, 3), lambda m, x: m.b(torch.tanh(m.a(x)))
     ),
-    "a weight that nobody reads": lambda: made(lambda m, x: m.fc(x), fc=nn.Linear(3, 2), other=nn.Linear(3, 2)),
+    "the second of them first": lambda: tied(
+        nn.Linear(3, 3), nn.Linear(3, 3), lambda m, x: m.a(torch.tanh(m.b(x)))
+    ),
+    "a layer that is called twice": lambda: made(
+        lambda m, x: m.fc(torch.tanh(m.fc(x))), fc=nn.Linear(3, 3)
+    ),
+    "a weight read before its layer": lambda: made(
+        lambda m, x: m.fc(F.linear(x, m.fc.weight)), fc=nn.Linear(3, 3)
+    ),
+    "a number that is trained": lambda: made(
+        lambda m, x: m.fc(x) * m.gain,
+        gain=lambda: nn.Parameter(torch.tensor(2.0)),
+        fc=nn.Linear(3, 2),
+    ),
+    "a weight that nobody reads": lambda: made(
+        lambda m, x: m.fc(x), fc=nn.Linear(3, 2), other=nn.Linear(3, 2)
+    ),
     "a mask that is added": lambda: (Masked().double(), values((2, 5, 6))),
-    "attention with a mask": lambda: made(heads, (2, 5, 8), attention=nn.MultiheadAttention(8, 2, batch_first=True)),
+    "attention with a mask": lambda: made(
+        heads, (2, 5, 8), attention=nn.MultiheadAttention(8, 2, batch_first=True)
+    ),
     "a small GPT": lambda: (SmallGPT().double(), values(11)),
     "batch norm in evaluation": in_evaluation,
     "a result that is overwritten and not read again": lambda: made(
         lambda m, x: m.b(F.relu(m.a(x), inplace=True)), a=nn.Linear(3, 4), b=nn.Linear(4, 2)
     ),
     "batch norm in training, dropout beside it": lambda: made(
-        lambda m, x: m.fc(m.thin(m.norm(x))), norm=nn.BatchNorm1d(3), thin=nn.Dropout(1e-12), fc=nn.Linear(3, 2)
+        lambda m, x: m.fc(m.thin(m.norm(x))),
+        norm=nn.BatchNorm1d(3),
+        thin=nn.Dropout(1e-12),
+        fc=nn.Linear(3, 2),
     ),
     "an example with gaps in memory": strided,
     "dropout in evaluation": lambda: made(lambda m, x: m.fc(F.dropout(x, 0.5)), fc=nn.Linear(3, 2)),
@@ -268,12 +321,16 @@ RIGHT = {
         (2, 5, 8),
         a=nn.MultiheadAttention(8, 2, 0.1, batch_first=True),
     ),
-    "dropout in training": lambda: made(lambda m, x: m.fc(m.drop(x)), drop=nn.Dropout(0.5), fc=nn.Linear(3, 2)),
+    "dropout in training": lambda: made(
+        lambda m, x: m.fc(m.drop(x)), drop=nn.Dropout(0.5), fc=nn.Linear(3, 2)
+    ),
     "a normalised weight": lambda: made(
         lambda m, x: m.fc(x), fc=lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
     ),
     "a hook": hooked,
-    "a result that is detached": lambda: made(lambda m, x: m.fc(x).detach() + m.fc(x), fc=nn.Linear(3, 3)),
+    "a result that is detached": lambda: made(
+        lambda m, x: m.fc(x).detach() + m.fc(x), fc=nn.Linear(3, 3)
+    ),
     "a layer with and without gradient": lambda: made(half_without_gradient, fc=nn.Linear(3, 2)),
     "a layer with and without gradient below zeros": zeros_after_both,
     "a result that is overwritten": lambda: made(overwritten, fc=nn.Linear(3, 2)),
@@ -287,7 +344,9 @@ RIGHT = {
     "norms of a whole image": lambda: made(
         lambda m, x: m.norm(x).var((1, 2)), (3, 4, 5), norm=lambda: nn.LayerNorm((4, 5))
     ),
-    "rows of a result by numbers": lambda: made(lambda m, x: m.fc(x)[[3, 0, -1]][:, 1:], fc=nn.Linear(3, 2)),
+    "rows of a result by numbers": lambda: made(
+        lambda m, x: m.fc(x)[[3, 0, -1]][:, 1:], fc=nn.Linear(3, 2)
+    ),
     "layers with names of functions": lambda: made(
         lambda m, x: m.add(torch.relu(m.relu(x)) + 1), relu=nn.Linear(3, 4), add=nn.Linear(4, 2)
     ),
@@ -322,7 +381,10 @@ def hooked_gradient():
 
 
 REFUSED = {
-    "noise": (lambda: made(lambda m, x: x + torch.randn(3, dtype=torch.float64)), "forward draws random numbers"),
+    "noise": (
+        lambda: made(lambda m, x: x + torch.randn(3, dtype=torch.float64)),
+        "forward draws random numbers",
+    ),
     "a layer that is left out at random": (
         lambda: made(lambda m, x: x + m.fc(x) if random.random() < 0.9 else x, fc=nn.Linear(3, 3)),
         "forward draws random numbers",
@@ -348,14 +410,23 @@ REFUSED = {
         lambda: made(lambda m, x: x if x.sum() > 0 else -x),
         "what forward does depends on the value of a tensor (",
     ),
-    "a number of a value": (lambda: made(lambda m, x: x * x.mean().item()), "depends on the value of a tensor"),
+    "a number of a value": (
+        lambda: made(lambda m, x: x * x.mean().item()),
+        "depends on the value of a tensor",
+    ),
     "an index that is a mask": (
         lambda: made(lambda m, x: x[x > 0.3].sum()),
         "an index that is a mask is not supported",
     ),
     "a part of another weight": (a_part_of_another, "share a part of their memory"),
-    "a buffer in the memory of a weight": (a_buffer_of_a_weight, "'a.weight' and 'w' share a part of their memory"),
-    "a function without an operator": (lambda: made(lambda m, x: torch.erfinv(x)), "there is no operator for"),
+    "a buffer in the memory of a weight": (
+        a_buffer_of_a_weight,
+        "'a.weight' and 'w' share a part of their memory",
+    ),
+    "a function without an operator": (
+        lambda: made(lambda m, x: torch.erfinv(x)),
+        "there is no operator for",
+    ),
 }
 
 # -- what changes buffers, keeps what is equal, or x-------------------------
@@ -434,7 +505,8 @@ def stepped(m, x):
 
 def loss_of(name, *more, **options):
     return lambda: made(
-        lambda m, x: getattr(F, name)(m.fc(x), *(each(x) for each in more), **options), fc=nn.Linear(3, 3)
+        lambda m, x: getattr(F, name)(m.fc(x), *(each(x) for each in more), **options),
+        fc=nn.Linear(3, 3),
     )
 
 
@@ -449,25 +521,45 @@ def scattered(m, x):
 
 def kinked(m, x):
     h = m.fc(x)
-    return F.hardtanh(h) + F.relu6(h) + F.celu(h) + torch.sign(h) + torch.floor(h) + torch.round(h) + torch.trunc(h)
+    return (
+        F.hardtanh(h)
+        + F.relu6(h)
+        + F.celu(h)
+        + torch.sign(h)
+        + torch.floor(h)
+        + torch.round(h)
+        + torch.trunc(h)
+    )
 
 
 RIGHT |= {
     "a counter": lambda: made(counted, buffers={"steps": torch.ones(2)}, fc=nn.Linear(3, 2)),
-    "a mean that moves": lambda: made(averaged, buffers={"mean": torch.zeros(2)}, fc=nn.Linear(3, 2)),
-    "a buffer that is another one then": lambda: made(replaced, buffers={"last": torch.zeros(2)}, fc=nn.Linear(3, 2)),
+    "a mean that moves": lambda: made(
+        averaged, buffers={"mean": torch.zeros(2)}, fc=nn.Linear(3, 2)
+    ),
+    "a buffer that is another one then": lambda: made(
+        replaced, buffers={"last": torch.zeros(2)}, fc=nn.Linear(3, 2)
+    ),
     "a plan that is made anew": lambda: planned(
         with_plan, plan={"layers": (["a", "b"], [1.0, float("nan")]), "sizes": torch.tensor([3, 2])}
     ),
-    "an array and a set made anew": lambda: planned(with_arrays, table=np.arange(3.0), names={"y", "x"}),
+    "an array and a set made anew": lambda: planned(
+        with_arrays, table=np.arange(3.0), names={"y", "x"}
+    ),
     "settings made anew": lambda: planned(with_settings, settings=Settings(2.0)),
     "a query that sees nothing": lambda: made(blind, (2, 3, 4), fc=nn.Linear(4, 4)),
-    "causal attention with a scale": lambda: made(attended(is_causal=True, scale=0.3), (2, 5, 4), fc=nn.Linear(4, 4)),
+    "causal attention with a scale": lambda: made(
+        attended(is_causal=True, scale=0.3), (2, 5, 4), fc=nn.Linear(4, 4)
+    ),
     "causal attention, scale by power": lambda: made(
         attended(is_causal=True, scale=8**-0.5), (2, 2, 5, 8), fc=nn.Linear(8, 8)
     ),
-    "attention with a scale by power": lambda: made(attended(scale=32**-0.5), (2, 1, 3, 32), fc=nn.Linear(32, 32)),
-    "softplus with a threshold": lambda: made(lambda m, x: F.softplus(m.fc(x), 2.0, 0.5), fc=nn.Linear(3, 2)),
+    "attention with a scale by power": lambda: made(
+        attended(scale=32**-0.5), (2, 1, 3, 32), fc=nn.Linear(32, 32)
+    ),
+    "softplus with a threshold": lambda: made(
+        lambda m, x: F.softplus(m.fc(x), 2.0, 0.5), fc=nn.Linear(3, 2)
+    ),
     "an LSTMCell": a_cell("LSTMCell", lambda m, x: m.fc(m.cell(x)[0])),
     "three steps of an LSTMCell": a_cell("LSTMCell", stepped),
     "a GRUCell": a_cell("GRUCell", lambda m, x: m.fc(m.cell(x, m.cell(x)))),
@@ -477,10 +569,16 @@ RIGHT |= {
     "smooth_l1_loss": loss_of("smooth_l1_loss", lambda x: x, beta=0.2),
     "huber_loss of each": loss_of("huber_loss", lambda x: x, reduction="none", delta=0.3),
     "kl_div": loss_of("kl_div", lambda x: x.softmax(1), reduction="batchmean"),
-    "cross_entropy with weights": loss_of("cross_entropy", classes_of, weight=torch.tensor([1.0, 0.5, 2.0]).double()),
-    "cross_entropy of chances": loss_of("cross_entropy", lambda x: x.softmax(1), label_smoothing=0.1),
+    "cross_entropy with weights": loss_of(
+        "cross_entropy", classes_of, weight=torch.tensor([1.0, 0.5, 2.0]).double()
+    ),
+    "cross_entropy of chances": loss_of(
+        "cross_entropy", lambda x: x.softmax(1), label_smoothing=0.1
+    ),
     "logits with pos_weight": loss_of(
-        "binary_cross_entropy_with_logits", lambda x: x * 0.7, pos_weight=torch.tensor([1.0, 2.0, 0.5]).double()
+        "binary_cross_entropy_with_logits",
+        lambda x: x * 0.7,
+        pos_weight=torch.tensor([1.0, 2.0, 0.5]).double(),
     ),
     "an einsum of three": lambda: made(
         lambda m, x: torch.einsum("bi,oi,ok->bk", x, m.fc.weight, m.other.weight),
@@ -488,7 +586,8 @@ RIGHT |= {
         other=nn.Linear(5, 2),
     ),
     "addmm with factors": lambda: made(
-        lambda m, x: torch.addmm(m.fc.bias, x, m.fc.weight.T, beta=0.5, alpha=2.0), fc=nn.Linear(3, 2)
+        lambda m, x: torch.addmm(m.fc.bias, x, m.fc.weight.T, beta=0.5, alpha=2.0),
+        fc=nn.Linear(3, 2),
     ),
     "rows that are added": lambda: made(scattered, fc=nn.Linear(3, 2)),
     "one_hot": lambda: made(lambda m, x: m.fc(F.one_hot(x, 7).double()), 7, fc=nn.Linear(7, 2)),
@@ -498,7 +597,10 @@ RIGHT |= {
     ),
     "kinks and steps": lambda: made(kinked, fc=nn.Linear(3, 2)),
     "channels that are dropped": lambda: made(
-        lambda m, x: m.conv(m.drop(x)), (2, 3, 5, 5), conv=nn.Conv2d(3, 2, 2), drop=nn.Dropout2d(0.2)
+        lambda m, x: m.conv(m.drop(x)),
+        (2, 3, 5, 5),
+        conv=nn.Conv2d(3, 2, 2),
+        drop=nn.Dropout2d(0.2),
     ),
 }
 
@@ -527,9 +629,18 @@ REFUSED |= {
         lambda: planned(remembered, cache={"seen": {"shapes": []}}),
         "forward changes 'cache', which is not supported",
     ),
-    "an array that changes": (lambda: planned(marked, table=np.zeros(2)), "forward changes 'table'"),
-    "settings that change": (lambda: planned(set_aside, settings=Settings(1.0)), "forward changes 'settings'"),
-    "a weight that torch.export forgets": (lambda: made(weighed, fc=nn.Linear(3, 2)), "differs from torch's"),
+    "an array that changes": (
+        lambda: planned(marked, table=np.zeros(2)),
+        "forward changes 'table'",
+    ),
+    "settings that change": (
+        lambda: planned(set_aside, settings=Settings(1.0)),
+        "forward changes 'settings'",
+    ),
+    "a weight that torch.export forgets": (
+        lambda: made(weighed, fc=nn.Linear(3, 2)),
+        "differs from torch's",
+    ),
     "an input that is overwritten": (
         lambda: made(lambda m, x: F.silu(x, inplace=True)),
         "changes its input 'x' in place",
@@ -541,17 +652,24 @@ def assert_torchs_numbers(module, x):
     """What is made of the module has torch's outputs, trains the same weights, and has its losses in three steps."""
     before = {key: value.clone() for key, value in module.state_dict().items()}
     model = ops.from_torch(module, x)
-    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items()), "the module was changed"
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items()), (
+        "the module was changed"
+    )
     assert not [key for key in vars(module) if key.startswith("_tensor_constant")]
     graph, machine = model.graph, MachineModel.uniform(2)
     if any(op.name.endswith(("drop", "dropout")) for op in model.graph.operators):
         return  # what is drawn differs
     target = np.random.default_rng(1).random(model.output.shape).astype(model.output.dtype)
     if graph.parameters:
-        loss = ops.mean_squared_error(model.output, graph.input("target", target.shape, target.dtype.name))
+        loss = ops.mean_squared_error(
+            model.output, graph.input("target", target.shape, target.dtype.name)
+        )
         ops.sgd(loss, lr=LR)
     graph.output("y", model.output)
-    feeds = {next(iter(model.inputs)): x.numpy(), **({"target": target} if graph.parameters else {})}
+    feeds = {
+        next(iter(model.inputs)): x.numpy(),
+        **({"target": target} if graph.parameters else {}),
+    }
     with Executor(lower(graph, data_parallel(graph, machine), machine)) as step:
         model.load(step)
         steps = [step(feeds) for _ in range(3 if graph.parameters else 1)]
@@ -561,8 +679,12 @@ def assert_torchs_numbers(module, x):
     if graph.parameters:
         found = [float(each["loss"]) for each in steps]
         np.testing.assert_allclose(found, losses_of_torch(module, x, target), rtol=tolerance)
-        with_gradient = {key for key, p in module.named_parameters() if p.grad is not None and p.requires_grad}
-        flags = {key: np.full(p.shape, key in with_gradient) for key, p in module.named_parameters()}
+        with_gradient = {
+            key for key, p in module.named_parameters() if p.grad is not None and p.requires_grad
+        }
+        flags = {
+            key: np.full(p.shape, key in with_gradient) for key, p in module.named_parameters()
+        }
         trained = {key for key, flag in ops.from_torch_state(flags).items() if flag.all()}
         assert {r.name for r in graph.parameters} == trained
 
@@ -577,7 +699,10 @@ def tolerance_of(x):
 
 
 def losses_of_torch(module, x, target):
-    optimizer, losses = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=LR), []
+    optimizer, losses = (
+        torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=LR),
+        [],
+    )
     for _ in range(3):
         optimizer.zero_grad()
         loss = F.mse_loss(result(module, x), torch.tensor(target))

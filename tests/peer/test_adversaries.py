@@ -27,20 +27,32 @@ def call(torch: Any, run: Callable[..., Any]) -> Any:
 def replaced(monkeypatch: pytest.MonkeyPatch, name: str, **formulas: str) -> None:
     """A rule of one operand that is right on ordinary numbers."""
     rule = elementwise(formulas.pop("value"), **formulas)
-    monkeypatch.setitem(export_reader.RULES, name, lambda at, x, *_: launch(name, rule, {"x": x}, at.name))
+    monkeypatch.setitem(
+        export_reader.RULES, name, lambda at, x, *_: launch(name, rule, {"x": x}, at.name)
+    )
 
 
 WRONG = {
     "relu": ({"value": "max(x, 0)", "x": "g * (x >= 0)"}, "torch.relu(x)", "zeros"),
-    "sigmoid": ({"value": "exp(x) / (1 + exp(x))", "x": "g * z * (1 - z)"}, "torch.sigmoid(x)", "large numbers"),
-    "hardtanh": ({"value": "min(max(x, -1), 1)", "x": "g * (x >= -1) * (x <= 1)"}, "F.hardtanh(x)", "ties"),
+    "sigmoid": (
+        {"value": "exp(x) / (1 + exp(x))", "x": "g * z * (1 - z)"},
+        "torch.sigmoid(x)",
+        "large numbers",
+    ),
+    "hardtanh": (
+        {"value": "min(max(x, -1), 1)", "x": "g * (x >= -1) * (x <= 1)"},
+        "F.hardtanh(x)",
+        "ties",
+    ),
     "abs": ({"value": "abs(x)", "x": "g * (2 * (x > 0) - 1)"}, "torch.abs(x)", "zeros"),
     "round": ({"value": "floor(x + 0.5)", "x": "0 * g"}, "torch.round(x)", "other kinks"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_rule_that_is_wrong_elsewhere(name: str, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_that_is_wrong_elsewhere(
+    name: str, torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     formulas, text, where = WRONG[name]
     replaced(monkeypatch, name, **formulas)
     x = torch.linspace(-2.2, 2.3, 26, dtype=torch.float64)
@@ -50,13 +62,20 @@ def test_a_rule_that_is_wrong_elsewhere(name: str, torch: Any, monkeypatch: pyte
 
 
 def test_masks_that_hide_all(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    q, mask = torch.rand(2, 1, 3, 4, dtype=torch.float64), torch.ones(2, 1, 3, 3, dtype=torch.bool).tril()
-    module = call(torch, lambda q, m: torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=m))
+    q, mask = (
+        torch.rand(2, 1, 3, 4, dtype=torch.float64),
+        torch.ones(2, 1, 3, 3, dtype=torch.bool).tril(),
+    )
+    module = call(
+        torch, lambda q, m: torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=m)
+    )
     ops.from_torch(module, (q, mask))
     added = torch.zeros(2, 1, 3, 3, dtype=torch.float64).masked_fill(~mask, -torch.inf)
     ops.from_torch(module, (q, added))
     monkeypatch.setattr(sequences, "_may_hide_all", lambda mask: False)
-    with pytest.raises(ValueError, match=r"^from_torch: output 0 differs from torch's on empty masks in 24 of 24"):
+    with pytest.raises(
+        ValueError, match=r"^from_torch: output 0 differs from torch's on empty masks in 24 of 24"
+    ):
         ops.from_torch(module, (q, mask))
 
 
@@ -72,7 +91,11 @@ def test_what_is_tried(torch: Any) -> None:
     assert found["zeros"][1] is mask
     assert found["empty rows of masks"][1].tolist() == [[0, 0, 0], [1, 1, 1]]
     assert found["empty rows of masks"][0] is floats
-    assert [found[name][2].tolist() for name in found if "ind" in name] == [[2] * 3, [5] * 3, [3, 5, 2]]
+    assert [found[name][2].tolist() for name in found if "ind" in name] == [
+        [2] * 3,
+        [5] * 3,
+        [3, 5, 2],
+    ]
     assert all(values[3] == 7 and values[0].dtype == torch.float32 for values in found.values())
     kinks = {*found["kinks"][0].unique().tolist(), *found["other kinks"][0].unique().tolist()}
     assert {-20.0, -3.0, -1.0, 0.0, 0.5, 1.0, 3.0, 6.0, 20.0} <= kinks
@@ -87,7 +110,9 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes_of_the_export_are_not_believed(name: str, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapes_of_the_export_are_not_believed(
+    name: str, torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text, shape = SHAPES[name]
     door = sys.modules["ops.torch.from_torch"]
     real = door.export
@@ -129,5 +154,7 @@ def test_every_buffer_comes_back(name: str, torch: Any) -> None:
     for _ in range(3):
         module(x)
     for key, value in module.state_dict().items():
-        np.testing.assert_allclose(state[key].numpy(), value.numpy(), rtol=1e-12, err_msg=re.escape(key))
+        np.testing.assert_allclose(
+            state[key].numpy(), value.numpy(), rtol=1e-12, err_msg=re.escape(key)
+        )
         assert not key.endswith("num_batches_tracked") or int(state[key]) == 4

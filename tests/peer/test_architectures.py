@@ -32,7 +32,9 @@ def names_of() -> list[str]:
 def results_of(module: Any, inputs: Any) -> list[Any]:
     import torch
 
-    return [y for y in torch.utils._pytree.tree_leaves(module(*inputs)) if isinstance(y, torch.Tensor)]
+    return [
+        y for y in torch.utils._pytree.tree_leaves(module(*inputs)) if isinstance(y, torch.Tensor)
+    ]
 
 
 def largest(found: Any, expected: Any) -> float:
@@ -71,26 +73,36 @@ def compared(name: str) -> tuple[int, int, float, float]:
     results = results_of(module, inputs)
     sum((y * y).sum() for y in results).backward()
     outputs = max(largest(found[f"y{k}"], y) for k, y in enumerate(results))
-    expected = ops.from_torch_state({k: p.grad for k, p in module.named_parameters() if p.grad is not None})
+    expected = ops.from_torch_state(
+        {k: p.grad for k, p in module.named_parameters() if p.grad is not None}
+    )
     assert expected.keys() == {p.name for p in graph.parameters}
     scale = max(np.abs(g).max() for g in expected.values())
-    gradients = max(float(np.abs(found[f"gradient of {k}"] - g).max() / scale) for k, g in expected.items())
+    gradients = max(
+        float(np.abs(found[f"gradient of {k}"] - g).max() / scale) for k, g in expected.items()
+    )
     return count, len(expected), outputs, gradients
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
-def test_architectures(share: int, subtests: pytest.Subtests, torch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_architectures(
+    share: int, subtests: pytest.Subtests, torch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = []
     for name in names_of()[share::SHARES]:
         start = time.process_time()
         with subtests.test(name):
             count, parameters, outputs, gradients = compared(name)
             seconds = time.process_time() - start
-            rows.append(f"{name:20}{count:10}{parameters:12}{outputs:12.1e}{gradients:12.1e}{seconds:8.1f}")
+            rows.append(
+                f"{name:20}{count:10}{parameters:12}{outputs:12.1e}{gradients:12.1e}{seconds:8.1f}"
+            )
             assert max(outputs, gradients) <= (1e-5 if name in IN_FLOAT32 else 1e-9)
     with capsys.disabled():
-        print(f"\n{'architecture':20}{'operators':>10}{'gradients':>12}{'outputs':>12}{'gradients':>12}{'s':>8}")
+        print(
+            f"\n{'architecture':20}{'operators':>10}{'gradients':>12}{'outputs':>12}{'gradients':>12}{'s':>8}"
+        )
         print("\n".join(rows))
 
 
@@ -110,7 +122,10 @@ def test_twenty_steps_beside_torch_and_back(name: str, torch: Any) -> None:
     model = ops.from_torch(module, inputs)
     target = np.random.default_rng(2).random(model.outputs[0].shape)
     graph = model.graph
-    ops.adam(ops.mean_squared_error(model.outputs[0], graph.input("target", target.shape, "float64")), lr=1e-3)
+    ops.adam(
+        ops.mean_squared_error(model.outputs[0], graph.input("target", target.shape, "float64")),
+        lr=1e-3,
+    )
     machine = MachineModel.uniform(2)
     feeds = {r: x.numpy() for r, x in zip(model.inputs, inputs, strict=True)} | {"target": target}
     with Executor(lower(graph, data_parallel(graph, machine), machine)) as step:
@@ -128,10 +143,14 @@ def test_twenty_steps_beside_torch_and_back(name: str, torch: Any) -> None:
     assert found[-1] < found[0]
     other.load_state_dict(state, strict=True)
     for key, value in module.state_dict().items():
-        np.testing.assert_allclose(other.state_dict()[key].numpy(), value.numpy(), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            other.state_dict()[key].numpy(), value.numpy(), rtol=0, atol=1e-9
+        )
 
 
-def test_what_no_graph_has_is_refused_in_one_line_with_its_place(subtests: pytest.Subtests, torch: Any) -> None:
+def test_what_no_graph_has_is_refused_in_one_line_with_its_place(
+    subtests: pytest.Subtests, torch: Any
+) -> None:
     from .architectures import REFUSED, others
 
     assert len(REFUSED) == 3
@@ -146,7 +165,12 @@ def test_what_no_graph_has_is_refused_in_one_line_with_its_place(subtests: pytes
 
 
 def test_values_of_another_module_are_refused(torch: Any) -> None:
-    with pytest.raises(ValueError, match=r"^to_torch: 'weight' is \(3, 2\), the module's is \(2, 3\)$"):
+    with pytest.raises(
+        ValueError, match=r"^to_torch: 'weight' is \(3, 2\), the module's is \(2, 3\)$"
+    ):
         ops.to_torch({"weight": np.zeros((3, 2))}, torch.nn.Linear(3, 2))
-    with pytest.raises(ValueError, match=r"^to_torch: none of the module's parameters is there: weight, bias, \.\.\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^to_torch: none of the module's parameters is there: weight, bias, \.\.\.$",
+    ):
         ops.to_torch({"other": np.zeros(2)}, torch.nn.Linear(3, 2))

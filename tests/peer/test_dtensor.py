@@ -16,7 +16,9 @@ RANKS = Path(__file__).with_name("dtensor_ranks.py")
 ON_FOUR = ("nanoGPT", "Llama", "MLP-Mixer", "NeRF", "GAT", "VAE")
 
 
-def run_on(devices: int, names: tuple[str, ...], folder: Path) -> dict[str, tuple[float, int, int, int]]:
+def run_on(
+    devices: int, names: tuple[str, ...], folder: Path
+) -> dict[str, tuple[float, int, int, int]]:
     """Name -> the largest difference, submodules that are split, submodules in the plan, operators that are not."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", str(RANKS)]
@@ -37,7 +39,10 @@ def run_on(devices: int, names: tuple[str, ...], folder: Path) -> dict[str, tupl
             each.kill()
     assert not any(each.returncode for each in started), found[0][1][-3000:]
     rows = [line.split("|") for line in found[0][0].splitlines() if "|" in line]
-    return {name: (float(worst), int(split), int(placed), int(unsaid)) for name, worst, split, placed, unsaid in rows}
+    return {
+        name: (float(worst), int(split), int(placed), int(unsaid))
+        for name, worst, split, placed, unsaid in rows
+    }
 
 
 @pytest.mark.slow
@@ -47,7 +52,9 @@ def test_searched_plans_give_the_modules_numbers(
 ) -> None:
     found = run_on(devices, names, tmp_path)
     with capsys.disabled():
-        print(f"\n{'on ' + str(devices):20}{'difference':>12}{'split':>8}{'placed':>8}{'unsaid':>8}")
+        print(
+            f"\n{'on ' + str(devices):20}{'difference':>12}{'split':>8}{'placed':>8}{'unsaid':>8}"
+        )
         for name, (worst, split, placed, unsaid) in found.items():
             print(f"{name:20}{worst:12.1e}{split:8}{placed:8}{unsaid:8}")
     assert found.keys() == set(names)
@@ -55,7 +62,9 @@ def test_searched_plans_give_the_modules_numbers(
 
 
 def two_layers(torch: Any) -> tuple[Any, Any]:
-    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4)).double()
+    module = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4)
+    ).double()
     return module, ops.from_torch(module, torch.rand(4, 4, dtype=torch.float64))
 
 
@@ -63,7 +72,10 @@ def test_what_can_be_said_and_what_cannot(torch: Any) -> None:
     """Megatron's perceptron: the hidden values stay split between columns and rows of weights."""
     module, model = two_layers(torch)
     strategy = data_parallel(model.graph, MachineModel.uniform(4))
-    strategy["0"], strategy["1"] = ParallelConfig({"b": 2, "o": 2}), ParallelConfig({"b": 2, "o": 2})
+    strategy["0"], strategy["1"] = (
+        ParallelConfig({"b": 2, "o": 2}),
+        ParallelConfig({"b": 2, "o": 2}),
+    )
     strategy["2"] = ParallelConfig({"b": 2, "i": 2})
     plan = ops.to_dtensor(strategy, module, model)
     assert plan.mesh == (2, 2)
@@ -78,8 +90,14 @@ def test_what_can_be_said_and_what_cannot(torch: Any) -> None:
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (ParallelConfig({"b": 2}, (1, 0)), "its points lie on the devices 1, 0, not on all in order"),
-        (ParallelConfig({"b": 2}, (0, 2)), "its points lie on the devices 0, 2, not on all in order"),
+        (
+            ParallelConfig({"b": 2}, (1, 0)),
+            "its points lie on the devices 1, 0, not on all in order",
+        ),
+        (
+            ParallelConfig({"b": 2}, (0, 2)),
+            "its points lie on the devices 0, 2, not on all in order",
+        ),
         (ParallelConfig({"b": (0.25, 0.75)}), "its parts are not equal"),
     ],
 )
@@ -87,7 +105,9 @@ def test_refused_by_name(config: ParallelConfig, why: str, torch: Any) -> None:
     module, model = two_layers(torch)
     strategy = Strategy({"0": config, "2": ParallelConfig({"b": 2})})
     assert ops.to_dtensor(strategy, module, model).unsaid["0"] == why
-    with pytest.raises(ValueError, match=r"^to_dtensor: the strategy has no operator of the graph$"):
+    with pytest.raises(
+        ValueError, match=r"^to_dtensor: the strategy has no operator of the graph$"
+    ):
         ops.to_dtensor(Strategy({"other": config}), module, model)
 
 
@@ -95,4 +115,6 @@ def test_a_plan_may_be_read_without_torch_distributed(torch: Any) -> None:
     module, model = two_layers(torch)
     plan = ops.to_dtensor(data_parallel(model.graph, MachineModel.uniform(2)), module, model)
     assert plan.mesh == (2,)
-    assert np.all([p.read == (0,) and set(p.weights.values()) == {(None,)} for p in plan.placed.values()])
+    assert np.all(
+        [p.read == (0,) and set(p.weights.values()) == {(None,)} for p in plan.placed.values()]
+    )

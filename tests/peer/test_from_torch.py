@@ -12,10 +12,15 @@ from taskflow import Executor, MachineModel, data_parallel, lower
 
 def values_of(shapes: list[Any]) -> list[Any]:
     random = np.random.default_rng(0)
-    return [random.integers(0, s, (2, 5)) if isinstance(s, int) else random.random(s) + 0.1 for s in shapes]
+    return [
+        random.integers(0, s, (2, 5)) if isinstance(s, int) else random.random(s) + 0.1
+        for s in shapes
+    ]
 
 
-@pytest.mark.parametrize("name", ["convolutions", "transformer", "attention", "recurrent", "arithmetic"])
+@pytest.mark.parametrize(
+    "name", ["convolutions", "transformer", "attention", "recurrent", "arithmetic"]
+)
 @pytest.mark.parametrize("training", [True, False])
 def test_the_outputs_are_torchs(name: str, training: bool, torch: Any) -> None:
     from .modules import MODULES
@@ -42,13 +47,18 @@ def test_an_imported_module_trains_as_torch_does(torch: Any) -> None:
     x, t = random.random((4, 1, 6, 6)), random.integers(0, 5, 4).astype(np.int32)
     model = ops.from_torch(module, torch.tensor(x))
     graph = model.graph
-    ops.sgd(ops.softmax_cross_entropy(model.output, graph.input("t", (4,), "int32"), name="loss"), lr=0.1)
+    ops.sgd(
+        ops.softmax_cross_entropy(model.output, graph.input("t", (4,), "int32"), name="loss"),
+        lr=0.1,
+    )
     machine, expected = MachineModel.uniform(1), []
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     with Executor(lower(graph, data_parallel(graph, machine), machine)) as step:
         model.load(step)
         found = [float(step({"x": x, "t": t})["loss"]) for _ in range(5)]
-        assert {"body.0.weight", "body.1.running_mean", "scale", "head.bias"} <= set(step.persistent)
+        assert {"body.0.weight", "body.1.running_mean", "scale", "head.bias"} <= set(
+            step.persistent
+        )
     for _ in range(5):
         optimizer.zero_grad()
         loss = F.cross_entropy(module(torch.tensor(x)), torch.tensor(t, dtype=torch.int64))
@@ -77,5 +87,8 @@ def test_refused(torch: Any, subtests: pytest.Subtests) -> None:
     from .modules import REFUSED
 
     for make, message in REFUSED:
-        with subtests.test(message), pytest.raises(ValueError, match=f"^from_torch: .*{re.escape(message)}"):
+        with (
+            subtests.test(message),
+            pytest.raises(ValueError, match=f"^from_torch: .*{re.escape(message)}"),
+        ):
             ops.from_torch(make(), torch.zeros(2, 3))

@@ -49,21 +49,33 @@ def test_models_of_torchvision(name: str, torch: Any) -> None:
     models = pytest.importorskip("torchvision.models", exc_type=Exception)
     torch.manual_seed(0)
     vit = models.VisionTransformer
-    module = models.resnet18(num_classes=7) if name == "resnet18" else vit(16, 8, 2, 2, 16, 32, num_classes=7)
+    module = (
+        models.resnet18(num_classes=7)
+        if name == "resnet18"
+        else vit(16, 8, 2, 2, 16, 32, num_classes=7)
+    )
     size = 32 if name == "resnet18" else 16
     model = ops.from_torch(module.double(), torch.rand(2, 3, size, size, dtype=torch.float64))
     assert model.output.shape == (2, 7)
 
 
 def test_what_torch_says_comes_with_the_inputs(torch: Any) -> None:
-    with pytest.raises(ValueError, match=r"^from_torch: torch.export .*; its inputs are 'input' float32 \(2, 5\)$"):
+    with pytest.raises(
+        ValueError, match=r"^from_torch: torch.export .*; its inputs are 'input' float32 \(2, 5\)$"
+    ):
         ops.from_torch(torch.nn.Linear(3, 4), torch.rand(2, 5))
-    with pytest.raises(ValueError, match=r"; its inputs are 'input' float32 \(2,\), 'target' int64 \(3,\)$"):
+    with pytest.raises(
+        ValueError, match=r"; its inputs are 'input' float32 \(2,\), 'target' int64 \(3,\)$"
+    ):
         ops.from_torch(torch.nn.MSELoss(), (torch.rand(2), torch.arange(3)))
-    with pytest.raises(ValueError, match=r"; its inputs are 'input 0' float32 \(2,\), 'input 1' float32 \(2,\)$"):
+    with pytest.raises(
+        ValueError, match=r"; its inputs are 'input 0' float32 \(2,\), 'input 1' float32 \(2,\)$"
+    ):
         ops.from_torch(torch.nn.ReLU(), (torch.rand(2), torch.rand(2)))
 
 
 def test_check_is_said_by_name(torch: Any) -> None:
-    with pytest.raises(TypeError, match=r"from_torch\(\) takes 2 positional arguments but 3 were given"):
+    with pytest.raises(
+        TypeError, match=r"from_torch\(\) takes 2 positional arguments but 3 were given"
+    ):
         ops.from_torch(torch.nn.MSELoss(), torch.rand(2), torch.rand(2))

@@ -39,15 +39,21 @@ def calls(torch: Any) -> Iterator[tuple[str, Callable[..., Any], Any]]:
 def names_in(rule: Callable[..., Any]) -> set[str]:
     """What the body of a rule, or a function in it, reads."""
     return {
-        i.argval for i in dis.get_instructions(rule) if i.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE"))
+        i.argval
+        for i in dis.get_instructions(rule)
+        if i.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE"))
     }
 
 
 def test_a_rule_reads_what_it_takes() -> None:
     for name, rule in RULES.items():
         _, _, *parameters = signature(rule).parameters.values()
-        named = {p.name for p in parameters if not p.name.startswith("_") and p.name not in OF_RESULT}
-        read = " ".join(map(str, names_in(rule))).replace("'", " ").replace(",", " ").split()  # some are pairs
+        named = {
+            p.name for p in parameters if not p.name.startswith("_") and p.name not in OF_RESULT
+        }
+        read = (
+            " ".join(map(str, names_in(rule))).replace("'", " ").replace(",", " ").split()
+        )  # some are pairs
         unread = {n for n in named if n not in read and f"({n}" not in read and f"{n})" not in read}
         assert not unread, f"{name} does not read {unread}"
 
@@ -80,7 +86,9 @@ def test_what_a_rule_does_not_read_is_refused_by_name(torch: Any) -> None:
                 continue
             refused += 1
             value = Other()
-            with pytest.raises(Unsupported, match=rf"^the argument {argument.name}=<.*> is not supported$"):
+            with pytest.raises(
+                Unsupported, match=rf"^the argument {argument.name}=<.*> is not supported$"
+            ):
                 refuse_unread(rule, target, (), {argument.name: value})
     assert refused >= 10
 
@@ -95,8 +103,14 @@ def test_what_a_rule_does_not_read_is_refused_by_name(torch: Any) -> None:
         ("torch.addmm(x[:3, 0], x, x[:3], beta=0.5, alpha=2.0)", ""),
         ("torch.div(x, 0.7, rounding_mode='floor')", ""),
         ("torch.ops.aten.elu(x, 1.0, 2.0)", "differs from torch's on large numbers"),
-        ("torch.nn.functional.embedding(i, x, scale_grad_by_freq=True)", "scale_grad_by_freq is not supported"),
-        ("torch.nn.functional.embedding_bag(i[None], x, mode='max')", "an embedding bag with mode max"),
+        (
+            "torch.nn.functional.embedding(i, x, scale_grad_by_freq=True)",
+            "scale_grad_by_freq is not supported",
+        ),
+        (
+            "torch.nn.functional.embedding_bag(i[None], x, mode='max')",
+            "an embedding bag with mode max",
+        ),
         ("torch.norm(x, 5.0)", ""),
         ("torch.norm(x, 0.5)", "differs from torch's on zeros"),
     ],

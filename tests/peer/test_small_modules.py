@@ -21,7 +21,10 @@ def test_refused(subtests: pytest.Subtests) -> None:
 
     assert len(REFUSED) >= 13
     for name, (make, message) in REFUSED.items():
-        with subtests.test(name), pytest.raises(ValueError, match=f"^from_torch: .*{re.escape(message)}") as caught:
+        with (
+            subtests.test(name),
+            pytest.raises(ValueError, match=f"^from_torch: .*{re.escape(message)}") as caught,
+        ):
             ops.from_torch(*make())
         assert "\n" not in str(caught.value)
 

@@ -8,7 +8,13 @@ import pytest
 SHARES = 12  # of each sweep: workers share them
 
 
-def check(cases: Any, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str], title: str, least: float) -> None:
+def check(
+    cases: Any,
+    subtests: pytest.Subtests,
+    capsys: pytest.CaptureFixture[str],
+    title: str,
+    least: float,
+) -> None:
     """None is wrong, and at least this share is right; the counts are printed."""
     from tests.peer.sweep import verdict
 
@@ -19,7 +25,9 @@ def check(cases: Any, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[s
         with subtests.test(name):
             assert found.kind != "wrong", found.text
     with capsys.disabled():
-        print(f"\n{title}: {counts['right']} right, {counts['refused']} refused, {counts['wrong']} wrong")
+        print(
+            f"\n{title}: {counts['right']} right, {counts['refused']} refused, {counts['wrong']} wrong"
+        )
     assert counts["right"] >= least * sum(counts.values())
 
 
@@ -29,16 +37,30 @@ def check(cases: Any, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[s
 def test_classes(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.peer.sweep.cases import of_classes
 
-    check([*of_classes()][share::SHARES], subtests, capsys, f"classes of torch.nn, share {share}", 0.75)
+    check(
+        [*of_classes()][share::SHARES],
+        subtests,
+        capsys,
+        f"classes of torch.nn, share {share}",
+        0.75,
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("share", range(SHARES))
-def test_functions(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]) -> None:
+def test_functions(
+    share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]
+) -> None:
     from tests.peer.sweep.cases import of_functions
 
-    check([*of_functions()][share::SHARES], subtests, capsys, f"torch.nn.functional, share {share}", 0.7)
+    check(
+        [*of_functions()][share::SHARES],
+        subtests,
+        capsys,
+        f"torch.nn.functional, share {share}",
+        0.7,
+    )
 
 
 @pytest.mark.slow
@@ -47,7 +69,13 @@ def test_functions(share: int, subtests: pytest.Subtests, capsys: pytest.Capture
 def test_calls(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.peer.sweep.cases import of_calls
 
-    check([*of_calls()][share::SHARES], subtests, capsys, f"functions and methods of torch, share {share}", 1.0)
+    check(
+        [*of_calls()][share::SHARES],
+        subtests,
+        capsys,
+        f"functions and methods of torch, share {share}",
+        1.0,
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -62,7 +90,9 @@ def test_none_is_forgotten() -> None:
     from tests.peer.sweep.cases import names_of_classes, names_of_functions
 
     assert names_of_classes() - classes.CLASSES.keys() - classes.LEFT_OUT.keys() == set()
-    assert names_of_functions() - functionals.FUNCTIONS.keys() - functionals.LEFT_OUT.keys() == set()
+    assert (
+        names_of_functions() - functionals.FUNCTIONS.keys() - functionals.LEFT_OUT.keys() == set()
+    )
     assert not classes.CLASSES.keys() & classes.LEFT_OUT.keys()
     assert not functionals.FUNCTIONS.keys() & functionals.LEFT_OUT.keys()
 
@@ -75,6 +105,8 @@ def test_a_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch, torch: Any) -> No
     from tests.peer.sweep.cases import Call
 
     wrong = elementwise("max(x, 0)", x="g * (x >= 0)")
-    monkeypatch.setitem(export_reader.RULES, "relu", lambda at, x: launch("relu", wrong, {"x": x}, at.name))
+    monkeypatch.setitem(
+        export_reader.RULES, "relu", lambda at, x: launch("relu", wrong, {"x": x}, at.name)
+    )
     found = verdict(Call(torch.relu), (torch.linspace(-1.1, 1.3, 12, dtype=torch.float64),))
     assert (found.kind, "differs from torch's on zeros" in found.text) == ("refused", True)

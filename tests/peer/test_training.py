@@ -30,12 +30,16 @@ class Pair:
     high: int
 
 
-def fused_lstm(batch: int, dtype: str, vocabulary: int, embed: int, hidden: int, layers: int) -> Graph:
+def fused_lstm(
+    batch: int, dtype: str, vocabulary: int, embed: int, hidden: int, layers: int
+) -> Graph:
     """The model `rnnlm` with `ops.lstm(fused=True)`."""
     graph = Graph()
     x, t = (graph.input(name, (batch, 6), "int32") for name in "xt")
     words = ops.embedding(x, vocabulary, embed, name="embed", dtype=dtype)
-    y = ops.linear(ops.lstm(words, hidden, layers, name="lstm", fused=True)[0], vocabulary, name="fc")
+    y = ops.linear(
+        ops.lstm(words, hidden, layers, name="lstm", fused=True)[0], vocabulary, name="fc"
+    )
     loss = ops.softmax_cross_entropy(y, t, name="loss")
     graph.output("loss", loss)
     ops.sgd(loss, lr=1.0)
@@ -63,10 +67,16 @@ def pairs() -> dict[str, Pair]:
             17,
         ),
         "lstm, fused": Pair(
-            partial(fused_lstm, **LSTM), lambda: models.LSTM(**LSTM), partial(torch.optim.SGD, lr=1.0), 17
+            partial(fused_lstm, **LSTM),
+            lambda: models.LSTM(**LSTM),
+            partial(torch.optim.SGD, lr=1.0),
+            17,
         ),
         "gpt": Pair(
-            partial(gpt.build, sequence=6, dropout=0.0, **HEADS), lambda: models.GPT(sequence=6, **HEADS), adamw, 17
+            partial(gpt.build, sequence=6, dropout=0.0, **HEADS),
+            lambda: models.GPT(sequence=6, **HEADS),
+            adamw,
+            17,
         ),
         "dlrm": Pair(
             partial(dlrm.build, bag=2, lr=0.1, **TABLES),
@@ -74,14 +84,18 @@ def pairs() -> dict[str, Pair]:
             partial(torch.optim.SGD, lr=0.1),
             11,
         ),
-        "moe": Pair(partial(moe.build, sequence=6, **EXPERTS), lambda: models.MoE(**EXPERTS), adamw, 17),
+        "moe": Pair(
+            partial(moe.build, sequence=6, **EXPERTS), lambda: models.MoE(**EXPERTS), adamw, 17
+        ),
     }
 
 
 def feeds(graph: Graph, high: int, step: int) -> dict[str, Any]:
     random = np.random.default_rng([3, step])
     return {
-        r.name: random.integers(0, high, r.shape).astype(r.dtype) if r.dtype == "int32" else random.random(r.shape)
+        r.name: random.integers(0, high, r.shape).astype(r.dtype)
+        if r.dtype == "int32"
+        else random.random(r.shape)
         for r in graph.inputs
     }
 
@@ -90,7 +104,10 @@ def torch_losses(torch: Any, pair: Pair, module: Any, batches: list[dict[str, An
     optimizer, losses = pair.optimizer(module.parameters()), []
     for batch in batches:
         optimizer.zero_grad()
-        tensors = {k: torch.tensor(v, dtype=torch.int64 if v.dtype == "int32" else None) for k, v in batch.items()}
+        tensors = {
+            k: torch.tensor(v, dtype=torch.int64 if v.dtype == "int32" else None)
+            for k, v in batch.items()
+        }
         loss = module(tensors)
         loss.backward()
         optimizer.step()

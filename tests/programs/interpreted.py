@@ -19,11 +19,18 @@ def digest(values):
     """Of arrays by name, to the bit."""
     found = sha256()
     for name, value in sorted(values.items()):
-        found.update(f"{name} {value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
+        found.update(
+            f"{name} {value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes()
+        )
     return found.hexdigest()[:16]
 
 
-@settings(max_examples=int(sys.argv[1]), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=int(sys.argv[1]),
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(st.data())
 def tell(data):
     model = data.draw(graphs())
@@ -38,7 +45,13 @@ def tell(data):
     with Executor(rows, seed=3, allow_nan=True) as step:
         seen = dict(step(model.feeds)) | {name: step.read(name) for name in step.persistent}
     times = [np.asarray(each).tobytes() for each in (timeline.start, timeline.end)]
-    print(len(rows), hash_of(contents(rows)), sha256(b"".join(times)).hexdigest()[:16], digest(seen), flush=True)
+    print(
+        len(rows),
+        hash_of(contents(rows)),
+        sha256(b"".join(times)).hexdigest()[:16],
+        digest(seen),
+        flush=True,
+    )
 
 
 tell()

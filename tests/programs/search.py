@@ -45,7 +45,9 @@ def main() -> int:
     cli.search.search = at_home.search = endless
     at_home.noted_interrupt = waiting
     if WHAT == "command":
-        return cli.main(["search", f"{ROOT}/tests/lowered.py:network", "--devices", "4", "--out", str(FOUND)])
+        return cli.main(
+            ["search", f"{ROOT}/tests/lowered.py:network", "--devices", "4", "--out", str(FOUND)]
+        )
     machine = taskflow.MachineModel.uniform(4)
     try:
         taskflow.Trainer(network(), machine=machine, costs=taskflow.CostModel.analytic(machine))

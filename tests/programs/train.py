@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument("--every", type=int)
     parser.add_argument("--rule", default="data_parallel")
     parser.add_argument("--accident", choices=("raise", "leave", "kill", "stop", "hang"))
-    parser.add_argument("--at", type=int, default=7, help="the step of the accident, which is rank 1's")
+    parser.add_argument(
+        "--at", type=int, default=7, help="the step of the accident, which is rank 1's"
+    )
     options = parser.parse_args()
 
     trainer = kept.trainer(getattr(taskflow, options.rule))
@@ -36,7 +38,9 @@ def main() -> None:
 
         batches.epoch = epoch
     history = trainer.fit(batches, options.epochs, checkpoint=options.folder, every=options.every)
-    digest = hashlib.blake2b(repr((kept.bits(step), step.steps, history.outputs)).encode(), digest_size=8)
+    digest = hashlib.blake2b(
+        repr((kept.bits(step), step.steps, history.outputs)).encode(), digest_size=8
+    )
     if step.transport.rank == 0:
         print(f"digest {digest.hexdigest()} after step {step.steps}")
 

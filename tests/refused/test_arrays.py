@@ -33,7 +33,11 @@ class Attached:
 
 LOST = {
     "mask": (MASKED, ValueError, "2 of 6 numbers are masked; give them values, as by filled()"),
-    "unit": (X.view(Metres), TypeError, "is a Metres, of which only the numbers would be left; give an array"),
+    "unit": (
+        X.view(Metres),
+        TypeError,
+        "is a Metres, of which only the numbers would be left; give an array",
+    ),
     "chars": (
         np.char.asarray([["a"] * 3] * 2),
         TypeError,
@@ -46,7 +50,11 @@ LOST = {
         "cannot be read as an array: Can't call numpy() on Tensor that requires grad",
     ),
     "None": (None, TypeError, "is a NoneType of Python objects, numbers are needed"),
-    "objects": (np.array([[1, 2, None]] * 2), TypeError, "is a ndarray of Python objects, numbers are needed"),
+    "objects": (
+        np.array([[1, 2, None]] * 2),
+        TypeError,
+        "is a ndarray of Python objects, numbers are needed",
+    ),
 }
 
 
@@ -78,7 +86,9 @@ def test_what_would_be_lost(graph, step, case):
 
 
 def test_rows_of_different_lengths(step):
-    with pytest.raises(ValueError, match=r"^feed 'x': cannot be read as an array: setting an array element"):
+    with pytest.raises(
+        ValueError, match=r"^feed 'x': cannot be read as an array: setting an array element"
+    ):
         step({"x": [[1.0, 2.0], [3.0]]})
 
 
@@ -130,4 +140,6 @@ def test_what_is_right(step):
         np.testing.assert_array_equal(step({"x": value})["y"], expected)
     step.write("fc.weight", step.read("fc.weight").astype(">f8"))
     np.testing.assert_array_equal(step({"x": X})["y"], expected)
-    assert_refused("feed 'x': has dtype >f4, the region float32", lambda: step({"x": X.astype(">f4")}))
+    assert_refused(
+        "feed 'x': has dtype >f4, the region float32", lambda: step({"x": X.astype(">f4")})
+    )

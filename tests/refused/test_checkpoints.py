@@ -73,14 +73,18 @@ def test_a_manifest_that_says_something_else(run):
 def test_a_file_of_another_program(run):
     path, manifest, _ = names(run / "step-00000001")
     manifest.write_text('{"format": "pt"}')
-    message = f"checkpoint '{path}': manifest.json: its format is not 'taskflow-checkpoint'{advice(path)}"
+    message = (
+        f"checkpoint '{path}': manifest.json: its format is not 'taskflow-checkpoint'{advice(path)}"
+    )
     assert_refused(message, load(run))
 
 
 def test_a_later_version(run):
     path, manifest, _ = names(run / "step-00000001")
     manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 2'))
-    assert_refused(f"checkpoint '{path}': manifest.json: has version 2, this reads 1{advice(path)}", load(run))
+    assert_refused(
+        f"checkpoint '{path}': manifest.json: has version 2, this reads 1{advice(path)}", load(run)
+    )
 
 
 def sign(path, **changes):
@@ -153,7 +157,9 @@ def test_a_pipe_in_the_place_of_a_file(run):
 def test_a_file_that_is_missing(run):
     path, _, file = names(run / "step-00000001")
     file.unlink()
-    assert_refused(f"checkpoint '{path}': file 'rank-0000.safetensors': is missing{advice(path)}", load(run))
+    assert_refused(
+        f"checkpoint '{path}': file 'rank-0000.safetensors': is missing{advice(path)}", load(run)
+    )
 
 
 def test_a_file_cut_short(run):
@@ -161,7 +167,9 @@ def test_a_file_cut_short(run):
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     message = f"has {len(content) - 1} bytes, the manifest says {len(content)}"
-    assert_refused(f"checkpoint '{path}': file 'rank-0000.safetensors': {message}{advice(path)}", load(run))
+    assert_refused(
+        f"checkpoint '{path}': file 'rank-0000.safetensors': {message}{advice(path)}", load(run)
+    )
 
 
 def flip(file, place):
@@ -175,7 +183,9 @@ def test_a_header_with_another_bit(run):
     size = 8 + int.from_bytes(file.read_bytes()[:8], "little")
     flip(file, 20)
     message = f"its header (bytes 0 to {size}) is altered"
-    assert_refused(f"checkpoint '{path}': file 'rank-0000.safetensors': {message}{advice(path)}", load(run))
+    assert_refused(
+        f"checkpoint '{path}': file 'rank-0000.safetensors': {message}{advice(path)}", load(run)
+    )
 
 
 def test_a_region_with_another_bit(run):
@@ -189,7 +199,10 @@ def test_a_region_with_another_bit(run):
     start = size - 4 * _count(entries[last]["shape"])
     where = f"checkpoint '{path}': region '{last}' (file 'rank-0000.safetensors', bytes {start} to {size})"
     digest = entries[last]["digest"]
-    assert str(caught.value) == f"{where}: is altered: its bytes do not have the digest {digest}{advice(path)}"
+    assert (
+        str(caught.value)
+        == f"{where}: is altered: its bytes do not have the digest {digest}{advice(path)}"
+    )
 
 
 def _count(shape):
@@ -217,13 +230,17 @@ def test_nothing_changes_when_a_checkpoint_is_refused(run):
 
 def test_another_shape(run):
     path = run / "step-00000001"
-    message = "is of another graph: region 'fc1.weight' is (8, 6) float32 there, (9, 6) float32 here"
+    message = (
+        "is of another graph: region 'fc1.weight' is (8, 6) float32 there, (9, 6) float32 here"
+    )
     assert_refused(f"checkpoint '{path}': {message}", load(run, width=9))
 
 
 def test_another_dtype(run):
     path = run / "step-00000001"
-    message = "is of another graph: region 'fc1.weight' is (8, 6) float32 there, (8, 6) float64 here"
+    message = (
+        "is of another graph: region 'fc1.weight' is (8, 6) float32 there, (8, 6) float64 here"
+    )
     assert_refused(f"checkpoint '{path}': {message}", load(run, dtype="float64"))
 
 
@@ -236,7 +253,9 @@ def test_regions_that_are_missing_or_too_many(run, tmp_path):
     path = checkpoint.save(small, tmp_path / "small")
     with pytest.raises(ValueError, match="is of another graph: it has no region") as caught:
         load(path)()
-    assert str(caught.value).startswith(f"checkpoint '{path}': is of another graph: it has no region ")
+    assert str(caught.value).startswith(
+        f"checkpoint '{path}': is of another graph: it has no region "
+    )
 
 
 # -- saving and training -----------------------------------------------------------------------------------------------
@@ -266,7 +285,8 @@ def test_notes_that_are_no_json(tmp_path):
 def test_a_seed_that_is_no_number(seed):
     task_graph = kept.executor().task_graph
     assert_refused(
-        f"executor: seed is a whole number of 64 bits, not {seed!r}", lambda: Executor(task_graph, seed=seed)
+        f"executor: seed is a whole number of 64 bits, not {seed!r}",
+        lambda: Executor(task_graph, seed=seed),
     )
 
 
@@ -291,17 +311,23 @@ def test_a_folder_that_another_run_owns(run):
 
 def test_a_folder_of_another_run(run):
     message = f"fit: '{run}' holds 'step-00000001' of another run; resume it or give another folder"
-    assert_refused(message, lambda: kept.trainer().fit(kept.batches(), 1, checkpoint=run, resume=False))
+    assert_refused(
+        message, lambda: kept.trainer().fit(kept.batches(), 1, checkpoint=run, resume=False)
+    )
 
 
 def test_a_checkpoint_that_no_training_made(run):
-    message = f"fit: '{run / 'step-00000001'}' was not saved by a training run: it has no position in it"
+    message = (
+        f"fit: '{run / 'step-00000001'}' was not saved by a training run: it has no position in it"
+    )
     assert_refused(message, lambda: kept.trainer().fit(kept.batches(), 1, checkpoint=run))
 
 
 def test_checkpoints_every_no_steps(tmp_path):
     message = "fit: every is 0, a whole number from 1 is needed"
-    assert_refused(message, lambda: kept.trainer().fit(kept.batches(), 1, checkpoint=tmp_path, every=0))
+    assert_refused(
+        message, lambda: kept.trainer().fit(kept.batches(), 1, checkpoint=tmp_path, every=0)
+    )
 
 
 def test_an_epoch_of_other_batches(tmp_path):
@@ -310,4 +336,7 @@ def test_an_epoch_of_other_batches(tmp_path):
     fewer = kept.batches()
     fewer.examples -= fewer.size
     where = f"fit: '{tmp_path / 'step-00000005'}' was saved after batch 5 of 5 in its epoch"
-    assert_refused(f"{where}; an epoch has 4 batches here", lambda: kept.trainer().fit(fewer, 2, checkpoint=tmp_path))
+    assert_refused(
+        f"{where}; an epoch has 4 batches here",
+        lambda: kept.trainer().fit(fewer, 2, checkpoint=tmp_path),
+    )

@@ -32,7 +32,10 @@ def _in_the_folder(folder, monkeypatch):
 
 MODELS = {
     "no function": ("model", "model 'model': is MODULE:FUNCTION"),
-    "no module": ("no_such.module:build", "model 'no_such.module:build': there is no module 'no_such'"),
+    "no module": (
+        "no_such.module:build",
+        "model 'no_such.module:build': there is no module 'no_such'",
+    ),
     "no submodule": (
         "ops.models.no:build",
         "model 'ops.models.no:build': there is no module 'ops.models.no'",
@@ -56,7 +59,10 @@ MODELS = {
         "model 'model_of_refused:LIMIT': the module has no function 'LIMIT', it has build, deep, nothing, fails, "
         "refuses",
     ),
-    "no graph": ("model_of_refused:nothing", "model 'model_of_refused:nothing': gives a NoneType, not a Graph"),
+    "no graph": (
+        "model_of_refused:nothing",
+        "model 'model_of_refused:nothing': gives a NoneType, not a Graph",
+    ),
     "it fails": (
         "model_of_refused:fails",
         "model 'model_of_refused:fails': RuntimeError: no data ({folder}/model_of_refused.py, line 29)",
@@ -104,7 +110,10 @@ OPTIONS = {
         ["--strategy", "far.json", "--devices", "2"],
         "operator 'fc': device 3 is not among the machine's 2 devices",
     ),
-    "costs": (["--costs", "wide.json"], "cost file 'wide.json': its format is not 'taskflow-costs'"),
+    "costs": (
+        ["--costs", "wide.json"],
+        "cost file 'wide.json': its format is not 'taskflow-costs'",
+    ),
 }
 
 
@@ -118,8 +127,14 @@ def test_an_option(case, capsys):
 
 
 BESIDE = {
-    "schedule": (["--schedule", "gpipe"], "--schedule gpipe: the plan sets schedule itself, to by_ordinal"),
-    "recompute": (["--recompute", "auto"], "--recompute auto: the plan sets recomputed itself, to tanh"),
+    "schedule": (
+        ["--schedule", "gpipe"],
+        "--schedule gpipe: the plan sets schedule itself, to by_ordinal",
+    ),
+    "recompute": (
+        ["--recompute", "auto"],
+        "--recompute auto: the plan sets recomputed itself, to tanh",
+    ),
     "homes": (["--homes"], "--homes: the plan sets homes itself, to fc.weight"),
 }
 
@@ -136,18 +151,27 @@ def test_what_a_plan_file_sets_itself(case, command, capsys):
 
 def test_micro_batches_beside_a_plan_file(capsys):
     message = "--parts 2 makes a strategy of its own: leave out --strategy plan.json"
-    assert commands.refusal(capsys, "trace", BUILD, "--strategy", "plan.json", "--parts", 2, "--out", "t") == message
+    assert (
+        commands.refusal(
+            capsys, "trace", BUILD, "--strategy", "plan.json", "--parts", 2, "--out", "t"
+        )
+        == message
+    )
 
 
 def test_a_plan_file_for_another_model(capsys):
-    Plan(single_device(build_model(BUILD, ["width=5"]), MachineModel.uniform(4)), 2).save("wide_plan.json")
+    Plan(single_device(build_model(BUILD, ["width=5"]), MachineModel.uniform(4)), 2).save(
+        "wide_plan.json"
+    )
     message = "strategy: operator 'fc': axis 'o' is 4 in the graph and 5 in the strategy"
     for command in ("simulate", "explain", "check"):
         assert commands.refusal(capsys, command, BUILD, "--strategy", "wide_plan.json") == message
 
 
 def test_a_plan_as_a_start_of_a_search(capsys):
-    Plan(single_device(build_model(BUILD, []), MachineModel.uniform(4)), 2, "gpipe").save("timed.json")
+    Plan(single_device(build_model(BUILD, []), MachineModel.uniform(4)), 2, "gpipe").save(
+        "timed.json"
+    )
     more = "2 micro-batches; schedule gpipe"
     message = f"start 'timed.json': a search starts from strategies; this plan has more: {more}"
     assert commands.refusal(capsys, "search", BUILD, "--start", "timed.json") == message
@@ -183,15 +207,27 @@ def test_a_start_of_a_search(capsys):
 def test_more_devices_than_the_machine_has(capsys, tmp_path):
     (tmp_path / "m.toml").write_text('name = "one"\n[[device]]\n')
     message = "machine 'one': has 1 devices, not 2"
-    assert commands.refusal(capsys, "explain", BUILD, "--machine", tmp_path / "m.toml", "--devices", 2) == message
+    assert (
+        commands.refusal(capsys, "explain", BUILD, "--machine", tmp_path / "m.toml", "--devices", 2)
+        == message
+    )
 
 
 PARSED = {
     "proposals": (["--proposals", "0"], "argument --proposals: is a positive number, not '0'"),
-    "seconds": (["--seconds", "-1"], "argument --seconds: is a positive number of seconds, not '-1'"),
+    "seconds": (
+        ["--seconds", "-1"],
+        "argument --seconds: is a positive number of seconds, not '-1'",
+    ),
     "seed": (["--seed", "x"], "argument --seed: is a number, not 'x'"),
-    "devices": (["--devices", "0"], "argument --devices: are positive numbers with commas between, not '0'"),
-    "scale": (["--scale", "flops"], "argument --scale: is NAME=FACTOR, several with commas between, not 'flops'"),
+    "devices": (
+        ["--devices", "0"],
+        "argument --devices: are positive numbers with commas between, not '0'",
+    ),
+    "scale": (
+        ["--scale", "flops"],
+        "argument --scale: is NAME=FACTOR, several with commas between, not 'flops'",
+    ),
     "folder": (["--out", "no/s.json"], "argument --out: there is no folder 'no'"),
     "a folder": (["--dot", "."], "argument --dot: '.' is a folder"),
 }

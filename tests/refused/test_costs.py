@@ -43,7 +43,9 @@ def test_a_cost_file(case, tmp_path):
     content, message = FILES[case]
     path = tmp_path / "costs.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    assert_refused(f"cost file '{path}': {message}", lambda: CostModel.measured(MachineModel.uniform(1), path))
+    assert_refused(
+        f"cost file '{path}': {message}", lambda: CostModel.measured(MachineModel.uniform(1), path)
+    )
 
 
 def test_a_folder(tmp_path):

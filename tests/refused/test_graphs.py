@@ -37,13 +37,17 @@ def launch(graph, pattern, inputs, **options):
 
 
 def test_a_region_of_a_name_that_is_taken(graph):
-    assert_refused("region 'x': the graph has a region of this name already", lambda: graph.parameter("x", (2,)))
+    assert_refused(
+        "region 'x': the graph has a region of this name already",
+        lambda: graph.parameter("x", (2,)),
+    )
 
 
 @pytest.mark.parametrize("dtype", ["longdouble", "U5", "datetime64[s]", ">f4", "float31"])
 def test_a_dtype_that_no_kernel_takes(graph, dtype):
     with pytest.raises(
-        TypeError, match=r"^region 'y': dtype is '.*', (kernels take bool, int8, .*|which NumPy does .*)$"
+        TypeError,
+        match=r"^region 'y': dtype is '.*', (kernels take bool, int8, .*|which NumPy does .*)$",
     ):
         graph.input("y", (4,), dtype)
     with pytest.raises(TypeError, match=r"^region 'op': dtype is"):
@@ -58,8 +62,14 @@ def test_a_pattern_that_is_no_text(graph):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda g: g.input("y", (3.5,)), "region 'y': shape: 3.5 is given, whole numbers are needed"),
-        (lambda g: g.input("y", "ab"), "region 'y': shape: 'ab' is given, whole numbers are needed"),
+        (
+            lambda g: g.input("y", (3.5,)),
+            "region 'y': shape: 3.5 is given, whole numbers are needed",
+        ),
+        (
+            lambda g: g.input("y", "ab"),
+            "region 'y': shape: 'ab' is given, whole numbers are needed",
+        ),
         (lambda g: g.input(3, (4,)), "the name of a region or operator is 3, a string is needed"),
         (
             lambda g: g.parameter("y", (4,), "zeros"),
@@ -105,7 +115,9 @@ def test_a_region_of_another_graph(graph):
     other = Graph().input("z", (3,))
     message = "'op': input 0: region 'z' belongs to another graph"
     assert_refused(message, lambda: graph.launch("op", "c -> c", [other], kernel=tiny._copy))
-    assert_refused("output 'y': region 'z' belongs to another graph", lambda: graph.output("y", other))
+    assert_refused(
+        "output 'y': region 'z' belongs to another graph", lambda: graph.output("y", other)
+    )
 
 
 def test_a_region_is_no_array(graph):
@@ -120,21 +132,29 @@ def test_two_outputs_of_one_name(graph):
 
 
 def test_an_operator_that_is_not_there(graph):
-    assert_refused("operator 'fc': the graph has no operator of this name", lambda: graph.operator("fc"))
+    assert_refused(
+        "operator 'fc': the graph has no operator of this name", lambda: graph.operator("fc")
+    )
 
 
 def test_dtypes_that_cannot_be_known(graph):
     assert_refused(
-        "'op': an operator without inputs names the dtype of its output", launch(graph, "-> c", [], sizes={"c": 2})
+        "'op': an operator without inputs names the dtype of its output",
+        launch(graph, "-> c", [], sizes={"c": 2}),
     )
-    assert_refused("'op': 3 dtypes were given for 1 outputs", launch(graph, "c -> c", ["w"], dtype=["float32"] * 3))
+    assert_refused(
+        "'op': 3 dtypes were given for 1 outputs",
+        launch(graph, "c -> c", ["w"], dtype=["float32"] * 3),
+    )
 
 
 def test_an_update_in_place_of_what_is_no_input(graph):
     message = "'op': writes names 'x', which is not an input"
     assert_refused(message, launch(graph, "c ->", ["w"], writes=[graph.regions["x"]]))
     for k in (-1, 1):
-        assert_refused(f"'op': writes names input {k} of 1", launch(graph, "c ->", ["w"], writes=[k]))
+        assert_refused(
+            f"'op': writes names input {k} of 1", launch(graph, "c ->", ["w"], writes=[k])
+        )
 
 
 def test_an_addition_to_what_is_no_input(graph):
@@ -178,7 +198,9 @@ def test_gradients_that_are_no_sums_over_samples(graph):
     found = gradients_of(loss, "shift")
     message = "by_parts: 'tanh.dx', which 'tanh.dx' makes, is no sum over samples"
     assert_refused(message, lambda: by_parts(found, 7))
-    assert_refused("by_parts: 'w' is no sum over samples", lambda: by_parts([graph.regions["w"]], 2))
+    assert_refused(
+        "by_parts: 'w' is no sum over samples", lambda: by_parts([graph.regions["w"]], 2)
+    )
 
 
 def gradients_of(loss, name):
@@ -186,7 +208,9 @@ def gradients_of(loss, name):
 
 
 def test_a_kernel_that_accumulates_on_cpus_alone():
-    message = f"kernel '{tiny._copy.__module__}._copy': it accumulates, so its variant for GPUs does, too"
+    message = (
+        f"kernel '{tiny._copy.__module__}._copy': it accumulates, so its variant for GPUs does, too"
+    )
     assert_refused(message, lambda: Kernel(tiny._copy, accumulates=True, cuda=Kernel(tiny._copy)))
 
 
@@ -200,12 +224,17 @@ def test_an_update_in_place_of_what_is_read_with_a_halo_under_other_axis_names(g
     w = graph.regions["w"]
     inputs, halo = [w, replace(w, axes=("z",))], {"k": Window("c", size=3, padding=1)}
     message = "'op': 'w' is updated in place and read again by another term"
-    assert_refused(message, lambda: graph.launch("op", "c, k ->", inputs, kernel=tiny._copy, writes=[0], windows=halo))
+    assert_refused(
+        message,
+        lambda: graph.launch("op", "c, k ->", inputs, kernel=tiny._copy, writes=[0], windows=halo),
+    )
 
 
 def test_an_update_in_place_through_a_window(graph):
     message = "'op': 'w' is updated in place, so its term has no window"
-    assert_refused(message, launch(graph, "k -> c", ["w"], writes=[0], windows={"k": Window("c", size=2)}))
+    assert_refused(
+        message, launch(graph, "k -> c", ["w"], writes=[0], windows={"k": Window("c", size=2)})
+    )
 
 
 def test_an_update_of_what_nobody_reads(graph):
@@ -235,7 +264,9 @@ def test_a_loss_that_does_not_depend_on_the_region(graph):
 
 
 def test_an_operator_without_backward(graph):
-    loss = tiny.mean_square(graph.launch("op", "b c -> b c", [graph.regions["x"]], kernel=tiny._copy))
+    loss = tiny.mean_square(
+        graph.launch("op", "b c -> b c", [graph.regions["x"]], kernel=tiny._copy)
+    )
     message = "differentiate: operator 'op' has no backward"
     assert_refused(message, lambda: differentiate(loss, [graph.regions["x"]]))
 
@@ -248,7 +279,9 @@ def test_a_backward_of_too_many_gradients(graph):
 
 
 def test_a_backward_that_gives_no_regions(graph):
-    loss = tiny.mean_square(launch(graph, "b c -> b c", ["x"], backward=lambda op, gy: np.ones((4, 3)))())
+    loss = tiny.mean_square(
+        launch(graph, "b c -> b c", ["x"], backward=lambda op, gy: np.ones((4, 3)))()
+    )
     message = "differentiate: backward of 'op' gives a ndarray for 'x', a region or None is needed"
     assert_refused(message, lambda: differentiate(loss, [graph.regions["x"]]), TypeError)
 
@@ -256,7 +289,9 @@ def test_a_backward_that_gives_no_regions(graph):
 def test_a_gradient_of_another_shape(graph):
     backward = lambda op, gy: tiny.column_sum(gy)
     loss = tiny.mean_square(launch(graph, "b c -> b c", ["x"], backward=backward)())
-    message = "differentiate: backward of 'op' gives a gradient of shape (3,) for 'x', which is (4, 3)"
+    message = (
+        "differentiate: backward of 'op' gives a gradient of shape (3,) for 'x', which is (4, 3)"
+    )
     assert_refused(message, lambda: differentiate(loss, [graph.regions["x"]]))
 
 
@@ -268,7 +303,10 @@ def test_homes_of_what_is_no_parameter(graph):
 
 def test_offload_of_what_is_no_forward_operator(graph):
     tiny.sgd(tiny.mean_square(tiny.tanh(tiny.linear(graph.regions["x"], 2))))
-    assert_refused("operator 'no': the graph has no operator of this name", lambda: offload(graph, ["tanh", "no"]))
+    assert_refused(
+        "operator 'no': the graph has no operator of this name",
+        lambda: offload(graph, ["tanh", "no"]),
+    )
     assert_refused("offload: 'tanh.dx' is a backward operator", lambda: offload(graph, "tanh.dx"))
 
 

@@ -48,8 +48,14 @@ FILES = {
         DEVICE + "rates = { float8 = 1 }",
         "cpu device of host 0: rates are of float64, float16, bfloat16, tf32, not of 'float8'",
     ),
-    "a link without bandwidth": (DEVICE + LINK, "link entry 0: object missing required field 'bandwidth'"),
-    "a link without ends": (DEVICE + "[[link]]\nbandwidth = 1", "link entry 0: object missing required field 'ends'"),
+    "a link without bandwidth": (
+        DEVICE + LINK,
+        "link entry 0: object missing required field 'bandwidth'",
+    ),
+    "a link without ends": (
+        DEVICE + "[[link]]\nbandwidth = 1",
+        "link entry 0: object missing required field 'ends'",
+    ),
     "a link with three ends": (
         DEVICE + "[[link]]\nends = [0, 1, 2]\nbandwidth = 1",
         "link entry 0: 'ends' is [0, 1, 2]: expected 'array' of length 2, got 3",
@@ -62,7 +68,10 @@ FILES = {
         DEVICE + "[[link]]\nends = [0, 1.5]\nbandwidth = 1",
         "link entry 0: 'ends[1]' is 1.5: expected 'int | str | array', got 'float'",
     ),
-    "a negative bandwidth": (DEVICE + LINK + "bandwidth = -3", "link 0->1: bandwidth is a positive number, not -3.0"),
+    "a negative bandwidth": (
+        DEVICE + LINK + "bandwidth = -3",
+        "link 0->1: bandwidth is a positive number, not -3.0",
+    ),
     "a negative latency": (
         DEVICE + LINK + "bandwidth = 3\nlatency_seconds = -1e-6",
         "link 0->1: latency_seconds is a number from 0, not -1e-06",
@@ -140,7 +149,9 @@ def test_a_machine_file(case, tmp_path):
 
 
 def test_a_file_that_is_not_there():
-    assert_refused("machine file 'none.toml': there is no such file", lambda: MachineModel.load("none.toml"))
+    assert_refused(
+        "machine file 'none.toml': there is no such file", lambda: MachineModel.load("none.toml")
+    )
 
 
 def test_an_unknown_preset():
@@ -151,7 +162,8 @@ def test_an_unknown_preset():
 
 def test_a_preset_without_hosts():
     assert_refused(
-        "machine preset 'p100': nodes is a positive number, not 0", lambda: MachineModel.preset("p100", nodes=0)
+        "machine preset 'p100': nodes is a positive number, not 0",
+        lambda: MachineModel.preset("p100", nodes=0),
     )
 
 
@@ -162,7 +174,9 @@ def test_more_devices_than_there_are():
 
 
 def test_machines_that_nothing_joins():
-    machine = MachineModel.join([MachineModel.uniform(2, name="a"), MachineModel.uniform(1, name="b")])
+    machine = MachineModel.join(
+        [MachineModel.uniform(2, name="a"), MachineModel.uniform(1, name="b")]
+    )
     assert_refused("machine 'a + b': no route from device 0 to device 2", lambda: machine.routes)
 
 
@@ -174,10 +188,13 @@ def test_a_device_that_cannot_be():
     message = "cpu device of host 0: overhead_seconds is a number from 0, not nan"
     assert_refused(message, lambda: Device(overhead_seconds=math.nan))
     assert_refused(
-        "cpu device of host 0: memory_bytes is a positive number, not True", lambda: Device(memory_bytes=True)
+        "cpu device of host 0: memory_bytes is a positive number, not True",
+        lambda: Device(memory_bytes=True),
     )
 
 
 def test_a_link_that_cannot_be():
     assert_refused("link s->s: joins two different places", lambda: Link(("s", "s"), 1.0))
-    assert_refused("link 0->1: bandwidth is a positive number, not inf", lambda: Link((0, 1), math.inf))
+    assert_refused(
+        "link 0->1: bandwidth is a positive number, not inf", lambda: Link((0, 1), math.inf)
+    )

@@ -34,28 +34,45 @@ def repeated(name, output):
 
 
 CASES = {
-    "repeat: 'out@1' is the name of an output, and of one in step 1": lambda: repeated("z", "out@1"),
+    "repeat: 'out@1' is the name of an output, and of one in step 1": lambda: repeated(
+        "z", "out@1"
+    ),
     "repeat: 'y@1' is the name of a region, and of one in step 1": lambda: repeated("y@1", "other"),
     "search: the start 'data parallel': it has the name of a start by a rule": lambda: search(
-        network(), TWO, CostModel.analytic(TWO), proposals=1, starts={"data parallel": data_parallel(network(), TWO)}
+        network(),
+        TWO,
+        CostModel.analytic(TWO),
+        proposals=1,
+        starts={"data parallel": data_parallel(network(), TWO)},
     ),
     "machine 'm': 2 links go from 0 to 1; " + ONE_LINK: lambda: machine([(0, 1), (1, 0), (0, 1)]),
-    "machine 'm': 2 links go from s to t; " + ONE_LINK: lambda: machine([(0, "s"), ("s", "t"), ("t", 1), ("s", "t")]),
+    "machine 'm': 2 links go from s to t; " + ONE_LINK: lambda: machine(
+        [(0, "s"), ("s", "t"), ("t", 1), ("s", "t")]
+    ),
     "machine 'a + b': 2 links go from s to t; " + ONE_LINK: lambda: MachineModel.join(
         [fabric("a", 1e9), fabric("b", 2e9)]
     ),
-    "machine 'm': library: all-reduce among 2 devices on 1 hosts stands there 2 times": lambda: MachineModel(
-        TWO.devices, TWO.links, "m", library=(LibraryTimes("all-reduce", 1, 2, (1, 2), (1e-5, 2e-5)),) * 2
+    "machine 'm': library: all-reduce among 2 devices on 1 hosts stands there 2 times": lambda: (
+        MachineModel(
+            TWO.devices,
+            TWO.links,
+            "m",
+            library=(LibraryTimes("all-reduce", 1, 2, (1, 2), (1e-5, 2e-5)),) * 2,
+        )
     ),
-    "shared: 'pcie@1' is the name of 'pcie' of host 1; give one of them another": lambda: read_machine(PLACES),
-    "region '__metadata__': safetensors keeps notes under this name; give it another one": lambda: lay_out(
-        [("__metadata__", (3,), "float32")]
+    "shared: 'pcie@1' is the name of 'pcie' of host 1; give one of them another": lambda: (
+        read_machine(PLACES)
+    ),
+    "region '__metadata__': safetensors keeps notes under this name; give it another one": lambda: (
+        lay_out([("__metadata__", (3,), "float32")])
     ),
     "BestCheckpoint('epoch'): 'epoch' is another note of a checkpoint; give the output another name": lambda: (
         BestCheckpoint("best", "epoch")
     ),
     "output 'loss': is 'y' already": lambda: with_an_output("loss"),
-    "region 'learning_rate.slow': the graph has a region of this name already": lambda: with_a_region("learning_rate"),
+    "region 'learning_rate.slow': the graph has a region of this name already": lambda: (
+        with_a_region("learning_rate")
+    ),
 }
 
 
@@ -65,7 +82,11 @@ def machine(ends):
 
 def fabric(name, bandwidth):
     """A device on each of two switches, which machines have in common."""
-    links = [Link(ends[::step], bandwidth) for ends in ((0, "s"), (1, "t"), ("s", "t")) for step in (1, -1)]
+    links = [
+        Link(ends[::step], bandwidth)
+        for ends in ((0, "s"), (1, "t"), ("s", "t"))
+        for step in (1, -1)
+    ]
     return MachineModel(TWO.devices, tuple(links), name)
 
 
@@ -88,11 +109,18 @@ def test_names(message):
 
 
 @pytest.mark.parametrize(
-    ("name", "ask"), [("OMPI_COMM_WORLD_RANK", world_rank), ("PMI_SIZE", world_size), ("PMIX_RANK", world_rank)]
+    ("name", "ask"),
+    [("OMPI_COMM_WORLD_RANK", world_rank), ("PMI_SIZE", world_size), ("PMIX_RANK", world_rank)],
 )
 @pytest.mark.parametrize("text", ["abc", "-1", "1.5"])
 def test_variables_of_the_launcher(monkeypatch, name, ask, text):
-    for each in ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"):
+    for each in (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "PMIX_RANK",
+        "PMI_RANK",
+        "PMI_SIZE",
+    ):
         monkeypatch.delenv(each, raising=False)
     monkeypatch.setenv(name, text)
     assert_refused(f"{name}: is a whole number from 0, not '{text}'", ask)
@@ -117,14 +145,22 @@ def test_columns_of_a_table(name, tmp_path):
 
 
 def test_places_that_two_write(tmp_path):
-    log, best, board = CsvLog(tmp_path / "a"), BestCheckpoint(tmp_path / "b"), TensorBoardLog(tmp_path / "c")
+    log, best, board = (
+        CsvLog(tmp_path / "a"),
+        BestCheckpoint(tmp_path / "b"),
+        TensorBoardLog(tmp_path / "c"),
+    )
     check_places([log, best, board, print], tmp_path / "run")
     for again in (log, best, board, CsvLog(tmp_path / "b" / ".." / "a")):
         place = getattr(again, "path", None) or again.folder
         first = [log, best, board].index(again) if again in (log, best, board) else 0
-        message = f"fit: callbacks[{first}] and callbacks[3] both write '{place}'; give one another place"
+        message = (
+            f"fit: callbacks[{first}] and callbacks[3] both write '{place}'; give one another place"
+        )
         assert_refused(message, lambda again=again: check_places([log, best, board, again], None))
-    message = f"fit: checkpoint= and callbacks[0] both write '{tmp_path / 'b'}'; give one another place"
+    message = (
+        f"fit: checkpoint= and callbacks[0] both write '{tmp_path / 'b'}'; give one another place"
+    )
     assert_refused(message, lambda: check_places([best], tmp_path / "b"))
 
 

@@ -48,8 +48,12 @@ VALUES = {
     "loss scale: first is nan, a finite number above 0 is needed": lambda: LossScale(first=NAN),
     "loss scale: first is '1', a finite number above 0 is needed": lambda: LossScale(first="1"),
     "loss scale: growth is 0.5, a finite number from 1 is needed": lambda: LossScale(growth=0.5),
-    "loss scale: backoff is 2, a finite number above 0 to 1 is needed": lambda: LossScale(backoff=2),
-    "loss scale: backoff is 0, a finite number above 0 to 1 is needed": lambda: LossScale(backoff=0),
+    "loss scale: backoff is 2, a finite number above 0 to 1 is needed": lambda: LossScale(
+        backoff=2
+    ),
+    "loss scale: backoff is 0, a finite number above 0 to 1 is needed": lambda: LossScale(
+        backoff=0
+    ),
     "loss scale: interval is 2.5, a whole number from 1 is needed": lambda: LossScale(interval=2.5),
     "constant: value is nan, a number is needed": lambda: Constant(NAN),
     "uniform: high is 1, a finite number from 2 is needed": lambda: Uniform(2, 1),
@@ -63,26 +67,50 @@ VALUES = {
     "constant: rate is -1, a finite number from 0 is needed": lambda: rates.constant(-1),
     "step: every is 0, a whole number from 1 is needed": lambda: rates.step(0.1, every=0),
     "step: rate is nan, a finite number from 0 is needed": lambda: rates.step(NAN, every=2),
-    "exponential: factor is -0.5, a finite number from 0 is needed": lambda: rates.exponential(0.1, -0.5),
+    "exponential: factor is -0.5, a finite number from 0 is needed": lambda: rates.exponential(
+        0.1, -0.5
+    ),
     "linear: steps is -1, a whole number from 1 is needed": lambda: rates.linear(0.1, -1),
     "linear: warmup is 9, more than the 5 steps": lambda: rates.linear(0.1, 5, warmup=9),
     "cosine: warmup is 6, more than the 5 steps": lambda: rates.cosine(0.1, 5, warmup=6),
     "cosine: warmup is -1, a whole number from 0 is needed": lambda: rates.cosine(0.1, 5, -1),
-    "cosine: minimum is -1, a finite number from 0 is needed": lambda: rates.cosine(0.1, 5, minimum=-1),
-    "inverse_sqrt: warmup is 2.5, a whole number from 0 is needed": lambda: rates.inverse_sqrt(0.1, 2.5),
+    "cosine: minimum is -1, a finite number from 0 is needed": lambda: rates.cosine(
+        0.1, 5, minimum=-1
+    ),
+    "inverse_sqrt: warmup is 2.5, a whole number from 0 is needed": lambda: rates.inverse_sqrt(
+        0.1, 2.5
+    ),
     "batches: size is 2.5, a whole number from 1 is needed": lambda: Batches({"x": X}, 2.5),
     "batches: there are no arrays": lambda: Batches({}, 2),
-    "EarlyStopping('loss'): patience is 0, a whole number from 1 is needed": lambda: EarlyStopping(patience=0),
-    "EarlyStopping('loss'): patience is nan, a whole number from 1 is needed": lambda: EarlyStopping(patience=NAN),
-    "EarlyStopping('f1'): least is -1, a finite number from 0 is needed": lambda: EarlyStopping("f1", least=-1),
-    "EarlyStopping('f1'): mode is 'most', it is 'min' or 'max'": lambda: EarlyStopping("f1", mode="most"),
-    "BestCheckpoint('f1'): mode is True, it is 'min' or 'max'": lambda: BestCheckpoint("best", "f1", mode=True),
-    "CsvLog('a.csv'): every is -1, a whole number from 0 is needed": lambda: CsvLog("a.csv", every=-1),
-    "TensorBoardLog('run'): every is 0, a whole number from 1 is needed": lambda: TensorBoardLog("run", every=0),
+    "EarlyStopping('loss'): patience is 0, a whole number from 1 is needed": lambda: EarlyStopping(
+        patience=0
+    ),
+    "EarlyStopping('loss'): patience is nan, a whole number from 1 is needed": lambda: (
+        EarlyStopping(patience=NAN)
+    ),
+    "EarlyStopping('f1'): least is -1, a finite number from 0 is needed": lambda: EarlyStopping(
+        "f1", least=-1
+    ),
+    "EarlyStopping('f1'): mode is 'most', it is 'min' or 'max'": lambda: EarlyStopping(
+        "f1", mode="most"
+    ),
+    "BestCheckpoint('f1'): mode is True, it is 'min' or 'max'": lambda: BestCheckpoint(
+        "best", "f1", mode=True
+    ),
+    "CsvLog('a.csv'): every is -1, a whole number from 0 is needed": lambda: CsvLog(
+        "a.csv", every=-1
+    ),
+    "TensorBoardLog('run'): every is 0, a whole number from 1 is needed": lambda: TensorBoardLog(
+        "run", every=0
+    ),
     "machine 'uniform': has at least one device, not 1.5": lambda: MachineModel.uniform(1.5),
     "cpu device: host is a number from 0, not True": lambda: Device(host=True),
-    "search: the budget is at least one proposal, not 2.5": lambda: search(network(), TWO, COSTS, proposals=2.5),
-    "search: the budget is a positive number of seconds, not nan": lambda: search(network(), TWO, COSTS, seconds=NAN),
+    "search: the budget is at least one proposal, not 2.5": lambda: search(
+        network(), TWO, COSTS, proposals=2.5
+    ),
+    "search: the budget is a positive number of seconds, not nan": lambda: search(
+        network(), TWO, COSTS, seconds=NAN
+    ),
     "search_schedule: seconds is -1, a finite number from 0 is needed": lambda: search_schedule(
         pipeline_rows(), COSTS, seconds=-1
     ),
@@ -105,7 +133,9 @@ def test_values(message):
 def test_windows_are_of_whole_numbers():
     for name, value in (("size", 1.5), ("padding", NAN), ("stride", True), ("dilation", "1")):
         message = f"window of axis 'a': {name} is {value!r}, a whole number is needed"
-        assert_refused(message, lambda name=name, value=value: Window("a", **{name: value}), TypeError)
+        assert_refused(
+            message, lambda name=name, value=value: Window("a", **{name: value}), TypeError
+        )
 
 
 FITS = {

@@ -29,18 +29,32 @@ def regions() -> dict[str, Any]:
 
 Build = Callable[[dict[str, Any]], object]
 NUMBERS: list[tuple[Build, str]] = [
-    (lambda r: ops.dropout(r["x"], -0.1), "dropout 'dropout': p is -0.1, a number in [0, 1] is needed"),
-    (lambda r: ops.dropout(r["x"], "half"), "dropout 'dropout': p is 'half', a number in [0, 1] is needed"),
-    (lambda r: ops.dropout2d(r["image"], NAN), "dropout2d 'dropout2d': p is nan, a number in [0, 1] is needed"),
     (
-        lambda r: ops.scaled_dot_product_attention(r["heads"], r["heads"], r["heads"], dropout_p=2, training=False),
+        lambda r: ops.dropout(r["x"], -0.1),
+        "dropout 'dropout': p is -0.1, a number in [0, 1] is needed",
+    ),
+    (
+        lambda r: ops.dropout(r["x"], "half"),
+        "dropout 'dropout': p is 'half', a number in [0, 1] is needed",
+    ),
+    (
+        lambda r: ops.dropout2d(r["image"], NAN),
+        "dropout2d 'dropout2d': p is nan, a number in [0, 1] is needed",
+    ),
+    (
+        lambda r: ops.scaled_dot_product_attention(
+            r["heads"], r["heads"], r["heads"], dropout_p=2, training=False
+        ),
         "dropout 'attention.drop': p is 2, a number in [0, 1] is needed",
     ),
     (
         lambda r: ops.lstm(r["line"], 3, dropout=1.5),
         "lstm 'lstm': dropout is 1.5, a number in [0, 1] is needed",
     ),
-    (lambda r: ops.gru(r["line"], 3, dropout=NAN), "gru 'gru': dropout is nan, a number in [0, 1] is needed"),
+    (
+        lambda r: ops.gru(r["line"], 3, dropout=NAN),
+        "gru 'gru': dropout is nan, a number in [0, 1] is needed",
+    ),
     (
         lambda r: ops.batch_norm(r["x"], momentum=3),
         "batch_norm 'batch_norm': momentum is 3, a number in [0, 1] is needed",
@@ -58,13 +72,19 @@ NUMBERS: list[tuple[Build, str]] = [
         "leaky_relu 'leaky_relu': negative_slope is nan, a finite number is needed",
     ),
     (lambda r: ops.elu(r["x"], math.inf), "elu 'elu': alpha is inf, a finite number is needed"),
-    (lambda r: ops.celu(r["x"], 0), "celu 'celu': alpha is 0, a finite number other than 0 is needed"),
+    (
+        lambda r: ops.celu(r["x"], 0),
+        "celu 'celu': alpha is 0, a finite number other than 0 is needed",
+    ),
     (
         lambda r: ops.softplus(r["x"], math.inf),
         "softplus 'softplus': beta is inf, a positive finite number is needed",
     ),
     (lambda r: ops.clip(r["x"], NAN), "clip 'clip': min is nan, a number is needed"),
-    (lambda r: ops.hardtanh(r["x"], -1, "1"), "hardtanh 'hardtanh': max_val is '1', a number is needed"),
+    (
+        lambda r: ops.hardtanh(r["x"], -1, "1"),
+        "hardtanh 'hardtanh': max_val is '1', a number is needed",
+    ),
     (
         lambda r: ops.huber_loss(r["x"], r["x"], NAN),
         "huber_loss 'huber_loss': delta is nan, a positive number is needed",
@@ -119,13 +139,22 @@ INTEGERS: list[tuple[Build, str]] = [
     ),
     (lambda r: ops.softmax(r["x"], 1.0), "softmax 'softmax': dim is 1.0, an integer is needed"),
     (lambda r: ops.sum(r["x"], True), "sum 'sum': dim is True, an integer is needed"),
-    (lambda r: ops.reshape(r["x"], (3.0, 5)), "reshape 'reshape': the shape is (3.0, 5), integers are needed"),
-    (lambda r: ops.slice(r["x"], 0, 0.0, 2), "slice 'slice': start is 0.0, an integer from 0 on is needed"),
+    (
+        lambda r: ops.reshape(r["x"], (3.0, 5)),
+        "reshape 'reshape': the shape is (3.0, 5), integers are needed",
+    ),
+    (
+        lambda r: ops.slice(r["x"], 0, 0.0, 2),
+        "slice 'slice': start is 0.0, an integer from 0 on is needed",
+    ),
     (
         lambda r: ops.pad(r["x"], (0.5, 1)),
         "pad 'pad': pad is (0.5, 1): pairs of numbers from 0, at most 2 of them, are needed",
     ),
-    (lambda r: ops.top_k_gate(r["x"], 1.5), "top_k_gate 'top_k_gate': k is 1.5, a positive integer is needed"),
+    (
+        lambda r: ops.top_k_gate(r["x"], 1.5),
+        "top_k_gate 'top_k_gate': k is 1.5, a positive integer is needed",
+    ),
     (
         lambda r: ops.cross_entropy(r["x"], r["t"], 0.5),
         "cross_entropy 'cross_entropy': ignore_index is 0.5, an integer or None is needed",
@@ -144,7 +173,10 @@ OTHERS: list[tuple[Build, str]] = [
         lambda r: ops.embedding(r["t"], 4, 3, dtype="int32"),
         "embedding 'embedding': dtype is 'int32', a floating point dtype is needed",
     ),
-    (lambda r: ops.expand(r["x"], (5, 3.0)), "expand 'expand': the shape is (5, 3.0), integers are needed"),
+    (
+        lambda r: ops.expand(r["x"], (5, 3.0)),
+        "expand 'expand': the shape is (5, 3.0), integers are needed",
+    ),
     (
         lambda r: ops.embedding(r["t"], 4, 3, padding_idx=4),
         "embedding 'embedding': padding_idx is 4, the table has 4 rows",
@@ -170,7 +202,9 @@ OTHERS: list[tuple[Build, str]] = [
         "multihead_attention 'attention': fused attention has no mask, 'mask' was given",
     ),
     (
-        lambda r: ops.scaled_dot_product_attention(r["heads"], r["heads"], r["heads"], mask=r["mask"]),
+        lambda r: ops.scaled_dot_product_attention(
+            r["heads"], r["heads"], r["heads"], mask=r["mask"]
+        ),
         "scaled_dot_product_attention 'attention': mask 'mask' is (2, 3, 4, 5), the scores are (2, 3, 5, 5)",
     ),
     (

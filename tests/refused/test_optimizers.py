@@ -60,17 +60,38 @@ NUMBERS: list[tuple[str, Callable[[LogicalRegion], Any]]] = [
     ("sgd: lr is '0.1', a finite number is needed", lambda loss: ops.sgd(loss, "0.1")),  # type: ignore[arg-type]
     ("sgd: lr is True, a finite number is needed", lambda loss: ops.sgd(loss, True)),
     ("sgd: lr is -0.1, it cannot be negative", lambda loss: ops.sgd(loss, -0.1)),
-    ("sgd: momentum is nan, a finite number is needed", lambda loss: ops.sgd(loss, 0.1, momentum=NAN)),
-    ("adamw: weight_decay is inf, a finite number is needed", lambda loss: ops.adamw(loss, weight_decay=INF)),
+    (
+        "sgd: momentum is nan, a finite number is needed",
+        lambda loss: ops.sgd(loss, 0.1, momentum=NAN),
+    ),
+    (
+        "adamw: weight_decay is inf, a finite number is needed",
+        lambda loss: ops.adamw(loss, weight_decay=INF),
+    ),
     ("adam: eps is nan, a finite number is needed", lambda loss: ops.adam(loss, eps=NAN)),
-    ("adam: betas are (nan, 0.9), two numbers in [0, 1) are needed", lambda loss: ops.adam(loss, betas=(NAN, 0.9))),
-    ("adama: betas are (0.9,), two numbers in [0, 1) are needed", lambda loss: ops.adama(loss, 2, betas=(0.9,))),  # type: ignore[arg-type]
-    ("lamb: clip_norm is nan, a finite number is needed", lambda loss: ops.lamb(loss, clip_norm=NAN)),
+    (
+        "adam: betas are (nan, 0.9), two numbers in [0, 1) are needed",
+        lambda loss: ops.adam(loss, betas=(NAN, 0.9)),
+    ),
+    (
+        "adama: betas are (0.9,), two numbers in [0, 1) are needed",
+        lambda loss: ops.adama(loss, 2, betas=(0.9,)),
+    ),  # type: ignore[arg-type]
+    (
+        "lamb: clip_norm is nan, a finite number is needed",
+        lambda loss: ops.lamb(loss, clip_norm=NAN),
+    ),
     ("sgd: clip_norm is 0, it is positive", lambda loss: ops.sgd(loss, 0.1, clip_norm=0)),
-    ("adagrad: lr_decay is inf, a finite number is needed", lambda loss: ops.adagrad(loss, lr_decay=INF)),
+    (
+        "adagrad: lr_decay is inf, a finite number is needed",
+        lambda loss: ops.adagrad(loss, lr_decay=INF),
+    ),
     ("rmsprop: alpha is nan, it is in [0, 1)", lambda loss: ops.rmsprop(loss, alpha=NAN)),
     ("sgd: lr(0) is nan, a finite number is needed", lambda loss: ops.sgd(loss, lambda step: NAN)),
-    ("adam: lr(0) is -1.0, it cannot be negative", lambda loss: ops.adam(loss, lambda step: step - 1.0)),
+    (
+        "adam: lr(0) is -1.0, it cannot be negative",
+        lambda loss: ops.adam(loss, lambda step: step - 1.0),
+    ),
     (
         "group of 'fc1.*': lr is nan, a finite number is needed",
         lambda loss: ops.sgd(loss, 0.1, groups=[ops.ParameterGroup("fc1.*", lr=NAN)]),
@@ -91,7 +112,14 @@ def test_numbers(message: str, act: Callable[[LogicalRegion], Any]) -> None:
 def test_numbers_of_numpy_are_numbers(number: Any) -> None:
     """The graph is the one of the Python number."""
     found = [
-        ops.adamw(loss := a_loss(), lr=each, weight_decay=each, eps=each, betas=(each, each), clip_norm=each)
+        ops.adamw(
+            loss := a_loss(),
+            lr=each,
+            weight_decay=each,
+            eps=each,
+            betas=(each, each),
+            clip_norm=each,
+        )
         and str([op.kernel for op in loss.graph.operators])
         for each in (number, 0.5)
     ]
@@ -99,12 +127,20 @@ def test_numbers_of_numpy_are_numbers(number: Any) -> None:
 
 
 OTHERS: dict[str, Callable[[LogicalRegion, Any], Any]] = {
-    "sgd: nesterov is {}, True or False is needed": lambda loss, v: ops.sgd(loss, 0.1, momentum=0.9, nesterov=v),
+    "sgd: nesterov is {}, True or False is needed": lambda loss, v: ops.sgd(
+        loss, 0.1, momentum=0.9, nesterov=v
+    ),
     "adam: sparse is {}, True or False is needed": lambda loss, v: ops.adam(loss, sparse=v),
-    "rmsprop: centered is {}, True or False is needed": lambda loss, v: ops.rmsprop(loss, centered=v),
+    "rmsprop: centered is {}, True or False is needed": lambda loss, v: ops.rmsprop(
+        loss, centered=v
+    ),
     "lamb: name is {}, text is needed": lambda loss, v: ops.lamb(loss, name=v),
-    "adagrad: parameters is {}, patterns or regions are needed": lambda loss, v: ops.adagrad(loss, parameters=v),
-    "adamw: groups is {}, a list of ParameterGroup is needed": lambda loss, v: ops.adamw(loss, groups=v),
+    "adagrad: parameters is {}, patterns or regions are needed": lambda loss, v: ops.adagrad(
+        loss, parameters=v
+    ),
+    "adamw: groups is {}, a list of ParameterGroup is needed": lambda loss, v: ops.adamw(
+        loss, groups=v
+    ),
 }
 
 
@@ -116,10 +152,11 @@ def test_what_is_no_number(message: str, value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["0.9", True, None])
 def test_factors_of_averages(value: Any) -> None:
-    assert_refused(f"rmsprop: alpha is {value}, it is in [0, 1)", lambda: ops.rmsprop(a_loss(), alpha=value))
+    assert_refused(
+        f"rmsprop: alpha is {value}, it is in [0, 1)", lambda: ops.rmsprop(a_loss(), alpha=value)
+    )
     message = f"adam: betas are {(0.9, value)}, two numbers in [0, 1) are needed"
     assert_refused(message, lambda: ops.adam(a_loss(), betas=(0.9, value)))
-    message = (
-        f"adama: betas are {tuple(value) if isinstance(value, str) else (value,)}, two numbers in [0, 1) are needed"
-    )
+    given = tuple(value) if isinstance(value, str) else (value,)
+    message = f"adama: betas are {given}, two numbers in [0, 1) are needed"
     assert_refused(message, lambda: ops.adama(a_loss(), 2, betas=value))

@@ -65,7 +65,9 @@ def times(**options):
 
 
 def trainer(**options):
-    return Trainer(network(), machine=TWO, strategy=data_parallel, costs=COSTS, quiet=True, **options)
+    return Trainer(
+        network(), machine=TWO, strategy=data_parallel, costs=COSTS, quiet=True, **options
+    )
 
 
 def saved(folder, keep):
@@ -75,7 +77,10 @@ def saved(folder, keep):
 
 # Where and what -> a call with the value; a number of NumPy that is taken, or None; more values that are not.
 WHOLE = {
-    "random_strategy: seed is {}, a whole number from 0 is needed": (lambda n: random_strategy(network(), TWO, n), 0),
+    "random_strategy: seed is {}, a whole number from 0 is needed": (
+        lambda n: random_strategy(network(), TWO, n),
+        0,
+    ),
     "search: seed is {}, a whole number from 0 is needed": (
         lambda n: search(network(), TWO, COSTS, proposals=1, seed=n),
         0,
@@ -84,10 +89,19 @@ WHOLE = {
         lambda n: search_schedule(pipeline(), COSTS, seconds=0.01, seed=n),
         0,
     ),
-    "batches: seed is {}, a whole number from 0 is needed": (lambda n: Batches({"x": np.ones((4, 2))}, 2, seed=n), 0),
-    "trainer: proposals is {}, a whole number from 1 is needed": (lambda n: trainer(proposals=n), 1),
+    "batches: seed is {}, a whole number from 0 is needed": (
+        lambda n: Batches({"x": np.ones((4, 2))}, 2, seed=n),
+        0,
+    ),
+    "trainer: proposals is {}, a whole number from 1 is needed": (
+        lambda n: trainer(proposals=n),
+        1,
+    ),
     "micro-batches: {} of them; a positive number is needed": (lambda n: trainer(accumulate=n), 1),
-    "by_parts: parts is {}, a whole number from 1 is needed": (lambda n: by_parts(gradients(), n), 1),
+    "by_parts: parts is {}, a whole number from 1 is needed": (
+        lambda n: by_parts(gradients(), n),
+        1,
+    ),
     "dynamic_programming: configs is {}, a whole number from 1 is needed": (
         lambda n: dynamic_programming(network(), TWO, COSTS, configs=n),
         1,
@@ -100,21 +114,45 @@ WHOLE = {
         lambda n: explain(network(), data_parallel(network(), TWO), TWO, COSTS, alternatives=n),
         0,
     ),
-    "homes: least_bytes is {}, a whole number from 0 is needed": (lambda n: homes(network(), least_bytes=n), 0),
-    "stages: {} micro-batches; at least one": (lambda n: stages(network(), TWO, count=2, parts=n), 1),
-    "stages: count is {}, a whole number from 1 is needed": (lambda n: stages(network(), TWO, count=n), 1),
+    "homes: least_bytes is {}, a whole number from 0 is needed": (
+        lambda n: homes(network(), least_bytes=n),
+        0,
+    ),
+    "stages: {} micro-batches; at least one": (
+        lambda n: stages(network(), TWO, count=2, parts=n),
+        1,
+    ),
+    "stages: count is {}, a whole number from 1 is needed": (
+        lambda n: stages(network(), TWO, count=n),
+        1,
+    ),
     "local machine: has at least one device, not {}": (lambda n: MachineModel.local(n, "cpu"), 1),
-    "machine preset 'v100': nodes is a positive number, not {}": (lambda n: MachineModel.preset("v100", n), 1),
+    "machine preset 'v100': nodes is a positive number, not {}": (
+        lambda n: MachineModel.preset("v100", n),
+        1,
+    ),
     "machine 'uniform': has 2 devices, not {}": (lambda n: TWO.take(n), 1),
-    "machine 'torus': an extent is {}, a whole number from 1 is needed": (lambda n: topology.torus((2, n)), 1),
-    "machine 'fat tree': an extent is {}, a whole number from 1 is needed": (lambda n: topology.fat_tree(2, n), 1),
+    "machine 'torus': an extent is {}, a whole number from 1 is needed": (
+        lambda n: topology.torus((2, n)),
+        1,
+    ),
+    "machine 'fat tree': an extent is {}, a whole number from 1 is needed": (
+        lambda n: topology.fat_tree(2, n),
+        1,
+    ),
     "machine 'dragonfly': an extent is {}, a whole number from 1 is needed": (
         lambda n: topology.dragonfly(n, 1, 2),
         1,
     ),
-    "space: device_lists name device {} of 2": (lambda n: Space(network(), TWO, device_lists=[(0,), (0, n)]), 1),
+    "space: device_lists name device {} of 2": (
+        lambda n: Space(network(), TWO, device_lists=[(0,), (0, n)]),
+        1,
+    ),
 }
-STR = {"machine preset 'v100': nodes is a positive number, not {}", "machine 'uniform': has 2 devices, not {}"}
+STR = {
+    "machine preset 'v100': nodes is a positive number, not {}",
+    "machine 'uniform': has 2 devices, not {}",
+}
 
 
 @pytest.mark.parametrize("message", WHOLE)
@@ -145,7 +183,9 @@ def test_flags(where):
 def test_ends_of_links():
     assert Link((np.int64(0), "s"), 1e9) == Link((0, "s"), 1e9)
     for end in (NAN, True, 1.5, None, np.float32(1)):
-        message = f"link 0->{end}: ends at a number of a device or the name of a switch, not {end!r}"
+        message = (
+            f"link 0->{end}: ends at a number of a device or the name of a switch, not {end!r}"
+        )
         assert_refused(message, lambda end=end: Link((0, end), 1e9))
 
 
@@ -160,7 +200,9 @@ def test_factors_of_scales():
 @pytest.mark.parametrize("value", [NAN, "1", True, None, -1])
 def test_times_of_a_library(value):
     where = f"library: all-reduce among {value} devices on 1 hosts"
-    assert_refused(f"{where}: 2 devices or more, as many on every host", lambda: times(devices=value))
+    assert_refused(
+        f"{where}: 2 devices or more, as many on every host", lambda: times(devices=value)
+    )
     if value != -1:
         where = "library: all-reduce among 2 devices on 1 hosts"
         message = f"{where}: a time is {value!r}, a finite number is needed"
@@ -183,17 +225,23 @@ def test_extents_are_finite(value):
 
     assert_refused(said("region 'x': shape"), lambda: Graph().input("x", (value, 2)), TypeError)
     assert_refused(
-        said("repeat"), lambda: lower(network(), data_parallel(network(), TWO), TWO, repeat=value), TypeError
+        said("repeat"),
+        lambda: lower(network(), data_parallel(network(), TWO), TWO, repeat=value),
+        TypeError,
     )
     assert_refused(
-        f"window of axis 'a': size is {value!r}, a whole number is needed", lambda: Window("a", size=value), TypeError
+        f"window of axis 'a': size is {value!r}, a whole number is needed",
+        lambda: Window("a", size=value),
+        TypeError,
     )
 
 
 @pytest.mark.parametrize("value", [0, INF, "1", True, 1.5, 10**30])
 def test_bytes_of_pieces(value):
     message = f"lower: piece_bytes is at least 1, not {value}"
-    assert_refused(message, lambda: lower(network(), data_parallel(network(), TWO), TWO, piece_bytes=value))
+    assert_refused(
+        message, lambda: lower(network(), data_parallel(network(), TWO), TWO, piece_bytes=value)
+    )
 
 
 @pytest.mark.parametrize("value", [0, NAN, INF, "1", True, 1.5])
@@ -215,7 +263,9 @@ def test_visits_that_judge_nothing():
 
 
 def test_points_that_are_too_many():
-    message = f"ParallelConfig: {{'b': {10**30}}} has {10**30} points, at most {1 << 31} are possible"
+    message = (
+        f"ParallelConfig: {{'b': {10**30}}} has {10**30} points, at most {1 << 31} are possible"
+    )
     assert_refused(message, lambda: ParallelConfig({"b": 10**30}))
 
 

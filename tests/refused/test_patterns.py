@@ -27,12 +27,48 @@ def test_a_pattern_that_cannot_be_read(text):
 
 
 BINDINGS = {
-    "number of inputs": ("b, b -> b", [(3,)], {}, {}, "'op': pattern 'b, b -> b' has 2 inputs, 1 were given"),
-    "dimensions": ("b i -> b", [(3,)], {}, {}, "'op': term 'b i' has 2 dimensions, region 'r0' has shape (3,)"),
-    "scalar": (". -> .", [(3,)], {}, {}, "'op': term '.' has 0 dimensions, region 'r0' has shape (3,)"),
-    "inputs differ": ("b i, o i -> b o", [(4, 3), (5, 2)], {}, {}, "'op': axis 'i' is 3 in 'r0' and 2 in 'r1'"),
-    "sizes differ": ("b i -> b", [(4, 3)], {"i": 2}, {}, "'op': axis 'i' is 2 in sizes and 3 in 'r0'"),
-    "no extent": ("b -> b c", [(4,)], {}, {}, "'op': axis 'c' of the output 'b c' has no extent: name it in sizes"),
+    "number of inputs": (
+        "b, b -> b",
+        [(3,)],
+        {},
+        {},
+        "'op': pattern 'b, b -> b' has 2 inputs, 1 were given",
+    ),
+    "dimensions": (
+        "b i -> b",
+        [(3,)],
+        {},
+        {},
+        "'op': term 'b i' has 2 dimensions, region 'r0' has shape (3,)",
+    ),
+    "scalar": (
+        ". -> .",
+        [(3,)],
+        {},
+        {},
+        "'op': term '.' has 0 dimensions, region 'r0' has shape (3,)",
+    ),
+    "inputs differ": (
+        "b i, o i -> b o",
+        [(4, 3), (5, 2)],
+        {},
+        {},
+        "'op': axis 'i' is 3 in 'r0' and 2 in 'r1'",
+    ),
+    "sizes differ": (
+        "b i -> b",
+        [(4, 3)],
+        {"i": 2},
+        {},
+        "'op': axis 'i' is 2 in sizes and 3 in 'r0'",
+    ),
+    "no extent": (
+        "b -> b c",
+        [(4,)],
+        {},
+        {},
+        "'op': axis 'c' of the output 'b c' has no extent: name it in sizes",
+    ),
     "no points": ("b -> b c", [(4,)], {"c": 0}, {}, "'op': axis 'c' has 0 points"),
     "one": ("b 1 -> b", [(4, 2)], {}, {}, "'op': a dimension '1' has 2 points in 'r0'"),
     "group": (
@@ -84,7 +120,13 @@ BINDINGS = {
         {"w": Window("d")},
         "'op': axis 'c' of the output 'c' has no extent: window 'w' follows 'd', which stands in no term",
     ),
-    "window too large": ("w -> c", [(4,)], {}, {"w": Window("c", size=5)}, "'op': axis 'c' has 0 points"),
+    "window too large": (
+        "w -> c",
+        [(4,)],
+        {},
+        {"w": Window("c", size=5)},
+        "'op': axis 'c' has 0 points",
+    ),
 }
 
 
@@ -102,7 +144,9 @@ def test_a_weight_of_another_width():
     graph = Graph()
     x, w = graph.input("x", (64, 784)), graph.parameter("fc1.weight", (256, 512))
     message = "'fc1': axis 'i' is 784 in 'x' and 512 in 'fc1.weight'"
-    assert_refused(message, lambda: graph.launch("fc1", "b i, o i -> b o", [x, w], kernel=tiny._matmul))
+    assert_refused(
+        message, lambda: graph.launch("fc1", "b i, o i -> b o", [x, w], kernel=tiny._matmul)
+    )
 
 
 @pytest.mark.parametrize("bad", [{"size": 0}, {"stride": 0}, {"dilation": -1}])

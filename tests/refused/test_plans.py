@@ -5,7 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taskflow import Executor, Graph, MachineModel, PlanError, Rect, check_plan, data_parallel, lower, model_parallel
+from taskflow import (
+    Executor,
+    Graph,
+    MachineModel,
+    PlanError,
+    Rect,
+    check_plan,
+    data_parallel,
+    lower,
+    model_parallel,
+)
 from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import Kind
 from tests import tiny
@@ -42,7 +52,9 @@ def launched(plan, **changes):
 
 
 def edge(plan, row, other):
-    return next(k for k in range(plan.dep_ptr[row], plan.dep_ptr[row + 1]) if plan.dep_row[k] == other)
+    return next(
+        k for k in range(plan.dep_ptr[row], plan.dep_ptr[row + 1]) if plan.dep_row[k] == other
+    )
 
 
 def narrowed(plan, row, box):

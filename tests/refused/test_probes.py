@@ -26,8 +26,14 @@ class Timed(ModelStreams):
 
 
 HOST_LINKS = {
-    "a clock that stands still": (lambda s: 0.0, "small copies to the device: 0 s, possible are 1e-09 to 10"),
-    "one that goes backwards": (lambda s: -s, "small copies to the device: -2.01e-06 s, possible are 1e-09 to 10"),
+    "a clock that stands still": (
+        lambda s: 0.0,
+        "small copies to the device: 0 s, possible are 1e-09 to 10",
+    ),
+    "one that goes backwards": (
+        lambda s: -s,
+        "small copies to the device: -2.01e-06 s, possible are 1e-09 to 10",
+    ),
     "small copies as slow as large ones": (
         lambda s: 2.76e-3,
         "copies to the device: inf bytes/s (4096 bytes in 0.00276 s and 268435456 bytes in 0.00276 s), "
@@ -63,7 +69,9 @@ RATES = {
 @pytest.mark.parametrize("case", RATES)
 def test_rates_of_a_device(case):
     products, copies, overhead, said = RATES[case]
-    assert_refused(f"measure: {said}{AGAIN}", lambda: fitted_rates(Device(), overhead, products, copies))
+    assert_refused(
+        f"measure: {said}{AGAIN}", lambda: fitted_rates(Device(), overhead, products, copies)
+    )
 
 
 def test_a_link_between_ranks(monkeypatch):

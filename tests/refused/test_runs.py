@@ -58,13 +58,20 @@ def test_a_function_that_gives_another_box(step, value):
 
 def test_a_loss_that_is_not_a_number(step):
     step({"x": X})
-    assert_refused("step 1: the loss is nan; nothing has changed", lambda: step({"x": X * np.nan}), FloatingPointError)
+    assert_refused(
+        "step 1: the loss is nan; nothing has changed",
+        lambda: step({"x": X * np.nan}),
+        FloatingPointError,
+    )
 
 
 def test_a_gradient_that_is_not_finite():
     """The loss is: the slope of a square root at 0 alone is infinite."""
     graph = Graph()
-    ops.sgd(ops.mean(ops.sqrt(ops.multiply(graph.input("x", (3,)), graph.parameter("w", (3,), 1.0)))), 0.1)
+    ops.sgd(
+        ops.mean(ops.sqrt(ops.multiply(graph.input("x", (3,)), graph.parameter("w", (3,), 1.0)))),
+        0.1,
+    )
     good = np.ones(3, np.float32)
     with Executor(task_graph(graph)) as step:
         step({"x": good})
@@ -75,7 +82,11 @@ def test_a_gradient_that_is_not_finite():
 def test_a_loss_that_is_infinite(step):
     step.write("fc.weight", np.full((4, 4), 1e30, np.float32))
     with np.errstate(over="ignore"):
-        assert_refused("step 0: the loss is inf; nothing has changed", lambda: step({"x": X}), FloatingPointError)
+        assert_refused(
+            "step 0: the loss is inf; nothing has changed",
+            lambda: step({"x": X}),
+            FloatingPointError,
+        )
 
 
 def test_a_loss_that_is_not_a_number_in_an_evaluation(step):
@@ -83,7 +94,9 @@ def test_a_loss_that_is_not_a_number_in_an_evaluation(step):
     graph = Graph()
     graph.output("loss", tiny.mean_square(tiny.linear(graph.input("x", (6, 4)), 4)))
     evaluate = Executor(task_graph(graph), share=step)
-    assert_refused("step 1: the loss is nan", lambda: evaluate({"x": X * np.nan}), FloatingPointError)
+    assert_refused(
+        "step 1: the loss is nan", lambda: evaluate({"x": X * np.nan}), FloatingPointError
+    )
 
 
 def test_a_region_that_does_not_persist(step):
@@ -107,7 +120,9 @@ def test_a_graph_that_does_not_fit_the_memory():
         "the device has 4000 B"
     )
     graph = network(64)
-    assert_refused(message, lambda: Executor(lower(graph, taskflow.single_device(graph, machine, 1), machine)))
+    assert_refused(
+        message, lambda: Executor(lower(graph, taskflow.single_device(graph, machine, 1), machine))
+    )
 
 
 def test_regions_that_the_shared_executor_lacks(step):
@@ -169,7 +184,10 @@ def test_a_number_that_is_not_whole():
     graph.parameter("count", (), 0.0, "uint8", trainable=False)
     step = Executor(task_graph(graph))
     for number in (3.5, 256, -1, np.nan):
-        assert_refused(f"write 'count': uint8 cannot hold {number}", lambda number=number: step.write("count", number))
+        assert_refused(
+            f"write 'count': uint8 cannot hold {number}",
+            lambda number=number: step.write("count", number),
+        )
     step.write("count", 255.0)
     assert step.read("count") == 255
 
@@ -187,7 +205,11 @@ def test_two_calls_at_once(step):
     first.start()
     inside.wait()
     message = "executor: it is in use, by another thread or by a feed; it takes one call at a time"
-    for call in (lambda: step({"x": X}), lambda: step.read("fc.weight"), lambda: step.write("fc.weight", X[:4])):
+    for call in (
+        lambda: step({"x": X}),
+        lambda: step.read("fc.weight"),
+        lambda: step.write("fc.weight", X[:4]),
+    ):
         assert_refused(message, call)
     leave.set()
     first.join()

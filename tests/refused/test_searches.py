@@ -54,7 +54,9 @@ def test_no_seconds(graph, seconds):
 def test_more_devices_than_the_machine_has(graph):
     start = single_device(graph, TWO)
     start["fc"] = ParallelConfig({"b": 3})
-    message = "search: the start 'mine': operator 'fc': device 2 is not among the machine's 2 devices"
+    message = (
+        "search: the start 'mine': operator 'fc': device 2 is not among the machine's 2 devices"
+    )
     assert_refused(message, searching(graph, starts={"mine": start}))
 
 
@@ -65,7 +67,9 @@ def test_no_plan_of_stages_fits(graph):
         "search_stages: no plan that fits into memory was found; 1 stage on 2 of 2 devices (data) x 4 micro-batches, "
         "one_f_one_b: device 0 needs 256 B, it has 128 B"
     )
-    assert_refused(message, lambda: search_stages(graph, machine, CostModel.analytic(machine), 60.0))
+    assert_refused(
+        message, lambda: search_stages(graph, machine, CostModel.analytic(machine), 60.0)
+    )
 
 
 def test_nothing_fits(graph):
@@ -86,31 +90,42 @@ def test_a_scale_that_is_no_factor(factor):
 
 def test_a_scale_of_links_that_a_machine_lacks():
     message = (
-        "scale 'network': multiplies the bandwidth of links between hosts; machine 'uniform' has 2 links and 1 hosts"
+        "scale 'network': multiplies the bandwidth of links between hosts; "
+        "machine 'uniform' has 2 links and 1 hosts"
     )
     assert_refused(message, lambda: scale_machine(TWO, {"network": 2.0}))
 
 
 def test_what_was_measured_is_not_scaled(graph):
-    message = "what if: scale 'flops': costs are measured, on devices as they are; analytic costs scale"
-    assert_refused(message, lambda: next(what_if(graph, TWO, CostModel.measured(TWO), scales=[{"flops": 2.0}])))
+    message = (
+        "what if: scale 'flops': costs are measured, on devices as they are; analytic costs scale"
+    )
+    assert_refused(
+        message, lambda: next(what_if(graph, TWO, CostModel.measured(TWO), scales=[{"flops": 2.0}]))
+    )
 
 
 def test_a_known_strategy_outside_of_the_space(graph):
     start = single_device(graph, TWO)
     start["fc"] = ParallelConfig({"b": 2}, (1, 0))
     message = "exhaustive search: 'fc' is b:2 on 1,0, which is not in the space"
-    assert_refused(message, lambda: search_exhaustively(graph, TWO, CostModel.analytic(TWO), known=[start]))
+    assert_refused(
+        message, lambda: search_exhaustively(graph, TWO, CostModel.analytic(TWO), known=[start])
+    )
 
 
 def test_an_optimum_that_nothing_fits(graph):
     machine = MachineModel.uniform(2, Device(memory_bytes=64))
-    with pytest.raises(ValueError, match=r"^exhaustive search: no strategy fits into memory; device \d needs \d+ B"):
+    with pytest.raises(
+        ValueError, match=r"^exhaustive search: no strategy fits into memory; device \d needs \d+ B"
+    ):
         search_exhaustively(graph, machine, CostModel.analytic(machine))
 
 
 def test_a_proof_from_costs_that_prove_nothing(graph):
-    message = "exhaustive search: its proof needs costs of which a part r of a task takes at least r"
+    message = (
+        "exhaustive search: its proof needs costs of which a part r of a task takes at least r"
+    )
     assert_refused(message, lambda: search_exhaustively(graph, TWO, CostModel.measured(TWO)))
 
 

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Graph, MachineModel, ParallelConfig, Strategy, data_parallel, fuse, lower, single_device
+from taskflow import (
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    data_parallel,
+    fuse,
+    lower,
+    single_device,
+)
 from taskflow.tasks.task_graph import Kind
 from tests import tiny
 from tests.refusals import assert_refused
@@ -50,7 +59,10 @@ CONFIGS = {
         lambda: ParallelConfig({"b": (1.5, -0.5)}),
         "axis 'b': fractions are positive and sum to 1, not (1.5, -0.5)",
     ),
-    "none": (lambda: ParallelConfig({"b": ()}), "axis 'b': fractions are positive and sum to 1, not ()"),
+    "none": (
+        lambda: ParallelConfig({"b": ()}),
+        "axis 'b': fractions are positive and sum to 1, not ()",
+    ),
     "nan": (
         lambda: ParallelConfig({"b": (float("nan"), 0.5)}),
         "axis 'b': fractions are positive and sum to 1, not (nan, 0.5)",
@@ -128,7 +140,9 @@ def test_a_group_may_be_split_along_its_first_axis(graph):
 
 
 def test_an_operator_without_a_configuration(graph):
-    assert_refused("strategy: operator 'fc' has no ParallelConfig", lowering(graph, {}, without=["fc"]))
+    assert_refused(
+        "strategy: operator 'fc' has no ParallelConfig", lowering(graph, {}, without=["fc"])
+    )
 
 
 def test_an_update_in_place_that_is_split_along_an_axis_it_does_not_have():
@@ -147,7 +161,9 @@ def test_a_graph_without_operators():
 
 def test_an_entry_for_a_member_of_a_fused_operator():
     graph = Graph()
-    graph.output("y", ops.relu(ops.add(graph.input("x", (8, 6)), 1.0, name="plus"), name="positive"))
+    graph.output(
+        "y", ops.relu(ops.add(graph.input("x", (8, 6)), 1.0, name="plus"), name="positive")
+    )
     message = (
         "strategy: operator 'plus' is part of the fused operator positive: b c -> b c (plus + positive): "
         "name 'positive'"
@@ -199,29 +215,59 @@ FILES = {
     "true version": (HEAD | {"version": True}, "has version true, this reads 1"),
     "no version": ({"format": "taskflow-strategy"}, "has version null, this reads 1"),
     "no operators": (HEAD, "object missing required field 'operators'"),
-    "operators": (HEAD | {"operators": ["fc"]}, "'operators' is [\"fc\"]: expected 'object', got 'array'"),
+    "operators": (
+        HEAD | {"operators": ["fc"]},
+        "'operators' is [\"fc\"]: expected 'object', got 'array'",
+    ),
     "more": (
         HEAD | {"operators": {}, "seed": 3},
         "object contains unknown field 'seed'; the fields are operators",
     ),
     "entry": (HEAD | {"operators": {"fc": 3}}, "operator 'fc': is 3: expected 'object', got 'int'"),
-    "no degrees": (with_entry(degrees=None), "operator 'fc': object missing required field 'degrees'"),
-    "degrees": (with_entry(degrees=[2]), "operator 'fc': 'degrees' is [2]: expected 'object', got 'array'"),
-    "degree": (with_entry(degrees={"b": "2"}), "operator 'fc': axis 'b': is \"2\": expected 'int | array', got 'str'"),
-    "no degree": (with_entry(degrees={"b": 0}), "operator 'fc': axis 'b': is 0: expected 'int' >= 1"),
-    "true": (with_entry(degrees={"b": True}), "operator 'fc': axis 'b': is true: expected 'int | array', got 'bool'"),
+    "no degrees": (
+        with_entry(degrees=None),
+        "operator 'fc': object missing required field 'degrees'",
+    ),
+    "degrees": (
+        with_entry(degrees=[2]),
+        "operator 'fc': 'degrees' is [2]: expected 'object', got 'array'",
+    ),
+    "degree": (
+        with_entry(degrees={"b": "2"}),
+        "operator 'fc': axis 'b': is \"2\": expected 'int | array', got 'str'",
+    ),
+    "no degree": (
+        with_entry(degrees={"b": 0}),
+        "operator 'fc': axis 'b': is 0: expected 'int' >= 1",
+    ),
+    "true": (
+        with_entry(degrees={"b": True}),
+        "operator 'fc': axis 'b': is true: expected 'int | array', got 'bool'",
+    ),
     "fractions": (
         with_entry(degrees={"b": [0.5, 0.6]}),
         "operator 'fc': axis 'b': fractions are positive and sum to 1, not (0.5, 0.6)",
     ),
-    "devices": (with_entry(devices="01"), "operator 'fc': 'devices' is \"01\": expected 'array', got 'str'"),
-    "device": (with_entry(devices=[0, 0.5]), "operator 'fc': 'devices[1]' is 0.5: expected 'int', got 'float'"),
-    "true device": (with_entry(devices=[0, True]), "operator 'fc': 'devices[1]' is true: expected 'int', got 'bool'"),
+    "devices": (
+        with_entry(devices="01"),
+        "operator 'fc': 'devices' is \"01\": expected 'array', got 'str'",
+    ),
+    "device": (
+        with_entry(devices=[0, 0.5]),
+        "operator 'fc': 'devices[1]' is 0.5: expected 'int', got 'float'",
+    ),
+    "true device": (
+        with_entry(devices=[0, True]),
+        "operator 'fc': 'devices[1]' is true: expected 'int', got 'bool'",
+    ),
     "points": (
         with_entry(devices=[0]),
         "operator 'fc': ParallelConfig: {'b': 2} has 2 points, 1 devices were given",
     ),
-    "pattern": (with_entry(pattern=7), "operator 'fc': 'pattern' is 7: expected 'str | null', got 'int'"),
+    "pattern": (
+        with_entry(pattern=7),
+        "operator 'fc': 'pattern' is 7: expected 'str | null', got 'int'",
+    ),
     "extents": (
         with_entry(pattern="b -> b"),
         "operator 'fc': 'pattern' and 'extents' are there together or not at all",

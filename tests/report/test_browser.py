@@ -9,7 +9,16 @@ import pytest
 
 from ops.models import gpt
 from ops.models.digits import mlp
-from taskflow import CostModel, MachineModel, Plan, Trainer, data_parallel, model_parallel, search, shard_state
+from taskflow import (
+    CostModel,
+    MachineModel,
+    Plan,
+    Trainer,
+    data_parallel,
+    model_parallel,
+    search,
+    shard_state,
+)
 from taskflow.report.page import ReportInputs, report_data, save_page
 from tests.browser import OpenPage, started
 
@@ -32,7 +41,9 @@ def data():
     found = search(graph, MACHINE, COSTS, proposals=30, seed=0)
     plain = Plan(data_parallel(graph, MACHINE))
     plan = Plan(model_parallel(graph, MACHINE)) if found.plan == plain else found.plan
-    inputs = ReportInputs("small </script> GPT", graph, MACHINE, COSTS, plan, "found", ("data parallel", plain), found)
+    inputs = ReportInputs(
+        "small </script> GPT", graph, MACHINE, COSTS, plan, "found", ("data parallel", plain), found
+    )
     return report_data(inputs)
 
 
@@ -60,7 +71,9 @@ def test_the_page_shows_the_figures_of_its_data(opened, data):
     assert opened.text("h1") == "small </script> GPT"
     cards = opened.text("#summary")
     assert "a step, predicted" in cards and "memory of the fullest device" in cards
-    assert opened.run("STEPS.length") == 2 and opened.run("STEPS[0].count") == data["steps"][0]["rows"]
+    assert (
+        opened.run("STEPS.length") == 2 and opened.run("STEPS[0].count") == data["steps"][0]["rows"]
+    )
     last = opened.run("(s => s.end[s.path[s.path.length - 1]] / s.seconds)(STEPS[0])")
     assert last == pytest.approx(1, abs=1e-5)
     assert len(opened.page.locator("nav a").all()) == 7
@@ -77,7 +90,9 @@ def test_dragging_zooms_all_charts_and_a_double_click_shows_the_whole_step(opene
     share = opened.run("page.range.map(x => x / shownStep().seconds)")
     assert share == pytest.approx([0.25, 0.5], abs=0.01)
     scales = opened.run("inTime.map(plot => [plot.scales.x.min, plot.scales.x.max])")
-    assert len(scales) == 3 and all(each == pytest.approx(opened.run("page.range")) for each in scales)
+    assert len(scales) == 3 and all(
+        each == pytest.approx(opened.run("page.range")) for each in scales
+    )
     assert canvas(opened) != before and opened.run("page.task") == -1  # the drag was no click
     opened.page.locator("#lanes .u-over").dblclick(position={"x": 5, "y": 5})
     assert opened.run("page.range") is None
@@ -98,7 +113,9 @@ def test_buttons_and_the_wheel_zoom(opened):
 
 
 def test_a_click_selects_a_task_and_its_operator(opened):
-    task = opened.run("shownStep().path.find(t => shownStep().sortOf(t) < 4 && shownStep().groupOf(t))")
+    task = opened.run(
+        "shownStep().path.find(t => shownStep().sortOf(t) < 4 && shownStep().groupOf(t))"
+    )
     at = opened.run(
         f"(l => [l.plot.valToPos(l.step.start[{task}] + (l.step.end[{task}] - l.step.start[{task}]) / 2, 'x'), "
         f"l.top[l.step.firstLane[{task}]] + 1.5])(shownLanes[0])"
@@ -136,7 +153,9 @@ def test_the_keyboard_walks_the_critical_path(opened):
     assert opened.run("page.task") != opened.run("shownStep().path[0]")
     for keys, share in (("+", 0.6), ("+", 0.36), ("-", 0.6)):
         press(keys)
-        assert opened.run("(page.range[1] - page.range[0]) / shownStep().seconds") == pytest.approx(share)
+        assert opened.run("(page.range[1] - page.range[0]) / shownStep().seconds") == pytest.approx(
+            share
+        )
     low = opened.run("page.range[0]")
     press("ArrowRight")
     assert opened.run("page.range[0]") > low
@@ -168,7 +187,9 @@ def test_the_diff_of_two_plans(opened, data):
     assert len(others) > 0
     opened.page.check("#only-differences")
     assert rows.count() == len(others)
-    assert "data parallel" in opened.text("#plan-difference") and "%" in opened.text("#plan-difference")
+    assert "data parallel" in opened.text("#plan-difference") and "%" in opened.text(
+        "#plan-difference"
+    )
     opened.page.select_option("#beside", "1")
     assert opened.page.locator("#beside-lanes canvas").count() == 1
     assert "data parallel" in opened.text("#beside-lanes h3")
@@ -179,8 +200,12 @@ def test_the_diff_of_two_plans(opened, data):
 def test_columns_are_sorted(opened):
     header = opened.page.locator("#operators th", has_text="moves")
     header.locator("button").click()
-    moved = opened.run("[...document.querySelectorAll('#operators tbody tr')].map(r => r.dataset.name)")
-    by_bytes = opened.run("Object.fromEntries(DATA.model.vertices.map(v => [v.name, v.bytes_moved]))")
+    moved = opened.run(
+        "[...document.querySelectorAll('#operators tbody tr')].map(r => r.dataset.name)"
+    )
+    by_bytes = opened.run(
+        "Object.fromEntries(DATA.model.vertices.map(v => [v.name, v.bytes_moved]))"
+    )
     assert [by_bytes[name] for name in moved] == sorted(by_bytes.values(), reverse=True)
     assert header.get_attribute("aria-sort") == "descending"
 
@@ -188,13 +213,17 @@ def test_columns_are_sorted(opened):
 def test_what_if(opened, data):
     first = data["what_if"]["plans"][0]["points"]
     seconds = {(n, f): s for n, f, s in first}
-    assert opened.run("secondsAt(DATA.what_if.plans[0], asked.network, asked.flops)") == seconds[1, 1]
+    assert (
+        opened.run("secondsAt(DATA.what_if.plans[0], asked.network, asked.flops)") == seconds[1, 1]
+    )
     before = opened.text("#what-if-answer")
     opened.page.locator("#what-if-network").focus()
     for _ in range(3):
         opened.page.keyboard.press("ArrowRight")
     assert opened.run("asked.network") == 10
-    assert opened.run("secondsAt(DATA.what_if.plans[0], asked.network, asked.flops)") == seconds[10, 1]
+    assert (
+        opened.run("secondsAt(DATA.what_if.plans[0], asked.network, asked.flops)") == seconds[10, 1]
+    )
     assert opened.text("#what-if-answer") != before
     assert opened.page.locator("#what-if-network").get_attribute("aria-valuetext") == "10 times"
     assert opened.page.locator("#what-if-chart canvas").count() == 1
@@ -205,14 +234,18 @@ def test_memory_and_links(opened, data):
     device = opened.run("memoryDevice")
     assert step["memory"]["peak_in_use_bytes"][device] == max(step["memory"]["peak_in_use_bytes"])
     assert step["memory"]["alive"][device]["name"][0] in opened.text("#memory-alive")
-    assert "data parallel" in opened.text("#memory-chart .u-legend")  # the other plan's memory beside it
+    assert "data parallel" in opened.text(
+        "#memory-chart .u-legend"
+    )  # the other plan's memory beside it
     before = canvas(opened, "#memory-chart canvas")
     opened.page.select_option("#memory-device", str((device + 3) % len(MACHINE.devices)))
     assert step["memory"]["alive"][(device + 3) % 8]["name"][0] in opened.text("#memory-alive")
     other = (device + 3) % 8
     is_equal = step["memory"]["in_use_kib"][device] == step["memory"]["in_use_kib"][other]
     assert is_equal or canvas(opened, "#memory-chart canvas") != before
-    assert opened.page.locator("#machine-picture .link").count() == len(opened.run("connections(shownStep())"))
+    assert opened.page.locator("#machine-picture .link").count() == len(
+        opened.run("connections(shownStep())")
+    )
     assert "between hosts" in opened.text("#links-table")
 
 
@@ -259,7 +292,9 @@ def test_a_screen_reader_finds_its_way(opened):
     assert unnamed == []
     assert opened.run("[...document.querySelectorAll('main > section')].every(s => s.getAttribute('aria-label') "
                       "|| document.getElementById(s.getAttribute('aria-labelledby')))")  # fmt: skip
-    assert opened.run("document.querySelectorAll('#lanes, #usage-chart, #memory-chart').length") == 3
+    assert (
+        opened.run("document.querySelectorAll('#lanes, #usage-chart, #memory-chart').length") == 3
+    )
     opened.page.keyboard.press("Tab")
     assert opened.run("document.activeElement.className") == "skip"
 
@@ -273,14 +308,28 @@ def test_a_narrow_window_does_not_scroll_sideways(browser, path):
 def test_a_measured_run_is_shown_over_its_prediction(browser, tmp_path):
     graph = mlp(batch=16)
     machine = MachineModel.local(devices=2, kind="cpu")
-    trainer = Trainer(graph, machine=machine, strategy=data_parallel, costs=CostModel.analytic(machine), quiet=True)
+    trainer = Trainer(
+        graph,
+        machine=machine,
+        strategy=data_parallel,
+        costs=CostModel.analytic(machine),
+        quiet=True,
+    )
     rng = np.random.default_rng(0)
-    feeds = {"x": rng.random((16, 64), dtype=np.float32), "t": rng.integers(0, 10, 16).astype(np.int32)}
+    feeds = {
+        "x": rng.random((16, 64), dtype=np.float32),
+        "t": rng.integers(0, 10, 16).astype(np.int32),
+    }
     for _ in range(2):
         trainer.step(feeds)
     trainer.report(tmp_path / "run.html")
     opened = OpenPage(browser, tmp_path / "run.html")
-    assert opened.run("[STEPS[0].role, STEPS[1].role, page.step, page.beside]") == ["plan", "measured", 0, 1]
+    assert opened.run("[STEPS[0].role, STEPS[1].role, page.step, page.beside]") == [
+        "plan",
+        "measured",
+        0,
+        1,
+    ]
     assert "measured over predicted" in opened.text("#summary")
     assert opened.run("STEPS[1].count") == len(trainer.task_graph)
     assert opened.page.locator("#beside-lanes canvas").count() == 1
@@ -292,8 +341,12 @@ def test_gpt_on_64_h100_is_small_and_opens_at_once(browser, tmp_path):
     graph, machine = gpt.build(batch=512), MachineModel.preset("h100", nodes=8)
     rule = data_parallel(graph, machine)
     other = "sharded state", Plan(shard_state(graph, rule))
-    inputs = ReportInputs("GPT", graph, machine, CostModel.analytic(machine), Plan(rule), "data parallel", other)
-    data = report_data(replace(inputs, with_baselines=False, with_what_if=False))  # these take 5 kB, and half a minute
+    inputs = ReportInputs(
+        "GPT", graph, machine, CostModel.analytic(machine), Plan(rule), "data parallel", other
+    )
+    data = report_data(
+        replace(inputs, with_baselines=False, with_what_if=False)
+    )  # these take 5 kB, and half a minute
     size = save_page(tmp_path / "gpt.html", data)
     seconds = float("inf")
     for _ in range(3):  # the fastest, since other tests run beside it
@@ -303,5 +356,7 @@ def test_gpt_on_64_h100_is_small_and_opens_at_once(browser, tmp_path):
         seconds = min(seconds, time.monotonic() - begin)
         assert opened.run("STEPS[0].shown_devices.length") == 64
         opened.close()
-    print(f"{size / 1e6:.2f} MB, opened in {seconds:.2f} s, {len(json.dumps(data['steps'])) / 1e6:.2f} MB of steps")
+    print(
+        f"{size / 1e6:.2f} MB, opened in {seconds:.2f} s, {len(json.dumps(data['steps'])) / 1e6:.2f} MB of steps"
+    )
     assert size <= 5e6 and seconds <= 2.0

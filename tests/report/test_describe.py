@@ -18,7 +18,11 @@ CONFIGS = {
     "": (ParallelConfig({}, (3,)), "O", "whole on device 3"),
     "b": (ParallelConfig({"b": 4}), "S", "Sample axis b in 4 on devices 0-3"),
     "o": (ParallelConfig({"o": 2}), "OP", "Parameter axis o in 2 on devices 0,1"),
-    "i": (ParallelConfig({"i": 2}, (1, 3)), "OP", "Parameter axis i in 2 (partial sums) on devices 1,3"),
+    "i": (
+        ParallelConfig({"i": 2}, (1, 3)),
+        "OP",
+        "Parameter axis i in 2 (partial sums) on devices 1,3",
+    ),
     "b o": (
         ParallelConfig({"b": 2, "o": 2}),
         "SP",
@@ -64,7 +68,17 @@ def test_devices():
 
 def test_times_and_sizes_have_three_digits():
     seconds = (0.0, 1.234e-9, 9.994e-6, 9.996e-6, 99.96e-6, 999.6e-6, 0.25, 12.34, 5000.0)
-    expected = ["0", "0.00 µs", "9.99 µs", "10.0 µs", "100 µs", "1.00 ms", "250 ms", "12.3 s", "5000 s"]
+    expected = [
+        "0",
+        "0.00 µs",
+        "9.99 µs",
+        "10.0 µs",
+        "100 µs",
+        "1.00 ms",
+        "250 ms",
+        "12.3 s",
+        "5000 s",
+    ]
     assert [describe_seconds(s) for s in seconds] == expected
     assert [describe_bytes(n) for n in (0, 999, 1000, 999_600, 12_345_678)] == [
         "0",

@@ -21,7 +21,12 @@ from taskflow import (
 )
 from taskflow.report.describe import describe_bytes, describe_seconds
 from taskflow.report.explaining import candidates
-from taskflow.report.explanation import comparison_table, explanation_parts, operator_table, path_table
+from taskflow.report.explanation import (
+    comparison_table,
+    explanation_parts,
+    operator_table,
+    path_table,
+)
 from taskflow.report.plan import plan_headline
 from taskflow.schedule import Schedule, one_f_one_b
 from tests import tiny
@@ -92,7 +97,12 @@ def test_fields():
     graph = network()
     found = explained(graph, model_parallel(graph, TWO))
     fc = found.operators[0]
-    assert (fc.name, fc.soap, fc.is_data_parallel, fc.config) == ("fc", "P", False, ParallelConfig({"o": 2}))
+    assert (fc.name, fc.soap, fc.is_data_parallel, fc.config) == (
+        "fc",
+        "P",
+        False,
+        ParallelConfig({"o": 2}),
+    )
     assert fc.alternative.config == data_parallel(graph, TWO)["fc"]
     assert found.step.seconds == seconds_of(graph, model_parallel(graph, TWO))
     assert found.baseline.seconds == seconds_of(graph, data_parallel(graph, TWO))
@@ -115,15 +125,25 @@ def test_alternatives_are_strategies_that_differ_in_one_operator(seed):
         found, step = entry.alternative, seconds_of(graph, strategy, machine)
         assert (found.seconds, found.tried) == (min(seconds.values()), len(others))
         assert seconds[found.config] == found.seconds
-        assert found.compute_seconds + found.communication_seconds == pytest.approx(found.seconds - step, abs=1e-12)
+        assert found.compute_seconds + found.communication_seconds == pytest.approx(
+            found.seconds - step, abs=1e-12
+        )
 
 
 def test_candidates():
     graph = network()
-    fc, four = graph.operators[0], [ParallelConfig({a: n}) for a, n in (("b", 4), ("b", 2), ("i", 4), ("i", 2))]
+    fc, four = (
+        graph.operators[0],
+        [ParallelConfig({a: n}) for a, n in (("b", 4), ("b", 2), ("i", 4), ("i", 2))],
+    )
     assert candidates(fc, 4)[:4] == four
     assert candidates(fc, 4)[-1] == candidates(fc, 1)[-1] == ParallelConfig({}, (0,))
-    assert [str(c) for c in candidates(fc, 2)] == ["b:2 on 0,1", "i:2 on 0,1", "o:2 on 0,1", "whole on 0"]
+    assert [str(c) for c in candidates(fc, 2)] == [
+        "b:2 on 0,1",
+        "i:2 on 0,1",
+        "o:2 on 0,1",
+        "whole on 0",
+    ]
     tiny.centre(graph.input("y", (8, 6)))
     assert [str(c) for c in candidates(graph.operators[-1], 2)] == ["b:2 on 0,1", "whole on 0"]
 
@@ -138,7 +158,9 @@ def test_an_entry_of_an_update_may_follow_its_operator_again():
     assert (update.soap, update.is_data_parallel) == ("P", False)
     assert update.alternative.config == strategy["fc"]
     assert update.alternative.seconds == seconds_of(graph, data_parallel(graph, TWO))
-    assert update.baseline.compute_seconds == pytest.approx(24e-6)  # every device updates all 24 weights
+    assert update.baseline.compute_seconds == pytest.approx(
+        24e-6
+    )  # every device updates all 24 weights
 
 
 def test_what_does_not_fit_is_said():
@@ -153,7 +175,9 @@ def test_what_does_not_fit_is_said():
 
 def test_only_the_longest_operators_are_tried_and_shown():
     graph, calls = network(), []
-    found = explained(graph, data_parallel(graph, TWO), alternatives=2, progress=lambda *call: calls.append(call))
+    found = explained(
+        graph, data_parallel(graph, TWO), alternatives=2, progress=lambda *call: calls.append(call)
+    )
     assert [entry.name for entry in found.operators if entry.alternative] == ["fc", "loss"]
     assert calls == [(1, 2), (2, 2)]
     assert "tanh" not in str(list(explanation_parts(found, most=2)))
@@ -163,7 +187,10 @@ def test_operators_of_which_the_same_is_said_share_a_line():
     graph = Graph()
     tiny.sgd(tiny.mean_square(tiny.tanh(tiny.tanh(tiny.linear(graph.input("x", (8, 6)), 4)))))
     text = str(explained(graph, data_parallel(graph, TWO), alternatives=0))
-    assert "tanh, tanh_2: as in data parallelism, Sample axis b in 2 on devices 0,1; moves nothing.\n" in text
+    assert (
+        "tanh, tanh_2: as in data parallelism, Sample axis b in 2 on devices 0,1; moves nothing.\n"
+        in text
+    )
 
 
 def test_layers_that_do_the_same_are_a_row_and_one_of_them_is_tried():
@@ -178,7 +205,9 @@ def test_layers_that_do_the_same_are_a_row_and_one_of_them_is_tried():
     rows = {row[0]: row for row in operator_table(found, 30)[1:]}
     shares = [entry.share for entry in found.operators[:3]]
     assert list(rows) == ["layer0-2 (3)", "loss"]
-    assert rows["layer0-2 (3)"][3] == describe_seconds(sum(share.compute_seconds for share in shares))
+    assert rows["layer0-2 (3)"][3] == describe_seconds(
+        sum(share.compute_seconds for share in shares)
+    )
     assert rows["layer0-2 (3)"][7] == describe_bytes(sum(share.bytes_moved for share in shares))
     assert {row[0] for row in path_table(found, 30)[1:]} == {"layer0-2", "loss", "(fed)"}
     assert "layer0-2 (3): as in data parallelism, Sample axis b in 2" in str(found)
@@ -189,7 +218,9 @@ def test_one_device_has_no_alternatives():
     found = explained(graph, data_parallel(graph, one), one)
     assert not any(entry.alternative for entry in found.operators)
     assert [entry.soap for entry in found.operators] == ["", "", ""]
-    assert str(found).startswith("953 µs a step on machine 'uniform' (1 device), 1.00x as fast as data parallelism")
+    assert str(found).startswith(
+        "953 µs a step on machine 'uniform' (1 device), 1.00x as fast as data parallelism"
+    )
 
 
 def test_memory_that_is_too_small_has_a_row():
@@ -206,7 +237,10 @@ def test_a_plan_in_time():
     """To the unit and the byte: 12 of 18 or 15 units are busy; an activation of a micro-batch has 32 bytes."""
     graph, machine, costs = chain(4, 4), MachineModel.uniform(4), CellCosts()
     strategy = stages(graph, machine, cuts=["cell1", "cell2", "cell3"], parts=4)
-    held = {"gpipe": 4 + 1, "one_f_one_b": 3 + 1}  # of device 1: its inputs, and a gradient for that of the weight
+    held = {
+        "gpipe": 4 + 1,
+        "one_f_one_b": 3 + 1,
+    }  # of device 1: its inputs, and a gradient for that of the weight
     for order, units in (("gpipe", 18), (one_f_one_b, 18), ("zb_h1", 15)):
         found = explain(graph, strategy, machine, costs, order=order)
         plan = found.plan
@@ -245,7 +279,13 @@ def test_what_is_computed_again():
     graph, machine = recompute(chain(4, 4), ["cell1", "cell2"]), MachineModel.uniform(2)
     found = explain(graph, data_parallel(graph, machine), machine, CostModel.analytic(machine))
     assert found.plan.recomputed == ("cell1", "cell2")
-    assert plan_headline(found.plan) == "schedule program: 1 micro-batch, 1 stage; computed again: cell1, cell2"
+    assert (
+        plan_headline(found.plan)
+        == "schedule program: 1 micro-batch, 1 stage; computed again: cell1, cell2"
+    )
     assert any(entry.alternative for entry in found.operators)  # it is a strategy still
     plain = chain(4, 4)
-    assert explain(plain, data_parallel(plain, machine), machine, CostModel.analytic(machine)).plan is None
+    assert (
+        explain(plain, data_parallel(plain, machine), machine, CostModel.analytic(machine)).plan
+        is None
+    )

@@ -45,7 +45,11 @@ def test_an_explanation(graph):
 def test_files(graph, tmp_path):
     strategy, doubled = data_parallel(graph, TWO), SHOWN.replace("\\", "\\\\").replace('"', '\\"')
     task_graph = lower(graph, strategy, TWO)
-    for text in (strategy_dot(graph, strategy, 2), task_graph_dot(task_graph), task_graph_dot(task_graph, most=1)):
+    for text in (
+        strategy_dot(graph, strategy, 2),
+        task_graph_dot(task_graph),
+        task_graph_dot(task_graph, most=1),
+    ):
         assert doubled in text and text.isascii() and "\x1b" not in text
     simulate(task_graph, CostModel.analytic(TWO)).save_trace(path := tmp_path / "t.json")
     text = path.read_text()
@@ -69,7 +73,18 @@ def test_commands(command, tmp_path, monkeypatch, capsys):
     (tmp_path / f"names_of_{command}.py").write_text(commands.MODEL)
     monkeypatch.chdir(tmp_path)
     options = ["--proposals", "3"] if command == "search" else []
-    assert main([command, f"{tmp_path}/names_of_{command}.py:build", "--arg", f"name={NAME!r}", *options]) == 0
+    assert (
+        main(
+            [
+                command,
+                f"{tmp_path}/names_of_{command}.py:build",
+                "--arg",
+                f"name={NAME!r}",
+                *options,
+            ]
+        )
+        == 0
+    )
     out, err = capsys.readouterr()
     assert "\x1b" not in out + err and (SHOWN in out or command != "explain")
 
@@ -78,13 +93,25 @@ def test_a_refusal_is_one_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "model_of_lines.py").write_text(commands.MODEL)
     monkeypatch.chdir(tmp_path)
     model = f"{tmp_path}/model_of_lines.py:build"
-    for options in (["--strategy", "no\n\x1b[2Jfile"], ["--arg", "no\x1b=1"], ["--arg", "batch=" + "(" * 10**5]):
+    for options in (
+        ["--strategy", "no\n\x1b[2Jfile"],
+        ["--arg", "no\x1b=1"],
+        ["--arg", "batch=" + "(" * 10**5],
+    ):
         line = commands.refusal(capsys, "simulate", model, *options)
         assert line.isprintable()
 
 
 def test_memory_is_in_binary_units():
     sizes = [0, 2**20 - 1, 2**20, 1.5 * 2**20, 2**30 - 2**20, 79.65 * 2**30, 2**42]
-    expected = ["0 B", "1048575 B", "1.000 MiB", "1.500 MiB", "1023.000 MiB", "79.650 GiB", "4096.000 GiB"]
+    expected = [
+        "0 B",
+        "1048575 B",
+        "1.000 MiB",
+        "1.500 MiB",
+        "1023.000 MiB",
+        "79.650 GiB",
+        "4096.000 GiB",
+    ]
     assert [describe_memory(n) for n in sizes] == expected
     assert printable("a\nb\tµ│", keep="\n") == "a\nb\\tµ│"

@@ -61,11 +61,16 @@ def unpack(differences):
 def test_a_step_has_the_rows_of_its_timeline(graph, data):
     step, timeline = data["steps"][0], timeline_of(graph, model_parallel)
     assert step["seconds"] == timeline.seconds and step["rows"] == len(timeline.task_graph)
-    assert step["bytes_moved"] == timeline.bytes_moved and step["peak_bytes"] == timeline.peak_bytes.tolist()
+    assert (
+        step["bytes_moved"] == timeline.bytes_moved
+        and step["peak_bytes"] == timeline.peak_bytes.tolist()
+    )
     tasks, order = step["tasks"], np.lexsort((np.arange(len(timeline.start)), timeline.start))
     tick = timeline.seconds / TICKS
     np.testing.assert_allclose(unpack(tasks["start"]) * tick, timeline.start[order], atol=tick)
-    np.testing.assert_allclose(np.array(tasks["length"]) * tick, (timeline.end - timeline.start)[order], atol=tick)
+    np.testing.assert_allclose(
+        np.array(tasks["length"]) * tick, (timeline.end - timeline.start)[order], atol=tick
+    )
     names = [step["names"]["text"][k].split()[-1] for k in tasks["name"]]
     assert names == [timeline.task_graph.name(row) for row in order.tolist()]
     assert [order[k] for k in step["path"]] == timeline.critical_path()
@@ -82,7 +87,9 @@ def test_lanes_hold_every_task_once(data):
         assert set(np.concatenate(found).tolist()) == set(range(len(step["tasks"]["start"])))
         assert len({*zip(lanes["device"], lanes["stream"], strict=True)}) == len(found)
         assert all(np.all(np.diff(each) > 0) for each in found)
-        points = {k for k, name in enumerate(step["tasks"]["name"]) if step["names"]["sort"][name] < 4}
+        points = {
+            k for k, name in enumerate(step["tasks"]["name"]) if step["names"]["sort"][name] < 4
+        }
         for device, stream, each in zip(lanes["device"], lanes["stream"], found, strict=True):
             if stream == "compute":
                 assert points.issuperset(each.tolist())
@@ -134,7 +141,9 @@ def test_memory_of_many_devices_is_that_of_the_fullest(monkeypatch):
     monkeypatch.setattr("taskflow.report.page.memory.MOST_DEVICES", 3)
     some = memory_columns(timeline)
     assert len(some["devices"]) == 3 and some["devices"] == sorted(some["devices"])
-    assert some["peak_in_use_bytes"] == [whole["peak_in_use_bytes"][device] for device in some["devices"]]
+    assert some["peak_in_use_bytes"] == [
+        whole["peak_in_use_bytes"][device] for device in some["devices"]
+    ]
     assert max(whole["peak_in_use_bytes"]) in some["peak_in_use_bytes"]
 
 
@@ -144,7 +153,9 @@ def test_usage_adds_up(data, graph):
     assert usage["compute_seconds"] == pytest.approx([busy[device] for device in range(8)])
     width = timeline.seconds / len(usage["computing"])
     assert sum(usage["computing"]) * width == pytest.approx(sum(usage["compute_seconds"]), rel=1e-2)
-    for compute, moving in zip(usage["compute_seconds"], usage["communication_seconds"], strict=True):
+    for compute, moving in zip(
+        usage["compute_seconds"], usage["communication_seconds"], strict=True
+    ):
         assert moving >= 0 and compute + moving <= timeline.seconds * (1 + 1e-9)
 
 
@@ -158,9 +169,16 @@ def test_unions_and_counts_by_hand():
     starts, ends = np.array([0.0, 1.0, 5.0, 5.5]), np.array([2.0, 1.5, 6.0, 7.0])
     start, end = _union(starts, ends)
     assert start.tolist() == [0.0, 5.0] and end.tolist() == [2.0, 7.0]
-    assert _mean_count(starts, ends, np.array([0.0, 1.0, 2.0, 6.0, 8.0])).tolist() == [1.0, 1.5, 0.375, 0.5]
+    assert _mean_count(starts, ends, np.array([0.0, 1.0, 2.0, 6.0, 8.0])).tolist() == [
+        1.0,
+        1.5,
+        0.375,
+        0.5,
+    ]
     empty = np.zeros(0)
-    assert _union(empty, empty)[0].tolist() == [] and _mean_count(empty, empty, np.array([0.0, 1.0])).tolist() == [0.0]
+    assert _union(empty, empty)[0].tolist() == [] and _mean_count(
+        empty, empty, np.array([0.0, 1.0])
+    ).tolist() == [0.0]
 
 
 def test_links_carry_what_crosses_them(data, graph):
@@ -169,7 +187,10 @@ def test_links_carry_what_crosses_them(data, graph):
     assert found == link_columns(timeline)
     assert sum(found["bytes"]) == sum(timeline.link_bytes().values())
     by_name = {c["name"]: c for c in found["classes"]}
-    assert by_name.keys() == {"within hosts", "between hosts"} and by_name["between hosts"]["bytes"] > 0
+    assert (
+        by_name.keys() == {"within hosts", "between hosts"}
+        and by_name["between hosts"]["bytes"] > 0
+    )
     for each in found["classes"]:
         assert 0 <= each["busiest_share"] <= 1 and each["bytes"] >= each["busiest_bytes"]
     assert len(data["machine"]["ends"]) == len(MACHINE.links) == len(found["bytes"])
@@ -178,13 +199,19 @@ def test_links_carry_what_crosses_them(data, graph):
 def test_vertices_are_the_entries_and_hold_what_they_take(data, graph):
     strategy = model_parallel(graph, MACHINE)
     model, labels = data["model"], entry_labels(graph, strategy)
-    assert [v["name"] for v in model["vertices"]] == list(dict.fromkeys(labels[n] for n in strategy))
+    assert [v["name"] for v in model["vertices"]] == list(
+        dict.fromkeys(labels[n] for n in strategy)
+    )
     assert sum(v["count"] for v in model["vertices"]) == len(strategy)
     assert sum(v["bytes_moved"] for v in model["vertices"]) <= data["steps"][0]["bytes_moved"]
     folded = next(v for v in model["vertices"] if v["count"] > 1)
     assert re.search(r"layer0,1", folded["name"]) and folded["soap"]
-    assert {v["compared_split"] for v in model["vertices"]} != {v["split"] for v in model["vertices"]}
-    assert sorted(vertex for layer in model["layers"] for vertex in layer) == list(range(len(model["vertices"])))
+    assert {v["compared_split"] for v in model["vertices"]} != {
+        v["split"] for v in model["vertices"]
+    }
+    assert sorted(vertex for layer in model["layers"] for vertex in layer) == list(
+        range(len(model["vertices"]))
+    )
     depth = {v: k for k, layer in enumerate(model["layers"]) for v in layer}
     for a, b, size in model["edges"]:
         assert size > 0 and (depth[a] < depth[b] or a > b)
@@ -203,9 +230,14 @@ def test_baselines_and_what_none_beats(data, graph):
     assert plans["data parallel"]["seconds"] == timeline.seconds
     assert plans["data parallel"]["bytes_moved"] == timeline.bytes_moved
     assert plans["mine"]["seconds"] == data["steps"][0]["seconds"] and len(plans) > 8
-    figures = [tuple(p[n] for n in ("seconds", "bytes_moved", "peak_bytes")) for p in plans.values()]
+    figures = [
+        tuple(p[n] for n in ("seconds", "bytes_moved", "peak_bytes")) for p in plans.values()
+    ]
     for plan, own in zip(plans.values(), figures, strict=True):
-        is_beaten = any(all(a <= b for a, b in zip(other, own, strict=True)) and other != own for other in figures)
+        is_beaten = any(
+            all(a <= b for a, b in zip(other, own, strict=True)) and other != own
+            for other in figures
+        )
         assert not (plan["is_best"] and is_beaten)
     assert min(plans.values(), key=lambda p: p["seconds"])["is_best"]
 
@@ -219,7 +251,9 @@ def test_what_if_simulates_every_machine(data, graph):
     costs = COSTS.on(machine)
     rows = lower(graph, model_parallel(graph, MACHINE), machine)
     assert seconds[4.0, 2.0] == simulate(rows, costs).seconds < seconds[1.0, 1.0]
-    assert [name["name"] for name in found["plans"]] == ["mine", "other"] and len(found["plans"][1]["points"]) == 6
+    assert [name["name"] for name in found["plans"]] == ["mine", "other"] and len(
+        found["plans"][1]["points"]
+    ) == 6
     assert found["sensitivities"]["network"] < 0
 
 
@@ -227,14 +261,25 @@ def test_measured_costs_and_one_device_have_less_to_ask(graph):
     machine = MachineModel.uniform(1)
     costs, plan = CostModel.analytic(machine), Plan(data_parallel(graph, machine))
     found = what_if_columns(graph, machine, costs, {"plan": plan}, lambda *_: None)
-    assert found["of_network"] == "" and [p[:2] for p in found["plans"][0]["points"]] == [[1, 1], [1, 0.5], [1, 2]]
+    assert found["of_network"] == "" and [p[:2] for p in found["plans"][0]["points"]] == [
+        [1, 1],
+        [1, 0.5],
+        [1, 2],
+    ]
     local = MachineModel.local(devices=1, kind="cpu")
-    assert what_if_columns(graph, local, CostModel.measured(local), {"plan": plan}, lambda *_: None) is None
+    assert (
+        what_if_columns(graph, local, CostModel.measured(local), {"plan": plan}, lambda *_: None)
+        is None
+    )
 
 
 def test_a_search_is_shown(graph):
     found = search(graph, MACHINE, COSTS, proposals=20, seed=0)
-    data = report_data(ReportInputs("t", graph, MACHINE, COSTS, found.plan, "found", found=found, with_what_if=False))
+    data = report_data(
+        ReportInputs(
+            "t", graph, MACHINE, COSTS, found.plan, "found", found=found, with_what_if=False
+        )
+    )
     course = data["choices"]["search"]
     assert course["proposals"] == found.proposals and course["text"] == str(found)
     assert course["history"] == [[k, s] for k, s in found.history]
@@ -254,7 +299,9 @@ def test_a_pipeline_has_micro_batches_and_a_diagram():
 def test_a_model_without_optimizer():
     graph = Graph()
     graph.output("y", tiny.tanh(graph.input("x", (8, 4))))
-    data = report_data(ReportInputs("t", graph, MACHINE, COSTS, Plan(data_parallel(graph, MACHINE)), "p", **ALONE))
+    data = report_data(
+        ReportInputs("t", graph, MACHINE, COSTS, Plan(data_parallel(graph, MACHINE)), "p", **ALONE)
+    )
     assert [vertex["name"] for vertex in data["model"]["vertices"]] == ["tanh"]
     assert {*data["steps"][0]["memory"]["alive"][0]["by_class"]} == {"input", "activation"}
 
@@ -272,7 +319,9 @@ def test_the_file_holds_its_data_and_loads_nothing(data, tmp_path):
     size = save_page(path := tmp_path / "p.html", {**data, "title": "</script><b>&"})
     text = path.read_text(encoding="utf-8")
     assert size == path.stat().st_size
-    (kept,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    (kept,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL
+    )
     assert json.loads(kept) == {**json.loads(json.dumps(data)), "title": "</script><b>&"}
     assert "<title>&lt;/script&gt;&lt;b&gt;&amp;</title>" in text
     assert "default-src &#x27;none&#x27;" in text
@@ -292,7 +341,10 @@ def test_scripts_are_short_and_vendored_ones_are_named():
         text = (assets / name).read_text(encoding="utf-8")
         assert text.startswith("//") and len(text.splitlines()) <= 400, name
     assert "v1.6.32" in (assets / "vendor" / "uPlot.iife.min.js").read_text(encoding="utf-8")[:80]
-    assert "MIT" in (assets / "vendor" / "LICENSE.uPlot").read_text(encoding="utf-8") and "1.6.32" in page.__doc__
+    assert (
+        "MIT" in (assets / "vendor" / "LICENSE.uPlot").read_text(encoding="utf-8")
+        and "1.6.32" in page.__doc__
+    )
 
 
 def test_a_name_that_looks_like_a_mark_of_the_template_is_left_alone(data):

@@ -34,7 +34,11 @@ def test_every_place_has_its_numbers():
 
 def test_another_configuration_or_extent_is_another_label():
     split = ParallelConfig({"o": 2})
-    assert labels(chain("fc0", "fc1", "fc2"), fc1=split) == {"fc0": "fc0,2", "fc1": "fc1", "fc2": "fc0,2"}
+    assert labels(chain("fc0", "fc1", "fc2"), fc1=split) == {
+        "fc0": "fc0,2",
+        "fc1": "fc1",
+        "fc2": "fc0,2",
+    }
     graph = chain("fc0", "fc1")
     tiny.linear(graph.regions["fc1"], 6, name="fc2")
     assert set(labels(graph).values()) == {"fc0,1", "fc2"}
@@ -49,4 +53,7 @@ def test_a_label_is_not_given_twice():
     """Long lists are cut, so two of them may read alike."""
     split = {f"fc{k}": ParallelConfig({"o": 2}) for k in (6, 10)}
     found = labels(chain(*(f"fc{k}" for k in (0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20))), **split)
-    assert found["fc0"] == found["fc20"] == "fc0,2,4,...,20" and found["fc6"] == found["fc10"] == "fc6,10"
+    assert (
+        found["fc0"] == found["fc20"] == "fc0,2,4,...,20"
+        and found["fc6"] == found["fc10"] == "fc6,10"
+    )

@@ -36,10 +36,16 @@ def cell(x, name, is_joint=False, is_trained=True):
     def backward(op, g):
         if is_joint:
             return graph.launch(
-                f"{name}.dboth", "b f, b f, f -> b f, f", [g, op.inputs[0], op.inputs[1]], kernel=_both, flops=2.0
+                f"{name}.dboth",
+                "b f, b f, f -> b f, f",
+                [g, op.inputs[0], op.inputs[1]],
+                kernel=_both,
+                flops=2.0,
             )
         gx = graph.launch(f"{name}.dx", "b f, f -> b f", [g, op.inputs[1]], kernel=_input_gradient)
-        return gx, graph.launch(f"{name}.dw", "b f, b f -> f", [g, op.inputs[0]], kernel=_weight_gradient)
+        return gx, graph.launch(
+            f"{name}.dw", "b f, b f -> f", [g, op.inputs[0]], kernel=_weight_gradient
+        )
 
     return graph.launch(name, "b f, f -> b f", [x, weight], kernel=_forward, backward=backward)
 

@@ -10,7 +10,13 @@ from tests.schedule.cells import CellCosts
 
 # Devices by who else waits for a message that is late: what comes over the same link, all that the device receives, or
 # all that it does.
-LINKS = Device("emulated", flops_per_second=1e12, memory_bandwidth=1e12, overhead_seconds=0.0, sends_by_link=True)
+LINKS = Device(
+    "emulated",
+    flops_per_second=1e12,
+    memory_bandwidth=1e12,
+    overhead_seconds=0.0,
+    sends_by_link=True,
+)
 STREAMS = Device("emulated", flops_per_second=1e12, memory_bandwidth=1e12, overhead_seconds=0.0)
 THREAD = Device("cpu", flops_per_second=1e12, memory_bandwidth=1e12, overhead_seconds=0.0)
 
@@ -30,7 +36,11 @@ class LateCosts(CellCosts):
 
 def messages(rows):
     """What cells send to others."""
-    return [row for row in np.flatnonzero(rows.is_transfer).tolist() if rows.name(row).startswith("cell")]
+    return [
+        row
+        for row in np.flatnonzero(rows.is_transfer).tolist()
+        if rows.name(row).startswith("cell")
+    ]
 
 
 def waits(rows, only_readers=False):
@@ -51,7 +61,9 @@ def play(awaited, seconds, row=-1, late_seconds=0.0):
     """Seconds of a step where a row starts so much later than it could; see `waits`."""
     end, free = [], {}
     for number, (before, streams, taken) in enumerate(zip(*awaited, seconds.tolist(), strict=True)):
-        ready = max((end[other] for other in before), default=0.0) + (late_seconds if number == row else 0.0)
+        ready = max((end[other] for other in before), default=0.0) + (
+            late_seconds if number == row else 0.0
+        )
         end.append(max([ready, *(free.get(stream, 0.0) for stream in streams)]) + taken)
         free.update(dict.fromkeys(streams, end[-1]))
     return max(end)
@@ -62,5 +74,8 @@ def hidden(rows, seconds, late_seconds, only_readers=False):
     awaited = waits(rows, only_readers)
     on_time = play(awaited, seconds)
     return np.array(
-        [1 - (play(awaited, seconds, row, late_seconds) - on_time) / late_seconds for row in messages(rows)]
+        [
+            1 - (play(awaited, seconds, row, late_seconds) - on_time) / late_seconds
+            for row in messages(rows)
+        ]
     )

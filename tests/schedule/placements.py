@@ -76,13 +76,19 @@ def check(blocks, memory, starts, period=None):
     Written apart from the search: it plays all events of a device in time.
     """
     parts = starts.shape[1]
-    rounds = range(1 if period is None else 2 + int((starts.max() + max(b.span for b in blocks)) // (period * parts)))
+    rounds = range(
+        1
+        if period is None
+        else 2 + int((starts.max() + max(b.span for b in blocks)) // (period * parts))
+    )
     each = 0 if period is None else period * parts
     for block, after in ((b, a) for b in range(len(blocks)) for a in blocks[b].after):
         assert (starts[block] >= starts[after] + blocks[after].span - 1e-9).all(), (block, after)
     for device in {d for block in blocks for d in block.devices}:
         here = [k for k, block in enumerate(blocks) if device in block.devices]
-        events = sorted((starts[k, part] + r * each, k) for r in rounds for part in range(parts) for k in here)
+        events = sorted(
+            (starts[k, part] + r * each, k) for r in rounds for part in range(parts) for k in here
+        )
         for (begin, k), (following, _) in pairwise(events):
             assert begin + blocks[k].span <= following + 1e-9, (device, begin, following)
         level, most = 0, 0

@@ -39,7 +39,15 @@ def v_shape(machine, parts):
     """A cell a device."""
     count = len(machine.devices)
     graph = chain(count, parts, is_joint=True)
-    return shape(graph, machine, parts, [(d,) for d in range(count)], cuts_of(count), 2, 3 * (parts + count - 1))
+    return shape(
+        graph,
+        machine,
+        parts,
+        [(d,) for d in range(count)],
+        cuts_of(count),
+        2,
+        3 * (parts + count - 1),
+    )
 
 
 def nn_shape(machine, parts):
@@ -54,7 +62,9 @@ def zbv_shape(machine, parts):
     """Two cells a device, there and back; a backward pass is two blocks."""
     count = len(machine.devices)
     graph, way = chain(2 * count, parts), (*range(count), *reversed(range(count)))
-    return shape(graph, machine, parts, [(d,) for d in way], cuts_of(2 * count), 2, 6 * parts + count - 1)
+    return shape(
+        graph, machine, parts, [(d,) for d in way], cuts_of(2 * count), 2, 6 * parts + count - 1
+    )
 
 
 def x_shape(machine, parts):
@@ -67,7 +77,10 @@ def x_shape(machine, parts):
 def m_shape(machine, parts):
     """A cell a device, then one on all devices, which take a part of each micro-batch."""
     count = len(machine.devices)
-    graph, devices = chain(count + 1, count * parts, is_joint=True), [*((d,) for d in range(count)), range(count)]
+    graph, devices = (
+        chain(count + 1, count * parts, is_joint=True),
+        [*((d,) for d in range(count)), range(count)],
+    )
     return shape(graph, machine, parts, devices, cuts_of(count + 1), 3, 8 * parts + 4 * (count - 1))
 
 
@@ -79,7 +92,10 @@ def k_shape(machine, parts):
         h = cell(shift(x, f"shift_{branch}"), f"cell_{branch}0", is_joint=True)
         ends.append(cell(h, f"cell_{branch}1", is_joint=True))
     both = cell(ops.add(*ends, name="join"), "cell_ab", is_joint=True)
-    ops.sgd(ops.softmax_cross_entropy(both, graph.input("t", (4 * parts,), "int32"), name="loss"), lr=0.1)
+    ops.sgd(
+        ops.softmax_cross_entropy(both, graph.input("t", (4 * parts,), "int32"), name="loss"),
+        lr=0.1,
+    )
     cuts, devices = ["cell_a1", "shift_b", "cell_b1", "join"], [*((d,) for d in range(4)), range(4)]
     return shape(graph, machine, parts, devices, cuts, 2, 6 * parts + 3)
 

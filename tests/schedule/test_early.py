@@ -98,17 +98,27 @@ def numbers(rows, fed):
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_by_a_count_of_all_samples_in_every_schedule(name, devices):
     """As one device, in stages of one and of two devices."""
-    graph, machine, one = model(LOSSES[name]), MachineModel.uniform(devices), MachineModel.uniform(1)
+    graph, machine, one = (
+        model(LOSSES[name]),
+        MachineModel.uniform(devices),
+        MachineModel.uniform(1),
+    )
     fed = feeds(graph)
     expected = numbers(lower(graph, single_device(graph, one), one), fed)
     assert np.isfinite(expected["loss"])
     rows, costs = lower(graph, stages(graph, machine, 2, 4), machine), CostModel.analytic(machine)
-    orders = [policy for policy in POLICIES.values() if policy is not zb_v]  # which wants two stages a device
-    for order in [*orders, search_schedule(rows, costs, seconds=0.2)] if devices == 2 else orders[:3]:
+    orders = [
+        policy for policy in POLICIES.values() if policy is not zb_v
+    ]  # which wants two stages a device
+    for order in (
+        [*orders, search_schedule(rows, costs, seconds=0.2)] if devices == 2 else orders[:3]
+    ):
         ordered = reorder(rows, costs, order)
         check_plan(graph, ordered)
         for key, value in numbers(ordered, fed).items():
-            np.testing.assert_allclose(value, expected[key], rtol=1e-10, atol=1e-12, err_msg=f"{key}, {order.name}")
+            np.testing.assert_allclose(
+                value, expected[key], rtol=1e-10, atol=1e-12, err_msg=f"{key}, {order.name}"
+            )
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -130,7 +140,11 @@ def test_only_what_is_awaited_is_made_early():
     machine = MachineModel.uniform(1)
     rows = lower(graph, stages(graph, machine, 1, 4), machine)
     pipeline = pipeline_of(rows)
-    early = {rows.name(k) for k in np.flatnonzero((rows.kind == 0) & (pipeline.stage < 0)) if rows.ordinal[k] > 0}
+    early = {
+        rows.name(k)
+        for k in np.flatnonzero((rows.kind == 0) & (pipeline.stage < 0))
+        if rows.ordinal[k] > 0
+    }
     assert early == {"loss.count"}
 
 
@@ -151,13 +165,25 @@ def mixture(**options: int) -> Graph:
 @pytest.mark.parametrize("groups", [4, 8])
 @pytest.mark.parametrize("parts", [4, 8])
 def test_experts_of_groups_and_parts_make_a_pipeline(groups, parts):
-    graph, machine, one = mixture(groups=groups, parts=parts), MachineModel.uniform(2), MachineModel.uniform(1)
-    fed = {"x": np.random.default_rng(0).standard_normal((SAMPLES, 3)), "t": np.arange(SAMPLES, dtype=np.int32) % 5}
+    graph, machine, one = (
+        mixture(groups=groups, parts=parts),
+        MachineModel.uniform(2),
+        MachineModel.uniform(1),
+    )
+    fed = {
+        "x": np.random.default_rng(0).standard_normal((SAMPLES, 3)),
+        "t": np.arange(SAMPLES, dtype=np.int32) % 5,
+    }
     expected = numbers(lower(graph, single_device(graph, one), one), fed)
-    rows, costs = lower(graph, stages(graph, machine, cuts=["fc2"], parts=4), machine), CostModel.analytic(machine)
+    rows, costs = (
+        lower(graph, stages(graph, machine, cuts=["fc2"], parts=4), machine),
+        CostModel.analytic(machine),
+    )
     for order in (policy for policy in POLICIES.values() if policy is not zb_v):
         for key, value in numbers(reorder(rows, costs, order), fed).items():
-            np.testing.assert_allclose(value, expected[key], rtol=1e-10, atol=1e-12, err_msg=f"{key}, {order.name}")
+            np.testing.assert_allclose(
+                value, expected[key], rtol=1e-10, atol=1e-12, err_msg=f"{key}, {order.name}"
+            )
 
 
 def refused(graph: Graph, cut: str) -> Callable[[], object]:
@@ -180,7 +206,11 @@ def test_the_message_is_made_for_the_case():
         f"use ops.mixture_of_experts(..., groups=4, parts=4), {order}",
         refused(mixture(groups=4), "fc2"),
     )
-    own = model(lambda y, t: ops.sum(ops.divide(ops.mean(ops.multiply(y, y), 1), ops.sum(ops.abs(y), name="level"))))
+    own = model(
+        lambda y, t: ops.sum(
+            ops.divide(ops.mean(ops.multiply(y, y), 1), ops.sum(ops.abs(y), name="level"))
+        )
+    )
     assert_refused(
         "schedule 'one_f_one_b': 'divide' needs all 4 micro-batches of 'level' before its first point; use an order "
         "that knows no stages, such as taskflow.schedule.program",

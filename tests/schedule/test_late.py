@@ -24,7 +24,9 @@ def shares(device, order, late):
 
 
 @pytest.mark.parametrize("late", [2, 5])
-@pytest.mark.parametrize(("order", "most"), [(one_f_one_b, {2: 34.5, 5: 17}), (critical_path, {2: 40.5, 5: 28.2})])
+@pytest.mark.parametrize(
+    ("order", "most"), [(one_f_one_b, {2: 34.5, 5: 17}), (critical_path, {2: 40.5, 5: 28.2})]
+)
 def test_over_links_of_its_own_nobody_else_waits(order, most, late):
     assert shares(LINKS, order, late) == (most[late], most[late])
 

@@ -19,7 +19,14 @@ from taskflow import (
     simulate,
     single_device,
 )
-from taskflow.schedule import by_ordinal, critical_path, depth_first, first_ready, forward_first, program
+from taskflow.schedule import (
+    by_ordinal,
+    critical_path,
+    depth_first,
+    first_ready,
+    forward_first,
+    program,
+)
 from taskflow.schedule.orders import Order, bottom_levels, first_readers
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory
@@ -51,7 +58,9 @@ def diamond() -> tuple[Graph, Strategy]:
 MACHINE = MachineModel.uniform(2, Device("emulated", overhead_seconds=1e-3), latency_seconds=1e-4)
 
 
-@pytest.mark.parametrize("order", [program, by_ordinal, first_ready, critical_path, depth_first, forward_first])
+@pytest.mark.parametrize(
+    "order", [program, by_ordinal, first_ready, critical_path, depth_first, forward_first]
+)
 def test_every_schedule_gives_the_same_numbers(order: Order) -> None:
     graph, strategy = diamond()
     machine = MachineModel.uniform(2)
@@ -77,7 +86,10 @@ def test_first_ready_is_the_event_driven_timeline() -> None:
     seconds = CostModel.analytic(MACHINE).seconds(task_graph)
     order = first_ready(task_graph, seconds)
     start, _, _ = schedule(task_graph.reordered(order), seconds[order])
-    ready = [max([0.0, *(_end(task_graph, seconds, order, start, d) for d in task_graph.deps(r))]) for r in order]
+    ready = [
+        max([0.0, *(_end(task_graph, seconds, order, start, d) for d in task_graph.deps(r))])
+        for r in order
+    ]
     assert ready == sorted(ready)
 
 
@@ -91,24 +103,40 @@ def test_bottom_level_is_the_longest_way_to_the_end() -> None:
     task_graph = lower(graph, strategy, MACHINE)
     level = bottom_levels(task_graph, np.ones(len(task_graph)))
     names = [task_graph[k].name for k in range(len(task_graph))]
-    assert level[names.index("join")] == 2.0  # itself and the copy of the output to the other device
-    assert level.max() == level[names.index("x")] == 9.0  # feed, three long tasks, three copies, join, copy
+    assert (
+        level[names.index("join")] == 2.0
+    )  # itself and the copy of the output to the other device
+    assert (
+        level.max() == level[names.index("x")] == 9.0
+    )  # feed, three long tasks, three copies, join, copy
 
 
 def test_an_order_that_breaks_a_dependence_is_refused() -> None:
     graph, strategy = diamond()
     task_graph = lower(graph, strategy, MACHINE)
-    with pytest.raises(ValueError, match=r"order: row \d+ stands before row \d+, for which it waits"):
-        reorder(task_graph, CostModel.analytic(MACHINE), lambda task_graph, seconds: np.arange(len(seconds))[::-1])
+    with pytest.raises(
+        ValueError, match=r"order: row \d+ stands before row \d+, for which it waits"
+    ):
+        reorder(
+            task_graph,
+            CostModel.analytic(MACHINE),
+            lambda task_graph, seconds: np.arange(len(seconds))[::-1],
+        )
     with pytest.raises(ValueError, match=r"order: is no permutation of \d+ rows"):
-        reorder(task_graph, CostModel.analytic(MACHINE), lambda task_graph, seconds: np.zeros(len(seconds), np.int64))
+        reorder(
+            task_graph,
+            CostModel.analytic(MACHINE),
+            lambda task_graph, seconds: np.zeros(len(seconds), np.int64),
+        )
 
 
 def test_orders_are_deterministic() -> None:
     graph, strategy = diamond()
     task_graph = lower(graph, strategy, MACHINE)
     seconds = np.ones(len(task_graph))
-    np.testing.assert_array_equal(critical_path(task_graph, seconds), critical_path(task_graph, seconds))
+    np.testing.assert_array_equal(
+        critical_path(task_graph, seconds), critical_path(task_graph, seconds)
+    )
 
 
 def in_pieces():
@@ -116,9 +144,13 @@ def in_pieces():
     graph = Graph()
     x = graph.parameter("x", (2,), trainable=False)
     y = graph.launch("partial", "d -> n", [x], kernel=total, sizes={"n": 6000})
-    graph.launch("whole", "^n, d -> d", [graph.launch("each", "n -> n", [y], kernel=copy), x], kernel=total)
+    graph.launch(
+        "whole", "^n, d -> d", [graph.launch("each", "n -> n", [y], kernel=copy), x], kernel=total
+    )
     config, machine = ParallelConfig({"d": 2}), MachineModel.uniform(2)
-    strategy = Strategy({"partial": config, "each": ParallelConfig({"n": 6}, (0, 0, 0, 1, 1, 1)), "whole": config})
+    strategy = Strategy(
+        {"partial": config, "each": ParallelConfig({"n": 6}, (0, 0, 0, 1, 1, 1)), "whole": config}
+    )
     return lower(graph, strategy, machine), CostModel.analytic(machine)
 
 
@@ -128,7 +160,10 @@ def test_depth_first_takes_piece_by_piece_what_critical_path_takes_step_by_step(
         rows = reorder(task_graph, costs, order)
         for device in range(2):
             found = rows.kind[rows.device == device]
-            assert "".join("pcf"[[Kind.POINT, Kind.COPY, Kind.FOLD].index(kind)] for kind in found) == kinds, order
+            assert (
+                "".join("pcf"[[Kind.POINT, Kind.COPY, Kind.FOLD].index(kind)] for kind in found)
+                == kinds
+            ), order
 
 
 def co_sharded(parts, samples, is_recomputed=True):
@@ -151,9 +186,17 @@ def test_by_ordinal_takes_part_by_part_what_stands_between_barriers() -> None:
     forward = ["fc10", "relu0", "fc20", "loss.one0", "fc11", "relu1", "fc21"]
     loss = ["loss0", "loss.dx0"]
     own = "fc1.weight.sgd", "fc1.bias.sgd"
-    first, second = ([f"{name}{part}" for name in names] for part, names in enumerate([(*back.split(), *own)] * 2))
+    first, second = (
+        [f"{name}{part}" for name in names]
+        for part, names in enumerate([(*back.split(), *own)] * 2)
+    )
     second.insert(-2, "fc2.bias.sgd0")
-    assert [f"{rows.name(row)}{rows.ordinal[row]}" for row in points] == [*forward, *loss, *first, *second]
+    assert [f"{rows.name(row)}{rows.ordinal[row]}" for row in points] == [
+        *forward,
+        *loss,
+        *first,
+        *second,
+    ]
 
 
 @pytest.mark.parametrize("parts", [4, 8])
@@ -177,7 +220,9 @@ def test_by_ordinal_goes_back_with_a_micro_batch_before_the_next() -> None:
     strategy = Strategy(dict.fromkeys(single_device(graph, machine), config))
     rows = lower(graph, strategy, machine)
     ordered = reorder(rows, CellCosts(), by_ordinal)
-    ordinals = [ordered.ordinal[k] for k in range(len(ordered)) if ordered.name(k) in ("cell5", "cell5.dx")]
+    ordinals = [
+        ordered.ordinal[k] for k in range(len(ordered)) if ordered.name(k) in ("cell5", "cell5.dx")
+    ]
     assert ordinals == [part for part in range(parts) for _ in range(2)]
 
 
@@ -191,14 +236,20 @@ def layers(repeat):
     ops.sgd(ops.softmax_cross_entropy(y, graph.input("t", (8,), "int32")), lr=0.1)
     machine = MachineModel.uniform(4, Device("emulated", 0, 1 << 30, 3e7, 1e12), 2e7, 1e-6)
     ring = {"all-reduce": "ring"}
-    return lower(graph, data_parallel(graph, machine), machine, ring, repeat, 2048), CostModel.analytic(machine)
+    return lower(
+        graph, data_parallel(graph, machine), machine, ring, repeat, 2048
+    ), CostModel.analytic(machine)
 
 
 def test_the_first_readers_of_gradients_are_in_the_next_step() -> None:
     task_graph, _ = layers(repeat=2)
     tasks = [task_graph[k] for k in range(len(task_graph))]
     row = {task.name: task.row for task in reversed(tasks) if task.kind == 0}
-    sums = [t for t in tasks if t.collective == "all-reduce" and t.name.startswith(("first.dweight", "last.dweight"))]
+    sums = [
+        t
+        for t in tasks
+        if t.collective == "all-reduce" and t.name.startswith(("first.dweight", "last.dweight"))
+    ]
     found: dict[str, set[int]] = {}
     for task in sums:
         found.setdefault(task.name, set()).add(int(first_readers(task_graph)[task.row]))
@@ -216,8 +267,15 @@ def test_what_the_next_forward_pass_reads_first_passes_the_rest() -> None:
     behind = {}
     for order in (first_ready, forward_first):
         rows = reorder(task_graph, costs, order)
-        sums = [rows[k].name for k in range(len(rows)) if rows[k].collective == "all-reduce" and rows[k].bytes > 1000]
+        sums = [
+            rows[k].name
+            for k in range(len(rows))
+            if rows[k].collective == "all-reduce" and rows[k].bytes > 1000
+        ]
         behind[order] = sums[sums.index("first.dweight") :].count("last.dweight")
     assert behind[first_ready] == 0 and 0 < behind[forward_first] < 8
-    fifo, first = (simulate(reorder(task_graph, costs, order), costs).seconds for order in (first_ready, forward_first))
+    fifo, first = (
+        simulate(reorder(task_graph, costs, order), costs).seconds
+        for order in (first_ready, forward_first)
+    )
     assert first < 0.97 * fifo

@@ -27,13 +27,17 @@ def mlp(devices, parts, samples, width=128, device=None):
     h = graph.input("x", (samples, width), "float64")
     for k in range(4):
         h = ops.linear(h, width, bias=False, name=f"fc{k}")
-    ops.sgd(ops.softmax_cross_entropy(h, graph.input("t", (samples,), "int32"), name="loss"), lr=0.1)
+    ops.sgd(
+        ops.softmax_cross_entropy(h, graph.input("t", (samples,), "int32"), name="loss"), lr=0.1
+    )
     machine = MachineModel.uniform(devices, device)
     cuts = [f"fc{k}" for k in range(1, 4)] if devices > 1 else []
     return graph, lower(graph, stages(graph, machine, cuts=cuts, parts=parts), machine)
 
 
-@pytest.mark.parametrize("device", [None, Device("cuda", sends_by_link=True)], ids=["one thread", "links"])
+@pytest.mark.parametrize(
+    "device", [None, Device("cuda", sends_by_link=True)], ids=["one thread", "links"]
+)
 def test_memory_of_a_pipeline(device):
     """Micro-batches hold activations until their backward pass, and one gradient a device: 16 of 48 samples.
 
@@ -63,7 +67,12 @@ def test_micro_batches_on_one_device():
             peaks[parts, order] = int(plan_memory(reorder(rows, costs, order)).peak_bytes[0])
     weights, tile = 4 * 128 * 128 * 8, 1024 * 128 * 8 // 8
     activations, panel = 6 * tile, 32 << 10  # x, four layers, the gradient on its way
-    print({(parts, getattr(order, "__name__", "1F1B")): peak for (parts, order), peak in peaks.items()})
+    print(
+        {
+            (parts, getattr(order, "__name__", "1F1B")): peak
+            for (parts, order), peak in peaks.items()
+        }
+    )
     assert peaks[8, program] <= 1.05 * peaks[1, program]
     assert weights + weights + activations // 2 <= peaks[8, one_f_one_b]
     assert peaks[8, one_f_one_b] + panel <= 1.05 * (2 * weights + activations)

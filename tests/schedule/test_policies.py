@@ -45,7 +45,10 @@ SIZES = [(d, n) for d in (2, 4, 8) for n in (4, 8, 16)]
 
 def pipeline(devices, parts, per_device=1, is_joint=False):
     """A chain of a cell a stage; stage k is on device `k % devices`."""
-    graph, machine = chain(devices * per_device, parts, is_joint=is_joint), MachineModel.uniform(devices)
+    graph, machine = (
+        chain(devices * per_device, parts, is_joint=is_joint),
+        MachineModel.uniform(devices),
+    )
     cuts = [f"cell{k}" for k in range(1, devices * per_device)]
     groups = [(k % devices,) for k in range(devices * per_device)]
     plan = stages(graph, machine, parts=parts, cuts=cuts, devices=groups)
@@ -69,7 +72,14 @@ def test_bubbles_to_the_unit(devices, parts):
     assert units(split, gpipe) <= plain and units(split, one_f_one_b) <= plain
     if parts >= devices:
         assert units(split, zb_h1) == 3 * parts + devices - 1
-    print(devices, parts, units(split, gpipe), units(split, one_f_one_b), units(split, zb_h1), units(split, program))
+    print(
+        devices,
+        parts,
+        units(split, gpipe),
+        units(split, one_f_one_b),
+        units(split, zb_h1),
+        units(split, program),
+    )
 
 
 # torch.distributed.pipelining's own orders, 2 stages a device, f = 0.5 and b = 1 a stage
@@ -92,15 +102,25 @@ def v_rows(devices, parts):
     return graph, lower(graph, stages(graph, machine, parts=parts, cuts=cuts, devices=way), machine)
 
 
-FEW = {(1, 1): 3, (4, 1): 8.5, (4, 2): 9.5, (8, 3): 18.5, (8, 4): 19.5}  # fewer micro-batches than devices
+FEW = {
+    (1, 1): 3,
+    (4, 1): 8.5,
+    (4, 2): 9.5,
+    (8, 3): 18.5,
+    (8, 4): 19.5,
+}  # fewer micro-batches than devices
 
 
-@pytest.mark.parametrize(("devices", "parts"), [(1, 4), (3, 7), (5, 11), (8, 11), (8, 32), *sorted({*SIZES, *FEW})])
+@pytest.mark.parametrize(
+    ("devices", "parts"), [(1, 4), (3, 7), (5, 11), (8, 11), (8, 32), *sorted({*SIZES, *FEW})]
+)
 def test_a_v_idles_half_a_unit_a_device(devices, parts):
     """3 N + (D - 1) / 2 where N >= D, as no device can do better; torch's ZBV takes 15 for D = N = 4."""
     _, rows = v_rows(devices, parts)
     least = 3 * parts + (devices - 1) / 2
-    assert units(rows, zb_v, forward=0.5, backward=0.5, weight=0.5) == FEW.get((devices, parts), least)
+    assert units(rows, zb_v, forward=0.5, backward=0.5, weight=0.5) == FEW.get(
+        (devices, parts), least
+    )
     most = {}
     for device, steps in zb_v.schedule(pipeline_of(rows)).steps.items():
         cells = 2 if device == devices - 1 else 1
@@ -125,13 +145,20 @@ def test_two_pipelines_in_opposite_directions(devices, parts, known):
     ways = [(k, devices - 1 - k) for k in range(devices)]
     cuts = [f"cell{k}" for k in range(1, devices)]
     rows = lower(graph, stages(graph, machine, parts=parts, cuts=cuts, devices=ways), machine)
-    assert 6 * parts <= units(rows, search_schedule(rows, CellCosts(), seconds=0.5)) <= units(rows, chimera) <= known
+    assert (
+        6 * parts
+        <= units(rows, search_schedule(rows, CellCosts(), seconds=0.5))
+        <= units(rows, chimera)
+        <= known
+    )
     assert_same_bits(graph, rows, chimera)
 
 
 def assert_same_bits(graph, rows, order):
     feeds = feeds_of(graph)
-    found, expected = (numbers(reorder(rows, CellCosts(), each), feeds) for each in (order, program))
+    found, expected = (
+        numbers(reorder(rows, CellCosts(), each), feeds) for each in (order, program)
+    )
     assert all(np.array_equal(found[name], value) for name, value in expected.items())
 
 
@@ -161,13 +188,27 @@ def test_a_stage_on_all_devices_between_others():
     parts = 6
     graph, machine = chain(3, 2 * parts), MachineModel.uniform(2)
     devices = [(0, 1), (0,), (1,)]
-    rows = lower(graph, stages(graph, machine, parts=parts, cuts=["cell1", "cell2"], devices=devices), machine)
+    rows = lower(
+        graph,
+        stages(graph, machine, parts=parts, cuts=["cell1", "cell2"], devices=devices),
+        machine,
+    )
     each = 6  # of the first cell half the samples each; a cell of its own
     assert parts * each <= units(rows, interlaced) <= parts * each + 12
     assert_same_bits(graph, rows, interlaced)
 
 
-ORDERS = [program, gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, first_ready, critical_path, depth_first]
+ORDERS = [
+    program,
+    gpipe,
+    looped_bfs,
+    one_f_one_b,
+    interleaved,
+    zb_h1,
+    first_ready,
+    critical_path,
+    depth_first,
+]
 
 
 def numbers(task_graph, feeds, steps=2):
@@ -187,8 +228,13 @@ def test_a_schedule_changes_no_bit(per_device):
     first = numbers(reorder(rows, costs, program), feeds)
     for name, value in one.items():
         np.testing.assert_allclose(first[name], value, rtol=1e-12, atol=1e-14)
-    straight = () if per_device == 1 else (one_f_one_b, zb_h1)  # they deadlock where devices are met again
-    for order in (*(o for o in ORDERS if o not in straight), search_schedule(rows, costs, seconds=0.1)):
+    straight = (
+        () if per_device == 1 else (one_f_one_b, zb_h1)
+    )  # they deadlock where devices are met again
+    for order in (
+        *(o for o in ORDERS if o not in straight),
+        search_schedule(rows, costs, seconds=0.1),
+    ):
         found = numbers(reorder(rows, costs, order), feeds)
         assert found.keys() == first.keys()
         assert all(np.array_equal(found[name], value) for name, value in first.items()), order
@@ -227,9 +273,13 @@ def test_a_schedule_with_less_memory():
     """One micro-batch in flight a device: one after the other."""
     _, rows = pipeline(2, 4)
     found = blocks_of(rows, CellCosts())
-    forward = [block for block, (phase, _) in zip(found.blocks, found.steps, strict=True) if phase == "F"]
+    forward = [
+        block for block, (phase, _) in zip(found.blocks, found.steps, strict=True) if phase == "F"
+    ]
     tile = 4 * 8  # a sample of 4 numbers
-    assert [block.span for block in found.blocks] == [1.0] * 6 and all(block.memory >= tile for block in forward)
+    assert [block.span for block in found.blocks] == [1.0] * 6 and all(
+        block.memory >= tile for block in forward
+    )
     least = 3 * tile  # what the second cell reads, what it makes, and the gradient
     assert units(rows, search_schedule(rows, CellCosts(), memory=least, seconds=0.5)) > 13
     assert_refused(
@@ -254,7 +304,12 @@ def test_what_needs_all_micro_batches_is_refused():
     graph, machine = Graph(), MachineModel.uniform(2)
     h = ops.conv2d(graph.input("x", (8, 2, 4, 4)), 4, 1, name="conv1")
     h = ops.relu(ops.batch_norm(h, name="bn1"), name="relu")
-    ops.sgd(ops.softmax_cross_entropy(ops.mean(h, (2, 3)), graph.input("t", (8,), "int32"), name="loss"), lr=0.1)
+    ops.sgd(
+        ops.softmax_cross_entropy(
+            ops.mean(h, (2, 3)), graph.input("t", (8,), "int32"), name="loss"
+        ),
+        lr=0.1,
+    )
     rows = lower(graph, stages(graph, machine, 2, 4), machine)
     assert_refused(
         "schedule 'one_f_one_b': 'bn1.var' needs all 4 micro-batches of 'bn1.mean' before its first point; "
@@ -273,21 +328,32 @@ def test_statistics_of_parts_make_a_pipeline(devices, parts):
     loss = ops.softmax_cross_entropy(h, graph.input("t", (16,), "int32"), name="loss")
     ops.sgd(loss, lr=0.1, momentum=0.9)
     graph.output("loss", loss)
-    feeds = {"x": np.random.default_rng(0).standard_normal((16, 2, 3, 3)), "t": np.arange(16, dtype=np.int32) % 5}
+    feeds = {
+        "x": np.random.default_rng(0).standard_normal((16, 2, 3, 3)),
+        "t": np.arange(16, dtype=np.int32) % 5,
+    }
     plan, one = stages(graph, machine, cuts=["fc"], parts=parts), MachineModel.uniform(1)
     rows = lower(graph, plan, machine)
     expected = numbers(lower(graph, single_device(graph, one), one), feeds)
     costs = CostModel.analytic(machine)
-    fitting = [policy for policy in POLICIES.values() if policy is not zb_v]  # which wants two stages a device
+    fitting = [
+        policy for policy in POLICIES.values() if policy is not zb_v
+    ]  # which wants two stages a device
     orders = [program]
     if parts <= 4:
-        orders += [*fitting, search_schedule(rows, costs, seconds=0.2)] if devices == 2 else [one_f_one_b, zb_h1]
+        orders += (
+            [*fitting, search_schedule(rows, costs, seconds=0.2)]
+            if devices == 2
+            else [one_f_one_b, zb_h1]
+        )
     for order in orders:
         found = numbers(reorder(rows, costs, order), feeds)
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=1e-10)
     if parts > 4:
-        with pytest.raises(ValueError, match=r"'bn1\.var' needs all 8 micro-batches of 'bn1\.mean'"):
+        with pytest.raises(
+            ValueError, match=r"'bn1\.var' needs all 8 micro-batches of 'bn1\.mean'"
+        ):
             reorder(rows, costs, one_f_one_b)
 
 
@@ -302,7 +368,8 @@ def test_schedules_that_do_not_fit_are_refused():
     )
     twice = Schedule({0: steps[0], 1: (*steps[1], ("B", 1, 0))}, "twice")
     assert_refused(
-        "schedule 'twice': device 1 does I of stage 1 for micro-batch 0 twice", lambda: reorder(rows, costs, twice)
+        "schedule 'twice': device 1 does I of stage 1 for micro-batch 0 twice",
+        lambda: reorder(rows, costs, twice),
     )
     unknown = Schedule({0: (*steps[0], ("F", 1, 0)), 1: steps[1]}, "unknown")
     assert_refused(
@@ -337,14 +404,23 @@ def test_stages_that_cannot_be():
     for message, options in {
         "stages: 'no' is no operator that a strategy names": {"cuts": ["no"]},
         "stages: a stage begins at 'shift' and has no operators before": {"cuts": ["shift"]},
-        "stages: 'none' is no operator that a strategy names": {"count": 2, "within": {"none": ParallelConfig({})}},
+        "stages: 'none' is no operator that a strategy names": {
+            "count": 2,
+            "within": {"none": ParallelConfig({})},
+        },
         "stages: 0 micro-batches; at least one": {"count": 2, "parts": 0},
         "stages: 0 stages of 4 operators": {"count": 0},
-        "stages: give their count, or the cuts between them, not both": {"count": 2, "cuts": ["cell1"]},
+        "stages: give their count, or the cuts between them, not both": {
+            "count": 2,
+            "cuts": ["cell1"],
+        },
         "stages: 3 stages on 2 devices; give the devices of each": {"count": 3},
         "stages: 9 stages of 4 operators": {"count": 9},
         "stages: 2 stages on 1 groups of devices": {"count": 2, "devices": [(0,)]},
-        "stages: 'shift' has 4 samples; 8 micro-batches in 1 parts need 8": {"count": 2, "parts": 8},
+        "stages: 'shift' has 4 samples; 8 micro-batches in 1 parts need 8": {
+            "count": 2,
+            "parts": 8,
+        },
         "stages: 'cell1' uses device 1 of a stage of 1": {
             "count": 2,
             "within": {"cell1": ParallelConfig({"f": 2}, (0, 1))},
@@ -356,7 +432,9 @@ def test_stages_that_cannot_be():
 def test_stages_with_data_and_tensor_parallelism_inside():
     """Two stages of two devices, one data parallel, one split by features."""
     graph, machine = chain(2, 8), MachineModel.uniform(4)
-    plan = stages(graph, machine, cuts=["cell1"], parts=2, within={"cell1": ParallelConfig({"f": 2})})
+    plan = stages(
+        graph, machine, cuts=["cell1"], parts=2, within={"cell1": ParallelConfig({"f": 2})}
+    )
     assert plan["cell0"] == ParallelConfig({"b": 4}, (0, 1, 0, 1))
     assert plan["cell1"] == ParallelConfig({"b": 2, "f": 2}, (2, 3, 2, 3))
     rows, feeds = lower(graph, plan, machine), feeds_of(graph)

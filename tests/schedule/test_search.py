@@ -33,7 +33,9 @@ def test_periods_of_known_placements(name):
     tries = (find_period(blocks, memory, SECONDS, seed) for seed in range(TRIES))
     found = next((each for each in tries if each.period <= known), None)
     assert found is not None
-    print(f"{name}: {found.period:g} a micro-batch, {found.starts.shape[1]} a period, optimal: {found.is_optimal}")
+    print(
+        f"{name}: {found.period:g} a micro-batch, {found.starts.shape[1]} a period, optimal: {found.is_optimal}"
+    )
     assert found.period >= max(sum(b.span for b in blocks if d in b.devices) for d in range(4))
     check(blocks, memory, found.starts, found.period)
     assert (found.starts.shape[1] > 1) == (parts > 1)
@@ -71,9 +73,15 @@ def random_placements(draw):
     chains = []
     for _ in range(branches):
         devices = draw(
-            st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True), min_size=1, max_size=3)
+            st.lists(
+                st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True),
+                min_size=1,
+                max_size=3,
+            )
         )
-        chains.append(placements.there_and_back(devices, draw(st.integers(1, 2)), draw(st.integers(1, 3))))
+        chains.append(
+            placements.there_and_back(devices, draw(st.integers(1, 2)), draw(st.integers(1, 3)))
+        )
     return placements.joined(*chains), draw(st.integers(2, 6))
 
 
@@ -97,7 +105,10 @@ def test_units_do_not_matter():
     plain = find_period(v_shape(), 4, 1.0)
     scaled = [b._replace(span=b.span * 0.0125, memory=b.memory * 1e9) for b in v_shape()]
     found = find_period(scaled, 4e9, 1.0)
-    assert found.period == pytest.approx(plain.period * 0.0125, rel=1e-12) and found.is_optimal == plain.is_optimal
+    assert (
+        found.period == pytest.approx(plain.period * 0.0125, rel=1e-12)
+        and found.is_optimal == plain.is_optimal
+    )
     rough = [b._replace(span=b.span * np.pi + k * 1e-4) for k, b in enumerate(v_shape())]
     coarse = find_period(rough, 4, 1.0)
     check(rough, 4, coarse.starts, coarse.period)

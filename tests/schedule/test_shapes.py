@@ -35,8 +35,13 @@ def test_units_and_numbers(name):
     costs, feeds = shape.costs(), feeds_of(shape.graph)
     expected = numbers(lower(shape.graph, single_device(shape.graph, one), one), feeds)
     searched, policy, by_hand = KNOWN[name]
-    tries = (reorder(shape.rows, costs, search_schedule(shape.rows, costs, seconds=1.0, seed=k)) for k in range(6))
-    found = next((rows for rows in tries if schedule(rows, costs.seconds(rows))[2] <= searched), None)
+    tries = (
+        reorder(shape.rows, costs, search_schedule(shape.rows, costs, seconds=1.0, seed=k))
+        for k in range(6)
+    )
+    found = next(
+        (rows for rows in tries if schedule(rows, costs.seconds(rows))[2] <= searched), None
+    )
     assert found is not None
     followed = reorder(shape.rows, costs, POLICIES[policy])
     assert schedule(found, costs.seconds(found))[2] >= shape.bound

@@ -21,7 +21,9 @@ def test_types_of_alexnet_are_those_of_the_paper(layers):
 def test_a_layer_sums_weights_outputs_or_inputs(layers):
     first, last = layers[0], layers[-1]
     assert first == Layer(
-        "conv1", 512 * 3 * 224 * 224, {"I": 64 * 3 * 11 * 11, "II": 512 * 64 * 55 * 55, "III": 512 * 3 * 224 * 224}
+        "conv1",
+        512 * 3 * 224 * 224,
+        {"I": 64 * 3 * 11 * 11, "II": 512 * 64 * 55 * 55, "III": 512 * 3 * 224 * 224},
     )
     assert last.sums == {"I": 1000 * 4096, "II": 512 * 1000, "III": 512 * 4096}
 
@@ -41,11 +43,16 @@ def test_types_are_found_without_names():
 def test_the_best_of_all_types(layers):
     def elements(types):
         between = [
-            0 if pair in FREE else layer.reads // 2 for layer, pair in zip(layers[1:], pairwise(types), strict=True)
+            0 if pair in FREE else layer.reads // 2
+            for layer, pair in zip(layers[1:], pairwise(types), strict=True)
         ]
-        return sum(layer.sums[kind] for layer, kind in zip(layers, types, strict=True)) + sum(between)
+        return sum(layer.sums[kind] for layer, kind in zip(layers, types, strict=True)) + sum(
+            between
+        )
 
-    assert best_types(layers)[0] == min(elements(types) for types in product(TYPES, repeat=len(layers)))
+    assert best_types(layers)[0] == min(
+        elements(types) for types in product(TYPES, repeat=len(layers))
+    )
 
 
 def test_many_samples_and_few_weights_are_split_by_samples():

@@ -17,9 +17,22 @@ from taskflow import (
 )
 from taskflow.searching import at_home, rehearsal
 from taskflow.searching.budget import Budget
-from tests.fake_home import SAMPLES, FakeCosts, TrueCosts, fake_rehearsals, home, network, slow_samples, slow_together
+from tests.fake_home import (
+    SAMPLES,
+    FakeCosts,
+    TrueCosts,
+    fake_rehearsals,
+    home,
+    network,
+    slow_samples,
+    slow_together,
+)
 
-RULES = {"single device": single_device, "data parallel": data_parallel, "model parallel": model_parallel}
+RULES = {
+    "single device": single_device,
+    "data parallel": data_parallel,
+    "model parallel": model_parallel,
+}
 
 
 def true_of(plan, truth):
@@ -55,7 +68,9 @@ def test_factors_of_rehearsals_lead_to_what_a_search_by_true_costs_finds(monkeyp
     found = search_at_home(network(), home(), FakeCosts(home()), proposals=800)
     best = search(network(), home(), TrueCosts(home(), slow_samples), proposals=400)
     assert true_of(alone.plan, slow_samples) > 2 * found.seconds
-    assert found.seconds == pytest.approx(best.seconds, rel=1e-3)  # which may have another order of rows
+    assert found.seconds == pytest.approx(
+        best.seconds, rel=1e-3
+    )  # which may have another order of rows
     assert len(found.history) > 1 and found.history[-1][1] < found.history[0][1]
     assert found.seconds < min(found.baseline_seconds.values())
 
@@ -65,18 +80,25 @@ def test_search_report_and_explain_say_the_same(monkeypatch, capsys):
     costs = FakeCosts(home())
     trainer = Trainer(network(), machine=home(), costs=costs, proposals=100)
     seconds = trainer.found.seconds
-    assert trainer.predicted_seconds == seconds == pytest.approx(true_of(trainer.plan, slow_samples))
+    assert (
+        trainer.predicted_seconds == seconds == pytest.approx(true_of(trainer.plan, slow_samples))
+    )
     assert simulate(trainer.task_graph, costs).seconds == seconds
     assert explain(network(), trainer.plan, home(), costs, alternatives=0).step.seconds == seconds
     trainer.step({"x": np.zeros((SAMPLES, 16))})
     trainer.report()
     said = capsys.readouterr().out
-    assert f"search: {seconds * 1e3:.3f} ms" in said and f"predicted step time: {seconds * 1e3:.3f} ms" in said
+    assert (
+        f"search: {seconds * 1e3:.3f} ms" in said
+        and f"predicted step time: {seconds * 1e3:.3f} ms" in said
+    )
 
 
 def test_an_order_beside_the_search_is_rehearsed_too(monkeypatch):
     made = fake_rehearsals(monkeypatch, slow_samples)
-    trainer = Trainer(network(), machine=home(), costs=FakeCosts(home()), strategy=data_parallel, order="gpipe")
+    trainer = Trainer(
+        network(), machine=home(), costs=FakeCosts(home()), strategy=data_parallel, order="gpipe"
+    )
     assert made[-1].digest() == trainer.task_graph.digest()
     true = simulate(trainer.task_graph, TrueCosts(home(), slow_samples)).seconds
     assert trainer.predicted_seconds == pytest.approx(true)
@@ -101,7 +123,9 @@ def test_no_more_is_rehearsed_than_there_is_time_for(monkeypatch, clock):
     """What was found in 10 ms, one device in 20: six rounds take 0.54 s if they are three times as slow."""
     made = fake_rehearsals(monkeypatch, slow_samples)
     monkeypatch.setattr(at_home, "SHARES", (1.0,))
-    monkeypatch.setattr(at_home, "search", lambda *args, **options: search(*args, **{**options, "seconds": None}))
+    monkeypatch.setattr(
+        at_home, "search", lambda *args, **options: search(*args, **{**options, "seconds": None})
+    )
     counts = []
     for seconds in (1e-9, 0.6, 60.0):
         search_at_home(network(), home(), FakeCosts(home()), proposals=60, seconds=seconds)
@@ -147,7 +171,9 @@ def test_interrupted_the_best_in_rehearsal_is_returned(monkeypatch):
 def test_where_nothing_is_rehearsed_it_is_a_search(monkeypatch, why):
     made = fake_rehearsals(monkeypatch, slow_samples)
     monkeypatch.setattr(rehearsal, "can_rehearse", lambda task_graph: False)
-    costs, share = (CostModel.analytic(home()), 1.0) if why == "analytic costs" else (FakeCosts(home()), 0.5)
+    costs, share = (
+        (CostModel.analytic(home()), 1.0) if why == "analytic costs" else (FakeCosts(home()), 0.5)
+    )
     found = search_at_home(network(), home(), costs, proposals=100)
     plain = search(network(), home(), costs, proposals=round(100 * share))
     assert (found.plan, found.seconds, found.rehearsed, made) == (plain.plan, plain.seconds, 0, [])

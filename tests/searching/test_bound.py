@@ -29,7 +29,9 @@ FREE_LINKS = {"bandwidth": 1e18, "latency_seconds": 0.0}
 
 
 def machine_of(devices, **rates):
-    device = Device(kind="emulated", flops_per_second=1e9, memory_bandwidth=1e12, overhead_seconds=0.0)
+    device = Device(
+        kind="emulated", flops_per_second=1e9, memory_bandwidth=1e12, overhead_seconds=0.0
+    )
     return MachineModel.uniform(devices, replace(device, **rates), **FREE_LINKS)
 
 
@@ -62,7 +64,9 @@ SMALL = {
 
 def trained(build):
     graph = Graph()
-    tiny.sgd(tiny.mean_square(build(tiny.linear(graph.input("x", (4, 6), "float64"), 4))), momentum=0)
+    tiny.sgd(
+        tiny.mean_square(build(tiny.linear(graph.input("x", (4, 6), "float64"), 4))), momentum=0
+    )
     return graph
 
 
@@ -86,7 +90,11 @@ def test_below_the_optimum_of_all_strategies(case, slow, kind):
     """Two devices, of which the second may be slower; compute, memory and overhead in turn matter most."""
     for rates in ({"flops_per_second": 1e6}, {"memory_bandwidth": 1e6}, {"overhead_seconds": 1e-3}):
         one = replace(Device(kind=kind), **rates)
-        other = replace(one, flops_per_second=one.flops_per_second * slow, memory_bandwidth=one.memory_bandwidth * slow)
+        other = replace(
+            one,
+            flops_per_second=one.flops_per_second * slow,
+            memory_bandwidth=one.memory_bandwidth * slow,
+        )
         machine = replace(MachineModel.uniform(2, **FREE_LINKS), devices=(one, other))
         space = Space(SMALL[case](), machine, device_lists=[(0,), (1,), (0, 1)])
         costs = CostModel.analytic(machine)
@@ -101,7 +109,9 @@ def test_below_random_strategies(model, devices, seed):
     judge = Judge(model.graph, machine, costs)
     bound = lower_bound(space, costs)
     seconds = [judge.seconds(space.draw_strategy(generator)) for _ in range(3)]
-    assert 0 < bound <= min(*seconds, judge.seconds(data_parallel(model.graph, machine))) * (1 + 1e-9)
+    assert (
+        0 < bound <= min(*seconds, judge.seconds(data_parallel(model.graph, machine))) * (1 + 1e-9)
+    )
 
 
 @pytest.mark.parametrize("case", ["chain", "concat", "stride"])
@@ -118,19 +128,29 @@ def test_below_the_optimum_where_links_are_slow(case, kind):
 
 
 @examples(60)
-@given(graphs(steps=4), st.integers(1, 8), st.sampled_from([1e3, 1e5, 1e7, 1e9]), st.integers(0, 2**32 - 1))
+@given(
+    graphs(steps=4),
+    st.integers(1, 8),
+    st.sampled_from([1e3, 1e5, 1e7, 1e9]),
+    st.integers(0, 2**32 - 1),
+)
 def test_below_random_strategies_on_slow_links(model, devices, bandwidth, seed):
     """Judged, and simulated with fair links; of few devices with collectives as rows of their own."""
     device = Device(kind="cuda", flops_per_second=1e8, memory_bandwidth=1e8, overhead_seconds=1e-6)
     generator = np.random.default_rng(seed)
-    machine = MachineModel.uniform(devices, device, bandwidth, latency_seconds=float(generator.choice([0.0, 1e-4])))
+    machine = MachineModel.uniform(
+        devices, device, bandwidth, latency_seconds=float(generator.choice([0.0, 1e-4]))
+    )
     if generator.random() < 0.5:
         machine = machine.with_collectives({"all-reduce": "ring", "all-gather": "ring"})
     space, costs = Space(model.graph, machine), CostModel.analytic(machine)
     if generator.random() < 0.5:
         space.include(random_strategy(model.graph, machine, seed))
     judge, bound = Judge(model.graph, machine, costs), lower_bound(space, costs)
-    every = [data_parallel(model.graph, machine), *(space.draw_strategy(generator) for _ in range(6))]
+    every = [
+        data_parallel(model.graph, machine),
+        *(space.draw_strategy(generator) for _ in range(6)),
+    ]
     assert 0 < bound <= min(min(judge.seconds(s), judge.predict(s)) for s in every) * (1 + 1e-9)
 
 
@@ -140,9 +160,17 @@ def test_movement_is_a_part_of_it():
     x = graph.input("x", (1, width), "float32")
     for _ in range(6):
         x = tiny.linear(x, width)
-    device = Device("cuda", flops_per_second=1e9, memory_bandwidth=1e12, overhead_seconds=0.0, memory_bytes=1 << 60)
+    device = Device(
+        "cuda",
+        flops_per_second=1e9,
+        memory_bandwidth=1e12,
+        overhead_seconds=0.0,
+        memory_bytes=1 << 60,
+    )
     slow, free = (MachineModel.uniform(4, device, bandwidth, 0.0) for bandwidth in (1e2, 1e18))
-    known = [lower_bound(Space(graph, m, power_of_two), CostModel.analytic(m)) for m in (free, slow)]
+    known = [
+        lower_bound(Space(graph, m, power_of_two), CostModel.analytic(m)) for m in (free, slow)
+    ]
     judge = Judge(graph, slow, CostModel.analytic(slow))
     split, alone = (judge.seconds(rule(graph, slow)) for rule in (model_parallel, single_device))
     assert known[0] == pytest.approx(alone / 4, rel=1e-3) and split > alone
@@ -157,10 +185,19 @@ def test_bytes_that_move_are_not_too_many(devices, share, algorithm):
     x = graph.input("x", (1, width), "float32")
     for _ in range(3):
         x = tiny.tanh(tiny.linear(x, width))
-    device = Device("cuda", flops_per_second=1e15, memory_bandwidth=1e15, overhead_seconds=0.0, memory_bytes=1 << 60)
+    device = Device(
+        "cuda",
+        flops_per_second=1e15,
+        memory_bandwidth=1e15,
+        overhead_seconds=0.0,
+        memory_bytes=1 << 60,
+    )
     machine = MachineModel.uniform(devices, device, 1e6, 1e-5)
     machine = machine.with_collectives({"all-reduce": algorithm, "all-gather": algorithm})
-    space, costs = Space(graph, machine, power_of_two, [range(devices)]), CostModel.analytic(machine)
+    space, costs = (
+        Space(graph, machine, power_of_two, [range(devices)]),
+        CostModel.analytic(machine),
+    )
     best = optimum(space, costs)
     assert share * best < lower_bound(space, costs) <= best * (1 + 1e-9)
 
@@ -178,7 +215,9 @@ def test_what_cannot_be_split_takes_as_long_as_on_one_device():
     machine = machine_of(4, memory_bandwidth=1e6)
     space, costs = Space(graph, machine), CostModel.analytic(machine)
     tanh, centre = (2 * 6 * 8 / 1e6,) * 2
-    assert lower_bound(space, costs) == pytest.approx(tanh / 6 + centre)  # 6 numbers on 4 devices: one a point
+    assert lower_bound(space, costs) == pytest.approx(
+        tanh / 6 + centre
+    )  # 6 numbers on 4 devices: one a point
 
 
 def test_a_start_with_parts_of_its_own_is_covered():

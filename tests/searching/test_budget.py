@@ -34,8 +34,15 @@ def predicted(monkeypatch):
 
 
 def test_rules_end_with_the_budget():
-    assert list(rule_starts(network(), FOUR, Budget(None, 1e-9))) == ["single device", "data parallel"]
-    assert len(rule_starts(network(), FOUR, Budget(None, 1e9))) == len(rule_starts(network(), FOUR)) > 4
+    assert list(rule_starts(network(), FOUR, Budget(None, 1e-9))) == [
+        "single device",
+        "data parallel",
+    ]
+    assert (
+        len(rule_starts(network(), FOUR, Budget(None, 1e9)))
+        == len(rule_starts(network(), FOUR))
+        > 4
+    )
 
 
 def test_a_budget_that_starts_spend_takes_one_prediction(predicted):

@@ -37,7 +37,9 @@ def problem(pairs, seed, count=5):
 
 
 def total(nodes, edges, numbers):
-    return sum(c[k] for c, k in zip(nodes, numbers)) + sum(t[numbers[a], numbers[b]] for (a, b), t in edges.items())
+    return sum(c[k] for c, k in zip(nodes, numbers)) + sum(
+        t[numbers[a], numbers[b]] for (a, b), t in edges.items()
+    )
 
 
 def least(nodes, edges):
@@ -49,7 +51,9 @@ def least(nodes, edges):
 def test_series_parallel_graphs_are_solved(shape, seed):
     nodes, edges = problem(SHAPES[shape], seed)
     numbers, added, is_exact = minimise(nodes, edges)
-    assert is_exact and added == pytest.approx(least(nodes, edges)) == pytest.approx(total(nodes, edges, numbers))
+    assert is_exact and added == pytest.approx(least(nodes, edges)) == pytest.approx(
+        total(nodes, edges, numbers)
+    )
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -71,7 +75,9 @@ def layers(*widths, batch=16):
 
 def added_costs(graph, bandwidth=1e9, most=99):
     machine = MachineModel.uniform(2, SLOW, bandwidth)
-    return AddedCosts(Space(graph, machine, power_of_two, [(0,), (0, 1)]), CostModel.analytic(machine), most)
+    return AddedCosts(
+        Space(graph, machine, power_of_two, [(0,), (0, 1)]), CostModel.analytic(machine), most
+    )
 
 
 def test_equal_operators_are_lowered_once():
@@ -92,11 +98,15 @@ def test_prices_are_those_of_lowered_rows():
         chosen = dict(zip(names, configs))
         task_graph = lower(subgraph(graph, together), Strategy(chosen), machine)
         seconds = costs.seconds(task_graph)
-        is_moved = np.isin(task_graph.region, [k for k, r in enumerate(task_graph.regions) if r.name in values])
+        is_moved = np.isin(
+            task_graph.region, [k for k, r in enumerate(task_graph.regions) if r.name in values]
+        )
         expected = busiest(task_graph, np.where(is_moved, seconds, 0.0))
         price = prices.price(chosen)
         points = np.where(task_graph.kind == Kind.POINT, seconds, 0.0)
-        assert price.moves == pytest.approx(expected) and price.points >= busiest(task_graph, points) * (1 - 1e-9)
+        assert price.moves == pytest.approx(expected) and price.points >= busiest(
+            task_graph, points
+        ) * (1 - 1e-9)
         moved += expected > 0
     assert moved
 
@@ -105,11 +115,16 @@ def test_what_does_not_fit_is_split_although_links_are_slow():
     graph, device = layers(256, 256, 256), replace(SLOW, flops_per_second=1e12)
     roomy = MachineModel.uniform(4, device, 1e5)
     alone = dynamic_programming(graph, roomy, CostModel.analytic(roomy))
-    needed = max(simulate(lower(graph, alone.strategy, roomy), CostModel.analytic(roomy)).peak_bytes)
+    needed = max(
+        simulate(lower(graph, alone.strategy, roomy), CostModel.analytic(roomy)).peak_bytes
+    )
     tight = MachineModel.uniform(4, replace(device, memory_bytes=int(0.7 * needed)), 1e5)
     plan = dynamic_programming(graph, tight, CostModel.analytic(tight))
     assert alone.seconds < plan.seconds < np.inf
-    assert max(simulate(lower(graph, plan.strategy, tight), CostModel.analytic(tight)).peak_bytes) <= 0.7 * needed
+    assert (
+        max(simulate(lower(graph, plan.strategy, tight), CostModel.analytic(tight)).peak_bytes)
+        <= 0.7 * needed
+    )
 
 
 def test_equal_splits_need_no_movement_and_others_do():
@@ -126,12 +141,18 @@ def test_the_synchronisation_of_parameters_is_a_nodes_own():
     """With slow links a split of the batch, which sums gradients of the weights over devices, costs more."""
     fast, slow = (added_costs(layers(16), bandwidth) for bandwidth in (1e12, 1e5))
     at = [str(c) for c in fast.configs[0]].index("b:2 on 0,1")
-    assert slow.nodes[0][[str(c) for c in slow.configs[0]].index("b:2 on 0,1")] > 10 * fast.nodes[0][at]
+    assert (
+        slow.nodes[0][[str(c) for c in slow.configs[0]].index("b:2 on 0,1")]
+        > 10 * fast.nodes[0][at]
+    )
 
 
 @pytest.mark.parametrize("bandwidth", [1e4, 1e12])
 def test_a_plan_is_a_strategy_that_suits_the_links(bandwidth):
-    graph, device = layers(64, 64, batch=64), Device(kind="emulated", flops_per_second=1e7, memory_bandwidth=1e12)
+    graph, device = (
+        layers(64, 64, batch=64),
+        Device(kind="emulated", flops_per_second=1e7, memory_bandwidth=1e12),
+    )
     machine = MachineModel.uniform(4, device, bandwidth, latency_seconds=1e-7)
     plan = dynamic_programming(graph, machine, CostModel.analytic(machine))
     assert plan.is_exact and len(lower(graph, plan.strategy, machine))

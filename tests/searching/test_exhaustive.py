@@ -21,7 +21,9 @@ SLOW = Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9)
 
 def trained(build=tiny.tanh, batch=4):
     graph = Graph()
-    tiny.sgd(tiny.mean_square(build(tiny.linear(graph.input("x", (batch, 6), "float64"), 4))), momentum=0)
+    tiny.sgd(
+        tiny.mean_square(build(tiny.linear(graph.input("x", (batch, 6), "float64"), 4))), momentum=0
+    )
     return graph
 
 
@@ -36,13 +38,21 @@ GRAPHS = {
 def seconds_of_all(space, costs):
     judge = Judge(space.graph, space.machine, costs)
     for chosen in product(*(list(space.configs(name)) for name in space.names)):
-        yield judge.seconds(Strategy.of_graph(space.graph, dict(zip(space.names, chosen, strict=True))))
+        yield judge.seconds(
+            Strategy.of_graph(space.graph, dict(zip(space.names, chosen, strict=True)))
+        )
 
 
-MACHINES = {"cpu": (1e7, {"kind": "cpu"}), "streams": (1e10, {}), "links": (1e10, {"sends_by_link": True})}
+MACHINES = {
+    "cpu": (1e7, {"kind": "cpu"}),
+    "streams": (1e10, {}),
+    "links": (1e10, {"sends_by_link": True}),
+}
 
 
-@pytest.mark.parametrize(("case", "name"), [*product(GRAPHS, ["cpu", "streams"]), ("halo", "links")])
+@pytest.mark.parametrize(
+    ("case", "name"), [*product(GRAPHS, ["cpu", "streams"]), ("halo", "links")]
+)
 def test_the_optimum_of_enumeration(case, name):
     bandwidth, changes = MACHINES[name]
     machine = MachineModel.uniform(2, replace(SLOW, memory_bytes=1 << 30, **changes), bandwidth)
@@ -60,7 +70,9 @@ def test_names_of_devices_are_exchanged():
     tiny.tanh(tiny.centre(graph.input("x", (1, 4), "float64")))
     costs, lists = CostModel.analytic(machine), [(0,), (1,), (2,)]
     equal = search_exhaustively(graph, machine, costs, Space(graph, machine, device_lists=lists))
-    pinned = search_exhaustively(graph, machine, costs, Space(graph, machine, device_lists=[*lists, (0, 1)]))
+    pinned = search_exhaustively(
+        graph, machine, costs, Space(graph, machine, device_lists=[*lists, (0, 1)])
+    )
     assert equal.seconds == pinned.seconds and equal.visited < pinned.visited
 
 
@@ -89,7 +101,9 @@ def test_known_strategies_leave_out_more():
     machine = MachineModel.uniform(2, SLOW, 1e8)
     graph, costs = trained(), CostModel.analytic(machine)
     alone = search_exhaustively(graph, machine, costs)
-    known = search_exhaustively(graph, machine, costs, known=[alone.strategy, single_device(graph, machine)])
+    known = search_exhaustively(
+        graph, machine, costs, known=[alone.strategy, single_device(graph, machine)]
+    )
     assert known.seconds == alone.seconds and known.visited <= alone.visited
 
 
@@ -97,6 +111,10 @@ def test_a_stopped_search_proves_nothing():
     machine = MachineModel.uniform(2, SLOW, 1e8)
     graph = trained()
     found = search_exhaustively(
-        graph, machine, CostModel.analytic(machine), known=[single_device(graph, machine)], most_visits=5
+        graph,
+        machine,
+        CostModel.analytic(machine),
+        known=[single_device(graph, machine)],
+        most_visits=5,
     )
     assert not found.is_proven and "best of those seen" in str(found)

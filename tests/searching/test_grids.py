@@ -31,7 +31,11 @@ def transformer(layers=3, batch=4, dtype="float64"):
     x, t = graph.input("x", (batch, 6), "int32"), graph.input("t", (batch, 6), "int32")
     h = ops.embedding(x, 8, 4, name="words", dtype=dtype)
     for k in range(layers):
-        h = ops.add(h, ops.multihead_attention(ops.layer_norm(h, name=f"a{k}"), 2, name=f"b{k}"), name=f"c{k}")
+        h = ops.add(
+            h,
+            ops.multihead_attention(ops.layer_norm(h, name=f"a{k}"), 2, name=f"b{k}"),
+            name=f"c{k}",
+        )
         y = ops.gelu(ops.linear(ops.layer_norm(h, name=f"d{k}"), 8, name=f"e{k}"), name=f"f{k}")
         h = ops.add(h, ops.linear(y, 4, name=f"g{k}"), name=f"h{k}")
     ops.adam(ops.softmax_cross_entropy(ops.linear(h, 8, name="head"), t), lr=0.01)
@@ -45,8 +49,15 @@ def degrees(strategy, name):
 def test_heads_hidden_units_and_words_are_split_and_nothing_else():
     grid = Grids(transformer().graph).strategy(range(4), 2, "replicas")
     assert degrees(grid, "words") == {"b": 2, "v": 2}
-    assert degrees(grid, "b0.q") == {"b": 2, "k": 2} == degrees(grid, "b0.scores") == degrees(grid, "b0.out")
-    assert degrees(grid, "e0") == {"b": 2, "o": 2} == degrees(grid, "f0") and degrees(grid, "g0") == {"b": 2, "i": 2}
+    assert (
+        degrees(grid, "b0.q")
+        == {"b": 2, "k": 2}
+        == degrees(grid, "b0.scores")
+        == degrees(grid, "b0.out")
+    )
+    assert degrees(grid, "e0") == {"b": 2, "o": 2} == degrees(grid, "f0") and degrees(
+        grid, "g0"
+    ) == {"b": 2, "i": 2}
     assert degrees(grid, "a1") == {"b": 2, REPLICAS: 2} == degrees(grid, "c1")
     assert grid["e0"].devices == (0, 1, 2, 3)  # neighbours share samples
 
@@ -54,13 +65,18 @@ def test_heads_hidden_units_and_words_are_split_and_nothing_else():
 @pytest.mark.parametrize("rest, norm", [("samples", {"b": 4}), ("sequence", {"b": 2, "c": 2})])
 def test_what_is_left_is_split_by_samples_or_along_the_sequence(rest, norm):
     grid = Grids(transformer().graph).strategy(range(4), 2, rest)
-    assert degrees(grid, "a0") == norm == degrees(grid, "h2") and degrees(grid, "e0") == {"b": 2, "o": 2}
+    assert degrees(grid, "a0") == norm == degrees(grid, "h2") and degrees(grid, "e0") == {
+        "b": 2,
+        "o": 2,
+    }
 
 
 def test_casts_of_a_precision_policy_are_weights():
     graph = Graph()
     x = graph.input("x", (4, 8))
-    graph.output("loss", ops.mean(ops.linear(ops.relu(ops.linear(x, 8, name="up")), 8, name="down")))
+    graph.output(
+        "loss", ops.mean(ops.linear(ops.relu(ops.linear(x, 8, name="up")), 8, name="down"))
+    )
     grid = Grids(taskflow.precision(graph, "bfloat16")).strategy(range(2), 2)
     assert degrees(grid, "up") == {"o": 2} and degrees(grid, "down") == {"i": 2}
 
@@ -110,7 +126,9 @@ def test_state_is_split_over_replicas_beside_what_is_split_already():
     grid = Grids(model.graph).strategy(range(4), 2, "replicas")
     sharded = shard_state(model.graph, grid)
     assert sharded["e0.weight.adam"] == ParallelConfig({"o": 2, "i": 2}, (0, 2, 1, 3))
-    assert sharded["e0.bias.adam"] == ParallelConfig({"o": 4}, (0, 2, 1, 3))  # within the parts that are there
+    assert sharded["e0.bias.adam"] == ParallelConfig(
+        {"o": 4}, (0, 2, 1, 3)
+    )  # within the parts that are there
     assert sharded["g0.bias.adam"] == ParallelConfig({"o": 4}, (0, 1, 2, 3))
 
 
@@ -120,11 +138,17 @@ def test_it_takes_a_quarter_of_the_memory_on_four_devices():
     machine = MachineModel.uniform(4)
     whole = taskflow.data_parallel(graph, machine)
     held = [
-        int(taskflow.tasks.memory.plan_memory(taskflow.lower(graph, s, machine)).persistent_bytes.max())
+        int(
+            taskflow.tasks.memory.plan_memory(
+                taskflow.lower(graph, s, machine)
+            ).persistent_bytes.max()
+        )
         for s in (whole, shard_state(graph, whole))
     ]
     weight = 64 * 256 * 4
-    assert 3 * weight <= held[0] < 3.1 * weight and 1.5 * weight <= held[1] < 1.6 * weight  # the weight, two moments
+    assert (
+        3 * weight <= held[0] < 3.1 * weight and 1.5 * weight <= held[1] < 1.6 * weight
+    )  # the weight, two moments
 
 
 def test_state_follows_an_operator_that_is_changed():
@@ -140,9 +164,14 @@ def test_state_follows_an_operator_that_is_changed():
 
 def test_unequal_parts_stay_as_they_are():
     model = transformer()
-    update, uneven = model.graph.operator("e0.weight.adam"), ParallelConfig({"b": 2, "o": (0.75, 0.25)}, range(4))
+    update, uneven = (
+        model.graph.operator("e0.weight.adam"),
+        ParallelConfig({"b": 2, "o": (0.75, 0.25)}, range(4)),
+    )
     assert sharded_config(update, uneven) is None
-    assert whole_config(update, uneven) == ParallelConfig({"o": (0.75, 0.25), None: 2}, (0, 2, 1, 3))
+    assert whole_config(update, uneven) == ParallelConfig(
+        {"o": (0.75, 0.25), None: 2}, (0, 2, 1, 3)
+    )
 
 
 def test_state_is_shared_out_as_samples_are():
@@ -165,7 +194,9 @@ def test_where_the_judge_lets_nothing_fit_rows_are_asked(monkeypatch):
             rows = variant.judge.lowering.lower(start.strategy)
             needs[start.name] = int(taskflow.simulate(rows, variant.costs).peak_bytes.max())
     small = machine.with_rates(memory_bytes=min(needs.values()))
-    found = judged_starts(variant_of(graph, small), rule_starts(graph, small), Budget(10, None), is_given=False)
+    found = judged_starts(
+        variant_of(graph, small), rule_starts(graph, small), Budget(10, None), is_given=False
+    )
     assert len(found) > 30 and not any(start.fits for start in found) and tight_starts(found)
     monkeypatch.setattr(searching, "STAGED_PROPOSALS", 1)  # plans of stages may fit, too
     result = taskflow.search(graph, small, CostModel.analytic(small), proposals=10)
@@ -173,7 +204,9 @@ def test_where_the_judge_lets_nothing_fit_rows_are_asked(monkeypatch):
     assert grids
     for plan in grids:
         rows = plan.apply(graph, small, CostModel.analytic(small))[1]
-        assert taskflow.simulate(rows, CostModel.analytic(small)).peak_bytes.max() <= min(needs.values())
+        assert taskflow.simulate(rows, CostModel.analytic(small)).peak_bytes.max() <= min(
+            needs.values()
+        )
 
 
 def variant_of(graph, machine):
@@ -192,7 +225,9 @@ def test_runs_are_found_inside_and_beside_each_other():
 def test_layers_are_one_class_each_operator():
     classes, runs = fold(transformer(layers=5).graph)
     assert [run.count for run in runs] == [5]
-    assert ["e0", "e1", "e2", "e3", "e4"] in classes and ["words"] in classes and ["head"] in classes
+    assert (
+        ["e0", "e1", "e2", "e3", "e4"] in classes and ["words"] in classes and ["head"] in classes
+    )
 
 
 def test_interiors_are_what_one_layer_alone_reads():

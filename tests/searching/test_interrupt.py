@@ -44,7 +44,9 @@ def interrupt_at(*proposals):
 def test_a_first_one_gives_the_best_so_far(until_local):
     graph = network()
     with pytest.raises(SearchInterrupted) as caught:
-        search(graph, FOUR, COSTS, proposals=10**6, progress=interrupt_at(20), until_local=until_local)
+        search(
+            graph, FOUR, COSTS, proposals=10**6, progress=interrupt_at(20), until_local=until_local
+        )
     found = caught.value.result
     assert 20 <= found.proposals < 30
     assert found.seconds == simulate(lower(graph, found.strategy, FOUR), COSTS).seconds
@@ -85,7 +87,9 @@ def test_the_command_writes_it(tmp_path, capsys, monkeypatch):
     model = f"{tmp_path}/model_of_interrupt.py:build"
     assert main(["search", model, "--seconds", "600", "--out", "s.json"]) == 130
     out, err = capsys.readouterr()
-    assert "interrupted, the best so far: " in out and out.endswith("written: s.json\n") and err == ""
+    assert (
+        "interrupted, the best so far: " in out and out.endswith("written: s.json\n") and err == ""
+    )
     assert "fc" in Plan.load("s.json").strategy
 
 
@@ -108,10 +112,14 @@ def test_on_ranks_it_is_written_too(launcher, number, what, tmp_path):
     environment, pipe = launch.launch_environment(os.environ, 2), subprocess.PIPE
     command = [*LAUNCHERS[launcher], SCRIPT, tmp_path, what]
     ready = [tmp_path / f"{rank}.ready" for rank in range(2)]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True) as job:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+    ) as job:
         deadline = time.monotonic() + 60
         while not all(each.exists() for each in ready) and time.monotonic() < deadline:
-            time.sleep(0.05)  # until they search, in other processes: there is nothing else to wait on
+            time.sleep(
+                0.05
+            )  # until they search, in other processes: there is nothing else to wait on
         job.send_signal(number)
         out, err = job.communicate(timeout=30)
     assert job.returncode == 130, out + err

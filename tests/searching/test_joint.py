@@ -27,7 +27,13 @@ from taskflow.searching.joint.cutting import best_cuts
 from taskflow.searching.joint.estimates import Estimates, play, schedule_of, steps_of
 from taskflow.searching.joint.planned import PlannedPipeline, PlannedStage, loops, moves, plan_of
 
-DEVICE = Device("emulated", flops_per_second=1e10, memory_bandwidth=1e10, overhead_seconds=2e-6, memory_bytes=1 << 30)
+DEVICE = Device(
+    "emulated",
+    flops_per_second=1e10,
+    memory_bandwidth=1e10,
+    overhead_seconds=2e-6,
+    memory_bytes=1 << 30,
+)
 FOUR = MachineModel.uniform(4, DEVICE, bandwidth=2e9)
 LAYERS = 4
 
@@ -44,7 +50,9 @@ def blocks(layers=LAYERS, batch=32, width=64):
 
 
 def tables_of(graph, machine=FOUR, within=None):
-    return CellTables(Pricing(graph, find_atoms(graph), machine, CostModel.analytic(machine)), within)
+    return CellTables(
+        Pricing(graph, find_atoms(graph), machine, CostModel.analytic(machine)), within
+    )
 
 
 def piped(bounds, sizes, parts, again=()):
@@ -58,7 +66,9 @@ def piped(bounds, sizes, parts, again=()):
 
 
 def rows_of(graph, tables, pipeline, order, machine=FOUR):
-    return plan_of(graph, machine, tables, pipeline, order).apply(graph, machine, tables.pricing.costs)
+    return plan_of(graph, machine, tables, pipeline, order).apply(
+        graph, machine, tables.pricing.costs
+    )
 
 
 # -- atoms -------------------------------------------------------------------------------------------------------------
@@ -66,8 +76,16 @@ def rows_of(graph, tables, pipeline, order, machine=FOUR):
 
 def test_atoms_are_cut_where_one_value_crosses():
     atoms = find_atoms(blocks())
-    assert [atom.name for atom in atoms] == ["stem", *(f"block{k}.up" for k in range(LAYERS)), "loss"]
-    assert atoms[2].inner == ("block1.up", "block1.relu", "block1.down")  # the sum is read by the next block
+    assert [atom.name for atom in atoms] == [
+        "stem",
+        *(f"block{k}.up" for k in range(LAYERS)),
+        "loss",
+    ]
+    assert atoms[2].inner == (
+        "block1.up",
+        "block1.relu",
+        "block1.down",
+    )  # the sum is read by the next block
     assert [atom.crossing_bytes for atom in atoms] == [0, *[32 * 64 * 4] * (LAYERS + 1)]
 
 
@@ -85,7 +103,9 @@ def test_many_atoms_are_merged():
     ops.mean_squared_error(h, graph.input("t", (4, 8)), name="loss")
     atoms = find_atoms(graph)
     assert len(atoms) == MOST_ATOMS
-    assert [f.leader.name for atom in atoms for f in atom.families][:-1] == [f"relu{k}" for k in range(MOST_ATOMS + 6)]
+    assert [f.leader.name for atom in atoms for f in atom.families][:-1] == [
+        f"relu{k}" for k in range(MOST_ATOMS + 6)
+    ]
 
 
 # -- prices and estimates ----------------------------------------------------------------------------------------------
@@ -122,7 +142,13 @@ def test_estimates_are_near_to_rows(name):
     changed, rows = rows_of(graph, tables, pipeline, estimates.order(pipeline, expected.policy))
     tight = replace(rows, machine=FOUR.with_rates(memory_bytes=1))
     assert expected.seconds == pytest.approx(simulate(rows, tables.pricing.costs).seconds, rel=0.12)
-    assert 0.85 < expected.share * DEVICE.memory_bytes / simulate(tight, tables.pricing.costs).peak_bytes.max() < 1.25
+    assert (
+        0.85
+        < expected.share
+        * DEVICE.memory_bytes
+        / simulate(tight, tables.pricing.costs).peak_bytes.max()
+        < 1.25
+    )
     check_plan(changed, rows)
 
 
@@ -166,7 +192,11 @@ def random_cells(seed, atoms=5, devices=3):
     for _ in range(3):
         each = rng.random((len(ways), atoms)) / [[way.devices] for way in ways]
         upper = np.triu(np.ones((atoms, atoms)))
-        sums.append(np.where(upper, np.einsum("wk,ik->wik", each, upper).cumsum(axis=2), np.inf).reshape(shape))
+        sums.append(
+            np.where(upper, np.einsum("wk,ik->wik", each, upper).cumsum(axis=2), np.inf).reshape(
+                shape
+            )
+        )
     return Cells(ways, at, *sums, np.full(len(ways), 1.0 + 2 * rng.random()))
 
 
@@ -179,7 +209,10 @@ def every_cut(cells, parts):
             for ways in product(range(len(cells.ways)), repeat=count):
                 at = [(w, i, j - 1) for w, (i, j) in zip(ways, bounds, strict=True)]
                 flying = [min(count - k, parts) for k in range(count)]
-                need = [cells.fixed_bytes[x] + f * cells.held_bytes[x] for x, f in zip(at, flying, strict=True)]
+                need = [
+                    cells.fixed_bytes[x] + f * cells.held_bytes[x]
+                    for x, f in zip(at, flying, strict=True)
+                ]
                 fits = all(n <= cells.room_bytes[w] for n, w in zip(need, ways, strict=True))
                 if fits and sum(cells.ways[w].devices for w in ways) <= devices:
                     seconds = [cells.seconds[x] for x in at]
@@ -230,7 +263,9 @@ def test_memory_asks_for_recomputation_and_micro_batches():
     graph, one = blocks(8, batch=2048, width=16), MachineModel.uniform(1, DEVICE)
     costs = CostModel.analytic(one)
     needed = int(simulate(lower(graph, data_parallel(graph, one), one), costs).peak_bytes.max())
-    found = search_stages(graph, one.with_rates(memory_bytes=int(0.6 * needed)), costs, Budget(12, 60.0))
+    found = search_stages(
+        graph, one.with_rates(memory_bytes=int(0.6 * needed)), costs, Budget(12, 60.0)
+    )
     assert all(each.plan.parts > 1 or each.plan.recomputed for each in found)
 
 
@@ -238,9 +273,15 @@ def grids(count):
     """Tensor parallelism of the blocks, with updates that are split as the weights are not."""
     split = {}
     for k in range(LAYERS):
-        split |= {f"block{k}.up": ParallelConfig({"o": count}), f"block{k}.relu": ParallelConfig({"o": count})}
+        split |= {
+            f"block{k}.up": ParallelConfig({"o": count}),
+            f"block{k}.relu": ParallelConfig({"o": count}),
+        }
         split[f"block{k}.down"] = ParallelConfig({"i": count})
-        split |= {f"block{k}.add": ParallelConfig({"b": count}), f"block{k}.down.weight.adam": ParallelConfig({})}
+        split |= {
+            f"block{k}.add": ParallelConfig({"b": count}),
+            f"block{k}.down.weight.adam": ParallelConfig({}),
+        }
     return {"tensor": split}
 
 
@@ -248,7 +289,10 @@ def grids(count):
 def test_splits_within_a_stage_are_taken():
     graph = blocks(width=256, batch=8)
     operators = {op.name for op in graph.operators}
-    named = {n: {"tensor": {k: c for k, c in grids(n)["tensor"].items() if k in operators}} for n in (2, 3, 4)}
+    named = {
+        n: {"tensor": {k: c for k, c in grids(n)["tensor"].items() if k in operators}}
+        for n in (2, 3, 4)
+    }
     tables = tables_of(graph, within=lambda count: named[count])
     pipeline = PlannedPipeline((PlannedStage(0, 6, 0, 4, "tensor", frozenset()),), 2)
     assert Estimates(tables).estimate(pipeline) is not None
@@ -256,10 +300,15 @@ def test_splits_within_a_stage_are_taken():
     check_plan(changed, rows)
     strategy = plan_of(graph, FOUR, tables, pipeline, None).strategy
     split = [dict(strategy[f"block1.{name}"].degrees) for name in ("up", "down")]
-    assert [{axis: d for axis, d in each.items() if d > 1} for each in split] == [{"o": 4}, {"i": 4}]
+    assert [{axis: d for axis, d in each.items() if d > 1} for each in split] == [
+        {"o": 4},
+        {"i": 4},
+    ]
     other = next(p for p in moves(pipeline, tables) if len(p.stages) == 1 and p.parts == 2)
     assert other.stages[0].split == "data"
-    found = search_stages(graph, FOUR, tables.pricing.costs, Budget(10, 60.0), within=lambda count: named[count])
+    found = search_stages(
+        graph, FOUR, tables.pricing.costs, Budget(10, 60.0), within=lambda count: named[count]
+    )
     assert any("tensor" in each.name for each in found)
 
 

@@ -68,7 +68,12 @@ def test_proposals_are_what_lowering_and_simulating_from_scratch_give(model, mac
 
 
 @examples(240)
-@given(model=graphs(), machine=clusters(), seed=st.integers(0, 99), part=st.sampled_from([0.9, 1.0, 1.5, 4.0, 20.0]))
+@given(
+    model=graphs(),
+    machine=clusters(),
+    seed=st.integers(0, 99),
+    part=st.sampled_from([0.9, 1.0, 1.5, 4.0, 20.0]),
+)
 def test_what_is_predicted_is_what_simulate_says(model, machine, seed, part):
     """Waits for memory included, whether it is planned or has so much room that nobody waits."""
     graph, costs = model.graph, CostModel.analytic(machine)
@@ -90,7 +95,11 @@ def test_a_proposal_that_is_not_accepted_leaves_no_trace(seed):
     operators = leaders(graph)
     for _ in range(5):
         op = operators[int(generator.integers(len(operators)))]
-        judge.propose(op.name, random_config(Family.of(op), machine, generator), seconds * generator.random() * 2)
+        judge.propose(
+            op.name,
+            random_config(Family.of(op), machine, generator),
+            seconds * generator.random() * 2,
+        )
     assert judge.propose("fc0", strategy["fc0"]) == seconds
     assert judge.seconds(strategy) == seconds
 
@@ -115,7 +124,10 @@ def test_what_follows_a_home_that_is_named_follows_it_here_too():
     assert judge.start(strategy) == judged_from_scratch(graph, strategy, machine, costs)[-1]
     found = taskflow.search(graph, machine, costs, proposals=30, seed=0)
     assert simulate(lower(graph, found.strategy, machine), costs).seconds == found.seconds
-    assert found.baseline_seconds["fully sharded"] == simulate(lower(graph, strategy, machine), costs).seconds
+    assert (
+        found.baseline_seconds["fully sharded"]
+        == simulate(lower(graph, strategy, machine), costs).seconds
+    )
 
 
 def test_what_needs_too_much_memory_is_infinitely_slow_but_can_be_left():
@@ -124,7 +136,9 @@ def test_what_needs_too_much_memory_is_infinitely_slow_but_can_be_left():
     judge = Judge(graph, machine, CostModel.analytic(machine))
     assert judge.start(taskflow.single_device(graph, machine)) == math.inf
     assert judge.last_refusal.startswith("device 0 needs ")
-    halves = {op.name: taskflow.ParallelConfig({"b": 2}) for op in leaders(graph) if "b" in op.split_axes}
+    halves = {
+        op.name: taskflow.ParallelConfig({"b": 2}) for op in leaders(graph) if "b" in op.split_axes
+    }
     assert judge.propose_all(halves) in (math.inf, pytest.approx(judge.propose_all(halves)))
 
 
@@ -145,10 +159,15 @@ def test_a_pool_that_is_full_is_emptied(monkeypatch):
     for degrees in ({"o": 2}, {"b": 2}):
         judge._most_bytes, pool = 0, judge.pool
         strategy["fc0"] = taskflow.ParallelConfig(degrees)
-        assert judge.propose("fc0", strategy["fc0"]) == judged_from_scratch(graph, strategy, machine, costs)[-1]
+        assert (
+            judge.propose("fc0", strategy["fc0"])
+            == judged_from_scratch(graph, strategy, machine, costs)[-1]
+        )
         assert judge.pool is not pool
         judge.accept()
-        np.testing.assert_array_equal(judge.ends, judged_from_scratch(graph, strategy, machine, costs)[2])
+        np.testing.assert_array_equal(
+            judge.ends, judged_from_scratch(graph, strategy, machine, costs)[2]
+        )
     pool = judge.pool
     judge.propose("fc0", taskflow.ParallelConfig({"o": 2}))
     assert judge.pool is pool  # what the strategy itself takes does not count as much
@@ -156,7 +175,10 @@ def test_a_pool_that_is_full_is_emptied(monkeypatch):
 
 def test_an_interrupted_refill_is_done_once_more(monkeypatch):
     graph, machine = network(), MachineModel.uniform(2)
-    judge, config = Judge(graph, machine, CostModel.analytic(machine)), taskflow.ParallelConfig({"o": 2})
+    judge, config = (
+        Judge(graph, machine, CostModel.analytic(machine)),
+        taskflow.ParallelConfig({"o": 2}),
+    )
     judge.start(taskflow.data_parallel(graph, machine))
     expected, add, judge._most_bytes = judge.propose("fc0", config), pools.Pool.add_points, 0
 
@@ -184,13 +206,21 @@ def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
     seconds = judge.start(strategy)
     for op in leaders(graph) * 2:
         strategy[op.name] = random_config(Family.of(op), machine, generator)
-        judge.propose(op.name, strategy[op.name], seconds)  # some without the regions that are to be made
-        assert judge.propose(op.name, strategy[op.name]) == judged_from_scratch(graph, strategy, machine, costs)[-1]
+        judge.propose(
+            op.name, strategy[op.name], seconds
+        )  # some without the regions that are to be made
+        assert (
+            judge.propose(op.name, strategy[op.name])
+            == judged_from_scratch(graph, strategy, machine, costs)[-1]
+        )
         judge.accept()
 
 
 def test_a_graph_of_one_operator():
-    graph, machine = tiny.copy(taskflow.Graph().input("x", (8, 6), "float64"), "h").graph, MachineModel.uniform(2)
+    graph, machine = (
+        tiny.copy(taskflow.Graph().input("x", (8, 6), "float64"), "h").graph,
+        MachineModel.uniform(2),
+    )
     judge = Judge(graph, machine, CostModel.analytic(machine))
     assert math.isfinite(judge.start(taskflow.data_parallel(graph, machine)))
 
@@ -212,7 +242,9 @@ def test_on_many_devices_a_strategy_is_refused_before_it_is_known_what_it_moves(
     graph = network(batch=144, width=288)
     judge = Judge(graph, machine, CostModel.analytic(machine))
     assert math.isinf(judge.seconds(taskflow.single_device(graph, machine)))
-    assert judge.last_refusal.startswith("device 0 needs ") and judge.last_refusal.endswith(" and has 1.000 MiB")
+    assert judge.last_refusal.startswith("device 0 needs ") and judge.last_refusal.endswith(
+        " and has 1.000 MiB"
+    )
     assert judge.pool.fragments == 0
     strategy = taskflow.data_parallel(graph, machine)
     assert math.isinf(judge.start(strategy))  # which looks all the same

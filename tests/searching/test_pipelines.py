@@ -29,7 +29,9 @@ HOSTS = MachineModel.preset("p100", nodes=2)
 
 
 def first_of(graph, machine=HOSTS):
-    return Variant(graph, machine, CostModel.analytic(machine), taskflow.Plan(taskflow.Strategy({})), None)
+    return Variant(
+        graph, machine, CostModel.analytic(machine), taskflow.Plan(taskflow.Strategy({})), None
+    )
 
 
 def seconds_of(plan, graph, machine=HOSTS):
@@ -51,9 +53,13 @@ def test_pipelines_have_a_stage_for_each_group_and_are_what_simulate_says():
 
 def test_what_does_not_fit_is_judged_again_with_layers_computed_again():
     graph = transformer(2, 32, "float32").graph
-    tight = HOSTS.with_rates(memory_bytes=12_000)  # with room enough they take from 12,288 to 24,768 bytes
+    tight = HOSTS.with_rates(
+        memory_bytes=12_000
+    )  # with room enough they take from 12,288 to 24,768 bytes
     found = [each for each in pipelines(first_of(graph, tight), [1], [2]) if each]
-    too_large = [each.name for each in found if not math.isfinite(each.seconds) and not each.plan.recomputed]
+    too_large = [
+        each.name for each in found if not math.isfinite(each.seconds) and not each.plan.recomputed
+    ]
     assert too_large
     again = {each.name for each in found if each.plan.recomputed}
     assert again <= {f"{name}, computed again" for name in too_large}
@@ -71,10 +77,16 @@ def test_unequal_groups_are_left_out(count, tensor):
 def test_fewer_groups_are_tried_with_more_tensor_parallelism_where_there_is_no_room(tensors, found):
     def seconds(shape):
         has_room = shape.tensor * shape.groups >= 32
-        return {(4, 8): 6.0, (8, 8): 7.0, (8, 4): 5.0}[shape.tensor, shape.groups] if has_room else math.inf
+        return (
+            {(4, 8): 6.0, (8, 8): 7.0, (8, 4): 5.0}[shape.tensor, shape.groups]
+            if has_room
+            else math.inf
+        )
 
     options = PipelineOptions([8, 4, 2], tensors, SCHEDULES[:1], [2], [False])
-    best = climb(PipelineShape(4, 2, SCHEDULES[0], 8, ()), options, seconds, math.inf, lambda: False)
+    best = climb(
+        PipelineShape(4, 2, SCHEDULES[0], 8, ()), options, seconds, math.inf, lambda: False
+    )
     assert (best.tensor, best.groups) == found
 
 
@@ -109,13 +121,19 @@ def judged(first, groups, schedule, **fields):
     """The operators that begin stages of a pipeline."""
     found = judge_shape(first, PipelineShape(1, 1, schedule, groups, (), **fields))
     assert found.seconds == seconds_of(found.plan, first.graph).seconds
-    placed = [(name, found.plan.strategy[name].devices[0] // 4) for name in first.proposals.space.names]
+    placed = [
+        (name, found.plan.strategy[name].devices[0] // 4) for name in first.proposals.space.names
+    ]
     return [name for (_, before), (name, host) in pairwise(placed) if host != before]
 
 
 def test_in_a_v_the_last_group_has_the_stage_at_its_turn_and_the_first_group_both_ends():
     first = first_of(transformer(4, 32, "float32").graph)
-    assert len(judged(first, 2, ("zb_v", 2))) == PipelineShape(1, 1, ("zb_v", 2), 2, ()).stages - 1 == 2
+    assert (
+        len(judged(first, 2, ("zb_v", 2)))
+        == PipelineShape(1, 1, ("zb_v", 2), 2, ()).stages - 1
+        == 2
+    )
     found = judge_shape(first, PipelineShape(1, 1, ("zb_v", 2), 2, ()))
     assert {found.plan.strategy[name].devices[0] // 4 for name in ("words", "head")} == {0}
 
@@ -127,7 +145,9 @@ def test_a_cut_moves_where_it_is_told_and_not_past_the_ends():
     for by in (-2, 1):
         assert judged(first, 2, ("one_f_one_b", 1), moved=(by,)) == [names[names.index(cut) + by]]
     for by in (-names.index(cut), len(names) - names.index(cut)):
-        assert judge_shape(first, PipelineShape(1, 1, ("one_f_one_b", 1), 2, (), moved=(by,))) is None
+        assert (
+            judge_shape(first, PipelineShape(1, 1, ("one_f_one_b", 1), 2, (), moved=(by,))) is None
+        )
 
 
 def test_cuts_are_moved_to_the_least_seconds_while_there_is_time():
@@ -140,7 +160,10 @@ def test_cuts_are_moved_to_the_least_seconds_while_there_is_time():
     shape = PipelineShape(1, 1, SCHEDULES[0], 4, ())
     assert move_cuts(shape, seconds, lambda: False).moved == wanted
     asked.clear()
-    assert seconds(move_cuts(shape, seconds, lambda: len(asked) > 8)) < seconds(shape) and len(asked) < 14
+    assert (
+        seconds(move_cuts(shape, seconds, lambda: len(asked) > 8)) < seconds(shape)
+        and len(asked) < 14
+    )
 
 
 def test_pipelines_of_one_host_have_groups_of_its_devices():
@@ -151,7 +174,11 @@ def test_pipelines_of_one_host_have_groups_of_its_devices():
     found = pipes.found
     assert pipes.is_leading and pipes.seconds == min(each.seconds for each in found)
     sizes = {len(set(each.plan.strategy["head"].devices)) for each in found}
-    assert {1, 2} <= sizes and {each.plan.schedule for each in found} >= {"zb_v", "zb_h1", "interleaved"}
+    assert {1, 2} <= sizes and {each.plan.schedule for each in found} >= {
+        "zb_v",
+        "zb_h1",
+        "interleaved",
+    }
 
 
 def test_every_pipeline_that_is_tried_gives_the_numbers_of_one_device():
@@ -160,9 +187,16 @@ def test_every_pipeline_that_is_tried_gives_the_numbers_of_one_device():
     pipes = Pipelines(first_of(model.graph, machine), [], Budget(None, 600.0))
     pipes.search(0.2)
     chosen = {
-        (shape.schedule, shape.is_level, any(shape.moved)): found for shape, found in pipes._known.items() if found
+        (shape.schedule, shape.is_level, any(shape.moved)): found
+        for shape, found in pipes._known.items()
+        if found
     }
-    assert {name for (name, _), *_ in chosen} == {"one_f_one_b", "zb_v", "interleaved", "zb_h1"} and len(chosen) > 8
+    assert {name for (name, _), *_ in chosen} == {
+        "one_f_one_b",
+        "zb_v",
+        "interleaved",
+        "zb_h1",
+    } and len(chosen) > 8
     expected = one_device(model, machine, 2)
     for found in chosen.values():
         rows = found.plan.apply(model.graph, machine, CostModel.analytic(machine))[1]
@@ -173,10 +207,16 @@ def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
     graph = transformer(2, 32, "float32").graph
     found = taskflow.search(graph, HOSTS, CostModel.analytic(HOSTS), proposals=20, seconds=120.0)
     assert any(name.startswith("one_f_one_b") for name in found.baseline_seconds)
-    assert found.seconds == seconds_of(found.plan, graph).seconds <= min(found.baseline_seconds.values())
+    assert (
+        found.seconds
+        == seconds_of(found.plan, graph).seconds
+        <= min(found.baseline_seconds.values())
+    )
     alone = taskflow.search(graph, HOSTS.take(4), CostModel.analytic(HOSTS.take(4)), proposals=50)
     assert not any(name.startswith("one_f_one_b") for name in alone.baseline_seconds)
-    as_lowered = simulate(lower(graph, alone.plan.strategy, HOSTS.take(4)), CostModel.analytic(HOSTS.take(4)))
+    as_lowered = simulate(
+        lower(graph, alone.plan.strategy, HOSTS.take(4)), CostModel.analytic(HOSTS.take(4))
+    )
     assert alone.plan.schedule and alone.seconds < as_lowered.seconds
 
 
@@ -184,7 +224,9 @@ def test_no_order_is_tried_of_what_has_more_rows_than_there_is_memory_for(monkey
     graph, machine = transformer(2, 32, "float32").graph, HOSTS.take(4)
     monkeypatch.setattr("taskflow.searching.predictions.ORDERED_ROWS", 0)
     found = taskflow.search(graph, machine, CostModel.analytic(machine), proposals=50)
-    assert not found.plan.schedule and found.seconds == seconds_of(found.plan, graph, machine).seconds
+    assert (
+        not found.plan.schedule and found.seconds == seconds_of(found.plan, graph, machine).seconds
+    )
 
 
 def test_where_nothing_else_fits_a_pipeline_of_experts_is_the_answer(monkeypatch):
@@ -216,7 +258,8 @@ def test_a_start_whose_rows_are_too_many_is_left_out(monkeypatch):
     assert dict(taskflow.search(graph, machine, costs, proposals=1).strategy) != dict(too_large)
     monkeypatch.setattr(Lowering, "lower", out_of_memory)
     with pytest.raises(
-        MemoryError, match=r"^search: of no start that fits the devices is there memory here for all rows$"
+        MemoryError,
+        match=r"^search: of no start that fits the devices is there memory here for all rows$",
     ):
         taskflow.search(graph, machine, costs, proposals=1)
 

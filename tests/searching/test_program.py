@@ -30,7 +30,9 @@ def test_rows_that_find_no_room_are_laid_anew(monkeypatch, room):
         judge.propose(op.name, strategy[op.name])
         judge.accept()
         task_graph = lower(graph, strategy, machine)
-        np.testing.assert_array_equal(judge.ends, schedule(task_graph, costs.seconds(task_graph))[1])
+        np.testing.assert_array_equal(
+            judge.ends, schedule(task_graph, costs.seconds(task_graph))[1]
+        )
     assert clears
 
 
@@ -66,4 +68,6 @@ def test_of_a_device_that_receives_by_several_links_no_arrival_implies_another()
         judge.propose(op.name, strategy[op.name])
         judge.accept()
         task_graph = lower(graph, strategy, machine)
-        np.testing.assert_array_equal(judge.ends, schedule(task_graph, costs.seconds(task_graph))[1])
+        np.testing.assert_array_equal(
+            judge.ends, schedule(task_graph, costs.seconds(task_graph))[1]
+        )

@@ -62,7 +62,9 @@ def test_readers_of_one_parameter_are_neighbours():
     for k in range(3):
         tiny.add_row(graph.input(f"x{k}", (8, 6), "float64"), row, f"bias{k}")
     proposals = Proposals(Space(graph, FOUR))
-    sources = {name: {route.source for route in routes} for name, routes in proposals.routes.items()}
+    sources = {
+        name: {route.source for route in routes} for name, routes in proposals.routes.items()
+    }
     assert sources == {"bias0": {"bias1"}, "bias1": {"bias0", "bias2"}, "bias2": {"bias1"}}
 
 
@@ -97,7 +99,9 @@ def chain_of(proposals, strategy, new, length):
     class Drawn:
         def __init__(self):
             names, space = proposals.space.names, proposals.space
-            number = next(k for k in range(space.size(names[0])) if str(space.config(names[0], k)) == new)
+            number = next(
+                k for k in range(space.size(names[0])) if str(space.config(names[0], k)) == new
+            )
             share = math.log(length + 0.5) / math.log(len(names) + 1)
             self.left = [0.0, share, (number + 0.5) / space.size(names[0])]
 
@@ -122,7 +126,9 @@ def test_a_chain_moves_with_its_first_operator():
     proposals, strategy = proposals_for(three_layers(), HALVES)
     moved = dict.fromkeys(HALVES, "b:2 on 2,3")
     assert chain_of(proposals, strategy, "b:2 on 2,3", 3) == moved
-    assert chain_of(proposals, strategy, "b:2 on 2,3", 2) == {name: moved[name] for name in ("fc0", "fc1")}
+    assert chain_of(proposals, strategy, "b:2 on 2,3", 2) == {
+        name: moved[name] for name in ("fc0", "fc1")
+    }
     assert chain_of(proposals, strategy, "b:2 on 2,3", 1) == {"fc0": "b:2 on 2,3"}
 
 
@@ -144,7 +150,9 @@ def test_a_chain_and_its_way_back_are_as_likely():
 
     def count(start):
         drawn = (proposals.propose_along(start, generator) for _ in range(draws))
-        return Counter(tuple(sorted(changes.items(), key=lambda item: item[0])) for changes in drawn)
+        return Counter(
+            tuple(sorted(changes.items(), key=lambda item: item[0])) for changes in drawn
+        )
 
     there = count(strategy)
     assert {len(changes) for changes in there} == {0, 1, 2, 3}

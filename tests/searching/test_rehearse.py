@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Graph, MachineModel, data_parallel, lower, model_parallel, simulate, single_device
+from taskflow import (
+    Graph,
+    MachineModel,
+    data_parallel,
+    lower,
+    model_parallel,
+    simulate,
+    single_device,
+)
 from taskflow.cost.model import MeasuredCosts
 from taskflow.searching import rehearsal
 from taskflow.searching.rehearsal import FEWEST, Rehearsal, can_rehearse, rehearse, typical_seconds
@@ -35,7 +43,11 @@ def task_graph_of(rule, machine=MACHINE):
 
 
 def test_every_row_is_rehearsed_and_no_other_graph():
-    costs, split, alone = MeasuredCosts(MACHINE), task_graph_of(model_parallel), task_graph_of(single_device)
+    costs, split, alone = (
+        MeasuredCosts(MACHINE),
+        task_graph_of(model_parallel),
+        task_graph_of(single_device),
+    )
     rehearse(costs, split, rounds=2)
     assert all(costs.source(split, row).startswith("rehearsed") for row in range(len(split)))
     assert not any(costs.source(alone, row).startswith("rehearsed") for row in range(len(alone)))
@@ -124,9 +136,14 @@ def test_several_take_turns_as_many_at_a_time_as_fit(monkeypatch):
     tight = MACHINE.with_rates(memory_bytes=2 * peaks)
     turns.clear()
     graphs = [task_graph_of(rule, tight) for rule in (single_device, data_parallel)]
-    assert rehearse(costs, *graphs, rounds=2) == graphs and turns == [graphs[0]] * 2 + [graphs[1]] * 2
+    assert (
+        rehearse(costs, *graphs, rounds=2) == graphs and turns == [graphs[0]] * 2 + [graphs[1]] * 2
+    )
     turns.clear()
-    assert rehearse(costs, *graphs, is_late=lambda: True) == graphs[:1] and turns == graphs[:1] * FEWEST
+    assert (
+        rehearse(costs, *graphs, is_late=lambda: True) == graphs[:1]
+        and turns == graphs[:1] * FEWEST
+    )
 
 
 @pytest.mark.parametrize("short, passes", [(0.0, 2), (math.inf, 4)])

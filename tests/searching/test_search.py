@@ -58,7 +58,8 @@ def machines(draw):
     """Up to four devices, equal or not, on one host or two."""
     count = draw(st.integers(1, 4))
     devices = tuple(
-        replace(SLOW, flops_per_second=draw(st.sampled_from([1e8, 1e8, 4e7])), host=d // 2) for d in range(count)
+        replace(SLOW, flops_per_second=draw(st.sampled_from([1e8, 1e8, 4e7])), host=d // 2)
+        for d in range(count)
     )
     bandwidth = draw(st.sampled_from([1e6, 1e8, 1e10]))
     return replace(MachineModel.uniform(count, SLOW, bandwidth), devices=devices)
@@ -73,13 +74,19 @@ def of_memory(machine, graph, part):
 
 @pytest.mark.slow
 @examples(100)
-@given(graphs(steps=2), machines(), st.sampled_from([9.0, 9.0, 0.9, 0.6, 0.4, 0.1]), st.integers(0, 99))
-def test_never_slower_than_the_best_start_nor_faster_than_the_bound_nor_too_large(model, machine, part, seed):
+@given(
+    graphs(steps=2), machines(), st.sampled_from([9.0, 9.0, 0.9, 0.6, 0.4, 0.1]), st.integers(0, 99)
+)
+def test_never_slower_than_the_best_start_nor_faster_than_the_bound_nor_too_large(
+    model, machine, part, seed
+):
     graph, machine = model.graph, of_memory(machine, model.graph, part)
     try:
         result = find(graph, machine, proposals=12, seed=seed)
     except ValueError as error:
-        assert part < 1 and re.search(r"device \d: the task graph needs \d+ B .*, the device has \d+ B", str(error))
+        assert part < 1 and re.search(
+            r"device \d: the task graph needs \d+ B .*, the device has \d+ B", str(error)
+        )
         return
     assert result.seconds <= min(result.baseline_seconds.values())
     assert set(result.baseline_seconds) >= RULES
@@ -89,21 +96,30 @@ def test_never_slower_than_the_best_start_nor_faster_than_the_bound_nor_too_larg
     is_staged = not any(math.isfinite(seconds) for seconds in result.baseline_seconds.values())
     assert is_staged or (result.history[-1][1] == result.seconds and result.proposals <= 12)
     peak = plan_memory(rows).peak_bytes
-    assert all(size <= device.memory_bytes for size, device in zip(peak, machine.devices, strict=True))
+    assert all(
+        size <= device.memory_bytes for size, device in zip(peak, machine.devices, strict=True)
+    )
 
 
-@pytest.mark.parametrize(("used", "judged"), [(0.99, ["single device", "data parallel"]), (1.01, ["single device"])])
+@pytest.mark.parametrize(
+    ("used", "judged"), [(0.99, ["single device", "data parallel"]), (1.01, ["single device"])]
+)
 def test_starts_by_rule_are_judged_while_there_is_time_until_one_fits(monkeypatch, used, judged):
     graph = small(256)
     machine = of_memory(MachineModel.uniform(4, SLOW, 1e8), graph, 0.5)
     monkeypatch.setattr(Budget, "elapsed", property(lambda self: used))
     first = Variant(graph, machine, CostModel.analytic(machine), Plan(Strategy({})), None)
-    named = {"single device": single_device(graph, machine), "data parallel": data_parallel(graph, machine)}
+    named = {
+        "single device": single_device(graph, machine),
+        "data parallel": data_parallel(graph, machine),
+    }
     found = judged_starts(first, named, Budget(None, 1.0), is_given=False)
     assert [start.name for start in found] == judged
     assert [start.fits for start in found] == [False, True][: len(judged)]
     if len(judged) == 1:
-        with pytest.raises(NoRoomError, match="no start of the 1 for which there was time fits into memory"):
+        with pytest.raises(
+            NoRoomError, match="no start of the 1 for which there was time fits into memory"
+        ):
             refuse(found, first, len(named), Budget(None, 1.0))
 
 
@@ -179,9 +195,19 @@ def test_a_given_space_is_not_left():
     space = Space(graph, machine, device_lists=[(0,)])
     size = {name: space.size(name) for name in space.names}
     result = find(graph, machine, space=space)
-    assert result.strategy == single_device(graph, machine) and find(graph, machine).seconds < result.seconds
-    assert set(result.baseline_seconds) == {"single device"} and size == {n: space.size(n) for n in space.names}
-    assert result.left_out == ("data parallel", "model parallel", "one weird trick", "operator placement")
+    assert (
+        result.strategy == single_device(graph, machine)
+        and find(graph, machine).seconds < result.seconds
+    )
+    assert set(result.baseline_seconds) == {"single device"} and size == {
+        n: space.size(n) for n in space.names
+    }
+    assert result.left_out == (
+        "data parallel",
+        "model parallel",
+        "one weird trick",
+        "operator placement",
+    )
     assert str(result).endswith("not in the space: " + ", ".join(result.left_out))
 
 
@@ -202,7 +228,9 @@ def test_dynamic_programming_may_be_a_start():
 
 
 def test_a_budget_in_seconds_ends():
-    find(small(), MachineModel.uniform(2, SLOW), proposals=1)  # loads what is compiled, which may take half a second
+    find(
+        small(), MachineModel.uniform(2, SLOW), proposals=1
+    )  # loads what is compiled, which may take half a second
     result = find(small(), MachineModel.uniform(2, SLOW), proposals=None, seconds=0.5)
     assert 0 < result.proposals < 100_000
     result = find(small(), MachineModel.uniform(2, SLOW), proposals=5, seconds=60.0)
@@ -211,20 +239,31 @@ def test_a_budget_in_seconds_ends():
 
 def test_progress_is_told():
     told = []
-    result = find(small(), MachineModel.uniform(2, SLOW), progress=lambda done, best: told.append((done, best)))
+    result = find(
+        small(),
+        MachineModel.uniform(2, SLOW),
+        progress=lambda done, best: told.append((done, best)),
+    )
     assert [done for done, _ in told] == list(range(1, 31))
     assert [best for _, best in told] == sorted((best for _, best in told), reverse=True)
-    assert told[-1][1] == pytest.approx(result.seconds, rel=0.05)  # as lowered, without waits for memory
+    assert told[-1][1] == pytest.approx(
+        result.seconds, rel=0.05
+    )  # as lowered, without waits for memory
 
 
 def test_memory_is_a_hard_limit():
     """One device cannot hold the model; half of its peak memory is enough for the halves of some splits."""
     graph = small(64)
-    whole = plan_memory(lower(graph, Strategy(dict.fromkeys(leaders(graph), ParallelConfig({}, (0,)))), pair()))
+    whole = plan_memory(
+        lower(graph, Strategy(dict.fromkeys(leaders(graph), ParallelConfig({}, (0,)))), pair())
+    )
     machine = pair(memory_bytes=int(whole.peak_bytes[0] * 0.7))
     result = find(graph, machine)
     assert result.baseline_seconds["single device"] == float("inf")
-    assert plan_memory(lower(graph, result.strategy, machine)).peak_bytes.max() <= machine.devices[0].memory_bytes
+    assert (
+        plan_memory(lower(graph, result.strategy, machine)).peak_bytes.max()
+        <= machine.devices[0].memory_bytes
+    )
 
 
 def pair(**rates):

@@ -43,9 +43,16 @@ def machines(draw):
     """Hosts of unequal devices, behind links of unequal rates; groups of few devices and of many."""
     kind = draw(st.sampled_from(["cpu", "emulated"]))
     preset = draw(st.sampled_from(["p100", "k80", None]))
-    machine = MachineModel.preset(preset, nodes=3) if preset else MachineModel.uniform(draw(st.integers(2, 9)))
+    machine = (
+        MachineModel.preset(preset, nodes=3)
+        if preset
+        else MachineModel.uniform(draw(st.integers(2, 9)))
+    )
     rates = st.sampled_from([0.25, 1.0, 3.0])
-    devices = [replace(d, kind=kind, memory_bandwidth=d.memory_bandwidth * draw(rates)) for d in machine.devices]
+    devices = [
+        replace(d, kind=kind, memory_bandwidth=d.memory_bandwidth * draw(rates))
+        for d in machine.devices
+    ]
     links = [replace(link, bandwidth=link.bandwidth * draw(rates)) for link in machine.links]
     exchanges = {"all-to-all": draw(st.sampled_from(["copies", "pairwise", "two-level"]))}
     return replace(machine, devices=tuple(devices), links=tuple(links), collectives=exchanges)
@@ -56,8 +63,13 @@ def assert_below(graph, machine, seed, proposals):
     judge, operators = Judge(graph, machine, costs), leaders(graph)
     judge.start(taskflow.random_strategy(graph, machine, seed))
     for _ in range(proposals):
-        chosen = generator.choice(len(operators), size=min(2, len(operators)), replace=False).tolist()
-        changes = {operators[k].name: random_config(Family.of(operators[k]), machine, generator) for k in chosen}
+        chosen = generator.choice(
+            len(operators), size=min(2, len(operators)), replace=False
+        ).tolist()
+        changes = {
+            operators[k].name: random_config(Family.of(operators[k]), machine, generator)
+            for k in chosen
+        }
         sketched, true = sketched_and_true(judge, changes)
         assert sketched <= true * (1 + SLACK)
         if generator.random() < 0.3 and judge._proposed is not None:
@@ -90,7 +102,9 @@ def test_copies_count_in_full():
     first, second = (op.name for op in leaders(graph))
     judge = Judge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.single_device(graph, machine, 2))
-    sketched, true = sketched_and_true(judge, {first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))})
+    sketched, true = sketched_and_true(
+        judge, {first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))}
+    )
     assert true > 64 * 512 * 4 / 1e6
     assert sketched == pytest.approx(true, rel=1e-2)
 
@@ -110,7 +124,10 @@ def test_a_sender_serves_one_after_the_other():
 def test_the_link_of_a_host_serves_one_after_the_other():
     """Tiles on two hosts change places between rows and columns; what crosses has one link each way."""
     graph, machine = two_layers(), MachineModel.preset("p100", nodes=2)
-    slow = [replace(k, bandwidth=1e6 if "network" in map(str, k.ends) else k.bandwidth) for k in machine.links]
+    slow = [
+        replace(k, bandwidth=1e6 if "network" in map(str, k.ends) else k.bandwidth)
+        for k in machine.links
+    ]
     machine = replace(machine, links=tuple(slow))
     first, second = (op.name for op in leaders(graph))
     judge = Judge(graph, machine, CostModel.analytic(machine))
@@ -127,7 +144,9 @@ def test_a_sum_counts_half_at_least():
     first, second = (op.name for op in leaders(graph))
     judge = Judge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.data_parallel(graph, machine))
-    sketched, true = sketched_and_true(judge, {first: ParallelConfig({"i": 8}), second: ParallelConfig({"o": 8})})
+    sketched, true = sketched_and_true(
+        judge, {first: ParallelConfig({"i": 8}), second: ParallelConfig({"o": 8})}
+    )
     assert true / 2 <= sketched <= true
 
 
@@ -147,7 +166,9 @@ def test_sketches_end_with_the_region_that_gives_a_stream_too_much_work():
     graph, machine = two_layers(), MachineModel.uniform(3, Device(kind="emulated"), **SLOW)
     judge = Judge(graph, machine, CostModel.analytic(machine))
     first, second = (op.name for op in leaders(graph))
-    judge.start(taskflow.Strategy({first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))}))
+    judge.start(
+        taskflow.Strategy({first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))})
+    )
     regions, streams = np.arange(len(judge.layout.kind)), judge.pool.sets.count
 
     def sketched(limit):

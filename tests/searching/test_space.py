@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import Device, Graph, MachineModel, ParallelConfig, data_parallel, lower, single_device
+from taskflow import (
+    Device,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    data_parallel,
+    lower,
+    single_device,
+)
 from taskflow.searching.placement import Placements, turn
 from taskflow.searching.space import Space, count_strategies, power_of_two
 from taskflow.strategy.partition import partition
@@ -82,7 +90,13 @@ def test_unequal_devices_get_parts_in_proportion():
 
 def test_large_machines_use_divisors():
     lists = Placements(MachineModel.uniform(20))
-    assert [k for k in range(2, 21) if any(len(set(p.devices)) == k for p in lists.of([k]))] == [2, 4, 5, 10, 20]
+    assert [k for k in range(2, 21) if any(len(set(p.devices)) == k for p in lists.of([k]))] == [
+        2,
+        4,
+        5,
+        10,
+        20,
+    ]
 
 
 # -- the set of an operator --------------------------------------------------------------------------------------------
@@ -176,11 +190,15 @@ def test_a_strategy_that_is_included():
 
 def test_no_list_fits():
     message = "space: no list of devices has as many as operator 'fc' may have points"
-    assert_refused(message, lambda: Space(linear(), MachineModel.uniform(97), device_lists=[range(97)]))
+    assert_refused(
+        message, lambda: Space(linear(), MachineModel.uniform(97), device_lists=[range(97)])
+    )
 
 
 @pytest.mark.parametrize("degrees", [(("b", 2), ("o", 2)), (("b", 4),), ()])
 def test_find_gives_what_config_gives(degrees):
     space = Space(linear(), hosts_of(2, 2))
     held = [c for c in space.configs("fc") if c.degrees == degrees]
-    assert held and all(space.find("fc", ParallelConfig(dict(c.degrees), c.devices)) is c for c in held)
+    assert held and all(
+        space.find("fc", ParallelConfig(dict(c.degrees), c.devices)) is c for c in held
+    )

@@ -25,7 +25,9 @@ def drawn(tables, seed):
     """A strategy by numbers, and it lowered whole."""
     generator = np.random.default_rng(seed)
     numbers = [int(generator.integers(len(configs))) for configs in tables.configs]
-    strategy = Strategy({n: c[k] for n, c, k in zip(tables.space.names, tables.configs, numbers, strict=True)})
+    strategy = Strategy(
+        {n: c[k] for n, c, k in zip(tables.space.names, tables.configs, numbers, strict=True)}
+    )
     return numbers, lower(tables.space.graph, strategy, MACHINE)
 
 
@@ -53,7 +55,12 @@ def test_movement_is_that_of_the_whole_graph(model, seed):
     names = np.array([task_graph.name(row) for row in range(len(task_graph))])
     for movement in found:
         arrives = task_graph.streams[:, 0] == RECEIVING[task_graph.device]
-        rows = arrives & (task_graph.kind != Kind.POINT) & (behind == movement.writer) & (names == movement.region)
+        rows = (
+            arrives
+            & (task_graph.kind != Kind.POINT)
+            & (behind == movement.writer)
+            & (names == movement.region)
+        )
         own = tables.family[movement.writer]
         at = numbers[own], 0 if movement.other == own else numbers[movement.other]
         expected = np.bincount(task_graph.device[rows], seconds[rows], 2)
@@ -85,5 +92,10 @@ def test_what_waits_for_two_rows_waits_for_both():
     at = first.index("i:2 on 0,1"), second.index("b:2 on 0,1")
     [(edge, waits)] = movement.waits.items()
     assert (edge.writer, edge.reader) == (0, 1)
-    assert (waits[at] > movement.seconds[at]).all() and movement.seconds[at].min() > 1e-5  # a sum comes between both
-    assert movement.seconds[first.index("b:2 on 0,1"), second.index("b:2 on 0,1")].tolist() == [0.0, 0.0]
+    assert (waits[at] > movement.seconds[at]).all() and movement.seconds[
+        at
+    ].min() > 1e-5  # a sum comes between both
+    assert movement.seconds[first.index("b:2 on 0,1"), second.index("b:2 on 0,1")].tolist() == [
+        0.0,
+        0.0,
+    ]

@@ -28,7 +28,9 @@ class Toy:
         self.table = {
             chosen: float(s)
             for chosen, s in zip(
-                product(*(space.configs(n) for n in space.names)), generator.random(100_000), strict=False
+                product(*(space.configs(n) for n in space.names)),
+                generator.random(100_000),
+                strict=False,
             )
         }
         self.names, self.lies, self.asked = space.names, lies, []
@@ -64,7 +66,9 @@ def two_operators():
 
 
 def walk_on(judge, graph, space, beta, seed):
-    return Walk(judge, Proposals(space), single_device(graph, TWO), beta, np.random.default_rng(seed))
+    return Walk(
+        judge, Proposals(space), single_device(graph, TWO), beta, np.random.default_rng(seed)
+    )
 
 
 def test_a_chain_visits_strategies_as_their_seconds_say():
@@ -97,7 +101,9 @@ def test_so_does_one_that_changes_kin_together():
         together += all(before[n] is not walk.strategy[n] for n in space.names)
         visits[tuple(walk.strategy[n] for n in space.names)] += 1
     weights = {chosen: math.exp(-beta * s) for chosen, s in judge.table.items()}
-    distance = sum(abs(visits[c] / steps - w / sum(weights.values())) for c, w in weights.items()) / 2
+    distance = (
+        sum(abs(visits[c] / steps - w / sum(weights.values())) for c, w in weights.items()) / 2
+    )
     assert distance < 0.04 and together > 100
 
 
@@ -109,7 +115,9 @@ def test_early_rejection_changes_nothing(lies):
     for _ in range(2000):
         for walk in walks:
             walk.step()
-        assert walks[0].seconds == walks[1].seconds and dict(walks[0].strategy) == dict(walks[1].strategy)
+        assert walks[0].seconds == walks[1].seconds and dict(walks[0].strategy) == dict(
+            walks[1].strategy
+        )
     assert plain.asked == early.asked and {accepted for _, accepted in plain.asked} == {True, False}
 
 
@@ -136,11 +144,15 @@ def test_a_walk_is_plain_metropolis_hastings(model, seed):
         judge = Judge(graph, machine, CostModel.analytic(machine))
         start = single_device(graph, machine)
         beta = 30.0 / judge.seconds(start)
-        walks.append(Walk(judge, Proposals(Space(graph, machine)), start, beta, np.random.default_rng(seed)))
+        walks.append(
+            Walk(judge, Proposals(Space(graph, machine)), start, beta, np.random.default_rng(seed))
+        )
     for _ in range(12):
         walks[0].step()
         plain_step(walks[1])
-        assert walks[0].seconds == walks[1].seconds and dict(walks[0].strategy) == dict(walks[1].strategy)
+        assert walks[0].seconds == walks[1].seconds and dict(walks[0].strategy) == dict(
+            walks[1].strategy
+        )
 
 
 def test_a_strategy_that_does_not_fit_is_never_accepted():

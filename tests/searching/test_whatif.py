@@ -33,7 +33,9 @@ SHORT = partial(search, proposals=10)
 def graph():
     graph = Graph()
     x = ops.relu(ops.linear(graph.input("x", (256, 512)), 1024, name="fc1"))
-    loss = ops.softmax_cross_entropy(ops.linear(x, 64, name="fc2"), graph.input("t", (256,), "int32"), name="loss")
+    loss = ops.softmax_cross_entropy(
+        ops.linear(x, 64, name="fc2"), graph.input("t", (256,), "int32"), name="loss"
+    )
     ops.sgd(loss, lr=0.1)
     return graph
 
@@ -43,21 +45,34 @@ def rule(graph, machine, costs):
 
 
 def simulated(graph, machine):
-    return simulate(lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine))
+    return simulate(
+        lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine)
+    )
 
 
 def test_every_case_is_what_a_search_of_its_own_finds(graph):
     scales = [{"network": 10.0, "flops": 2.0, "latency": 0.5}]
-    cases = list(what_if(graph, HOSTS, COSTS, SHORT, scales=scales, devices=[2, 4], sensitivities=False))
-    assert [(c.devices, dict(c.scales)) for c in cases] == [(n, s) for s in ({}, *scales) for n in (2, 4)]
+    cases = list(
+        what_if(graph, HOSTS, COSTS, SHORT, scales=scales, devices=[2, 4], sensitivities=False)
+    )
+    assert [(c.devices, dict(c.scales)) for c in cases] == [
+        (n, s) for s in ({}, *scales) for n in (2, 4)
+    ]
     for case in cases:
         machine = scale_machine(HOSTS, case.scales).take(case.devices)
         found = SHORT(graph, machine, CostModel.analytic(machine))
-        assert (case.seconds, case.start, case.pareto) == (found.seconds, found.best_start, found.pareto)
+        assert (case.seconds, case.start, case.pareto) == (
+            found.seconds,
+            found.best_start,
+            found.pareto,
+        )
         assert case.speedup == cases[0].seconds / case.seconds
         costs = CostModel.analytic(machine)
         timeline = simulate(found.plan.apply(graph, machine, costs)[1], costs)
-        assert (case.bytes_moved, case.peak_bytes) == (timeline.bytes_moved, timeline.peak_bytes.max())
+        assert (case.bytes_moved, case.peak_bytes) == (
+            timeline.bytes_moved,
+            timeline.peak_bytes.max(),
+        )
 
 
 def test_equal_machines_are_asked_about_once(graph):
@@ -69,13 +84,17 @@ def test_equal_machines_are_asked_about_once(graph):
         return data_parallel(graph, machine)
 
     scales = [{"network": 10.0}, {"flops": 1.0}]
-    cases = list(what_if(graph, HOSTS, COSTS, find, scales=scales, devices=[2, 4, 2], sensitivities=False))
+    cases = list(
+        what_if(graph, HOSTS, COSTS, find, scales=scales, devices=[2, 4, 2], sensitivities=False)
+    )
     assert len(cases) == 9 and len(asked) == 3
     assert cases[0].seconds == cases[3].seconds == cases[6].seconds
     assert cases[4].seconds < cases[1].seconds == cases[7].seconds
 
 
-@pytest.mark.parametrize("found", [rule, lambda *given: Plan(rule(*given))], ids=["strategy", "plan"])
+@pytest.mark.parametrize(
+    "found", [rule, lambda *given: Plan(rule(*given))], ids=["strategy", "plan"]
+)
 def test_a_rule_in_place_of_a_search(graph, found):
     (case,) = what_if(graph, HOSTS, COSTS, found)
     timeline = simulated(graph, HOSTS)
@@ -89,7 +108,10 @@ def test_sensitivities_are_the_derivatives_and_add_up(graph):
     found = case.sensitivities
     assert set(found) == {"network", "links", "latency", "flops", "memory_bandwidth", "overhead"}
     for name, value in found.items():
-        more, less = (simulated(graph, scale_machine(HOSTS, {name: 1 + step})).seconds for step in (0.001, -0.001))
+        more, less = (
+            simulated(graph, scale_machine(HOSTS, {name: 1 + step})).seconds
+            for step in (0.001, -0.001)
+        )
         assert value == pytest.approx((more - less) / 0.002 / case.seconds, abs=0.02)
     delays = found["latency"] + found["overhead"]
     assert delays - (sum(found.values()) - delays) == pytest.approx(1.0, abs=0.03)
@@ -99,7 +121,9 @@ def test_sensitivities_are_the_derivatives_and_add_up(graph):
 def test_where_nothing_fits_a_sweep_goes_on(graph):
     cases = list(what_if(graph, HOSTS, COSTS, SHORT, scales=[{"memory": 1e-6}, {"flops": 2.0}]))
     assert cases[1].plan is None and cases[1].seconds == float("inf") and cases[1].speedup == 0.0
-    assert cases[1].refusal.startswith("search: no start fits into memory; the one that takes least is ")
+    assert cases[1].refusal.startswith(
+        "search: no start fits into memory; the one that takes least is "
+    )
     assert cases[0].speedup == 1.0 < cases[2].speedup and cases[2].refusal == ""
 
 
@@ -157,7 +181,10 @@ def outcome(*figures):
 def test_what_is_beaten_in_everything_is_left_out():
     fast, small, both = outcome(1.0, 9, 9), outcome(2.0, 1, 1), outcome(2.0, 9, 9)
     assert non_dominated([both, small, fast, outcome(1.0, 9, 9)]) == (fast, small)
-    assert non_dominated([outcome(1.0, 2, 3), outcome(1.0, 3, 2)]) == (outcome(1.0, 2, 3), outcome(1.0, 3, 2))
+    assert non_dominated([outcome(1.0, 2, 3), outcome(1.0, 3, 2)]) == (
+        outcome(1.0, 2, 3),
+        outcome(1.0, 3, 2),
+    )
 
 
 def test_a_search_tells_the_plans_that_nothing_beats(graph):

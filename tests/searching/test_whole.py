@@ -5,7 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from taskflow import CostModel, MachineModel, ParallelConfig, data_parallel, lower, search, simulate, single_device
+from taskflow import (
+    CostModel,
+    MachineModel,
+    ParallelConfig,
+    data_parallel,
+    lower,
+    search,
+    simulate,
+    single_device,
+)
 from taskflow.lowering import lowering, movement
 from taskflow.searching import whole
 from taskflow.searching.budget import Budget
@@ -54,7 +63,11 @@ def test_what_does_not_fit_or_is_none_is_refused():
     tight = HOSTS.with_rates(memory_bytes=1000)
     judge = WholeJudge(graph(), tight, CostModel.analytic(tight))
     strategy = data_parallel(judge.graph, tight)
-    assert judge.seconds(strategy) == math.inf and judge.last_excess > 0 and "device" in judge.last_refusal
+    assert (
+        judge.seconds(strategy) == math.inf
+        and judge.last_excess > 0
+        and "device" in judge.last_refusal
+    )
     assert math.isfinite(judge.seconds_with_room(strategy))
     strategy.update({"words": ParallelConfig({}, [40])})
     assert judge.seconds(strategy) == math.inf and "'words'" in judge.last_refusal

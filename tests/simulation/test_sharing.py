@@ -25,7 +25,11 @@ def step(machine, seed, carried):
     """Task graph and timeline of a random strategy."""
     assert carried == "copies" or carried in ALGORITHMS
     graph, machine = network(batch=32, layers=3), machine.with_collectives({"all-reduce": carried})
-    strategy = taskflow.random_strategy(graph, machine, seed) if seed else taskflow.data_parallel(graph, machine)
+    strategy = (
+        taskflow.random_strategy(graph, machine, seed)
+        if seed
+        else taskflow.data_parallel(graph, machine)
+    )
     task_graph, costs = lower(graph, strategy, machine), CostModel.analytic(machine)
     return task_graph, costs.seconds(task_graph), simulate(task_graph, costs)
 
@@ -42,13 +46,21 @@ def test_where_nothing_is_shared_links_might_be_queues(devices, seed, carried):
 
 
 @examples(100)
-@given(name=st.sampled_from(["p100", "k80"]), seed=st.integers(0, 99), carried=st.sampled_from(CARRIED))
+@given(
+    name=st.sampled_from(["p100", "k80"]), seed=st.integers(0, 99), carried=st.sampled_from(CARRIED)
+)
 def test_no_link_carries_more_than_it_can_and_the_path_has_no_gaps(name, seed, carried):
     task_graph, seconds, timeline = step(MachineModel.preset(name, nodes=2), seed, carried)
     start, end, machine = timeline.start, timeline.end, task_graph.machine
     assert (end - start >= seconds * (1 - 1e-9)).all()
-    taken, is_alone, together = end - start, ~task_graph.is_communication, task_graph.kind == Kind.COLLECTIVE
-    beside = (start[:, None] < end[together]) & (end[:, None] > start[together])  # every device is in all of them
+    taken, is_alone, together = (
+        end - start,
+        ~task_graph.is_communication,
+        task_graph.kind == Kind.COLLECTIVE,
+    )
+    beside = (start[:, None] < end[together]) & (
+        end[:, None] > start[together]
+    )  # every device is in all of them
     is_beside, share = beside.any(axis=1) & is_alone, machine.devices[0].collective_share
     np.testing.assert_allclose(taken[is_alone & ~is_beside], seconds[is_alone & ~is_beside])
     assert (taken[is_beside] <= seconds[is_beside] / (1 - share) * (1 + 1e-9)).all()
@@ -56,10 +68,16 @@ def test_no_link_carries_more_than_it_can_and_the_path_has_no_gaps(name, seed, c
     assert start[path[0]] == 0.0 and (start[path[1:]] == end[path[:-1]]).all()
     moments = np.quantile(np.concatenate([start, end]), np.linspace(0, 1, 20), method="nearest")
     row, source, device, size = task_graph.hops()
-    latency = np.where(task_graph.kind[row] == Kind.COPY, machine.latency_seconds[source, device], 0.0)
+    latency = np.where(
+        task_graph.kind[row] == Kind.COPY, machine.latency_seconds[source, device], 0.0
+    )
     for link in range(len(machine.links)):
         is_there = (machine.routes[source, device] == link).any(axis=1)
-        begin, finish, carried_bytes = (start[row] + latency)[is_there], end[row][is_there], size[is_there]
+        begin, finish, carried_bytes = (
+            (start[row] + latency)[is_there],
+            end[row][is_there],
+            size[is_there],
+        )
         for low in moments:
             for high in moments[moments > low]:
                 inside = carried_bytes[(begin >= low) & (finish <= high)].sum()
@@ -70,14 +88,18 @@ def sent_at_once(count):
     """`count` devices of one host each send what they made to a device of another host."""
     graph, configs = Graph(), {}
     for k in range(count):
-        h = graph.launch(f"a{k}", "b -> b", [graph.input(f"x{k}", (1 << 20,), "float64")], kernel=copy)
+        h = graph.launch(
+            f"a{k}", "b -> b", [graph.input(f"x{k}", (1 << 20,), "float64")], kernel=copy
+        )
         graph.launch(f"b{k}", "b -> b", [h], kernel=copy)
         configs |= {f"a{k}": ParallelConfig({}, (k,)), f"b{k}": ParallelConfig({}, (4 + k,))}
     machine = MachineModel.preset("p100", nodes=2)
     task_graph, costs = lower(graph, Strategy(configs), machine), CostModel.analytic(machine)
     timeline = simulate(task_graph, costs)
     host = np.array([d.host for d in machine.devices])
-    crosses = task_graph.is_transfer & (host[task_graph.source] == 0) & (host[task_graph.device] == 1)
+    crosses = (
+        task_graph.is_transfer & (host[task_graph.source] == 0) & (host[task_graph.device] == 1)
+    )
     return crosses, costs.seconds(task_graph), timeline
 
 

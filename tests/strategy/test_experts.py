@@ -77,7 +77,9 @@ def test_each_host_has_a_part_of_the_batch_and_stages_of_its_own() -> None:
 
 
 def test_hosts_beyond_the_batch_idle() -> None:
-    assert operator_placement(towers(), hosts(1, 1, 1, 1, 1, 1))["a0"] == ParallelConfig({"b": 4}, (0, 1, 2, 3))
+    assert operator_placement(towers(), hosts(1, 1, 1, 1, 1, 1))["a0"] == ParallelConfig(
+        {"b": 4}, (0, 1, 2, 3)
+    )
 
 
 def test_steps_that_share_weights_share_a_device() -> None:
@@ -89,7 +91,12 @@ def test_steps_that_share_weights_share_a_device() -> None:
 def test_tables_are_dealt_and_the_rest_is_data_parallel() -> None:
     graph = Graph()
     x = graph.input("x", (4, 2), "int32")
-    rows = {"small": 30, "large": 50, "middle": 40, "short": 8}  # the last has fewer elements than are looked up in it
+    rows = {
+        "small": 30,
+        "large": 50,
+        "middle": 40,
+        "short": 8,
+    }  # the last has fewer elements than are looked up in it
     found = [ops.embedding(x, count, 3, name=name) for name, count in rows.items()]
     graph.output("y", ops.concat(found, 2, name="concat"))
     whole, split = lambda device: ParallelConfig({}, (device,)), ParallelConfig({"b": 2})
@@ -119,7 +126,9 @@ def test_numbers_are_those_of_one_device(rule) -> None:
         with Executor(lower(graph, strategy, machine), seed=1) as step:
             return [float(step(feeds)["loss"]) for _ in range(3)]
 
-    np.testing.assert_allclose(train(rule(graph, machine)), train(single_device(graph, machine)), rtol=1e-10)
+    np.testing.assert_allclose(
+        train(rule(graph, machine)), train(single_device(graph, machine)), rtol=1e-10
+    )
 
 
 def test_experts_are_data_parallel_along_their_slots() -> None:
@@ -127,7 +136,12 @@ def test_experts_are_data_parallel_along_their_slots() -> None:
     graph = Graph()
     x, t = graph.input("x", (8, 6), "float64"), graph.input("t", (8, 6), "float64")
     y, balance = ops.mixture_of_experts(x, 3, 5, name="experts")
-    ops.sgd(ops.add(ops.mean_squared_error(y, t), ops.multiply(balance, 0.1, name="scaled"), name="loss"), 0.1)
+    ops.sgd(
+        ops.add(
+            ops.mean_squared_error(y, t), ops.multiply(balance, 0.1, name="scaled"), name="loss"
+        ),
+        0.1,
+    )
     machine = MachineModel.uniform(4)
     strategy = data_parallel(graph, machine)
     assert strategy["experts.up"] == ParallelConfig({"c": 4}, (0, 1, 2, 3))

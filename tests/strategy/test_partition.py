@@ -94,7 +94,13 @@ def test_a_strided_read_need_not_be_complete():
     graph = Graph()
     tiny.stencil(graph.input("x", (9, 2), "float64"), size=1, stride=2, padding=0)
     points = points_of(graph.operators[0], {"b": 5})
-    assert boxes(points, 0) == ["[0:1, 0:2]", "[2:3, 0:2]", "[4:5, 0:2]", "[6:7, 0:2]", "[8:9, 0:2]"]
+    assert boxes(points, 0) == [
+        "[0:1, 0:2]",
+        "[2:3, 0:2]",
+        "[4:5, 0:2]",
+        "[6:7, 0:2]",
+        "[8:9, 0:2]",
+    ]
     assert not points.args[0].is_complete
 
 
@@ -110,7 +116,9 @@ def test_several_outputs_are_split_each_in_its_own_way():
 
 def test_a_follower_ignores_axes_that_it_never_splits():
     graph = Graph()
-    fixed = graph.launch("fixed", "^b c -> ^b c", [graph.input("x", (4, 6))], kernel=tiny._copy).graph.operators[0]
+    fixed = graph.launch(
+        "fixed", "^b c -> ^b c", [graph.input("x", (4, 6))], kernel=tiny._copy
+    ).graph.operators[0]
     points = points_of(fixed, {"b": 2, "c": 2}, (0, 1, 2, 3))
     assert points.devices == (0, 2, 1, 3)
     assert boxes(points, 1) == ["[0:4, 0:3]", "[0:4, 0:3]", "[0:4, 3:6]", "[0:4, 3:6]"]
@@ -142,6 +150,8 @@ def test_outputs_are_covered_once_by_every_colour(model):
         for k, colours in enumerate(points.colours.T.tolist()):
             for colour in set(colours):
                 made = points.args[op.bound.made[k]]
-                part = Partition(made.region, tuple(r for r, c in zip(made.rects, colours) if c == colour))
+                part = Partition(
+                    made.region, tuple(r for r, c in zip(made.rects, colours) if c == colour)
+                )
                 assert part.is_disjoint
                 assert part.is_complete

@@ -111,7 +111,9 @@ def time_major():
     """(batch, steps, features) -> (steps batch, features): the batch is no leftmost axis any more."""
     graph = Graph()
     x = graph.input("x", (8, 5, 6), "float64")
-    h = ops.linear(ops.reshape(ops.transpose(x, (1, 0, 2), name="turn"), (40, 6), name="merge"), 3, name="fc")
+    h = ops.linear(
+        ops.reshape(ops.transpose(x, (1, 0, 2), name="turn"), (40, 6), name="merge"), 3, name="fc"
+    )
     ops.sgd(ops.mean_squared_error(h, graph.input("t", (40, 3), "float64"), name="loss"), lr=0.1)
     return graph
 
@@ -129,7 +131,9 @@ def test_what_adds_up_in_place_stays_whole():
     graph = Graph()
     x = graph.input("x", (8, 6))
     total = graph.parameter("total", (6,), trainable=False)
-    graph.launch("count", "b c, c ->", [x, total], kernel=lambda ctx, x, total: None, writes=[total])
+    graph.launch(
+        "count", "b c, c ->", [x, total], kernel=lambda ctx, x, total: None, writes=[total]
+    )
     assert taskflow.data_parallel(graph, FOUR)["count"] == ParallelConfig({}, (0,))
     lower(graph, taskflow.data_parallel(graph, FOUR), FOUR)
 
@@ -137,7 +141,9 @@ def test_what_adds_up_in_place_stays_whole():
 def test_a_training_strategy_serves_a_graph_whose_groups_forbid_it():
     def model(heads):
         graph = Graph()
-        graph.output("y", ops.reshape(graph.input("x", (6, 4 * heads)), (6, heads, 4), name="heads"))
+        graph.output(
+            "y", ops.reshape(graph.input("x", (6, 4 * heads)), (6, heads, 4), name="heads")
+        )
         return graph
 
     trained, evaluated = model(2), model(3)
@@ -166,7 +172,9 @@ def test_every_start_of_a_search_is_judged(seed):
 
 def test_the_random_graphs_are_of_all_of_ops():
     source = ast.walk(ast.parse(Path(random_graphs.__file__).read_text()))
-    used = {n.attr for n in source if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "ops"}
+    used = {
+        n.attr for n in source if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "ops"
+    }
     initializers = {n for n in ops.__all__ if getattr(ops, n).__module__ == "ops.initializers"}
     torch = {"from_torch", "from_torch_state", "to_torch", "to_dtensor", "DTensorPlan", "Imported"}
     others = torch | {"RecurrentWeights", "recurrent_weights", "ParameterGroup", "gradients"}

@@ -73,7 +73,9 @@ def test_what_stands_beside_a_region_is_split_alike(net):
     assert completed(graph, strategy)["fc.weight.update"] == own
     assert completed(graph, strategy)["fc.weight.home.again"] == config
     del strategy["fc.weight.home"]
-    assert completed(graph, strategy)["fc.weight.home"] == own  # the update decides for a home that is not named
+    assert (
+        completed(graph, strategy)["fc.weight.home"] == own
+    )  # the update decides for a home that is not named
     strategy["fc.weight.update"] = ParallelConfig({"h": 2})
     assert completed(graph, strategy).keys() == strategy.keys()
 
@@ -141,11 +143,20 @@ def test_soap_is_derived(net):
 def test_a_batch_in_parts_is_two_axes():
     """`(m b)`: both are Sample; parts come first, each of several devices gets some samples of every part."""
     graph = Graph()
-    ops.sgd(ops.mean_squared_error(ops.batch_norm(x := graph.input("x", (16, 3)), parts=4, name="norm"), x), 0.1)
+    ops.sgd(
+        ops.mean_squared_error(
+            ops.batch_norm(x := graph.input("x", (16, 3)), parts=4, name="norm"), x
+        ),
+        0.1,
+    )
     assert axis_kinds(graph)["norm"] == {"m": "sample", "b": "sample", "c": "parameter"}
     assert sample_axes(graph)["norm"] == sample_axes(graph)["norm.mean"] == "b"
     eight = MachineModel.uniform(8)
-    for machine, expected in ((MachineModel.uniform(2), {"m": 2}), (FOUR, {"m": 4}), (eight, {"m": 4, "b": 2})):
+    for machine, expected in (
+        (MachineModel.uniform(2), {"m": 2}),
+        (FOUR, {"m": 4}),
+        (eight, {"m": 4, "b": 2}),
+    ):
         assert degrees(taskflow.data_parallel(graph, machine))["norm"] == expected
     for parts, expected in ((2, {"m": 4}), (4, {"m": 4, "b": 2}), (8, {"m": 4, "b": 4})):
         plan = taskflow.stages(graph, FOUR, 2, parts)
@@ -155,7 +166,9 @@ def test_a_batch_in_parts_is_two_axes():
 
 def test_data_parallel_splits_the_batch(net):
     found = degrees(taskflow.data_parallel(net, FOUR))
-    assert found == {n: {"n": 4} for n in ("conv", "tanh", "flat")} | {n: {"b": 4} for n in ("fc", "tanh_2", "loss")}
+    assert found == {n: {"n": 4} for n in ("conv", "tanh", "flat")} | {
+        n: {"b": 4} for n in ("fc", "tanh_2", "loss")
+    }
 
 
 def test_model_parallel_splits_parameters_and_what_follows_them(net):
@@ -174,7 +187,9 @@ def test_one_weird_trick_splits_convolutions_by_the_batch_and_the_rest_by_parame
 
 def test_one_weird_trick_leaves_norms_where_their_inputs_are():
     image = Graph().input("x", (8, 3, 6, 6))
-    h = ops.global_avg_pool2d(ops.relu(ops.batch_norm(ops.conv2d(image, 4, 3, name="conv"), name="norm")))
+    h = ops.global_avg_pool2d(
+        ops.relu(ops.batch_norm(ops.conv2d(image, 4, 3, name="conv"), name="norm"))
+    )
     graph = ops.batch_norm(ops.linear(h, 16, name="fc"), name="norm_of_fc").graph
     found = degrees(taskflow.one_weird_trick(graph, FOUR))
     assert found["conv"] == found["norm"] == {"n": 4}
@@ -183,7 +198,9 @@ def test_one_weird_trick_leaves_norms_where_their_inputs_are():
 
 def test_random_strategies_are_legal_and_repeat(net):
     found = [random_strategy(net, FOUR, seed) for seed in range(20)]
-    assert [dict(random_strategy(net, FOUR, seed)) for seed in range(20)] == [dict(s) for s in found]
+    assert [dict(random_strategy(net, FOUR, seed)) for seed in range(20)] == [
+        dict(s) for s in found
+    ]
     for strategy in found:
         lower(net, strategy, FOUR)
     assert len({str(s) for s in found}) == 20

@@ -54,7 +54,12 @@ def environment() -> dict[str, str]:
 def _folder() -> Path:
     """Where what is built from these sources for this Python lies."""
     digest = hashlib.blake2b(sys.version.encode(), digest_size=8)
-    for path in (*sorted(HERE.glob("*.cpp")), HERE / "state.h", Path(__file__), SOURCE / _MODULE.with_suffix(".pyx")):
+    for path in (
+        *sorted(HERE.glob("*.cpp")),
+        HERE / "state.h",
+        Path(__file__),
+        SOURCE / _MODULE.with_suffix(".pyx"),
+    ):
         digest.update(path.read_bytes())
     return CACHE / digest.hexdigest()
 
@@ -65,10 +70,28 @@ def _build(folder: Path) -> None:
         made = Path(name) / "made"
         _copy_packages(made)
         headers = f"-I{SITE}/nvidia/cu13/include"
-        _run("g++", *_OPTIONS, "-O1", headers, *(HERE / part for part in _PARTS), "-o", made / LIBRARY)
+        _run(
+            "g++",
+            *_OPTIONS,
+            "-O1",
+            headers,
+            *(HERE / part for part in _PARTS),
+            "-o",
+            made / LIBRARY,
+        )
         module = made / _MODULE.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
         text = Path(name) / "runtime.cpp"
-        _run(sys.executable, "-m", "cython", "--cplus", "-E", _MACROS, SOURCE / _MODULE.with_suffix(".pyx"), "-o", text)
+        _run(
+            sys.executable,
+            "-m",
+            "cython",
+            "--cplus",
+            "-E",
+            _MACROS,
+            SOURCE / _MODULE.with_suffix(".pyx"),
+            "-o",
+            text,
+        )
         paths = f"-I{HERE / 'include'}", headers, f"-I{sysconfig.get_paths()['include']}", "-iquote"
         linked = f"-L{made}", "-lstub", f"-Wl,-rpath,{folder}"
         _run("g++", *_OPTIONS, "-O0", *paths, SOURCE / _MODULE.parent, text, *linked, "-o", module)
@@ -94,7 +117,9 @@ def _run(*command: str | Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(SITE)}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
     if done.returncode:
-        raise RuntimeError(f"the stub cannot be built: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+        raise RuntimeError(
+            f"the stub cannot be built: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+        )
 
 
 if __name__ == "__main__":

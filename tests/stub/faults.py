@@ -74,7 +74,9 @@ def test_an_event_on_a_stream_of_another_device():
 
 def test_memory_of_another_device_without_access():
     launch(stream(), on_gpu(1, floats))
-    assert the_only_fault().startswith("memory of device 1 on device 0 without access: kernel 0 1 32 add")
+    assert the_only_fault().startswith(
+        "memory of device 1 on device 0 without access: kernel 0 1 32 add"
+    )
 
 
 def test_memory_that_is_gone():
@@ -151,7 +153,10 @@ def test_a_stream_that_is_not_joined():
 def test_an_event_from_outside_of_a_capture():
     lead, event = stream(), cupy.cuda.Event(disable_timing=True)
     runtime.eventRecord(event.ptr, lead.ptr)
-    assert captured(lambda: runtime.streamWaitEvent(lead.ptr, event.ptr), lead) == "cudaErrorStreamCaptureInvalidated"
+    assert (
+        captured(lambda: runtime.streamWaitEvent(lead.ptr, event.ptr), lead)
+        == "cudaErrorStreamCaptureInvalidated"
+    )
     assert the_only_fault() == "a capture ends by: a wait for an event from outside of it"
 
 
@@ -168,7 +173,22 @@ def gemm(where, m, n, k, arrays, types=(0, 0, 0), leading=None, compute=68):
     sides = [(x.data.ptr, t, ld, 0) for x, t, ld in zip((a, b, c), types, (lda, ldb, ldc))]
     address = ctypes.addressof(one)
     call = blas._library.cublasGemmStridedBatchedEx
-    return call(blas._handle, 0, 0, m, n, k, address, *sides[0], *sides[1], address, *sides[2], 1, compute, -1)
+    return call(
+        blas._handle,
+        0,
+        0,
+        m,
+        n,
+        k,
+        address,
+        *sides[0],
+        *sides[1],
+        address,
+        *sides[2],
+        1,
+        compute,
+        -1,
+    )
 
 
 def test_products():
@@ -216,7 +236,9 @@ def test_our_streams_wait_for_no_other():
 
 def launched(args, kernel="scale_float32", source=SOURCE):
     backend = HeldStreams()
-    backend.run(backend.make_stream(0, "compute"), lambda: backend.launch(source, kernel, 4, args, 32))
+    backend.run(
+        backend.make_stream(0, "compute"), lambda: backend.launch(source, kernel, 4, args, 32)
+    )
 
 
 @pytest.mark.parametrize("number", [1, 1.0, np.float32(1), np.int64(1)], ids=repr)
@@ -236,9 +258,18 @@ def test_numbers_are_converted_to_what_a_kernel_takes(number):
             lambda: (floats(), floats().astype("float16"), 1.0, 4),
             "'y' is float*, and the argument is an array of float16",
         ),
-        (lambda: (floats(), floats(), 1.0), "it takes 4 arguments (x, y, s, n), not 3: 'n' is missing"),
-        (lambda: (floats(), floats(), floats(), 4), "'s' is double, and the argument is an array of float32"),
-        (lambda: (floats(), floats(), 1.0, 0.5), "'n' is long long, and the argument is the float 0.5"),
+        (
+            lambda: (floats(), floats(), 1.0),
+            "it takes 4 arguments (x, y, s, n), not 3: 'n' is missing",
+        ),
+        (
+            lambda: (floats(), floats(), floats(), 4),
+            "'s' is double, and the argument is an array of float32",
+        ),
+        (
+            lambda: (floats(), floats(), 1.0, 0.5),
+            "'n' is long long, and the argument is the float 0.5",
+        ),
     ],
 )
 def test_what_a_kernel_cannot_take(args, what):

@@ -21,7 +21,9 @@ from tests.stub.runs import Lines, run
 def perceptron(dtype="float32", optimizer=ops.adam):
     graph = Graph()
     x, t = graph.input("x", (8, 16)), graph.input("t", (8,), "int32")
-    loss = ops.softmax_cross_entropy(ops.linear(ops.relu(ops.linear(x, 32, name="fc1")), 8, name="fc2"), t)
+    loss = ops.softmax_cross_entropy(
+        ops.linear(ops.relu(ops.linear(x, 32, name="fc1")), 8, name="fc2"), t
+    )
     graph = taskflow.precision(graph, dtype, None)
     optimizer(graph.regions[loss.name], lr=0.01)
     return Model(graph, feeds_of(graph))
@@ -29,7 +31,9 @@ def perceptron(dtype="float32", optimizer=ops.adam):
 
 def rows_of(model, devices):
     machine = MachineModel.uniform(devices)
-    return lower(model.graph, taskflow.data_parallel(model.graph, machine), machine.with_rates(kind="cuda"))
+    return lower(
+        model.graph, taskflow.data_parallel(model.graph, machine), machine.with_rates(kind="cuda")
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -84,14 +88,19 @@ def test_a_part_that_cannot_be_captured_is_issued(monkeypatch):
     log, seen = logging.getLogger("taskflow.execute.gpu.replay"), Lines()
     log.addHandler(seen)
     try:
-        with Executor(rows_of(perceptron(), 2), backend=CudaStreams(), record=False, allow_nan=True) as step:
+        with Executor(
+            rows_of(perceptron(), 2), backend=CudaStreams(), record=False, allow_nan=True
+        ) as step:
             for _ in range(3):
                 step(perceptron().feeds)
             assert [part.is_captured for part in step._streamed.replay.segments] == [False]
     finally:
         log.removeHandler(seen)
     (line,) = seen.lines
-    assert "calls of a step are issued one by one: they cannot be captured together: cudaErrorStreamCapture" in line
+    assert (
+        "calls of a step are issued one by one: they cannot be captured together: cudaErrorStreamCapture"
+        in line
+    )
     assert set(stub.take_faults()) == {"a stream is not joined at the end of a capture"}
 
 
@@ -99,7 +108,9 @@ def test_a_product_that_is_refused_is_asked_for_once(monkeypatch):
     monkeypatch.setenv("STUB_REFUSES", "1")
     gc.collect()
     before, held = stub.count("heuristics"), stub.count("descriptions")
-    with Executor(rows_of(perceptron(), 1), backend=CudaStreams(), record=False, capture=False) as step:
+    with Executor(
+        rows_of(perceptron(), 1), backend=CudaStreams(), record=False, capture=False
+    ) as step:
         step(perceptron().feeds)
         asked = stub.count("heuristics")
         assert asked > before
@@ -117,7 +128,11 @@ def test_nothing_is_left_of_an_executor():
         with Executor(rows_of(model, 4), backend=backend, record=False, capture=captures) as step:
             for _ in range(3):
                 step(model.feeds)
-            assert all(stub.count(what) > before.get(what, 0) for what in THINGS if what != "graphs" or captures)
+            assert all(
+                stub.count(what) > before.get(what, 0)
+                for what in THINGS
+                if what != "graphs" or captures
+            )
         del step, backend
         gc.collect()
         left = {what: stub.count(what) for what in THINGS}
@@ -133,7 +148,9 @@ def test_feeds_on_a_gpu_are_not_copied_by_the_host(devices):
     with Executor(rows_of(model, devices), backend=CudaStreams(), record=False) as step:
         step(model.feeds)
         step(model.feeds)
-        there = {name: cupy.asarray(value) for name, value in model.feeds.items()}  # on the first GPU
+        there = {
+            name: cupy.asarray(value) for name, value in model.feeds.items()
+        }  # on the first GPU
         size = sum(value.nbytes for value in model.feeds.values())
         with stub.traced(lines):
             step(there, prefetch=there)

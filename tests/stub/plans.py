@@ -5,7 +5,18 @@ import pytest
 
 import ops
 import taskflow
-from taskflow import CostModel, Executor, Graph, Kind, MachineModel, ParallelConfig, Strategy, lower, reorder, stages
+from taskflow import (
+    CostModel,
+    Executor,
+    Graph,
+    Kind,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    lower,
+    reorder,
+    stages,
+)
 from taskflow.backend.cuda.device import CudaStreams
 from taskflow.collective.algorithms import serving
 from tests.strategies import Model, feeds_of
@@ -37,7 +48,9 @@ def test_collectives(collective, algorithm):
     graph.output("y", ops.relu(ops.linear(graph.input("x", (8, 8)), 8, bias=False, name="fc")))
     before, after = map(ParallelConfig, SPLITS[collective])
     rows = lower(graph, Strategy({"fc": before, "relu": after}), machine)
-    assert any(f"{collective} " in str(rows[row]) for row in np.flatnonzero(rows.kind == Kind.COLLECTIVE))
+    assert any(
+        f"{collective} " in str(rows[row]) for row in np.flatnonzero(rows.kind == Kind.COLLECTIVE)
+    )
     run_rows(rows, feeds_of(graph))
 
 
@@ -81,7 +94,9 @@ def test_states_that_are_added_to(devices):
     graph.launch("count", "b c, c ->", [x, total], kernel=_count, adds=[total])
     graph.output("y", ops.relu(x))
     config = ParallelConfig({"b": devices})
-    run(Model(graph, feeds_of(graph)), devices, strategy=Strategy({"count": config, "relu": config}))
+    run(
+        Model(graph, feeds_of(graph)), devices, strategy=Strategy({"count": config, "relu": config})
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 4])

@@ -57,7 +57,11 @@ def in_precision(case, precision, monkeypatch):
         graph = taskflow.precision(graph, precision, None)
         if case.is_differentiable:
             y = graph.outputs["y"]
-            ops.sgd(ops.mean_squared_error(y, graph.input("wanted", y.shape, y.dtype)), lr=0.01, momentum=0.9)
+            ops.sgd(
+                ops.mean_squared_error(y, graph.input("wanted", y.shape, y.dtype)),
+                lr=0.01,
+                momentum=0.9,
+            )
     return Model(graph, feeds_of(graph, classes=min(case.high, 3)))
 
 

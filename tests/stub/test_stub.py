@@ -21,7 +21,16 @@ pytestmark = pytest.mark.skipif(bool(build.why_not()), reason=build.why_not())
 
 def pytest_on_the_stub(file, *options, **environment):
     """Run the tests of a file beside this one; what they print where one fails."""
-    command = [sys.executable, "-m", "pytest", f"tests/stub/{file}", "-q", "-p", "no:cacheprovider", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        f"tests/stub/{file}",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *options,
+    ]
     variables = build.environment() | {"STUB_DEVICES": "2"} | environment
     done = subprocess.run(command, cwd=build.ROOT, env=variables, capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout[-20_000:] + done.stderr
@@ -48,7 +57,9 @@ def test_what_a_gpu_is_asked_first():
 def test_memory_of_ranks_ends_when_nobody_maps_it(tmp_path):
     mpirun = [launch.find_mpirun(), "-n", "2", sys.executable, "tests/stub/ranks.py", str(tmp_path)]
     variables = build.environment() | launch.settings()
-    done = subprocess.run(mpirun, cwd=build.ROOT, env=variables, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        mpirun, cwd=build.ROOT, env=variables, capture_output=True, text=True, timeout=240
+    )
     found = re.fullmatch(r"\[(.*)\] blocks, no faults\n", done.stdout)
     assert found, done.stdout + done.stderr
     counts = [int(count) for count in found[1].split(",")]
@@ -59,7 +70,9 @@ def test_memory_of_ranks_ends_when_nobody_maps_it(tmp_path):
 def test_the_launches_of_a_step_are_those_of_the_table():
     """docs/cuda_operators.md: more kernels, products, casts or bytes than there is a regression."""
     docs = load("cuda_operators")
-    assert docs.TARGET.read_text(encoding="utf-8").endswith(docs.LAUNCHES + docs.launches()), "run `make docs`"
+    assert docs.TARGET.read_text(encoding="utf-8").endswith(docs.LAUNCHES + docs.launches()), (
+        "run `make docs`"
+    )
 
 
 @pytest.mark.slow

@@ -33,7 +33,10 @@ def make(name, hosts, sources, targets, scratch=(), algorithm=None):
         return x
     assert x.is_regular
     prices = CollectiveCosts(MachineModel.uniform(8)).prices(tuple(x.members))
-    return replace(x, messages=prices.messages(x.outline(moves.ROOM_BYTES if len(scratch) > 1 else 1), algorithm))
+    return replace(
+        x,
+        messages=prices.messages(x.outline(moves.ROOM_BYTES if len(scratch) > 1 else 1), algorithm),
+    )
 
 
 def run(exchange, values):
@@ -63,7 +66,9 @@ def run(exchange, values):
 
 def tiles(devices):
     bounds = balanced_bounds(SIZE, len(devices))
-    return [(device, Rect((a,), (b,))) for device, (a, b) in zip(devices, pairwise(bounds), strict=True)]
+    return [
+        (device, Rect((a,), (b,))) for device, (a, b) in zip(devices, pairwise(bounds), strict=True)
+    ]
 
 
 VALUES = np.random.default_rng(0).integers(0, 100, (8, SIZE)).astype(float)
@@ -95,7 +100,9 @@ def test_reduce_to_a_root_that_may_have_nothing(algorithm, root):
 
 @pytest.mark.parametrize("algorithm", serving("reduce-scatter"))
 def test_reduce_scatter_to_uneven_tiles(algorithm):
-    tile = [(d, Rect((a,), (b,))) for d, (a, b) in enumerate(pairwise([0, 1, 4, 9, 10, 15, 16, 24]))]
+    tile = [
+        (d, Rect((a,), (b,))) for d, (a, b) in enumerate(pairwise([0, 1, 4, 9, 10, 15, 16, 24]))
+    ]
     scratch = [(d, Rect.of_shape((8,))) for d in range(7)]
     sources = [(d, WHOLE) for d in range(7)]
     memory, sent = run(make("reduce-scatter", TWO_HOSTS, sources, tile, scratch, algorithm), VALUES)
@@ -127,7 +134,9 @@ def test_owners_of_several_tiles_and_of_none_and_outsiders(algorithm, outside):
 @pytest.mark.parametrize(("few", "others"), [([0, 1, 2, 3], [2, 3, 4, 5, 6]), ([1, 6], [0, 3])])
 @pytest.mark.parametrize("algorithm", serving("all-reduce"))
 def test_an_all_reduce_of_few_to_others(algorithm, few, others):
-    sources, targets, members = ([(d, WHOLE) for d in part] for part in (few, others, {*few, *others}))
+    sources, targets, members = (
+        [(d, WHOLE) for d in part] for part in (few, others, {*few, *others})
+    )
     memory, _ = run(make("all-reduce", TWO_HOSTS, sources, targets, members, algorithm), VALUES)
     for d in others:
         np.testing.assert_array_equal(memory[d], VALUES[few].sum(0))
@@ -141,7 +150,9 @@ def test_who_has_what_wherever_it_lies(data):
     some = st.lists(st.integers(0, 7), min_size=2, max_size=8, unique=True)
     targets = [(d, WHOLE) for d in sorted(data.draw(some))]
     if name == "all-gather":
-        edges = sorted({0, SIZE, *data.draw(st.lists(st.integers(1, SIZE - 1), min_size=1, max_size=7))})
+        edges = sorted(
+            {0, SIZE, *data.draw(st.lists(st.integers(1, SIZE - 1), min_size=1, max_size=7))}
+        )
         boxes = [Rect((a,), (b,)) for a, b in pairwise(edges)]
         sources = [(d, box) for box in boxes for d in data.draw(some)[:3]]
     else:
@@ -161,7 +172,9 @@ def test_who_has_what_wherever_it_lies(data):
 
 @pytest.mark.parametrize("algorithm", serving("all-gather"))
 def test_tiles_may_lie_in_memories_of_their_own(algorithm):
-    x = make("all-gather", TWO_HOSTS, tiles(range(8)), [(d, WHOLE) for d in range(8)], (), algorithm)
+    x = make(
+        "all-gather", TWO_HOSTS, tiles(range(8)), [(d, WHOLE) for d in range(8)], (), algorithm
+    )
     memory, _ = run(replace(x, instances=range(16)), VALUES)
     for k in range(8, 16):
         np.testing.assert_array_equal(memory[k], memory[8])
@@ -170,8 +183,12 @@ def test_tiles_may_lie_in_memories_of_their_own(algorithm):
 
 @pytest.mark.parametrize("algorithm", serving("all-gather"))
 def test_all_gather_of_uneven_tiles(algorithm):
-    tile = [(d, Rect((a,), (b,))) for d, (a, b) in enumerate(pairwise([0, 1, 4, 9, 10, 15, 16, 24]))]
-    memory, sent = run(make("all-gather", TWO_HOSTS, tile, [(d, WHOLE) for d in range(7)], (), algorithm), VALUES)
+    tile = [
+        (d, Rect((a,), (b,))) for d, (a, b) in enumerate(pairwise([0, 1, 4, 9, 10, 15, 16, 24]))
+    ]
+    memory, sent = run(
+        make("all-gather", TWO_HOSTS, tile, [(d, WHOLE) for d in range(7)], (), algorithm), VALUES
+    )
     expected = np.concatenate([VALUES[d][box.slices()] for d, box in tile])
     for d in range(7):
         np.testing.assert_array_equal(memory[d], expected)
@@ -184,7 +201,9 @@ def test_reduce_to_owners_of_pieces(owners, hosts):
     """Devices 0 to 5 hold partial results; some owners hold none."""
     owned = tiles(list(owners))
     scratch = [(d, WHOLE) for d in range(6)]
-    memory, sent = run(make("reduce-scatter", hosts, [(d, WHOLE) for d in range(6)], owned, scratch), VALUES)
+    memory, sent = run(
+        make("reduce-scatter", hosts, [(d, WHOLE) for d in range(6)], owned, scratch), VALUES
+    )
     for device, box in owned:
         np.testing.assert_array_equal(memory[device][box.slices()], VALUES[:6].sum(0)[box.slices()])
     assert sum(sent.values()) == sum((5 if d < 6 else 6) * box.volume for d, box in owned)
@@ -205,7 +224,11 @@ def test_gather_to_all(holders, hosts):
 def crossing(exchange):
     """Elements that go from one host to another."""
     pairs = ((s.parts[0], s.target, s.box.volume) for s in exchange.steps() if len(s.parts) == 1)
-    return sum(v for a, b, v in pairs if exchange.hosts[exchange.devices[a]] != exchange.hosts[exchange.devices[b]])
+    return sum(
+        v
+        for a, b, v in pairs
+        if exchange.hosts[exchange.devices[a]] != exchange.hosts[exchange.devices[b]]
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "two-level"])

@@ -12,7 +12,11 @@ def compared_with_all(device, size, first, last):
     """The lowest offset at which nothing that lives meanwhile is hit."""
     offset = np.zeros(len(size), np.int64)
     for k in range(len(size)):
-        rivals = [i for i in range(k) if device[i] == device[k] and first[i] <= last[k] and first[k] <= last[i]]
+        rivals = [
+            i
+            for i in range(k)
+            if device[i] == device[k] and first[i] <= last[k] and first[k] <= last[i]
+        ]
         for i in sorted(rivals, key=lambda i: offset[i]):
             if offset[i] < offset[k] + size[k]:
                 offset[k] = max(offset[k], offset[i] + size[i])
@@ -20,7 +24,9 @@ def compared_with_all(device, size, first, last):
 
 
 instances = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 30), st.integers(0, 12)), min_size=0, max_size=60
+    st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 30), st.integers(0, 12)),
+    min_size=0,
+    max_size=60,
 )
 
 

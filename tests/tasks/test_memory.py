@@ -35,7 +35,8 @@ def assert_nothing_shares_bytes(task_graph, plan):
         for b, (other_first, other_last) in alive.items():
             if a < b and task_graph.instance_device[a] == task_graph.instance_device[b]:
                 apart = (
-                    plan.offset[a] + plan.size[a] <= plan.offset[b] or plan.offset[b] + plan.size[b] <= plan.offset[a]
+                    plan.offset[a] + plan.size[a] <= plan.offset[b]
+                    or plan.offset[b] + plan.size[b] <= plan.offset[a]
                 )
                 assert apart or last < other_first or other_last < first, (a, b)
         device = int(task_graph.instance_device[a])
@@ -65,7 +66,8 @@ def test_the_peak_is_between_what_lives_at_once_and_all_there_is(data):
     for device in range(len(machine.devices)):
         here = [i for i in alive if task_graph.instance_device[i] == device]
         at_once = [
-            sum(int(plan.size[i]) for i in here if alive[i][0] <= row <= alive[i][1]) for row in range(len(task_graph))
+            sum(int(plan.size[i]) for i in here if alive[i][0] <= row <= alive[i][1])
+            for row in range(len(task_graph))
         ]
         assert max(at_once) <= plan.peak_bytes[device] <= sum(int(plan.size[i]) for i in here)
         assert plan.persistent_bytes[device] <= plan.peak_bytes[device]
@@ -112,7 +114,9 @@ def test_a_receive_is_posted_behind_the_last_use_of_its_memory():
         device, (_, (target, rect, _)) = int(task_graph.device[row]), task_graph.args(row)
         assert 0 <= plan.receive[row] <= row
         for between in range(int(plan.receive[row]), row):
-            touched = [r for i, r, _ in task_graph.args(between) if i == target and r.overlaps(rect)]
+            touched = [
+                r for i, r, _ in task_graph.args(between) if i == target and r.overlaps(rect)
+            ]
             assert not touched or task_graph.device[between] != device
     assert np.array_equal(plan.receive >= 0, task_graph.is_transfer)
 

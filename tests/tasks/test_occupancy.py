@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from taskflow import CostModel, Device, Graph, MachineModel, data_parallel, lower, model_parallel, simulate, stages
+from taskflow import (
+    CostModel,
+    Device,
+    Graph,
+    MachineModel,
+    data_parallel,
+    lower,
+    model_parallel,
+    simulate,
+    stages,
+)
 from taskflow.tasks.occupancy import bytes_in_use, lives
 from tests.lowered import network
 from tests.tasks.test_trace import chain, copy
@@ -24,13 +34,22 @@ def test_a_chain():
 def test_what_is_fetched_is_held_to_the_end():
     """The output `early` is there long before `late` begins to be made."""
     graph = Graph()
-    early = graph.launch("a", "b -> b", [graph.input("x", (1000,), "float64")], kernel=copy, flops=1.0)
+    early = graph.launch(
+        "a", "b -> b", [graph.input("x", (1000,), "float64")], kernel=copy, flops=1.0
+    )
     graph.output("early", early)
-    graph.output("late", graph.launch("b", "b -> b", [graph.input("z", (1000,), "float64")], kernel=copy, flops=1e9))
+    graph.output(
+        "late",
+        graph.launch("b", "b -> b", [graph.input("z", (1000,), "float64")], kernel=copy, flops=1e9),
+    )
     machine = MachineModel.uniform(1, Device("emulated"))
-    timeline = simulate(lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine))
+    timeline = simulate(
+        lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine)
+    )
     begin, finish = lives(timeline.task_graph, timeline.start, timeline.end)
-    for _, instance, _ in (places for output in timeline.task_graph.fetches.values() for places in output):
+    for _, instance, _ in (
+        places for output in timeline.task_graph.fetches.values() for places in output
+    ):
         assert finish[instance] == timeline.seconds
     ((_, held),) = bytes_in_use(timeline.task_graph, begin, finish)
     assert held[-2] >= 16000  # both, until all is over
@@ -38,8 +57,12 @@ def test_what_is_fetched_is_held_to_the_end():
 
 def test_what_persists_is_held_all_the_step():
     graph, machine = network(batch=32), MachineModel.preset("p100", nodes=1)
-    timeline = simulate(lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine))
-    found = bytes_in_use(timeline.task_graph, *lives(timeline.task_graph, timeline.start, timeline.end))
+    timeline = simulate(
+        lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine)
+    )
+    found = bytes_in_use(
+        timeline.task_graph, *lives(timeline.task_graph, timeline.start, timeline.end)
+    )
     kept = sum(region.size_bytes for region in graph.regions.values() if region.is_persistent)
     for seconds, held in found:
         assert seconds[0] == 0 and held[:-1].min() >= kept
@@ -49,7 +72,9 @@ def test_what_persists_is_held_all_the_step():
 def test_never_more_than_the_arena(plan):
     graph, machine = network(batch=32), MachineModel.preset("p100", nodes=1)
     timeline = simulate(lower(graph, plan(graph, machine), machine), CostModel.analytic(machine))
-    found = bytes_in_use(timeline.task_graph, *lives(timeline.task_graph, timeline.start, timeline.end))
+    found = bytes_in_use(
+        timeline.task_graph, *lives(timeline.task_graph, timeline.start, timeline.end)
+    )
     for (_, held), peak in zip(found, timeline.peak_bytes.tolist(), strict=True):
         assert max(held.tolist(), default=0) <= peak
 

@@ -36,7 +36,9 @@ FAST = {"flops_per_second": 1e15, "memory_bandwidth": 1e15, "overhead_seconds": 
 
 def emulated(machine):
     """The machine with devices of four streams, that take no time."""
-    return replace(machine, devices=tuple(replace(d, kind="emulated", **FAST) for d in machine.devices))
+    return replace(
+        machine, devices=tuple(replace(d, kind="emulated", **FAST) for d in machine.devices)
+    )
 
 
 def users_of(task_graph, lies_in, in_place):
@@ -57,7 +59,9 @@ def rows_over(task_graph, in_place):
     latest, over = {}, np.zeros((len(task_graph), len(task_graph)), np.bool_)
     for row in range(len(task_graph)):
         stream = int(task_graph.streams[row, 0])
-        local = [] if task_graph.is_communication[row] else [latest[stream]] if stream in latest else []
+        local = (
+            [] if task_graph.is_communication[row] else [latest[stream]] if stream in latest else []
+        )
         deps = task_graph.deps(row)
         for other in {*deps, *local, *(in_place[d] for d in deps if d in in_place)} - {row}:
             over[row] |= over[other]
@@ -77,7 +81,10 @@ def assert_memory_is_in_order(task_graph, plan, lies_in=None):
     for a, b in shared:
         first, second = (a, b) if plan.last[a] < plan.first[b] else (b, a)
         assert plan.last[first] < plan.first[second]
-        assert all(over[row, other] for row in users[second] for other in users[first]), (first, second)
+        assert all(over[row, other] for row in users[second] for other in users[first]), (
+            first,
+            second,
+        )
     return len(shared)
 
 
@@ -155,7 +162,9 @@ def test_nobody_waits_for_memory_while_there_is_enough(data, is_cpu, seed):
     if is_cpu:
         assert np.array_equal(plan.peak_bytes, least)
         return
-    for found, expected in zip(schedule(with_reuse(task_graph, plan), seconds), schedule(task_graph, seconds)):
+    for found, expected in zip(
+        schedule(with_reuse(task_graph, plan), seconds), schedule(task_graph, seconds)
+    ):
         np.testing.assert_array_equal(found, expected)
     room = 1 + int(generator.uniform(0.5, 3.0) * least.max(initial=1))
     some = with_memory(task_graph, room)  # some of its devices may have tight plans, others not
@@ -174,7 +183,9 @@ def test_a_simulation_leaves_out_what_nobody_waits_for():
     graph, machine = lenet.build(batch=8), MachineModel.preset("p100").take(2)
     roomy = lower(graph, data_parallel(graph, machine), machine)
     for rows, is_empty in ((roomy, True), (tight(roomy), False)):
-        predicted, full = (plan_memory(rows, is_predicted=flag).reuse_rows for flag in (True, False))
+        predicted, full = (
+            plan_memory(rows, is_predicted=flag).reuse_rows for flag in (True, False)
+        )
         assert len(full)
         assert len(predicted) == (0 if is_empty else len(full))
 
@@ -186,7 +197,9 @@ def test_waits_for_memory_are_simulated_and_on_the_critical_path():
     timeline = simulate(task_graph, costs)
     assert timeline.seconds > 1.3 * without
     path = timeline.critical_path()
-    waited = {(row, other) for row, other in zip(path[1:], path) if other not in task_graph.deps(row)}
+    waited = {
+        (row, other) for row, other in zip(path[1:], path) if other not in task_graph.deps(row)
+    }
     assert any(other in timeline.task_graph.deps(row) for row, other in waited)
 
 
@@ -202,7 +215,10 @@ def test_any_order_that_the_waits_allow_gives_the_same_numbers(data, seed):
 
 def assert_any_order(model, task_graph, seed, is_waiting=True):
     with Executor(task_graph, seed=3, allow_nan=True) as step:
-        replay, rows = step.program.calls[0], step._rows if is_waiting else expand(task_graph).task_graph
+        replay, rows = (
+            step.program.calls[0],
+            step._rows if is_waiting else expand(task_graph).task_graph,
+        )
         previous, before = RowsBefore(rows), np.zeros((len(rows), len(rows)), np.bool_)
         for row in range(len(rows)):
             before[row, [*rows.deps(row), *previous.of(row)]] = True

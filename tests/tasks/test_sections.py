@@ -16,7 +16,9 @@ from taskflow.tasks.threads.sections import PlannedBytes, sections
 from tests.ops.strategies import operator_graphs
 from tests.strategies import examples, graphs, random_strategy
 
-SLOW = Device(flops_per_second=1.0, memory_bandwidth=1.0)  # every point takes long enough to be divided
+SLOW = Device(
+    flops_per_second=1.0, memory_bandwidth=1.0
+)  # every point takes long enough to be divided
 
 
 def copy(ctx, x, y):
@@ -53,7 +55,9 @@ def test_a_chain_that_is_split_alike_is_one_section():
 
 
 def test_threads_meet_where_one_reads_what_another_wrote():
-    found = planned(task_graph("a b -> a b", "a b -> a b", "^a ^b -> ^a ^b", "a b -> a b", "a b -> a b"))
+    found = planned(
+        task_graph("a b -> a b", "a b -> a b", "^a ^b -> ^a ^b", "a b -> a b", "a b -> a b")
+    )
     assert [axes_of(section) for section in found] == [["a", "a"], [""], ["a", "a"]]
 
 
@@ -63,7 +67,9 @@ def test_a_worse_way_is_taken_where_it_saves_a_meeting():
     y = graph.launch("product", "b i, o i -> b o", [x, w], kernel=copy)
     graph.output("z", graph.launch("after", "b o -> b o", [y], kernel=copy))
     moved_bytes = 4 * (32 * 64 + 96 * 64 + 32 * 96)
-    machine = MachineModel.uniform(1, Device(flops_per_second=1e18, memory_bandwidth=moved_bytes / 4e-4))
+    machine = MachineModel.uniform(
+        1, Device(flops_per_second=1e18, memory_bandwidth=moved_bytes / 4e-4)
+    )
     found = lower(graph, single_device(graph, machine), machine)
     row = int(np.flatnonzero(found.kind == Kind.POINT)[0])
     alone, other = options(found, row, 2)[:2]
@@ -105,10 +111,16 @@ class Crossed:
         self.first, self.last = 0, len(graph.instance_device) - 1
 
     def sharing(self, instance):
-        return [{self.first: self.last, self.last: self.first}[instance]] if instance in (self.first, self.last) else []
+        return (
+            [{self.first: self.last, self.last: self.first}[instance]]
+            if instance in (self.first, self.last)
+            else []
+        )
 
     def span(self, instance, rect):
-        return (rect.lo[0], rect.hi[0]) if instance == self.first else (8 - rect.hi[0], 8 - rect.lo[0])
+        return (
+            (rect.lo[0], rect.hi[0]) if instance == self.first else (8 - rect.hi[0], 8 - rect.lo[0])
+        )
 
 
 def test_threads_meet_before_memory_is_used_again():
@@ -130,7 +142,9 @@ def uses(graph, section, views):
         args = graph.args(row)
         _, writes = access([privilege for _, _, privilege in args])
         for thread, part in enumerate(parts):
-            for (_, whole, _), view, rect, is_written in zip(args, views[row], part.rects, writes, strict=True):
+            for (_, whole, _), view, rect, is_written in zip(
+                args, views[row], part.rects, writes, strict=True
+            ):
                 if not rect.is_empty:
                     yield thread, view[rect.relative_to(whole.lo).slices()], is_written
 
@@ -144,11 +158,17 @@ def test_no_thread_writes_what_another_touches_in_a_section(models, data):
     seen, calls = [], divide.section_calls
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "3")
-        patch.setattr(divide, "section_calls", lambda *args: seen.append(list(uses(*args[:3]))) or calls(*args))
+        patch.setattr(
+            divide,
+            "section_calls",
+            lambda *args: seen.append(list(uses(*args[:3]))) or calls(*args),
+        )
         Executor(lower(model.graph, strategy, machine)).close()
     assert seen
     for found in seen:
-        for (thread, view, writes), (other, seen_by_other, is_written) in itertools.combinations(found, 2):
+        for (thread, view, writes), (other, seen_by_other, is_written) in itertools.combinations(
+            found, 2
+        ):
             if thread != other and (writes or is_written):
                 assert not np.shares_memory(view, seen_by_other)
 
@@ -166,13 +186,20 @@ def test_an_error_in_a_section_names_its_task_and_the_next_step_runs(monkeypatch
     graph = Graph()
     y = graph.input("x", (8,), "float64")
     for name in ("op0", "op1", "op2"):
-        y = graph.launch(name, "a -> a", [y], kernel=lambda ctx, x, y, name=name: kernel(ctx, x, y, name))
+        y = graph.launch(
+            name, "a -> a", [y], kernel=lambda ctx, x, y, name=name: kernel(ctx, x, y, name)
+        )
     graph.output("y", y)
     machine = MachineModel.uniform(1, SLOW)
     with Executor(lower(graph, single_device(graph, machine), machine)) as step:
         with pytest.raises(ArithmeticError, match="in the second half") as caught:
             step({"x": np.arange(8.0)})
         assert "point op1[0]" in caught.value.__notes__[0]
-        assert sorted(done) == ["op0", "op0", "op1", "op2"]  # what the first thread does; the other stopped
+        assert sorted(done) == [
+            "op0",
+            "op0",
+            "op1",
+            "op2",
+        ]  # what the first thread does; the other stopped
         broken.clear()
         np.testing.assert_array_equal(step({"x": np.arange(8.0)})["y"], np.arange(8.0))

@@ -35,9 +35,13 @@ def test_a_group_occupies_what_its_collectives_do_but_for_implied_links():
     group = (0, 1, 4, 5)
     links = np.unique(table.machine.routes[np.ix_(group, group)])[1:]
     number = sets.of_group(group, links, np.full(len(links), 0.5))
-    assert streams_of(sets, number) == {int(s[d]) for d in group for s in (table.sending, table.receiving)}
+    assert streams_of(sets, number) == {
+        int(s[d]) for d in group for s in (table.sending, table.receiving)
+    }
     found = links_of(sets, number)
-    assert 0 < len(found) < len(links) and (found["part"] == 0.5).all() and not found["latency"].any()
+    assert (
+        0 < len(found) < len(links) and (found["part"] == 0.5).all() and not found["latency"].any()
+    )
     assert set(found["link"].tolist()) <= set((table.first_link + links).tolist())
     assert sets.of_group(group, links, np.full(len(links), 0.5)) == number
     assert sets.of_group(group, links, np.full(len(links), 0.25)) != number

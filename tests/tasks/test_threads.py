@@ -18,7 +18,9 @@ from tests import laws
 from tests.ops.strategies import operator_graphs
 from tests.strategies import examples, graphs, random_strategy
 
-SLOW = Device(flops_per_second=1.0, memory_bandwidth=1.0)  # every point takes long enough to be divided
+SLOW = Device(
+    flops_per_second=1.0, memory_bandwidth=1.0
+)  # every point takes long enough to be divided
 
 
 def bound(text, *shapes, sizes=None, windows=None):
@@ -108,7 +110,9 @@ def test_every_thread_has_its_part_and_its_scratch(threads):
     graph.output("y", graph.launch("twice", "a b -> a b", [x], kernel=kernel))
     machine = MachineModel.uniform(1, SLOW)
     with Executor(lower(graph, single_device(graph, machine), machine)) as step:
-        np.testing.assert_array_equal(step({"x": np.arange(18.0).reshape(9, 2)})["y"][:, 0], np.arange(0, 36, 4.0))
+        np.testing.assert_array_equal(
+            step({"x": np.arange(18.0).reshape(9, 2)})["y"][:, 0], np.arange(0, 36, 4.0)
+        )
     assert sorted(rect.lo for rect in seen.values()) == [(0, 0), (3, 0), (6, 0)]
 
 
@@ -122,7 +126,9 @@ def test_an_error_on_any_thread_is_raised_when_all_have_ended(threads):
         ended.append(ctx.rect(0).lo)
 
     graph = Graph()
-    graph.output("y", graph.launch("fails", "a -> a", [graph.input("x", (9,), "float64")], kernel=kernel))
+    graph.output(
+        "y", graph.launch("fails", "a -> a", [graph.input("x", (9,), "float64")], kernel=kernel)
+    )
     machine = MachineModel.uniform(1, SLOW)
     with Executor(lower(graph, single_device(graph, machine), machine)) as step:
         with pytest.raises(ArithmeticError, match="in the last part") as caught:
@@ -140,7 +146,9 @@ def test_short_points_and_checked_ones_stay_whole(threads):
 
     for device, check in ((Device(), False), (SLOW, True)):
         graph, machine = Graph(), MachineModel.uniform(1, device)
-        graph.output("y", graph.launch("whole", "a -> a", [graph.input("x", (9,), "float64")], kernel=kernel))
+        graph.output(
+            "y", graph.launch("whole", "a -> a", [graph.input("x", (9,), "float64")], kernel=kernel)
+        )
         with Executor(lower(graph, single_device(graph, machine), machine), check=check) as step:
             step({"x": np.zeros(9)})
     assert seen == [(9,)] * 3  # a check calls a kernel over two patterns

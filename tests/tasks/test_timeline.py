@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 import taskflow
-from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
+from taskflow import (
+    CostModel,
+    Device,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    lower,
+    simulate,
+)
 from taskflow.tasks.streams import count_streams, describe_stream
 from tests.lowered import network
 from tests.lowering.test_collective import gathered
@@ -50,7 +59,9 @@ def test_busy_seconds_of_streams_and_bytes_of_links(timeline):
 
 def test_bytes_by_class_of_link():
     graph, machine = network(batch=32), MachineModel.preset("p100", nodes=2)
-    timeline = simulate(lower(graph, taskflow.data_parallel(graph, machine), machine), CostModel.analytic(machine))
+    timeline = simulate(
+        lower(graph, taskflow.data_parallel(graph, machine), machine), CostModel.analytic(machine)
+    )
     within, between = timeline.class_bytes().values()
     assert within + between == timeline.bytes_moved
     assert within > 0 and between > 0
@@ -70,7 +81,9 @@ def test_critical_path_is_every_row(timeline):
 
 def names_of(machine):
     """Of every stream, with its device."""
-    for device, name in (describe_stream(machine, stream) for stream in range(count_streams(machine))):
+    for device, name in (
+        describe_stream(machine, stream) for stream in range(count_streams(machine))
+    ):
         yield f"device {device} {name}" if device < len(machine.devices) else name
 
 
@@ -80,7 +93,10 @@ def test_a_collective_occupies_its_whole_ring():
     (row,) = [t.row for t in task_graph if t.collective]
     links = [f"link {d}->{(d + 1) % 6}" for d in range(6)]
     names = dict(enumerate(names_of(task_graph.machine)))
-    assert [names[s] for s in task_graph.streams_of(row)] == [*(f"device {d} compute" for d in range(6)), *links]
+    assert [names[s] for s in task_graph.streams_of(row)] == [
+        *(f"device {d} compute" for d in range(6)),
+        *links,
+    ]
     lasts = timeline.end[row] - timeline.start[row]
     busy = {names[s]: seconds for s, seconds in timeline.busy_seconds().items()}
     assert [busy[link] for link in links] == pytest.approx([lasts] * 6)

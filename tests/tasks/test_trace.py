@@ -85,11 +85,18 @@ def test_events_have_what_the_format_asks_for(timeline, tmp_path):
         if event["ph"] != "M":
             assert event["ts"] >= 0
         if event["ph"] == "X":
-            assert event["dur"] >= 0 and event["cat"] and {"row", "device", "bytes"} <= event["args"].keys()
+            assert (
+                event["dur"] >= 0
+                and event["cat"]
+                and {"row", "device", "bytes"} <= event["args"].keys()
+            )
     threads = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
     assert {(e["pid"], e["tid"]) for e in events if e["ph"] in "Xsf"} <= threads
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert len(processes) == len(timeline.task_graph.machine.devices) + 1 and processes[0] == "device 0"
+    assert (
+        len(processes) == len(timeline.task_graph.machine.devices) + 1
+        and processes[0] == "device 0"
+    )
 
 
 def test_events_of_a_thread_nest(timeline, tmp_path):
@@ -117,7 +124,9 @@ def test_every_row_and_its_flow_are_there(timeline, tmp_path):
     for row, begin in begins.items():
         assert begin["cat"] == ends[row]["cat"] == "flow" and ends[row]["bp"] == "e"
         for flow, within in ((begin, int(awaited[row])), (ends[row], row)):
-            (event,) = (e for e in spans[within] if (e["pid"], e["tid"]) == (flow["pid"], flow["tid"]))
+            (event,) = (
+                e for e in spans[within] if (e["pid"], e["tid"]) == (flow["pid"], flow["tid"])
+            )
             assert event["ts"] - SLACK <= flow["ts"] <= event["ts"] + event["dur"] + SLACK
     if len(timeline.task_graph.devices_used) > 1:
         assert begins
@@ -136,7 +145,13 @@ def test_counters_are_the_bytes_in_use(timeline, tmp_path):
 
 def test_categories_are_phases_and_moves(tmp_path):
     events = events_of(on_cluster(data_parallel), tmp_path / "t.json")
-    assert {e["cat"] for e in events if e["ph"] == "X"} >= {"forward", "backward", "weight", "update", "feed"}
+    assert {e["cat"] for e in events if e["ph"] == "X"} >= {
+        "forward",
+        "backward",
+        "weight",
+        "update",
+        "feed",
+    }
     (first, *_) = (e for e in events if e["ph"] == "X" and e["cat"] == "forward")
     assert first["args"]["flops"] > 0 and first["name"].startswith("point ")
 
@@ -151,7 +166,9 @@ def test_a_trace_names_its_streams(tmp_path):
 
 def test_a_collective_is_on_every_stream_of_its_ring(tmp_path):
     task_graph = gathered(6, 6)
-    events = events_of(simulate(task_graph, CostModel.analytic(task_graph.machine)), tmp_path / "trace.json")
+    events = events_of(
+        simulate(task_graph, CostModel.analytic(task_graph.machine)), tmp_path / "trace.json"
+    )
     assert sum("all-gather" in e["name"] for e in events) == 12
 
 
@@ -159,24 +176,36 @@ def test_transfers_that_share_a_link_are_on_threads_of_their_own(tmp_path):
     """In a pipeline over two hosts several transfers cross a link at once: see `test_events_of_a_thread_nest`."""
     events = events_of(TIMELINES["pipeline"](), tmp_path / "t.json")
     names = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
-    assert len(names) > len({name.removesuffix(" (2)") for name in names if not name.endswith("(3)")})
+    assert len(names) > len(
+        {name.removesuffix(" (2)") for name in names if not name.endswith("(3)")}
+    )
     places = [(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"]
     assert len(places) == len(set(places)) == len({thread for _, thread in places})
 
 
 def test_perfetto_reads_it(tmp_path):
-    api = pytest.importorskip("perfetto.trace_processor", reason="perfetto is not installed: make browser")
+    api = pytest.importorskip(
+        "perfetto.trace_processor", reason="perfetto is not installed: make browser"
+    )
     shell = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
     if shell is None:
-        pytest.skip("perfetto's binary, trace_processor_shell, is not at hand: its package fetches it from the network")
+        pytest.skip(
+            "perfetto's binary, trace_processor_shell, is not at hand: its package fetches it from the network"
+        )
     timeline = on_cluster(data_parallel)
     timeline.save_trace(path := tmp_path / "t.json")
-    with api.TraceProcessor(trace=str(path), config=api.TraceProcessorConfig(bin_path=shell)) as processor:
+    with api.TraceProcessor(
+        trace=str(path), config=api.TraceProcessorConfig(bin_path=shell)
+    ) as processor:
         (row,) = processor.query("select count(*) as n from slice")
-        assert row.n == sum(len(timeline.task_graph.streams_of(k)) for k in range(len(timeline.task_graph)))
+        assert row.n == sum(
+            len(timeline.task_graph.streams_of(k)) for k in range(len(timeline.task_graph))
+        )
         (row,) = processor.query("select count(*) as n from flow")
         assert row.n > 0
         (row,) = processor.query("select count(*) as n from counter")
         assert row.n > 0
-        (row,) = processor.query("select coalesce(sum(value), 0) as n from stats where severity = 'error'")
+        (row,) = processor.query(
+            "select coalesce(sum(value), 0) as n from stats where severity = 'error'"
+        )
         assert row.n == 0

@@ -46,18 +46,32 @@ def network(training=True, parts=8, batch=BATCH):
 
 def batches(seed=1):
     random = np.random.default_rng(seed)
-    feeds = {"x": random.standard_normal((3 * BATCH, WIDTH)), "t": random.integers(0, WIDTH, 3 * BATCH)}
-    return Batches({name: value.astype("int32" if name == "t" else "float64") for name, value in feeds.items()}, BATCH)
+    feeds = {
+        "x": random.standard_normal((3 * BATCH, WIDTH)),
+        "t": random.integers(0, WIDTH, 3 * BATCH),
+    }
+    return Batches(
+        {
+            name: value.astype("int32" if name == "t" else "float64")
+            for name, value in feeds.items()
+        },
+        BATCH,
+    )
 
 
 def trained(strategy, devices=4, **options):
     """A trainer, and what three steps and an evaluation give."""
     machine = MachineModel.uniform(max(devices, world_size()))
     options = {"quiet": True, "seed": 3, "proposals": 30} | options
-    trainer = Trainer(network(), machine=machine, strategy=strategy, costs=CostModel.analytic(machine), **options)
+    trainer = Trainer(
+        network(), machine=machine, strategy=strategy, costs=CostModel.analytic(machine), **options
+    )
     history = trainer.fit(batches(), 1, validation=(network(training=False), batches(2)))
     found = {name: trainer.step.read(name) for name in trainer.step.persistent}
-    return trainer, found | {"loss": history.outputs["loss"], "validation": history.validation["loss"]}
+    return trainer, found | {
+        "loss": history.outputs["loss"],
+        "validation": history.validation["loss"],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +106,9 @@ def sharded(graph, machine):
 RULES = [single_device, data_parallel, model_parallel, sharded, uneven, "search", data_parallel]
 
 
-@pytest.mark.parametrize(("rule", "parts"), [(rule, 2 + 2 * (k % 2)) for k, rule in enumerate(RULES)])
+@pytest.mark.parametrize(
+    ("rule", "parts"), [(rule, 2 + 2 * (k % 2)) for k, rule in enumerate(RULES)]
+)
 def test_micro_batches_change_no_number(rule, parts, expected):
     trainer, found = trained(rule, accumulate=parts)
     assert_same(found, expected)
@@ -107,7 +123,9 @@ def test_any_strategy_in_any_order(expected):
 
 
 @pytest.mark.parametrize(
-    "order", ["one_f_one_b", zb_h1, "searched", Policy.schedule], ids=("named", "policy", "searched", "list")
+    "order",
+    ["one_f_one_b", zb_h1, "searched", Policy.schedule],
+    ids=("named", "policy", "searched", "list"),
 )
 def test_a_pipeline_is_trained(order, expected):
     def rule(graph, machine):
@@ -128,7 +146,14 @@ def test_the_report_says_the_order(capsys):
 
 def trainer_of(graph, strategy=single_device, devices=1, **options):
     machine = MachineModel.uniform(max(devices, world_size()))
-    return Trainer(graph, machine=machine, strategy=strategy, costs=CostModel.analytic(machine), quiet=True, **options)
+    return Trainer(
+        graph,
+        machine=machine,
+        strategy=strategy,
+        costs=CostModel.analytic(machine),
+        quiet=True,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("order", [None, "one_f_one_b"])
@@ -141,7 +166,9 @@ def test_memory_holds_one_micro_batch_and_gradients(order):
     whole, _ = peak(1024)
     (found, gradients), (part, _) = peak(1024, accumulate=16, order=order), peak(64)
     print(f"{whole} bytes whole, {found} in 16 micro-batches, {part} of one")
-    assert found <= part + gradients + WIDTH**2 * 8 < 0.2 * whole  # the last: of a part, about to be added
+    assert (
+        found <= part + gradients + WIDTH**2 * 8 < 0.2 * whole
+    )  # the last: of a part, about to be added
     assert peak(1024, accumulate=16, order="program")[0] > 0.5 * whole  # the order does it
 
 
@@ -150,6 +177,10 @@ def test_configurations_of_micro_batches():
     found = micro_batches(graph, data_parallel(graph, machine), 4)
     assert found["fc0"] == ParallelConfig({"b": 16}, (0, 1, 2, 3) * 4)
     assert found["bn0"] == ParallelConfig({"m": 8, "b": 2}, (0, 1, 2, 3) * 4)
-    turned = Strategy({**single_device(graph, machine), "fc0": ParallelConfig({"o": 2, "b": 2}, (0, 1, 2, 3))})
-    assert micro_batches(graph, turned, 2)["fc0"] == ParallelConfig({"b": 4, "o": 2}, (0, 2, 1, 3) * 2)
+    turned = Strategy(
+        {**single_device(graph, machine), "fc0": ParallelConfig({"o": 2, "b": 2}, (0, 1, 2, 3))}
+    )
+    assert micro_batches(graph, turned, 2)["fc0"] == ParallelConfig(
+        {"b": 4, "o": 2}, (0, 2, 1, 3) * 2
+    )
     assert micro_batches(graph, turned, 1) == turned

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Batches, CostModel, Graph, MachineModel, Trainer, callbacks, checkpoint, data_parallel
+from taskflow import (
+    Batches,
+    CostModel,
+    Graph,
+    MachineModel,
+    Trainer,
+    callbacks,
+    checkpoint,
+    data_parallel,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = np.random.default_rng(0).random((22, 3)).astype(np.float32)
@@ -36,7 +45,12 @@ def evaluation(samples: int) -> Graph:
 def trainer(lr: float = 0.5, **options: Any) -> Trainer:
     machine = MachineModel.uniform(2)
     return Trainer(
-        build(lr=lr), machine=machine, strategy=data_parallel, costs=CostModel.analytic(machine), seed=4, **options
+        build(lr=lr),
+        machine=machine,
+        strategy=data_parallel,
+        costs=CostModel.analytic(machine),
+        seed=4,
+        **options,
     )
 
 
@@ -46,7 +60,10 @@ def cut(size: int, kind: str = "tuple") -> list[Any]:
 
 
 def weights(trained: Trainer) -> dict[str, Array]:
-    return {name: trained.step.read(name).copy() for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")}
+    return {
+        name: trained.step.read(name).copy()
+        for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")
+    }
 
 
 def by_hand(epochs: int) -> dict[str, Array]:
@@ -67,7 +84,11 @@ def by_hand(epochs: int) -> dict[str, Array]:
 
 @pytest.mark.parametrize("kind", ["tuples", "dicts", "arrays", "generators", "DataLoader"])
 def test_all_samples_are_trained_on_however_they_come(kind: str) -> None:
-    sources: dict[str, Any] = {"tuples": cut(8), "dicts": cut(8, "dict"), "generators": lambda: iter(cut(8))}
+    sources: dict[str, Any] = {
+        "tuples": cut(8),
+        "dicts": cut(8, "dict"),
+        "generators": lambda: iter(cut(8)),
+    }
     if kind == "arrays":
         source: Any = Batches({"x": X, "t": T.astype(np.int32)}, 8, shuffle=False, drop_last=False)
     elif kind == "DataLoader":
@@ -96,7 +117,9 @@ def test_each_size_is_lowered_once() -> None:
     assert made == [6]
 
 
-def test_without_a_graph_of_that_size_they_are_left_out_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_graph_of_that_size_they_are_left_out_with_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     one = trainer(quiet=True)
     with caplog.at_level(logging.WARNING):
         one.fit(cut(8), 2)
@@ -116,18 +139,30 @@ def test_evaluation_is_of_all_samples() -> None:
     assert found["loss"] == pytest.approx(-log_p[np.arange(22), T].mean(), rel=1e-5)
     assert found["accuracy"] == pytest.approx((y.argmax(1) == T).mean(), rel=1e-6)
     history = one.fit(cut(8), 1, validation=(evaluation, lambda: cut(8)), resized=build)
-    assert history.validation["loss"][0] == pytest.approx(one.evaluate(evaluation, cut(8))["loss"], rel=1e-6)
+    assert history.validation["loss"][0] == pytest.approx(
+        one.evaluate(evaluation, cut(8))["loss"], rel=1e-6
+    )
 
 
 def test_numbers_go_to_tables_and_to_tensorboard(tmp_path: Path) -> None:
     table, folder = tmp_path / "run.csv", tmp_path / "board"
     logs = [callbacks.CsvLog(table, every=2), callbacks.TensorBoardLog(folder)]
-    history = trainer(quiet=True).fit(cut(8), 2, validation=(evaluation, cut(8)), resized=build, callbacks=logs)
+    history = trainer(quiet=True).fit(
+        cut(8), 2, validation=(evaluation, cut(8)), resized=build, callbacks=logs
+    )
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(r["step"], r["epoch"]) for r in rows] == [("2", "0"), ("3", "1"), ("4", "1"), ("6", "1"), ("6", "2")]
+    assert [(r["step"], r["epoch"]) for r in rows] == [
+        ("2", "0"),
+        ("3", "1"),
+        ("4", "1"),
+        ("6", "1"),
+        ("6", "2"),
+    ]
     assert [float(r["loss"]) for r in rows if r["validation loss"]] == history.outputs["loss"]
-    assert [float(r["validation loss"]) for r in rows if r["validation loss"]] == history.validation["loss"]
+    assert [
+        float(r["validation loss"]) for r in rows if r["validation loss"]
+    ] == history.validation["loss"]
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     board = accumulator.EventAccumulator(str(folder))
     board.Reload()
@@ -152,7 +187,9 @@ def test_it_stops_early_and_the_best_epoch_is_kept(tmp_path: Path) -> None:
     one = trainer(quiet=True)
     best = callbacks.BestCheckpoint(tmp_path / "best")
     stop = callbacks.EarlyStopping(patience=2)
-    one.fit(cut(8), 50, validation=(evaluation, cut(8)), resized=build, callbacks=[best, stop, drift])
+    one.fit(
+        cut(8), 50, validation=(evaluation, cut(8)), resized=build, callbacks=[best, stop, drift]
+    )
     assert len(seen) < 50
     assert int(np.argmin(seen)) == len(seen) - 3
     assert best.best == min(seen)
@@ -165,7 +202,9 @@ def test_a_line_every_so_many_steps_without_a_terminal(capsys: pytest.CaptureFix
     trainer().fit(cut(8), 2, resized=build, line_every=2)
     lines = [line for line in capsys.readouterr().out.splitlines() if "done" in line]
     assert [line.rpartition(", ")[2] for line in lines] == ["33% done", "67% done", "100% done"]
-    assert all(line.startswith(f"epoch {k} loss 0.") for k, line in zip((1, 2, 2), lines, strict=True))
+    assert all(
+        line.startswith(f"epoch {k} loss 0.") for k, line in zip((1, 2, 2), lines, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,10 +212,16 @@ def test_a_line_every_so_many_steps_without_a_terminal(capsys: pytest.CaptureFix
     [
         ([(X[:8],)], "batches: a batch has 1 parts, the graph has the inputs x, t"),
         ([{"x": X[:8]}], "batches: a batch has no 't'; it has x"),
-        ([(X[:8], T[:7])], "batches: the parts of a batch have different lengths: {'x': 8, 't': 7}"),
+        (
+            [(X[:8], T[:7])],
+            "batches: the parts of a batch have different lengths: {'x': 8, 't': 7}",
+        ),
         ([(X[:8], X[:8, 0])], "batches: 't' is int32, a batch has float32"),
         ([(X[:9], T[:9])], "fit: a batch has 9 samples, the graph takes 8"),
-        (iter(cut(8)), "batches: an iterator is used up after an epoch: give a list, or a function that makes it"),
+        (
+            iter(cut(8)),
+            "batches: an iterator is used up after an epoch: give a list, or a function that makes it",
+        ),
     ],
 )
 def test_refused(source: Any, message: str) -> None:
@@ -187,8 +232,11 @@ def test_refused(source: Any, message: str) -> None:
 
 def test_no_such_number(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"^EarlyStopping\('f1'\): there is no such number after the epoch; there are "
+        ValueError,
+        match=r"^EarlyStopping\('f1'\): there is no such number after the epoch; there are ",
     ):
         trainer(quiet=True).fit(cut(8), 1, callbacks=[callbacks.EarlyStopping("f1")])
-    with pytest.raises(TypeError, match=r"^batches: a int is no iterable of batches, and no function of one$"):
+    with pytest.raises(
+        TypeError, match=r"^batches: a int is no iterable of batches, and no function of one$"
+    ):
         trainer(quiet=True).fit(3, 1)  # type: ignore[arg-type]

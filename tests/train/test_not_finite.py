@@ -52,7 +52,9 @@ def state(step):
 
 
 def executor(rows, kind="cpu", **options):
-    return Executor(rows, seed=1, **({"backend": FakeStreams()} if kind == "cuda" else {}), **options)
+    return Executor(
+        rows, seed=1, **({"backend": FakeStreams()} if kind == "cuda" else {}), **options
+    )
 
 
 def assert_nothing_changes(step, good, bad, message):
@@ -81,7 +83,9 @@ def test_feeds(kind, value, optimizer):
         assert_nothing_changes(step, feeds(), feeds(bad=value), LOSS)
 
 
-@pytest.mark.parametrize("options", [{"capture": False}, {"record": True}, {"record": False}, {"check": True}])
+@pytest.mark.parametrize(
+    "options", [{"capture": False}, {"record": True}, {"record": False}, {"check": True}]
+)
 def test_ways_to_run_on_a_gpu(options):
     graph, machine = network(), on(2, "cuda")
     with executor(lower(graph, data_parallel(graph, machine), machine), "cuda", **options) as step:
@@ -124,7 +128,9 @@ def test_steps_in_one(kind):
         step(several(None, None, None))
         for bad in ((None, None, np.nan), (np.nan, None, None), (None, np.inf, None)):
             before = state(step)
-            with pytest.raises(FloatingPointError, match=r"^step 3: the loss is \[.*\]; nothing has changed$"):
+            with pytest.raises(
+                FloatingPointError, match=r"^step 3: the loss is \[.*\]; nothing has changed$"
+            ):
                 step(several(*bad))
             assert state(step) == before
         step(several(None, None, None))
@@ -145,7 +151,10 @@ def test_a_gradient_alone(kind):
     w, b = graph.parameter("w", (3,), 1.0), graph.parameter("b", (3,), 1.0)
     roots = ops.sqrt(ops.multiply(graph.input("x", (4, 3)), w))
     ops.adam(ops.mean(ops.multiply(roots, b)), 0.01)
-    good, message = np.ones((4, 3), np.float32), "step 1: the gradient of 'w' is not finite; nothing has changed"
+    good, message = (
+        np.ones((4, 3), np.float32),
+        "step 1: the gradient of 'w' is not finite; nothing has changed",
+    )
     bad = good.copy()
     bad[2, 1] = 0.0
     with executor(lower(graph, data_parallel(graph, machine), machine), kind) as step:
@@ -158,9 +167,14 @@ def test_one_of_two_losses(kind):
     x, y = graph.input("x", (4, 3)), graph.input("y", (4, 3))
     ops.sgd(ops.mean(ops.linear(x, 2, name="one")), 0.1, parameters="one.*", name="first")
     ops.adam(ops.mean(ops.linear(y, 2, name="two")), 0.1, parameters="two.*", name="second")
-    good, message = np.ones((4, 3), np.float32), "step 1: the second.loss is nan; nothing has changed"
+    good, message = (
+        np.ones((4, 3), np.float32),
+        "step 1: the second.loss is nan; nothing has changed",
+    )
     with executor(lower(graph, data_parallel(graph, machine), machine), kind) as step:
-        assert_nothing_changes(step, {"x": good, "y": good}, {"x": good, "y": good * np.nan}, message)
+        assert_nothing_changes(
+            step, {"x": good, "y": good}, {"x": good, "y": good * np.nan}, message
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -183,7 +197,9 @@ def test_who_allows_nan_gets_it():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_of_a_trainer(kind):
-    trainer = kept.trainer(machine=on(2, kind), executor={"backend": FakeStreams()} if kind == "cuda" else {})
+    trainer = kept.trainer(
+        machine=on(2, kind), executor={"backend": FakeStreams()} if kind == "cuda" else {}
+    )
     good = next(iter(kept.batches().epoch(0)))
     bad = good | {"x": lambda rect: np.full(rect.shape, np.nan, np.float32)}
     assert_nothing_changes(trainer.step, good, bad, LOSS)
@@ -199,14 +215,20 @@ def test_moments_of_micro_batches(kind, parts):
     h, t = graph.input("x", (8, 6)), graph.input("t", (8,), "int32")
     h = ops.relu(ops.linear(h, 8, name="fc1"))
     ops.adama(ops.softmax_cross_entropy(ops.linear(h, 4, name="fc2"), t), parts, 0.01)
-    with executor(lower(graph, stages(graph, machine, count=1, parts=parts // 2), machine), kind) as step:
+    with executor(
+        lower(graph, stages(graph, machine, count=1, parts=parts // 2), machine), kind
+    ) as step:
         assert_nothing_changes(step, feeds(), feeds(bad=np.nan), LOSS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_that_are_updated_by_rows(kind):
     graph, machine = Graph(), on(2, kind)
-    x, t, i = graph.input("x", (8, 6)), graph.input("t", (8,), "int32"), graph.input("i", (8,), "int32")
+    x, t, i = (
+        graph.input("x", (8, 6)),
+        graph.input("t", (8,), "int32"),
+        graph.input("i", (8,), "int32"),
+    )
     h = ops.concat([x, ops.embedding(i, 64, 6, name="table")], 1)
     ops.sgd(ops.softmax_cross_entropy(ops.linear(h, 4, name="fc"), t), 0.1)
     indices = {"i": np.arange(8, dtype=np.int32)}

@@ -19,7 +19,15 @@ from taskflow import (
     stages,
     update,
 )
-from tests.train.test_not_finite import LOSS, assert_nothing_changes, executor, feeds, network, on, state
+from tests.train.test_not_finite import (
+    LOSS,
+    assert_nothing_changes,
+    executor,
+    feeds,
+    network,
+    on,
+    state,
+)
 
 KINDS = ["cpu", "emulated", "cuda"]
 X = np.ones((8, 6), np.float32)
@@ -63,9 +71,18 @@ def _count(ctx, x, count, y):
 def custom():
     """An update of one's own, and a count that the forward pass keeps."""
     graph = Graph()
-    x, w, seen = graph.input("x", (8, 6)), graph.parameter("w", (6,), 1.0), graph.parameter("seen", (), trainable=False)
+    x, w, seen = (
+        graph.input("x", (8, 6)),
+        graph.parameter("w", (6,), 1.0),
+        graph.parameter("seen", (), trainable=False),
+    )
     y = graph.launch(
-        "count", "^b ^i, . -> b i", [x, seen], kernel=_count, writes=[seen], backward=lambda op, g: (g, None)
+        "count",
+        "^b ^i, . -> b i",
+        [x, seen],
+        kernel=_count,
+        writes=[seen],
+        backward=lambda op, g: (g, None),
     )
     loss = graph.output("loss", ops.mean(ops.multiply(y, w)))
     gradient = differentiate(loss, [w])[w]
@@ -125,7 +142,10 @@ def test_a_norm_that_overflows(kind):
 @pytest.mark.parametrize("optimizer", [ops.sgd, ops.adam])
 def test_a_rate_that_fails(rule, optimizer):
     """A schedule gives what is no rate: nothing is updated, neither by the old rate."""
-    graph, machine = network(optimizer, lr=lambda steps: np.nan if steps == 2 else 0.1), on(2, "cpu")
+    graph, machine = (
+        network(optimizer, lr=lambda steps: np.nan if steps == 2 else 0.1),
+        on(2, "cpu"),
+    )
     with executor(lower(graph, rule(graph, machine), machine)) as step:
         step(feeds())
         before = state(step)

@@ -40,7 +40,11 @@ class Without(Spoilt):
     """The same without those batches."""
 
     def epoch(self, number):
-        yield from (f for k, f in enumerate(self.batches.epoch(number)) if number * len(self) + k not in self.bad)
+        yield from (
+            f
+            for k, f in enumerate(self.batches.epoch(number))
+            if number * len(self) + k not in self.bad
+        )
 
 
 @pytest.mark.parametrize("every", [None, 3])
@@ -48,7 +52,9 @@ class Without(Spoilt):
 def test_stop_leaves_the_last_finite_state(is_kept, every, tmp_path):
     run, twin = trainer(), trainer()
     options = {"checkpoint": tmp_path / "run", "every": every} if is_kept else {"every": every}
-    with pytest.raises(FloatingPointError, match=r"step 7: the loss is nan; the state is again that after \d steps"):
+    with pytest.raises(
+        FloatingPointError, match=r"step 7: the loss is nan; the state is again that after \d steps"
+    ):
         run.fit(Spoilt(BAD), 2, **options)
     twin.fit(kept.batches(), 1)
     for feeds in list(kept.batches().epoch(1))[: run.step.steps - 5]:
@@ -61,14 +67,26 @@ def test_stop_leaves_the_last_finite_state(is_kept, every, tmp_path):
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_back_goes_on_with_the_next_batch(is_kept, tmp_path):
     run, twin = trainer(), trainer()
-    history = run.fit(Spoilt(BAD), 3, on_nan="back", checkpoint=tmp_path / "run" if is_kept else None)
-    assert history.refused == 1 and np.isfinite(history.outputs["loss"]).all() and len(history.outputs["loss"]) == 3
+    history = run.fit(
+        Spoilt(BAD), 3, on_nan="back", checkpoint=tmp_path / "run" if is_kept else None
+    )
+    assert (
+        history.refused == 1
+        and np.isfinite(history.outputs["loss"]).all()
+        and len(history.outputs["loss"]) == 3
+    )
     assert run.step.steps == 12  # those of batches 5 and 6 were undone
     twin.fit(Without(5, 6, BAD), 3)
     assert kept.bits(run.step) == kept.bits(twin.step)
 
 
-KINDS = [("cpu", {}), ("emulated", {}), ("cuda", {}), ("cuda", {"capture": False}), ("cuda", {"record": True})]
+KINDS = [
+    ("cpu", {}),
+    ("emulated", {}),
+    ("cuda", {}),
+    ("cuda", {"capture": False}),
+    ("cuda", {"record": True}),
+]
 
 
 @pytest.mark.parametrize(("kind", "executor"), KINDS)
@@ -137,25 +155,37 @@ def test_a_validation_that_is_not_finite(way, caplog):
     """Its batch does not count where runs go on, and it changes nothing; a state with it is no better than another."""
     run, twin, validation = trainer(), trainer(), kept.network(training=False)
     if way == "stop":
-        with pytest.raises(FloatingPointError, match=r"^validation after epoch 1, batch 2: step 5: the loss is nan$"):
+        with pytest.raises(
+            FloatingPointError,
+            match=r"^validation after epoch 1, batch 2: step 5: the loss is nan$",
+        ):
             run.fit(kept.batches(), 2, (validation, Spoilt(1)), on_nan=way)
         twin.fit(kept.batches(), 1)
     else:
         found = run.fit(kept.batches(), 2, (validation, Spoilt(1)), on_nan=way)
         expected = twin.fit(kept.batches(), 2, (validation, Without(1)))
-        assert found.validation == expected.validation and np.isfinite(found.validation["loss"]).all()
+        assert (
+            found.validation == expected.validation and np.isfinite(found.validation["loss"]).all()
+        )
         what = "the loss is not finite in 1 of 5 batches, which do not count"
         assert caplog.messages == [f"validation after epoch {k}: {what}" for k in (1, 2)]
     assert kept.bits(run.step) == kept.bits(twin.step)
 
 
 def test_a_validation_of_which_nothing_is_finite_ends_the_run():
-    with pytest.raises(FloatingPointError, match=r"^validation after epoch 1: no batch of 5 gave finite numbers$"):
-        trainer().fit(kept.batches(), 2, (kept.network(training=False), Spoilt(*range(5))), on_nan="back")
+    with pytest.raises(
+        FloatingPointError, match=r"^validation after epoch 1: no batch of 5 gave finite numbers$"
+    ):
+        trainer().fit(
+            kept.batches(), 2, (kept.network(training=False), Spoilt(*range(5))), on_nan="back"
+        )
 
 
 def test_an_unknown_way():
-    assert_refused("fit: on_nan is one of stop, skip, back, not 'hope'", lambda: trainer().fit([], 1, on_nan="hope"))
+    assert_refused(
+        "fit: on_nan is one of stop, skip, back, not 'hope'",
+        lambda: trainer().fit([], 1, on_nan="hope"),
+    )
 
 
 def eager_rows(kind="cpu"):
@@ -166,7 +196,9 @@ def eager_rows(kind="cpu"):
     machine = MachineModel.uniform(1, Device(kind=kind))
     rows = lower(graph, single_device(graph, machine), machine)
     names = [rows.name(k) for k in range(len(rows))]
-    early = sorted(range(len(rows)), key=lambda k: (not _before(rows, names.index("fc2.weight.adam"), k), k))
+    early = sorted(
+        range(len(rows)), key=lambda k: (not _before(rows, names.index("fc2.weight.adam"), k), k)
+    )
     return rows.reordered(early), np.ones((4, 6), np.float32)
 
 

@@ -16,7 +16,10 @@ from tests.train.test_accumulate import assert_same, network, trained
 
 def everything(graph, machine):
     """Micro-batches in the order of a pipeline, homes split over all devices, clones, a named update."""
-    fields = {"recomputed": ["fc1", "bn1"], "homes": [r.name for r in graph.parameters if r.role == "parameter"]}
+    fields = {
+        "recomputed": ["fc1", "bn1"],
+        "homes": [r.name for r in graph.parameters if r.role == "parameter"],
+    }
     changed = Plan(taskflow.single_device(graph, machine), **fields).transform(graph)
     strategy = taskflow.fully_sharded(changed, machine, taskflow.stages(changed, machine, 2))
     strategy["fc2.bias.home"] = taskflow.ParallelConfig({}, (0,))
@@ -28,7 +31,9 @@ def zero(graph, machine):
     strategy = taskflow.data_parallel(graph, machine)
     for op in graph.operators:
         if op.writes and op.split_axes and max(op.extents.values()) >= len(machine.devices):
-            strategy[op.name] = taskflow.ParallelConfig({max(op.split_axes, key=lambda a: op.extents[a]): 2})
+            strategy[op.name] = taskflow.ParallelConfig(
+                {max(op.split_axes, key=lambda a: op.extents[a]): 2}
+            )
     return Plan(strategy, 2, by_ordinal)
 
 
@@ -43,7 +48,9 @@ def test_a_plan_is_trained(rule, expected):
     trainer, found = trained(rule)
     assert_same(found, expected)
     _, rows = trainer.plan.apply(network(), trainer.machine, trainer.costs)
-    assert trainer.task_graph.digest() == rows.digest() and trainer.strategy is trainer.plan.strategy
+    assert (
+        trainer.task_graph.digest() == rows.digest() and trainer.strategy is trainer.plan.strategy
+    )
     assert_same(trained(trainer.plan)[1], expected)
 
 
@@ -52,7 +59,11 @@ def test_micro_batches_and_an_order_beside_a_plan(expected):
         return Plan(taskflow.stages(graph, machine, 2), homes=["fc0.weight"])
 
     trainer, found = trained(rule, accumulate=4, order="one_f_one_b")
-    assert (trainer.plan.parts, trainer.plan.schedule, trainer.plan.homes) == (4, "one_f_one_b", ("fc0.weight",))
+    assert (trainer.plan.parts, trainer.plan.schedule, trainer.plan.homes) == (
+        4,
+        "one_f_one_b",
+        ("fc0.weight",),
+    )
     assert_same(found, expected)
     assert trained(rule, accumulate=4)[0].plan.schedule == "by_ordinal"
 
@@ -67,7 +78,10 @@ def test_evaluation_graphs_of_any_batch(batch, parts, trainers):
     trainer, on_one_device = trainers
     graph = network(training=False, parts=1, batch=batch)
     random = np.random.default_rng(5)
-    feeds = {"x": random.standard_normal((batch, 16)), "t": random.integers(0, 16, batch).astype("int32")}
+    feeds = {
+        "x": random.standard_normal((batch, 16)),
+        "t": random.integers(0, 16, batch).astype("int32"),
+    }
     found = trainer.evaluate(graph, taskflow.Batches(feeds, batch))["loss"]
     alone = on_one_device.evaluate(graph, taskflow.Batches(feeds, batch))["loss"]
     assert abs(found - alone) <= 1e-10
@@ -85,7 +99,10 @@ def test_the_report_says_the_plan(capsys):
     if trainer.transport.rank == 0:
         out = capsys.readouterr().out
         more = "4 micro-batches; schedule one_f_one_b; computed again: fc1, bn1; homes of 18 parameters"
-        assert f"plan: {more}; all-gather by ring" in out.replace("\n", " ") and "fc0.weight.home" in out
+        assert (
+            f"plan: {more}; all-gather by ring" in out.replace("\n", " ")
+            and "fc0.weight.home" in out
+        )
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------
@@ -105,9 +122,15 @@ def fit(rule, folder, epochs=1, **options):
 
 def test_a_checkpoint_records_the_plan_and_another_goes_on(tmp_path):
     trainer, bits, _ = fit(halves, tmp_path)
-    assert checkpoint.plan_of(tmp_path) == checkpoint.plan_of(checkpoint.latest(tmp_path)) == trainer.plan
+    assert (
+        checkpoint.plan_of(tmp_path)
+        == checkpoint.plan_of(checkpoint.latest(tmp_path))
+        == trainer.plan
+    )
     other, found, _ = fit(taskflow.data_parallel, tmp_path)
-    assert found == bits and checkpoint.plan_of(tmp_path) == trainer.plan != other.plan  # nothing was left to do
+    assert (
+        found == bits and checkpoint.plan_of(tmp_path) == trainer.plan != other.plan
+    )  # nothing was left to do
     other, _, losses = fit(taskflow.data_parallel, tmp_path, 2)
     assert checkpoint.plan_of(tmp_path) == other.plan
     np.testing.assert_allclose(losses, fit(halves, None, 2)[2], rtol=1e-4)

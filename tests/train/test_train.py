@@ -31,12 +31,16 @@ def trainer():
     graph.output("loss", loss)
     ops.sgd(loss, lr=0.1)
     machine = MachineModel.uniform(1)
-    trainer = Trainer(graph, machine=machine, costs=CostModel.analytic(machine), strategy=single_device)
+    trainer = Trainer(
+        graph, machine=machine, costs=CostModel.analytic(machine), strategy=single_device
+    )
     trainer.step({"x": np.ones((4, 6), np.float32), "t": np.zeros(4, np.int32)})
     return trainer
 
 
-@pytest.mark.parametrize(("measured", "warns"), [(0.7, True), (0.8, False), (1.25, False), (1.35, True)])
+@pytest.mark.parametrize(
+    ("measured", "warns"), [(0.7, True), (0.8, False), (1.25, False), (1.35, True)]
+)
 def test_a_prediction_off_by_more_than_30_percent_is_reported(trainer, capsys, measured, warns):
     trainer.step._seconds = 2.0 * measured
     trainer.predicted_seconds = 2.0
@@ -50,8 +54,15 @@ def test_a_prediction_off_by_more_than_30_percent_is_reported(trainer, capsys, m
 @pytest.mark.parametrize("check", [True, False])
 def test_a_plan_is_proven_before_the_first_step(check, monkeypatch, capsys):
     graph, machine = kept.network(), MachineModel.uniform(2 * world_size())
-    bad = dependence_missing(lower(graph, data_parallel(graph, machine), machine), np.random.default_rng(0))
-    options = {"machine": machine, "costs": CostModel.analytic(machine), "strategy": data_parallel, "check": check}
+    bad = dependence_missing(
+        lower(graph, data_parallel(graph, machine), machine), np.random.default_rng(0)
+    )
+    options = {
+        "machine": machine,
+        "costs": CostModel.analytic(machine),
+        "strategy": data_parallel,
+        "check": check,
+    }
     monkeypatch.setattr("taskflow.train.trainer.LONG_CHECK_SECONDS", 0.0)
     Trainer(graph, **options)
     assert ("plan: proven in " in capsys.readouterr().out) == check
@@ -76,10 +87,17 @@ def validation():
 
 def test_steps_on_gpus_are_captured_and_give_the_losses_of_cpus():
     gpu, cpu = on("cuda"), on("cpu")
-    found, expected = (trainer.fit(kept.batches(), 2, validation=validation()) for trainer in (gpu, cpu))
+    found, expected = (
+        trainer.fit(kept.batches(), 2, validation=validation()) for trainer in (gpu, cpu)
+    )
     for kind in ("outputs", "validation"):
-        np.testing.assert_allclose(getattr(found, kind)["loss"], getattr(expected, kind)["loss"], rtol=1e-6)
-    steps = gpu.step, *(step for _, sizes in gpu._evaluators.values() for step in sizes.executors.values())
+        np.testing.assert_allclose(
+            getattr(found, kind)["loss"], getattr(expected, kind)["loss"], rtol=1e-6
+        )
+    steps = (
+        gpu.step,
+        *(step for _, sizes in gpu._evaluators.values() for step in sizes.executors.values()),
+    )
     assert all(step._streamed.replay.is_captured for step in steps)
     assert found.step_seconds > 0
 
@@ -89,7 +107,9 @@ def gated(training=True):
     graph = Graph()
     x, t = graph.input("x", (kept.BATCH, kept.WIDTH)), graph.input("t", (kept.BATCH,), "int32")
     h = ops.multiply(ops.add(ops.linear(x, 8, name="fc1"), 1.0, name="plus"), 0.5, name="half")
-    loss = ops.softmax_cross_entropy(ops.linear(ops.relu(h, name="relu"), 3, name="fc2"), t, name="loss")
+    loss = ops.softmax_cross_entropy(
+        ops.linear(ops.relu(h, name="relu"), 3, name="fc2"), t, name="loss"
+    )
     graph.output("loss", loss)
     if training:
         ops.adam(loss, 0.01)
@@ -104,8 +124,12 @@ def test_graphs_are_fused_on_gpus_unless_a_strategy_names_their_operators(kind, 
     strategy = rule(graph, machine) if is_named else rule
     executor = {"backend": FakeStreams()} if kind == "cuda" else {}
     costs = CostModel.analytic(machine)
-    trainer = Trainer(graph, machine=machine, strategy=strategy, costs=costs, quiet=True, executor=executor)
-    losses = trainer.fit(kept.batches(), 1, validation=(gated(training=False), kept.batches())).validation["loss"]
+    trainer = Trainer(
+        graph, machine=machine, strategy=strategy, costs=costs, quiet=True, executor=executor
+    )
+    losses = trainer.fit(
+        kept.batches(), 1, validation=(gated(training=False), kept.batches())
+    ).validation["loss"]
     steps = (step for _, sizes in trainer._evaluators.values() for step in sizes.executors.values())
     rows = [trainer.task_graph, *(step.task_graph for step in steps)]
     found = [any(launch.name == "half" for launch in each.launches) for each in rows]
@@ -122,10 +146,18 @@ def test_a_timeline_can_be_asked_for():
 def test_all_batches_of_an_epoch_but_its_first_are_fed_ahead(monkeypatch):
     trainer, seen = on("cuda"), []
     begin, stage = Staging.begin, Staging.stage
-    monkeypatch.setattr(Staging, "begin", lambda self, lead: seen.append("step") or begin(self, lead))
+    monkeypatch.setattr(
+        Staging, "begin", lambda self, lead: seen.append("step") or begin(self, lead)
+    )
     monkeypatch.setattr(Staging, "stage", lambda self: seen.append("feeds") or stage(self))
     trainer.fit(kept.batches(), 2)
-    assert seen == 2 * ["step", "feeds", "feeds", *3 * ["step", "feeds"], "step"]  # a first batch within its own step
+    assert seen == 2 * [
+        "step",
+        "feeds",
+        "feeds",
+        *3 * ["step", "feeds"],
+        "step",
+    ]  # a first batch within its own step
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -48,7 +48,11 @@ def _add(at: Site, x: Any, y: Any, *, alpha: float = 1) -> Region:
         return add_number(x, y * int(alpha), at.name)
     if alpha == 1:
         return compute(at, add, x, y)
-    scaled = multiply(cast(y, "float64") if _is_integer(y.dtype) else y, float(alpha)) if _is(y) else y * alpha
+    scaled = (
+        multiply(cast(y, "float64") if _is_integer(y.dtype) else y, float(alpha))
+        if _is(y)
+        else y * alpha
+    )
     return compute(at, add, x, scaled)
 
 
@@ -64,7 +68,9 @@ def _multiply(at: Site, x: Any, y: Any) -> Region:
 
 def _divide(at: Site, x: Any, y: Any, *, rounding_mode: str | None = None) -> Region:
     if rounding_mode is not None:
-        return compute(at, _own({"floor": "floor_divide", "trunc": "trunc_divide"}[rounding_mode]), x, y)
+        return compute(
+            at, _own({"floor": "floor_divide", "trunc": "trunc_divide"}[rounding_mode]), x, y
+        )
     return compute(at, arithmetic.divide, x, y)
 
 
@@ -78,9 +84,13 @@ _FLOORED = f"where(y == 0, x / y, round((x - fmod(x, y)) / y - {_IS_BELOW}))"
 _OWN = {
     "trunc_divide": elementwise("trunc(x / y)", 5, x="0 * (g == g)", y="0 * (g == g)"),
     "floor_divide": elementwise(_FLOORED, 30, x="0 * (g == g)", y="0 * (g == g)"),
-    "remainder": elementwise(f"fmod(x, y) + where({_IS_BELOW}, y, 0)", 30, x="g", y=f"-g * ({_FLOORED})"),
+    "remainder": elementwise(
+        f"fmod(x, y) + where({_IS_BELOW}, y, 0)", 30, x="g", y=f"-g * ({_FLOORED})"
+    ),
     "fmod": elementwise("fmod(x, y)", 20, x="g", y="-g * trunc(x / y)"),
-    "at_least": elementwise("max(x, y)", x="where(x >= y, g, 0)", y="where(x < y, g, 0)"),  # ties are all of x
+    "at_least": elementwise(
+        "max(x, y)", x="where(x >= y, g, 0)", y="where(x < y, g, 0)"
+    ),  # ties are all of x
     "at_most": elementwise("min(x, y)", x="where(x <= y, g, 0)", y="where(x > y, g, 0)"),
     "between": elementwise(
         "min(max(x, y), w)",
@@ -103,7 +113,11 @@ def _square(x: Region, name: str) -> Region:
 
 def _power(at: Site, x: Any, y: Any) -> Region:
     """torch's special cases, which know the sign of zero."""
-    special: dict[float, Callable[..., Region]] = {2: _square, 0.5: activation.sqrt, -0.5: _own("inverse_root")}
+    special: dict[float, Callable[..., Region]] = {
+        2: _square,
+        0.5: activation.sqrt,
+        -0.5: _own("inverse_root"),
+    }
     if not _is(y) and y in special:
         return compute(at, special[y], x)
     return compute(at, arithmetic.pow, x, y)
@@ -112,7 +126,9 @@ def _power(at: Site, x: Any, y: Any) -> Region:
 def _clamp(at: Site, x: Region, min: Any = None, max: Any = None) -> Region:
     if _is(min) or _is(max):
         if min is None or max is None:
-            return compute(at, _own("at_least" if max is None else "at_most"), x, max if min is None else min)
+            return compute(
+                at, _own("at_least" if max is None else "at_most"), x, max if min is None else min
+            )
         return compute(at, _own("between"), x, min, max)
     low, high = -np.inf if min is None else min, np.inf if max is None else max
     return compute(at, lambda a, name: activation.clip(a, float(low), float(high), name), x)
@@ -136,7 +152,9 @@ def _where(at: Site, condition: Any, x: Any, y: Any) -> Region:
     """Two numbers need a region to stand beside each other: one of them is a constant."""
     if not _is(condition):
         chosen = x if condition else y
-        return expand(cast(chosen if _is(chosen) else at.number(chosen), at.dtype), at.shape, at.name)
+        return expand(
+            cast(chosen if _is(chosen) else at.number(chosen), at.dtype), at.shape, at.name
+        )
     if not _is(x) and not _is(y):
         x = at.number(x)
     condition = condition if condition.dtype == "bool" else logical_not(logical_not(condition))
@@ -165,7 +183,9 @@ def _exclusive(x: Region, y: Region, name: str) -> Region:
 
 
 # torch multiplies by float32's sixth in its gradient, in float64 too
-_HARDSIGMOID = elementwise("min(max(x + 3, 0), 6) / 6", 4, x="where((x > -3) * (x < 3), g * 0.1666666716337204, 0)")
+_HARDSIGMOID = elementwise(
+    "min(max(x + 3, 0), 6) / 6", 4, x="where((x > -3) * (x < 3), g * 0.1666666716337204, 0)"
+)
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
@@ -213,9 +233,24 @@ def _dropout(at: Site, x: Region, p: float, train: bool) -> Region:
 
 
 _ONE_BY_NAME: dict[str, Callable[..., Region]] = {
-    **{f.__name__: f for f in (activation.abs, activation.cos, activation.exp, activation.log, activation.relu)},
-    **{f.__name__: f for f in (activation.rsqrt, activation.sigmoid, activation.silu, activation.sin, activation.sqrt)},
-    **{f.__name__: f for f in (activation.tanh, rectifiers.erf, rectifiers.expm1, rectifiers.hardswish)},
+    **{
+        f.__name__: f
+        for f in (activation.abs, activation.cos, activation.exp, activation.log, activation.relu)
+    },
+    **{
+        f.__name__: f
+        for f in (
+            activation.rsqrt,
+            activation.sigmoid,
+            activation.silu,
+            activation.sin,
+            activation.sqrt,
+        )
+    },
+    **{
+        f.__name__: f
+        for f in (activation.tanh, rectifiers.erf, rectifiers.expm1, rectifiers.hardswish)
+    },
     **{f.__name__: f for f in (rectifiers.log1p, rectifiers.mish, rounding.sign)},
     **{f.__name__: f for f in (rounding.ceil, rounding.floor, rounding.trunc)},
     "log_sigmoid": rectifiers.logsigmoid,
@@ -271,11 +306,16 @@ RULES: dict[str, Rule] = {
     "gelu": lambda at, x, approximate="none": activation.gelu(x, approximate, at.name),
     "celu": lambda at, x, alpha=1.0: rectifiers.celu(x, float(alpha), at.name),
     "glu": _glu,
-    "hardtanh": lambda at, x, low=-1, high=1: rectifiers.hardtanh(x, float(low), float(high), at.name),
+    "hardtanh": lambda at, x, low=-1, high=1: rectifiers.hardtanh(
+        x, float(low), float(high), at.name
+    ),
     "leaky_relu": lambda at, x, slope=0.01: activation.leaky_relu(x, float(slope), at.name),
     "round": _round,
     "softplus": _softplus,
     "threshold": _threshold,
     "dropout": _dropout,
-    "native_dropout": lambda at, x, p, train: (_dropout(at, x, p, train is not False), Missing("a mask of dropout")),
+    "native_dropout": lambda at, x, p, train: (
+        _dropout(at, x, p, train is not False),
+        Missing("a mask of dropout"),
+    ),
 }

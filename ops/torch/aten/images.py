@@ -43,7 +43,13 @@ def _line(value: Any, ndim: int, of_line: int) -> Any:
 
 def _max_pool(ndim: int) -> Rule:
     def rule(
-        at: Site, x: Region, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, up: bool = False
+        at: Site,
+        x: Region,
+        size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        dilation: Any = 1,
+        up: bool = False,
     ) -> Region:
         need(set(as_many(dilation, ndim)) == {1}, "max pooling with dilation")
         k, s, p = _line(size, ndim, 1), _line(stride or size, ndim, 1), _line(padding, ndim, 0)
@@ -53,8 +59,12 @@ def _max_pool(ndim: int) -> Rule:
 
         def pool(images: Region) -> Region:
             edges = _behind(images, k, s, p) if up else (0, 0)
-            if any(edges):  # all of the padding by hand; a window that reads nothing but padding is left out
-                widths = [w for n, e in zip(reversed(p), reversed(edges), strict=True) for w in (n, n + e)]
+            if any(
+                edges
+            ):  # all of the padding by hand; a window that reads nothing but padding is left out
+                widths = [
+                    w for n, e in zip(reversed(p), reversed(edges), strict=True) for w in (n, n + e)
+                ]
                 return max_pool2d(pad(images, widths, -np.inf), k, s, 0, at.name)
             return max_pool2d(images, k, s, p, at.name)
 
@@ -86,12 +96,17 @@ def _avg_pool(ndim: int) -> Rule:
     ) -> Region:
         k, s, p = _line(size, ndim, 1), _line(stride or size, ndim, 1), _line(padding, ndim, 0)
         if ndim == 3:
-            need(not up and not divisor and (with_padding or not any(p)), "average pooling of volumes with such counts")
+            need(
+                not up and not divisor and (with_padding or not any(p)),
+                "average pooling of volumes with such counts",
+            )
             return avg_pool3d(x, k, s, p, at.name)
 
         def pool(images: Region) -> Region:
             edges = _behind(images, k, s, p) if up else (0, 0)
-            widths = [w for n, e in zip(reversed(p), reversed(edges), strict=True) for w in (n, n + e)]
+            widths = [
+                w for n, e in zip(reversed(p), reversed(edges), strict=True) for w in (n, n + e)
+            ]
             made = (
                 avg_pool2d(pad(images, widths), k, s, 0, at.name)
                 if any(edges)
@@ -113,7 +128,9 @@ def _counted(x: Region, k: Sequence[int], s: Sequence[int], edges: Any, options:
     padding, behind = edges
     ones = torch.ones((1, 1, *x.shape[2:]), dtype=torch.float64)
     theirs = functional.avg_pool2d(ones, tuple(k), tuple(s), tuple(padding), *options)
-    widths = [w for n, e in zip(reversed(padding), reversed(behind), strict=True) for w in (n, n + e)]
+    widths = [
+        w for n, e in zip(reversed(padding), reversed(behind), strict=True) for w in (n, n + e)
+    ]
     ours = functional.avg_pool2d(functional.pad(ones, widths), tuple(k), tuple(s))
     shares = theirs / ours
     return None if bool((shares == 1).all()) else shares.to(getattr(torch, x.dtype))
@@ -121,12 +138,16 @@ def _counted(x: Region, k: Sequence[int], s: Sequence[int], edges: Any, options:
 
 def _adaptive(ndim: int) -> Rule:
     def rule(at: Site, x: Region, size: Any) -> Region:
-        own = [n if s is None else s for n, s in zip(x.shape[-ndim:], as_many(size, ndim), strict=True)]
+        own = [
+            n if s is None else s for n, s in zip(x.shape[-ndim:], as_many(size, ndim), strict=True)
+        ]
         if set(own) == {1}:
             return reductions.mean(x, list(range(x.ndim - ndim, x.ndim)), True, at.name)
         if ndim == 3:
             return adaptive_avg_pool3d(x, own, at.name)
-        return _on_images(x, ndim, lambda images: adaptive_avg_pool2d(images, _line(own, ndim, 1), at.name))
+        return _on_images(
+            x, ndim, lambda images: adaptive_avg_pool2d(images, _line(own, ndim, 1), at.name)
+        )
 
     return rule
 
@@ -138,18 +159,33 @@ def _upsample(mode: str) -> Rule:
         *corners, scales = args
         align = bool(corners and corners[0])
         ndim, made = x.ndim - 2, at.shape[2:]
-        need(ndim < 3 or mode == "nearest", "interpolation of volumes other than of the nearest point")
+        need(
+            ndim < 3 or mode == "nearest",
+            "interpolation of volumes other than of the nearest point",
+        )
         is_whole = all(m % n == 0 for n, m in zip(x.shape[2:], made, strict=True))
-        if mode == "nearest" and is_whole and (size is not None or all(float(f).is_integer() for f in scales)):
+        if (
+            mode == "nearest"
+            and is_whole
+            and (size is not None or all(float(f).is_integer() for f in scales))
+        ):
             between = [n for extent in x.shape[2:] for n in (extent, 1)]
-            wide = [n for extent, m in zip(x.shape[2:], made, strict=True) for n in (extent, m // extent)]
+            wide = [
+                n
+                for extent, m in zip(x.shape[2:], made, strict=True)
+                for n in (extent, m // extent)
+            ]
             parts = expand(reshape(x, (*x.shape[:2], *between)), (*x.shape[:2], *wide), at.name)
             return reshape(parts, at.shape)
         need(ndim < 3, "interpolation of volumes by factors that are not whole")
         given = [float(s) for s in scales] if scales and size is None else []
         both = (given[0] if ndim == 2 else 1.0, given[-1]) if given else None
         return _on_images(
-            x, ndim, lambda images: interpolate(images, _line(made, ndim, 1), mode, align, at.name, scales=both)
+            x,
+            ndim,
+            lambda images: interpolate(
+                images, _line(made, ndim, 1), mode, align, at.name, scales=both
+            ),
         )
 
     return rule

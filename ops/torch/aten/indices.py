@@ -41,7 +41,9 @@ def taken(at: Site, x: Region, dim: int, index: Any) -> Region:
     floating = front if front.is_floating else cast(front, "float64")
     table = reshape(floating, (x.shape[dim], prod(rest)))
     rows = at.build(
-        lambda name: embedding(index, x.shape[dim], prod(rest), name, dtype=table.dtype), {"weight": table}, at.name
+        lambda name: embedding(index, x.shape[dim], prod(rest), name, dtype=table.dtype),
+        {"weight": table},
+        at.name,
     )
     made = cast(reshape(rows, (*index.shape, *rest)), x.dtype)
     own = list(range(index.ndim))
@@ -60,10 +62,18 @@ def _index(at: Site, x: Any, indices: Sequence[Any]) -> Region:
     given = [i if isinstance(i, torch.Tensor) else at.region(i) for i in given]
     extents = [x.shape[d] for d in dims]
     if len(given) == 1:
-        return taken(at, x, dims[0], given[0] if isinstance(given[0], torch.Tensor) else _at_once(at, given, extents))
+        return taken(
+            at,
+            x,
+            dims[0],
+            given[0] if isinstance(given[0], torch.Tensor) else _at_once(at, given, extents),
+        )
     at_once = _at_once(at, given, extents)
     if dims != list(range(dims[0], dims[0] + len(dims))):
-        x, dims = permuted(at, x, (*dims, *(d for d in range(x.ndim) if d not in dims))), list(range(len(dims)))
+        x, dims = (
+            permuted(at, x, (*dims, *(d for d in range(x.ndim) if d not in dims))),
+            list(range(len(dims))),
+        )
     merged = reshape(x, (*x.shape[: dims[0]], prod(extents), *x.shape[dims[-1] + 1 :]))
     return taken(at, merged, dims[0], at_once)
 
@@ -73,7 +83,10 @@ def _at_once(at: Site, indices: Sequence[Any], extents: Sequence[int]) -> Any:
     import torch
 
     if all(isinstance(i, torch.Tensor) for i in indices):
-        each = [np.asarray(i) % n for i, n in zip(torch.broadcast_tensors(*indices), extents, strict=True)]
+        each = [
+            np.asarray(i) % n
+            for i, n in zip(torch.broadcast_tensors(*indices), extents, strict=True)
+        ]
         return torch.as_tensor(np.ravel_multi_index(each, extents))
     steps = [float(prod(extents[k + 1 :])) for k in range(len(extents))]
     parts = map(partial(_in_front, at), indices, extents, steps)
@@ -105,7 +118,9 @@ def _scatter_add(at: Site, x: Region, dim: int, index: Region, src: Region) -> R
     return scatter_add(x, dim % x.ndim, index, src, at.name)
 
 
-def _index_add(at: Site, x: Region, dim: int, index: Region, source: Region, *, alpha: float = 1) -> Region:
+def _index_add(
+    at: Site, x: Region, dim: int, index: Region, source: Region, *, alpha: float = 1
+) -> Region:
     return index_add(x, dim % x.ndim, index, source, float(alpha), at.name)
 
 
@@ -123,9 +138,19 @@ def _unfold(at: Site, x: Region, size: Any, dilation: Any, padding: Any, stride:
     return made if made.shape == at.shape else reshape(made, at.shape)
 
 
-def _fold(at: Site, x: Region, extents: Any, size: Any, dilation: Any, padding: Any, stride: Any) -> Region:
+def _fold(
+    at: Site, x: Region, extents: Any, size: Any, dilation: Any, padding: Any, stride: Any
+) -> Region:
     columns = x if x.ndim == 3 else unsqueeze(x, 0)
-    made = fold(columns, tuple(extents), tuple(size), tuple(dilation), tuple(padding), tuple(stride), at.name)
+    made = fold(
+        columns,
+        tuple(extents),
+        tuple(size),
+        tuple(dilation),
+        tuple(padding),
+        tuple(stride),
+        at.name,
+    )
     return made if made.shape == at.shape else reshape(made, at.shape)
 
 

@@ -43,7 +43,9 @@ def _affine(weight: Any, bias: Any) -> dict[str, Any]:
 
 def _linear(at: Site, x: Any, weight: Any, bias: Any = None) -> Region:
     x = at.region(x)
-    return at.build(lambda name: linear(x, weight.shape[0], bias is not None, name), _affine(weight, bias))
+    return at.build(
+        lambda name: linear(x, weight.shape[0], bias is not None, name), _affine(weight, bias)
+    )
 
 
 def _matmul(at: Site, x: Region, y: Region) -> Region:
@@ -54,10 +56,16 @@ def _matmul(at: Site, x: Region, y: Region) -> Region:
         lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
         x, y = expand(x, (*lead, *x.shape[-2:])), expand(y, (*lead, *y.shape[-2:]))
     made = matmul(x, y, at.name)
-    return squeeze(made, [d for d, gone in ((-2, is_row), (-1, is_column)) if gone]) if is_row or is_column else made
+    return (
+        squeeze(made, [d for d, gone in ((-2, is_row), (-1, is_column)) if gone])
+        if is_row or is_column
+        else made
+    )
 
 
-def _addmm(at: Site, bias: Region, x: Region, y: Region, beta: float = 1, alpha: float = 1) -> Region:
+def _addmm(
+    at: Site, bias: Region, x: Region, y: Region, beta: float = 1, alpha: float = 1
+) -> Region:
     need(beta == 1 and alpha == 1, "a product with factors")
     return add(_matmul(at, x, y), bias)
 
@@ -112,7 +120,9 @@ def _convolution(ndim: int) -> Rule:
     return rule
 
 
-def _same_padding(x: Region, kind: str, size: Sequence[int], dilations: Sequence[int]) -> tuple[Region, Any]:
+def _same_padding(
+    x: Region, kind: str, size: Sequence[int], dilations: Sequence[int]
+) -> tuple[Region, Any]:
     """The widths of "same"; what is odd is padded behind, as torch does."""
     total = [d * (k - 1) if kind == "same" else 0 for k, d in zip(size, dilations, strict=True)]
     if any(t % 2 for t in total):
@@ -137,11 +147,15 @@ def _transposed(ndim: int) -> Rule:
         x = at.region(x)
         is_single = x.ndim == ndim + 1
         x = unsqueeze(x, 0) if is_single else x
-        numbers = [as_many(n, ndim) for n in (weight.shape[2:], stride, padding, output_padding, dilation)]
+        numbers = [
+            as_many(n, ndim) for n in (weight.shape[2:], stride, padding, output_padding, dilation)
+        ]
         args = [n[0] for n in numbers] if ndim == 1 else numbers
 
         def make(name: str) -> Region:
-            made: Region = build(x, weight.shape[1] * groups, *args, groups, bias is not None, name=name)
+            made: Region = build(
+                x, weight.shape[1] * groups, *args, groups, bias is not None, name=name
+            )
             return made
 
         made = at.build(make, _affine(weight, bias))
@@ -161,7 +175,10 @@ def _ones(at: Site, x: Region, n: int, value: float) -> Region:
 
 def _filled_in(at: Site, x: Region, weight: Any, bias: Any, n: int) -> dict[str, Any]:
     """Weights that are not there are constants."""
-    return _affine(_ones(at, x, n, 1.0) if weight is None else weight, _ones(at, x, n, 0.0) if bias is None else bias)
+    return _affine(
+        _ones(at, x, n, 1.0) if weight is None else weight,
+        _ones(at, x, n, 0.0) if bias is None else bias,
+    )
 
 
 def _as_images(x: Region) -> Region:
@@ -172,14 +189,26 @@ def _as_images(x: Region) -> Region:
 
 
 def _batch_normed(
-    at: Site, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+    at: Site,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
 ) -> Region:
     x = at.region(x)
     if mean is None:
         need(training, "batch norm in evaluation without statistics")
         return _by_own_statistics(at, x, weight, bias, eps)
     images = _as_images(x)
-    weights = {**_filled_in(at, x, weight, bias, x.shape[1]), "running_mean": mean, "running_var": var}
+    weights = {
+        **_filled_in(at, x, weight, bias, x.shape[1]),
+        "running_mean": mean,
+        "running_var": var,
+    }
     made = at.build(lambda name: batch_norm(images, training, momentum, eps, name), weights)
     return made if images is x else reshape(made, x.shape)
 
@@ -199,10 +228,23 @@ def _by_own_statistics(at: Site, x: Region, weight: Any, bias: Any, eps: float) 
 
 
 def _functional_batch_norm(
-    at: Site, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+    at: Site,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
 ) -> tuple[Any, ...]:
     """The statistics that it gives as the last two results are written in place, by the operator itself."""
-    return _batch_normed(at, x, weight, bias, mean, var, training, momentum, eps), *_STATISTICS, Updated(), Updated()
+    return (
+        _batch_normed(at, x, weight, bias, mean, var, training, momentum, eps),
+        *_STATISTICS,
+        Updated(),
+        Updated(),
+    )
 
 
 class Updated:
@@ -210,18 +252,28 @@ class Updated:
 
 
 def _layer_norm(
-    at: Site, x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+    at: Site,
+    x: Any,
+    shape: Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *_: Any,
 ) -> Region:
     x = at.region(x)
     flat = x if len(shape) == 1 else reshape(x, (*x.shape[: x.ndim - len(shape)], prod(shape)))
     if len(shape) > 1:
-        weight, bias = (None if w is None else reshape(at.region(w), (prod(shape),)) for w in (weight, bias))
+        weight, bias = (
+            None if w is None else reshape(at.region(w), (prod(shape),)) for w in (weight, bias)
+        )
     weights = _filled_in(at, x, weight, bias, prod(shape))
     made = at.build(lambda name: layer_norm(flat, eps, name), weights)
     return made if flat is x else reshape(made, x.shape)
 
 
-def _rms_norm(at: Site, x: Any, shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Region:
+def _rms_norm(
+    at: Site, x: Any, shape: Sequence[int], weight: Any = None, eps: float | None = None
+) -> Region:
     x = at.region(x)
     need(len(shape) == 1, "an RMS norm of several dimensions")
     eps = float(np.finfo(x.dtype).eps) if eps is None else eps
@@ -238,7 +290,16 @@ def _group_norm(
 
 
 def _instance_norm(
-    at: Site, x: Any, weight: Any, bias: Any, mean: Any, var: Any, by_input: bool, momentum: float, eps: float, *_: Any
+    at: Site,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    by_input: bool,
+    momentum: float,
+    eps: float,
+    *_: Any,
 ) -> Region:
     if not by_input:
         return _batch_normed(at, x, weight, bias, mean, var, False, momentum, eps)
@@ -250,7 +311,12 @@ def _instance_norm(
 
 
 def _embedding(
-    at: Site, weight: Any, indices: Any, padding_idx: int = -1, by_frequency: bool = False, _sparse: bool = False
+    at: Site,
+    weight: Any,
+    indices: Any,
+    padding_idx: int = -1,
+    by_frequency: bool = False,
+    _sparse: bool = False,
 ) -> Region:
     """The row of the padding has no gradient: what it gives is detached."""
     import torch
@@ -259,7 +325,9 @@ def _embedding(
     if isinstance(indices, torch.Tensor):
         return taken(at, at.region(weight), 0, indices)
     count, width = weight.shape
-    made = at.build(lambda name: embedding(indices, count, width, name, dtype=weight.dtype), {"weight": weight})
+    made = at.build(
+        lambda name: embedding(indices, count, width, name, dtype=weight.dtype), {"weight": weight}
+    )
     if padding_idx < 0:
         return made
     is_word = unsqueeze(not_equal(indices, padding_idx, f"{at.name}.is_word"), indices.ndim)
@@ -281,20 +349,26 @@ def _embedding_bag(
     import torch
 
     need(
-        mode in (0, 1) and not by_frequency and per_sample_weights is None, "an embedding bag with mode max or weights"
+        mode in (0, 1) and not by_frequency and per_sample_weights is None,
+        "an embedding bag with mode max or weights",
     )
     need(
-        padding_idx in (None, -1) and isinstance(offsets, torch.Tensor), "an embedding bag of computed bags or padding"
+        padding_idx in (None, -1) and isinstance(offsets, torch.Tensor),
+        "an embedding bag of computed bags or padding",
     )
     offsets = offsets[:-1] if include_last_offset else offsets
     bags = len(offsets)
     length = indices.shape[0] // bags
-    is_even = torch.equal(offsets, torch.arange(bags) * length) and bags * length == indices.shape[0]
+    is_even = (
+        torch.equal(offsets, torch.arange(bags) * length) and bags * length == indices.shape[0]
+    )
     need(is_even, "an embedding bag of bags of different sizes")
     flat, (count, width) = reshape(indices, (bags, length)), weight.shape
     options = {"mode": ("sum", "mean")[mode], "dtype": weight.dtype}
     return (
-        at.build(lambda name: embedding_bag(flat, count, width, name, **options), {"weight": weight}),
+        at.build(
+            lambda name: embedding_bag(flat, count, width, name, **options), {"weight": weight}
+        ),
         *(Missing("the bags of an embedding"),) * 3,
     )
 

@@ -26,15 +26,25 @@ def _classes_last(at: Site, x: Region) -> Region:
 
 
 def _cross_entropy(
-    at: Site, x: Region, t: Region, weight: Any = None, reduction: int = 1, ignored: int = -100, smoothing: float = 0.0
+    at: Site,
+    x: Region,
+    t: Region,
+    weight: Any = None,
+    reduction: int = 1,
+    ignored: int = -100,
+    smoothing: float = 0.0,
 ) -> Region:
     scores, is_chance = _classes_last(at, x), t.is_floating
     targets = _classes_last(at, t) if is_chance else t
     options = {"reduction": _REDUCTIONS[reduction], "weight": weight}
-    return cross_entropy(scores, targets, None if is_chance else ignored, smoothing, at.name, **options)
+    return cross_entropy(
+        scores, targets, None if is_chance else ignored, smoothing, at.name, **options
+    )
 
 
-def _nll_loss(at: Site, x: Region, t: Region, weight: Any = None, reduction: int = 1, ignored: int = -100) -> Region:
+def _nll_loss(
+    at: Site, x: Region, t: Region, weight: Any = None, reduction: int = 1, ignored: int = -100
+) -> Region:
     scores = _classes_last(at, x)
     return nll_loss(scores, t, ignored, at.name, reduction=_REDUCTIONS[reduction], weight=weight)
 
@@ -49,20 +59,26 @@ def _pair(function: Callable[..., Region], has_number: bool = False) -> Rule:
         need(x.shape == y.shape, "a loss of shapes that broadcast")
         return function(x, y, name=at.name, reduction=_REDUCTIONS[reduction])
 
-    def with_number(at: Site, x: Region, y: Region, reduction: int = 1, number: float = 1.0) -> Region:
+    def with_number(
+        at: Site, x: Region, y: Region, reduction: int = 1, number: float = 1.0
+    ) -> Region:
         need(x.shape == y.shape, "a loss of shapes that broadcast")
         return function(x, y, float(number), at.name, reduction=_REDUCTIONS[reduction])
 
     return with_number if has_number else of_two
 
 
-def _kl_div(at: Site, x: Region, y: Region, reduction: int = 1, *, log_target: bool = False) -> Region:
+def _kl_div(
+    at: Site, x: Region, y: Region, reduction: int = 1, *, log_target: bool = False
+) -> Region:
     need(x.shape == y.shape, "a loss of shapes that broadcast")
     return losses.kl_div(x, y, at.name, reduction=_REDUCTIONS[reduction], log_target=log_target)
 
 
 def _bce(at: Site, x: Region, y: Region, weight: Any = None, reduction: int = 1) -> Region:
-    return losses.binary_cross_entropy(x, y, at.name, reduction=_REDUCTIONS[reduction], weight=weight)
+    return losses.binary_cross_entropy(
+        x, y, at.name, reduction=_REDUCTIONS[reduction], weight=weight
+    )
 
 
 def _bce_with_logits(

@@ -35,12 +35,19 @@ def _sum(at: Site, x: Region, dim: Dims = None, keepdim: bool = False, dtype: An
     return cast(reductions.sum(cast(x, wide), _dims(dim), keepdim, at.name), at.dtype)
 
 
-def _mean(at: Site, x: Region, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Region:
+def _mean(
+    at: Site, x: Region, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+) -> Region:
     return reductions.mean(cast(x, at.dtype), _dims(dim), keepdim, at.name)
 
 
 def _var(
-    at: Site, x: Region, dim: Dims = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
+    at: Site,
+    x: Region,
+    dim: Dims = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    correction: Any = None,
 ) -> Region:
     """Two passes; `correction` points are taken from the count, one by default."""
     dim = _dims(dim)
@@ -57,7 +64,11 @@ def _root(x: Region, name: str, power: float = 0.5) -> Region:
     """A root, whose gradient at 0 is 0, as that of torch's norms is."""
     is_zero = arithmetic.equal(x, 0.0, f"{name}.is_zero")
     safe = arithmetic.where(is_zero, 1.0, x, f"{name}.safe")
-    root = activation.sqrt(safe, f"{name}.root") if power == 0.5 else arithmetic.pow(safe, power, f"{name}.root")
+    root = (
+        activation.sqrt(safe, f"{name}.root")
+        if power == 0.5
+        else arithmetic.pow(safe, power, f"{name}.root")
+    )
     return arithmetic.where(is_zero, 0.0, root, name)
 
 
@@ -65,7 +76,9 @@ def _std(at: Site, x: Region, *args: Any, **options: Any) -> Region:
     return _root(_var(at, x, *args, **options), f"{at.name}.std")
 
 
-def _var_mean(at: Site, x: Region, dim: Dims = None, *args: Any, **options: Any) -> tuple[Region, Region]:
+def _var_mean(
+    at: Site, x: Region, dim: Dims = None, *args: Any, **options: Any
+) -> tuple[Region, Region]:
     keepdim = bool(options.get("keepdim", args[1] if len(args) > 1 else False))
     return _var(at, x, dim, *args, **options), reductions.mean(x, _dims(dim), keepdim)
 
@@ -118,7 +131,9 @@ def _logsumexp(at: Site, x: Region, dim: Dims, keepdim: bool = False) -> Region:
     return made if keepdim else squeeze(made, dims)
 
 
-def _norm(at: Site, x: Region, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Region:
+def _norm(
+    at: Site, x: Region, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+) -> Region:
     p = 2 if p is None else p
     need(1 <= p < np.inf and dtype is None, f"a norm of order {p}")
     dim = _dims(dim)
@@ -127,7 +142,10 @@ def _norm(at: Site, x: Region, p: Any = 2, dim: Dims = None, keepdim: bool = Fal
     if p != 2:
         powers = arithmetic.pow(activation.abs(x), float(p), f"{at.name}.powers")
         return _root(reductions.sum(powers, dim, keepdim, at.name), f"{at.name}.norm", 1 / p)
-    return _root(reductions.sum(multiply(x, x, f"{at.name}.squares"), dim, keepdim, at.name), f"{at.name}.norm")
+    return _root(
+        reductions.sum(multiply(x, x, f"{at.name}.squares"), dim, keepdim, at.name),
+        f"{at.name}.norm",
+    )
 
 
 def weight_normed(at: Site, v: Region, g: Region, dim: int = 0) -> Region:
@@ -167,7 +185,9 @@ def _stable(rule: Rule) -> Rule:
     return lambda at, x, *, dim=-1, descending=False: rule(at, x, dim, descending)
 
 
-def _topk(at: Site, x: Region, k: int, dim: int = -1, largest: bool = True, _sorted: bool = True) -> Any:
+def _topk(
+    at: Site, x: Region, k: int, dim: int = -1, largest: bool = True, _sorted: bool = True
+) -> Any:
     return extremes.topk(x, k, dim, largest=largest, name=at.name)
 
 

@@ -53,7 +53,9 @@ def _recurrent(kind: str) -> Rule:
         need(len(params) == each * ways * layers, "a recurrent layer with projections")
         last: list[list[Region]] = []
         for layer in range(layers):
-            y = dropout(y, p, layer > 0 and training and at.book.is_dropping, f"{at.name}.l{layer}.drop")
+            y = dropout(
+                y, p, layer > 0 and training and at.book.is_dropping, f"{at.name}.l{layer}.drop"
+            )
             ends = []
             for way in range(ways):
                 k = layer * ways + way
@@ -63,7 +65,10 @@ def _recurrent(kind: str) -> Rule:
                 ends.append(flip(made, 1) if way else made)
                 last.append([exchanged(at, s, 0, 1) for s in found])
             y = ends[0] if ways == 1 else concat(ends, 2, f"{at.name}.l{layer}.both")
-        joined = [parts[0] if len(parts) == 1 else concat(list(parts), 0) for parts in zip(*last, strict=True)]
+        joined = [
+            parts[0] if len(parts) == 1 else concat(list(parts), 0)
+            for parts in zip(*last, strict=True)
+        ]
         return (y if batch_first else exchanged(at, y, 0, 1), *joined)
 
     return rule
@@ -80,7 +85,9 @@ def _layer(
         need(isinstance(value, Weight), "a recurrent layer whose weights are computed")
         weights[f"l0.{key}"] = at.weight(value, "gates", shape)
     name = weights["l0.weight_ih"].name.removesuffix(".weight_ih")
-    initial: Any = None if any(s is None for s in first) else [tuple(first) if kind == "lstm" else first[0]]
+    initial: Any = (
+        None if any(s is None for s in first) else [tuple(first) if kind == "lstm" else first[0]]
+    )
 
     def make(name: str) -> Any:
         if kind == "lstm":
@@ -126,12 +133,21 @@ def _attend(
         q, k, v = (reshape(x, (-1, 1, *x.shape[-2:])) for x in (q, k, v))
     if enable_gqa and k.shape[1] != q.shape[1]:
         k, v = (_repeated_heads(x, q.shape[1]) for x in (k, v))
-    if isinstance(mask, torch.Tensor) and not is_causal and _is_causal(mask, q.shape[-2], k.shape[-2]):
+    if (
+        isinstance(mask, torch.Tensor)
+        and not is_causal
+        and _is_causal(mask, q.shape[-2], k.shape[-2])
+    ):
         mask, is_causal = None, True
     p = p if at.book.is_dropping else 0.0
     d = q.shape[-1]
     is_usual = scale is None or isclose(scale, 1 / sqrt(d), rel_tol=1e-9)
-    if mask is None and d == v.shape[-1] and is_usual and not (is_causal and q.shape[-2] > k.shape[-2]):
+    if (
+        mask is None
+        and d == v.shape[-1]
+        and is_usual
+        and not (is_causal and q.shape[-2] > k.shape[-2])
+    ):
         q, k, v = (exchanged(at, x, 1, 2) for x in (q, k, v))
         y = exchanged(at, scaled_dot_product_attention(q, k, v, is_causal, p, name=at.name), 1, 2)
     else:
@@ -147,11 +163,15 @@ def _mask_of_four(mask: Any, scores: Sequence[int]) -> Any:
         return mask
     shape = (-1, 1, *scores[-2:])
     return (
-        reshape(expand(mask, tuple(scores)), shape) if isinstance(mask, Region) else mask.expand(*scores).reshape(shape)
+        reshape(expand(mask, tuple(scores)), shape)
+        if isinstance(mask, Region)
+        else mask.expand(*scores).reshape(shape)
     )
 
 
-def _masked(at: Site, q: Region, k: Region, v: Region, masks: Sequence[Any], p: float, scale: float) -> Region:
+def _masked(
+    at: Site, q: Region, k: Region, v: Region, masks: Sequence[Any], p: float, scale: float
+) -> Region:
     """A query that sees nothing gets zeros."""
     graph = at.book.graph
     name = graph.unique_name(at.name)
@@ -164,7 +184,9 @@ def _masked(at: Site, q: Region, k: Region, v: Region, masks: Sequence[Any], p: 
         else:
             scores = add(scores, cast(region, scores.dtype), f"{name}.mask")
     if len(masks) > 1 or any(map(_may_hide_all, masks)):
-        blind = equal(extremes.max(detach(scores), -1, True, f"{name}.best"), float("-inf"), f"{name}.blind")
+        blind = equal(
+            extremes.max(detach(scores), -1, True, f"{name}.best"), float("-inf"), f"{name}.blind"
+        )
     scores = scores if blind is None else where(blind, 0.0, scores, f"{name}.seen")
     with graph.following(name):
         weights = dropout(softmax(scores, name=f"{name}.softmax"), p, True, f"{name}.drop")

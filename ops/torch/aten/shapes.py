@@ -51,15 +51,22 @@ def repeated(at: Site, x: Region, counts: Sequence[int]) -> Region:
     """As torch.Tensor.repeat: every dimension so many times over."""
     lead = len(counts) - x.ndim
     between = [n for k, n in enumerate((*(1,) * lead, *x.shape)) for n in (1, n)]
-    wide = [n for count, n in zip(counts, (*(1,) * lead, *x.shape), strict=True) for n in (count, n)]
+    wide = [
+        n for count, n in zip(counts, (*(1,) * lead, *x.shape), strict=True) for n in (count, n)
+    ]
     return reshape(expand(reshape(x, between), wide, at.name), at.shape)
 
 
 def _repeat_interleave(at: Site, x: Region, repeats: Any, dim: int | None = None) -> Region:
-    need(isinstance(repeats, int) and dim is not None, "repeat_interleave without dim or with several repeats")
+    need(
+        isinstance(repeats, int) and dim is not None,
+        "repeat_interleave without dim or with several repeats",
+    )
     dim = dim % x.ndim  # type: ignore[operator]
     between = unsqueeze(x, dim + 1)
-    return reshape(expand(between, (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :]), at.name), at.shape)
+    return reshape(
+        expand(between, (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :]), at.name), at.shape
+    )
 
 
 def _pixel_shuffle(at: Site, x: Region, factor: int) -> Region:
@@ -105,7 +112,11 @@ def _chunk(at: Site, x: Region, chunks: int, dim: int = 0) -> tuple[Region, ...]
 def projections(at: Site, x: Any, size: Any, dim: int = 0) -> Any:
     """The three projections of attention, if they are what is cut; they are weights of their own."""
     is_packed = isinstance(x, Weight) and ".in_proj_" in f".{x.name}"
-    if is_packed and dim == 0 and (size * 3 == x.shape[0] if isinstance(size, int) else len(set(size)) == 1):
+    if (
+        is_packed
+        and dim == 0
+        and (size * 3 == x.shape[0] if isinstance(size, int) else len(set(size)) == 1)
+    ):
         shape = (x.shape[0] // 3, *x.shape[1:])
         return tuple(at.weight(x, form, shape) for form in "qkv")
     return _split(at, at.region(x), size, dim)
@@ -126,7 +137,12 @@ def _bounds(x: Region, dim: int, start: int | None, end: int | None) -> tuple[in
 
 
 def _slice(
-    at: Site, x: Region, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    at: Site,
+    x: Region,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Region:
     begin, stop = _bounds(x, dim, start, end)
     return slice(x, dim, begin, stop, at.name, step=step)
@@ -146,7 +162,13 @@ def _select_scatter(at: Site, x: Region, part: Region, dim: int, index: int) -> 
 
 
 def _slice_scatter(
-    at: Site, x: Region, part: Region, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    at: Site,
+    x: Region,
+    part: Region,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Region:
     need(step == 1, "a section with a step that is overwritten")
     return _scattered(at, x, part, dim, *_bounds(x, dim, start, end))
@@ -176,7 +198,9 @@ def _triangle(lower: bool) -> Rule:
 # -- padding -----------------------------------------------------------------------------------------------------------
 
 
-def padded(at: Site, x: Region, widths: Sequence[int], mode: str = "constant", value: float | None = None) -> Region:
+def padded(
+    at: Site, x: Region, widths: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Region:
     """As torch.nn.functional.pad; a negative width cuts."""
     for k in range(len(widths) // 2):
         dim, before, behind = x.ndim - 1 - k, widths[2 * k], widths[2 * k + 1]
@@ -202,7 +226,9 @@ def _edge(x: Region, dim: int, width: int, mode: str, is_front: bool) -> list[Re
     if mode == "circular":
         return [slice(x, dim, n - width, n) if is_front else slice(x, dim, 0, width)]
     need(mode == "reflect", f"padding with mode '{mode}'")
-    return [flip(slice(x, dim, 1, width + 1) if is_front else slice(x, dim, n - 1 - width, n - 1), dim)]
+    return [
+        flip(slice(x, dim, 1, width + 1) if is_front else slice(x, dim, n - 1 - width, n - 1), dim)
+    ]
 
 
 # -- values that depend on shapes alone --------------------------------------------------------------------------------
@@ -214,7 +240,9 @@ def _filled(value: float | None) -> Rule:
     def rule(at: Site, x: Any, *args: Any, **of_result: Any) -> Any:
         import torch
 
-        return torch.full(at.shape, args[-1] if value is None else value, dtype=getattr(torch, at.dtype))
+        return torch.full(
+            at.shape, args[-1] if value is None else value, dtype=getattr(torch, at.dtype)
+        )
 
     return rule
 
@@ -229,15 +257,27 @@ def _same(at: Site, x: Any, *of_result: Any) -> Any:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "view_as"), shaped),
-    **dict.fromkeys(("clone", "contiguous", "alias", "lift_fresh_copy", "alias_copy", "view.dtype"), _same),
-    **dict.fromkeys(("_to_copy", "to", "type_as"), lambda at, x, *of_result, **more: cast(x, at.dtype, at.name)),
-    **dict.fromkeys(("expand", "broadcast_to", "expand_as"), lambda at, x, *of_result: expand(x, at.shape, at.name)),
+    **dict.fromkeys(
+        ("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "view_as"),
+        shaped,
+    ),
+    **dict.fromkeys(
+        ("clone", "contiguous", "alias", "lift_fresh_copy", "alias_copy", "view.dtype"), _same
+    ),
+    **dict.fromkeys(
+        ("_to_copy", "to", "type_as"), lambda at, x, *of_result, **more: cast(x, at.dtype, at.name)
+    ),
+    **dict.fromkeys(
+        ("expand", "broadcast_to", "expand_as"),
+        lambda at, x, *of_result: expand(x, at.shape, at.name),
+    ),
     **dict.fromkeys(("zeros_like", "new_zeros", "empty_like", "new_empty"), _filled(0)),
     **dict.fromkeys(("ones_like", "new_ones"), _filled(1)),
     **dict.fromkeys(("full_like", "new_full"), _filled(None)),
     "broadcast_tensors": _broadcast,
-    "copy": lambda at, x, y: expand(cast(y if hasattr(y, "dtype") else at.number(y), x.dtype), x.shape, at.name),
+    "copy": lambda at, x, y: expand(
+        cast(y if hasattr(y, "dtype") else at.number(y), x.dtype), x.shape, at.name
+    ),
     "detach": lambda at, x: detach(x, at.name),
     "permute": permuted,
     "transpose": exchanged,

@@ -23,7 +23,9 @@ class Products(Protocol):
     def blas(self) -> Any:
         """Its cuBLAS."""
 
-    def product(self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None, aux: Array | None) -> bool:
+    def product(
+        self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None, aux: Array | None
+    ) -> bool:
         """A product by cuBLASLt; False where it cannot do it."""
 
 
@@ -35,7 +37,11 @@ class Arrays:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(cupy, name)
-        if callable(value) and not isinstance(value, cupy.ufunc | type) and name not in COUNTS_ANY_SIZE:
+        if (
+            callable(value)
+            and not isinstance(value, cupy.ufunc | type)
+            and name not in COUNTS_ANY_SIZE
+        ):
             value = partial(refuse_large, name, value)
         setattr(self, name, value)  # found at once the next time
         return value
@@ -52,13 +58,25 @@ class Arrays:
         self._backend.blas().matmul(a, b, out, cupy, adds=True)
 
     def product(
-        self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None = None, aux: Array | None = None
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        epilogue: str,
+        bias: Array | None = None,
+        aux: Array | None = None,
     ) -> bool:
         """The matrix product and what follows it (see `cublaslt.EPILOGUES`); False: nothing was done."""
         return self._backend.product(a, b, out, epilogue, bias, aux)
 
     @staticmethod
-    def take(a: Array, indices: Array, axis: int | None = None, out: Array | None = None, mode: str = "clip") -> Any:
+    def take(
+        a: Array,
+        indices: Array,
+        axis: int | None = None,
+        out: Array | None = None,
+        mode: str = "clip",
+    ) -> Any:
         """`cupy.take`, which wraps indices around: here they are clipped."""
         extent = a.size if axis is None else a.shape[axis]
         return refuse_large("take", cupy.take, a, indices.clip(0, extent - 1), axis, out)
@@ -85,7 +103,9 @@ class _Exported:
 
     def __init__(self, value: Any, stream: int) -> None:
         self._device = value.__dlpack_device__()
-        self._capsule = value.__dlpack__(stream=stream)  # now: whoever made it says what the stream waits for
+        self._capsule = value.__dlpack__(
+            stream=stream
+        )  # now: whoever made it says what the stream waits for
 
     def __dlpack_device__(self) -> Any:
         return self._device

@@ -25,7 +25,13 @@ from taskflow.backend.context import Array, pointer
 
 _NONE, _TRANSPOSED = 0, 1
 TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}  # cudaDataType
-COMPUTE_TYPES = {"float16": 68, "bfloat16": 68, "float32": 68, "float64": 70, "tf32": 77}  # cublasComputeType
+COMPUTE_TYPES = {
+    "float16": 68,
+    "bfloat16": 68,
+    "float32": 68,
+    "float64": 70,
+    "tf32": 77,
+}  # cublasComputeType
 _DEFAULT_ALGORITHM = -1
 WORKSPACE = "the workspace of cuBLAS"
 WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
@@ -86,7 +92,14 @@ def plan_gemm(x: Array, y: Array, z: Array) -> Gemm | None:
         return None
     count = int(np.prod(z.shape[:-2], dtype=np.int64))
     operations = tuple(_TRANSPOSED if o.is_transposed else _NONE for o in (right, left))
-    return Gemm((operations[0], operations[1]), (z.shape[-1], z.shape[-2], x.shape[-1]), right, left, result, count)
+    return Gemm(
+        (operations[0], operations[1]),
+        (z.shape[-1], z.shape[-2], x.shape[-1]),
+        right,
+        left,
+        result,
+        count,
+    )
 
 
 class Cublas:
@@ -107,13 +120,22 @@ class Cublas:
         library.cublasSetWorkspace_v2.argtypes = [address, address, ctypes.c_size_t]
         operand_types = [address, integer, integer, long]
         first = [address, *[integer] * 5, address, *operand_types * 2]
-        library.cublasGemmStridedBatchedEx.argtypes = [*first, address, *operand_types, *[integer] * 3]
+        library.cublasGemmStridedBatchedEx.argtypes = [
+            *first,
+            address,
+            *operand_types,
+            *[integer] * 3,
+        ]
         self._handle = address()
         self._workspace = allocate(WORKSPACE_BYTES)
         self._check(library.cublasCreate_v2(ctypes.byref(self._handle)))
-        weakref.finalize(self, library.cublasDestroy_v2, self._handle).atexit = False  # the driver ends before
+        weakref.finalize(
+            self, library.cublasDestroy_v2, self._handle
+        ).atexit = False  # the driver ends before
         self._check(library.cublasSetStream_v2(self._handle, stream))
-        self._check(library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE_BYTES))
+        self._check(
+            library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE_BYTES)
+        )
         self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
         self.uses_tf32 = False
 
@@ -139,7 +161,10 @@ class Cublas:
             if not adds:
                 z.fill(0)
             return z
-        x, y = (xp.broadcast_to(a, (*z.shape[:-2], *a.shape[-2:])) for a in (_matrix(x, 0), _matrix(y, 1)))
+        x, y = (
+            xp.broadcast_to(a, (*z.shape[:-2], *a.shape[-2:]))
+            for a in (_matrix(x, 0), _matrix(y, 1))
+        )
         result = operand(z.shape, z.strides, z.itemsize)
         if result is not None and result.is_transposed:
             self.matmul(y.swapaxes(-1, -2), x.swapaxes(-1, -2), z.swapaxes(-1, -2), xp, adds)
@@ -151,7 +176,10 @@ class Cublas:
         target = z if plan_gemm(z, z, z) is not None else xp.empty(z.shape, z.dtype)
         if adds and target is not z:
             xp.copyto(target, z)
-        x, y = (a if operand(a.shape, a.strides, a.itemsize) else xp.ascontiguousarray(a) for a in (x, y))
+        x, y = (
+            a if operand(a.shape, a.strides, a.itemsize) else xp.ascontiguousarray(a)
+            for a in (x, y)
+        )
         gemm = plan_gemm(x, y, target)
         assert gemm is not None
         self._call(gemm, x, y, target, adds)
@@ -162,12 +190,20 @@ class Cublas:
     def _call(self, gemm: Gemm, x: Array, y: Array, z: Array, adds: bool) -> None:
         name = z.dtype.name
         one, zero = self._factors[ctypes.c_double if name == "float64" else ctypes.c_float]
-        compute = COMPUTE_TYPES["tf32" if self.uses_tf32 and x.dtype.name == name == "float32" else name]
+        compute = COMPUTE_TYPES[
+            "tf32" if self.uses_tf32 and x.dtype.name == name == "float32" else name
+        ]
         first, second, result = (
             (pointer(a), TYPES[a.dtype.name], o.leading, o.batch_stride)
             for a, o in ((y, gemm.first), (x, gemm.second), (z, gemm.result))
         )
-        operands = ctypes.addressof(one), *first, *second, ctypes.addressof(one if adds else zero), *result
+        operands = (
+            ctypes.addressof(one),
+            *first,
+            *second,
+            ctypes.addressof(one if adds else zero),
+            *result,
+        )
         options = gemm.count, compute, _DEFAULT_ALGORITHM
         call = self._library.cublasGemmStridedBatchedEx
         self._check(call(self._handle, *gemm.operations, *gemm.extents, *operands, *options))

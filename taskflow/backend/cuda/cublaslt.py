@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskflow.backend.context import Array
-from taskflow.backend.cuda.cublas import COMPUTE_TYPES, TYPES, WORKSPACE_BYTES, Gemm, Operand, plan_gemm
+from taskflow.backend.cuda.cublas import (
+    COMPUTE_TYPES,
+    TYPES,
+    WORKSPACE_BYTES,
+    Gemm,
+    Operand,
+    plan_gemm,
+)
 
 EPILOGUES = {
     "": 1,
@@ -37,7 +44,14 @@ EPILOGUES = {
     "bias_gradient_of_first": 256,
     "bias_gradient_of_second": 512,
 }
-_TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER, _AUX_POINTER, _AUX_LEADING = 3, 4, 7, 8, 11, 12
+_TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER, _AUX_POINTER, _AUX_LEADING = (
+    3,
+    4,
+    7,
+    8,
+    11,
+    12,
+)
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # of a layout
 _MOST_WORKSPACE, _ALIGNMENT_A = 1, 5  # of a preference; those of B, C and D follow
 _ALIGNED = 256  # what cuBLASLt takes for granted
@@ -102,13 +116,17 @@ class CublasLt:
         pointer: gives the address of an array.
     """
 
-    def __init__(self, library: ctypes.CDLL, workspace: int, pointer: Callable[[Array], int]) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, workspace: int, pointer: Callable[[Array], int]
+    ) -> None:
         self._library, self._workspace, self._pointer = library, workspace, pointer
         self._plans: dict[ProductRequest, ProductPlan | None] = {}
         self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
         self._handle = ctypes.c_void_p()
         self._check(library.cublasLtCreate(ctypes.byref(self._handle)))
-        weakref.finalize(self, _destroy, library, self._handle, self._plans).atexit = False  # the driver ends before
+        weakref.finalize(
+            self, _destroy, library, self._handle, self._plans
+        ).atexit = False  # the driver ends before
 
     def matmul(
         self,
@@ -137,7 +155,9 @@ class CublasLt:
         gemm = plan_gemm(x, y, z)
         if gemm is None or not is_exact(epilogue, z.dtype.name):
             return False
-        leading = 0 if aux is None else mask_leading(z.shape[-1]) if "relu" in epilogue else z.shape[-1]
+        leading = (
+            0 if aux is None else mask_leading(z.shape[-1]) if "relu" in epilogue else z.shape[-1]
+        )
         request = ProductRequest(
             gemm,
             (y.dtype.name, x.dtype.name, z.dtype.name),
@@ -152,12 +172,27 @@ class CublasLt:
         if plan is None:
             return False
         self._aim(plan, bias, aux)
-        one, zero = self._factors[ctypes.c_double if request.dtypes[2] == "float64" else ctypes.c_float]
+        one, zero = self._factors[
+            ctypes.c_double if request.dtypes[2] == "float64" else ctypes.c_float
+        ]
         first, second, result = plan.layouts
         a, b, c = self._pointer(y), self._pointer(x), self._pointer(z)
-        operands = ctypes.addressof(one), a, first, b, second, ctypes.addressof(zero), c, result, c, result
+        operands = (
+            ctypes.addressof(one),
+            a,
+            first,
+            b,
+            second,
+            ctypes.addressof(zero),
+            c,
+            result,
+            c,
+            result,
+        )
         options = ctypes.addressof(plan.heuristic), self._workspace, WORKSPACE_BYTES, stream
-        self._check(self._library.cublasLtMatmul(self._handle, plan.description, *operands, *options))
+        self._check(
+            self._library.cublasLtMatmul(self._handle, plan.description, *operands, *options)
+        )
         return True
 
     def _alignment(self, array: Array) -> int:
@@ -165,7 +200,11 @@ class CublasLt:
         return min(_ALIGNED, address & -address) if address else _ALIGNED
 
     def _set(
-        self, put: Callable[..., int], thing: ctypes.c_void_p, number: int, value: ctypes._SimpleCData[Any]
+        self,
+        put: Callable[..., int],
+        thing: ctypes.c_void_p,
+        number: int,
+        value: ctypes._SimpleCData[Any],
     ) -> None:
         """Set attribute `number` of a descriptor, layout or preference by its function `put`."""
         self._check(put(thing, number, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
@@ -176,7 +215,9 @@ class CublasLt:
             if array is not None:
                 self._set(put, plan.description, attribute, ctypes.c_void_p(self._pointer(array)))
 
-    def _plan(self, request: ProductRequest, bias: Array | None, aux: Array | None) -> ProductPlan | None:
+    def _plan(
+        self, request: ProductRequest, bias: Array | None, aux: Array | None
+    ) -> ProductPlan | None:
         if request not in self._plans:
             plan = self._make(request)
             self._aim(plan, bias, aux)  # the heuristic looks at their alignment
@@ -188,7 +229,10 @@ class CublasLt:
     def _make(self, request: ProductRequest) -> ProductPlan:
         description, gemm = ctypes.c_void_p(), request.gemm
         scale = TYPES["float64" if request.dtypes[2] == "float64" else "float32"]
-        make, put = self._library.cublasLtMatmulDescCreate, self._library.cublasLtMatmulDescSetAttribute
+        make, put = (
+            self._library.cublasLtMatmulDescCreate,
+            self._library.cublasLtMatmulDescSetAttribute,
+        )
         self._check(make(ctypes.byref(description), request.compute_type, scale))
         for attribute, operation in zip((_TRANSPOSE_A, _TRANSPOSE_B), gemm.operations, strict=True):
             self._set(put, description, attribute, ctypes.c_int32(operation))
@@ -197,16 +241,26 @@ class CublasLt:
             self._set(put, description, _AUX_LEADING, ctypes.c_int64(request.aux_leading))
         m, n, k = gemm.extents
         extents = [
-            pair[::-1] if turned else pair for pair, turned in zip(((m, k), (k, n), (m, n)), (*gemm.operations, 0))
+            pair[::-1] if turned else pair
+            for pair, turned in zip(((m, k), (k, n), (m, n)), (*gemm.operations, 0))
         ]
         operands = zip(request.dtypes, extents, (gemm.first, gemm.second, gemm.result), strict=True)
-        return ProductPlan(description, [self._layout(*each, gemm.count) for each in operands], Heuristic())
+        return ProductPlan(
+            description, [self._layout(*each, gemm.count) for each in operands], Heuristic()
+        )
 
-    def _layout(self, dtype: str, extents: tuple[int, int], operand: Operand, count: int) -> ctypes.c_void_p:
+    def _layout(
+        self, dtype: str, extents: tuple[int, int], operand: Operand, count: int
+    ) -> ctypes.c_void_p:
         layout = ctypes.c_void_p()
-        make, put = self._library.cublasLtMatrixLayoutCreate, self._library.cublasLtMatrixLayoutSetAttribute
+        make, put = (
+            self._library.cublasLtMatrixLayoutCreate,
+            self._library.cublasLtMatrixLayoutSetAttribute,
+        )
         rows, columns = (ctypes.c_uint64(n) for n in extents)
-        self._check(make(ctypes.byref(layout), TYPES[dtype], rows, columns, ctypes.c_int64(operand.leading)))
+        self._check(
+            make(ctypes.byref(layout), TYPES[dtype], rows, columns, ctypes.c_int64(operand.leading))
+        )
         if count != 1:
             self._set(put, layout, _BATCH_COUNT, ctypes.c_int32(count))
             self._set(put, layout, _BATCH_STRIDE, ctypes.c_int64(operand.batch_stride))
@@ -240,7 +294,9 @@ def _forget(library: ctypes.CDLL, plan: ProductPlan) -> None:
         library.cublasLtMatrixLayoutDestroy(layout)
 
 
-def _destroy(library: ctypes.CDLL, handle: ctypes.c_void_p, plans: dict[ProductRequest, ProductPlan | None]) -> None:
+def _destroy(
+    library: ctypes.CDLL, handle: ctypes.c_void_p, plans: dict[ProductRequest, ProductPlan | None]
+) -> None:
     for plan in filter(None, plans.values()):
         _forget(library, plan)
     library.cublasLtDestroy(handle)
@@ -253,7 +309,11 @@ def load_library() -> ctypes.CDLL:
     library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path)
     pointer = ctypes.c_void_p
     library.cublasLtMatmul.argtypes = [pointer] * 14 + [ctypes.c_size_t, pointer]
-    library.cublasLtMatmulAlgoGetHeuristic.argtypes = [pointer] * 7 + [ctypes.c_int, pointer, pointer]
+    library.cublasLtMatmulAlgoGetHeuristic.argtypes = [pointer] * 7 + [
+        ctypes.c_int,
+        pointer,
+        pointer,
+    ]
     for name in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):
         function = getattr(library, f"cublasLt{name}SetAttribute")
         function.argtypes = [pointer, ctypes.c_int, pointer, ctypes.c_size_t]

@@ -41,7 +41,9 @@ class TensorLayout:
     @staticmethod
     def of(array: Array) -> TensorLayout:
         """That of an array."""
-        return TensorLayout(array.shape, tuple(s // array.itemsize or 1 for s in array.strides), array.dtype.name)
+        return TensorLayout(
+            array.shape, tuple(s // array.itemsize or 1 for s in array.strides), array.dtype.name
+        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,11 @@ class Cudnn:
             return None
         graph, workspace_bytes = found
         pack, handle = dict(enumerate(addresses, 1)), self._handle(stream)
-        return CudnnPlan(request, workspace_bytes, lambda workspace: graph.execute(pack, workspace, handle=handle))
+        return CudnnPlan(
+            request,
+            workspace_bytes,
+            lambda workspace: graph.execute(pack, workspace, handle=handle),
+        )
 
     def release(self, stream: int) -> None:
         """Destroy the handle of a stream, if there is one."""
@@ -134,10 +140,20 @@ class Cudnn:
     def _try(self, request: CudnnRequest, handle: Any) -> tuple[Any, int] | None:
         try:
             return self._make(request, handle)
-        except Exception as error:  # whatever a library raises that cannot make a plan, there is another way
+        except (
+            Exception
+        ) as error:  # whatever a library raises that cannot make a plan, there is another way
             reason = (str(error).splitlines() or [""])[0]
-            shapes = " ".join(f"{x.dtype}{list(x.shape)}" for x in (*request.inputs, *request.outputs))
-            _log.warning("cuDNN refuses %s of %s: %s: %s", request.operation, shapes, type(error).__name__, reason)
+            shapes = " ".join(
+                f"{x.dtype}{list(x.shape)}" for x in (*request.inputs, *request.outputs)
+            )
+            _log.warning(
+                "cuDNN refuses %s of %s: %s: %s",
+                request.operation,
+                shapes,
+                type(error).__name__,
+                reason,
+            )
             return None
 
     def _make(self, request: CudnnRequest, handle: Any) -> tuple[Any, int]:
@@ -147,7 +163,9 @@ class Cudnn:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([library.heur_mode.A, library.heur_mode.FALLBACK])
-        notes = library.numerical_note  # of algorithms whose results change, or have fewer digits than their operands
+        notes = (
+            library.numerical_note
+        )  # of algorithms whose results change, or have fewer digits than their operands
         refused = [notes.NONDETERMINISTIC, notes.REDUCED_PRECISION_REDUCTION]
         if request.inputs[0].dtype == "float32" and not request.uses_tf32:
             refused += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS]
@@ -186,15 +204,26 @@ def describe(library: ModuleType, request: CudnnRequest, **settings: Any) -> Any
     types = {x: getattr(library.data_type, _TYPES[x.dtype]) for x in layouts}
     single = library.data_type.FLOAT
     graph = library.pygraph(
-        io_data_type=types[request.inputs[0]], intermediate_data_type=single, compute_data_type=single, **settings
+        io_data_type=types[request.inputs[0]],
+        intermediate_data_type=single,
+        compute_data_type=single,
+        **settings,
     )
     given = [
-        graph.tensor(dim=list(x.shape), stride=list(x.strides), data_type=types[x], uid=uid, name=f"input{uid}")
+        graph.tensor(
+            dim=list(x.shape),
+            stride=list(x.strides),
+            data_type=types[x],
+            uid=uid,
+            name=f"input{uid}",
+        )
         for uid, x in enumerate(request.inputs, 1)
     ]
     made = OPERATIONS[request.operation](library, graph, given, **dict(request.options))
     for uid, (tensor, x) in enumerate(zip(made, request.outputs, strict=True), 1 + len(given)):
-        tensor.set_output(True).set_data_type(types[x]).set_dim(list(x.shape)).set_stride(list(x.strides)).set_uid(uid)
+        tensor.set_output(True).set_data_type(types[x]).set_dim(list(x.shape)).set_stride(
+            list(x.strides)
+        ).set_uid(uid)
     return graph
 
 
@@ -205,37 +234,54 @@ def describe(library: ModuleType, request: CudnnRequest, **settings: Any) -> Any
 # statistics (batch, heads, points, 1) in float32: the logarithm of the sum of exponentials of the scores of a query.
 
 
-def _convolution(library: ModuleType, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
+def _convolution(
+    library: ModuleType, graph: Any, given: Sequence[Any], **windows: Any
+) -> list[Any]:
     """Image, weight and perhaps a bias (1, out channels, 1, 1) to image."""
     image, weight, *bias = given
     y = graph.conv_fprop(image=image, weight=weight, **_windows(**windows))
     return [graph.bias(input=y, bias=bias[0]) if bias else y]
 
 
-def _convolution_gradient_x(library: ModuleType, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
+def _convolution_gradient_x(
+    library: ModuleType, graph: Any, given: Sequence[Any], **windows: Any
+) -> list[Any]:
     """Gradient of the result, and weight, to that of the image."""
     loss, weight = given
     return [graph.conv_dgrad(loss=loss, filter=weight, **_windows(**windows))]
 
 
-def _convolution_gradient_weight(library: ModuleType, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
+def _convolution_gradient_weight(
+    library: ModuleType, graph: Any, given: Sequence[Any], **windows: Any
+) -> list[Any]:
     """Gradient of the result, and image, to that of the weight."""
     loss, image = given
     return [graph.conv_wgrad(image=image, loss=loss, **_windows(**windows))]
 
 
-def _windows(before: Sequence[int], after: Sequence[int], **others: Sequence[int]) -> dict[str, list[int]]:
+def _windows(
+    before: Sequence[int], after: Sequence[int], **others: Sequence[int]
+) -> dict[str, list[int]]:
     """The stride and the dilation have the frontend's names already."""
-    return {name: list(n) for name, n in {"pre_padding": before, "post_padding": after, **others}.items()}
+    return {
+        name: list(n)
+        for name, n in {"pre_padding": before, "post_padding": after, **others}.items()
+    }
 
 
-def _attention(library: ModuleType, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
+def _attention(
+    library: ModuleType, graph: Any, given: Sequence[Any], *, scale: float, mask: str
+) -> list[Any]:
     """Queries, keys and values to result and statistics."""
     q, k, v = given
-    return list(graph.sdpa(q=q, k=k, v=v, attn_scale=scale, generate_stats=True, **_mask(library, mask)))
+    return list(
+        graph.sdpa(q=q, k=k, v=v, attn_scale=scale, generate_stats=True, **_mask(library, mask))
+    )
 
 
-def _attention_gradient(library: ModuleType, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
+def _attention_gradient(
+    library: ModuleType, graph: Any, given: Sequence[Any], *, scale: float, mask: str
+) -> list[Any]:
     """Gradient of the result, result, statistics, queries, keys and values to the gradients of the last three."""
     g, y, statistics, q, k, v = given
     operands = {"q": q, "k": k, "v": v, "o": y, "dO": g, "stats": statistics}
@@ -249,7 +295,10 @@ def _mask(library: ModuleType, mask: str) -> dict[str, Any]:
     """
     if not mask:
         return {}
-    alignments = {"first": library.diagonal_alignment.TOP_LEFT, "last": library.diagonal_alignment.BOTTOM_RIGHT}
+    alignments = {
+        "first": library.diagonal_alignment.TOP_LEFT,
+        "last": library.diagonal_alignment.BOTTOM_RIGHT,
+    }
     return {"diagonal_alignment": alignments[mask], "diagonal_band_right_bound": 0}
 
 

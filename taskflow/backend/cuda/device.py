@@ -66,7 +66,9 @@ class CudaStreams(StreamBackend):
         # as many queues as a rank has streams: one that waits for another rank holds up no other
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         if not cupy.cuda.is_available():
-            raise ValueError("executor: devices are of kind 'cuda', and CuPy finds no GPU and driver")
+            raise ValueError(
+                "executor: devices are of kind 'cuda', and CuPy finds no GPU and driver"
+            )
         count: int = runtime.getDeviceCount()
         self._count, self._is_checked = count, is_checked
         self.xp = Arrays(self)
@@ -222,7 +224,9 @@ class CudaStreams(StreamBackend):
         blas.uses_tf32 = self.uses_tf32
         return blas
 
-    def product(self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None, aux: Array | None) -> bool:
+    def product(
+        self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None, aux: Array | None
+    ) -> bool:
         """A matrix product by cuBLASLt on the current stream; False where it cannot do it."""
         current = self._current
         if current is None:
@@ -232,7 +236,11 @@ class CudaStreams(StreamBackend):
         return lt.matmul(current.ptr, a, b, out, epilogue, bias=bias, aux=aux, **flags)
 
     def library_plan(
-        self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]
+        self,
+        operation: str,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        options: Mapping[str, Any],
     ) -> CudnnPlan | None:
         current = self._current
         assert current is not None, "kernels run on a stream"
@@ -297,7 +305,9 @@ class CudaStreams(StreamBackend):
             yield
             return
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "cupyx.allow_synchronize")  # CuPy says that it may miss some
+            warnings.filterwarnings(
+                "ignore", "cupyx.allow_synchronize"
+            )  # CuPy says that it may miss some
             refused = cupyx.allow_synchronize(False)
         with refused, cupy.cuda.using_allocator(_refuse_memory):
             yield
@@ -334,7 +344,9 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 def _gpu(number: int) -> Gpu:
     facts, ask = runtime.getDeviceProperties(number), runtime.deviceGetAttribute
-    lanes = 64 if (facts["major"], facts["minor"]) in ((7, 0), (7, 5), (8, 0)) else 128  # of a multiprocessor
+    lanes = (
+        64 if (facts["major"], facts["minor"]) in ((7, 0), (7, 5), (8, 0)) else 128
+    )  # of a multiprocessor
     clock = ask(runtime.cudaDevAttrClockRate, number) * 1e3
     memory_clock = ask(runtime.cudaDevAttrMemoryClockRate, number) * 1e3
     width = ask(runtime.cudaDevAttrGlobalMemoryBusWidth, number) / 8

@@ -16,12 +16,19 @@ from taskflow.backend.context import Array, origin
 from taskflow.backend.sources import MOST_DIMENSIONS, CudaSource
 from taskflow.core.dtypes import HALF
 
-Launch = tuple[CudaSource, str, int, tuple[Array | int, ...]]  # file, kernel, threads at least, arguments
+Launch = tuple[
+    CudaSource, str, int, tuple[Array | int, ...]
+]  # file, kernel, threads at least, arguments
 
 _FOLD = Path(__file__).with_name("fold.cu")
 _CHECK = CudaSource(Path(__file__).with_name("check.cu"))
 _INSPECTING_THREADS = 256  # one block
-_EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F80_0000, "float64": 0x7FF0_0000_0000_0000}
+_EXPONENTS = {
+    "float16": 0x7C00,
+    "bfloat16": 0x7F80,
+    "float32": 0x7F80_0000,
+    "float64": 0x7FF0_0000_0000_0000,
+}
 
 
 def fold_kernel(combine: str, target: Array, parts: Sequence[Array]) -> Launch:
@@ -40,15 +47,29 @@ def fold_source(combine: str, dtype: str, parts: int, ndim: int) -> tuple[CudaSo
     """A kernel and its name: of `parts` arrays and the result, with extents and steps of `ndim` dimensions."""
     stored = CudaSource.c_type(dtype)
     wide = "float" if dtype in HALF else stored
-    name, arrays = f"fold_{combine}_{dtype}_{parts}_{ndim}", [*(f"p{k}" for k in range(parts)), "out"]
-    numbers = [f"n{d}" for d in range(ndim)] + [f"{a}_{d}" for a in arrays for d in range(ndim)] + ["count"]
+    name, arrays = (
+        f"fold_{combine}_{dtype}_{parts}_{ndim}",
+        [*(f"p{k}" for k in range(parts)), "out"],
+    )
+    numbers = (
+        [f"n{d}" for d in range(ndim)]
+        + [f"{a}_{d}" for a in arrays for d in range(ndim)]
+        + ["count"]
+    )
     parameters = [f"const {stored}* p{k}" for k in range(parts)] + [f"{stored}* out"]
-    lines = [f'extern "C" __global__ void {name}({", ".join([*parameters, *(f"long long {n}" for n in numbers)])}) {{']
-    lines += ["  long long at = blockIdx.x * (long long)blockDim.x + threadIdx.x;", "  if (at >= count) return;"]
+    lines = [
+        f'extern "C" __global__ void {name}({", ".join([*parameters, *(f"long long {n}" for n in numbers)])}) {{'
+    ]
+    lines += [
+        "  long long at = blockIdx.x * (long long)blockDim.x + threadIdx.x;",
+        "  if (at >= count) return;",
+    ]
     lines += [f"  long long i{d} = at % n{d}; at /= n{d};" for d in reversed(range(ndim))]
     value = {a: f"{a}[{' + '.join(f'i{d} * {a}_{d}' for d in range(ndim)) or '0'}]" for a in arrays}
     lines += [f"  {wide} total = {value['p0']};"]
-    lines += [f"  total = combine_{combine}<{wide}>(total, {value[f'p{k}']});" for k in range(1, parts)]
+    lines += [
+        f"  total = combine_{combine}<{wide}>(total, {value[f'p{k}']});" for k in range(1, parts)
+    ]
     return CudaSource(_FOLD, "\n".join([*lines, f"  {value['out']} = total;", "}", ""])), name
 
 
@@ -59,7 +80,12 @@ def poison_kernel(array: Array) -> Launch:
 
 def inspect_kernel(array: Array, out: Array) -> Launch:
     """What `StreamBackend.launch` gets for a `StreamBackend.inspect`."""
-    return _CHECK, f"inspect_{array.itemsize * 8}", _INSPECTING_THREADS, (_bits(array), out, *_layout(array))
+    return (
+        _CHECK,
+        f"inspect_{array.itemsize * 8}",
+        _INSPECTING_THREADS,
+        (_bits(array), out, *_layout(array)),
+    )
 
 
 def not_finite_kernel(array: Array, found: Array) -> Launch:
@@ -79,7 +105,9 @@ def _layout(array: Array) -> tuple[int, ...]:
     if array.flags.c_contiguous:
         shape, strides = (array.size,), (array.itemsize,)
     if len(shape) > MOST_DIMENSIONS:
-        raise ValueError(f"an array of {len(shape)} dimensions with gaps: a check looks at most at {MOST_DIMENSIONS}")
+        raise ValueError(
+            f"an array of {len(shape)} dimensions with gaps: a check looks at most at {MOST_DIMENSIONS}"
+        )
     missing = MOST_DIMENSIONS - len(shape)
     steps = [s // array.itemsize for s in strides]
     return (*[1] * missing, *shape, *[0] * missing, *steps, array.size)

@@ -73,7 +73,10 @@ class MappedMemory:
         failure, arrays = next((h for h in handles if isinstance(h, str)), ""), list[Array]()
         if not failure:
             try:
-                arrays = [own if r == ranks.rank else self._map(number, h, gpu) for r, h in enumerate(handles)]
+                arrays = [
+                    own if r == ranks.rank else self._map(number, h, gpu)
+                    for r, h in enumerate(handles)
+                ]
             except runtime.CUDARuntimeError as error:
                 failure = f"a GPU's memory cannot be mapped: {error}"
         failure = next(filter(None, ranks.gather(failure)), "")
@@ -82,7 +85,9 @@ class MappedMemory:
     def _free(self, ranks: Transport) -> None:
         """Free the blocks that nobody uses any more, here or on another rank."""
         gc.collect()  # executors refer to themselves: what has ended here is known now
-        mapped = set().union(*ranks.gather(sorted(number for number, count in self._open.items() if count)))
+        mapped = set().union(
+            *ranks.gather(sorted(number for number, count in self._open.items() if count))
+        )
         for number in sorted(self._ended - mapped):
             self._ended.remove(number)
             del self._lent[number]
@@ -92,7 +97,9 @@ class MappedMemory:
         with cupy.cuda.Device(gpu):
             mapped = _Mapped(handle)
         self._open[number] += 1
-        weakref.finalize(mapped, self._unmap, number, mapped.pointer).atexit = False  # the driver ends before
+        weakref.finalize(
+            mapped, self._unmap, number, mapped.pointer
+        ).atexit = False  # the driver ends before
         # of this GPU, as CuPy sees it: kernels here read it, and CuPy refuses arrays of another one
         return _bytes_at(mapped.pointer + offset, size, mapped, gpu)
 
@@ -125,7 +132,9 @@ def _handle(pointer: int, size_bytes: int) -> tuple[bytes, int, int] | str:
 def _block_start(pointer: int) -> int:
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     library = ctypes.CDLL("libcuda.so.1")
-    status = library.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer))
+    status = library.cuMemGetAddressRange_v2(
+        ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer)
+    )
     if status:
         raise RuntimeError(f"cuMemGetAddressRange: status {status}")
     return base.value

@@ -15,7 +15,10 @@ from taskflow.backend.context import pointer
 from taskflow.backend.ranks import SUMS, Communicator, GroupCall
 
 _GRAIN_BYTES = 2 << 20  # of what cuMemCreate gives
-_LL_BYTES, _LL128_BYTES = 8 * 512 * 8 * 16, 120 * 640 * 8 * 8  # buffers of the two protocols for small messages
+_LL_BYTES, _LL128_BYTES = (
+    8 * 512 * 8 * 16,
+    120 * 640 * 8 * 8,
+)  # buffers of the two protocols for small messages
 _CUDA_ERROR = 1  # ncclUnhandledCudaError: also that there was no memory
 
 
@@ -40,7 +43,10 @@ class NcclBuffers:
     def of(environment: Mapping[str, str]) -> NcclBuffers:
         """As the variables of NCCL in an environment say."""
         usual = NcclBuffers()
-        size, channels = environment.get("NCCL_BUFFSIZE", ""), environment.get("NCCL_MAX_NCHANNELS", "")
+        size, channels = (
+            environment.get("NCCL_BUFFSIZE", ""),
+            environment.get("NCCL_MAX_NCHANNELS", ""),
+        )
         return NcclBuffers(
             int(size) if size.isdecimal() else usual.buffer_bytes,
             min(int(channels), usual.channels) if channels.isdecimal() else usual.channels,
@@ -102,9 +108,15 @@ class NcclRanks(Communicator):
     def _bind(self, part: GroupCall) -> Callable[[int], object]:
         """The call of one part, but for its stream; what is only moved travels as bytes. Counts are those of a rank."""
         source, target = (0 if a is None else pointer(a) for a in (part.source, part.target))
-        array = part.target if part.kind in ("reduce_scatter", "receive") or part.source is None else part.source
+        array = (
+            part.target
+            if part.kind in ("reduce_scatter", "receive") or part.source is None
+            else part.source
+        )
         assert array is not None, "a part has a source or a target"
-        count, name = (array.size, array.dtype.name) if part.kind in SUMS else (array.nbytes, "uint8")
+        count, name = (
+            (array.size, array.dtype.name) if part.kind in SUMS else (array.nbytes, "uint8")
+        )
         kind = int(getattr(self._nccl, f"NCCL_{name.upper()}"))
         peer = self.group.index(part.peer) if part.peer >= 0 else -1
         op = self._nccl.NCCL_MAX if part.combine == "max" else self._nccl.NCCL_SUM

@@ -31,7 +31,11 @@ def rank_gpu_of(gpu: int) -> RankGpu:
     from cupy.cuda import nccl
 
     library = int(nccl.get_version()) if nccl.available else 0
-    reaches = [k for k in range(runtime.getDeviceCount()) if k == gpu or runtime.deviceCanAccessPeer(gpu, k)]
+    reaches = [
+        k
+        for k in range(runtime.getDeviceCount())
+        if k == gpu or runtime.deviceCanAccessPeer(gpu, k)
+    ]
     return RankGpu(host_name(), _identity(gpu), tuple(map(_identity, reaches)), library)
 
 
@@ -53,11 +57,15 @@ def make_communicators(
     found = ranks.gather(_identity(gpu) + host_name())
     if len(set(found)) < len(found):
         os.environ["NCCL_HOSTID"] = f"rank {ranks.rank}"
-    ids = ranks.gather({k: nccl.get_unique_id() for k, g in enumerate(groups) if g[0] == ranks.rank})
+    ids = ranks.gather(
+        {k: nccl.get_unique_id() for k, g in enumerate(groups) if g[0] == ranks.rank}
+    )
     with cupy.cuda.Device(gpu):
         try:
             return {
-                group: NcclRanks(group, ranks.rank, ids[group[0]][k], nccl, _current_stream, _is_short)
+                group: NcclRanks(
+                    group, ranks.rank, ids[group[0]][k], nccl, _current_stream, _is_short
+                )
                 for k, group in enumerate(groups)
                 if ranks.rank in group
             }

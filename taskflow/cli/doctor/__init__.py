@@ -41,6 +41,12 @@ def _doctor(options: argparse.Namespace) -> int:
         show(f"\n{finding.name}: {finding.why}\n    {finding.mend}")
     show(
         "\n"
-        + ("something must be mended" if is_ill else "all is well" if not mends else "it works; some could be better")
+        + (
+            "something must be mended"
+            if is_ill
+            else "all is well"
+            if not mends
+            else "it works; some could be better"
+        )
     )
     return int(is_ill)

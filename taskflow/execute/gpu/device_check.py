@@ -45,12 +45,19 @@ class _Argument:
 class DeviceChecks:
     """The checks of a program for the devices of this rank."""
 
-    def __init__(self, backend: StreamBackend, ledger: Ledger, graph: TaskGraph, devices: Sequence[int]) -> None:
+    def __init__(
+        self, backend: StreamBackend, ledger: Ledger, graph: TaskGraph, devices: Sequence[int]
+    ) -> None:
         self._backend = backend
         counts = np.diff(graph.arg_ptr) * (graph.kind == Kind.POINT)
         size = {d: int(counts[graph.device == d].sum()) for d in devices}
-        blocks = {d: ledger.take(d, "counters of checks", max(n, 1) * _LOOKS * 16) for d, n in size.items()}
-        self._counters = {d: block.view(np.uint64).reshape(-1, _LOOKS, 2) for d, block in blocks.items()}
+        blocks = {
+            d: ledger.take(d, "counters of checks", max(n, 1) * _LOOKS * 16)
+            for d, n in size.items()
+        }
+        self._counters = {
+            d: block.view(np.uint64).reshape(-1, _LOOKS, 2) for d, block in blocks.items()
+        }
         self._zones = {d: Workspace(ledger.maker(d, "red zones")) for d in devices}
         self._used = dict.fromkeys(devices, 0)
         self._arguments: list[_Argument] = []
@@ -70,9 +77,14 @@ class DeviceChecks:
         after: list[Call] = []
         copies, offset = [], 0
         for k, (view, privilege) in enumerate(zip(views, privileges, strict=True)):
-            counters, number = self._counters[device][self._used[device]], made.index(k) if k in made else k
+            counters, number = (
+                self._counters[device][self._used[device]],
+                made.index(k) if k in made else k,
+            )
             memory, copy, offset = self._between_zones(device, offset, view)
-            found = _Argument(task, number, privilege, view.size, device, self._used[device], memory.size)
+            found = _Argument(
+                task, number, privilege, view.size, device, self._used[device], memory.size
+            )
             self._arguments.append(found)
             self._used[device] += 1
             copies.append(copy)
@@ -88,12 +100,19 @@ class DeviceChecks:
 
     def _between_zones(self, device: int, offset: int, view: Array) -> tuple[Array, Array, int]:
         """Memory at `offset` as words, an array of the steps and alignment of `view` within it, and what is behind."""
-        size = sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True)) + view.itemsize
+        size = (
+            sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True))
+            + view.itemsize
+        )
         words = -(-(2 * _ZONE_BYTES + _ALIGNMENT + (size if view.size else 0)) // 8)
         memory, offset = self._zones[device].view(offset, (words,), np.uint64)
         begin = _ZONE_BYTES + (pointer(view) - pointer(memory) - _ZONE_BYTES) % _ALIGNMENT
         first = memory.view(np.uint8)[begin : begin + view.itemsize].view(view.dtype)
-        return memory, self._backend.xp.lib.stride_tricks.as_strided(first, view.shape, view.strides), offset
+        return (
+            memory,
+            self._backend.xp.lib.stride_tricks.as_strided(first, view.shape, view.strides),
+            offset,
+        )
 
     def verify(self) -> None:
         """At the end of a step.
@@ -102,19 +121,31 @@ class DeviceChecks:
             PermissionError: a kernel read memory that nobody wrote, wrote what it may only read, or left a part of its
                 output unwritten, or wrote outside of an array.
         """
-        found = {device: self._backend.read(counters) for device, counters in self._counters.items()}
+        found = {
+            device: self._backend.read(counters) for device, counters in self._counters.items()
+        }
         for argument in self._arguments:
-            (unread, bits), (unwritten, bits_after), (kept, _) = found[argument.device][argument.counters].tolist()
+            (unread, bits), (unwritten, bits_after), (kept, _) = found[argument.device][
+                argument.counters
+            ].tolist()
             where, k = f"task {argument.task}", argument.number
             if kept != argument.words:
-                what = "output" if argument.privilege in (Privilege.WRITE, Privilege.REDUCE) else "argument"
-                raise PermissionError(f"{where}: {what} {k}: the kernel writes outside of the array")
+                what = (
+                    "output"
+                    if argument.privilege in (Privilege.WRITE, Privilege.REDUCE)
+                    else "argument"
+                )
+                raise PermissionError(
+                    f"{where}: {what} {k}: the kernel writes outside of the array"
+                )
             if argument.privilege in (Privilege.WRITE, Privilege.REDUCE):
                 if unwritten:
                     raise PermissionError(
                         f"{where}: output {k}: leaves {unwritten} of {argument.size} elements unwritten"
                     )
             elif unread:
-                raise PermissionError(f"{where}: argument {k}: reads {unread} elements that no task wrote")
+                raise PermissionError(
+                    f"{where}: argument {k}: reads {unread} elements that no task wrote"
+                )
             elif argument.privilege == Privilege.READ and bits != bits_after:
                 raise PermissionError(f"{where}: argument {k}: is only read, and has been written")

@@ -26,7 +26,9 @@ from taskflow.tasks.task_graph import Array
 Call = Callable[[], object]
 
 
-def guard_updates(compiler: StreamCompiler, is_any: Callable[[bool], bool] | None) -> DeviceGuard | None:
+def guard_updates(
+    compiler: StreamCompiler, is_any: Callable[[bool], bool] | None
+) -> DeviceGuard | None:
     """From now on steps are guarded, if they update anything; with `is_any` None: no longer.
 
     `is_any` says of a flag whether it is true on any rank.
@@ -44,10 +46,16 @@ def guard_updates(compiler: StreamCompiler, is_any: Callable[[bool], bool] | Non
 class DeviceGuard(StepGuard):
     """A call of the host in a step, and the `items` of a program with it; see `guard_updates`."""
 
-    def __init__(self, compiler: StreamCompiler, guarded: Guarded, is_any: Callable[[bool], bool]) -> None:
+    def __init__(
+        self, compiler: StreamCompiler, guarded: Guarded, is_any: Callable[[bool], bool]
+    ) -> None:
         super().__init__(guarded, is_any)
         self._backend, self._ledger, self._issue = compiler.backend, compiler.ledger, compiler.issue
-        self._memory, self._graph, size = compiler.memory, compiler.graph, 8 * max(len(guarded.names), 1)
+        self._memory, self._graph, size = (
+            compiler.memory,
+            compiler.graph,
+            8 * max(len(guarded.names), 1),
+        )
         purpose, own = "numbers of the guard", self._memory.own
         self._found = {d: self._ledger.take(d, purpose, size).view(np.uint64) for d in own}
         self._noted = {d: self._backend.pinned(size).view(np.uint64) for d in own}
@@ -74,9 +82,15 @@ class DeviceGuard(StepGuard):
         for maker, arrays in made.items():
             number, found = self._issue.item_of(maker), self._found[int(self._graph.device[maker])]
             notes = [self._backend.note_not_finite(array, found[k : k + 1]) for array, k in arrays]
-            items[number] = replace(items[number], call=partial(call_each, (items[number].call, *notes)))
+            items[number] = replace(
+                items[number], call=partial(call_each, (items[number].call, *notes))
+            )
         latest = {item.stream: k for k, item in enumerate(items[:at]) if item.stream != HOST}
-        over, row, added = tuple(sorted(latest.values())), min(self.guarded.row, len(self._graph) - 1), list[Item]()
+        over, row, added = (
+            tuple(sorted(latest.values())),
+            min(self.guarded.row, len(self._graph) - 1),
+            list[Item](),
+        )
         for device, noted in self._noted.items():
             stream, call = (
                 self._issue.number(StreamKind.OUTPUTS, device),
@@ -89,7 +103,11 @@ class DeviceGuard(StepGuard):
             return replace(item, before=tuple(k + len(added) * (k >= at) for k in item.before))
 
         behind = [moved(item) for item in items[at:]]
-        points = {at + len(added) + k for k, one in enumerate(behind) if one.role == "run" and one.row in late}
+        points = {
+            at + len(added) + k
+            for k, one in enumerate(behind)
+            if one.role == "run" and one.row in late
+        }
         return GuardedItems([*items[:at], *added, *behind], at + len(added) - 1, frozenset(points))
 
     @property

@@ -32,7 +32,9 @@ class EventPlan:
     events: dict[int, tuple[int, int]]
 
 
-def plan_events(streams: Sequence[int], before: Sequence[Sequence[int]], devices: Sequence[int]) -> EventPlan:
+def plan_events(
+    streams: Sequence[int], before: Sequence[Sequence[int]], devices: Sequence[int]
+) -> EventPlan:
     """The waits and events of a program.
 
     Args:
@@ -44,9 +46,13 @@ def plan_events(streams: Sequence[int], before: Sequence[Sequence[int]], devices
     return EventPlan(waits, _events(waits, [devices[stream] for stream in streams]))
 
 
-def _needed_waits(streams: Sequence[int], before: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+def _needed_waits(
+    streams: Sequence[int], before: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], ...]:
     width = max(streams, default=-1) + 1
-    known = np.full((width, width), -1)  # per stream: the last item of each stream that is over when its next starts
+    known = np.full(
+        (width, width), -1
+    )  # per stream: the last item of each stream that is over when its next starts
     after = np.full((len(streams), width), -1)  # the same, once this item is over
     waits = []
     for item, stream in enumerate(streams):

@@ -20,7 +20,9 @@ from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 Groups = dict[int, list[list[int]]]
 
 
-def group_rows(graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable], border: int = -1) -> Groups:
+def group_rows(
+    graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable], border: int = -1
+) -> Groups:
     """Groups of two rows or more, by the row before which they are issued; `len(graph)` is the end.
 
     Args:
@@ -30,7 +32,9 @@ def group_rows(graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable],
         border: a row before which all groups are issued.
     """
     found: Groups = {}
-    waiting: dict[Hashable, tuple[list[int], Array]] = {}  # the rows of a group so far, and the instances that they use
+    waiting: dict[
+        Hashable, tuple[list[int], Array]
+    ] = {}  # the rows of a group so far, and the instances that they use
 
     def must_follow(row: int, own: Array, rows: list[int], used: Array) -> bool:
         """Whether a row that uses the instances `own`, or the end, has to come after the rows of a group."""
@@ -39,7 +43,11 @@ def group_rows(graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable],
         return bool(plan.share_bytes(graph, np.setdiff1d(own, used)[:, None], used).any())
 
     for row in range(len(graph) + 1):
-        own = _used_by(graph, row) if row < len(graph) and (waiting or row in keys) else np.zeros(0, np.int64)
+        own = (
+            _used_by(graph, row)
+            if row < len(graph) and (waiting or row in keys)
+            else np.zeros(0, np.int64)
+        )
         for key in [key for key, group in waiting.items() if must_follow(row, own, *group)]:
             rows, _ = waiting.pop(key)
             if len(rows) > 1:
@@ -67,7 +75,9 @@ class GroupedRows:
         rows: all of them.
     """
 
-    def __init__(self, issue: ItemOrder, make: Callable[[Sequence[int]], Call] | None, border: int = -1) -> None:
+    def __init__(
+        self, issue: ItemOrder, make: Callable[[Sequence[int]], Call] | None, border: int = -1
+    ) -> None:
         self._issue, self._make = issue, make
         self._groups = group_rows(issue.graph, issue.plan, self._keys(), border) if make else {}
         self.rows = {row for groups in self._groups.values() for rows in groups for row in rows}
@@ -80,18 +90,34 @@ class GroupedRows:
             for member in rows:
                 issue.before(member)
             assert self._make is not None, "else there are no groups"
-            issue.add(self._make(rows), rows[0], "run", int(issue.graph.streams[rows[0], 0]), uses, of=rows)
+            issue.add(
+                self._make(rows),
+                rows[0],
+                "run",
+                int(issue.graph.streams[rows[0], 0]),
+                uses,
+                of=rows,
+            )
 
     def _keys(self) -> dict[int, Hashable]:
         """What points have in common: a device, a kernel, a step, dtypes and scalars."""
         issue, keys = self._issue, dict[int, Hashable]()
         for row in np.flatnonzero(issue.graph.kind == Kind.POINT).tolist():
-            launch, device = issue.graph.launches[int(issue.graph.launch[row])], int(issue.graph.device[row])
-            adds = launch.kernel.accumulates or bool(launch.bound.pattern.adds)  # each knows itself to what it adds
+            launch, device = (
+                issue.graph.launches[int(issue.graph.launch[row])],
+                int(issue.graph.device[row]),
+            )
+            adds = launch.kernel.accumulates or bool(
+                launch.bound.pattern.adds
+            )  # each knows itself to what it adds
             can_join = launch.kernel.for_points is not None and not adds
             if issue.transport.drives(device) and can_join and self._is_dense(row):
                 regions = [issue.graph.regions[number] for number in launch.args]
-                scalars = [i for (i, _, _), r in zip(issue.graph.args(row), regions, strict=True) if not r.shape]
+                scalars = [
+                    i
+                    for (i, _, _), r in zip(issue.graph.args(row), regions, strict=True)
+                    if not r.shape
+                ]
                 kernel = launch.kernel.name, launch.kernel.digest
                 keys[row] = device, *kernel, launch.step, *(r.dtype for r in regions), *scalars
         return keys
@@ -99,6 +125,10 @@ class GroupedRows:
     def _is_dense(self, row: int) -> bool:
         """Whether the arrays of a point lie without gaps, all alike."""
         memory = self._issue.memory
-        views = [memory.view(i, rect) for i, rect, _ in self._issue.graph.args(row) if i >= 0 and rect.shape]
+        views = [
+            memory.view(i, rect)
+            for i, rect, _ in self._issue.graph.args(row)
+            if i >= 0 and rect.shape
+        ]
         order = np.argsort([-s for s in views[0].strides], kind="stable").tolist()
         return all(v.transpose(order).flags.c_contiguous for v in views)

@@ -39,7 +39,11 @@ class ItemOrder:
     """
 
     def __init__(
-        self, compiler: Compiler, backend: StreamBackend, ledger: Ledger, await_for: Callable[[int], None]
+        self,
+        compiler: Compiler,
+        backend: StreamBackend,
+        ledger: Ledger,
+        await_for: Callable[[int], None],
     ) -> None:
         self.graph, self.plan = compiler.graph, compiler.plan
         self.memory, self.transport = compiler.memory, compiler.transport
@@ -52,10 +56,14 @@ class ItemOrder:
             for kind in StreamKind
         }
         self._item_of: dict[int, int] = {}
-        self._users: dict[int, dict[int, int]] = {}  # instance -> stream -> its last item that uses it
+        self._users: dict[
+            int, dict[int, int]
+        ] = {}  # instance -> stream -> its last item that uses it
         self._packing = {s: Workspace(ledger.maker(self.device(s), PACKING)) for s in self.streams}
         self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
-        self.checks = DeviceChecks(backend, ledger, self.graph, self.memory.own) if compiler.check else None
+        self.checks = (
+            DeviceChecks(backend, ledger, self.graph, self.memory.own) if compiler.check else None
+        )
         self._born: set[int] = set()
         self._poisoned: dict[int, int] = {}  # instance -> the item that poisons it
 

@@ -22,7 +22,12 @@ from taskflow.core.geometry import Rect
 from taskflow.execute.memory import Memory
 from taskflow.tasks.task_graph import Array
 
-INSTANCES, SCRATCH, PACKING, CONSTANTS = "instances", "scratch memory", "packing", "constants of kernels"
+INSTANCES, SCRATCH, PACKING, CONSTANTS = (
+    "instances",
+    "scratch memory",
+    "packing",
+    "constants of kernels",
+)
 LIBRARY = "buffers of NCCL"
 
 
@@ -65,13 +70,17 @@ class Ledger:
         except MemoryError as error:
             what = str(error) if isinstance(error, NoRoom) else f"what a kernel allocates ({error})"
             what = f"{size_bytes} bytes of {purpose}" if purpose else what
-            raise ValueError(f"device {device}: no room for {what}; {self.describe(device)}") from error
+            raise ValueError(
+                f"device {device}: no room for {what}; {self.describe(device)}"
+            ) from error
 
     def describe(self, device: int) -> str:
         """What is taken, what libraries take, and what is free."""
         libraries, (free, total) = self._backend.library_bytes(device), self._backend.memory(device)
         parts = [f"{size} of {purpose}" for purpose, size in self.taken[device].items() if size]
-        parts += [f"about {size} of {purpose}" for purpose, size in self.expected[device].items() if size]
+        parts += [
+            f"about {size} of {purpose}" for purpose, size in self.expected[device].items() if size
+        ]
         parts += [f"{size} of {purpose}" for purpose, size in libraries.items()]
         held = " and ".join(parts)
         return f"this executor holds {held or 'nothing'}, and {free} of {total} bytes are free"

@@ -62,7 +62,9 @@ def plan_library(x: Exchange, order: Sequence[int]) -> LibraryPlan | None:
         return _plan_sum(x, sources, targets, order) if is_one_each else None
     if x.relays:
         return None
-    if is_one_each and (call := _gather_slices(x, sources, targets, order) or _broadcast(x, sources, targets)):
+    if is_one_each and (
+        call := _gather_slices(x, sources, targets, order) or _broadcast(x, sources, targets)
+    ):
         return LibraryPlan([[call]])
     return LibraryPlan([_sends(x)])
 
@@ -86,7 +88,9 @@ def _plan_sum(
     return _sum_pieces(sources, targets, whole, pieces, order)
 
 
-def _sum_whole(sources: Mapping[int, int], targets: Mapping[int, int], box: Rect) -> LibraryPlan | None:
+def _sum_whole(
+    sources: Mapping[int, int], targets: Mapping[int, int], box: Rect
+) -> LibraryPlan | None:
     group = tuple(sorted(sources))
     boxes = dict.fromkeys({**sources, **targets}, box)
     if sources.keys() == targets.keys():
@@ -99,7 +103,9 @@ def _sum_whole(sources: Mapping[int, int], targets: Mapping[int, int], box: Rect
     rounds = [[LibraryCall("reduce", group, sources, held, boxes, boxes, root)]]
     if len(targets) > 1:
         others = {d: k for d, k in targets.items() if d != root}
-        rounds.append([LibraryCall("broadcast", tuple(sorted(targets)), held, others, boxes, boxes, root)])
+        rounds.append(
+            [LibraryCall("broadcast", tuple(sorted(targets)), held, others, boxes, boxes, root)]
+        )
     return LibraryPlan(rounds)
 
 
@@ -113,9 +119,14 @@ def _sum_pieces(
     group = tuple(sorted(sources))
     wholes = dict.fromkeys(sources, whole)
     if sources.keys() == targets.keys() and are_slices([pieces[d] for d in group], whole, order):
-        return LibraryPlan([[LibraryCall("reduce_scatter", group, sources, targets, wholes, pieces)]])
+        return LibraryPlan(
+            [[LibraryCall("reduce_scatter", group, sources, targets, wholes, pieces)]]
+        )
     same = {d: dict.fromkeys(sources, piece) for d, piece in pieces.items()}
-    calls = [LibraryCall("reduce", group, sources, {d: targets[d]}, same[d], pieces, d) for d in sorted(targets)]
+    calls = [
+        LibraryCall("reduce", group, sources, {d: targets[d]}, same[d], pieces, d)
+        for d in sorted(targets)
+    ]
     return LibraryPlan([calls])
 
 
@@ -136,7 +147,9 @@ def _gather_slices(
     return LibraryCall("all_gather", group, sources, targets, pieces, dict.fromkeys(group, whole))
 
 
-def _broadcast(x: Exchange, sources: Mapping[int, int], targets: Mapping[int, int]) -> LibraryCall | None:
+def _broadcast(
+    x: Exchange, sources: Mapping[int, int], targets: Mapping[int, int]
+) -> LibraryCall | None:
     boxes = {x.boxes[k] for k in (*sources.values(), *targets.values())}
     if len(sources) > 1 or len(boxes) > 1:
         return None
@@ -151,7 +164,10 @@ def _sends(x: Exchange) -> list[LibraryCall]:
     calls = []
     for k in range(x.sources, x.sources + x.targets):
         device, missing = x.devices[k], [x.boxes[k]]
-        for s in sorted(range(x.sources), key=lambda s: (x.devices[s] != device, x.distance(x.devices[s], device), s)):
+        for s in sorted(
+            range(x.sources),
+            key=lambda s: (x.devices[s] != device, x.distance(x.devices[s], device), s),
+        ):
             for box in [p.intersect(x.boxes[s]) for p in missing if p.overlaps(x.boxes[s])]:
                 if x.instances[s] != x.instances[k]:
                     calls.append(send(x.devices[s], device, s, k, box))
@@ -172,5 +188,7 @@ def are_slices(boxes: Sequence[Rect], whole: Rect, order: Sequence[int]) -> bool
     extents = {b.shape for b in boxes}
     slow = order[0]
     follows = all(b.lo[slow] == whole.lo[slow] + k * b.shape[slow] for k, b in enumerate(boxes))
-    is_wide = all(b.lo[d] == whole.lo[d] and b.hi[d] == whole.hi[d] for b in boxes for d in order[1:])
+    is_wide = all(
+        b.lo[d] == whole.lo[d] and b.hi[d] == whole.hi[d] for b in boxes for d in order[1:]
+    )
     return len(extents) == 1 and follows and is_wide and boxes[-1].hi[slow] == whole.hi[slow]

@@ -30,7 +30,9 @@ def find_backend(backend: StreamBackend | None, lender: StreamBackend | None) ->
         ValueError: the backend is not the lender's.
     """
     if backend is not None and lender is not None and backend is not lender:
-        raise ValueError("executor: its backend is not that of the executor whose regions it shares")
+        raise ValueError(
+            "executor: its backend is not that of the executor whose regions it shares"
+        )
     return backend or lender or make_backend()
 
 
@@ -43,14 +45,23 @@ class Meeting:
     """
 
     def __init__(
-        self, task_graph: TaskGraph, backend: StreamBackend, transport: Transport, carrier: str, can_share: bool
+        self,
+        task_graph: TaskGraph,
+        backend: StreamBackend,
+        transport: Transport,
+        carrier: str,
+        can_share: bool,
     ) -> None:
         self._task_graph, self._transport, self._carrier = task_graph, transport, carrier
         self.backend = backend
         own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.ledger = Ledger(backend, own)
-        self._gpus = transport.gather(backend.rank_gpu(transport.rank)) if transport.size > 1 else []
-        self.carriers: Carriers = self._choose("" if can_share else "the memory of the shared executor is not")
+        self._gpus = (
+            transport.gather(backend.rank_gpu(transport.rank)) if transport.size > 1 else []
+        )
+        self.carriers: Carriers = self._choose(
+            "" if can_share else "the memory of the shared executor is not"
+        )
 
     def _choose(self, why_not_shared: str) -> Carriers:
         return choose_carriers(self._task_graph, self._gpus, self._carrier, why_not_shared)
@@ -58,17 +69,23 @@ class Meeting:
     def make_memory(self, rows: TaskGraph, plan: MemoryPlan) -> DeviceMemory:
         """The memory of this rank's devices, mapped by the others if the carriers say so and that works."""
         shares = self.carriers.shares
-        memory = DeviceMemory(rows, plan, self._transport, shares, backend=self.backend, ledger=self.ledger)
+        memory = DeviceMemory(
+            rows, plan, self._transport, shares, backend=self.backend, ledger=self.ledger
+        )
         if shares and not memory.is_shared:
             self.carriers = self._choose("memory cannot be mapped; the log says why")
         if self._transport.size > 1 and self._transport.rank == 0:
             _log.info("between GPUs: %s", self.carriers.describe())
         return memory
 
-    def make_compiler(self, origin: Array, capture: bool, record: bool, args: tuple[Any, ...]) -> StreamCompiler:
+    def make_compiler(
+        self, origin: Array, capture: bool, record: bool, args: tuple[Any, ...]
+    ) -> StreamCompiler:
         """What compiles rows; `origin`: their rows in the task graph, `args`: of `Compiler`."""
         carriers = self.carriers.of_rows(origin)
-        compiler = StreamCompiler(*args, backend=self.backend, carriers=carriers, ledger=self.ledger)
+        compiler = StreamCompiler(
+            *args, backend=self.backend, carriers=carriers, ledger=self.ledger
+        )
         compiler.captures, compiler.times = capture and not compiler.check, record
         return compiler
 
@@ -109,7 +126,9 @@ def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: Mapping[int
         for instance in sorted(written - kept):
             _run(compiler, item.stream, item.row, _filling(compiler, instance), over)
     elif item.role in ("await", "signal", "send", "fetch") or not written & kept:
-        with compiler.ledger.room(compiler.issue.device(item.stream)):  # a product is the first to need its library
+        with compiler.ledger.room(
+            compiler.issue.device(item.stream)
+        ):  # a product is the first to need its library
             _run(compiler, item.stream, item.row, item.call, over)
 
 
@@ -134,14 +153,26 @@ def _value(dtype: str) -> float:
 def _written(compiler: StreamCompiler, item: Item) -> set[int]:
     """The instances on this rank that the row of an item writes."""
     args = compiler.graph.args(item.row)
-    return {i for i, _, p in args if i >= 0 and p != Privilege.READ and compiler.issue.drives_instance(i)}
+    return {
+        i
+        for i, _, p in args
+        if i >= 0 and p != Privilege.READ and compiler.issue.drives_instance(i)
+    }
 
 
 def _run(
-    compiler: StreamCompiler, number: int, row: int, call: Callable[[], object], over: Mapping[int, object]
+    compiler: StreamCompiler,
+    number: int,
+    row: int,
+    call: Callable[[], object],
+    over: Mapping[int, object],
 ) -> None:
     """Have a stream do something, and wait for it, by an event of its device."""
-    backend, stream, event = compiler.backend, compiler.issue.streams[number], over[compiler.issue.device(number)]
+    backend, stream, event = (
+        compiler.backend,
+        compiler.issue.streams[number],
+        over[compiler.issue.device(number)],
+    )
     try:
         backend.run(stream, call)
         backend.record(stream, event)

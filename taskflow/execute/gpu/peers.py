@@ -34,7 +34,9 @@ class PeerRows:
         self._issue, self._flag_of = issue, {row: k for k, row in enumerate(rows)}
         self._rank = issue.transport.rank
         self._lent: dict[int, int] = {}  # rows whose data may still be read -> its instance
-        self._folds: dict[int, dict[int, int]] = {}  # fold -> argument -> the transfer whose source it reads
+        self._folds: dict[
+            int, dict[int, int]
+        ] = {}  # fold -> argument -> the transfer whose source it reads
         for copy, (fold, k) in foldable_in_place(issue.graph).items():
             if copy in self._flag_of:
                 self._folds.setdefault(fold, {})[k] = copy
@@ -87,7 +89,9 @@ class PeerRows:
         stream = issue.number(StreamKind.RECEIVING, self._rank)
         issue.before(row)
         issue.add(self._await(row), row, "await", stream, [], awaits=True)
-        copy = partial(issue.backend.xp.copyto, issue.memory.view(here, box), issue.memory.view(there, box))
+        copy = partial(
+            issue.backend.xp.copyto, issue.memory.view(here, box), issue.memory.view(there, box)
+        )
         item = issue.add(copy, row, "receive", stream, [here])
         issue.add(self._signal(row, source), row, "signal", stream, [], signals=True)
         issue.ends_with(row, item)
@@ -110,7 +114,9 @@ class PeerRows:
 
     def _signal(self, row: int, to: int) -> Call:
         flag = slice(self._flag_of[row], self._flag_of[row] + 1)
-        return self._issue.backend.signal(self._flags[to][_ARRIVED, flag], self._flags[self._rank][_SENT, flag])
+        return self._issue.backend.signal(
+            self._flags[to][_ARRIVED, flag], self._flags[self._rank][_SENT, flag]
+        )
 
     def _await(self, row: int) -> Call:
         own, flag = self._flags[self._rank], slice(self._flag_of[row], self._flag_of[row] + 1)

@@ -115,7 +115,9 @@ class StreamReplay:
     ) -> None:
         self._backend, self._staging, self._cells = backend, staging, cells
         self._streams, self._devices = list(streams.values()), [devices[s] for s in streams]
-        self._leads: dict[int, tuple[int, Any]] = {}  # of every clock the first device and stream, the lead's first
+        self._leads: dict[
+            int, tuple[int, Any]
+        ] = {}  # of every clock the first device and stream, the lead's first
         for device, stream in zip(self._devices, self._streams):
             self._leads.setdefault(backend.clock(device), (device, stream))
         self._number = {s: k for k, s in enumerate(streams)} | {HOST: len(streams)}
@@ -201,7 +203,9 @@ class StreamReplay:
             first += count
         return segments
 
-    def _segment(self, first: int, last: int, is_captured: bool, without: frozenset[int] = frozenset()) -> Segment:
+    def _segment(
+        self, first: int, last: int, is_captured: bool, without: frozenset[int] = frozenset()
+    ) -> Segment:
         """Items `first` to `last` between a fork and a join, which are on the lead stream; some do nothing."""
         streams = [0, *(self._number[item.stream] for item in self.items[first:last]), 0]
         before = [[], *(self._waits(k, first) for k in range(first, last))]
@@ -230,7 +234,9 @@ class StreamReplay:
         needs_fork = self.items[item].stream != HOST or len(inside) < len(others)
         return [0, *inside] if needs_fork else inside
 
-    def _calls_of(self, plan: EventPlan, k: int, stream: int, item: int, is_run: bool) -> list[Call]:
+    def _calls_of(
+        self, plan: EventPlan, k: int, stream: int, item: int, is_run: bool
+    ) -> list[Call]:
         backend, is_host = self._backend, stream == self._number[HOST]
         awaited = [self._events[plan.events[other]] for other in plan.waits[k]]
         if is_host:
@@ -241,7 +247,11 @@ class StreamReplay:
             run = partial(backend.run, queue, self.items[item].call)
             if backend.is_profiled:
                 run = partial(self._in_range, self.items[item].name, run)
-            clock = [partial(backend.record, queue, e) for e in self._clock[item]] if self._clock else []
+            clock = (
+                [partial(backend.record, queue, e) for e in self._clock[item]]
+                if self._clock
+                else []
+            )
             calls += [*clock[:1], *[run] * is_run, *clock[1:]]
         if k in plan.events:
             calls.append(partial(backend.record, queue, self._events[plan.events[k]]))
@@ -270,7 +280,11 @@ class StreamReplay:
         self.segments, self._calls = [segment for segment, _ in made], [call for _, call in made]
         self.is_captured = True
         kinds = [segment.is_captured for segment in self.segments]
-        _log.debug("a step is %d graphs and %d segments that are issued", kinds.count(True), kinds.count(False))
+        _log.debug(
+            "a step is %d graphs and %d segments that are issued",
+            kinds.count(True),
+            kinds.count(False),
+        )
 
     def _captured(self, segment: Segment) -> tuple[Segment, Call]:
         """A segment and the call for it: a graph, or its items where they are issued; also if all of them, each of
@@ -283,7 +297,9 @@ class StreamReplay:
             return segment, self._backend.capture(self._lead, issue)
         except NotCapturable as error:
             _log.warning(
-                "%d calls of a step are issued one by one: they cannot be captured together: %s", len(segment.of), error
+                "%d calls of a step are issued one by one: they cannot be captured together: %s",
+                len(segment.of),
+                error,
             )
             return replace(segment, is_captured=False), issue
 
@@ -311,7 +327,11 @@ class StreamReplay:
 
     def _read_clock(self) -> None:
         items = zip(self.items, self._clock)
-        timed = [(item, *clock) for item, clock in items if item.stream != HOST and item.role not in _UNTIMED]
+        timed = [
+            (item, *clock)
+            for item, clock in items
+            if item.stream != HOST and item.role not in _UNTIMED
+        ]
         self.start.fill(np.nan)
         self.end.fill(np.nan)
         for item, begin, end in timed:

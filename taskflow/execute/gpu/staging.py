@@ -80,7 +80,9 @@ class Staging:
         self._pinned = {d: [backend.pinned(self._size(d)) for _ in range(2)] for d in self._devices}
         self._staged = {d: [self._block(d) for _ in range(2)] for d in self._devices}
         self._blocks = {d: self._block(d) for d in self._devices}
-        self._held: dict[int, list[list[Call]]] = {d: [[], []] for d in self._devices}  # arrays that are copied
+        self._held: dict[int, list[list[Call]]] = {
+            d: [[], []] for d in self._devices
+        }  # arrays that are copied
         self._events = {d: backend.make_event(d) for d in self._devices}
         for device in self._devices:
             for part in self._parts[device]:
@@ -127,7 +129,9 @@ class Staging:
             self.stage()
         for device in self._devices:
             self._backend.wait(lead, self._events[device])
-            self._backend.run(lead, self._backend.copy(self._blocks[device], self._staged[device][self._turn]))
+            self._backend.run(
+                lead, self._backend.copy(self._blocks[device], self._staged[device][self._turn])
+            )
         self._is_staged = False
         self._turn = 1 - self._turn
 
@@ -135,13 +139,17 @@ class Staging:
 class StepCells:
     """Numbers of 8 bytes on the devices, made anew for every step from the seed and the number of finished steps."""
 
-    def __init__(self, backend: StreamBackend, ledger: Ledger, run: Run, devices: Sequence[int], points: int) -> None:
+    def __init__(
+        self, backend: StreamBackend, ledger: Ledger, run: Run, devices: Sequence[int], points: int
+    ) -> None:
         self._backend, self._run = backend, run
         size = points * CELLS_A_POINT * _CELL_BYTES
         self._pinned = {d: [backend.pinned(size) for _ in range(2)] for d in devices}
         self._blocks = {d: ledger.take(d, "numbers of a step", size) for d in devices}
         self._turn = 0
-        self._made: dict[int, list[tuple[Callable[[Run], float], DTypeLike]]] = {d: [] for d in devices}
+        self._made: dict[int, list[tuple[Callable[[Run], float], DTypeLike]]] = {
+            d: [] for d in devices
+        }
 
     def add(self, device: int, dtype: DTypeLike, value: Callable[[Run], float]) -> Array:
         """A cell of this step and all later ones, as an array of shape (1,); call it within the first step.
@@ -151,7 +159,9 @@ class StepCells:
         number = len(self._made[device])
         begin, end = number * _CELL_BYTES, (number + 1) * _CELL_BYTES
         if end > len(self._blocks[device]):
-            raise InternalError(f"device {device}: no kernel has more than {CELLS_A_POINT} numbers of a step")
+            raise InternalError(
+                f"device {device}: no kernel has more than {CELLS_A_POINT} numbers of a step"
+            )
         self._made[device].append((value, dtype))
         host = self._pinned[device][self._turn][begin:end]
         host.view(dtype)[0] = value(self._run)
@@ -166,5 +176,9 @@ class StepCells:
             if made:
                 host, size = self._pinned[device][self._turn], len(made) * _CELL_BYTES
                 for number, (value, dtype) in enumerate(made):
-                    host[number * _CELL_BYTES : (number + 1) * _CELL_BYTES].view(dtype)[0] = value(self._run)
-                self._backend.run(lead, self._backend.copy(self._blocks[device][:size], host[:size]))
+                    host[number * _CELL_BYTES : (number + 1) * _CELL_BYTES].view(dtype)[0] = value(
+                        self._run
+                    )
+                self._backend.run(
+                    lead, self._backend.copy(self._blocks[device][:size], host[:size])
+                )

@@ -52,7 +52,9 @@ class StreamCompiler(Compiler):
     )
     times = False  # whether every item is timed; such steps are issued item by item
 
-    def __init__(self, *args: Any, backend: StreamBackend, carriers: Carriers, ledger: Ledger) -> None:
+    def __init__(
+        self, *args: Any, backend: StreamBackend, carriers: Carriers, ledger: Ledger
+    ) -> None:
         super().__init__(*args)
         self.backend, self.carriers, self.ledger, self.xp = backend, carriers, ledger, backend.xp
         backend.uses_tf32 = self.graph.uses_tf32
@@ -60,7 +62,9 @@ class StreamCompiler(Compiler):
     def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
         self.outputs: dict[int, Array] = {}  # where what is fetched arrives, in pinned memory
-        self._arrives: dict[int, tuple[Array, Array]] = {}  # transfer under way -> where it goes, and its pinned memory
+        self._arrives: dict[
+            int, tuple[Array, Array]
+        ] = {}  # transfer under way -> where it goes, and its pinned memory
         self.begins: list[int] = []  # of every row, the number of items before it
         self.issue = ItemOrder(self, self.backend, self.ledger, self._before)
         self.staging = Staging(self.backend, self.ledger, self.memory.own)
@@ -68,7 +72,9 @@ class StreamCompiler(Compiler):
         self.cells = StepCells(self.backend, self.ledger, self.run, self.memory.own, points)
         self.workspaces = {d: Workspace(self.ledger.maker(d, SCRATCH)) for d in self.memory.own}
         self._choose_rows()
-        can_be = self.backend.uses_variants and not self.times and not self.check  # else each row has its own item
+        can_be = (
+            self.backend.uses_variants and not self.times and not self.check
+        )  # else each row has its own item
         self.guarded = find_guarded(self.graph)
         border = self.guarded.row if self.guarded else len(self.graph)
         self._groups = GroupedRows(self.issue, self._together if can_be else None, border)
@@ -101,10 +107,14 @@ class StreamCompiler(Compiler):
         way = np.array([pairs.get(pair, "messages") for pair in ends])
         crosses = graph.is_transfer if self.transport.size > 1 else np.zeros(len(graph), np.bool_)
         self._is_sent: Array = crosses & (way == "messages")
-        shared, called = (np.flatnonzero(crosses & (way == name)).tolist() for name in ("shared", "nccl"))
+        shared, called = (
+            np.flatnonzero(crosses & (way == name)).tolist() for name in ("shared", "nccl")
+        )
         self._peers = PeerRows(self.issue, shared)
         library = LibraryRows(self.issue, self.carriers.plans, called)
-        self._ways = dict.fromkeys(shared, self._peers.add) | dict.fromkeys(library.rows, library.add)
+        self._ways = dict.fromkeys(shared, self._peers.add) | dict.fromkeys(
+            library.rows, library.add
+        )
 
     def _sent_rows(self) -> Array:
         return self._is_sent
@@ -120,7 +130,9 @@ class StreamCompiler(Compiler):
         if row in self._groups.rows:
             return
         elsewhere, stream = self._peers.parts_of(row), int(self.graph.streams[row, 0])
-        uses = [i for k, (i, _, _) in enumerate(self.graph.args(row)) if i >= 0 and k not in elsewhere]
+        uses = [
+            i for k, (i, _, _) in enumerate(self.graph.args(row)) if i >= 0 and k not in elsewhere
+        ]
         self._before(row)
         self._peers.await_parts(row, stream)
         self.issue.add(self._call(row), row, "run", stream, uses)
@@ -147,7 +159,9 @@ class StreamCompiler(Compiler):
             views[k] = self.memory.view(source, self._args(row)[k][1])
         return super()._fold(row, views, copies)
 
-    def fold_call(self, combine: str, target: Array, parts: Sequence[Array], copies: Sequence[Array]) -> Call:
+    def fold_call(
+        self, combine: str, target: Array, parts: Sequence[Array], copies: Sequence[Array]
+    ) -> Call:
         """See `StreamBackend.fold`."""
         return self.backend.fold(combine, target, parts)
 
@@ -157,7 +171,12 @@ class StreamCompiler(Compiler):
     def _context(self, row: int, bound: BoundKernel) -> StreamContext:
         device = int(self.graph.device[row])
         cell, allocate = partial(self.cells.add, device), self.ledger.maker(device, CONSTANTS)
-        args = (partial(boxes_of, self.graph, row), self.run, self.workspaces[device], *self._facts(row, bound))
+        args = (
+            partial(boxes_of, self.graph, row),
+            self.run,
+            self.workspaces[device],
+            *self._facts(row, bound),
+        )
         return StreamContext(self.backend, cell, allocate, *args)
 
     def _together(self, rows: Sequence[int]) -> Call:
@@ -167,7 +186,9 @@ class StreamCompiler(Compiler):
         assert make is not None, "only such rows are grouped"
         return make(self._context(rows[0], self._bound(rows[0])), views)
 
-    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]) -> Call:
+    def _checked(
+        self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]
+    ) -> Call:
         checks, device = self.issue.checks, int(self.graph.device[row])
         assert checks is not None
         return checks.checked(str(self.graph[row]), device, views, privileges, call)
@@ -179,7 +200,10 @@ class StreamCompiler(Compiler):
 
     def _fetch_all(self) -> None:
         """Copy what is fetched and lies here to the host."""
-        found = (next((p for p in homes if p[0] in self.memory.own), None) for homes in self.graph.fetches.values())
+        found = (
+            next((p for p in homes if p[0] in self.memory.own), None)
+            for homes in self.graph.fetches.values()
+        )
         for device, instance, rect in {p[1]: p for p in found if p is not None}.values():
             order = self.memory.order_of(instance)  # as it lies in memory
             array = self.memory.view(instance, rect).transpose(order)

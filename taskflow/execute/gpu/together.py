@@ -28,7 +28,9 @@ class LibraryRows:
         transfers: the transfers that the library carries.
     """
 
-    def __init__(self, issue: ItemOrder, plans: Mapping[int, LibraryPlan], transfers: Sequence[int]) -> None:
+    def __init__(
+        self, issue: ItemOrder, plans: Mapping[int, LibraryPlan], transfers: Sequence[int]
+    ) -> None:
         self._issue, self._plans = issue, plans
         self._rank, graph = issue.transport.rank, issue.graph
         self._transfers = group_transfers(graph, transfers)
@@ -51,7 +53,9 @@ class LibraryRows:
     def _connect(self, groups: list[tuple[int, ...]]) -> dict[tuple[int, ...], Communicator]:
         """Make the communicators; what they are expected to take is in the ledger before."""
         backend, ledger, rank = self._issue.backend, self._issue.ledger, self._rank
-        expected = sum(backend.communicator_bytes(self._peers(group)) for group in groups if rank in group)
+        expected = sum(
+            backend.communicator_bytes(self._peers(group)) for group in groups if rank in group
+        )
         ledger.expected[rank][LIBRARY] += expected
         with ledger.room(rank, LIBRARY, expected):
             return backend.communicators(rank, groups, self._issue.transport, self._most_bytes())
@@ -61,7 +65,11 @@ class LibraryRows:
         graph, found = self._issue.graph, set[int]()
         calls = [call for plan in self._plans.values() for calls in plan.rounds for call in calls]
         if len(group) == self._issue.transport.size:
-            ends = [(int(graph.source[r]), int(graph.device[r])) for rows in self._transfers.values() for r in rows]
+            ends = [
+                (int(graph.source[r]), int(graph.device[r]))
+                for rows in self._transfers.values()
+                for r in rows
+            ]
             ends += [(call.root, d) for call in calls if call.kind == "send" for d in call.targets]
             found = {a + b - self._rank for a, b in ends if self._rank in (a, b)}
         in_rings = min(len(group) - 1, 2) if any(call.group == group for call in calls) else 0
@@ -80,7 +88,9 @@ class LibraryRows:
         mine = [row for row in rows if self._rank in (graph.source[row], graph.device[row])]
         for row in mine:
             box = graph.args(row)[0][1]
-            self._add_call(row, send(int(graph.source[row]), int(graph.device[row]), 0, 1, box), round_)
+            self._add_call(
+                row, send(int(graph.source[row]), int(graph.device[row]), 0, 1, box), round_
+            )
         if mine:
             self._emit(mine, round_, self._communicators[self._world])
 
@@ -97,8 +107,12 @@ class LibraryRows:
 
     def _add_call(self, row: int, call: LibraryCall, round_: _Round) -> None:
         args, rank, graph = self._issue.graph.args(row), self._rank, self._issue.graph
-        source = (args[call.sources[rank]][0], call.source_box[rank]) if rank in call.sources else None
-        target = (args[call.targets[rank]][0], call.target_box[rank]) if rank in call.targets else None
+        source = (
+            (args[call.sources[rank]][0], call.source_box[rank]) if rank in call.sources else None
+        )
+        target = (
+            (args[call.targets[rank]][0], call.target_box[rank]) if rank in call.targets else None
+        )
         if call.kind == "copy":
             assert source is not None and target is not None
             round_.copy(source, target)
@@ -107,7 +121,9 @@ class LibraryRows:
         kind, peer = call.kind, call.root
         if kind == "send":
             kind, peer = ("send", next(iter(call.targets))) if source else ("receive", call.root)
-        round_.parts.append(GroupCall(kind, given, got, peer, graph.combine.get(int(graph.region[row]), "sum")))
+        round_.parts.append(
+            GroupCall(kind, given, got, peer, graph.combine.get(int(graph.region[row]), "sum"))
+        )
 
     # -- items -----------------------------------------------------------------------------------------------------
 
@@ -118,7 +134,16 @@ class LibraryRows:
             issue.before(row)
         calls = communicator.calls(round_.parts) if round_.parts else ()
         for call in (*round_.before, *calls, *round_.after):
-            issue.add(call, rows[0], "together", round_.stream, round_.uses, of=rows, signals=True, awaits=True)
+            issue.add(
+                call,
+                rows[0],
+                "together",
+                round_.stream,
+                round_.uses,
+                of=rows,
+                signals=True,
+                awaits=True,
+            )
 
 
 class _Round:

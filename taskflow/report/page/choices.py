@@ -23,16 +23,22 @@ NETWORK, FLOPS = (0.25, 0.5, 1.0, 2.0, 4.0, 10.0), (0.5, 1.0, 2.0)  # factors
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 
 
-def simulated(graph: Graph, plan: Plan, machine: MachineModel, costs: CostModel, name: str) -> Outcome:
+def simulated(
+    graph: Graph, plan: Plan, machine: MachineModel, costs: CostModel, name: str
+) -> Outcome:
     """A plan and its predicted step; infinitely long where a device has no room."""
     timeline = simulate(plan.apply(graph, machine, costs)[1], costs)
     memory = [device.memory_bytes for device in machine.devices]
-    fits = all(size <= room for size, room in zip(timeline.peak_bytes.tolist(), memory, strict=True))
+    fits = all(
+        size <= room for size, room in zip(timeline.peak_bytes.tolist(), memory, strict=True)
+    )
     seconds = timeline.seconds if fits else math.inf
     return Outcome(plan, seconds, timeline.bytes_moved, int(timeline.peak_bytes.max()), name)
 
 
-def rule_outcomes(graph: Graph, machine: MachineModel, costs: CostModel, progress: Progress) -> list[Outcome]:
+def rule_outcomes(
+    graph: Graph, machine: MachineModel, costs: CostModel, progress: Progress
+) -> list[Outcome]:
     """The strategies by rule that a search would start from, simulated."""
     named = rule_starts(graph, machine)
     found = []
@@ -47,7 +53,9 @@ def search_outcomes(
 ) -> list[Outcome]:
     """The fastest starts of a search, and those that nothing beats; measured costs measure nothing more for it."""
     known = {outcome.name: outcome for outcome in found.pareto if outcome.name != FOUND}
-    named = [name for name in found.plans if name in found.baseline_seconds and name not in known][:MOST_STARTS]
+    named = [name for name in found.plans if name in found.baseline_seconds and name not in known][
+        :MOST_STARTS
+    ]
     for done, name in enumerate([] if isinstance(costs, MeasuredCosts) else named):
         progress(done, len(named), f"start {name}")
         known[name] = simulated(graph, found.plans[name], machine, costs, name)
@@ -63,7 +71,11 @@ def choice_columns(outcomes: list[Outcome], found: SearchResult | None) -> dict[
     history = [[proposal, seconds] for proposal, seconds in found.history if math.isfinite(seconds)]
     known = {outcome.name for outcome in outcomes}
     starts = found.baseline_seconds.items()
-    plans += [{"name": name, "seconds": _finite(s), "is_best": False} for name, s in starts if name not in known]
+    plans += [
+        {"name": name, "seconds": _finite(s), "is_best": False}
+        for name, s in starts
+        if name not in known
+    ]
     course = {
         "history": history,
         "proposals": found.proposals,
@@ -89,7 +101,11 @@ def _finite(seconds: float) -> float | None:
 
 
 def what_if_columns(
-    graph: Graph, machine: MachineModel, costs: CostModel, plans: Mapping[str, Plan], progress: Progress
+    graph: Graph,
+    machine: MachineModel,
+    costs: CostModel,
+    plans: Mapping[str, Plan],
+    progress: Progress,
 ) -> dict[str, Any] | None:
     """Seconds of plans where network and flops are so many times what they are; None for costs measured on one machine.
 
@@ -106,17 +122,28 @@ def what_if_columns(
     total, done = sum(len(pairs) + 1 for _, pairs in asked), 0
     found = []
     for name, pairs in asked:
-        scales = [{k: x for k, x in ((network, n), ("flops", f)) if k and x != 1.0} for n, f in pairs]
+        scales = [
+            {k: x for k, x in ((network, n), ("flops", f)) if k and x != 1.0} for n, f in pairs
+        ]
         seconds = []
-        for case in what_if(graph, machine, costs, _giving(plans[name]), scales=scales, sensitivities=False):
+        for case in what_if(
+            graph, machine, costs, _giving(plans[name]), scales=scales, sensitivities=False
+        ):
             progress(done, total, f"what if: {name}")
             done += 1
             seconds.append(None if case.refusal else _finite(case.seconds))
         points = [[n, f, s] for (n, f), s in zip([(1.0, 1.0), *pairs], seconds, strict=True)]
         found.append({"name": name, "points": points})
-    (base,) = what_if(graph, machine, costs, _giving(next(iter(plans.values()))), sensitivities=True)
+    (base,) = what_if(
+        graph, machine, costs, _giving(next(iter(plans.values()))), sensitivities=True
+    )
     factors = {"network": NETWORK if network else (1.0,), "flops": FLOPS}
-    return {"of_network": network, **factors, "plans": found, "sensitivities": dict(base.sensitivities)}
+    return {
+        "of_network": network,
+        **factors,
+        "plans": found,
+        "sensitivities": dict(base.sensitivities),
+    }
 
 
 def _giving(plan: Plan) -> Find:

@@ -61,7 +61,9 @@ class ReportInputs:
     with_what_if: bool = True
 
 
-def report_data(inputs: ReportInputs, progress: Progress = lambda done, total, what: None) -> dict[str, Any]:
+def report_data(
+    inputs: ReportInputs, progress: Progress = lambda done, total, what: None
+) -> dict[str, Any]:
     """The data of a report, ready for JSON.
 
     Raises:
@@ -80,7 +82,17 @@ def report_data(inputs: ReportInputs, progress: Progress = lambda done, total, w
     shown = [_step(timeline, graph, own, inputs.name, "plan", most, broken_down)]
     if inputs.measured is not None:
         measured = inputs.measured
-        shown.append(_step(measured, graph, own, "last step", "measured", most, break_down(measured, graph, own)))
+        shown.append(
+            _step(
+                measured,
+                graph,
+                own,
+                "last step",
+                "measured",
+                most,
+                break_down(measured, graph, own),
+            )
+        )
     compared = None
     if inputs.compared is not None:
         name, plan = inputs.compared
@@ -118,7 +130,9 @@ def _step(
 ) -> dict[str, Any]:
     groups, number = group_rows(timeline.task_graph, graph, own)
     columns = step_columns(timeline, groups, number, name, role, most)
-    exposed = {part: broken_down.path_seconds(part) for part in ("compute", "communication", "feed")}
+    exposed = {
+        part: broken_down.path_seconds(part) for part in ("compute", "communication", "feed")
+    }
     return {**columns, "path_seconds": exposed}
 
 

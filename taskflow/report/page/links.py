@@ -17,7 +17,10 @@ def machine_columns(machine: MachineModel) -> dict[str, Any]:
         "name": machine.name,
         "host": [device.host for device in machine.devices],
         "kind": machine.devices[0].kind,
-        "ends": [[str(end) if isinstance(end, str) else end for end in link.ends] for link in machine.links],
+        "ends": [
+            [str(end) if isinstance(end, str) else end for end in link.ends]
+            for link in machine.links
+        ],
         "bandwidth": [link.bandwidth for link in machine.links],
         "is_between": is_between_hosts(machine).astype(int).tolist(),
     }
@@ -28,7 +31,10 @@ def link_columns(timeline: Timeline) -> dict[str, Any]:
 
     `busiest_share` is the part of the step for which the busiest link of a class would be full.
     """
-    machine, carried = timeline.task_graph.machine, np.zeros(len(timeline.task_graph.machine.links), np.int64)
+    machine, carried = (
+        timeline.task_graph.machine,
+        np.zeros(len(timeline.task_graph.machine.links), np.int64),
+    )
     found = timeline.link_bytes()
     carried[list(found)] = list(found.values())
     between, bandwidth = is_between_hosts(machine), machine.link_bandwidth[:-1]

@@ -42,9 +42,17 @@ def memory_columns(timeline: Timeline) -> dict[str, Any]:
         in_use.append((_most_between(seconds, held, edges) >> 10).tolist())
         at.append(moment)
         most.append(int(held[top]) if len(held) else 0)
-        own = np.flatnonzero((graph.instance_device == device) & (begin <= moment) & (finish > moment))
+        own = np.flatnonzero(
+            (graph.instance_device == device) & (begin <= moment) & (finish > moment)
+        )
         alive.append(_alive(graph, own, sizes, classes))
-    return {"devices": devices, "in_use_kib": in_use, "peak_seconds": at, "peak_in_use_bytes": most, "alive": alive}
+    return {
+        "devices": devices,
+        "in_use_kib": in_use,
+        "peak_seconds": at,
+        "peak_in_use_bytes": most,
+        "alive": alive,
+    }
 
 
 def _most_between(seconds: Array, held: Array, edges: Array) -> Array:
@@ -62,12 +70,20 @@ def _most_between(seconds: Array, held: Array, edges: Array) -> Array:
 def _classes(graph: TaskGraph) -> list[str]:
     """What every region is for: its role, or what the phase of the operator that makes it makes."""
     row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
-    is_made = (graph.kind[row] == Kind.POINT) & (graph.arg_privilege != Privilege.READ) & (graph.arg_instance >= 0)
-    phase = np.array([*(launch.phase for launch in graph.launches), 0], np.int64)[graph.launch[row[is_made]]]
+    is_made = (
+        (graph.kind[row] == Kind.POINT)
+        & (graph.arg_privilege != Privilege.READ)
+        & (graph.arg_instance >= 0)
+    )
+    phase = np.array([*(launch.phase for launch in graph.launches), 0], np.int64)[
+        graph.launch[row[is_made]]
+    ]
     of_region = np.full(len(graph.regions), int(Phase.FORWARD))
     np.maximum.at(of_region, graph.instance_region[graph.arg_instance[is_made]], phase)
     pairs = zip(graph.regions, of_region.tolist(), strict=True)
-    return [region.role if region.role != "value" else MADE[Phase(phase)] for region, phase in pairs]
+    return [
+        region.role if region.role != "value" else MADE[Phase(phase)] for region, phase in pairs
+    ]
 
 
 def _alive(graph: TaskGraph, own: Array, sizes: Array, classes: list[str]) -> dict[str, Any]:

@@ -53,7 +53,9 @@ def model_columns(
     vertices = [
         {
             "name": name,
-            "operators": [op.name for op in ops] if len(ops) <= 4 else [ops[0].name, "...", ops[-1].name],
+            "operators": [op.name for op in ops]
+            if len(ops) <= 4
+            else [ops[0].name, "...", ops[-1].name],
             "count": len(ops),
             "pattern": ops[0].pattern,
             "split": describe_split(strategy[ops[0].name]),
@@ -115,7 +117,10 @@ def _ordered(layers: list[list[int]], edges: Sequence[tuple[int, int, int]]) -> 
     place: dict[int, float] = {}
     found = []
     for layer in layers:
-        middle = {v: sum(place[s] for s in sources[v]) / len(sources[v]) if sources[v] else 0.0 for v in layer}
+        middle = {
+            v: sum(place[s] for s in sources[v]) / len(sources[v]) if sources[v] else 0.0
+            for v in layer
+        }
         row = sorted(layer, key=lambda v: (middle[v], v))
         place |= {v: k - (len(row) - 1) / 2 for k, v in enumerate(row)}
         found.append(row)

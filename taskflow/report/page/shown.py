@@ -73,7 +73,9 @@ def lanes_of(task_graph: TaskGraph) -> tuple[Array, Array]:
     first_link = STREAMS * devices
     of_device = stream < first_link
     found = [(row[of_device], (stream[of_device] % devices) * LANES + stream[of_device] // devices)]
-    ends = np.array([[x if isinstance(x, int) else -1 for x in k.ends] for k in machine.links], np.int64).reshape(-1, 2)
+    ends = np.array(
+        [[x if isinstance(x, int) else -1 for x in k.ends] for k in machine.links], np.int64
+    ).reshape(-1, 2)
     for end, what in enumerate(("sending", "receiving")):
         device = ends[stream[~of_device] - first_link, end]
         kept = device >= 0

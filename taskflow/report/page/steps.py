@@ -54,7 +54,9 @@ def step_columns(
             "stream": [STREAM_NAMES[k] for k in (shown.lanes % LANES).tolist()],
             "tasks": [
                 differences(shown.lane_task[a:b])
-                for a, b in zip(shown.lane_ptr[:-1].tolist(), shown.lane_ptr[1:].tolist(), strict=True)
+                for a, b in zip(
+                    shown.lane_ptr[:-1].tolist(), shown.lane_ptr[1:].tolist(), strict=True
+                )
             ],
         },
         **_task_columns(timeline, shown, groups, number),
@@ -76,7 +78,9 @@ def unless_zero(column: Array) -> list[int]:
     return found
 
 
-def _task_columns(timeline: Timeline, shown: ShownTasks, groups: Sequence[str], number: Array) -> Mapping[str, Any]:
+def _task_columns(
+    timeline: Timeline, shown: ShownTasks, groups: Sequence[str], number: Array
+) -> Mapping[str, Any]:
     """`tasks`, a column each; `names`, which they count; `groups` of the strategy that they belong to."""
     graph, rows = timeline.task_graph, shown.rows
     scale = TICKS / timeline.seconds if timeline.seconds else 0.0
@@ -93,11 +97,20 @@ def _task_columns(timeline: Timeline, shown: ShownTasks, groups: Sequence[str], 
         "name": name.tolist(),
         "bytes": np.where(graph.kind == Kind.POINT, 0, graph.bytes)[rows].tolist(),
         "device": graph.device[rows].tolist(),
-        "source": unless_zero(np.where(graph.source == graph.device, 0, graph.source + 1)[rows]),  # 0: no other device
+        "source": unless_zero(
+            np.where(graph.source == graph.device, 0, graph.source + 1)[rows]
+        ),  # 0: no other device
         "part": unless_zero(graph.ordinal[rows]),
-        "after": np.where(awaited < 0, 0, np.arange(len(rows)) - awaited).tolist(),  # how far back; 0: none is shown
+        "after": np.where(
+            awaited < 0, 0, np.arange(len(rows)) - awaited
+        ).tolist(),  # how far back; 0: none is shown
     }
-    return {"tasks": columns, "names": names, "groups": [*groups, ""], "path": path[path >= 0].tolist()}
+    return {
+        "tasks": columns,
+        "names": names,
+        "groups": [*groups, ""],
+        "path": path[path >= 0].tolist(),
+    }
 
 
 def _sorts(timeline: Timeline) -> Array:
@@ -121,5 +134,11 @@ def _names(timeline: Timeline, number: Array, rows: Array) -> tuple[dict[str, An
         if kind == Kind.POINT:
             texts.append(graph.launches[which].name)
         else:
-            texts.append(f"{COLLECTIVES[collective] or Kind(kind).name.lower()} {graph.regions[which].name}")
-    return {"text": texts, "sort": kinds[:, 3].tolist(), "group": kinds[:, 4].tolist()}, name.reshape(-1)
+            texts.append(
+                f"{COLLECTIVES[collective] or Kind(kind).name.lower()} {graph.regions[which].name}"
+            )
+    return {
+        "text": texts,
+        "sort": kinds[:, 3].tolist(),
+        "group": kinds[:, 4].tolist(),
+    }, name.reshape(-1)

@@ -26,9 +26,14 @@ def usage_columns(timeline: Timeline) -> dict[str, Any]:
     is_point = graph.kind[row] == Kind.POINT
     edges = np.linspace(0.0, timeline.seconds, COLUMNS + 1)
     of_kind = {}
-    for name, chosen in (("compute", is_point), ("communication", ~is_point), ("any", np.ones(len(row), bool))):
+    for name, chosen in (
+        ("compute", is_point),
+        ("communication", ~is_point),
+        ("any", np.ones(len(row), bool)),
+    ):
         intervals = [
-            _union(timeline.start[own], timeline.end[own]) for own in _by_device(row[chosen], device[chosen], devices)
+            _union(timeline.start[own], timeline.end[own])
+            for own in _by_device(row[chosen], device[chosen], devices)
         ]
         seconds = [float((end - start).sum()) for start, end in intervals]
         starts, ends = (np.concatenate(side) for side in zip(*intervals, strict=True))
@@ -60,7 +65,9 @@ def _union(start: Array, end: Array) -> tuple[Array, Array]:
 def _mean_count(start: Array, end: Array, edges: Array) -> Array:
     """How many intervals are under way, on average, between two edges."""
     start, end = np.sort(start), np.sort(end)
-    passed = _summed(start, edges) - _summed(end, edges)  # seconds of all intervals before each edge
+    passed = _summed(start, edges) - _summed(
+        end, edges
+    )  # seconds of all intervals before each edge
     width = np.diff(edges)
     found: Array = np.divide(np.diff(passed), width, out=np.zeros(len(width)), where=width > 0)
     return found

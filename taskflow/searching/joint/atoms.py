@@ -63,7 +63,9 @@ def find_atoms(graph: Graph) -> list[Atom]:
     crossing = _crossing(graph, phases, leader, len(found))
     bounds = _merged(graph, leader, _cuts(*crossing))
     members: dict[int, list[Operator]] = defaultdict(list)
-    atom_of = {name: int(np.searchsorted(bounds, k, side="right")) - 1 for name, k in leader.items()}
+    atom_of = {
+        name: int(np.searchsorted(bounds, k, side="right")) - 1 for name, k in leader.items()
+    }
     for op in graph.operators:
         members[atom_of[op.name]].append(op)
     outer = _read_elsewhere(graph, phases, atom_of)
@@ -74,16 +76,26 @@ def find_atoms(graph: Graph) -> list[Atom]:
 
 
 def _atom(
-    found: Sequence[Family], operators: Sequence[Operator], phases: dict[str, Phase], outer: set[str], crossing: int
+    found: Sequence[Family],
+    operators: Sequence[Operator],
+    phases: dict[str, Phase],
+    outer: set[str],
+    crossing: int,
 ) -> Atom:
     own = tuple(phases[op.name] for op in operators)
-    forward = [op for op, phase in zip(operators, own, strict=True) if phase == Phase.FORWARD and not op.writes]
+    forward = [
+        op
+        for op, phase in zip(operators, own, strict=True)
+        if phase == Phase.FORWARD and not op.writes
+    ]
     inner = tuple(op.name for op in forward if not any(r.name in outer for r in op.outputs))
     kind = content(operators), own, tuple(op.name in inner for op in operators)
     return Atom(tuple(found), tuple(operators), own, inner, kind, crossing)
 
 
-def _crossing(graph: Graph, phases: dict[str, Phase], leader: dict[str, int], count: int) -> tuple[list[float], ...]:
+def _crossing(
+    graph: Graph, phases: dict[str, Phase], leader: dict[str, int], count: int
+) -> tuple[list[float], ...]:
     """Per cut before a leader: bytes of the values that cross it in the forward pass, and how many these are.
 
     No cut: infinite bytes. A value would go back, or an update would stand in a stage of its own.
@@ -109,10 +121,19 @@ def _crossing(graph: Graph, phases: dict[str, Phase], leader: dict[str, int], co
 
 def _cuts(size: Sequence[float], values: Sequence[float]) -> list[int]:
     """The first leaders of atoms: see the head of this file."""
-    runs = [(key, [k for k, _ in run]) for key, run in groupby(enumerate(size[1:-1], 1), key=lambda each: each[1])]
+    runs = [
+        (key, [k for k, _ in run])
+        for key, run in groupby(enumerate(size[1:-1], 1), key=lambda each: each[1])
+    ]
     sides = [np.inf, *(key for key, _ in runs), np.inf]
-    least = [k for at, (key, run) in enumerate(runs) if key < min(sides[at], sides[at + 2]) for k in run]
-    single = [k for k, (many, each) in enumerate(zip(values, size, strict=True)) if many <= 1 and 0 < k < len(size) - 1]
+    least = [
+        k for at, (key, run) in enumerate(runs) if key < min(sides[at], sides[at + 2]) for k in run
+    ]
+    single = [
+        k
+        for k, (many, each) in enumerate(zip(values, size, strict=True))
+        if many <= 1 and 0 < k < len(size) - 1
+    ]
     return sorted({0, *least, *single} - {k for k, each in enumerate(size) if each == np.inf and k})
 
 
@@ -132,7 +153,9 @@ def _read_elsewhere(graph: Graph, phases: dict[str, Phase], atom_of: dict[str, i
     made: dict[str, int] = {}
     found = {region.name for region in graph.outputs.values()}
     for op in graph.operators:
-        found |= {r.name for r in op.inputs if made.get(r.name, atom_of[op.name]) != atom_of[op.name]}
+        found |= {
+            r.name for r in op.inputs if made.get(r.name, atom_of[op.name]) != atom_of[op.name]
+        }
         if phases[op.name] == Phase.FORWARD:
             made |= {r.name: atom_of[op.name] for r in op.outputs}
     return found

@@ -66,10 +66,16 @@ class CellTables:
         self.pricing, self.machine = pricing, pricing.machine
         self._within = within or (lambda count: {})
         count = len(self.machine.devices)
-        self.sizes = [d for d in range(1, count + 1) if count <= FEW or count % d == 0 or d & (d - 1) == 0]
+        self.sizes = [
+            d for d in range(1, count + 1) if count <= FEW or count % d == 0 or d & (d - 1) == 0
+        ]
         self.splits = cache(self._splits)
-        self.regions = [[atom.regions for atom in atoms] for atoms in (pricing.atoms, pricing.again)]
-        self.like: dict[tuple[int, int], int] = {}  # first device and size of a group -> first of one that is alike
+        self.regions = [
+            [atom.regions for atom in atoms] for atoms in (pricing.atoms, pricing.again)
+        ]
+        self.like: dict[
+            tuple[int, int], int
+        ] = {}  # first device and size of a group -> first of one that is alike
         self.recomputable = frozenset(k for k, atom in enumerate(pricing.atoms) if atom.inner)
         self._groups = self._ways()
 
@@ -78,7 +84,11 @@ class CellTables:
 
     def _ways(self) -> dict[StageWay, list[int]]:
         """Every way, and the first devices at which it is: those of one host, or else aligned."""
-        devices, found, known = self.machine.devices, dict[StageWay, list[int]](), dict[object, int]()
+        devices, found, known = (
+            self.machine.devices,
+            dict[StageWay, list[int]](),
+            dict[object, int](),
+        )
         for size in self.sizes:
             for first in range(len(devices) - size + 1):
                 group = devices[first : first + size]
@@ -93,7 +103,9 @@ class CellTables:
     def price(self, number: int, way: StageWay, parts: int) -> AtomCosts | None:
         """The costs of an atom in a stage."""
         devices = range(way.first, way.first + way.devices)
-        return self.pricing.price(number, devices, self.splits(way.devices)[way.split], parts, way.is_again)
+        return self.pricing.price(
+            number, devices, self.splits(way.devices)[way.split], parts, way.is_again
+        )
 
     def operators(self, number: int, is_again: bool) -> int:
         """How many operators an atom has."""
@@ -108,11 +120,18 @@ class CellTables:
             at[self._groups[way], number] = True
             prices = [self.price(k, way, parts) for k in range(count)]
             self._fill(prices, parts, way.is_again, (seconds[number], fixed[number], held[number]))
-        room = [min(d.memory_bytes for d in self.machine.devices[w.first : w.first + w.devices]) for w in ways]
+        room = [
+            min(d.memory_bytes for d in self.machine.devices[w.first : w.first + w.devices])
+            for w in ways
+        ]
         return Cells(ways, at, seconds, fixed, held, np.array(room, float))
 
     def _fill(
-        self, prices: Sequence[AtomCosts | None], parts: int, is_again: bool, columns: tuple[Array, Array, Array]
+        self,
+        prices: Sequence[AtomCosts | None],
+        parts: int,
+        is_again: bool,
+        columns: tuple[Array, Array, Array],
     ) -> None:
         """The cells of one way: sums over atoms, of bytes over the regions that they touch, each once."""
         (seconds, fixed, held), regions = columns, self.regions[is_again]
@@ -122,17 +141,31 @@ class CellTables:
         each = np.where(possible, np.array([p.spans.sum() for p in known]) + late, np.inf)
         transient = np.array([p.transient_bytes for p in known], float)
         gradients = np.array([p.gradient_bytes for p in known], float)
-        kept = _shared([{names[k]: b for k, b in p.kept.items()} for names, p in zip(regions, known, strict=True)])
-        held[:] = _shared([{names[k]: b for k, b in p.held.items()} for names, p in zip(regions, known, strict=True)])
+        kept = _shared(
+            [
+                {names[k]: b for k, b in p.kept.items()}
+                for names, p in zip(regions, known, strict=True)
+            ]
+        )
+        held[:] = _shared(
+            [
+                {names[k]: b for k, b in p.held.items()}
+                for names, p in zip(regions, known, strict=True)
+            ]
+        )
         for i in range(len(known)):
             seconds[i, i:] = each[i:].cumsum()
-            fixed[i, i:] = kept[i, i:] + gradients[i:].cumsum() + np.maximum.accumulate(transient[i:])
+            fixed[i, i:] = (
+                kept[i, i:] + gradients[i:].cumsum() + np.maximum.accumulate(transient[i:])
+            )
 
 
 def _alike(group: Sequence[Device]) -> object:
     """What prices on a group of devices depend on."""
     hosts: dict[int, int] = {}
-    return tuple(replace(device, host=hosts.setdefault(device.host, len(hosts))) for device in group)
+    return tuple(
+        replace(device, host=hosts.setdefault(device.host, len(hosts))) for device in group
+    )
 
 
 def _shared(each: Sequence[Mapping[str, int]]) -> Array:

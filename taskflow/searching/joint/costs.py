@@ -65,8 +65,15 @@ class Pricing:
         again: with the clones of recomputation.
     """
 
-    def __init__(self, graph: Graph, atoms: Sequence[Atom], machine: MachineModel, costs: CostModel) -> None:
-        self.graph, self.machine, self.costs, self.samples = graph, machine, costs, sample_groups(graph)
+    def __init__(
+        self, graph: Graph, atoms: Sequence[Atom], machine: MachineModel, costs: CostModel
+    ) -> None:
+        self.graph, self.machine, self.costs, self.samples = (
+            graph,
+            machine,
+            costs,
+            sample_groups(graph),
+        )
         self.atoms, self.again_graph = _recomputable(graph, atoms)
         self.again = _with_clones(self.again_graph, self.atoms)
         self._forward = {r.name for r in graph.inputs} | {
@@ -80,7 +87,12 @@ class Pricing:
         self._lowerings: dict[object, tuple[Atom, Lowering]] = {}
 
     def price(
-        self, number: int, devices: Sequence[int], within: Mapping[str, ParallelConfig], parts: int, is_again: bool
+        self,
+        number: int,
+        devices: Sequence[int],
+        within: Mapping[str, ParallelConfig],
+        parts: int,
+        is_again: bool,
     ) -> AtomCosts | None:
         """The costs of atom `number` on the devices of a stage; None: it cannot be split so.
 
@@ -101,23 +113,41 @@ class Pricing:
                 self._lowerings[atom.kind] = atom, Lowering(graph, self.machine)
             self._known[key] = None
             with suppress(ValueError):
-                shared = self._shared(number, devices, within, parts, is_again) if set(key[1]) == {None} else None
-                self._known[key] = shared or self._lowered(*self._lowerings[atom.kind], own, followers, devices, parts)
+                shared = (
+                    self._shared(number, devices, within, parts, is_again)
+                    if set(key[1]) == {None}
+                    else None
+                )
+                self._known[key] = shared or self._lowered(
+                    *self._lowerings[atom.kind], own, followers, devices, parts
+                )
         return self._known[key]
 
     def _shared(
-        self, number: int, devices: Sequence[int], within: Mapping[str, ParallelConfig], parts: int, is_again: bool
+        self,
+        number: int,
+        devices: Sequence[int],
+        within: Mapping[str, ParallelConfig],
+        parts: int,
+        is_again: bool,
     ) -> AtomCosts | None:
         """Where nothing moves within a stage of equal devices, its points are those of one with more micro-batches."""
-        if min(parts, len(devices)) < 2 or len({replace(self.machine.devices[d], host=0) for d in devices}) > 1:
+        if (
+            min(parts, len(devices)) < 2
+            or len({replace(self.machine.devices[d], host=0) for d in devices}) > 1
+        ):
             return None
         once = self.price(number, devices, within, 1, is_again)
         if once is None or once.moving_seconds:
             return None
-        if (each := self.price(number, devices[:1], within, parts * len(devices), is_again)) is None:
+        if (
+            each := self.price(number, devices[:1], within, parts * len(devices), is_again)
+        ) is None:
             return None
         late = once.sync_seconds, once.update_seconds, 0.0, once.gradient_bytes
-        return AtomCosts(each.spans, *late, each.transient_bytes, each.passed_bytes, once.kept, each.held)
+        return AtomCosts(
+            each.spans, *late, each.transient_bytes, each.passed_bytes, once.kept, each.held
+        )
 
     def _lowered(
         self,
@@ -130,22 +160,38 @@ class Pricing:
     ) -> AtomCosts:
         """The costs of an atom whose leaders and followers have these configurations within the stage."""
         each = zip(atom.families, own, strict=True)
-        strategy = Strategy({f.leader.name: self._config(f, devices, config, parts) for f, config in each})
+        strategy = Strategy(
+            {f.leader.name: self._config(f, devices, config, parts) for f, config in each}
+        )
         names = [op.name for op in atom.operators if op.follows]
-        strategy.update({n: on_devices(c, devices) for n, c in zip(names, followers, strict=True) if c is not None})
+        strategy.update(
+            {
+                n: on_devices(c, devices)
+                for n, c in zip(names, followers, strict=True)
+                if c is not None
+            }
+        )
         rows = lowering.lower(strategy)
         return _Read(rows, self.costs.seconds(rows), atom, self._forward).costs()
 
-    def _config(self, family: Family, devices: Sequence[int], own: ParallelConfig | None, parts: int) -> ParallelConfig:
+    def _config(
+        self, family: Family, devices: Sequence[int], own: ParallelConfig | None, parts: int
+    ) -> ParallelConfig:
         axes = self.samples.get(family.leader.name, ())
         config_in_stage(family, axes, list(devices), parts, own)  # so many samples there are
         found = config_in_stage(family, axes, list(devices), min(parts, 2), own)
-        cut = [(axis, degree) for axis, degree in found.degrees if axis in axes and parts_of(degree) > 1]
+        cut = [
+            (axis, degree)
+            for axis, degree in found.degrees
+            if axis in axes and parts_of(degree) > 1
+        ]
         if parts <= 2 or len(cut) != 1 or not isinstance(cut[0][1], int):
             return found if parts <= 2 else config_in_stage(family, axes, list(devices), parts, own)
         axis, each = cut[0][0], cut[0][1] // 2
         shares = [1 / parts / each] * each + [(1 - 1 / parts) / each] * each
-        return ParallelConfig({a: shares if a == axis else degree for a, degree in found.degrees}, found.devices)
+        return ParallelConfig(
+            {a: shares if a == axis else degree for a, degree in found.degrees}, found.devices
+        )
 
 
 def on_devices(config: ParallelConfig, devices: Sequence[int]) -> ParallelConfig:
@@ -159,7 +205,8 @@ def _recomputable(graph: Graph, atoms: Sequence[Atom]) -> tuple[list[Atom], Grap
         return list(atoms), recompute(graph, [name for atom in atoms for name in atom.inner])
     except ValueError:
         found = [
-            replace(atom, inner=tuple(name for name in atom.inner if _can_be_again(graph, name))) for atom in atoms
+            replace(atom, inner=tuple(name for name in atom.inner if _can_be_again(graph, name)))
+            for atom in atoms
         ]
         return found, recompute(graph, [name for atom in found for name in atom.inner])
 
@@ -182,7 +229,9 @@ def _with_clones(graph: Graph, atoms: Sequence[Atom]) -> list[Atom]:
     for atom, here in zip(atoms, members, strict=True):
         operators, each = tuple(graph.operators[n] for n in here), tuple(phases[n] for n in here)
         kind = content(operators), each, "again"
-        found.append(replace(atom, operators=operators, phases=each, kind=kind) if atom.inner else atom)
+        found.append(
+            replace(atom, operators=operators, phases=each, kind=kind) if atom.inner else atom
+        )
     return found
 
 
@@ -197,12 +246,20 @@ class _Read:
         number = {name: k for k, name in enumerate(atom.regions)}
         self.number = np.array([number[r.name] for r in rows.regions], np.int64)
         is_gradient = self._among(_gradients(atom))
-        is_sync = ~is_point & (rows.region >= 0) & is_gradient[rows.region] & (rows.kind != Kind.FOLD)
+        is_sync = (
+            ~is_point & (rows.region >= 0) & is_gradient[rows.region] & (rows.kind != Kind.FOLD)
+        )
         self.update = (phase == Phase.UPDATE) & ~is_sync
         self.sync, self.phase = is_sync, phase
-        self.each = (rows.ordinal == 0) & ~is_sync & (phase != Phase.UPDATE) & (rows.kind != Kind.FEED)
+        self.each = (
+            (rows.ordinal == 0) & ~is_sync & (phase != Phase.UPDATE) & (rows.kind != Kind.FEED)
+        )
         self.moving = self.each & ~is_point & ~((rows.region >= 0) & is_gradient[rows.region])
-        self.size, self.region, self.device = rows.instance_bytes(), rows.instance_region, rows.instance_device
+        self.size, self.region, self.device = (
+            rows.instance_bytes(),
+            rows.instance_region,
+            rows.instance_device,
+        )
         persistent = np.array([r.is_persistent for r in rows.regions], np.bool_)
         self.persistent, self.gradient = persistent[self.region], is_gradient[self.region]
         self.forward = self._among(forward)[self.region] & ~self.persistent
@@ -215,10 +272,16 @@ class _Read:
         rows = self.rows
         row = np.repeat(np.arange(len(rows)), np.diff(rows.arg_ptr))
         used = (rows.arg_instance >= 0) & self.each[row]
-        row, instance, is_read = row[used], rows.arg_instance[used], rows.arg_privilege[used] == Privilege.READ
+        row, instance, is_read = (
+            row[used],
+            rows.arg_instance[used],
+            rows.arg_privilege[used] == Privilege.READ,
+        )
         early, late, weight = (self._used(row, instance, phase) for phase in PASSES)
         is_read &= rows.kind[row] == Kind.POINT
-        held = self.forward & np.logical_or(*(self._used(row[is_read], instance[is_read], p) for p in PASSES[1:]))
+        held = self.forward & np.logical_or(
+            *(self._used(row[is_read], instance[is_read], p) for p in PASSES[1:])
+        )
         passing = ~(held | self.persistent | self.gradient)
         return AtomCosts(
             np.array([self._seconds(self.each & (self.phase == phase)) for phase in PASSES]),
@@ -249,7 +312,9 @@ class _Read:
         """Region -> bytes of the device that holds most of it."""
         found = np.zeros((len(self.rows.regions), self.count), np.int64)
         is_sum = not which[self.gradient].any()
-        (np.add if is_sum else np.maximum).at(found, (self.region[which], self.device[which]), self.size[which])
+        (np.add if is_sum else np.maximum).at(
+            found, (self.region[which], self.device[which]), self.size[which]
+        )
         most = found.max(axis=1, initial=0)
         return {int(self.number[k]): int(most[k]) for k in np.flatnonzero(most)}
 
@@ -268,6 +333,16 @@ class _Read:
 
 def _gradients(atom: Atom) -> set[str]:
     """What its updates read and its backward operators make."""
-    made = {r.name for op, p in zip(atom.operators, atom.phases, strict=True) if p in PASSES[1:] for r in op.outputs}
-    read = {r.name for op, p in zip(atom.operators, atom.phases, strict=True) if p == Phase.UPDATE for r in op.inputs}
+    made = {
+        r.name
+        for op, p in zip(atom.operators, atom.phases, strict=True)
+        if p in PASSES[1:]
+        for r in op.outputs
+    }
+    read = {
+        r.name
+        for op, p in zip(atom.operators, atom.phases, strict=True)
+        if p == Phase.UPDATE
+        for r in op.inputs
+    }
     return made & read

@@ -45,9 +45,18 @@ def best_cuts(cells: Cells, parts: int, most_stages: int, share: float = 1.0) ->
                 yield _stages(cells, choice, count, devices)
 
 
-def _table(cells: Cells, parts: int, stages: int, share: float, limit: float) -> tuple[Array, Array]:
+def _table(
+    cells: Cells, parts: int, stages: int, share: float, limit: float
+) -> tuple[Array, Array]:
     sizes = np.array([way.devices for way in cells.ways], np.int64)
-    columns = cells.at, sizes, cells.seconds, cells.fixed_bytes, cells.held_bytes, share * cells.room_bytes
+    columns = (
+        cells.at,
+        sizes,
+        cells.seconds,
+        cells.fixed_bytes,
+        cells.held_bytes,
+        share * cells.room_bytes,
+    )
     found: tuple[Array, Array] = _fill(*columns, parts, stages, limit)
     return found
 
@@ -74,7 +83,10 @@ def _fill(
         for i in range(atoms):
             for w in range(len(sizes)):
                 for j in range(i, atoms):
-                    if seconds[w, i, j] > limit or fixed[w, i, j] + flying * held[w, i, j] > room[w]:
+                    if (
+                        seconds[w, i, j] > limit
+                        or fixed[w, i, j] + flying * held[w, i, j] > room[w]
+                    ):
                         break
                     for e in range(sizes[w], devices + 1):
                         found = seconds[w, i, j] + least[count - 1, j + 1, e - sizes[w]]

@@ -26,11 +26,17 @@ from taskflow.searching.joint.costs import AtomCosts
 from taskflow.searching.joint.planned import PlannedPipeline, PlannedStage
 
 CODES = {letter: int(phase) for phase, letter in LETTERS.items()}
-WHOLE = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])  # gradients of weights among those of activations
+WHOLE = np.array(
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
+)  # gradients of weights among those of activations
 FORWARD, BACKWARD, WEIGHT = int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.WEIGHT)
 # policies, and whether a stage whose atoms are computed again does its backward passes whole: else all that it computes
 # again lives until the gradients of its weights
-TRIED = ("one_f_one_b", False), ("zb_h1", False), ("one_f_one_b", True)  # where every device has one stage
+TRIED = (
+    ("one_f_one_b", False),
+    ("zb_h1", False),
+    ("one_f_one_b", True),
+)  # where every device has one stage
 LOOPED = ("interleaved", False), ("zb_v", False)  # where it has several
 
 
@@ -78,13 +84,17 @@ class Estimates:
 
     def costs_of(self, stage: PlannedStage, parts: int) -> StageCosts | None:
         """What a stage costs, and those on devices that are alike; None: it cannot be split so."""
-        return self._stages(stage._replace(first=self.tables.like[stage.first, stage.devices]), parts)
+        return self._stages(
+            stage._replace(first=self.tables.like[stage.first, stage.devices]), parts
+        )
 
     def _stage(self, stage: PlannedStage, parts: int) -> StageCosts | None:
         found, kept, held = list[AtomCosts](), dict[str, int](), dict[str, int]()
         for k in range(stage.begin, stage.end):
             is_again = k in stage.again
-            price = self.tables.price(k, StageWay(stage.devices, stage.split, is_again, stage.first), parts)
+            price = self.tables.price(
+                k, StageWay(stage.devices, stage.split, is_again, stage.first), parts
+            )
             if price is None:
                 return None
             names = self.tables.regions[is_again][k]
@@ -93,15 +103,27 @@ class Estimates:
             found.append(price)
         spans, sync = np.sum([p.spans for p in found], axis=0), sum(p.sync_seconds for p in found)
         late = max(sync - spans[BACKWARD] - spans[WEIGHT], sync / len(found))
-        fixed = sum(kept.values()) + sum(p.gradient_bytes for p in found) + max(p.transient_bytes for p in found)
+        fixed = (
+            sum(kept.values())
+            + sum(p.gradient_bytes for p in found)
+            + max(p.transient_bytes for p in found)
+        )
         passed = sum(p.passed_bytes for p in found)
         return StageCosts(
-            spans, late + sum(p.update_seconds for p in found), sum(kept.values()), fixed, sum(held.values()), passed
+            spans,
+            late + sum(p.update_seconds for p in found),
+            sum(kept.values()),
+            fixed,
+            sum(held.values()),
+            passed,
         )
 
     def _best(self, pipeline: PlannedPipeline, costs: Sequence[StageCosts]) -> Estimate:
         groups, parts = pipeline.groups, pipeline.parts
-        once, fixed = np.array([c.once_seconds for c in costs]), np.array([c.fixed_bytes for c in costs])
+        once, fixed = (
+            np.array([c.once_seconds for c in costs]),
+            np.array([c.fixed_bytes for c in costs]),
+        )
         spans, delays, tried = np.array([c.spans for c in costs]), self._delays(pipeline), []
         again = np.array([bool(stage.again) for stage in pipeline.stages])
         for policy in _policies(pipeline):
@@ -110,11 +132,18 @@ class Estimates:
                 continue
             whole = again & policy[1] if len(groups) > 1 else np.ones(1, np.bool_)
             joint = np.where(whole[:, None], spans @ WHOLE, spans)
-            held = np.array([(c.held_bytes, c.passed_bytes * (not w)) for c, w in zip(costs, whole, strict=True)])
+            held = np.array(
+                [
+                    (c.held_bytes, c.passed_bytes * (not w))
+                    for c, w in zip(costs, whole, strict=True)
+                ]
+            )
             ends, levels = play(steps, joint, delays, held, parts)
             tried.append((float((ends + once).max()), self._share(groups, fixed, levels), policy))
         fitting = [each for each in tried if each[1] <= 1.0]
-        seconds, share, policy = min(fitting or tried, key=lambda each: each[:2] if fitting else each[1::-1])
+        seconds, share, policy = min(
+            fitting or tried, key=lambda each: each[:2] if fitting else each[1::-1]
+        )
         return Estimate(seconds, share, policy)
 
     def order(self, pipeline: PlannedPipeline, policy: tuple[str, bool]) -> Schedule | str | None:
@@ -122,7 +151,9 @@ class Estimates:
         if len(pipeline.stages) == pipeline.parts == 1:
             return None
         whole = [k for k, stage in enumerate(pipeline.stages) if stage.again and policy[1]]
-        return schedule_of(policy[0], pipeline.groups, pipeline.parts, whole) if whole else policy[0]
+        return (
+            schedule_of(policy[0], pipeline.groups, pipeline.parts, whole) if whole else policy[0]
+        )
 
     def orders(self, pipeline: PlannedPipeline) -> list[Schedule | str | None]:
         """All that a plan may say of it."""
@@ -130,7 +161,9 @@ class Estimates:
 
     def _share(self, groups: Sequence[Sequence[int]], fixed: Array, levels: Array) -> float:
         devices = list(dict.fromkeys(group[0] for group in groups))
-        need = np.array([sum(f for f, g in zip(fixed, groups, strict=True) if g[0] == d) for d in devices])
+        need = np.array(
+            [sum(f for f, g in zip(fixed, groups, strict=True) if g[0] == d) for d in devices]
+        )
         return float(((need + levels) / self._room[devices]).max())
 
     def _delays(self, pipeline: PlannedPipeline) -> Array:
@@ -138,7 +171,11 @@ class Estimates:
         found, old = [0.0], pipeline.stages
         for left, right in pairwise(old):
             source, target = left.first + left.devices - 1, right.first
-            size = self.atoms[right.begin].crossing_bytes / pipeline.parts / min(left.devices, right.devices)
+            size = (
+                self.atoms[right.begin].crossing_bytes
+                / pipeline.parts
+                / min(left.devices, right.devices)
+            )
             move = self.rates.latency[source, target] + size / self.rates.throughput[source, target]
             found.append(0.0 if source == target else move)
         return np.array(found)
@@ -158,7 +195,13 @@ def steps_of(policy: str, groups: tuple[tuple[int, ...], ...], parts: int) -> Ar
         schedule, lists = schedule_of(policy, groups, parts), []
         for device in dict.fromkeys(group[0] for group in groups):
             each = schedule.steps[device]
-            lists.append([(CODES[phase], stage, part) for letter, stage, part in each for phase in PHASES[letter]])
+            lists.append(
+                [
+                    (CODES[phase], stage, part)
+                    for letter, stage, part in each
+                    for phase in PHASES[letter]
+                ]
+            )
         found = np.full((len(lists), max(map(len, lists)), 3), -1)
         for k, steps in enumerate(lists):
             found[k, : len(steps)] = steps
@@ -166,7 +209,9 @@ def steps_of(policy: str, groups: tuple[tuple[int, ...], ...], parts: int) -> Ar
     return None
 
 
-def schedule_of(policy: str, groups: tuple[tuple[int, ...], ...], parts: int, whole: Collection[int] = ()) -> Schedule:
+def schedule_of(
+    policy: str, groups: tuple[tuple[int, ...], ...], parts: int, whole: Collection[int] = ()
+) -> Schedule:
     """The schedule of a policy; the stages `whole` do not part gradients of activations and of weights."""
     none = np.zeros(0, np.int64)
     schedule = POLICIES[policy].schedule(Pipeline(none, none, none, parts, groups))
@@ -174,7 +219,9 @@ def schedule_of(policy: str, groups: tuple[tuple[int, ...], ...], parts: int, wh
         return schedule
     joined = {
         device: tuple(
-            ("B", *s[1:]) if s[0] == "I" and s[1] in whole else s for s in steps if (s[0] != "W" or s[1] not in whole)
+            ("B", *s[1:]) if s[0] == "I" and s[1] in whole else s
+            for s in steps
+            if (s[0] != "W" or s[1] not in whole)
         )
         for device, steps in schedule.steps.items()
     }
@@ -194,7 +241,12 @@ def play(steps: Array, spans: Array, delays: Array, held: Array, parts: int) -> 
     """
     lists, stages = len(steps), len(spans)
     done, last = np.full((3, stages, parts), np.inf), np.zeros(stages)
-    at, free, level, most = np.zeros(lists, np.int64), np.zeros(lists), np.zeros(lists), np.zeros(lists)
+    at, free, level, most = (
+        np.zeros(lists, np.int64),
+        np.zeros(lists),
+        np.zeros(lists),
+        np.zeros(lists),
+    )
     is_moving = True
     while is_moving:
         is_moving = False

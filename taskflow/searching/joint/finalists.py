@@ -64,7 +64,13 @@ class Finalists:
     """
 
     def __init__(
-        self, graph: Graph, machine: MachineModel, costs: CostModel, tables: CellTables, budget: Budget, seed: int
+        self,
+        graph: Graph,
+        machine: MachineModel,
+        costs: CostModel,
+        tables: CellTables,
+        budget: Budget,
+        seed: int,
     ) -> None:
         self.graph, self.machine, self.costs, self.tables = graph, machine, costs, tables
         self.budget, self.seed = budget, seed
@@ -80,7 +86,8 @@ class Finalists:
         """Judge the rows of a pipeline in each of some orders, as far as there is time; whether one of them fits."""
         fits, rows = False, None
         points = pipeline.parts * sum(
-            stage.devices * sum(self.tables.operators(k, k in stage.again) for k in range(stage.begin, stage.end))
+            stage.devices
+            * sum(self.tables.operators(k, k in stage.again) for k in range(stage.begin, stage.end))
             for stage in pipeline.stages
         )
         for order in orders:
@@ -120,12 +127,16 @@ class Finalists:
         timeline = simulate(ordered, self.costs)
         need = timeline.peak_bytes + staged_bytes(rows)
         device = int(np.argmax(need / self._room))
-        name = f"{pipeline}" + (f", {order_name(plan.schedule)}" if plan.schedule is not None else "")
+        name = f"{pipeline}" + (
+            f", {order_name(plan.schedule)}" if plan.schedule is not None else ""
+        )
         if need[device] > self._room[device]:
             self._note(name, device, int(need[device]))
             return False
         self.fitting.append((timeline.seconds, len(self.judged), pipeline))
-        self.judged.append(Judged(plan, timeline.seconds, int(need.max()), timeline.bytes_moved, name))
+        self.judged.append(
+            Judged(plan, timeline.seconds, int(need.max()), timeline.bytes_moved, name)
+        )
         if timeline.seconds < self.best_seconds:
             self.best_seconds, self._best = timeline.seconds, (rows, timeline)
         return True
@@ -133,4 +144,7 @@ class Finalists:
     def _note(self, name: str, device: int, needed: int) -> None:
         if (share := needed / int(self._room[device])) < self._least_share:
             sizes = describe_memory(needed), describe_memory(int(self._room[device]))
-            self.least, self._least_share = "{}: device {} needs {}, it has {}".format(name, device, *sizes), share
+            self.least, self._least_share = (
+                "{}: device {} needs {}, it has {}".format(name, device, *sizes),
+                share,
+            )

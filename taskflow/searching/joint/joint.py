@@ -27,14 +27,30 @@ from taskflow.searching.joint.costs import Pricing
 from taskflow.searching.joint.cutting import best_cuts
 from taskflow.searching.joint.estimates import Estimate, Estimates
 from taskflow.searching.joint.finalists import Finalists, Judged
-from taskflow.searching.joint.planned import PlannedPipeline, PlannedStage, loops, moves, pipeline_of_cut
+from taskflow.searching.joint.planned import (
+    PlannedPipeline,
+    PlannedStage,
+    loops,
+    moves,
+    pipeline_of_cut,
+)
 
 _log = logging.getLogger(__name__)
 
-PRICED, WALKED = 0.35, 0.7  # of the budget: until then cells are priced, until then pipelines are walked over
-MEMORY_SHARES = 1.1, 1.0, 0.9  # of the memory of devices, for which stages are cut: estimates are rather too high
+PRICED, WALKED = (
+    0.35,
+    0.7,
+)  # of the budget: until then cells are priced, until then pipelines are walked over
+MEMORY_SHARES = (
+    1.1,
+    1.0,
+    0.9,
+)  # of the memory of devices, for which stages are cut: estimates are rather too high
 DOUBTED = 1.3  # times its memory: what is expected to need more is not lowered once something fits
-OVER, FAR_OVER = 1.0, 5.0  # by which part of what is expected beyond its memory, and beyond DOUBTED, it is put behind
+OVER, FAR_OVER = (
+    1.0,
+    5.0,
+)  # by which part of what is expected beyond its memory, and beyond DOUBTED, it is put behind
 MARGIN = 1.25  # times the best seconds: what is expected to take more is not lowered
 SAME = 0.998  # of the expected seconds of what differs in recomputation alone and fits: else it is not lowered
 PATIENCE = 40  # pipelines are changed without anything better coming of it, before some are lowered
@@ -74,21 +90,32 @@ def search_stages(
     walk.walk()
     walk.finish()
     if not finalists.judged:
-        raise ValueError(f"search_stages: no plan that fits into memory was found; {finalists.least}")
+        raise ValueError(
+            f"search_stages: no plan that fits into memory was found; {finalists.least}"
+        )
     _log.info("search_stages: %d plans judged, %.6f s", budget.done, finalists.best_seconds)
-    return sorted(finalists.judged, key=lambda each: (each.seconds, each.bytes_moved, each.peak_bytes))
+    return sorted(
+        finalists.judged, key=lambda each: (each.seconds, each.bytes_moved, each.peak_bytes)
+    )
 
 
 class _Walk:
     """Pipelines that are to be lowered or changed, the most promising first."""
 
     def __init__(self, tables: CellTables, finalists: Finalists, budget: Budget) -> None:
-        self.tables, self.finalists, self.budget, self.estimates = tables, finalists, budget, Estimates(tables)
+        self.tables, self.finalists, self.budget, self.estimates = (
+            tables,
+            finalists,
+            budget,
+            Estimates(tables),
+        )
         self.devices, self.atoms = len(tables.machine.devices), len(tables.pricing.atoms)
         self._to_lower: list[tuple[float, int, PlannedPipeline, Estimate]] = []
         self._to_change: list[tuple[float, int, PlannedPipeline]] = []
         self._seen: set[PlannedPipeline] = set()
-        self._judged: dict[PlannedPipeline, float] = {}  # without recomputation -> expected seconds of what fits
+        self._judged: dict[
+            PlannedPipeline, float
+        ] = {}  # without recomputation -> expected seconds of what fits
         self._number = count()
 
     # -- where it begins ---------------------------------------------------------------------------------------------
@@ -100,7 +127,9 @@ class _Walk:
             if self.budget.used < PRICED / 2 or not self._to_lower:
                 self._add(pipeline)
         for parts in self._parts():
-            if self._to_lower and (self.budget.used > PRICED or self.budget.left_seconds * (1 - PRICED) < taken):
+            if self._to_lower and (
+                self.budget.used > PRICED or self.budget.left_seconds * (1 - PRICED) < taken
+            ):
                 break
             begun = time.perf_counter()
             cells = self.tables.cells(parts)
@@ -119,7 +148,9 @@ class _Walk:
         for size in self.tables.sizes:
             for split in self.tables.splits(size):
                 for again in dict.fromkeys([NO_ATOMS, self.tables.recomputable]):
-                    yield PlannedPipeline((PlannedStage(0, self.atoms, 0, size, split, again),), parts)
+                    yield PlannedPipeline(
+                        (PlannedStage(0, self.atoms, 0, size, split, again),), parts
+                    )
 
     def _cut(self, cells: Cells, parts: int) -> Iterator[PlannedPipeline]:
         for share in MEMORY_SHARES:
@@ -131,13 +162,21 @@ class _Walk:
         for size in self.tables.sizes:
             groups = self.devices // size
             likes = {self.tables.like.get((k * size, size)) for k in range(groups)}
-            if self.devices % size or len(likes) > 1 or not 2 <= groups <= min(parts, self.atoms // 2):
+            if (
+                self.devices % size
+                or len(likes) > 1
+                or not 2 <= groups <= min(parts, self.atoms // 2)
+            ):
                 continue
             is_size = np.array([way.devices == size for way in cells.ways])
-            doubled = cells._replace(at=np.tile(is_size, (2 * self.devices, 1)), room_bytes=cells.room_bytes / 2)
+            doubled = cells._replace(
+                at=np.tile(is_size, (2 * self.devices, 1)), room_bytes=cells.room_bytes / 2
+            )
             for cut in best_cuts(doubled, parts, 2 * groups):
                 if len(cut) == 2 * groups:
-                    yield from loops(pipeline_of_cut(self.tables, cells, cut, parts, 2 * self.devices), groups)
+                    yield from loops(
+                        pipeline_of_cut(self.tables, cells, cut, parts, 2 * self.devices), groups
+                    )
 
     # -- how it goes on ----------------------------------------------------------------------------------------------
 
@@ -151,7 +190,9 @@ class _Walk:
                 break
             if self.finalists.judged and estimate.share > DOUBTED:
                 continue
-            alike = pipeline._replace(stages=tuple(stage._replace(again=NO_ATOMS) for stage in pipeline.stages))
+            alike = pipeline._replace(
+                stages=tuple(stage._replace(again=NO_ATOMS) for stage in pipeline.stages)
+            )
             if estimate.seconds > SAME * self._judged.get(alike, math.inf):
                 continue
             if self.finalists.judge(pipeline, [self.estimates.order(pipeline, estimate.policy)]):
@@ -188,7 +229,9 @@ class _Walk:
         self._seen.add(pipeline)
         estimate = self.estimates.estimate(pipeline)
         if estimate is not None and math.isfinite(estimate.seconds):
-            over = OVER * max(0.0, estimate.share - 1.0) + FAR_OVER * max(0.0, estimate.share - DOUBTED)
+            over = OVER * max(0.0, estimate.share - 1.0) + FAR_OVER * max(
+                0.0, estimate.share - DOUBTED
+            )
             score, number = estimate.seconds * (1.0 + over), next(self._number)
             heappush(self._to_lower, (score, number, pipeline, estimate))
             heappush(self._to_change, (score, number, pipeline))

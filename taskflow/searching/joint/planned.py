@@ -51,8 +51,14 @@ class PlannedPipeline(NamedTuple):
     def __str__(self) -> str:
         sizes = sorted({stage.devices for stage in self.stages})
         splits = ", ".join(sorted({stage.split for stage in self.stages}))
-        again, atoms = sum(len(stage.again) for stage in self.stages), sum(s.end - s.begin for s in self.stages)
-        of = "-".join(map(str, dict.fromkeys((sizes[0], sizes[-1])))) + f" of {len(set().union(*self.groups))} devices"
+        again, atoms = (
+            sum(len(stage.again) for stage in self.stages),
+            sum(s.end - s.begin for s in self.stages),
+        )
+        of = (
+            "-".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))
+            + f" of {len(set().union(*self.groups))} devices"
+        )
         recomputed = f", {again} of {_say(atoms, 'atom')} recomputed" if again else ""
         many = f"{_say(len(self.stages), 'stage')} on {of} ({splits})"
         return f"{many} x {_say(self.parts, 'micro-batch', 'es')}{recomputed}"
@@ -62,7 +68,9 @@ def _say(count: int, what: str, several: str = "s") -> str:
     return f"{count} {what}{several if count > 1 else ''}"
 
 
-def pipeline_of_cut(tables: CellTables, cells: Cells, found: Found, parts: int, devices: int) -> PlannedPipeline:
+def pipeline_of_cut(
+    tables: CellTables, cells: Cells, found: Found, parts: int, devices: int
+) -> PlannedPipeline:
     """What `cutting` found, on the last of so many devices."""
     first, planned = devices - sum(cells.ways[way].devices for way, _, _ in found), []
     for number, begin, last in found:
@@ -78,19 +86,29 @@ def loops(pipeline: PlannedPipeline, groups: int) -> Iterator[PlannedPipeline]:
     old, size = pipeline.stages, pipeline.stages[0].devices
     around = [stage._replace(first=k % groups * size) for k, stage in enumerate(old)]
     back = [stage._replace(first=min(k, 2 * groups - 1 - k) * size) for k, stage in enumerate(old)]
-    turn = back[groups - 1]._replace(end=back[groups].end, again=old[groups - 1].again | old[groups].again)
+    turn = back[groups - 1]._replace(
+        end=back[groups].end, again=old[groups - 1].again | old[groups].again
+    )
     yield pipeline._replace(stages=tuple(around))
     yield pipeline._replace(stages=(*back[: groups - 1], turn, *back[groups + 1 :]))
 
 
 def plan_of(
-    graph: Graph, machine: MachineModel, tables: CellTables, pipeline: PlannedPipeline, schedule: Schedule | str | None
+    graph: Graph,
+    machine: MachineModel,
+    tables: CellTables,
+    pipeline: PlannedPipeline,
+    schedule: Schedule | str | None,
 ) -> Plan:
     """The plan of a pipeline under a schedule."""
     atoms, within = tables.pricing.atoms, dict[str, ParallelConfig]()
     for stage in pipeline.stages:
         split = tables.splits(stage.devices)[stage.split]
-        leaders = {family.leader.name for atom in atoms[stage.begin : stage.end] for family in atom.families}
+        leaders = {
+            family.leader.name
+            for atom in atoms[stage.begin : stage.end]
+            for family in atom.families
+        }
         within |= {name: config for name, config in split.items() if name in leaders}
     cuts = [atoms[stage.begin].name for stage in pipeline.stages[1:]]
     strategy = stages(graph, machine, cuts=cuts, within=within, devices=pipeline.groups)
@@ -111,7 +129,11 @@ def moves(pipeline: PlannedPipeline, tables: CellTables) -> Iterator[PlannedPipe
     """All that one move makes of it; stages have the same devices, or none in common."""
     old, parts = pipeline.stages, pipeline.parts
     yield from (PlannedPipeline(old, many) for many in (2 * parts, parts // 2) if many)
-    changed = [(*old[:k], *other, *old[k + 1 :]) for k, stage in enumerate(old) for other in _alone(stage, tables)]
+    changed = [
+        (*old[:k], *other, *old[k + 1 :])
+        for k, stage in enumerate(old)
+        for other in _alone(stage, tables)
+    ]
     for k, (left, right) in enumerate(pairwise(old)):
         changed += [(*old[:k], *pair, *old[k + 2 :]) for pair in _together(left, right, tables)]
     for each in changed:
@@ -126,9 +148,13 @@ def _alone(stage: PlannedStage, tables: CellTables) -> Iterator[Sequence[Planned
     for split in tables.splits(stage.devices):
         if split != stage.split:
             yield [stage._replace(split=split)]
-    kinds = {tables.pricing.atoms[k].kind: k for k in sorted(everything - stage.again, reverse=True)}
+    kinds = {
+        tables.pricing.atoms[k].kind: k for k in sorted(everything - stage.again, reverse=True)
+    }
     less = {tables.pricing.atoms[k].kind: k for k in sorted(stage.again)}
-    toggled = [stage.again | {k} for k in kinds.values()] + [stage.again - {k} for k in less.values()]
+    toggled = [stage.again | {k} for k in kinds.values()] + [
+        stage.again - {k} for k in less.values()
+    ]
     for again in dict.fromkeys([frozenset[int](), everything, *toggled]):
         if again != stage.again:
             yield [stage._replace(again=again)]
@@ -151,14 +177,19 @@ def _halves(stage: PlannedStage, middle: int, size: int) -> list[PlannedStage]:
     return [left, PlannedStage(middle, stage.end, *rest, DATA, stage.again - early)]
 
 
-def _together(left: PlannedStage, right: PlannedStage, tables: CellTables) -> Iterator[Sequence[PlannedStage]]:
+def _together(
+    left: PlannedStage, right: PlannedStage, tables: CellTables
+) -> Iterator[Sequence[PlannedStage]]:
     """The cut between two stages moved by an atom, their devices shared out in another way, or one stage of both."""
     again, many = left.again | right.again, left.devices + right.devices
     both = PlannedStage(left.begin, right.end, left.first, many, left.split, again)
     for middle in (left.end - 1, left.end + 1):
         if left.begin < middle < right.end:
             early = frozenset(k for k in again if k < middle)
-            yield [left._replace(end=middle, again=early), right._replace(begin=middle, again=again - early)]
+            yield [
+                left._replace(end=middle, again=early),
+                right._replace(begin=middle, again=again - early),
+            ]
     if left.first + left.devices != right.first:
         return
     for size in tables.sizes:

@@ -46,7 +46,9 @@ class Crew:
         from taskflow.tasks.threads import spin
 
         self._spin, self._libraries = spin, threadpoolctl.ThreadpoolController()
-        self._rounds, self._ends, self._sleeps = (np.zeros(self.size * _GAP, np.int64) for _ in range(3))
+        self._rounds, self._ends, self._sleeps = (
+            np.zeros(self.size * _GAP, np.int64) for _ in range(3)
+        )
         self._looks_per_second = _looks_per_second(spin)
         self._alarms: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(self.size)]
         for k in range(1, self.size):
@@ -87,7 +89,9 @@ class Crew:
         if self._owner != get_ident():
             return []
         for k in range(1, len(self._lists)):
-            while not self._spin.await_value(self._ends, k * _GAP, self._round, self._looks(_PATIENCE_SECONDS)):
+            while not self._spin.await_value(
+                self._ends, k * _GAP, self._round, self._looks(_PATIENCE_SECONDS)
+            ):
                 time.sleep(0)  # let a signal be noticed
         errors = [error for error in self._errors if error is not None]
         self._lists, self._errors, self._owner = [], [], 0  # what they refer to may go
@@ -129,7 +133,10 @@ class Crew:
             self._limits.append(self._libraries.limit(limits=1, user_api="blas"))
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Wait for what is still under way after an error, and let BLAS have its threads back."""
         self.settle()
@@ -174,7 +181,11 @@ def thread_limit() -> int:
     """
     text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if not text:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
         return max(1, cores // local_size())
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"OMP_NUM_THREADS: a number of threads from 1, not '{text}'")

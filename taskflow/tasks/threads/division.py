@@ -19,7 +19,9 @@ from taskflow.tasks.task_graph import TaskGraph, access
 
 # What it takes to hand parts to other threads and to wait for them: 30 to 130 us were measured.
 MEETING_SECONDS = 5e-5
-_STRIDED = 1.0  # of an element's cost: what is not contiguous in memory is visited more slowly, or copied
+_STRIDED = (
+    1.0  # of an element's cost: what is not contiguous in memory is visited more slowly, or copied
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,10 @@ def divisions(
     """
     whole = _part(bound, intervals)
     all_elements = max(sum(rect.volume for rect in whole.rects), 1)
-    found = [_along(bound, axis, intervals, count) for axis in _separating_axes(bound, intervals, is_written)]
+    found = [
+        _along(bound, axis, intervals, count)
+        for axis in _separating_axes(bound, intervals, is_written)
+    ]
     shared = [Division(parts, _visits(parts, whole, orders) / all_elements) for parts in found]
     return sorted(shared, key=lambda division: division.share * len(division.parts))
 
@@ -81,9 +86,15 @@ def _part(bound: BoundPattern, intervals: Mapping[str, Interval]) -> Part:
     return Part(intervals, tuple(bound.rect(k, intervals) for k in range(len(bound.terms))))
 
 
-def _separating_axes(bound: BoundPattern, intervals: Mapping[str, Interval], is_written: Sequence[bool]) -> list[str]:
+def _separating_axes(
+    bound: BoundPattern, intervals: Mapping[str, Interval], is_written: Sequence[bool]
+) -> list[str]:
     """The axes that may be split, have points to split, and keep parts apart in all that is written."""
-    written = [{n for dim in term.dims for n in dim} for term, writes in zip(bound.terms, is_written) if writes]
+    written = [
+        {n for dim in term.dims for n in dim}
+        for term, writes in zip(bound.terms, is_written)
+        if writes
+    ]
     return [
         axis
         for axis, (lo, hi) in intervals.items()
@@ -102,7 +113,9 @@ def _is_leading(bound: BoundPattern, axis: str, intervals: Mapping[str, Interval
     return all(hi - lo == 1 for lo, hi in (intervals[name] for name in left))
 
 
-def _along(bound: BoundPattern, axis: str, intervals: Mapping[str, Interval], count: int) -> list[Part]:
+def _along(
+    bound: BoundPattern, axis: str, intervals: Mapping[str, Interval], count: int
+) -> list[Part]:
     lo, hi = intervals[axis]
     bounds = balanced_bounds(hi - lo, min(count, hi - lo))
     return [_part(bound, {**intervals, axis: (lo + a, lo + b)}) for a, b in pairwise(bounds)]
@@ -137,7 +150,9 @@ def options(task_graph: TaskGraph, row: int, count: int) -> list[Option]:
     found = [Option([whole], computing + moving)]
     if count > 1:
         orders = [task_graph.order(n) for n in launch.args]
-        for way in divisions(launch.bound, whole.intervals, _is_written(task_graph, row), orders, count):
+        for way in divisions(
+            launch.bound, whole.intervals, _is_written(task_graph, row), orders, count
+        ):
             if _are_apart(task_graph, row, way.parts):
                 found.append(Option(way.parts, computing / len(way.parts) + moving * way.share))
     return sorted(found, key=lambda option: option.seconds)
@@ -146,7 +161,10 @@ def options(task_graph: TaskGraph, row: int, count: int) -> list[Option]:
 def whole_part(task_graph: TaskGraph, row: int) -> Part:
     """A point as its only part."""
     launch = task_graph.launches[int(task_graph.launch[row])]
-    return Part(launch.intervals(int(task_graph.point[row])), tuple(rect for _, rect, _ in task_graph.args(row)))
+    return Part(
+        launch.intervals(int(task_graph.point[row])),
+        tuple(rect for _, rect, _ in task_graph.args(row)),
+    )
 
 
 def best_alone(task_graph: TaskGraph, row: int, count: int) -> Option:
@@ -158,7 +176,11 @@ def _are_apart(task_graph: TaskGraph, row: int, parts: Sequence[Part]) -> bool:
     """Whether no part reads what another one overwrites: an argument that lies in an output's memory has its boxes."""
     args, is_written = task_graph.args(row), _is_written(task_graph, row)
     for k, (instance, _, _) in enumerate(args):
-        homes = [j for j, (other, _, _) in enumerate(args) if is_written[j] and j != k and other == instance >= 0]
+        homes = [
+            j
+            for j, (other, _, _) in enumerate(args)
+            if is_written[j] and j != k and other == instance >= 0
+        ]
         if any(part.rects[j] != part.rects[k] for j in homes for part in parts):
             return False
     return True

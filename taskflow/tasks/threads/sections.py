@@ -33,7 +33,9 @@ from taskflow.tasks.task_graph import TaskGraph, access
 from taskflow.tasks.threads.crew import Call, Crew
 from taskflow.tasks.threads.division import MEETING_SECONDS, Option, Part, options
 
-MakeContext = Callable[[int, Part, int], Context]  # of a row, a part of it and the number of a thread
+MakeContext = Callable[
+    [int, Part, int], Context
+]  # of a row, a part of it and the number of a thread
 Use = tuple[int, Rect, bool]  # thread, box, whether it is written
 
 
@@ -45,7 +47,9 @@ class Section:
     parts: Sequence[Sequence[Part]]
 
 
-def sections(task_graph: TaskGraph, rows: Sequence[int], count: int, memory: PlannedBytes) -> list[Section]:
+def sections(
+    task_graph: TaskGraph, rows: Sequence[int], count: int, memory: PlannedBytes
+) -> list[Section]:
     """Successive points of a device in sections for `count` threads.
 
     Args:
@@ -58,13 +62,19 @@ def sections(task_graph: TaskGraph, rows: Sequence[int], count: int, memory: Pla
     found = list[Section]()
     while left:
         trials = [_extend(left, first, Uses(task_graph, memory)) for first in left[0][1]]
-        _, chosen = max(trials, key=lambda trial: trial[0])  # of equals the first, whose first point is fastest
-        found.append(Section([row for row, _ in left[: len(chosen)]], [option.parts for option in chosen]))
+        _, chosen = max(
+            trials, key=lambda trial: trial[0]
+        )  # of equals the first, whose first point is fastest
+        found.append(
+            Section([row for row, _ in left[: len(chosen)]], [option.parts for option in chosen])
+        )
         left = left[len(chosen) :]
     return found
 
 
-def _extend(points: Sequence[tuple[int, Sequence[Option]]], first: Option, uses: Uses) -> tuple[float, list[Option]]:
+def _extend(
+    points: Sequence[tuple[int, Sequence[Option]]], first: Option, uses: Uses
+) -> tuple[float, list[Option]]:
     """The section that begins with the first point computed so: the seconds that it saves, and an option a point."""
     (row, others), *after = points
     chosen, is_divided = [first], len(first.parts) > 1
@@ -103,8 +113,12 @@ class PlannedBytes:
     def sharing(self, instance: int) -> list[int]:
         """The other instances that lie, in part, in the same bytes."""
         if instance not in self._sharing:
-            is_shared = self._plan.share_bytes(self._graph, instance, np.arange(len(self._plan.offset)))
-            self._sharing[instance] = [k for k in np.flatnonzero(is_shared).tolist() if k != instance]
+            is_shared = self._plan.share_bytes(
+                self._graph, instance, np.arange(len(self._plan.offset))
+            )
+            self._sharing[instance] = [
+                k for k in np.flatnonzero(is_shared).tolist() if k != instance
+            ]
         return self._sharing[instance]
 
     def span(self, instance: int, rect: Rect) -> tuple[int, int]:
@@ -114,7 +128,10 @@ class PlannedBytes:
         return self._spans[instance, rect]
 
     def _span(self, instance: int, rect: Rect) -> tuple[int, int]:
-        region, whole = int(self._graph.instance_region[instance]), self._graph.instance_rect(instance)
+        region, whole = (
+            int(self._graph.instance_region[instance]),
+            self._graph.instance_rect(instance),
+        )
         first = last = 0
         shape = whole.shape
         for d in self._graph.order(region):
@@ -155,7 +172,11 @@ class Uses:
 
     def _is_met(self, instance: int, other: int, use: Use) -> bool:
         thread, rect, writes = use
-        others = [r for t, r, is_written in self.by_instance[other] if t != thread and (writes or is_written)]
+        others = [
+            r
+            for t, r, is_written in self.by_instance[other]
+            if t != thread and (writes or is_written)
+        ]
         if instance == other:
             return any(rect.overlaps(r) for r in others)
         begin, end = self.memory.span(instance, rect)
@@ -167,7 +188,11 @@ class Uses:
 
 
 def section_calls(
-    task_graph: TaskGraph, section: Section, views: Mapping[int, Sequence[Array]], context: MakeContext, crew: Crew
+    task_graph: TaskGraph,
+    section: Section,
+    views: Mapping[int, Sequence[Array]],
+    context: MakeContext,
+    crew: Crew,
 ) -> list[Call]:
     """What the first thread does for every point of a section; `views` are those of every row, see `part_calls`."""
     mine, others = list[Call](), [list[Call]() for _ in range(crew.size - 1)]
@@ -183,7 +208,11 @@ def section_calls(
 
 
 def part_calls(
-    task_graph: TaskGraph, row: int, parts: Sequence[Part], views: Sequence[Array], context: MakeContext
+    task_graph: TaskGraph,
+    row: int,
+    parts: Sequence[Part],
+    views: Sequence[Array],
+    context: MakeContext,
 ) -> list[Call]:
     """The calls of the parts of a point of a CPU device.
 
@@ -195,12 +224,17 @@ def part_calls(
         context: makes what a kernel sees.
     """
     args = task_graph.args(row)
-    launch, privileges = task_graph.launches[int(task_graph.launch[row])], [privilege for _, _, privilege in args]
+    launch, privileges = (
+        task_graph.launches[int(task_graph.launch[row])],
+        [privilege for _, _, privilege in args],
+    )
     is_read, is_written = access(privileges)
     calls: list[Call] = []
     for thread, part in enumerate(parts):
         inside = [_inside(v, a, b) for v, a, (_, b, _) in zip(views, part.rects, args, strict=True)]
-        kernel = for_parts(launch.kernel, launch, privileges).for_dtypes(inside, is_read, is_written)
+        kernel = for_parts(launch.kernel, launch, privileges).for_dtypes(
+            inside, is_read, is_written
+        )
         calls.append(kernel.call(context(row, part, thread), inside))
     return calls
 

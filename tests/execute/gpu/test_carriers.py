@@ -19,7 +19,9 @@ from tests.execute.gpu.test_streamed import network
 from tests.refusals import assert_refused
 from tests.strategies import graphs, random_strategy
 
-ONE_HOST = tuple(RankGpu("a", f"gpu {k}", tuple(f"gpu {j}" for j in range(8)), 23000) for k in range(8))
+ONE_HOST = tuple(
+    RankGpu("a", f"gpu {k}", tuple(f"gpu {j}" for j in range(8)), 23000) for k in range(8)
+)
 
 
 def lowered(devices, seed=2):
@@ -39,14 +41,18 @@ def test_gpus_of_a_host_read_each_others_memory():
 
 
 def test_gpus_of_different_hosts_use_the_library():
-    assert carriers_of([replace(p, host=f"host {k}") for k, p in enumerate(ONE_HOST[:4])]) == {"nccl"}
+    assert carriers_of([replace(p, host=f"host {k}") for k, p in enumerate(ONE_HOST[:4])]) == {
+        "nccl"
+    }
 
 
 @pytest.mark.parametrize(
     "gpus",
     [
         [replace(p, host=f"host {k}", library=0) for k, p in enumerate(ONE_HOST[:4])],
-        [replace(p, gpu="gpu 0", reaches=()) for p in ONE_HOST[:4]],  # NCCL refuses ranks that share a GPU
+        [
+            replace(p, gpu="gpu 0", reaches=()) for p in ONE_HOST[:4]
+        ],  # NCCL refuses ranks that share a GPU
     ],
 )
 def test_where_nothing_else_works_messages_do(gpus):
@@ -69,7 +75,11 @@ def test_a_carrier_can_be_asked_for(carrier):
 def test_pairs_are_chosen_one_by_one():
     gpus = [replace(p, host="a" if k < 2 else "b") for k, p in enumerate(ONE_HOST[:4])]
     found = choose_carriers(lowered(4), gpus, "auto").pairs
-    assert {pair: name for pair, name in found.items() if (pair[0] < 2) == (pair[1] < 2) and name != "shared"} == {}
+    assert {
+        pair: name
+        for pair, name in found.items()
+        if (pair[0] < 2) == (pair[1] < 2) and name != "shared"
+    } == {}
     assert {found[pair] for pair in found if (pair[0] < 2) != (pair[1] < 2)} == {"nccl"}
 
 
@@ -87,7 +97,10 @@ def test_what_is_not_possible_is_refused():
         (ONE_HOST[:2], "shared", {"why_not": "no IPC"}, "no IPC"),
         ([ONE_HOST[0], replace(ONE_HOST[1], library=0)], "nccl", {}, "ranks [1] have no NCCL"),
     ):
-        assert_refused(where(carrier, why), lambda a=(graph, gpus, carrier), o=options: choose_carriers(*a, **o))
+        assert_refused(
+            where(carrier, why),
+            lambda a=(graph, gpus, carrier), o=options: choose_carriers(*a, **o),
+        )
 
 
 # -- collectives as calls ----------------------------------------------------------------------------------------------
@@ -138,7 +151,9 @@ def check_plan(task_graph, x, plan):
     expected = {}
     for k in range(x.sources, x.sources + x.targets):
         box = x.boxes[k]
-        terms = [at(held, rects, x.instances[s], box) for s in range(x.sources)] if partial_sums else []
+        terms = (
+            [at(held, rects, x.instances[s], box) for s in range(x.sources)] if partial_sums else []
+        )
         expected[k] = sum(terms) if partial_sums else values[box.slices()]
     for calls in plan.rounds:
         carry_out(x, calls, held, rects)
@@ -158,7 +173,10 @@ def carry_out(x, calls, held, rects):
     """The calls of a round, which all read before one of them writes."""
     writes = []
     for call in calls:
-        given = {d: at(held, rects, x.instances[k], call.source_box[d]).copy() for d, k in call.sources.items()}
+        given = {
+            d: at(held, rects, x.instances[k], call.source_box[d]).copy()
+            for d, k in call.sources.items()
+        }
         for device, k in call.targets.items():
             target = at(held, rects, x.instances[k], call.target_box[device])
             writes.append((target, result(call, device, given)))
@@ -172,9 +190,13 @@ def result(call, device, given):
         return sum(ordered)
     if call.kind == "reduce_scatter":
         total = np.ascontiguousarray(sum(ordered))
-        return total.reshape(len(call.group), -1)[call.group.index(device)].reshape(call.target_box[device].shape)
+        return total.reshape(len(call.group), -1)[call.group.index(device)].reshape(
+            call.target_box[device].shape
+        )
     if call.kind == "all_gather":
-        return np.concatenate([v.reshape(-1) for v in ordered]).reshape(call.target_box[device].shape)
+        return np.concatenate([v.reshape(-1) for v in ordered]).reshape(
+            call.target_box[device].shape
+        )
     return given[call.root]
 
 
@@ -199,7 +221,9 @@ def test_transfers_that_follow_each_other_are_one_call():
     groups = group_transfers(task_graph, rows)
     assert [row for group in groups.values() for row in group] == rows
     assert max(map(len, groups.values())) > 1
-    assert not any(set(task_graph.deps(row)) & set(group) for group in groups.values() for row in group)
+    assert not any(
+        set(task_graph.deps(row)) & set(group) for group in groups.values() for row in group
+    )
 
 
 @pytest.mark.slow
@@ -209,6 +233,10 @@ def test_collectives_of_five_ranks_run_in_the_library(mpirun):
     graph, machine = network(), MachineModel.uniform(5).with_rates(kind="cuda")
     task_graph = lower(graph, random_strategy(graph, machine, 0), machine)  # its first model
     plans = choose_carriers(task_graph, ONE_HOST[:5], "nccl").plans.values()
-    assert {call.kind for plan in plans for calls in plan.rounds for call in calls} == {"reduce", "broadcast", "send"}
+    assert {call.kind for plan in plans for calls in plan.rounds for call in calls} == {
+        "reduce",
+        "broadcast",
+        "send",
+    }
     done = mpirun(5, "tests/gpu/ranks.py", "nccl", "--fake", timeout=120)
     assert done.returncode == 0 and "1 models are right" in done.stdout, done.stdout + done.stderr

@@ -32,19 +32,27 @@ def test_a_checked_run_gives_the_same_numbers(backend, strategy):
     graph = network()
     task_graph = lower(graph, random_strategy(graph, TWO, strategy), TWO)
     options = [{"record": False}, {"check": True, "record": False}, {"check": True}]
-    first, *others = (laws.run(task_graph, feeds()[0], 3, backend=backend(strategy), **o) for o in options)
+    first, *others = (
+        laws.run(task_graph, feeds()[0], 3, backend=backend(strategy), **o) for o in options
+    )
     for found in others:
         laws.assert_equal(found, first)
 
 
 @pytest.mark.slow
 @examples(30)
-@given(data=st.data(), seed=st.integers(0, 99), starve=st.sampled_from((None, "receiving", "host copies", "compute")))
+@given(
+    data=st.data(),
+    seed=st.integers(0, 99),
+    starve=st.sampled_from((None, "receiving", "host copies", "compute")),
+)
 def test_no_operator_breaks_its_privileges(data, seed, starve):
     model = data.draw(operator_graphs())
     machine, strategy = data.draw(strategies(model.graph))
     backend = FakeStreams(seed, starve)
-    laws.any_strategy_is_one_device(model, machine.with_rates(kind="cuda"), strategy, 2, backend=backend, check=True)
+    laws.any_strategy_is_one_device(
+        model, machine.with_rates(kind="cuda"), strategy, 2, backend=backend, check=True
+    )
 
 
 @needs_compiler
@@ -54,7 +62,8 @@ def test_no_kernel_for_gpus_breaks_its_privileges(build):
     model = half_model(build, "float16")
     task_graph = lower(model.graph, random_strategy(model.graph, TWO, 3), TWO)
     plain, checked = (
-        laws.run(task_graph, model.feeds, backend=shim.ShimStreams(), check=check) for check in (False, True)
+        laws.run(task_graph, model.feeds, backend=shim.ShimStreams(), check=check)
+        for check in (False, True)
     )
     laws.assert_equal(checked, plain)
 
@@ -96,7 +105,9 @@ def half_is_fed(task_graph):
     ],
 )
 def test_a_fault_is_found(backend, kernel, change, what, monkeypatch):
-    monkeypatch.setattr("taskflow.execute.executor.check_own_plan", lambda task_graph: None)  # finds one earlier
+    monkeypatch.setattr(
+        "taskflow.execute.executor.check_own_plan", lambda task_graph: None
+    )  # finds one earlier
     with pytest.raises(PermissionError, match=what) as caught:
         run(kernel, backend, change)
     assert str(caught.value) == f"task 1: point bad[0] @0 384 B, after [0]: {what}"
@@ -130,7 +141,11 @@ def test_a_kernel_that_writes_its_input_is_found():
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "int32", "float64"])
 def test_arrays_are_looked_at_where_they_lie(dtype):
     whole = np.arange(240).reshape(4, 5, 12).astype(dtype)
-    view, out, backend = whole[1:, ::2, 3:10:3].transpose(1, 2, 0), np.zeros(2, np.uint64), shim.ShimStreams()
+    view, out, backend = (
+        whole[1:, ::2, 3:10:3].transpose(1, 2, 0),
+        np.zeros(2, np.uint64),
+        shim.ShimStreams(),
+    )
     expected = whole.copy()
     poison(expected[1:, ::2, 3:10:3])
     backend.inspect(view, out)()

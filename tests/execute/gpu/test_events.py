@@ -38,7 +38,10 @@ def test_no_wait_can_be_left_out(program):
     waits = plan_events(*program).waits
     for item, others in enumerate(waits):
         for left_out in others:
-            fewer = [w if k != item else tuple(o for o in w if o != left_out) for k, w in enumerate(waits)]
+            fewer = [
+                w if k != item else tuple(o for o in w if o != left_out)
+                for k, w in enumerate(waits)
+            ]
             known = over_before(streams, fewer)
             assert any(not set(others) <= known[k] for k, others in enumerate(before))
 
@@ -72,7 +75,9 @@ def test_small_programs(streams, before, waits):
 
 def test_a_long_chain_between_two_streams_needs_few_events():
     count = 1000
-    plan = plan_events([k % 2 for k in range(count)], [[k - 1] if k else [] for k in range(count)], [0, 0])
+    plan = plan_events(
+        [k % 2 for k in range(count)], [[k - 1] if k else [] for k in range(count)], [0, 0]
+    )
     assert sum(map(len, plan.waits)) == count - 1
     assert {device for device, _ in plan.events.values()} == {0}
     assert len(set(plan.events.values())) <= 2

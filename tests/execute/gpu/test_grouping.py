@@ -28,7 +28,11 @@ def planned(graph, strategy, machine):
 def keys_of(rows):
     """Every point of an operator with a name of two parts may run with its like: on its device, of its kind."""
     points = np.flatnonzero(rows.kind == Kind.POINT).tolist()
-    return {row: (int(rows.device[row]), rows.name(row).rpartition(".")[2]) for row in points if "." in rows.name(row)}
+    return {
+        row: (int(rows.device[row]), rows.name(row).rpartition(".")[2])
+        for row in points
+        if "." in rows.name(row)
+    }
 
 
 def issue_order(rows, groups):
@@ -63,7 +67,9 @@ def test_groups_keep_dependences_and_memory_apart(data):
 
 def assert_memory_in_order(rows, plan, place):
     """Two rows whose instances share bytes keep their order."""
-    uses = [(row, i) for row in range(len(rows)) for i in {i for i, _, _ in rows.args(row) if i >= 0}]
+    uses = [
+        (row, i) for row in range(len(rows)) for i in {i for i, _, _ in rows.args(row) if i >= 0}
+    ]
     for k, (row, one) in enumerate(uses):
         for later, other in uses[k + 1 :]:
             if one != other and rows.instance_device[one] == rows.instance_device[other]:
@@ -104,7 +110,9 @@ def test_all_updates_of_a_device_are_one_launch(optimizer):
     with Executor(task_graph, backend=backend, record=False) as step:
         backend.names.clear()  # of the trial before the first step
         step(model.feeds)
-        assert backend.names.count(backend.names[-1]) == 2  # a step ends with updates, of six parameters on two devices
+        assert (
+            backend.names.count(backend.names[-1]) == 2
+        )  # a step ends with updates, of six parameters on two devices
     found = laws.run(task_graph, model.feeds, 4, backend=shim.ShimStreams(), record=False)
     laws.assert_close(found, laws.one_device(model, MachineModel.uniform(2), 4), 1e-4)
 
@@ -115,7 +123,9 @@ def test_steps_are_skipped_on_the_device(optimizer):
     """With an overflow in the first of three steps."""
     model = perceptron(optimizer, "float16", scaled=True)
     machine = MachineModel.uniform(1)
-    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), machine.with_rates(kind="cuda"))
+    task_graph = lower(
+        model.graph, taskflow.single_device(model.graph, machine), machine.with_rates(kind="cuda")
+    )
     found = laws.run(task_graph, model.feeds, 3, backend=shim.ShimStreams(), record=False)
     expected = laws.one_device(model, machine, 3)
     assert expected["loss_scale"] == found["loss_scale"] == 2.0**6
@@ -125,7 +135,9 @@ def test_steps_are_skipped_on_the_device(optimizer):
 @needs_compiler
 def test_rows_that_are_timed_run_one_by_one():
     model, machine, backend = perceptron(), MachineModel.uniform(1), Counting()
-    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), machine.with_rates(kind="cuda"))
+    task_graph = lower(
+        model.graph, taskflow.single_device(model.graph, machine), machine.with_rates(kind="cuda")
+    )
     with Executor(task_graph, backend=backend, record=True) as step:
         backend.names.clear()
         step(model.feeds)

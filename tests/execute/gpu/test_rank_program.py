@@ -37,7 +37,11 @@ FAULTS = [
 @pytest.mark.parametrize("law, transport, fault, said", FAULTS)
 def test_it_says_where_it_is_when_it_ends(mpirun, tmp_path, law, transport, fault, said):
     program = tmp_path / "faulty.py"
-    program.write_text(FAULTY.format(law=law, transport=transport, fault=fault, seconds=4 if fault == STILL else 60))
+    program.write_text(
+        FAULTY.format(
+            law=law, transport=transport, fault=fault, seconds=4 if fault == STILL else 60
+        )
+    )
     done = mpirun(2, program, timeout=100, PYTHONPATH=str(ranks.Path(ranks.__file__).parents[2]))
     assert done.returncode != 0
     assert said in done.stderr
@@ -52,7 +56,10 @@ def test_a_row_in_which_a_rank_waits_is_told(mpirun, tmp_path):
     program.write_text(ROW)
     done = mpirun(2, program, timeout=100, PYTHONPATH=str(ranks.Path(ranks.__file__).parents[2]))
     assert done.returncode != 0
-    assert "rank 1 of 2 by 'messages', model 1 of 1, network: law 1, any strategy: not over after 15 s" in done.stderr
+    assert (
+        "rank 1 of 2 by 'messages', model 1 of 1, network: law 1, any strategy: not over after 15 s"
+        in done.stderr
+    )
     assert re.search(r"^\w+: row \d+", done.stderr, re.MULTILINE), done.stderr
 
 
@@ -73,5 +80,7 @@ ranks.main("messages", True)
 
 def test_what_is_not_over_in_time_fails_with_what_it_said(mpirun):
     code = "import sys, time; print('here', flush=True); print('there', file=sys.stderr, flush=True); time.sleep(60)"
-    with pytest.raises(pytest.fail.Exception, match=r"not over after 3 s; until then it said:\nhere\nthere"):
+    with pytest.raises(
+        pytest.fail.Exception, match=r"not over after 3 s; until then it said:\nhere\nthere"
+    ):
         mpirun(1, "-c", code, timeout=3)

@@ -23,7 +23,9 @@ def model():
 def test_a_reference_is_made_once(model, folder, monkeypatch):
     made = references.one_device(model, 2)
     laws.assert_equal(made, laws.one_device(model, references.MachineModel.uniform(1), 2))
-    monkeypatch.setattr(laws, "one_device", None)  # a test of a GPU calls nothing that compiles for CPUs
+    monkeypatch.setattr(
+        laws, "one_device", None
+    )  # a test of a GPU calls nothing that compiles for CPUs
     laws.assert_equal(references.one_device(model, 2), made)
     assert len(list(folder.iterdir())) == 1
 

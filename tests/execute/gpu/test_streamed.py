@@ -37,7 +37,9 @@ def run(task_graph, feeds, backend, **options):
         values = []
         for feed in feeds:
             for device, arena in arenas.items():
-                arena[int(step.plan.persistent_bytes[device]) :] = 0xFF  # NaN: nobody reads what was not written
+                arena[int(step.plan.persistent_bytes[device]) :] = (
+                    0xFF  # NaN: nobody reads what was not written
+                )
             values.append(step(feed))
         return {f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | {
             name: step.read(name) for name in step.persistent
@@ -50,12 +52,16 @@ def run(task_graph, feeds, backend, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
 @examples(60)
-@given(data=st.data(), seed=st.integers(0, 99), starve=st.sampled_from(STARVED), record=st.booleans())
+@given(
+    data=st.data(), seed=st.integers(0, 99), starve=st.sampled_from(STARVED), record=st.booleans()
+)
 def test_any_strategy_gives_the_numbers_of_one_device(models, data, seed, starve, record):
     model = data.draw(GRAPHS[models])
     machine, strategy = data.draw(strategies(model.graph))
     backend = FakeStreams(seed, starve)
-    laws.any_strategy_is_one_device(model, on_gpus(machine), strategy, steps=3, backend=backend, record=record)
+    laws.any_strategy_is_one_device(
+        model, on_gpus(machine), strategy, steps=3, backend=backend, record=record
+    )
 
 
 @pytest.mark.slow
@@ -65,7 +71,9 @@ def test_any_strategy_gives_the_numbers_of_one_device(models, data, seed, starve
 def test_any_order_gives_the_same_numbers(models, data, seed):
     model = data.draw(GRAPHS[models])
     machine, strategy = data.draw(strategies(model.graph))
-    laws.any_order_is_the_same(model, on_gpus(machine), strategy, 6, seed, backend=FakeStreams(seed), record=False)
+    laws.any_order_is_the_same(
+        model, on_gpus(machine), strategy, 6, seed, backend=FakeStreams(seed), record=False
+    )
 
 
 @pytest.mark.slow
@@ -102,7 +110,10 @@ def network():
 
 def feeds(count=3):
     generator = np.random.default_rng(0)
-    return [{"x": generator.normal(size=(6, 4)), "t": generator.normal(size=(6, 3))} for _ in range(count)]
+    return [
+        {"x": generator.normal(size=(6, 4)), "t": generator.normal(size=(6, 3))}
+        for _ in range(count)
+    ]
 
 
 PLAN_EVENTS = replay.plan_events
@@ -113,7 +124,10 @@ def without_wait(item, other):
 
     def plan(*program):
         found = PLAN_EVENTS(*program)
-        waits = tuple(tuple(o for o in others if (k, o) != (item, other)) for k, others in enumerate(found.waits))
+        waits = tuple(
+            tuple(o for o in others if (k, o) != (item, other))
+            for k, others in enumerate(found.waits)
+        )
         return replace(found, waits=waits)
 
     return plan
@@ -123,7 +137,9 @@ def all_waits(task_graph, monkeypatch):
     """Every wait of a program as (item, other), but for those of copies whose result nobody needs."""
     plans = []
     with monkeypatch.context() as patch:
-        patch.setattr(replay, "plan_events", lambda *args: plans.append(PLAN_EVENTS(*args)) or plans[-1])
+        patch.setattr(
+            replay, "plan_events", lambda *args: plans.append(PLAN_EVENTS(*args)) or plans[-1]
+        )
         with Executor(task_graph, backend=FakeStreams()) as step:
             rows = [step._rows[item.row] for item in step._streamed.issue.items]
             needed = {dep for row in range(len(step._rows)) for dep in step._rows.deps(row)}
@@ -163,7 +179,11 @@ def test_streams_that_need_no_event_have_none():
     tiny.tanh(tiny.tanh(graph.parameter("p", (3,), 1.0, "float64")))
     task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
     with Executor(task_graph, backend=FakeStreams(), record=False) as step:
-        names = [call.func.__name__ for segment in step._streamed.replay.segments for call in segment.calls]
+        names = [
+            call.func.__name__
+            for segment in step._streamed.replay.segments
+            for call in segment.calls
+        ]
     assert names == ["run", "run"]
 
 
@@ -190,7 +210,9 @@ def test_a_guarded_step_is_two_graphs_from_the_second_on():
 def test_steps_are_issued_row_by_row_when_recorded_or_asked_to(options):
     graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
     backend = FakeStreams()
-    with Executor(lower(graph, taskflow.single_device(graph, machine), machine), backend=backend, **options) as step:
+    with Executor(
+        lower(graph, taskflow.single_device(graph, machine), machine), backend=backend, **options
+    ) as step:
         for feed in feeds():
             step(feed)
     assert backend.launches == 0
@@ -203,12 +225,16 @@ def test_a_recorded_step_has_a_time_for_every_row():
         step(feeds()[0])
         assert np.all(step.timeline.end >= step.timeline.start)
         start, end = step._times_of_rows()  # without collectives, whose parts end one by one
-        assert all(start[row] >= end[dep] for row in range(len(start)) for dep in step._rows.deps(row))
+        assert all(
+            start[row] >= end[dep] for row in range(len(start)) for dep in step._rows.deps(row)
+        )
 
 
 def test_outputs_are_the_callers_own():
     graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
-    with Executor(lower(graph, taskflow.single_device(graph, machine), machine), backend=FakeStreams()) as step:
+    with Executor(
+        lower(graph, taskflow.single_device(graph, machine), machine), backend=FakeStreams()
+    ) as step:
         first = step(feeds()[0])
         kept = {name: value.copy() for name, value in first.items()}
         step(feeds()[1])
@@ -226,13 +252,16 @@ class RefusingStreams(FakeStreams):
         self.names = names
 
     def run(self, stream, call):
-        if self._capture is not None and any(name in str(getattr(call, "func", "")) for name in self.names):
+        if self._capture is not None and any(
+            name in str(getattr(call, "func", "")) for name in self.names
+        ):
             raise NotCapturable(f"{call} is refused")
         super().run(stream, call)
 
 
 @pytest.mark.parametrize(
-    "names, graphs", [([], 1), (["function forward "], 2), (["_sgd"], 1), (["_feed", "_to_host"], 1)]
+    "names, graphs",
+    [([], 1), (["function forward "], 2), (["_sgd"], 1), (["_feed", "_to_host"], 1)],
 )
 def test_a_step_is_split_around_what_cannot_be_captured(names, graphs):
     graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
@@ -242,7 +271,9 @@ def test_a_step_is_split_around_what_cannot_be_captured(names, graphs):
         values = [step(feed) for feed in feeds(4)]
         weights = {name: step.read(name) for name in step.persistent}
         kinds = [part.is_captured for part in step._streamed.replay.segments]
-    found = {f"{n} {k}": v for k, outputs in enumerate(values) for n, v in outputs.items()} | weights
+    found = {
+        f"{n} {k}": v for k, outputs in enumerate(values) for n, v in outputs.items()
+    } | weights
     laws.assert_equal(found, expected)
     assert all(a != b for a, b in pairwise(kinds))
     assert backend.launches == 3 * kinds.count(True)
@@ -251,7 +282,11 @@ def test_a_step_is_split_around_what_cannot_be_captured(names, graphs):
 
 def test_a_stream_that_is_not_joined_cannot_be_captured():
     backend = FakeStreams()
-    first, second, event = backend.make_stream(0, "a"), backend.make_stream(0, "b"), backend.make_event(0)
+    first, second, event = (
+        backend.make_stream(0, "a"),
+        backend.make_stream(0, "b"),
+        backend.make_event(0),
+    )
 
     def issue():
         backend.record(first, event)
@@ -280,9 +315,17 @@ def test_the_next_feeds_can_be_given_ahead(kind, starve):
     backend = FakeStreams(0, starve) if kind == "cuda" else None
     batches = feeds(4)
     with Executor(task_graph, seed=3, backend=backend, record=False) as step:
-        values = [step(batches[0], prefetch=batches[1]), step(prefetch=batches[2]), step(prefetch=batches[3]), step()]
+        values = [
+            step(batches[0], prefetch=batches[1]),
+            step(prefetch=batches[2]),
+            step(prefetch=batches[3]),
+            step(),
+        ]
         weights = {name: step.read(name) for name in step.persistent}
-    laws.assert_equal({f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | weights, expected)
+    laws.assert_equal(
+        {f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | weights,
+        expected,
+    )
 
 
 class OnDevice:
@@ -308,19 +351,34 @@ def test_feeds_may_lie_on_a_device(starve):
     graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
     task_graph = lower(graph, random_strategy(graph, machine, 2), machine)
     expected = run(task_graph, feeds(4), FakeStreams())
-    batches = [{"x": OnDevice(f["x"]), "t": OnDevice(f["t"]) if k % 2 else f["t"]} for k, f in enumerate(feeds(4))]
+    batches = [
+        {"x": OnDevice(f["x"]), "t": OnDevice(f["t"]) if k % 2 else f["t"]}
+        for k, f in enumerate(feeds(4))
+    ]
     with Executor(task_graph, seed=3, backend=FakeStreams(0, starve), record=False) as step:
-        values = [step(batches[0], prefetch=batches[1]), step(prefetch=batches[2]), step(), step(batches[3])]
+        values = [
+            step(batches[0], prefetch=batches[1]),
+            step(prefetch=batches[2]),
+            step(),
+            step(batches[3]),
+        ]
         weights = {name: step.read(name) for name in step.persistent}
-    laws.assert_equal({f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | weights, expected)
+    laws.assert_equal(
+        {f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | weights,
+        expected,
+    )
 
 
 def test_a_feed_on_a_gpu_is_for_gpus():
     graph, machine = network(), MachineModel.uniform(1)
     step = Executor(lower(graph, taskflow.single_device(graph, machine), machine))
-    with pytest.raises(ValueError, match="feed 'x': lies on a GPU; the devices of this machine are none"):
+    with pytest.raises(
+        ValueError, match="feed 'x': lies on a GPU; the devices of this machine are none"
+    ):
         step({**feeds()[0], "x": OnDevice(feeds()[0]["x"])})
-    with pytest.raises(ValueError, match=re.escape("feed 'x': has shape (5, 4), the region (6, 4)")):
+    with pytest.raises(
+        ValueError, match=re.escape("feed 'x': has shape (5, 4), the region (6, 4)")
+    ):
         step({**feeds()[0], "x": OnDevice(feeds()[0]["x"][:5])})
 
 
@@ -328,7 +386,9 @@ def test_feeds_are_not_given_twice():
     graph, machine = network(), MachineModel.uniform(1)
     with Executor(lower(graph, taskflow.single_device(graph, machine), machine)) as step:
         step(feeds()[0], prefetch=feeds()[1])
-        with pytest.raises(ValueError, match="step: its feeds were given to the last step as `prefetch`"):
+        with pytest.raises(
+            ValueError, match="step: its feeds were given to the last step as `prefetch`"
+        ):
             step(feeds()[1])
 
 
@@ -343,7 +403,9 @@ def test_memory_that_is_short_is_missed_before_the_first_step():
         taken = step._streamed.ledger.taken[0]
     need, seen = sum(taken.values()), set()
     for size in range(0, need, 64):
-        with pytest.raises(ValueError, match=r"device 0: no room for \d+ bytes of .*; this executor holds ") as error:
+        with pytest.raises(
+            ValueError, match=r"device 0: no room for \d+ bytes of .*; this executor holds "
+        ) as error:
             Executor(task_graph, backend=FakeStreams(memory_bytes=size))
         assert f"of {size} bytes are free" in str(error.value)
         seen.add(str(error.value).split(" of ", 1)[1].split(";")[0])
@@ -355,7 +417,10 @@ def test_memory_that_is_short_is_missed_before_the_first_step():
 def test_feeds_count_before_anything_is_taken():
     graph, machine = network(), MachineModel.uniform(1, Device(kind="cuda", memory_bytes=1500))
     task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
-    with pytest.raises(ValueError, match=r"device 0: .* at the peak of a step, 1152 B for feeds on their way\), the"):
+    with pytest.raises(
+        ValueError,
+        match=r"device 0: .* at the peak of a step, 1152 B for feeds on their way\), the",
+    ):
         Executor(task_graph, backend=FakeStreams())
 
 

@@ -71,5 +71,10 @@ REFUSED = {
         "what forward does depends on the value of a tensor",
         "while error > 1e-3:",
     ),
-    "bilinear form": (others.BilinearForm, lambda: floats(2, 4), "there is no operator for", "return self.form(x, x)"),
+    "bilinear form": (
+        others.BilinearForm,
+        lambda: floats(2, 4),
+        "there is no operator for",
+        "return self.form(x, x)",
+    ),
 }

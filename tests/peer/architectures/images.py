@@ -21,10 +21,18 @@ class UNet(nn.Module):
 
     def __init__(self, width=4):
         super().__init__()
-        self.d1, self.d2, self.mid = double(1, width), double(width, 2 * width), double(2 * width, 4 * width)
+        self.d1, self.d2, self.mid = (
+            double(1, width),
+            double(width, 2 * width),
+            double(2 * width, 4 * width),
+        )
         self.u2 = nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2)
         self.u1 = nn.ConvTranspose2d(2 * width, width, 2, stride=2)
-        self.c2, self.c1, self.out = double(4 * width, 2 * width), double(2 * width, width), nn.Conv2d(width, 2, 1)
+        self.c2, self.c1, self.out = (
+            double(4 * width, 2 * width),
+            double(2 * width, width),
+            nn.Conv2d(width, 2, 1),
+        )
 
     def forward(self, x):
         a = self.d1(x)
@@ -59,9 +67,15 @@ class VAE(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.encode = nn.Sequential(nn.Conv2d(1, 4, 3, 2, 1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(64, 6))
+        self.encode = nn.Sequential(
+            nn.Conv2d(1, 4, 3, 2, 1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(64, 6)
+        )
         self.decode = nn.Sequential(
-            nn.Linear(3, 64), nn.ELU(), nn.Unflatten(1, (4, 4, 4)), nn.ConvTranspose2d(4, 1, 4, 2, 1), nn.Sigmoid()
+            nn.Linear(3, 64),
+            nn.ELU(),
+            nn.Unflatten(1, (4, 4, 4)),
+            nn.ConvTranspose2d(4, 1, 4, 2, 1),
+            nn.Sigmoid(),
         )
 
     def forward(self, x, noise):
@@ -93,7 +107,10 @@ class StyleTransfer(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv1, self.in1 = nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True)
-        self.conv2, self.in2 = nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), nn.InstanceNorm2d(4)
+        self.conv2, self.in2 = (
+            nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
+            nn.InstanceNorm2d(4),
+        )
         self.up = nn.Upsample(scale_factor=2)
         self.conv3 = nn.Conv2d(4, 3, 3)
 
@@ -126,7 +143,12 @@ class SuperResolution(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.c1, self.a1, self.c2, self.a2 = nn.Conv2d(1, 4, 5, padding=2), nn.PReLU(4), nn.Conv2d(4, 4, 3), nn.PReLU()
+        self.c1, self.a1, self.c2, self.a2 = (
+            nn.Conv2d(1, 4, 5, padding=2),
+            nn.PReLU(4),
+            nn.Conv2d(4, 4, 3),
+            nn.PReLU(),
+        )
         self.shuffle = nn.PixelShuffle(2)
 
     def forward(self, x):
@@ -184,7 +206,10 @@ class Mixer(nn.Module):
 
     def __init__(self, width=8):
         super().__init__()
-        self.patch, self.blocks = nn.Conv2d(3, width, 4, 4), nn.Sequential(*[MixerBlock(4, width) for _ in range(2)])
+        self.patch, self.blocks = (
+            nn.Conv2d(3, width, 4, 4),
+            nn.Sequential(*[MixerBlock(4, width) for _ in range(2)]),
+        )
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 5)
 
     def forward(self, x):
@@ -197,8 +222,15 @@ class ConvNeXt(nn.Module):
 
     def __init__(self, width=4):
         super().__init__()
-        self.stem, self.depth = nn.Conv2d(3, width, 2, 2), nn.Conv2d(width, width, 7, padding=3, groups=width)
-        self.norm, self.up, self.down = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 16), nn.Linear(16, width)
+        self.stem, self.depth = (
+            nn.Conv2d(3, width, 2, 2),
+            nn.Conv2d(width, width, 7, padding=3, groups=width),
+        )
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(width, eps=1e-6),
+            nn.Linear(width, 16),
+            nn.Linear(16, width),
+        )
         self.gamma = nn.Parameter(0.1 * torch.ones(width))
 
     def forward(self, x):
@@ -214,7 +246,9 @@ class DenseNet(nn.Module):
     def __init__(self, growth=2):
         super().__init__()
         self.norms = nn.ModuleList([nn.BatchNorm2d(3 + k * growth) for k in range(3)])
-        self.convs = nn.ModuleList([nn.Conv2d(3 + k * growth, growth, 3, padding=1, bias=False) for k in range(3)])
+        self.convs = nn.ModuleList(
+            [nn.Conv2d(3 + k * growth, growth, 3, padding=1, bias=False) for k in range(3)]
+        )
         self.head = nn.Linear(9, 4)
 
     def forward(self, x):

@@ -27,9 +27,15 @@ class GraphAttention(nn.Module):
 
     def __init__(self, nodes=5, width=4):
         super().__init__()
-        self.fc, self.left, self.right = nn.Linear(3, width), nn.Linear(width, 1), nn.Linear(width, 1)
+        self.fc, self.left, self.right = (
+            nn.Linear(3, width),
+            nn.Linear(width, 1),
+            nn.Linear(width, 1),
+        )
         torch.manual_seed(4)
-        self.register_buffer("edges", (torch.rand(nodes, nodes) > 0.5) | torch.eye(nodes, dtype=torch.bool))
+        self.register_buffer(
+            "edges", (torch.rand(nodes, nodes) > 0.5) | torch.eye(nodes, dtype=torch.bool)
+        )
 
     def forward(self, x):
         h = self.fc(x)
@@ -108,7 +114,12 @@ class OfTransformers(nn.Module):
         return tuple(o for o in out if isinstance(o, torch.Tensor))
 
 
-SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+SMALL = {
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+}
 
 
 def bert():
@@ -129,7 +140,9 @@ def vit():
 def resnet():
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    config = ResNetConfig(embedding_size=4, hidden_sizes=[4, 6], depths=[1, 2], layer_type="basic", num_labels=3)
+    config = ResNetConfig(
+        embedding_size=4, hidden_sizes=[4, 6], depths=[1, 2], layer_type="basic", num_labels=3
+    )
     return OfTransformers(ResNetForImageClassification(config), "pixel_values")
 
 
@@ -159,15 +172,31 @@ def efficientnet():
 def t5():
     from transformers import T5Config, T5ForConditionalGeneration
 
-    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 12, "num_layers": 2, "num_heads": 2, "relative_attention_num_buckets": 6}
+    sizes = {
+        "d_model": 8,
+        "d_kv": 4,
+        "d_ff": 12,
+        "num_layers": 2,
+        "num_heads": 2,
+        "relative_attention_num_buckets": 6,
+    }
     config = T5Config(vocab_size=13, dropout_rate=0.0, feed_forward_proj="gated-gelu", **sizes)
-    return OfTransformers(T5ForConditionalGeneration(config), "input_ids", "decoder_input_ids", use_cache=False)
+    return OfTransformers(
+        T5ForConditionalGeneration(config), "input_ids", "decoder_input_ids", use_cache=False
+    )
 
 
 def swin():
     from transformers import SwinConfig, SwinForImageClassification
 
-    sizes = {"image_size": 16, "patch_size": 2, "embed_dim": 4, "depths": [2, 2], "num_heads": [1, 2], "window_size": 2}
+    sizes = {
+        "image_size": 16,
+        "patch_size": 2,
+        "embed_dim": 4,
+        "depths": [2, 2],
+        "num_heads": [1, 2],
+        "window_size": 2,
+    }
     config = SwinConfig(drop_path_rate=0.0, num_labels=3, **sizes)
     return OfTransformers(SwinForImageClassification(config), "pixel_values")
 
@@ -175,5 +204,7 @@ def swin():
 def mamba():
     from transformers import MambaConfig, MambaForCausalLM
 
-    config = MambaConfig(vocab_size=13, hidden_size=8, state_size=4, num_hidden_layers=1, use_mambapy=False)
+    config = MambaConfig(
+        vocab_size=13, hidden_size=8, state_size=4, num_hidden_layers=1, use_mambapy=False
+    )
     return OfTransformers(MambaForCausalLM(config), "input_ids", use_cache=False)

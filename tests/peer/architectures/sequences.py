@@ -31,7 +31,11 @@ class NanoBlock(nn.Module):
         self.ln_1, self.attn = nn.LayerNorm(width, bias=False), CausalSelfAttention(width, heads)
         self.ln_2 = nn.LayerNorm(width, bias=False)
         self.mlp = nn.ModuleDict(
-            {"c_fc": nn.Linear(width, 4 * width), "gelu": nn.GELU(), "c_proj": nn.Linear(4 * width, width)}
+            {
+                "c_fc": nn.Linear(width, 4 * width),
+                "gelu": nn.GELU(),
+                "c_proj": nn.Linear(4 * width, width),
+            }
         )
 
     def forward(self, x):
@@ -68,7 +72,9 @@ class NanoGPT(nn.Module):
         if targets is None:
             return self.lm_head(x[:, [-1], :])
         logits = self.lm_head(x)
-        return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+        return logits, F.cross_entropy(
+            logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1
+        )
 
 
 class RMSNorm(nn.Module):
@@ -177,13 +183,20 @@ class MaskedEncoder(nn.Module):
 
     def __init__(self):
         super().__init__()
-        layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
-        self.embed, self.body = nn.Embedding(11, 8), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        layer = nn.TransformerEncoderLayer(
+            8, 2, 12, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.embed, self.body = (
+            nn.Embedding(11, 8),
+            nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
+        )
         self.fc = nn.Linear(8, 2)
 
     def forward(self, x):
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=torch.float64)
-        h = self.body(self.embed(x), mask=mask, src_key_padding_mask=torch.where(x == 0, -1e9, 0.0).double())
+        h = self.body(
+            self.embed(x), mask=mask, src_key_padding_mask=torch.where(x == 0, -1e9, 0.0).double()
+        )
         return self.fc(h.mean(1))
 
 
@@ -197,7 +210,9 @@ class Seq2Seq(nn.Module):
 
     def forward(self, source, target):
         mask = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1)
-        return self.out(self.body(self.embed(source), self.embed(target) * math.sqrt(8), tgt_mask=mask))
+        return self.out(
+            self.body(self.embed(source), self.embed(target) * math.sqrt(8), tgt_mask=mask)
+        )
 
 
 class WaveNet(nn.Module):
@@ -226,7 +241,9 @@ class TimeSeriesCNN(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.down = nn.Sequential(nn.Conv1d(2, 4, 3, stride=2, padding=1), nn.BatchNorm1d(4), nn.ReLU())
+        self.down = nn.Sequential(
+            nn.Conv1d(2, 4, 3, stride=2, padding=1), nn.BatchNorm1d(4), nn.ReLU()
+        )
         self.pool, self.up = nn.MaxPool1d(2), nn.ConvTranspose1d(4, 2, 4, stride=4)
 
     def forward(self, x):

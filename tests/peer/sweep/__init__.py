@@ -21,7 +21,9 @@ from taskflow import differentiate
 KINKS = (-21.0, -6.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0, 7.0, 19.0)
 TOLERANCE = 1e-9  # of the largest value, in float64
 TOLERANCE_OF_FLOAT32 = 1e-4  # where a module casts to it
-TOLERANCE_OF_LARGE = 1e-6  # scores of 1e8 have eight digits behind the point, and softmax makes them factors
+TOLERANCE_OF_LARGE = (
+    1e-6  # scores of 1e8 have eight digits behind the point, and softmax makes them factors
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,16 @@ def _tensor(words: list[str], random: Any) -> Any:
     x = torch.randn(shape, generator=random, dtype=torch.float64)
     if kind.startswith("i"):
         return torch.randint(0, int(kind[1:]), shape, generator=random)
-    made = {"u": lambda: torch.sigmoid(x), "s": lambda: torch.where(x > 0, 1.0, -1.0).double(), "b": lambda: x > 0}
-    made |= {"l": lambda: torch.log_softmax(x, -1), "p": lambda: torch.softmax(x, -1), "": lambda: x}
+    made = {
+        "u": lambda: torch.sigmoid(x),
+        "s": lambda: torch.where(x > 0, 1.0, -1.0).double(),
+        "b": lambda: x > 0,
+    }
+    made |= {
+        "l": lambda: torch.log_softmax(x, -1),
+        "p": lambda: torch.softmax(x, -1),
+        "": lambda: x,
+    }
     return made[kind]()
 
 
@@ -73,17 +83,27 @@ def varied(inputs: tuple[Any, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     random = torch.Generator().manual_seed(1)
     of_floats = {
         "zeros": torch.zeros_like,
-        "kinks": lambda x: torch.tensor(KINKS, dtype=x.dtype)[torch.randint(len(KINKS), x.shape, generator=random)],
-        "large": lambda x: torch.where(torch.rand(x.shape, generator=random) < 0.5, -1e4, 1e4).to(x.dtype),
+        "kinks": lambda x: torch.tensor(KINKS, dtype=x.dtype)[
+            torch.randint(len(KINKS), x.shape, generator=random)
+        ],
+        "large": lambda x: torch.where(torch.rand(x.shape, generator=random) < 0.5, -1e4, 1e4).to(
+            x.dtype
+        ),
         "zeros and ones": lambda x: torch.randint(2, x.shape, generator=random).to(x.dtype),
     }
     for name, make in of_floats.items():
         yield name, tuple(make(x) if x.is_floating_point() else x for x in inputs)
     if any(x.dtype == torch.bool for x in inputs):
         for name, value in (("empty", False), ("full", True)):
-            yield name, tuple(torch.full_like(x, value) if x.dtype == torch.bool else x for x in inputs)
+            yield (
+                name,
+                tuple(torch.full_like(x, value) if x.dtype == torch.bool else x for x in inputs),
+            )
     if any(x.dtype == torch.int64 for x in inputs):
-        yield "the least", tuple(x if x.dtype != torch.int64 else torch.full_like(x, x.min()) for x in inputs)
+        yield (
+            "the least",
+            tuple(x if x.dtype != torch.int64 else torch.full_like(x, x.min()) for x in inputs),
+        )
 
 
 class Beside:
@@ -92,11 +112,15 @@ class Beside:
     def __init__(self, module: Any, model: Any, inputs: tuple[Any, ...]) -> None:
         self.module, self.model = module, model.with_regions({}, {})
         self.weights, graph = model.weights, self.model.graph
-        self.followed = Peer.of(module, torch.utils._pytree.tree_flatten((inputs, {}))[1], inputs).followed
+        self.followed = Peer.of(
+            module, torch.utils._pytree.tree_flatten((inputs, {}))[1], inputs
+        ).followed
         outputs, made = self.of_torch(inputs)
         regions = [r for k, r in enumerate(self.model.inputs.values()) if made.get(k) is not None]
         parts = [
-            ops.multiply(ops.sum(r), k + 1.0) for k, r in enumerate(self.model.outputs) if outputs[k].requires_grad
+            ops.multiply(ops.sum(r), k + 1.0)
+            for k, r in enumerate(self.model.outputs)
+            if outputs[k].requires_grad
         ]
         wanted = [*regions, *graph.parameters]
         self.gradients = differentiate(reduce(ops.add, parts), wanted) if parts and wanted else {}
@@ -106,12 +130,20 @@ class Beside:
         """The outputs, and gradients by number of the input and name of the parameter; buffers stay as they were."""
         leaves = [x.clone().requires_grad_(k in self.followed) for k, x in enumerate(inputs)]
         before = {name: b.clone() for name, b in self.module.named_buffers()}
-        found = [y for y in torch.utils._pytree.tree_leaves(self.module(*leaves)) if isinstance(y, torch.Tensor)]
+        found = [
+            y
+            for y in torch.utils._pytree.tree_leaves(self.module(*leaves))
+            if isinstance(y, torch.Tensor)
+        ]
         wanted = dict(enumerate(leaves)) | dict(self.module.named_parameters())
         wanted = {name: x for name, x in wanted.items() if x.requires_grad}
         total = sum(((k + 1) * y).sum() for k, y in enumerate(found) if y.requires_grad)
         is_differentiable = bool(wanted) and isinstance(total, torch.Tensor)
-        made = torch.autograd.grad(total, list(wanted.values()), allow_unused=True) if is_differentiable else ()
+        made = (
+            torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
+            if is_differentiable
+            else ()
+        )
         for name, b in self.module.named_buffers():
             b.data.copy_(before[name])
         return found, dict(zip(wanted, made))
@@ -123,14 +155,31 @@ class Beside:
         except (RuntimeError, ValueError, IndexError):
             return ""
         values = dict(zip(self.model.inputs, map(array_of, inputs), strict=True)) | self.weights
-        found, given = evaluate(self.model.graph, values), {k: g for k, g in made.items() if g is not None}
-        named = {name: array_of(given.get(name, torch.zeros_like(p))) for name, p in self.module.named_parameters()}
-        theirs = {r.name: given.get(k, torch.zeros_like(inputs[k])) for k, r in enumerate(self.model.inputs.values())}
+        found, given = (
+            evaluate(self.model.graph, values),
+            {k: g for k, g in made.items() if g is not None},
+        )
+        named = {
+            name: array_of(given.get(name, torch.zeros_like(p)))
+            for name, p in self.module.named_parameters()
+        }
+        theirs = {
+            r.name: given.get(k, torch.zeros_like(inputs[k]))
+            for k, r in enumerate(self.model.inputs.values())
+        }
         expected = {name: array_of(g) for name, g in theirs.items()} | ops.from_torch_state(named)
-        pairs = [(f"output {k}", found[r.name], array_of(outputs[k])) for k, r in enumerate(self.model.outputs)]
-        pairs += [(f"the gradient of {r.name}", found[g.name], expected[r.name]) for r, g in self.gradients.items()]
+        pairs = [
+            (f"output {k}", found[r.name], array_of(outputs[k]))
+            for k, r in enumerate(self.model.outputs)
+        ]
+        pairs += [
+            (f"the gradient of {r.name}", found[g.name], expected[r.name])
+            for r, g in self.gradients.items()
+        ]
         tolerance = tolerance if self.is_wide else TOLERANCE_OF_FLOAT32
-        return next((f"{what}: {text}" for what, a, b in pairs if (text := differing(a, b, tolerance))), "")
+        return next(
+            (f"{what}: {text}" for what, a, b in pairs if (text := differing(a, b, tolerance))), ""
+        )
 
 
 def differing(found: Any, expected: Any, tolerance: float) -> str:

@@ -33,7 +33,9 @@ class Call(nn.Module):
 
 def names_of_classes() -> set[str]:
     """All classes of torch.nn that are modules."""
-    return {name for name, each in vars(nn).items() if isclass(each) and issubclass(each, nn.Module)}
+    return {
+        name for name, each in vars(nn).items() if isclass(each) and issubclass(each, nn.Module)
+    }
 
 
 def names_of_functions() -> set[str]:
@@ -50,14 +52,21 @@ def of_classes() -> Iterator[Case]:
                 for training in modes:
                     mode = "" if training else ", in evaluation"
                     given = tensors(inputs)
-                    yield f"{name}({each}){mode}", partial(made, f"nn.{name}({each})", training, given), given
+                    yield (
+                        f"{name}({each}){mode}",
+                        partial(made, f"nn.{name}({each})", training, given),
+                        given,
+                    )
 
 
 def made(text: str, training: bool, inputs: tuple[Any, ...]) -> Any:
     """The module that a text says; lazy ones see their inputs first."""
     torch.manual_seed(0)
     module = eval(text, {"nn": nn, "torch": torch}).double().train(training)
-    if any(isinstance(p, nn.parameter.UninitializedTensorMixin) for p in (*module.parameters(), *module.buffers())):
+    if any(
+        isinstance(p, nn.parameter.UninitializedTensorMixin)
+        for p in (*module.parameters(), *module.buffers())
+    ):
         module(*inputs)
     return module
 

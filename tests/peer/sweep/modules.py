@@ -99,7 +99,9 @@ class Shadowed(nn.Module):
         super().__init__()
         self.x = nn.Parameter(torch.randn(3))
         self.register_buffer("mask", torch.tensor([0.5, 2.0, 3.0]))
-        self.constant = nn.ParameterDict({"mul": nn.Parameter(torch.randn(3)), "add": nn.Parameter(torch.randn(3))})
+        self.constant = nn.ParameterDict(
+            {"mul": nn.Parameter(torch.randn(3)), "add": nn.Parameter(torch.randn(3))}
+        )
 
     def forward(self, x: Any, mask: Any) -> Any:
         y = x * torch.tensor([1.0, 2.0, 3.0]) * self.constant["mul"]
@@ -164,7 +166,16 @@ def attending(run: Callable[..., Any], **options: Any) -> Callable[[], Any]:
 MODULES: dict[str, tuple[str, Callable[[], Any]]] = {
     **{
         run.__name__: ("4 3", lambda run=run: Changing(run))
-        for run in (counted, exchanged, handed_on, given_before, read_before_and_after, aliased, a_queue, a_column)
+        for run in (
+            counted,
+            exchanged,
+            handed_on,
+            given_before,
+            read_before_and_after,
+            aliased,
+            a_queue,
+            a_column,
+        )
     },
     "lerped": ("4 3", lambda: Changing(lerped)),
     "shadowed": ("4 3; 4 3", Shadowed),
@@ -175,14 +186,34 @@ MODULES: dict[str, tuple[str, Callable[[], Any]]] = {
     "views of a weight": ("4 3", lambda: Of(views, w=nn.Parameter(torch.randn(6, 3)))),
     "a checkpoint": (
         "4 3",
-        lambda: Of(lambda m, x: checkpoint(lambda a: m.a(a).tanh(), x, use_reentrant=False), **_linear()),
+        lambda: Of(
+            lambda m, x: checkpoint(lambda a: m.a(a).tanh(), x, use_reentrant=False), **_linear()
+        ),
     ),
-    "straight through": ("4 3", lambda: Of(lambda m, x: m.a(x + (x.round() - x).detach()), **_linear())),
-    "spectral norm": ("4 3", lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(3, 4)).eval()),
-    "a mask of one dimension": ("4 3; b 4", lambda: Of(lambda m, x, b: m.a(x) * b[:, None], **_linear())),
-    "a mask without dimensions": ("4 3; b .", lambda: Of(lambda m, x, b: torch.where(b, m.a(x), x), **_linear())),
-    "classes 0 and 1": ("4 3; i2 4", lambda: Of(lambda m, x, t: F.cross_entropy(m.a(x), t), **_linear())),
-    "a class of one sample": ("3; i2 .", lambda: Of(lambda m, x, t: F.cross_entropy(m.a(x), t), **_linear())),
+    "straight through": (
+        "4 3",
+        lambda: Of(lambda m, x: m.a(x + (x.round() - x).detach()), **_linear()),
+    ),
+    "spectral norm": (
+        "4 3",
+        lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(3, 4)).eval(),
+    ),
+    "a mask of one dimension": (
+        "4 3; b 4",
+        lambda: Of(lambda m, x, b: m.a(x) * b[:, None], **_linear()),
+    ),
+    "a mask without dimensions": (
+        "4 3; b .",
+        lambda: Of(lambda m, x, b: torch.where(b, m.a(x), x), **_linear()),
+    ),
+    "classes 0 and 1": (
+        "4 3; i2 4",
+        lambda: Of(lambda m, x, t: F.cross_entropy(m.a(x), t), **_linear()),
+    ),
+    "a class of one sample": (
+        "3; i2 .",
+        lambda: Of(lambda m, x, t: F.cross_entropy(m.a(x), t), **_linear()),
+    ),
     "padded keys": (
         "2 4 8; b 2 4",
         attending(lambda m, x, b: m.a(x, x, x, key_padding_mask=b)),
@@ -190,10 +221,15 @@ MODULES: dict[str, tuple[str, Callable[[], Any]]] = {
     "padded keys, causal": (
         "2 4 8; b 2 4",
         attending(
-            lambda m, x, b: m.a(x, x, x, key_padding_mask=b, attn_mask=torch.ones(4, 4).triu(1).bool())[0],
+            lambda m, x, b: m.a(
+                x, x, x, key_padding_mask=b, attn_mask=torch.ones(4, 4).triu(1).bool()
+            )[0],
         ),
     ),
-    "weights of each head": ("2 4 8", attending(lambda m, x: m.a(x, x, x, average_attn_weights=False))),
+    "weights of each head": (
+        "2 4 8",
+        attending(lambda m, x: m.a(x, x, x, average_attn_weights=False)),
+    ),
     "other keys and values": (
         "2 4 8; 2 5 6; 2 5 7",
         attending(lambda m, x, y, z: m.a(x, y, z), kdim=6, vdim=7),
