@@ -51,7 +51,9 @@ def list_families(app: Sphinx, docname: str, source: list[str]) -> None:
     imports = (DOCS.parent / "ops" / "__init__.py").read_text(encoding="utf-8")
 
     def listed(found: re.Match[str]) -> str:
-        names = re.findall(rf"^from ops\.{found[1]}\b.* import (\w+) as", imports, re.MULTILINE)
+        names = re.findall(
+            rf"^from ops\.{found[1]}\b.* import \(?\s*(\w+) as", imports, re.MULTILINE
+        )
         kinds = ["class" if isinstance(getattr(ops, name), type) else "function" for name in names]
         each = [f".. auto{kind}:: ops.{name}\n" for kind, name in zip(kinds, names, strict=True)]
         return "```{eval-rst}\n" + "\n".join(each) + "```"
