@@ -79,7 +79,7 @@ def to_dtensor(strategy: Mapping[str, ParallelConfig], module: Any, model: Impor
         model: what `from_torch` gave of it; its graph may have an optimizer by now.
 
     Raises:
-        ValueError: no operator of the strategy is in the graph.
+        ValueError: no operator of the strategy is in the graph; a convolution under torch before 2.12.
     """
     graph = model.graph
     forward = [op for op in graph.operators if not op.is_backward and not op.writes]
@@ -96,6 +96,7 @@ def to_dtensor(strategy: Mapping[str, ParallelConfig], module: Any, model: Impor
         for name, m in module.named_modules()
         if next(m.parameters(recurse=False), None) is not None
     }
+    _check_convolutions([op.name for op in forward if op.windows and op.name in modules])
     placed, unsaid, readers = dict[str, Placed](), dict[str, str](), _readers(graph)
     for op in forward:
         if (config := configs.get(op.name)) is None:
@@ -122,6 +123,17 @@ def to_dtensor(strategy: Mapping[str, ParallelConfig], module: Any, model: Impor
         updates, "an update is no submodule: see torch's ZeroRedundancyOptimizer"
     )
     return DTensorPlan(mesh, placed, unsaid)
+
+
+def _check_convolutions(names: Sequence[str]) -> None:
+    """ValueError where torch would compute them wrongly: patches of MLP-Mixer differed by 0.5 under torch 2.11."""
+    import torch
+
+    if names and torch.__version__ < "2.12":
+        raise ValueError(
+            f"to_dtensor: '{names[0]}' is a convolution, which DTensor computes rightly from torch 2.12 on, "
+            f"and this is torch {torch.__version__}"
+        )
 
 
 def _prime_factors(count: int) -> tuple[int, ...]:

@@ -11,9 +11,11 @@ import pytest
 
 import ops
 from taskflow import MachineModel, ParallelConfig, Strategy, data_parallel
+from tests.refusals import assert_refused
 
 RANKS = Path(__file__).with_name("dtensor_ranks.py")
 ON_FOUR = ("nanoGPT", "Llama", "MLP-Mixer", "NeRF", "GAT", "VAE")
+SINCE_2_12 = {"MLP-Mixer", "VAE"}  # their convolutions
 
 
 def run_on(
@@ -48,8 +50,14 @@ def run_on(
 @pytest.mark.slow
 @pytest.mark.parametrize(("devices", "names"), [(4, ON_FOUR), (2, ("nanoGPT", "NeRF"))])
 def test_searched_plans_give_the_modules_numbers(
-    devices: int, names: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    devices: int,
+    names: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    torch: Any,
 ) -> None:
+    if torch.__version__ < "2.12":
+        names = tuple(name for name in names if name not in SINCE_2_12)
     found = run_on(devices, names, tmp_path)
     with capsys.disabled():
         print(
@@ -109,6 +117,20 @@ def test_refused_by_name(config: ParallelConfig, why: str, torch: Any) -> None:
         ValueError, match=r"^to_dtensor: the strategy has no operator of the graph$"
     ):
         ops.to_dtensor(Strategy({"other": config}), module, model)
+
+
+def test_a_convolution_under_an_older_torch(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = torch.nn.Sequential(torch.nn.Conv1d(2, 4, 2), torch.nn.ReLU()).double()
+    model = ops.from_torch(module, torch.rand(4, 2, 6, dtype=torch.float64))
+    strategy = data_parallel(model.graph, MachineModel.uniform(2))
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.12.0"))
+    assert ops.to_dtensor(strategy, module, model).mesh == (2,)
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.11.0"))
+    message = (
+        "to_dtensor: '0' is a convolution, which DTensor computes rightly from torch 2.12 on, "
+        "and this is torch 2.11.0"
+    )
+    assert_refused(message, lambda: ops.to_dtensor(strategy, module, model))
 
 
 def test_a_plan_may_be_read_without_torch_distributed(torch: Any) -> None:

@@ -133,7 +133,8 @@ def refusals(torch: Any, line: Lines) -> dict[str, tuple[Any, Any, str]]:
         "a check of values": (
             line(lambda m, x: torch.linalg.inv(x @ x.T)),
             x,
-            "forward looks at values beside computing",
+            # until torch 2.12 it is an operator of its own
+            ("forward looks at values beside computing", "there is no operator for call_function"),
         ),
         "statistics of another dtype": (
             nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4)).half(),
@@ -169,7 +170,8 @@ def test_refused_in_one_line(name: str, torch: Any, line: Lines) -> None:
     module, given, message = refusals(torch, line)[name]
     with pytest.raises(ValueError, match=r"^from_torch: ") as caught:
         ops.from_torch(module, given)
-    assert message in str(caught.value)
+    told = (message,) if isinstance(message, str) else message
+    assert any(each in str(caught.value) for each in told)
     assert "\n" not in str(caught.value)
 
 
