@@ -13,6 +13,7 @@ from taskflow.backend import Array, Context, CudaSource
 from taskflow.checking.checker import Proof, check_plan
 from taskflow.checking.rules import PlanError
 from taskflow.core.compiling import njit
+from taskflow.core.garbage import collect_rarely
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Normal, Uniform
 from taskflow.core.version import our_version
@@ -119,6 +120,7 @@ __all__ = [
     "callbacks",
     "check_plan",
     "checkpoint",
+    "collect_rarely",
     "count_strategies",
     "data_parallel",
     "differentiate",

@@ -11,7 +11,7 @@ from ops.expressions.program import program
 from ops.optim.gradients import Gradients
 from ops.optim.groups import ParameterGroup, Rate, Scope, Which, check_flag
 from ops.optim.updating import ByRow, UpdateRule, by_parameter, check_betas, descent, state_of
-from taskflow import LogicalRegion, add_parts, by_parts, update
+from taskflow import LogicalRegion, add_parts, by_parts, collect_rarely, update
 
 _DECAYED = "d = g + decay * p; "
 _STEP = {
@@ -229,6 +229,7 @@ def adama(
     return by_parameter(found)
 
 
+@collect_rarely()
 def lamb(
     loss: LogicalRegion,
     lr: Rate = 1e-3,

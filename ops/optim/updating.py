@@ -26,7 +26,7 @@ from ops.optim.groups import (
     gradients_at_loss,
 )
 from ops.tables.rows import RowGradient, row_gradients, set_makers_aside, update_rows
-from taskflow import Array, Context, Kernel, LogicalRegion, update
+from taskflow import Array, Context, Kernel, LogicalRegion, collect_rarely, update
 
 
 class ByRow(Enum):
@@ -140,6 +140,7 @@ class UpdateRule:
             for key, value in {**numbers, "decay": numbers["decay"] if own is None else own}.items()
         }
 
+    @collect_rarely()
     def update_each(
         self,
         text: str,

@@ -2,8 +2,8 @@
 
 There is one for all processes that use a folder, at low priority. Who asks leaves a file with the function and its
 types, which is named as the compiled one will be, so that what many ask for is compiled once. The process keeps each
-function when it is done, and ends with the last of those who asked: each of them holds a lock that the system drops
-with it, however it ends.
+function when it is done, and ends with the last of those who asked: each of them holds a lock, until it withdraws or
+ends, however it ends. An executor withdraws: its steps are timed, and need the cores. What was asked for stays asked.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from taskflow.core import code_folders
 _ASKED, _ASKERS, _COMPILER = "asked", "askers.lock", "compiler.lock"
 _LOOK_SECONDS = 0.2
 _NICE = 19
+_held = list[int]()  # the lock of those who ask, while this process is one of them
 
 
 def ask(name: str, function: tuple[str, str], types: Any) -> None:
@@ -41,6 +42,7 @@ def ask(name: str, function: tuple[str, str], types: Any) -> None:
         folder = _folder()
         if folder is None:
             return
+        _hold(folder)
         code_folders.put(folder / _ASKED / name, tools.dumps((function, types)))
         if not _is_compiling(folder):
             _start(folder)
@@ -48,20 +50,28 @@ def ask(name: str, function: tuple[str, str], types: Any) -> None:
         code_folders.warn_of_nowhere()
 
 
+def withdraw() -> None:
+    """Need nothing for now: where nobody else does, the process ends at once."""
+    while _held:
+        os.close(_held.pop())
+
+
+def _hold(folder: Path) -> None:
+    """Be one of those who ask, from now on."""
+    if not _held:
+        (folder / _ASKED).mkdir(exist_ok=True)
+        _held.append(os.open(folder / _ASKERS, os.O_RDWR | os.O_CREAT, 0o600))
+        fcntl.flock(_held[0], fcntl.LOCK_SH)  # waits for a process that is ending
+
+
 @cache
 def _folder() -> Path | None:
-    """The folder in which this process is known to ask from now on; None where it cannot."""
+    """The folder in which this process asks; None where it cannot."""
     if "pytest" in sys.modules or "PYTEST_CURRENT_TEST" in os.environ:
         return None
     folder = code_folders.used_folder()
     if folder is None:
         code_folders.warn_of_nowhere()
-        return None
-    (folder / _ASKED).mkdir(exist_ok=True)
-    lock = os.open(
-        folder / _ASKERS, os.O_RDWR | os.O_CREAT, 0o600
-    )  # open as long as this process lives
-    fcntl.flock(lock, fcntl.LOCK_SH)  # waits for a process that is ending
     return folder
 
 

@@ -24,6 +24,7 @@ from taskflow.checking.checker import check_own_plan
 from taskflow.comm.ending import end_all_leaving, note_phase, phase
 from taskflow.comm.held import HeldInterrupt
 from taskflow.comm.transport import OneCall, Transport
+from taskflow.core import ahead
 from taskflow.core.dtypes import HALF
 from taskflow.core.garbage import collect_rarely
 from taskflow.core.geometry import Rect
@@ -149,6 +150,7 @@ class Executor:
         self._next: Mapping[str, FeedValue] | None = None
         self._times: memoryview[float] | None = None
         self._seconds = 0.0
+        ahead.withdraw()
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 

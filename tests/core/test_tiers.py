@@ -35,7 +35,7 @@ def add_up(pairs, numbers):
     return pairs[0].sum
 """
 MAIN = """
-import sys, time
+import pathlib, sys, time
 import numpy as np
 import called
 
@@ -57,12 +57,14 @@ def start(package, main, **more):
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{ROOT}{os.pathsep}{package}",
         "HOME": str(package),
+        "TMPDIR": str(package),
     }
     environment = {**paths, "NUMBA_CACHE_DIR": str(package / "cache"), **more}
     return subprocess.Popen(
         [sys.executable, package / "main.py"],
         env=environment,
         text=True,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -190,6 +192,28 @@ def test_a_process_that_is_killed_leaves_none_behind(package):
         ["45"],
         "",
     )  # nor anything that keeps the next from it
+
+
+WITHDRAWS = """
+from taskflow.core import ahead
+while not (pathlib.Path.home() / "cache/taskflow/compiler.lock").exists():
+    once()
+    time.sleep(0.002)
+ahead.withdraw()
+print("withdrawn", flush=True)
+sys.stdin.readline()
+ahead._hold(ahead._folder())
+print(ahead._is_compiling(ahead._folder()))
+"""
+
+
+def test_who_withdraws_lets_it_end_and_may_ask_again(package):
+    process = start(package, WITHDRAWS)
+    assert process.stdout.readline() == "withdrawn\n"
+    assert nobody_compiles(package) and process.poll() is None
+    out, _ = process.communicate("\n", timeout=120)
+    assert out == "False\n"
+    assert outcome(start(package, UNTIL_COMPILED)) == (["45"], "")
 
 
 NO_ROOM = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
