@@ -167,6 +167,7 @@ def _adam(
     )
 
 
+@collect_rarely()
 def adama(
     loss: LogicalRegion,
     parts: int,
