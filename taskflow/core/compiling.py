@@ -7,7 +7,6 @@ which run as Python until they are hot (see `tiers`); `inner` and `leaf` for wha
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import cached_property, partial, update_wrapper
 from threading import local
@@ -21,7 +20,6 @@ from taskflow.core.columns import with_attributes
 
 __all__ = ["inlined", "inner", "leaf", "njit", "tiered"]
 
-_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _Function = Callable[
     ..., _Result
