@@ -1,4 +1,10 @@
-"""The laws of design.md as functions of a model, for the tests of the core, of the operators and under mpirun."""
+"""The laws of design.md as functions of a model, a machine, a strategy and the options of an executor.
+
+`tests/mpi/test_laws.py` holds every way of running rows to them (see `ways`), alone and under mpirun, and
+`tests/gpu/test_laws.py` GPUs.
+"""
+
+from unittest import mock
 
 import numpy as np
 
@@ -13,6 +19,8 @@ from taskflow import (
     single_device,
 )
 from taskflow.checking.checker import check_own_plan
+from taskflow.comm.transport import LocalTransport
+from taskflow.execute import agreement
 from taskflow.schedule.orders import NAMED
 from taskflow.tasks.memory import plan_memory
 from tests.strategies import random_strategy
@@ -52,10 +60,15 @@ def assert_equal(found, expected):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def any_strategy_is_one_device(model, machine, strategy, steps=5, **options):
-    """Law 1: outputs (loss, gradients) of every step and the persistent regions after the last."""
+def any_strategy_is_one_device(model, machine, strategy, steps=5, expected=None, **options):
+    """Law 1: outputs (loss, gradients) of every step and the persistent regions after the last.
+
+    `expected` is what one device gives, if that is known.
+    """
     found = run(lower(model.graph, strategy, machine), model.feeds, steps, **options)
-    assert_close(found, one_device(model, MachineModel.uniform(len(machine.devices)), steps))
+    if expected is None:
+        expected = one_device(model, MachineModel.uniform(len(machine.devices)), steps)
+    assert_close(found, expected)
 
 
 def any_order_is_the_same(model, machine, strategy, orders=5, seed=0, **options):
@@ -73,11 +86,11 @@ def any_order_is_the_same(model, machine, strategy, orders=5, seed=0, **options)
 ORDERS = list(NAMED)
 
 
-def any_plan_in_time_is_one_device(model, machine, strategy, expected, seed=0, count=3):
+def any_plan_in_time_is_one_device(model, machine, strategy, expected, seed=0, count=3, **options):
     """Law 1 for pipelines and micro-batches in several orders, all of the same bits (law 3); how many were laid out."""
     costs, generator = CostModel.analytic(machine), np.random.default_rng(seed)
     rows = lower(model.graph, strategy, machine)
-    first = run(rows, model.feeds, 2)
+    first = run(rows, model.feeds, 2, **options)
     assert_close(first, expected)
     laid_out = 0
     for number in generator.choice(len(ORDERS), count, replace=False).tolist():
@@ -86,12 +99,12 @@ def any_plan_in_time_is_one_device(model, machine, strategy, expected, seed=0, c
         except ValueError as error:  # a barrier, or devices that would wait for each other
             assert "schedule '" in str(error)
             continue
-        assert_equal(run(ordered, model.feeds, 2), first)
+        assert_equal(run(ordered, model.feeds, 2, **options), first)
         laid_out += 1
     return laid_out
 
 
-def any_plan_is_one_device(model, machine, plan, expected, path):
+def any_plan_is_one_device(model, machine, plan, expected, path, **options):
     """Law 1 for a plan that was saved and loaded; False where the order is refused, for a barrier say."""
     plan.save(path)
     loaded = Plan.load(path)
@@ -102,7 +115,7 @@ def any_plan_is_one_device(model, machine, plan, expected, path):
         assert "schedule '" in str(error)
         return False
     check_plan(graph, rows, plan_memory(rows))
-    assert_close(run(rows, model.feeds, 2), expected)
+    assert_close(run(rows, model.feeds, 2, **options), expected)
     return True
 
 
@@ -179,6 +192,15 @@ def random_order(task_graph, generator):
             if not waits[other]:
                 ready.append(other)
     return order
+
+
+def whoever_drives_a_device_gives_its_bits(model, machine, strategy, seed=0, **options):
+    """Ranks give the bits of one process, in whatever order the rows are."""
+    task_graph = lower(model.graph, strategy, machine)
+    order = random_order(task_graph, np.random.default_rng(seed))
+    with mock.patch.object(agreement, "connect", LocalTransport):
+        expected = run(task_graph, model.feeds, 2)
+    assert_equal(run(task_graph.reordered(order), model.feeds, 2, **options), expected)
 
 
 def shared_regions_are_one(model, machine, strategy, random=0, **options):

@@ -1,7 +1,7 @@
 """Hypothesis strategies: random models, and random strategies for them.
 
 A `Model` is a graph with what it is fed; `graphs()` draws one from the operators of `tests/tiny.py`. Another package
-of operators is put to the same laws by another function that draws Models (see GRAPHS in tests/test_laws.py).
+of operators is put to the same laws by another function that draws Models (see GRAPHS in tests/mpi/test_laws.py).
 """
 
 from collections.abc import Mapping
@@ -244,7 +244,7 @@ def with_homes(draw, graph, generator):
 
 
 @st.composite
-def plans_in_time(draw, model):
+def plans_in_time(draw, model, machine=None):
     """The model, perhaps with clones, homes and what is offloaded, a machine, and a strategy with micro-batches.
 
     A pipeline, or any strategy, in which devices repeat: parts of any axis that follow each other on a device.
@@ -257,7 +257,7 @@ def plans_in_time(draw, model):
         with suppress(ValueError):  # it reads what is updated since
             graph = taskflow.recompute(graph, draw(st.sampled_from(["auto", chosen])))
     graph = with_homes(draw, graph, generator)
-    machine = MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
+    machine = machine or MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
     count, parts = draw(st.integers(1, len(machine.devices))), draw(st.integers(1, 6))
     groups = None
     if draw(st.booleans()):  # stages that meet devices again
@@ -277,11 +277,11 @@ def plans_in_time(draw, model):
 
 
 @st.composite
-def whole_plans(draw, graph):
+def whole_plans(draw, graph, machine=None):
     """A machine and a `Plan`: what is computed again, homes, a random strategy or stages, micro-batches, an order."""
     seed = draw(st.integers(0, 2**32 - 1))
     generator = np.random.default_rng(seed)
-    machine = MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
+    machine = machine or MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
     plan = taskflow.Plan(
         Strategy(),
         homes=[region.name for region in graph.parameters if generator.random() < 0.5],

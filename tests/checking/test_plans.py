@@ -7,9 +7,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from taskflow import PlanError, check_plan
+from taskflow import Graph, MachineModel, PlanError, check_plan, data_parallel, lower
 from taskflow.tasks.memory import plan_memory
-from tests.checking.mutations import CLASSES, must_wait, row_of, without_dependence
+from tests import laws, tiny
+from tests.checking.mutations import (
+    CLASSES,
+    dependence_missing,
+    must_wait,
+    row_of,
+    without_dependence,
+)
 from tests.checking.plans import plans
 from tests.checking.reuse import as_lists, reuse_edges, with_memory, without_reuse
 from tests.strategies import examples
@@ -99,3 +106,16 @@ def test_no_edge_of_reuse_may_be_left_out(plan, data):
                 check_plan(graph, task_graph, memory, fewer)
         else:
             check_plan(graph, task_graph, memory, fewer)
+
+
+def test_a_law_proves_its_plans_first():
+    """Whatever the numbers of a wrong plan are by chance."""
+    graph = Graph()
+    y = tiny.linear(graph.input("x", (4, 4)), 4)
+    graph.output("y", tiny.mean_square(y))
+    machine = MachineModel.uniform(2)
+    right = lower(graph, data_parallel(graph, machine), machine)
+    feeds = {"x": np.ones((4, 4), np.float32)}
+    laws.run(right, feeds)
+    with pytest.raises(PlanError, match="nothing makes it wait"):
+        laws.run(dependence_missing(right, np.random.default_rng(0)), feeds)

@@ -36,33 +36,34 @@ def on_gpu(machine):
     return machine.with_rates(kind="cuda")
 
 
+def on_one_gpu(model):
+    machine = on_gpu(MachineModel.uniform(1))
+    return model, machine, taskflow.single_device(model.graph, machine)
+
+
+def is_numpys(model, machine, strategy, steps=references.STEPS, **options):
+    """Law 1, held to what NumPy has given before."""
+    expected = references.one_device(model, steps)
+    laws.any_strategy_is_one_device(
+        model, machine, strategy, steps, expected, backend=backend(), **options
+    )
+
+
 @pytest.mark.parametrize("record", [True, False])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_an_operator_gives_the_numbers_of_numpy(case, record):
-    model, machine = trained(case), MachineModel.uniform(1)
-    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
-    found = laws.run(task_graph, model.feeds, references.STEPS, backend=backend(), record=record)
-    laws.assert_close(found, references.one_device(model, references.STEPS))
+    is_numpys(*on_one_gpu(trained(case)), record=record)
 
 
 @pytest.mark.parametrize("case", CASES[::3], ids=str)
 def test_kernels_keep_to_their_privileges(case):
-    model, machine = trained(case), MachineModel.uniform(1)
-    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
-    found = laws.run(
-        task_graph, model.feeds, references.CHECKED_STEPS, backend=backend(), check=True
-    )
-    laws.assert_close(found, references.one_device(model, references.CHECKED_STEPS))
+    is_numpys(*on_one_gpu(trained(case)), references.CHECKED_STEPS, check=True)
 
 
 @few
 def test_any_strategy_keeps_to_its_privileges(number):
     model, machine, strategy = example(number)
-    task_graph = lower(model.graph, strategy, on_gpu(machine))
-    found = laws.run(
-        task_graph, model.feeds, references.CHECKED_STEPS, backend=backend(), check=True
-    )
-    laws.assert_close(found, references.one_device(model, references.CHECKED_STEPS))
+    is_numpys(model, on_gpu(machine), strategy, references.CHECKED_STEPS, check=True)
 
 
 @pytest.mark.parametrize("record", [True, False])
@@ -87,9 +88,7 @@ def test_repeated_steps_are_single_ones(record):
 @drawn
 def test_any_strategy_gives_the_numbers_of_one_device(number, record):
     model, machine, strategy = example(number)
-    task_graph = lower(model.graph, strategy, on_gpu(machine))
-    found = laws.run(task_graph, model.feeds, references.STEPS, backend=backend(), record=record)
-    laws.assert_close(found, references.one_device(model, references.STEPS))
+    is_numpys(model, on_gpu(machine), strategy, record=record)
 
 
 @few

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 
 if TYPE_CHECKING:
@@ -52,6 +54,17 @@ def stopping(test: Callable[..., None], config: pytest.Config) -> Callable[..., 
             raise
         except Exception:
             stop_every_rank(config, f"{test.__qualname__}({kwargs})\n{traceback.format_exc()}")
+
+    return run
+
+
+@pytest.fixture
+def for_examples(request: pytest.FixtureRequest) -> Callable[[int, Callable[..., None], int], None]:
+    """`for_examples(count, test, number)`: the test holds for so many draws, which follow from the number."""
+
+    def run(count: int, test: Callable[..., None], number: int) -> None:
+        inner = stopping(test, request.config) if UNDER_MPIRUN else test
+        seed(number)(settings(max_examples=count)(given(st.data())(inner)))()
 
     return run
 

@@ -4,45 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from taskflow import Device, Executor, MachineModel
-from taskflow.comm import transport
-from taskflow.tasks import moves
-from tests import laws
-from tests.collectives import NAMED, by_copies, fed, one_collective
+from taskflow import Executor, MachineModel
+from tests.collectives import NAMED, fed, one_collective
 from tests.fake_gpu.streams import FakeStreams
-from tests.mpi.test_laws import EMULATED, SIZE, TRANSPORTS, examples
-from tests.strategies import graphs, random_strategy
-
-
-@pytest.mark.parametrize("record", [True, False])
-@pytest.mark.parametrize("carrier", TRANSPORTS)
-@examples(20)
-@given(data=st.data())
-def test_collectives_give_the_numbers_of_one_device(carrier, record, data):
-    each = data.draw(st.integers(1, SIZE))  # devices a host: rings where there are several
-    devices = tuple(Device(host=d // each) for d in range(SIZE))
-    machine = by_copies(MachineModel(devices, MachineModel.uniform(SIZE).links), 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moves, "ROOM_BYTES", data.draw(st.sampled_from([0, 40, 200])))
-        on_hosts(patch, data.draw(st.integers(1, 2)))
-        model = data.draw(graphs())
-        strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
-        laws.any_strategy_is_one_device(
-            model, machine, strategy, steps=2, transport=carrier, record=record
-        )
-        laws.any_strategy_is_one_device(
-            model, machine, strategy, steps=2, transport=carrier, check=True
-        )
-
-
-def on_hosts(patch, count):
-    """Deal the ranks out to hosts: those of one share memory, and have messages, in small pieces, for others."""
-    patch.setattr(transport, "_PIECE_BYTES", 100)
-    patch.setattr(transport.connect(), "hosts", [rank * count // SIZE for rank in range(SIZE)])
-
+from tests.ways import EMULATED, SIZE, on_hosts
 
 RUNS = [
     ("cpu", "shared"),

@@ -1,179 +1,176 @@
-"""Laws 1 to 3 across ranks: a machine of as many devices as there are ranks, against device 0 alone.
+"""Any strategy gives the numbers of one device: every law of `tests/laws.py` for every way of `tests/ways.py`.
 
-The reference runs through MPI too: rank 0 computes it, and everything fetched or read reaches all ranks.
+Alone and under mpirun; there the reference runs through MPI, too: rank 0 computes it, and everything that is fetched or
+read reaches all ranks. HYPOTHESIS_PROFILE=thorough draws 200 times as many examples.
 """
+
+from zlib import crc32
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
-from taskflow import Device, Graph, MachineModel, lower
-from taskflow.comm.transport import LocalTransport
-from taskflow.core.system import world_size
-from taskflow.execute import agreement
+from taskflow import Graph, MachineModel
 from taskflow.testing import check_operator
 from tests import laws, tiny
-from tests.fake_gpu.streams import FakeStreams
 from tests.ops.strategies import operator_graphs
-from tests.strategies import Model, graphs, random_strategy, with_homes
+from tests.strategies import Model, graphs, plans_in_time, whole_plans, with_homes
+from tests.ways import SEEDS, SIZE, WAYS
 
-SIZE = world_size()
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
-TRANSPORTS = ["shared", "messages"]
-MANY = MachineModel.uniform(2 * SIZE + 1)
+NUMBERS = st.integers(0, 99)
 
 
-def examples(percent):
-    """That share of the profile's examples; half of them on more ranks than a small machine has cores."""
-    return settings(
-        max_examples=max(1, settings().max_examples * percent // (100 if SIZE <= 2 else 200))
+# -- laws of what is drawn ---------------------------------------------------------------------------------------------
+
+
+def any_strategy(draw, way, models, path):
+    laws.any_strategy_is_one_device(*way.placed(draw, models), steps=3, **way.made(draw))
+
+
+def any_order(draw, way, models, path):
+    options = way.made(draw)
+    laws.any_order_is_the_same(*way.placed(draw, models), seed=draw(NUMBERS), **options)
+
+
+def runs(draw, way, models, path):
+    laws.runs_are_the_same(*way.placed(draw, models), **way.made(draw))
+
+
+def driver(draw, way, models, path):
+    """Whoever drives a device."""
+    options = way.made(draw)
+    laws.whoever_drives_a_device_gives_its_bits(
+        *way.placed(draw, models), seed=draw(NUMBERS), **options
     )
 
 
-EMULATED = MachineModel.uniform(SIZE, Device("emulated", 0, 1 << 34, 1e11, 1e11, 1e-6), 1e10, 1e-5)
+def repeated_steps(draw, way, models, path):
+    piece_bytes = draw(st.sampled_from((None, 16, 100)))
+    collectives = {"all-reduce": "fastest"} if piece_bytes else {}
+    lowering = {"piece_bytes": piece_bytes, "collectives": collectives}
+    options, repeat = way.made(draw), draw(st.integers(2, 3))
+    laws.repeated_steps_are_single_ones(
+        *way.placed(draw, models), repeat, draw(NUMBERS), lowering, **options
+    )
 
 
-@st.composite
-def placed(draw, models, machine=MachineModel.uniform(SIZE)):  # noqa: B008 - a machine is frozen
-    """A model, the machine of all ranks, and a strategy."""
-    model = draw(models)
-    return model, machine, random_strategy(model.graph, machine, draw(st.integers(0, 2**32 - 1)))
+def shared_regions(draw, way, models, path):
+    options = way.made(draw)
+    laws.shared_regions_are_one(*way.placed(draw, models), draw(NUMBERS), **options)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("models", GRAPHS)
-@examples(90)
-@given(data=st.data())
-def test_any_strategy_gives_the_numbers_of_one_device(models, transport, data):
+def given_up_steps(draw, way, models, path):
+    """A step on what is not finite changes nothing."""
+    backend = (lambda: {"backend": way.backend(draw)}) if way.backend else dict
+    model, machine, strategy = way.placed(draw, models)
+    is_given_up = laws.given_up_steps_change_nothing(
+        model, machine, strategy, backend, **way.drawn(draw)
+    )
+    assert is_given_up or not model.graph.parameters
+
+
+def homes(draw, way, models, path):
+    """Homes, updates and what is offloaded are on any device."""
+    model, machine, strategy = way.placed(draw, models)
+    graph = with_homes(draw, model.graph, np.random.default_rng(draw(NUMBERS)))
+    strategy = laws.random_strategy(graph, machine, draw(SEEDS))
     laws.any_strategy_is_one_device(
-        *data.draw(placed(GRAPHS[models])), steps=3, transport=transport
+        Model(graph, model.feeds), machine, strategy, 2, **way.made(draw)
     )
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(8)
-@given(data=st.data(), seed=st.integers(0, 99))
-def test_a_rank_may_drive_several_devices(transport, data, seed):
-    """An odd number of them more than there are ranks, so ranks have different ones; fused calls and checked memory."""
-    example = data.draw(placed(GRAPHS["operators"], MANY))
-    laws.any_strategy_is_one_device(*example, steps=2, transport=transport, record=False)
-    laws.any_order_is_the_same(*example, orders=1, seed=seed, transport=transport, check=True)
-    laws.shared_regions_are_one(*example, random=seed, transport=transport)
+def schedules(draw, way, models, path):
+    """Micro-batches, stages, recomputation, schedules."""
+    model, machine, options = draw(models), way.machine(draw), way.made(draw)
+    expected = laws.one_device(model, MachineModel.uniform(SIZE), 2)
+    placed = draw(plans_in_time(model, machine))
+    laws.any_plan_in_time_is_one_device(*placed, expected, draw(NUMBERS), **options)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(5)
-@given(example=placed(GRAPHS["operators"], MANY), seed=st.integers(0, 99))
-def test_ranks_give_the_bits_of_one_process(transport, example, seed):
-    """Whoever drives a device, and in whatever order its rows are."""
-    model, machine, strategy = example
-    task_graph = lower(model.graph, strategy, machine)
-    order = laws.random_order(task_graph, np.random.default_rng(seed))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agreement, "connect", LocalTransport)
-        expected = laws.run(task_graph, model.feeds, 2)
-    laws.assert_equal(
-        laws.run(task_graph.reordered(order), model.feeds, 2, transport=transport), expected
-    )
+def plans(draw, way, models, path):
+    """Strategy, micro-batches, order, recomputation, homes and collectives, through a file."""
+    model, machine, options = draw(models), way.machine(draw), way.made(draw)
+    expected = laws.one_device(model, MachineModel.uniform(SIZE), 2)
+    placed = draw(whole_plans(model.graph, machine))
+    laws.any_plan_is_one_device(model, *placed, expected, path, **options)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(20)
-@given(data=st.data())
-def test_homes_updates_and_what_is_offloaded_lie_on_any_rank(transport, data):
-    model, seed = data.draw(GRAPHS["tiny"]), data.draw(st.integers(0, 2**32 - 1))
-    graph = with_homes(data.draw, model.graph, np.random.default_rng(seed))
-    machine = MachineModel.uniform(SIZE)
-    strategy = random_strategy(graph, machine, seed)
-    laws.any_strategy_is_one_device(
-        Model(graph, model.feeds), machine, strategy, steps=2, transport=transport
-    )
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(5)
-@given(example=placed(GRAPHS["operators"]), seed=st.integers(0, 99))
-def test_repeated_steps_are_single_ones(transport, example, seed):
-    laws.repeated_steps_are_single_ones(*example, seed=seed, transport=transport)
-
-
-GUARDED = [
-    ("cpu", "shared"),
-    ("cpu", "messages"),
-    ("emulated", "auto"),
-    *(("cuda", w) for w in (*TRANSPORTS, "nccl")),
+# Way -> law -> per cent of the profile's examples, of each kind of models; half of them on more than two ranks.
+ALONE = {
+    "NumPy": {
+        any_strategy: 200,
+        any_order: 70,
+        runs: 60,
+        repeated_steps: 30,
+        shared_regions: 70,
+        given_up_steps: 20,
+        schedules: 120,
+        plans: 120,
+    },
+    "checked memory": {any_strategy: 100, shared_regions: 10, schedules: 20},
+    "emulated": {any_strategy: 20, schedules: 10},
+    "GPU": {
+        any_strategy: 60,
+        any_order: 10,
+        repeated_steps: 10,
+        shared_regions: 10,
+        given_up_steps: 5,
+        homes: 10,
+        schedules: 20,
+    },
+    "GPU's kernels": {any_strategy: 25},
+}
+TOGETHER = {
+    "NumPy": {
+        any_strategy: 240,
+        any_order: 10,
+        runs: 10,
+        driver: 10,
+        repeated_steps: 10,
+        shared_regions: 40,
+        given_up_steps: 4,
+        homes: 40,
+        schedules: 20,
+        plans: 20,
+    },
+    "checked memory": {any_strategy: 40},
+    "several devices": {
+        any_strategy: 16,
+        any_order: 10,
+        driver: 10,
+        shared_regions: 16,
+        given_up_steps: 4,
+        schedules: 10,
+    },
+    "uneven pace": {any_strategy: 60},
+    "hosts": {any_strategy: 80},
+    "emulated": {any_strategy: 40, given_up_steps: 2},
+    "GPU": {any_strategy: 80, any_order: 10, shared_regions: 10, given_up_steps: 6, schedules: 10},
+}
+CASES = [
+    pytest.param(way, law, models, percent, id=f"{way}-{law.__name__}-{models}")
+    for way, shares in (ALONE if SIZE == 1 else TOGETHER).items()
+    for law, percent in shares.items()
+    for models in GRAPHS
+    if (way, models) != ("GPU's kernels", "tiny")  # they have kernels for NumPy alone
 ]
 
 
-@pytest.mark.parametrize(("kind", "transport"), GUARDED)
-@examples(2)
-@given(data=st.data(), record=st.booleans())
-def test_a_step_that_is_given_up_changes_nothing(kind, transport, data, record):
-    machine = {
-        "cpu": MANY,
-        "emulated": EMULATED,
-        "cuda": MachineModel.uniform(SIZE, Device(kind="cuda")),
-    }[kind]
-    example, options = (
-        data.draw(placed(GRAPHS["operators"], machine)),
-        {"transport": transport, "record": record},
-    )
-    backend = (lambda: {"backend": FakeStreams()}) if kind == "cuda" else dict
-    given_up = laws.given_up_steps_change_nothing(*example, backend, **options)
-    assert given_up or not example[0].graph.parameters
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "law", "models", "percent"), CASES)
+def test_law(way, law, models, percent, for_examples, request, tmp_path_factory):
+    if WAYS[way].missing:
+        pytest.skip(WAYS[way].missing)
+    path = tmp_path_factory.getbasetemp() / "plan.json"
 
+    def holds(data):
+        with WAYS[way].setting(data.draw):
+            law(data.draw, WAYS[way], GRAPHS[models], path)
 
-@examples(5)
-@given(data=st.data())
-def test_a_rank_may_drive_several_emulated_devices(data):
-    many = MachineModel.uniform(2 * SIZE + 1, EMULATED.devices[0], 1e10, 1e-5)
-    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS["tiny"], many)), steps=2)
-
-
-@pytest.mark.parametrize("models", GRAPHS)
-@examples(30)
-@given(data=st.data())
-def test_emulated_devices_give_the_numbers_of_one_device(models, data):
-    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models], EMULATED)), steps=2)
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("models", GRAPHS)
-@examples(20)
-@given(data=st.data())
-def test_checked_memory_finds_nothing(models, transport, data):
-    laws.any_strategy_is_one_device(
-        *data.draw(placed(GRAPHS[models])), steps=2, check=True, transport=transport
-    )
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("models", GRAPHS)
-@examples(5)
-@given(data=st.data(), seed=st.integers(0, 99))
-def test_any_order_gives_the_same_numbers(models, transport, data, seed):
-    laws.any_order_is_the_same(
-        *data.draw(placed(GRAPHS[models])), orders=5, seed=seed, transport=transport
-    )
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("models", GRAPHS)
-@examples(5)
-@given(data=st.data())
-def test_runs_are_the_same_to_the_bit(models, transport, data):
-    laws.runs_are_the_same(*data.draw(placed(GRAPHS[models])), transport=transport)
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("models", GRAPHS)
-@examples(20)
-@given(data=st.data(), seed=st.integers(0, 99))
-def test_shared_regions_are_one(models, transport, data, seed):
-    laws.shared_regions_are_one(
-        *data.draw(placed(GRAPHS[models])), random=seed, transport=transport
-    )
+    count = settings().max_examples * percent // (100 if SIZE <= 2 else 200)
+    for_examples(max(1, count), holds, crc32(request.node.name.encode()))
 
 
 def test_an_operator_of_ones_own_is_checked():

@@ -5,7 +5,6 @@ import pytest
 
 from taskflow import MachineModel, data_parallel, fully_sharded, homes, lower
 from taskflow.core.system import world_size
-from tests.mpi.test_laws import TRANSPORTS
 from tests.train.test_not_finite import (
     KINDS,
     LOSS,
@@ -15,6 +14,7 @@ from tests.train.test_not_finite import (
     network,
     on,
 )
+from tests.ways import TRANSPORTS
 
 COUNT = max(2, world_size())
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.mpi.test_laws import SIZE, TRANSPORTS
 from tests.train.test_on_nan import BAD, Spoilt, Without, kept, trainer
+from tests.ways import SIZE, TRANSPORTS
 
 pytestmark = pytest.mark.two_ranks  # on more: test_laws, a step that is given up
 

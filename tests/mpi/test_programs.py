@@ -1,52 +1,15 @@
-"""What keeps ranks in order: programs with fused calls and merged messages, and ranks of uneven pace."""
+"""What executors of several ranks leave behind."""
 
 import gc
-import time
-from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Executor, Graph, MachineModel, lower
 from taskflow.comm.transport import Message, connect
-from tests import laws, tiny
-from tests.mpi.test_laws import SIZE, TRANSPORTS, examples, placed
-from tests.strategies import graphs
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(70)
-@given(example=placed(graphs()))
-def test_fused_calls_give_the_numbers_of_one_device(transport, example):
-    laws.any_strategy_is_one_device(*example, steps=3, transport=transport, record=False)
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(30)
-@given(example=placed(graphs()), seed=st.integers(0, 99))
-def test_ranks_of_uneven_pace_give_the_numbers_of_one_device(comm, transport, example, seed):
-    model, machine, strategy = example
-    generator, options = (
-        np.random.default_rng([seed, comm.rank]),
-        {"record": False, "transport": transport},
-    )
-    with Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True, **options) as step:
-        for k, call in enumerate(step.program.calls):
-            if generator.random() < 0.2:
-                step.program.calls[k] = partial(late, call, generator.random() * 1e-3)
-        found = {
-            f"{name} in step {k}": v for k in range(3) for name, v in step(model.feeds).items()
-        }
-        found |= {name: step.read(name) for name in step.persistent}
-    laws.assert_close(found, laws.one_device(model, MachineModel.uniform(SIZE), 3))
-
-
-def late(call, seconds):
-    time.sleep(seconds)
-    call()
+from tests import tiny
+from tests.ways import SIZE
 
 
 @pytest.mark.slow

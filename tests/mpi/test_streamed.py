@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ops
 from taskflow import Executor, Graph, Kind, MachineModel, data_parallel, lower, precision
@@ -21,52 +19,11 @@ from tests.collectives import fed, one_collective
 from tests.cost.test_measure_gpu import ModelStreams
 from tests.execute.gpu.test_streamed import feeds, network
 from tests.fake_gpu.streams import FakeStreams
-from tests.ops.strategies import operator_graphs
 from tests.strategies import Model, feeds_of, random_strategy
-
-TRANSPORTS = ("auto", "shared", "messages", "nccl")
 
 
 def on_gpus():
     return MachineModel.uniform(connect().size, None).with_rates(kind="cuda")
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize(
-    "number, starve, record", [(2, None, False), (5, "receiving", False), (3, "sending", True)]
-)
-def test_any_strategy_gives_the_numbers_of_one_device(number, starve, record, transport):
-    model, machine = Model(network(), feeds()[0]), on_gpus()
-    strategy = random_strategy(model.graph, machine, number)
-    backend = FakeStreams(number + connect().rank, starve)
-    laws.any_strategy_is_one_device(
-        model, machine, strategy, 3, backend=backend, record=record, transport=transport
-    )
-
-
-@settings(max_examples=12)
-@given(
-    data=st.data(),
-    transport=st.sampled_from(TRANSPORTS),
-    seed=st.integers(0, 99),
-    record=st.booleans(),
-)
-def test_random_models_give_the_numbers_of_one_device(data, transport, seed, record):
-    model, machine = data.draw(operator_graphs()), on_gpus()
-    strategy = random_strategy(model.graph, machine, seed)
-    backend = FakeStreams(seed + connect().rank)
-    laws.any_strategy_is_one_device(
-        model, machine, strategy, 3, backend=backend, record=record, transport=transport
-    )
-
-
-@pytest.mark.parametrize("transport", ["shared", "nccl"])
-def test_any_order_gives_the_same_numbers(transport):
-    model, machine = Model(network(), feeds()[0]), on_gpus()
-    strategy = random_strategy(model.graph, machine, 2)
-    laws.any_order_is_the_same(
-        model, machine, strategy, 4, backend=FakeStreams(7), record=False, transport=transport
-    )
 
 
 @pytest.mark.parametrize("transport", ["shared", "nccl"])
@@ -171,13 +128,6 @@ def test_folds_read_partial_sums_in_place_with_the_same_bits(dtype):
         copied = {item.row for item in step._streamed.issue.items if item.role == "receive"}
         read = {row for row in foldable_in_place(rows) if rows.device[row] == connect().rank}
     assert read and not read & copied
-
-
-def test_shared_regions_are_one():
-    model, machine = Model(network(), feeds()[0]), on_gpus()
-    laws.shared_regions_are_one(
-        model, machine, random_strategy(model.graph, machine, 2), 3, backend=FakeStreams(3)
-    )
 
 
 @pytest.mark.skipif(connect().size == 1, reason="one rank exchanges nothing")

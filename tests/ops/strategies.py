@@ -1,4 +1,4 @@
-"""Hypothesis strategies: random models of the operators of `ops`, for the laws (GRAPHS in tests/test_laws.py).
+"""Hypothesis strategies: random models of the operators of `ops`, for the laws (GRAPHS in tests/mpi/test_laws.py).
 
 Learning rates are small: a step of a normalised network may amplify rounding errors a hundredfold.
 """

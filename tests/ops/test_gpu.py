@@ -4,18 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ops
 import taskflow
 from taskflow import CudaSource, Graph, MachineModel, lower
 from tests import laws, shim
 from tests.ops.cases import CASES
-from tests.ops.strategies import operator_graphs
 from tests.ops.test_precision import MODELS, TOLERANCE, convolutions, transformer
 from tests.ops.test_precision import trained as half_model
-from tests.strategies import Model, feeds_of, random_strategy, strategies
+from tests.strategies import Model, feeds_of, random_strategy
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -86,19 +83,6 @@ def test_a_split_operator_gives_the_numbers_of_numpy(case, seed):
     model, machine = trained(case), MachineModel.uniform(3).with_rates(kind="cuda")
     strategy, backend = random_strategy(model.graph, machine, seed), shim.ShimStreams(seed)
     laws.any_strategy_is_one_device(model, machine, strategy, 2, backend=backend, record=False)
-
-
-@needs_compiler
-@pytest.mark.slow
-@settings(max_examples=max(1, settings().max_examples // 4))
-@given(data=st.data(), seed=st.integers(0, 99))
-def test_any_strategy_gives_the_numbers_of_numpy(data, seed):
-    model = data.draw(operator_graphs())
-    machine, strategy = data.draw(strategies(model.graph, 4))
-    backend = shim.ShimStreams(seed)
-    laws.any_strategy_is_one_device(
-        model, machine.with_rates(kind="cuda"), strategy, 3, backend=backend, record=False
-    )
 
 
 @needs_compiler

@@ -1,4 +1,4 @@
-"""Programs for GPUs on fake streams: the laws, missing events, captured steps, feeds and outputs."""
+"""Programs for GPUs on fake streams: missing events, captured steps, feeds and outputs."""
 
 import re
 from contextlib import contextmanager
@@ -7,8 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import ops
 import taskflow
@@ -18,12 +16,8 @@ from taskflow.core.errors import InternalError
 from taskflow.execute.gpu import replay
 from tests import laws, tiny
 from tests.fake_gpu.streams import FakeStreams
-from tests.ops.strategies import operator_graphs
-from tests.strategies import examples, graphs, random_strategy, strategies
-
-GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
-NAMES = ("compute", "receiving", "host copies", "within", "outputs", "next feeds")
-STARVED = (None, *NAMES, *(f"{name} {device}" for name in NAMES for device in (0, 1)))
+from tests.strategies import random_strategy
+from tests.ways import STARVED
 
 
 def on_gpus(machine):
@@ -44,55 +38,6 @@ def run(task_graph, feeds, backend, **options):
         return {f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | {
             name: step.read(name) for name in step.persistent
         }
-
-
-# -- laws --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("models", GRAPHS)
-@examples(60)
-@given(
-    data=st.data(), seed=st.integers(0, 99), starve=st.sampled_from(STARVED), record=st.booleans()
-)
-def test_any_strategy_gives_the_numbers_of_one_device(models, data, seed, starve, record):
-    model = data.draw(GRAPHS[models])
-    machine, strategy = data.draw(strategies(model.graph))
-    backend = FakeStreams(seed, starve)
-    laws.any_strategy_is_one_device(
-        model, on_gpus(machine), strategy, steps=3, backend=backend, record=record
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("models", GRAPHS)
-@examples(10)
-@given(data=st.data(), seed=st.integers(0, 99))
-def test_any_order_gives_the_same_numbers(models, data, seed):
-    model = data.draw(GRAPHS[models])
-    machine, strategy = data.draw(strategies(model.graph))
-    laws.any_order_is_the_same(
-        model, on_gpus(machine), strategy, 6, seed, backend=FakeStreams(seed), record=False
-    )
-
-
-@pytest.mark.slow
-@examples(10)
-@given(data=st.data(), seed=st.integers(0, 99), record=st.booleans())
-def test_repeated_steps_are_single_ones(data, seed, record):
-    model = data.draw(GRAPHS["operators"])
-    machine, strategy = data.draw(strategies(model.graph))
-    options = {"backend": FakeStreams(seed), "record": record}
-    laws.repeated_steps_are_single_ones(model, on_gpus(machine), strategy, 2, seed, **options)
-
-
-@pytest.mark.slow
-@examples(10)
-@given(data=st.data(), seed=st.integers(0, 99))
-def test_shared_regions_are_one(data, seed):
-    model = data.draw(GRAPHS["operators"])
-    machine, strategy = data.draw(strategies(model.graph))
-    laws.shared_regions_are_one(model, on_gpus(machine), strategy, seed, backend=FakeStreams(seed))
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""A plugin of pytest for `mutants.py`: which lines each test reaches, and how long it takes.
+
+`MUTANTS_MAP` is the folder for both, `MUTANTS_AREAS` what is looked at, `MUTANTS_SECONDS` how long a test may take.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import coverage
+import pytest
+
+_FOLDER = Path(os.environ["MUTANTS_MAP"])
+_SECONDS = float(os.environ["MUTANTS_SECONDS"])
+_lines = coverage.Coverage(
+    data_file=str(_FOLDER / f"lines.{os.getpid()}"),
+    config_file=False,
+    include=[f"{Path.cwd()}/{area}/*" for area in os.environ["MUTANTS_AREAS"].split(":")],
+)
+_passed = dict[str, float]()
+
+
+def pytest_configure() -> None:
+    _lines.start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Of a test of its own, however it ends."""
+    _lines.switch_context(item.nodeid)
+    signal.signal(signal.SIGALRM, _late)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _lines.switch_context("")
+
+
+def _late(*_: object) -> None:
+    raise pytest.fail.Exception(f"not over after {_SECONDS} s")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed:
+        _passed[report.nodeid] = report.duration
+
+
+def pytest_sessionfinish() -> None:
+    _lines.stop()
+    with warnings.catch_warnings(
+        action="ignore"
+    ):  # the process that hands out tests reaches nothing
+        _lines.save()
+    (_FOLDER / f"seconds.{os.getpid()}").write_text(json.dumps(_passed))
