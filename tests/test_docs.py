@@ -118,6 +118,8 @@ def test_the_page_of_what_once_went_wrong_names_tests_that_are_there() -> None:
     assert sorted(int(number) for _, number, *_ in rows) == list(range(1, 42))
     for row in rows:
         path = ""
-        for named in re.findall(r"`([^`]*)::(test_\w+)`", row[3]):
-            path = named[0] or path
-            assert f"\ndef {named[1]}(" in (ROOT / path).read_text(), named
+        for file, test, case in re.findall(r"`([^`]*)::(test_\w+)(?:\[([^`]*)\])?`", row[3]):
+            path = file or path
+            text = (ROOT / path).read_text()
+            made = f"\n{test} = each_refused(REFUSED)\n" if case else f"\ndef {test}("
+            assert made in text and case in text, (path, test, case)

@@ -1,6 +1,6 @@
 """Names are keys: where two things have one, the second is refused, and no first one is replaced in silence."""
 
-import pytest
+from pathlib import Path
 
 import ops
 from taskflow import CostModel, Graph, Link, MachineModel, data_parallel, lower, search, stages
@@ -11,7 +11,7 @@ from taskflow.machine.machinefile import read_machine
 from taskflow.train.callbacks import BestCheckpoint, CsvLog, Moment, TensorBoardLog, check_places
 from taskflow.train.tensorboard import EventFile
 from tests.lowered import network
-from tests.refusals import assert_refused
+from tests.refusals import each_refused
 
 TWO = MachineModel.uniform(2)
 ONE_LINK = "one link stands for all that join two places, with their bandwidth together"
@@ -31,49 +31,6 @@ def repeated(name, output):
     graph.output("out", y)
     graph.output(output, z)
     return lower(graph, data_parallel(graph, TWO), TWO, repeat=2)
-
-
-CASES = {
-    "repeat: 'out@1' is the name of an output, and of one in step 1": lambda: repeated(
-        "z", "out@1"
-    ),
-    "repeat: 'y@1' is the name of a region, and of one in step 1": lambda: repeated("y@1", "other"),
-    "search: the start 'data parallel': it has the name of a start by a rule": lambda: search(
-        network(),
-        TWO,
-        CostModel.analytic(TWO),
-        proposals=1,
-        starts={"data parallel": data_parallel(network(), TWO)},
-    ),
-    "machine 'm': 2 links go from 0 to 1; " + ONE_LINK: lambda: machine([(0, 1), (1, 0), (0, 1)]),
-    "machine 'm': 2 links go from s to t; " + ONE_LINK: lambda: machine(
-        [(0, "s"), ("s", "t"), ("t", 1), ("s", "t")]
-    ),
-    "machine 'a + b': 2 links go from s to t; " + ONE_LINK: lambda: MachineModel.join(
-        [fabric("a", 1e9), fabric("b", 2e9)]
-    ),
-    "machine 'm': library: all-reduce among 2 devices on 1 hosts stands there 2 times": lambda: (
-        MachineModel(
-            TWO.devices,
-            TWO.links,
-            "m",
-            library=(LibraryTimes("all-reduce", 1, 2, (1, 2), (1e-5, 2e-5)),) * 2,
-        )
-    ),
-    "shared: 'pcie@1' is the name of 'pcie' of host 1; give one of them another": lambda: (
-        read_machine(PLACES)
-    ),
-    "region '__metadata__': safetensors keeps notes under this name; give it another one": lambda: (
-        lay_out([("__metadata__", (3,), "float32")])
-    ),
-    "BestCheckpoint('epoch'): 'epoch' is another note of a checkpoint; give the output another name": lambda: (
-        BestCheckpoint("best", "epoch")
-    ),
-    "output 'loss': is 'y' already": lambda: with_an_output("loss"),
-    "region 'learning_rate.slow': the graph has a region of this name already": lambda: (
-        with_a_region("learning_rate")
-    ),
-}
 
 
 def machine(ends):
@@ -103,27 +60,134 @@ def with_a_region(name):
     ops.sgd(loss, 0.1, groups=[ops.ParameterGroup("fc.*", lr=0.2, name="slow")])
 
 
-@pytest.mark.parametrize("message", CASES)
-def test_names(message):
-    assert_refused(message, CASES[message])
+def write_again(number):
+    """Of three callbacks, one is there twice."""
+    three = [CsvLog("a"), BestCheckpoint("b"), TensorBoardLog("c")]
+    check_places([*three, three[number]], None)
 
 
-@pytest.mark.parametrize(
-    ("name", "ask"),
-    [("OMPI_COMM_WORLD_RANK", world_rank), ("PMI_SIZE", world_size), ("PMIX_RANK", world_rank)],
-)
-@pytest.mark.parametrize("text", ["abc", "-1", "1.5"])
-def test_variables_of_the_launcher(monkeypatch, name, ask, text):
-    for each in (
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "PMIX_RANK",
-        "PMI_RANK",
-        "PMI_SIZE",
-    ):
-        monkeypatch.delenv(each, raising=False)
-    monkeypatch.setenv(name, text)
-    assert_refused(f"{name}: is a whole number from 0, not '{text}'", ask)
+def variable(name, ask, text):
+    """A call that asks for the rank or size that a launcher has given."""
+
+    def call(monkeypatch):
+        for each in LAUNCHERS:
+            monkeypatch.delenv(each, raising=False)
+        monkeypatch.setenv(name, text)
+        ask()
+
+    return call
+
+
+def log(column):
+    CsvLog("run.csv").row(Moment(1, 1, {"loss": 0.5, column: 1.0}, {"loss": 0.25}, None))
+
+
+LAUNCHERS = ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"]
+TWICE = LibraryTimes("all-reduce", 1, 2, (1, 2), (1e-5, 2e-5))
+REFUSED = [
+    (
+        "an output of the next step",
+        lambda: repeated("z", "out@1"),
+        "repeat: 'out@1' is the name of an output, and of one in step 1",
+    ),
+    (
+        "a region of the next step",
+        lambda: repeated("y@1", "other"),
+        "repeat: 'y@1' is the name of a region, and of one in step 1",
+    ),
+    (
+        "a start of a search",
+        lambda: search(
+            network(),
+            TWO,
+            CostModel.analytic(TWO),
+            proposals=1,
+            starts={"data parallel": data_parallel(network(), TWO)},
+        ),
+        "search: the start 'data parallel': it has the name of a start by a rule",
+    ),
+    (
+        "links of devices",
+        lambda: machine([(0, 1), (1, 0), (0, 1)]),
+        f"machine 'm': 2 links go from 0 to 1; {ONE_LINK}",
+    ),
+    (
+        "links of switches",
+        lambda: machine([(0, "s"), ("s", "t"), ("t", 1), ("s", "t")]),
+        f"machine 'm': 2 links go from s to t; {ONE_LINK}",
+    ),
+    (
+        "links of joined machines",
+        lambda: MachineModel.join([fabric("a", 1e9), fabric("b", 2e9)]),
+        f"machine 'a + b': 2 links go from s to t; {ONE_LINK}",
+    ),
+    (
+        "times of a library",
+        lambda: MachineModel(TWO.devices, TWO.links, "m", library=(TWICE,) * 2),
+        "machine 'm': library: all-reduce among 2 devices on 1 hosts stands there 2 times",
+    ),
+    (
+        "a shared place",
+        lambda: read_machine(PLACES),
+        "shared: 'pcie@1' is the name of 'pcie' of host 1; give one of them another",
+    ),
+    (
+        "a region of notes",
+        lambda: lay_out([("__metadata__", (3,), "float32")]),
+        "region '__metadata__': safetensors keeps notes under this name; give it another one",
+    ),
+    (
+        "a note of a checkpoint",
+        lambda: BestCheckpoint("best", "epoch"),
+        "BestCheckpoint('epoch'): 'epoch' is another note of a checkpoint; give the output another name",
+    ),
+    ("the output of a loss", lambda: with_an_output("loss"), "output 'loss': is 'y' already"),
+    (
+        "a rate of a group",
+        lambda: with_a_region("learning_rate"),
+        "region 'learning_rate.slow': the graph has a region of this name already",
+    ),
+    *(
+        (
+            f"{name} is {text}",
+            variable(name, ask, text),
+            f"{name}: is a whole number from 0, not '{text}'",
+        )
+        for name, ask in (
+            ("OMPI_COMM_WORLD_RANK", world_rank),
+            ("PMI_SIZE", world_size),
+            ("PMIX_RANK", world_rank),
+        )
+        for text in ("abc", "-1", "1.5")
+    ),
+    *(
+        (
+            f"a column {name!r}",
+            lambda name=name: log(name),
+            f"CsvLog('run.csv'): output '{name}' has the name of another column; rename it",
+        )
+        for name in ("step", "epoch", "validation loss")
+    ),
+    *(
+        (
+            f"the place of callback {k}",
+            lambda k=k: write_again(k),
+            f"fit: callbacks[{k}] and callbacks[3] both write '{'abc'[k]}'; give one another place",
+        )
+        for k in range(3)
+    ),
+    (
+        "a place by another path",
+        lambda: check_places([CsvLog("a"), print, print, CsvLog("b/../a")], None),
+        "fit: callbacks[0] and callbacks[3] both write 'b/../a'; give one another place",
+    ),
+    (
+        "a place of checkpoints",
+        lambda: check_places([BestCheckpoint("b")], Path("b")),
+        "fit: checkpoint= and callbacks[0] both write 'b'; give one another place",
+    ),
+]
+test_refused = each_refused(REFUSED)
 
 
 def test_stages_are_as_many_as_their_devices():
@@ -136,32 +200,9 @@ def test_equal_links_of_machines_that_are_joined_are_one():
     assert len(joined.links) == 2 * (4 + 1) and joined.bandwidth[0, 3] == 1e9
 
 
-@pytest.mark.parametrize("name", ["step", "epoch", "validation loss"])
-def test_columns_of_a_table(name, tmp_path):
-    path = tmp_path / "run.csv"
-    moment = Moment(1, 1, {"loss": 0.5, name: 1.0}, {"loss": 0.25}, None)
-    message = f"CsvLog('{path}'): output '{name}' has the name of another column; rename it"
-    assert_refused(message, lambda: CsvLog(path).row(moment))
-
-
-def test_places_that_two_write(tmp_path):
-    log, best, board = (
-        CsvLog(tmp_path / "a"),
-        BestCheckpoint(tmp_path / "b"),
-        TensorBoardLog(tmp_path / "c"),
-    )
-    check_places([log, best, board, print], tmp_path / "run")
-    for again in (log, best, board, CsvLog(tmp_path / "b" / ".." / "a")):
-        place = getattr(again, "path", None) or again.folder
-        first = [log, best, board].index(again) if again in (log, best, board) else 0
-        message = (
-            f"fit: callbacks[{first}] and callbacks[3] both write '{place}'; give one another place"
-        )
-        assert_refused(message, lambda again=again: check_places([log, best, board, again], None))
-    message = (
-        f"fit: checkpoint= and callbacks[0] both write '{tmp_path / 'b'}'; give one another place"
-    )
-    assert_refused(message, lambda: check_places([best], tmp_path / "b"))
+def test_places_of_their_own(tmp_path):
+    three = [CsvLog("a"), BestCheckpoint("b"), TensorBoardLog("c")]
+    assert check_places([*three, print], tmp_path / "run") is None
 
 
 def test_files_of_events_of_one_second(tmp_path):

@@ -2,10 +2,9 @@
 
 import pytest
 
-import taskflow
-from taskflow import Graph, differentiate
+from taskflow import Graph, differentiate, precision
 from tests import tiny
-from tests.refusals import assert_refused
+from tests.refusals import each_refused, of_values
 
 
 @pytest.fixture
@@ -15,24 +14,31 @@ def graph():
     return graph
 
 
-def test_an_unknown_dtype(graph):
-    message = "precision: dtype is 'float8', it is one of float32, tf32, float16, bfloat16"
-    assert_refused(message, lambda: taskflow.precision(graph, "float8"))
-
-
-@pytest.mark.parametrize("scale, shown", [("static", "'static'"), (0, "0"), (-2.0, "-2.0")])
-def test_a_loss_scale_that_is_none(graph, scale, shown):
-    message = f"precision: loss_scale is {shown}, it is 'dynamic', a positive number or None"
-    assert_refused(message, lambda: taskflow.precision(graph, "float16", scale))
-
-
-def test_a_graph_with_gradients(graph):
+def after_differentiating(graph):
     differentiate(graph.regions["loss"], graph.parameters)
-    message = "precision: the graph has gradients already; call it before the optimizer"
-    assert_refused(message, lambda: taskflow.precision(graph, "float16"))
+    precision(graph, "float16")
 
 
-def test_a_second_precision(graph):
-    graph = taskflow.precision(graph, "float16")
-    message = "precision: the graph computes in float16 already"
-    assert_refused(message, lambda: taskflow.precision(graph, "float32"))
+REFUSED = [
+    (
+        "an unknown dtype",
+        lambda graph: precision(graph, "float8"),
+        "precision: dtype is 'float8', it is one of float32, tf32, float16, bfloat16",
+    ),
+    *of_values(
+        "precision: loss_scale is {!r}, it is 'dynamic', a positive number or None",
+        lambda scale, graph: precision(graph, "float16", scale),
+        ("static", 0, -2.0),
+    ),
+    (
+        "a graph with gradients",
+        after_differentiating,
+        "precision: the graph has gradients already; call it before the optimizer",
+    ),
+    (
+        "a second precision",
+        lambda graph: precision(precision(graph, "float16"), "float32"),
+        "precision: the graph computes in float16 already",
+    ),
+]
+test_refused = each_refused(REFUSED)
