@@ -58,7 +58,7 @@ PYTEST = [
     *["-m", "pytest", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider"],
 ]
 # What no test can notice, by file and change, and why.
-REASONS: dict[str, str] = {}
+REASONS: dict[str, str] = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------

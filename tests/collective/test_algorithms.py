@@ -53,6 +53,18 @@ def test_what_is_brought_is_there_and_each_member_gets_each_piece_once(algorithm
     assert (steps.last - steps.first).sum() == (group.count - 1) * len(pieces)  # the least bytes
 
 
+@pytest.mark.parametrize("hosts", [1, 2, 3, 5])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_busiest_member_sends_as_many_messages_as_is_said(algorithm, hosts):
+    """At least; by two levels there is one to each other host."""
+    each = MachineModel.preset("v100", nodes=1).take(2)
+    group = whole(MachineModel.join([each] * hosts, "hosts"))
+    steps = ALGORITHMS[algorithm].steps(ALGORITHMS[algorithm].serves[0], group)
+    said = ALGORITHMS[algorithm].sends(group)
+    assert 0 <= said <= np.bincount(steps.source).max()
+    assert algorithm != "two-level" or said == hosts - 1
+
+
 @pytest.mark.parametrize(
     "machine", MACHINES[3:8], ids=lambda machine: f"{machine.name}-{len(machine.devices)}"
 )

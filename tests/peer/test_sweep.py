@@ -16,11 +16,10 @@ def check(
     least: float,
 ) -> None:
     """None is wrong, and at least this share is right; the counts are printed."""
-    from tests.peer.sweep import verdict
+    from tests.peer.sweep import verdicts
 
     counts = Counter[str]()
-    for name, make, inputs in cases:
-        found = verdict(make(), inputs)
+    for name, found in verdicts(cases, is_alone):
         counts[found.kind] += 1
         with subtests.test(name):
             assert found.kind != "wrong", found.text

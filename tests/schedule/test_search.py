@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow.schedule import Block, find_period, find_schedule
+from taskflow.schedule import Block, find_period, find_schedule, period
+from taskflow.schedule.blocks import FAR, table_of
 from tests.refusals import assert_refused
 from tests.schedule import placements
 from tests.schedule.placements import check, k_shape, m_shape, nn_shape, v_shape, x_shape, zbv_shape
@@ -175,3 +176,18 @@ def test_impossible_blocks(name):
 
 def test_no_micro_batches():
     assert_refused("parts: 0 micro-batches; at least one", lambda: find_schedule(v_shape(), 4, 0))
+
+
+@pytest.mark.parametrize("free", [1, 2])
+@pytest.mark.parametrize("wait", [0, 1, 2, 3])
+def test_memory_that_is_held_too_long_cuts_a_search_short(wait, free):
+    """From one end of a chain of three blocks to the other, of a period of two and memory for so many."""
+    blocks = [Block(1, 1, [0]), Block(1, 0, [1], [0]), Block(1, -1, [0], [1])]
+    table, unit = table_of(blocks, [free, 0])
+    pairs, one = period._pairs_of(table), round(1 / unit)
+    earliest, latest = np.array([0, 1, 2 + wait]) * one, np.array([0, FAR, FAR])
+    left, starts = np.array([1, 0]), np.array([0, 1, 0]) * one
+    said = period._fits(table, pairs, 2 * one, 1, left, earliest, latest, starts)
+    assert said == (2 + wait <= 2 * free)
+    unknown = np.full(3, -FAR), np.full(3, FAR)
+    assert period._fits(table, pairs, 2 * one, 1, left, *unknown, starts)

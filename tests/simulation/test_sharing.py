@@ -1,5 +1,7 @@
 """Fair links in `simulate`: as queues where nothing is shared, no link above its bandwidth, paths without gaps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import CostModel, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
 from taskflow.collective.algorithms import ALGORITHMS
+from taskflow.simulation.sharing import _hops, find_tax, links_of_exchange
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.task_graph import Kind
@@ -82,6 +85,48 @@ def test_no_link_carries_more_than_it_can_and_the_path_has_no_gaps(name, seed, c
             for high in moments[moments > low]:
                 inside = carried_bytes[(begin >= low) & (finish <= high)].sum()
                 assert inside <= machine.link_bandwidth[link] * (high - low) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 4, 8])
+@pytest.mark.parametrize("carried", CARRIED[1:])
+def test_a_collective_loads_the_links_of_its_own_steps(tensor, carried):
+    """Other groups of devices have others, of the same algorithm."""
+    machine = MachineModel.preset("h100", nodes=2).with_collectives({"all-reduce": carried})
+    graph = network(batch=32, width=16, layers=3)
+    config = ParallelConfig({"b": 16 // tensor, "i": tensor}, range(16))
+    strategy = taskflow.data_parallel(graph, machine)
+    strategy.update(
+        {op.name: config for op in graph.operators if op.name in strategy and "i" in op.extents}
+    )
+    task_graph = lower(graph, strategy, machine)
+    seconds = CostModel.analytic(machine).seconds(task_graph)
+    row, link, rate = _hops(task_graph, seconds)
+    for k in np.flatnonzero((task_graph.kind == Kind.COLLECTIVE) & (seconds > 0)).tolist():
+        links, parts = links_of_exchange(task_graph.machine, task_graph.exchange(k))
+        order = np.argsort(link[row == k])
+        np.testing.assert_array_equal(link[row == k][order], np.sort(links))
+        pace = task_graph.bytes[k] / seconds[k] * parts
+        pace = np.minimum(pace, task_graph.machine.link_bandwidth[links])[np.argsort(links)]
+        np.testing.assert_allclose(rate[row == k][order], pace, rtol=1e-12)
+
+
+@pytest.mark.parametrize("taxed", [(0,), (1, 3), (0, 1, 2, 3)])
+def test_every_task_pays_where_collectives_take_of_its_device(taxed):
+    """The first device's as well, and no copy."""
+    machine = MachineModel.uniform(4).with_collectives({"all-reduce": "ring"})
+    devices = [
+        replace(each, collective_share=0.25 * (k in taxed))
+        for k, each in enumerate(machine.devices)
+    ]
+    machine = replace(machine, devices=tuple(devices))
+    task_graph, _, _ = step(machine, 0, "ring")
+    tax, is_task = find_tax(task_graph), ~task_graph.is_communication
+    pays = is_task & np.isin(task_graph.device, taxed)
+    assert pays.sum() >= 3 * len(taxed)
+    np.testing.assert_array_equal(
+        tax.payer[is_task], np.where(pays, task_graph.device, -1)[is_task]
+    )
+    assert (tax.payer[task_graph.is_communication] == -1).all()
 
 
 def sent_at_once(count):
