@@ -27,7 +27,7 @@ from taskflow.core import code_folders
 
 _ASKED, _ASKERS, _COMPILER = "asked", "askers.lock", "compiler.lock"
 _LOOK_SECONDS = 0.2
-_NICE = 19
+_NICE = 19  # unless TASKFLOW_COMPILE_NICE says otherwise
 _held = list[int]()  # the lock of those who ask, while this process is one of them
 
 
@@ -92,6 +92,7 @@ def _start(folder: Path) -> None:
     It stays in this session: Linux gives each session as much time as another, whatever the priorities within (with one
     of its own it took half of a core from two busy ranks, so it takes 2 %).
     """
+    _niceness()  # what is wrong is said here
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     environment = {
         **os.environ,
@@ -112,12 +113,19 @@ def _start(folder: Path) -> None:
     )
 
 
+def _niceness() -> int:
+    said = os.environ.get("TASKFLOW_COMPILE_NICE") or str(_NICE)
+    if not said.isdecimal() or int(said) > 19:
+        raise ValueError(f"TASKFLOW_COMPILE_NICE: 0 to 19, not '{said}'")
+    return int(said)
+
+
 # -- the process -------------------------------------------------------------------------------------------------------
 
 
 def main(folder: Path) -> None:
     """Compile what is asked for in a folder, until nobody is there any more."""
-    os.nice(_NICE)
+    os.nice(_niceness())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for those who asked
     with (
         open(folder / _COMPILER, "ab") as own,

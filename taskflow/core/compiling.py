@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, partial, update_wrapper
 from threading import local
-from time import thread_time
+from time import perf_counter, thread_time
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -21,9 +21,8 @@ from taskflow.core.columns import with_attributes
 __all__ = ["inlined", "inner", "leaf", "njit", "tiered"]
 
 _Result = TypeVar("_Result")
-_Function = Callable[
-    ..., _Result
-]  # arguments are compiled for what types they have: NumPy's numbers serve as int
+# Arguments are compiled for what types they have: NumPy's numbers serve as int.
+_Function = Callable[..., _Result]
 
 
 @overload
@@ -137,20 +136,24 @@ class _Tiered(_Compiled):
         size = tiers.size_of(args)
         if self._temperature.is_hot(size) or self._is_at_hand(args):
             self._become(self._dispatcher)
-            return self._dispatcher(*args, **named)
+            begin = perf_counter()
+            found = self._dispatcher(*args, **named)
+            tiers.Cold.seconds += perf_counter() - begin
+            return found
         return self._interpret(size, *args, **named)
 
     def _interpret(self, size: int, *args: Any, **named: Any) -> Any:
         """Run as Python, with integers that wrap around without a warning, as compiled ones do."""
         if getattr(_interpreter, "is_busy", False):
             return self._function(*args, **named)
-        _interpreter.is_busy, begin = True, thread_time()
+        _interpreter.is_busy, begin, entered = True, thread_time(), perf_counter()
         try:
             with np.errstate(all="ignore"):
                 return _plain(self._function(*map(_readable, args), **named))
         finally:
             _interpreter.is_busy = False
             self._temperature.note(size, thread_time() - begin)
+            tiers.Cold.seconds += perf_counter() - entered
 
     @property
     def _is_warm(self) -> bool:

@@ -19,12 +19,10 @@ import numpy as np
 HOT, NEVER, ALWAYS = "hot", "never", "always"
 _SECONDS_PER_BYTE = 4e-4  # of byte code; 0.12 to 1.3 ms on a core of 2.5 GHz
 _START_SECONDS = 0.5  # importing numba, and whatever a variant takes besides
-_SECONDS_PER_ELEMENT = (
-    1e-6  # of the arguments, where nothing is known yet: a call looks at each once or twice
-)
-_EARLY = (
-    0.05  # of the time of compiling: so much is spent before the other process is asked to compile
-)
+# Of the arguments, where nothing is known yet: a call looks at each once or twice.
+_SECONDS_PER_ELEMENT = 1e-6
+# Of the time of compiling: so much is spent before the other process is asked to compile.
+_EARLY = 0.02
 
 
 def mode() -> str:
@@ -65,6 +63,16 @@ class Temperature:
         """A call with so many elements took so long."""
         self.spent += seconds
         self._rate = seconds / size
+
+
+class Cold:
+    """What this process has waited because functions were not compiled.
+
+    Attributes:
+        seconds: in which they ran as Python, or were compiled.
+    """
+
+    seconds = 0.0
 
 
 def size_of(values: Iterable[Any]) -> int:

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from numbers import Real
 
 from taskflow.core.numbers import is_whole
+from taskflow.core.tiers import Cold
 
 BEHIND, BEHIND_SECONDS = 0.1, 0.5  # of the seconds, and at most: for what is said of a result
+COLD = 0.5  # of the seconds: more of them, in which nothing is compiled yet
 
 
 @dataclass
 class Budget:
     """`used` grows from 0 to 1, by whichever of the two is spent sooner; with proposals alone it ignores the clock.
 
-    An interrupt spends all of it. Of the seconds, `kept_back` are left for what comes after the proposals.
+    An interrupt spends all of it. Of the seconds, `kept_back` are left for what comes after the proposals. The first
+    search ever runs as Python until its functions are compiled: that is not counted, up to half as many seconds more.
 
     Raises:
         ValueError: there is nothing to spend.
@@ -29,6 +32,7 @@ class Budget:
     is_interrupted: bool = False
     kept_back: float = 0.0
     _begin: float = field(default_factory=time.perf_counter)
+    _cold: float = field(default_factory=lambda: Cold.seconds)
 
     def __post_init__(self) -> None:
         if self.proposals is not None and not is_whole(self.proposals):
@@ -56,17 +60,16 @@ class Budget:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it was made."""
-        return time.perf_counter() - self._begin
+        """Seconds since it was made that count."""
+        cold = min(Cold.seconds - self._cold, COLD * (self.seconds or 0.0))
+        return time.perf_counter() - self._begin - cold
 
     @property
     def left_seconds(self) -> float:
         """Until the clock has spent it."""
         if self.is_interrupted:
             return 0.0
-        return (
-            math.inf if self.seconds is None else self.seconds - (time.perf_counter() - self._begin)
-        )
+        return math.inf if self.seconds is None else self.seconds - self.elapsed
 
     def behind(self) -> Callable[[], bool]:
         """Whether what is done now, when all is spent, has taken its time."""

@@ -108,7 +108,8 @@ def search(
             parallel and one weird trick on all devices, a half, a quarter and so on, the grids of experts and, with a
             budget in seconds, pipelines.
         progress: called with (proposals done, best seconds), both of this rank.
-        seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
+        seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search. Half as many more are
+            for the first search ever, while its functions are not compiled.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
             left, a random strategy is the start). Default: `Space(graph, machine)` and what the starts use.
         dynamic_programming: start from what dynamic programming over added costs finds, too (`chain`); takes seconds.

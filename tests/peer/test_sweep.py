@@ -17,6 +17,7 @@ def check(
 ) -> None:
     """None is wrong, and at least this share is right; the counts are printed."""
     from tests.peer.sweep import verdicts
+    from tests.peer.sweep.cases import is_alone
 
     counts = Counter[str]()
     for name, found in verdicts(cases, is_alone):

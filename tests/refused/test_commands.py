@@ -1,6 +1,7 @@
 """Command lines that cannot be: one line on standard error, exit status 2, never a traceback."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def folder(tmp_path_factory):
         patch.chdir(folder)
         for name, text in FILES.items():
             Path(name).write_text(text)
+        patch.delitem(sys.modules, "model_of_refused", raising=False)  # of another folder
         narrow = single_device(build_model(BUILD, []), FOUR)
         wide = single_device(build_model(BUILD, ["width=5"]), FOUR)
         wide.save("wide.json")

@@ -57,7 +57,7 @@ def test_a_row_in_which_a_rank_waits_is_told(mpirun, tmp_path):
     done = mpirun(2, program, timeout=100, PYTHONPATH=str(ranks.Path(ranks.__file__).parents[2]))
     assert done.returncode != 0
     assert (
-        "rank 1 of 2 by 'messages', model 1 of 1, network: law 1, any strategy: not over after 15 s"
+        "rank 1 of 2 by 'messages', model 1 of 1, network: law 1, any strategy: not over after 6 s"
         in done.stderr
     )
     assert re.search(r"^\w+: row \d+", done.stderr, re.MULTILINE), done.stderr
@@ -73,7 +73,7 @@ class Still(FakeStreams):
         if connect().rank == 1 and self._clock > 20:
             time.sleep(600)
         super().run(stream, call)
-ranks.FakeStreams, ranks.LONGEST_SECONDS = Still, 15
+ranks.FakeStreams, ranks.LONGEST_SECONDS = Still, 6
 ranks.main("messages", True)
 """
 
