@@ -28,6 +28,10 @@ def _add(ctx, x, b, y):
     np.add(x, b, out=y)
 
 
+def _copy(ctx, x, y):
+    np.copyto(y, x)
+
+
 def cell(x, name, is_joint=False, is_trained=True):
     """y = x * w, with the gradients of x and w in one operator or in two."""
     graph = x.graph
@@ -64,12 +68,19 @@ def _sum(ctx, g, gb):
     np.sum(g, axis=0, out=gb)
 
 
-def chain(cells, samples, features=4, is_joint=False):
-    """Cells `cell0`, `cell1`, ..., a loss and plain gradient descent, in float64."""
+def chain(cells, samples, features=4, is_joint=False, forward_only=0):
+    """Cells `cell0`, `cell1`, ..., a loss and plain gradient descent, in float64.
+
+    No gradient goes back through the first `forward_only` cells.
+    """
     graph = Graph()
-    h = shift(graph.input("x", (samples, features), "float64"), "shift")
+    h = graph.input("x", (samples, features), "float64")
+    if not forward_only:
+        h = shift(h, "shift")
     for k in range(cells):
-        h = cell(h, f"cell{k}", is_joint)
+        h = cell(h, f"cell{k}", is_joint, is_trained=k >= forward_only)
+        if k == forward_only - 1:
+            h = graph.launch("stop", "b f -> b f", [h], kernel=_copy, backward=lambda op, g: None)
     target = graph.input("t", (samples,), "int32")
     ops.sgd(ops.softmax_cross_entropy(h, target, name="loss"), lr=0.1)
     return graph
