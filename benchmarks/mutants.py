@@ -340,9 +340,8 @@ def reach(folder: Path, workers: int) -> Reach:
         data = CoverageData(str(path))
         data.read()
         for name in data.measured_files():
-            relative = Path(name).relative_to(ROOT).as_posix()
             for line, contexts in data.contexts_by_lineno(name).items():
-                tests[relative, line] |= seconds.keys() & set(contexts)
+                tests[name, line] |= seconds.keys() & set(contexts)
     return Reach(seconds, tests)
 
 

@@ -22,6 +22,7 @@ _lines = coverage.Coverage(
     config_file=False,
     include=[f"{Path.cwd()}/{area}/*" for area in os.environ["MUTANTS_AREAS"].split(":")],
 )
+_lines.set_option("run:relative_files", True)
 _passed = dict[str, float]()
 
 
