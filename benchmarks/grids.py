@@ -31,9 +31,8 @@ from taskflow.searching.predictions import ORDERS
 from taskflow.searching.starts import judged_starts, rule_starts
 from taskflow.searching.variants import Variant
 
-PREDICTED = (
-    6  # grids, the fastest without waits for memory and fair links, that `simulate` predicts
-)
+# Grids, the fastest without waits for memory and fair links, that `simulate` predicts.
+PREDICTED = 6
 ORDERED = 2  # of these, the fastest, in all orders of rows
 MACHINES = {
     "8 H100": ("h100", 8),

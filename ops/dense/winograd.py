@@ -22,9 +22,8 @@ from taskflow import Array, Context, Window, njit
 
 _BLOCK_BYTES = 2 << 20  # transformed tiles of as many outputs at a time as stay near the core
 _REUSE = 1  # or of so many times the bytes of the transformed weights, so that reading those costs little
-_LEAST_CHANNELS = (
-    16  # channels: of fewer, the transforms cost more than the products that they save
-)
+# Channels: of fewer, the transforms cost more than the products that they save.
+_LEAST_CHANNELS = 16
 _LEAST_PIXELS = 4  # height and width of the outputs: of fewer, tiles are half empty
 
 

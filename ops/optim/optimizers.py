@@ -25,9 +25,8 @@ _ADAM = f"{_DECAYED}{_MOMENTS}; p = p - {_WAY}"
 _ADAMW = f"d = g; {_MOMENTS}; p = (1 - rate * decay) * p - {_WAY}"
 _ADDED = "m = m + (1 - beta1) * g; v = v + (1 - beta2) * (g * g)"
 _ADAMA = f"p = (1 - rate * decay) * p - {_WAY}; m = beta1 * m; v = beta2 * v"
-_CORRECTIONS = (
-    "correction = 1 - beta1 ** t; root = sqrt(1 - beta2 ** t)"  # of the moments of a step
-)
+# Of the moments of a step.
+_CORRECTIONS = "correction = 1 - beta1 ** t; root = sqrt(1 - beta2 ** t)"
 _DIRECTION = (
     "m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g); "
     "way = 1 / correction * m / (sqrt(v) / root + eps) + decay * p; "

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-LEFT_SECONDS = (
-    2.0  # for which a rank waits in vain before the one that has left is called to account
-)
+# For which a rank waits in vain before the one that has left is called to account.
+LEFT_SECONDS = 2.0
 PHASES = ("import", "script", "search", "construction", "fit", "checkpoint", "between fits")
 CELLS = 10
 LINE_BYTES = 80  # what a call is, in a table

@@ -42,9 +42,8 @@ _log = logging.getLogger(__name__)
 
 _AWAKE_SECONDS = 1e-3  # of polling before the first sleep: most ranks come that close together
 _LONGEST_SLEEP_SECONDS = 5e-3
-_LONGEST_NAP_SECONDS = (
-    1e-4  # while a message comes from another host: what arrives meanwhile the system holds
-)
+# While a message comes from another host: what arrives meanwhile the system holds.
+_LONGEST_NAP_SECONDS = 1e-4
 # Of messages between hosts. What is larger Open MPI announces, and sends when the receiver has answered; over TCP the
 # answer stands in line behind what the receiver sends itself. Two hosts that sent each other 2 MB over 1 Gb/s, again
 # and again, took 1.6 to 1.8 times as long as the link needs, in pieces 1.02 times. Open MPI's limit is 64 KiB in all.

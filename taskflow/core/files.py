@@ -34,9 +34,8 @@ Value = TypeVar("Value")
 
 LARGEST_BYTES = 256 << 20
 DEEPEST = 32  # brackets within each other
-_MOST_DOTS = (
-    100  # in a line of TOML: tomllib takes a time that grows with the square of the parts of a key
-)
+# In a line of TOML: tomllib takes a time that grows with the square of the parts of a key.
+_MOST_DOTS = 100
 _LONGEST_VALUE, _LONGEST_MESSAGE = 60, 1000  # characters
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _AT = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", re.DOTALL)

@@ -30,9 +30,8 @@ from taskflow.simulation.sharing import find_loads
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import RowsBefore
 
-_AHEAD_SECONDS = (
-    1e-3  # how early a row is issued: ranks that share a core come to rows of the same time in turn
-)
+# How early a row is issued: ranks that share a core come to rows of the same time in turn.
+_AHEAD_SECONDS = 1e-3
 _PATIENCE_SECONDS = 2.5e-4  # between two looks for a row of another rank
 
 

@@ -35,9 +35,8 @@ MICRO_BATCHES = (
 PART = 0.25  # of the seconds of a budget, at most: before walks, and as much behind them if one is the fastest
 CLIMBING = 0.4  # of the seconds behind walks: then no other climb begins, and cuts are moved
 LEAD = 0.95  # times the best start: of what is slower walks are expected to find something faster
-MOST_LEVEL = (
-    5_000  # operators that a strategy names: level stages need a table of the square of that
-)
+# Operators that a strategy names: level stages need a table of the square of that.
+MOST_LEVEL = 5_000
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
 FAR = 1.2  # times the best start: what is slower, whatever its tensor parallelism, is changed no further

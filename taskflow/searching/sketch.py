@@ -39,9 +39,8 @@ from taskflow.searching.receiving import (
     twin,
 )
 
-EDGES = (
-    2  # points that one waits for directly: the first and the last of those that make what it reads
-)
+# Points that one waits for directly: the first and the last of those that make what it reads.
+EDGES = 2
 # What a stream has to send: seconds of all copies, how many, the round of the last one and its target as one number.
 SENDER = records([("seconds", np.float64), ("copies", np.int64), ("last", np.int64)])
 

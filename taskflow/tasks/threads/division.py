@@ -19,9 +19,8 @@ from taskflow.tasks.task_graph import TaskGraph, access
 
 # What it takes to hand parts to other threads and to wait for them: 30 to 130 us were measured.
 MEETING_SECONDS = 5e-5
-_STRIDED = (
-    1.0  # of an element's cost: what is not contiguous in memory is visited more slowly, or copied
-)
+# Of an element's cost: what is not contiguous in memory is visited more slowly, or copied.
+_STRIDED = 1.0
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,8 @@ from taskflow import differentiate
 KINKS = (-21.0, -6.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0, 7.0, 19.0)
 TOLERANCE = 1e-9  # of the largest value, in float64
 TOLERANCE_OF_FLOAT32 = 1e-4  # where a module casts to it
-TOLERANCE_OF_LARGE = (
-    1e-6  # scores of 1e8 have eight digits behind the point, and softmax makes them factors
-)
+# Scores of 1e8 have eight digits behind the point, and softmax makes them factors.
+TOLERANCE_OF_LARGE = 1e-6
 
 
 @dataclass(frozen=True)
