@@ -1,13 +1,16 @@
 """Costs of collectives, worked out by hand."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Link, MachineModel
 from taskflow.collective import price as collective_cost
-from taskflow.collective.algorithms import serving
+from taskflow.collective.algorithms import BY_STEPS, serving
 from taskflow.collective.price import CollectiveCosts
 from taskflow.tasks.moves import even_outline
 from tests.lowering.test_collective import gathered
+from tests.strategies import examples
 
 BANDWIDTH, LATENCY = 1e9, 1e-6
 FREE = Device("cuda", memory_bandwidth=1e24, overhead_seconds=0.0)  # sums cost nothing
@@ -93,20 +96,20 @@ def test_between_two_hosts_each_piece_crosses_once():
     assert prices.choose("all-gather", size)[1] == "two-level"
 
 
-@pytest.mark.parametrize("size", [16, 1 << 14, 1 << 20, 1 << 26])
-@pytest.mark.parametrize(
-    "name", ["all-reduce", "reduce-scatter", "all-gather", "reduce", "broadcast"]
-)
-def test_the_fastest_of_all_is_chosen_and_bounds_are_below(name, size):
-    for machine in (two_hosts(), uniform(7), MachineModel.preset("v100", nodes=2)):
-        prices = CollectiveCosts(machine).prices(tuple(range(len(machine.devices))))
-        every = {each: prices.seconds(name, each, size) for each in serving(name)}
-        assert prices.choose(name, size)[0] == min(every.values())
-        outline = even_outline(name, prices.group.hosts, size)
-        assert all(prices.bound_of(outline, each) <= seconds for each, seconds in every.items())
-        assert all(
-            prices.choose(name, size, each) == (seconds, each) for each, seconds in every.items()
-        )
+MACHINES = [two_hosts(), uniform(7), MachineModel.preset("v100", nodes=2)]
+
+
+@examples(400)
+@given(st.sampled_from(MACHINES), st.sampled_from(BY_STEPS), st.integers(1, 1 << 26))
+def test_the_fastest_of_all_is_chosen_and_bounds_are_below(machine, name, size):
+    prices = CollectiveCosts.of(machine).prices(tuple(range(len(machine.devices))))
+    every = {each: prices.seconds(name, each, size) for each in serving(name)}
+    assert prices.choose(name, size)[0] == min(every.values())
+    outline = even_outline(name, prices.group.hosts, size)
+    assert all(prices.bound_of(outline, each) <= seconds for each, seconds in every.items())
+    assert all(
+        prices.choose(name, size, each) == (seconds, each) for each, seconds in every.items()
+    )
 
 
 def test_cost_models_give_the_seconds_of_collective_rows():

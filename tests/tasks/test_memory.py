@@ -9,6 +9,7 @@ import taskflow
 from taskflow import Device, Executor, Graph, Kind, MachineModel, ParallelConfig, Strategy, lower
 from taskflow.tasks.memory import ALIGNMENT, check_memory, plan_memory
 from tests import laws, tiny
+from tests.checking.reuse import tight
 from tests.strategies import examples, graphs, strategies
 
 
@@ -29,8 +30,7 @@ def lifetimes(task_graph, plan):
     return alive
 
 
-def assert_nothing_shares_bytes(task_graph, plan):
-    alive = lifetimes(task_graph, plan)
+def assert_what_lives_together_lies_apart(task_graph, plan, alive):
     for a, (first, last) in alive.items():
         for b, (other_first, other_last) in alive.items():
             if a < b and task_graph.instance_device[a] == task_graph.instance_device[b]:
@@ -39,38 +39,51 @@ def assert_nothing_shares_bytes(task_graph, plan):
                     or plan.offset[b] + plan.size[b] <= plan.offset[a]
                 )
                 assert apart or last < other_first or other_last < first, (a, b)
-        device = int(task_graph.instance_device[a])
-        assert plan.offset[a] + plan.size[a] <= plan.peak_bytes[device]
         assert plan.offset[a] % ALIGNMENT == 0
 
 
-@examples(100)
-@given(data=st.data())
-def test_what_lives_together_lies_apart(data):
-    model = data.draw(graphs())
-    machine, strategy = data.draw(strategies(model.graph))
-    task_graph = lower(model.graph, strategy, machine)
-    assert_nothing_shares_bytes(task_graph, plan_memory(task_graph))
-    order = laws.random_order(task_graph, np.random.default_rng(data.draw(st.integers(0, 9))))
-    assert_nothing_shares_bytes(again := task_graph.reordered(order), plan_memory(again))
-
-
-@examples(100)
-@given(data=st.data())
-def test_the_peak_is_between_what_lives_at_once_and_all_there_is(data):
-    model = data.draw(graphs())
-    machine, strategy = data.draw(strategies(model.graph))
-    task_graph = lower(model.graph, strategy, machine)
-    plan = plan_memory(task_graph)
-    alive = lifetimes(task_graph, plan)
-    for device in range(len(machine.devices)):
+def assert_peaks_are_those_of_what_lives(task_graph, plan, alive):
+    """The arena ends with the last instance in it; it has room for what lives at once, and for no more than all."""
+    kept = {i for homes in task_graph.homes.values() for i, _ in homes}
+    for device in range(len(task_graph.machine.devices)):
         here = [i for i in alive if task_graph.instance_device[i] == device]
         at_once = [
             sum(int(plan.size[i]) for i in here if alive[i][0] <= row <= alive[i][1])
             for row in range(len(task_graph))
         ]
+        ends = [int(plan.offset[i] + plan.size[i]) for i in here]
         assert max(at_once) <= plan.peak_bytes[device] <= sum(int(plan.size[i]) for i in here)
-        assert plan.persistent_bytes[device] <= plan.peak_bytes[device]
+        assert plan.peak_bytes[device] == max(ends, default=0)
+        assert plan.persistent_bytes[device] == sum(int(plan.size[i]) for i in kept & {*here})
+
+
+def assert_receives_disturb_nobody(task_graph, plan):
+    """From the row before which one is posted, nobody on its device uses what it overwrites."""
+    assert np.array_equal(plan.receive >= 0, task_graph.is_transfer)
+    for row in np.flatnonzero(task_graph.is_transfer):
+        device, (_, (target, rect, _)) = int(task_graph.device[row]), task_graph.args(row)
+        assert 0 <= plan.receive[row] <= row
+        for between in range(int(plan.receive[row]), row):
+            touched = [
+                r for i, r, _ in task_graph.args(between) if i == target and r.overlaps(rect)
+            ]
+            assert not touched or task_graph.device[between] != device
+
+
+@examples(100)
+@given(data=st.data())
+def test_every_instance_has_its_bytes_while_it_lives(data):
+    """Rows as lowered and in any order, on devices with enough memory and with as little as will do."""
+    model = data.draw(graphs())
+    machine, strategy = data.draw(strategies(model.graph))
+    task_graph = lower(model.graph, strategy, machine)
+    order = laws.random_order(task_graph, np.random.default_rng(data.draw(st.integers(0, 9))))
+    for rows in (task_graph, tight(task_graph.reordered(order))):
+        plan = plan_memory(rows)
+        alive = lifetimes(rows, plan)
+        assert_what_lives_together_lies_apart(rows, plan, alive)
+        assert_peaks_are_those_of_what_lives(rows, plan, alive)
+        assert_receives_disturb_nobody(rows, plan)
 
 
 def chain(layers=8):
@@ -101,24 +114,6 @@ def test_devices_without_work_need_no_memory():
     graph, machine = chain(), MachineModel.uniform(3)
     plan = plan_memory(lower(graph, taskflow.single_device(graph, machine, 1), machine))
     assert plan.peak_bytes.tolist() == [0, 2 * 64 * 32 * 8, 0]
-
-
-def test_a_receive_is_posted_behind_the_last_use_of_its_memory():
-    model = Graph()
-    x = model.input("x", (12, 4), "float64")
-    tiny.sgd(tiny.mean_square(tiny.stencil(tiny.tanh(tiny.stencil(tiny.linear(x, 4))))))
-    machine = MachineModel.uniform(3)
-    task_graph = lower(model, taskflow.data_parallel(model, machine), machine)
-    plan = plan_memory(task_graph)
-    for row in np.flatnonzero(task_graph.is_transfer):
-        device, (_, (target, rect, _)) = int(task_graph.device[row]), task_graph.args(row)
-        assert 0 <= plan.receive[row] <= row
-        for between in range(int(plan.receive[row]), row):
-            touched = [
-                r for i, r, _ in task_graph.args(between) if i == target and r.overlaps(rect)
-            ]
-            assert not touched or task_graph.device[between] != device
-    assert np.array_equal(plan.receive >= 0, task_graph.is_transfer)
 
 
 def test_what_does_not_fit_is_refused_before_the_first_step():

@@ -1,22 +1,13 @@
 """Bytes in use over time: by hand for a chain, and never more than the arena holds."""
 
 import numpy as np
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from taskflow import (
-    CostModel,
-    Device,
-    Graph,
-    MachineModel,
-    data_parallel,
-    lower,
-    model_parallel,
-    simulate,
-    stages,
-)
+from taskflow import CostModel, lower, simulate
 from taskflow.tasks.occupancy import bytes_in_use, lives
-from tests.lowered import network
-from tests.tasks.test_trace import chain, copy
+from tests.strategies import examples, graphs, strategies
+from tests.tasks.test_trace import chain
 
 
 def test_a_chain():
@@ -31,52 +22,35 @@ def test_a_chain():
     assert at0[-1] == timeline.seconds and held0[-1] == 0
 
 
-def test_what_is_fetched_is_held_to_the_end():
-    """The output `early` is there long before `late` begins to be made."""
-    graph = Graph()
-    early = graph.launch(
-        "a", "b -> b", [graph.input("x", (1000,), "float64")], kernel=copy, flops=1.0
-    )
-    graph.output("early", early)
-    graph.output(
-        "late",
-        graph.launch("b", "b -> b", [graph.input("z", (1000,), "float64")], kernel=copy, flops=1e9),
-    )
-    machine = MachineModel.uniform(1, Device("emulated"))
-    timeline = simulate(
-        lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine)
-    )
+@examples(60)
+@given(data=st.data())
+def test_bytes_in_use_are_those_of_what_lives(data):
+    """What persists is held all the step, and what is fetched to its end; never more than the arena has."""
+    model = data.draw(graphs())
+    machine, strategy = data.draw(strategies(model.graph))
+    rows = lower(model.graph, strategy, machine)
+    timeline = simulate(rows, CostModel.analytic(machine))
     begin, finish = lives(timeline.task_graph, timeline.start, timeline.end)
-    for _, instance, _ in (
-        places for output in timeline.task_graph.fetches.values() for places in output
-    ):
-        assert finish[instance] == timeline.seconds
-    ((_, held),) = bytes_in_use(timeline.task_graph, begin, finish)
-    assert held[-2] >= 16000  # both, until all is over
-
-
-def test_what_persists_is_held_all_the_step():
-    graph, machine = network(batch=32), MachineModel.preset("p100", nodes=1)
-    timeline = simulate(
-        lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine)
-    )
-    found = bytes_in_use(
-        timeline.task_graph, *lives(timeline.task_graph, timeline.start, timeline.end)
-    )
-    kept = sum(region.size_bytes for region in graph.regions.values() if region.is_persistent)
-    for seconds, held in found:
-        assert seconds[0] == 0 and held[:-1].min() >= kept
-
-
-@pytest.mark.parametrize("plan", [data_parallel, model_parallel, lambda g, m: stages(g, m, 2, 4)])
-def test_never_more_than_the_arena(plan):
-    graph, machine = network(batch=32), MachineModel.preset("p100", nodes=1)
-    timeline = simulate(lower(graph, plan(graph, machine), machine), CostModel.analytic(machine))
-    found = bytes_in_use(
-        timeline.task_graph, *lives(timeline.task_graph, timeline.start, timeline.end)
-    )
-    for (_, held), peak in zip(found, timeline.peak_bytes.tolist(), strict=True):
-        assert max(held.tolist(), default=0) <= peak
+    used = {i: [] for i in range(len(begin))}
+    for row in range(len(rows)):
+        for instance, _, _ in (each for each in rows.args(row) if each[0] >= 0):
+            used[instance].append(row)
+    fetched = {i for places in rows.fetches.values() for _, i, _ in places}
+    kept = {i for homes in rows.homes.values() for i, _ in homes}
+    for i, users in used.items():
+        if i in kept or users:
+            last = timeline.seconds if i in kept | fetched else timeline.end[users].max()
+            assert (begin[i], finish[i]) == (0 if i in kept else timeline.start[users].min(), last)
+    found = bytes_in_use(timeline.task_graph, begin, finish)
+    size, device = rows.instance_bytes(), rows.instance_device
+    for number, (seconds, held) in enumerate(found):
+        assert np.all(np.diff(seconds) > 0) and held[-1:].sum() == 0
+        at_once = [
+            size[(device == number) & (begin <= at) & (at < finish)].sum()
+            for at in seconds.tolist()
+        ]
+        assert held.tolist() == at_once
+        assert max(at_once, default=0) <= timeline.peak_bytes[number]
 
 
 def test_instances_that_no_known_row_uses_have_no_life():
