@@ -75,7 +75,7 @@ def test_what_does_not_fit_or_is_none_is_refused():
 
 def test_a_search_finds_no_less_than_the_best_start(monkeypatch):
     monkeypatch.setattr(whole, "HELD_ROWS", 0)
-    model, few = transformer(1, 16, "float32").graph, MachineModel.preset("p100").take(4)
+    model, few = graph(), MachineModel.preset("p100").take(2)
     costs = CostModel.analytic(few)
     found = search(model, few, costs, proposals=20)
     assert {"data parallel", "single device"} <= set(found.baseline_seconds)
