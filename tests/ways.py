@@ -1,7 +1,7 @@
 """Ways of running the same rows: devices of a kind, how many, what carries their data, in what detail they are run.
 
 The laws hold for each of them (see `tests/mpi/test_laws.py`): `ALONE` are those of one process, `TOGETHER` those of
-several ranks. An example draws the number of devices and the options of its executors.
+several ranks. An example draws the number of devices, and whether executors record times.
 """
 
 import time
@@ -40,17 +40,17 @@ class Way:
     Attributes:
         kind: of the devices.
         counts: numbers of devices, one of which is drawn.
-        transports: one of which is drawn.
-        options: of every executor; where they do not say `record`, it is drawn.
+        transports: what may carry data, each of which is tried.
+        always: options of every executor.
         backend: makes what runs on GPUs, from a draw.
-        missing: why it cannot be tried here.
+        missing: why it cannot be tried here; empty: it can.
     """
 
     name: str
     kind: str = "cpu"
     counts: tuple[int, ...] = (SIZE,)
     transports: tuple[str, ...] = ("auto",)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    always: Mapping[str, Any] = field(default_factory=dict)
     backend: Callable[[Draw], FakeStreams] | None = None
     missing: str = ""
 
@@ -64,14 +64,14 @@ class Way:
             return MachineModel.uniform(count, EMULATED.devices[0], 1e10, 1e-5)
         return MachineModel.uniform(count).with_rates(kind=self.kind)
 
-    def drawn(self, draw: Draw) -> dict[str, Any]:
-        """Options of an executor, but for its backend."""
-        record = {} if "check" in self.options else {"record": draw(st.booleans())}
-        return {"transport": draw(st.sampled_from(self.transports))} | record | dict(self.options)
+    def options(self, draw: Draw) -> dict[str, Any]:
+        """Options of an executor, but for the transport and the backend; checked ones record."""
+        record = {} if "check" in self.always else {"record": draw(st.booleans())}
+        return record | dict(self.always)
 
-    def made(self, draw: Draw) -> dict[str, Any]:
-        """Options of an executor."""
-        return self.drawn(draw) | ({"backend": self.backend(draw)} if self.backend else {})
+    def backend_options(self, draw: Draw) -> dict[str, Any]:
+        """What runs on GPUs, as an option of an executor; nothing elsewhere."""
+        return {"backend": self.backend(draw)} if self.backend else {}
 
     @contextmanager
     def setting(self, draw: Draw) -> Iterator[None]:
@@ -115,15 +115,15 @@ class Uneven(Way):
             plain(step, *args, **options)
             calls = step.program.calls
             for k in np.flatnonzero(generator.random(len(calls)) < 0.2).tolist():
-                calls[k] = partial(late, calls[k], generator.random() * 1e-3)
+                calls[k] = partial(call_late, calls[k], generator.random() * 1e-3)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Executor, "__init__", make)
             yield
 
 
-def late(call: Callable[[], None], seconds: float) -> None:
-    """A call that begins later."""
+def call_late(call: Callable[[], None], seconds: float) -> None:
+    """Begin a call later."""
     time.sleep(seconds)
     call()
 
@@ -134,7 +134,7 @@ def on_hosts(patch: pytest.MonkeyPatch, count: int) -> None:
     patch.setattr(transport.connect(), "hosts", [rank * count // SIZE for rank in range(SIZE)])
 
 
-def adversary(draw: Draw) -> FakeStreams:
+def adversarial(draw: Draw) -> FakeStreams:
     """Streams that go on in any order, one of them as late as it may."""
     rank = transport.connect().rank if SIZE > 1 else 0
     return FakeStreams(draw(st.integers(0, 99)) + rank, draw(st.sampled_from(STARVED)))
@@ -149,14 +149,14 @@ FEW, SOME = tuple(range(1, 5)), tuple(range(1, DEVICES + 1))
 CHECKED = {"check": True}
 ALONE = (
     Way("NumPy", counts=SOME),
-    Way("checked memory", counts=SOME, options=CHECKED),
+    Way("checked memory", counts=SOME, always=CHECKED),
     Way("emulated", "emulated", counts=FEW),
-    Way("GPU", "cuda", counts=SOME, backend=adversary),
+    Way("GPU", "cuda", counts=SOME, backend=adversarial),
     Way(
         "GPU's kernels",
         "cuda",
         counts=FEW,
-        options={"record": False},
+        always={"record": False},
         backend=compiled,
         missing="" if shim.COMPILER else "g++ is not installed",
     ),
@@ -164,11 +164,11 @@ ALONE = (
 MANY = 2 * SIZE + 1  # so that ranks drive several devices, and not as many as each other
 TOGETHER = (
     Way("NumPy", transports=TRANSPORTS),
-    Way("checked memory", transports=TRANSPORTS, options=CHECKED),
+    Way("checked memory", transports=TRANSPORTS, always=CHECKED),
     Way("several devices", counts=(MANY,), transports=TRANSPORTS),
-    Uneven("uneven pace", transports=TRANSPORTS, options={"record": False}),
+    Uneven("uneven pace", transports=TRANSPORTS, always={"record": False}),
     Hosts("hosts", transports=TRANSPORTS),
     Way("emulated", "emulated", counts=(SIZE, MANY)),
-    Way("GPU", "cuda", transports=("auto", "shared", "messages", "nccl"), backend=adversary),
+    Way("GPU", "cuda", transports=("auto", "shared", "messages", "nccl"), backend=adversarial),
 )
 WAYS = {str(way): way for way in (ALONE if SIZE == 1 else TOGETHER)}

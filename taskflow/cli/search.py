@@ -24,7 +24,11 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--proposals", type=positive, help=f"budget: strategies to judge (default: {PROPOSALS})"
     )
-    parser.add_argument("--seconds", type=positive_seconds, help="budget: seconds to search")
+    parser.add_argument(
+        "--seconds",
+        type=positive_seconds,
+        help="budget: seconds to search; the first search ever has half as many more, while it compiles",
+    )
     parser.add_argument(
         "--seed", type=natural, default=0, help="equal seeds give equal results (default: 0)"
     )
@@ -89,7 +93,7 @@ def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
         def progress(done: int, best: float) -> None:
             text = f"search: {done} proposals, {describe_seconds(best)} a step"
             if options.seconds:
-                show_progress(time.monotonic() - begin, options.seconds, text)
+                show_progress(min(time.monotonic() - begin, options.seconds), options.seconds, text)
             else:
                 show_progress(done, options.proposals or PROPOSALS, text)
 

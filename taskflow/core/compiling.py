@@ -133,27 +133,26 @@ class _Tiered(_Compiled):
         """A call while it is not compiled."""
         if getattr(_interpreter, "is_busy", False):
             return self._function(*args, **named)
-        size = tiers.size_of(args)
-        if self._temperature.is_hot(size) or self._is_at_hand(args):
-            self._become(self._dispatcher)
-            begin = perf_counter()
-            found = self._dispatcher(*args, **named)
+        size, begin = tiers.size_of(args), perf_counter()
+        try:
+            if self._temperature.is_hot(size) or self._is_at_hand(args):
+                self._become(self._dispatcher)
+                return self._dispatcher(*args, **named)
+            return self._interpret(size, *args, **named)
+        finally:
             tiers.Cold.seconds += perf_counter() - begin
-            return found
-        return self._interpret(size, *args, **named)
 
     def _interpret(self, size: int, *args: Any, **named: Any) -> Any:
         """Run as Python, with integers that wrap around without a warning, as compiled ones do."""
         if getattr(_interpreter, "is_busy", False):
             return self._function(*args, **named)
-        _interpreter.is_busy, begin, entered = True, thread_time(), perf_counter()
+        _interpreter.is_busy, begin = True, thread_time()
         try:
             with np.errstate(all="ignore"):
                 return _plain(self._function(*map(_readable, args), **named))
         finally:
             _interpreter.is_busy = False
             self._temperature.note(size, thread_time() - begin)
-            tiers.Cold.seconds += perf_counter() - entered
 
     @property
     def _is_warm(self) -> bool:

@@ -66,10 +66,10 @@ class Temperature:
 
 
 class Cold:
-    """What this process has waited because functions were not compiled.
+    """What this process has waited because functions were not compiled yet.
 
     Attributes:
-        seconds: in which they ran as Python, or were compiled.
+        seconds: in which they ran as Python for the time being, or were compiled.
     """
 
     seconds = 0.0

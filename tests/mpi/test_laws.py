@@ -4,6 +4,8 @@ Alone and under mpirun; there the reference runs through MPI, too: rank 0 comput
 read reaches all ranks. HYPOTHESIS_PROFILE=thorough draws 200 times as many examples.
 """
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from zlib import crc32
 
 import numpy as np
@@ -25,79 +27,74 @@ NUMBERS = st.integers(0, 99)
 # -- laws of what is drawn ---------------------------------------------------------------------------------------------
 
 
-def any_strategy(draw, way, models, path):
-    laws.any_strategy_is_one_device(*way.placed(draw, models), steps=3, **way.made(draw))
+def any_strategy(draw, way, models, options):
+    laws.any_strategy_is_one_device(*way.placed(draw, models), steps=3, **options)
 
 
-def any_order(draw, way, models, path):
-    options = way.made(draw)
+def any_order(draw, way, models, options):
     laws.any_order_is_the_same(*way.placed(draw, models), seed=draw(NUMBERS), **options)
 
 
-def runs(draw, way, models, path):
-    laws.runs_are_the_same(*way.placed(draw, models), **way.made(draw))
+def runs(draw, way, models, options):
+    laws.runs_are_the_same(*way.placed(draw, models), **options)
 
 
-def driver(draw, way, models, path):
+def driver(draw, way, models, options):
     """Whoever drives a device."""
-    options = way.made(draw)
-    laws.whoever_drives_a_device_gives_its_bits(
-        *way.placed(draw, models), seed=draw(NUMBERS), **options
-    )
+    placed = way.placed(draw, models)
+    laws.whoever_drives_a_device_gives_its_bits(*placed, seed=draw(NUMBERS), **options)
 
 
-def repeated_steps(draw, way, models, path):
+def repeated_steps(draw, way, models, options):
     piece_bytes = draw(st.sampled_from((None, 16, 100)))
     collectives = {"all-reduce": "fastest"} if piece_bytes else {}
     lowering = {"piece_bytes": piece_bytes, "collectives": collectives}
-    options, repeat = way.made(draw), draw(st.integers(2, 3))
-    laws.repeated_steps_are_single_ones(
-        *way.placed(draw, models), repeat, draw(NUMBERS), lowering, **options
-    )
+    placed, repeat = way.placed(draw, models), draw(st.integers(2, 3))
+    laws.repeated_steps_are_single_ones(*placed, repeat, draw(NUMBERS), lowering, **options)
 
 
-def shared_regions(draw, way, models, path):
-    options = way.made(draw)
+def shared_regions(draw, way, models, options):
     laws.shared_regions_are_one(*way.placed(draw, models), draw(NUMBERS), **options)
 
 
-def given_up_steps(draw, way, models, path):
-    """A step on what is not finite changes nothing."""
-    backend = (lambda: {"backend": way.backend(draw)}) if way.backend else dict
+def given_up_steps(draw, way, models, options):
+    """A step on what is not finite changes nothing; the two executors have a backend each."""
     model, machine, strategy = way.placed(draw, models)
+    others = {name: value for name, value in options.items() if name != "backend"}
     is_given_up = laws.given_up_steps_change_nothing(
-        model, machine, strategy, backend, **way.drawn(draw)
+        model, machine, strategy, lambda: way.backend_options(draw), **others
     )
     assert is_given_up or not model.graph.parameters
 
 
-def homes(draw, way, models, path):
+def homes(draw, way, models, options):
     """Homes, updates and what is offloaded are on any device."""
-    model, machine, strategy = way.placed(draw, models)
+    model, machine = draw(models), way.machine(draw)
     graph = with_homes(draw, model.graph, np.random.default_rng(draw(NUMBERS)))
     strategy = laws.random_strategy(graph, machine, draw(SEEDS))
-    laws.any_strategy_is_one_device(
-        Model(graph, model.feeds), machine, strategy, 2, **way.made(draw)
-    )
+    laws.any_strategy_is_one_device(Model(graph, model.feeds), machine, strategy, 2, **options)
 
 
-def schedules(draw, way, models, path):
+def schedules(draw, way, models, options):
     """Micro-batches, stages, recomputation, schedules."""
-    model, machine, options = draw(models), way.machine(draw), way.made(draw)
+    model, machine = draw(models), way.machine(draw)
     expected = laws.one_device(model, MachineModel.uniform(SIZE), 2)
     placed = draw(plans_in_time(model, machine))
     laws.any_plan_in_time_is_one_device(*placed, expected, draw(NUMBERS), **options)
 
 
-def plans(draw, way, models, path):
+def plans(draw, way, models, options):
     """Strategy, micro-batches, order, recomputation, homes and collectives, through a file."""
-    model, machine, options = draw(models), way.machine(draw), way.made(draw)
+    model, machine = draw(models), way.machine(draw)
     expected = laws.one_device(model, MachineModel.uniform(SIZE), 2)
     placed = draw(whole_plans(model.graph, machine))
-    laws.any_plan_is_one_device(model, *placed, expected, path, **options)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "plan.json")
+        laws.any_plan_is_one_device(model, *placed, expected, path, **options)
 
 
-# Way -> law -> per cent of the profile's examples, of each kind of models; half of them on more than two ranks.
+# Way -> law -> per cent of the profile's examples, of each kind of models, shared by the transports; one at least. Half
+# of them on more than two ranks.
 ALONE = {
     "NumPy": {
         any_strategy: 200,
@@ -150,8 +147,16 @@ TOGETHER = {
     "GPU": {any_strategy: 80, any_order: 10, shared_regions: 10, given_up_steps: 6, schedules: 10},
 }
 CASES = [
-    pytest.param(way, law, models, percent, id=f"{way}-{law.__name__}-{models}")
+    pytest.param(
+        way,
+        transport,
+        law,
+        models,
+        percent // len(WAYS[way].transports),
+        id=f"{way}-{transport}-{law.__name__}-{models}",
+    )
     for way, shares in (ALONE if SIZE == 1 else TOGETHER).items()
+    for transport in WAYS[way].transports
     for law, percent in shares.items()
     for models in GRAPHS
     if (way, models) != ("GPU's kernels", "tiny")  # they have kernels for NumPy alone
@@ -159,15 +164,17 @@ CASES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "law", "models", "percent"), CASES)
-def test_law(way, law, models, percent, for_examples, request, tmp_path_factory):
-    if WAYS[way].missing:
-        pytest.skip(WAYS[way].missing)
-    path = tmp_path_factory.getbasetemp() / "plan.json"
+@pytest.mark.parametrize(("way", "transport", "law", "models", "percent"), CASES)
+def test_law(way, transport, law, models, percent, for_examples, request):
+    tried = WAYS[way]
+    if tried.missing:
+        pytest.skip(tried.missing)
 
     def holds(data):
-        with WAYS[way].setting(data.draw):
-            law(data.draw, WAYS[way], GRAPHS[models], path)
+        options = {"transport": transport} | tried.options(data.draw)
+        options |= tried.backend_options(data.draw)
+        with tried.setting(data.draw):
+            law(data.draw, tried, GRAPHS[models], options)
 
     count = settings().max_examples * percent // (100 if SIZE <= 2 else 200)
     for_examples(max(1, count), holds, crc32(request.node.name.encode()))
