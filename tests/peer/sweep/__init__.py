@@ -1,10 +1,11 @@
 """All of torch.nn and torch.nn.functional through the door: what is said of each call is torch's number, or a refusal.
 
-A case is a module and its inputs. `verdict` imports it, and compares outputs and the gradients of inputs and weights
-with torch's, on the example and on inputs of zeros, ties, kinks and large values, with masks that are full and empty.
+A case is a module and its inputs. `verdict` imports it alone, `verdicts` many as one module. Both compare outputs and
+the gradients of inputs and weights with torch's, on the example and on inputs of zeros, ties, kinks and large values,
+with masks that are full and empty.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -16,6 +17,8 @@ import ops
 from ops.torch.compare import evaluate
 from ops.torch.peer import Peer, array_of
 from taskflow import differentiate
+from tests.peer.batches import import_together
+from tests.peer.sweep.alone import is_alone
 
 # other numbers than the import tries itself
 KINKS = (-21.0, -6.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0, 7.0, 19.0)
@@ -24,6 +27,9 @@ TOLERANCE_OF_FLOAT32 = 1e-4  # where a module casts to it
 TOLERANCE_OF_LARGE = (
     1e-6  # scores of 1e8 have eight digits behind the point, and softmax makes them factors
 )
+
+
+Case = tuple[str, Callable[[], Any], tuple[Any, ...]]  # a name, what makes the module, its inputs
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,31 @@ def _tensor(words: list[str], random: Any) -> Any:
     return made[kind]()
 
 
+def verdicts(cases: Sequence[Case]) -> Iterator[tuple[str, Verdict]]:
+    """Of every case what `verdict` says of it alone. Those that may go together are imported as one."""
+    for name, make, inputs in cases:
+        if is_alone(name):
+            yield name, verdict(make(), inputs)
+    yield from _together([case for case in cases if not is_alone(case[0])])
+
+
+def _together(cases: Sequence[Case]) -> Iterator[tuple[str, Verdict]]:
+    """Where they cannot be imported as one, those of each half."""
+    if len(cases) < 2:
+        yield from ((name, verdict(make(), inputs)) for name, make, inputs in cases)
+        return
+    modules = [make() for _, make, _ in cases]
+    try:
+        models = import_together([(m, c[2]) for m, c in zip(modules, cases, strict=True)])
+    except Exception:  # the case alone says what it is
+        middle = len(cases) // 2
+        yield from (*_together(cases[:middle]), *_together(cases[middle:]))
+        return
+    for (name, make, inputs), module, model in zip(cases, modules, models, strict=True):
+        found = verdict_of(module, model, inputs)
+        yield name, found if found.kind == "right" else verdict(make(), inputs)
+
+
 def verdict(module: Any, inputs: tuple[Any, ...]) -> Verdict:
     """What comes of the import of a module in float64."""
     try:
@@ -68,7 +99,12 @@ def verdict(module: Any, inputs: tuple[Any, ...]) -> Verdict:
         text = str(error)
         is_refusal = text.startswith("from_torch: ") and "\n" not in text
         return Verdict("refused" if is_refusal else "wrong", text)
-    if any("drop" in op.name for op in model.graph.operators):
+    return verdict_of(module, model, inputs)
+
+
+def verdict_of(module: Any, model: Any, inputs: tuple[Any, ...]) -> Verdict:
+    """Whether what was imported has torch's numbers."""
+    if any(op.kernel.function.__name__ == "_drop" for op in model.graph.operators):
         return Verdict("right")  # what is drawn differs; the import has compared it without
     beside = Beside(module, model, inputs)
     for name, values in varied(inputs):

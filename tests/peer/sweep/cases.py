@@ -10,13 +10,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.peer.sweep import tensors
+from tests.peer.sweep import Case, tensors
 from tests.peer.sweep.calls import CALLS
 from tests.peer.sweep.classes import CLASSES
 from tests.peer.sweep.functionals import FUNCTIONS
 from tests.peer.sweep.modules import MODULES
 
-Case = tuple[str, Callable[[], Any], tuple[Any, ...]]
 HAVE_MODES = ("Norm", "Drop", "RReLU", "MultiheadAttention")
 SINCE_2_12 = ("quantile",)  # torch.export of 2.11 looks at its values: refused
 
