@@ -55,12 +55,22 @@ class Exported:
 
 
 def taken_apart(program: Any, is_known: Callable[[Any], bool], refused: frozenset[Any]) -> Any:
-    """The program without calls that are not known or that a rule has refused, where torch can write them by others."""
-    done = set[Any]()
-    while table := _table(program, is_known, refused, done):
-        done |= table.keys()
-        program = _decomposed(program, table)
-    return program
+    """The program without calls that are not known or that a rule has refused, where torch can write them by others.
+
+    The table has all such calls, not those of the program alone: what comes of one is taken apart in the same run.
+    """
+    from torch._decomp import decomposition_table
+
+    def is_wanted(target: Any) -> bool:
+        return target in refused or not is_known(target)
+
+    called = {node.target for node in program.graph.nodes if hasattr(node.target, "_schema")}
+    if not any(is_wanted(target) and decomposition_of(target) for target in called):
+        return program
+    targets = [t for t in (*_composite(), *decomposition_table) if is_wanted(t)]
+    return _decomposed(
+        program, {t: decomposition for t in targets if (decomposition := decomposition_of(t))}
+    )
 
 
 def _decomposed(program: Any, table: dict[Any, Any]) -> Any:
@@ -71,14 +81,6 @@ def _decomposed(program: Any, table: dict[Any, Any]) -> Any:
     except Exception as error:
         _log.info("torch cannot take %s apart: %s", ", ".join(map(str, table)), error)
         return program
-
-
-def _table(
-    program: Any, is_known: Callable[[Any], bool], refused: frozenset[Any], done: set[Any]
-) -> dict[Any, Any]:
-    targets = {node.target: 0 for node in program.graph.nodes if hasattr(node.target, "_schema")}
-    wanted = [t for t in targets if t not in done and (t in refused or not is_known(t))]
-    return {t: decomposition for t in wanted if (decomposition := decomposition_of(t))}
 
 
 def decomposition_of(target: Any) -> Callable[..., Any] | None:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 import ops
 from taskflow import Executor, MachineModel, data_parallel, lower
+from tests.peer.batches import import_together
 
 LR = 0.05
 
@@ -648,13 +649,38 @@ REFUSED |= {
 }
 
 
-def assert_torchs_numbers(module, x):
-    """What is made of the module has torch's outputs, trains the same weights, and has its losses in three steps."""
-    before = {key: value.clone() for key, value in module.state_dict().items()}
-    model = ops.from_torch(module, x)
-    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items()), (
+# A rule refuses the call and torch writes it by others: see `tests.peer.batches`.
+TAKEN_APART = {"an einsum of three", "addmm with factors"}
+
+
+def imported_together(cases):
+    """By name the module, its input, and what it becomes, of all that may be one import; of none where that fails."""
+    made = {name: make() for name, make in cases.items() if name not in TAKEN_APART}
+    before = [state_of(module) for module, _ in made.values()]
+    try:
+        models = import_together([(module, (x,)) for module, x in made.values()])
+    except Exception:  # each alone says what it is
+        return {}
+    for (module, _), state in zip(made.values(), before, strict=True):
+        assert_unchanged(module, state)
+    return {name: (*made[name], model) for name, model in zip(made, models, strict=True)}
+
+
+def state_of(module):
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+def assert_unchanged(module, state):
+    assert all(torch.equal(value, state[key]) for key, value in module.state_dict().items()), (
         "the module was changed"
     )
+
+
+def assert_torchs_numbers(module, x, model=None):
+    """What is made of the module has torch's outputs, trains the same weights, and has its losses in three steps."""
+    before = state_of(module)
+    model = model or ops.from_torch(module, x)
+    assert_unchanged(module, before)
     assert not [key for key in vars(module) if key.startswith("_tensor_constant")]
     graph, machine = model.graph, MachineModel.uniform(2)
     if any(op.name.endswith(("drop", "dropout")) for op in model.graph.operators):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ops
+from ops.torch import apart
 from taskflow import Executor, MachineModel, data_parallel, lower
 
 
@@ -92,3 +93,14 @@ def test_refused(torch: Any, subtests: pytest.Subtests) -> None:
             pytest.raises(ValueError, match=f"^from_torch: .*{re.escape(message)}"),
         ):
             ops.from_torch(make(), torch.zeros(2, 3))
+
+
+def test_what_comes_of_a_call_is_taken_apart_in_the_same_run(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of torch costs a third of a second, whatever the module."""
+    runs, real = list[Any](), apart._decomposed
+    monkeypatch.setattr(apart, "_decomposed", lambda *args: runs.append(args) or real(*args))
+    module = torch.nn.RNNCell(3, 4).double()  # torch makes its state by a call that it takes apart
+    ops.from_torch(module, torch.rand(2, 3, dtype=torch.float64))
+    assert len(runs) == 1

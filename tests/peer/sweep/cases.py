@@ -4,31 +4,20 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from inspect import isclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.peer.sweep import tensors
+from tests.peer.sweep import Case, tensors
 from tests.peer.sweep.calls import CALLS
 from tests.peer.sweep.classes import CLASSES
 from tests.peer.sweep.functionals import FUNCTIONS
 from tests.peer.sweep.modules import MODULES
 
-Case = tuple[str, Callable[[], Any], tuple[Any, ...]]
 HAVE_MODES = ("Norm", "Drop", "RReLU", "MultiheadAttention")
 SINCE_2_12 = ("quantile",)  # torch.export of 2.11 looks at its values: refused
-
-
-# Names of cases that are refused by the newest torch, a line each.
-REFUSED = frozenset(Path(__file__).with_name("refused.txt").read_text().splitlines())
-
-
-def is_alone(name: str) -> bool:
-    """Whether a case is imported alone: it is refused, or draws numbers, of which nothing is compared."""
-    return name in REFUSED or bool(re.search("drop|rrelu", name, re.IGNORECASE))
 
 
 class Call(nn.Module):
