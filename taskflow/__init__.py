@@ -43,7 +43,6 @@ from taskflow.schedule.found import search_schedule
 from taskflow.schedule.orders import reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted, SearchResult, search, search_at_home
-from taskflow.searching.chain import ChainOptimum, dynamic_programming
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.searching.whatif import Case, what_if
@@ -77,7 +76,6 @@ __all__ = [
     "Array",
     "Batches",
     "Case",
-    "ChainOptimum",
     "Constant",
     "Context",
     "CostModel",
@@ -124,7 +122,6 @@ __all__ = [
     "count_strategies",
     "data_parallel",
     "differentiate",
-    "dynamic_programming",
     "explain",
     "fit_machine",
     "fully_sharded",

@@ -40,11 +40,6 @@ def add_parser(commands: Commands) -> None:
         help="start from this strategy too; may be repeated",
     )
     parser.add_argument(
-        "--dynamic-programming",
-        action="store_true",
-        help="start from what dynamic programming finds, too",
-    )
-    parser.add_argument(
         "--until-local",
         action="store_true",
         help="go on beyond the budget until no change of one operator is faster",
@@ -104,7 +99,6 @@ def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
             seed=options.seed,
             starts=starts,
             progress=progress,
-            dynamic_programming=options.dynamic_programming,
             until_local=options.until_local,
             **budget,
         )

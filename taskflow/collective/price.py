@@ -196,12 +196,6 @@ class CollectiveCosts:
         asked = Asked(tuple(exchange.members), exchange.outline(itemsize), exchange.is_regular)
         return self._carried(asked.group, asked.outline, self._algorithm(asked))
 
-    def carried_evenly(self, name: str, group: tuple[int, ...], size: float) -> Carried:
-        """What a collective of so many bytes takes where all of a group have, or get, equal parts."""
-        outline = even_outline(name, [self.machine.devices[d].host for d in group], size)
-        given = self.machine.collectives.get(name)
-        return self._carried(group, outline, self.prices(group).algorithm(outline, given))
-
     def _carried(self, group: tuple[int, ...], outline: Outline, algorithm: str) -> Carried:
         prices, links = self._of(group)
         seconds, load = prices.priced(outline, algorithm)

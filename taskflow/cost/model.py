@@ -134,10 +134,6 @@ class CostModel(ABC):
         """What a search takes a collective to take, and of the links."""
         return self._searched.carried(exchange, itemsize)
 
-    def carried_evenly(self, name: str, group: tuple[int, ...], size: float) -> Carried:
-        """The same of one whose parts are equal: of few sizes and groups, so that it is known sooner."""
-        return self._searched.carried_evenly(name, group, size)
-
     @cached_property
     def _searched(self) -> CollectiveCosts:
         return CollectiveCosts.of_search(self.machine)

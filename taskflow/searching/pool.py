@@ -33,13 +33,13 @@ COLLECTIVE_BYTES = 400  # of objects: a collective that is known
 
 
 class Pool:
-    """See the module; `evenly`: collectives take what they would if their parts were equal, which is known sooner."""
+    """See the module."""
 
-    def __init__(self, lowering: Lowering, costs: CostModel, evenly: bool = False) -> None:
+    def __init__(self, lowering: Lowering, costs: CostModel) -> None:
         from taskflow.searching.packing import pack_points  # numba: imported on first use
         from taskflow.searching.sketch import sketch
 
-        self.lowering, self.costs, self._evenly = lowering, costs, evenly
+        self.lowering, self.costs = lowering, costs
         self._pack, self._sketch, self._rates = pack_points, sketch, tuple(costs.rates)
         self.packed = empty(len(lowering.machine.devices))
         self._column_bytes = table_bytes(self.packed)
@@ -164,23 +164,16 @@ class Pool:
             : p.filled["pending"][0]
         ].tolist():
             args = p.arg[first : first + count * width].reshape(count, width)
-            if self._evenly and COLLECTIVES[name] != "all-to-all":
-                group = tuple(np.unique(args[:, 0]).tolist())
-                key = bytes([name]) + np.array([size, *group]).tobytes()
-                if key not in self._collectives:
-                    carried = self.costs.carried_evenly(COLLECTIVES[name], group, size)
-                    self._collectives[key] = self._set_of(group, size, carried), carried.seconds
-            else:
-                key = hashlib.blake2b(
-                    bytes([name, itemsize, width]) + args.tobytes(), digest_size=16
-                ).digest()
-                if key not in self._collectives:
-                    exchange = self._exchange(COLLECTIVES[name], args)
-                    carried = self.costs.carried(exchange, itemsize)
-                    self._collectives[key] = (
-                        self._set_of(sorted(set(exchange.devices)), size, carried),
-                        carried.seconds,
-                    )
+            key = hashlib.blake2b(
+                bytes([name, itemsize, width]) + args.tobytes(), digest_size=16
+            ).digest()
+            if key not in self._collectives:
+                exchange = self._exchange(COLLECTIVES[name], args)
+                carried = self.costs.carried(exchange, itemsize)
+                self._collectives[key] = (
+                    self._set_of(sorted(set(exchange.devices)), size, carried),
+                    carried.seconds,
+                )
             p.streams[row], p.seconds[row] = self._collectives[key]
         p.filled["pending"] = p.filled["args"] = 0
 

@@ -34,7 +34,6 @@ from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
-from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget
 from taskflow.searching.fold import fold
@@ -92,7 +91,6 @@ def search(
     *,
     seconds: float | None = None,
     space: Space | None = None,
-    dynamic_programming: bool = False,
     until_local: bool = False,
     transport: Transport | None = None,
 ) -> SearchResult:
@@ -112,7 +110,6 @@ def search(
             for the first search ever, while its functions are not compiled.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
             left, a random strategy is the start). Default: `Space(graph, machine)` and what the starts use.
-        dynamic_programming: start from what dynamic programming over added costs finds, too (`chain`); takes seconds.
         until_local: go on beyond the budget until no change of one operator is faster.
         transport: whose ranks share the search; default: all ranks of this job. All of them call.
 
@@ -129,8 +126,6 @@ def search(
     first = Variant(graph, machine, costs, Plan(Strategy({})), space)
     named = rule_starts(graph, machine, budget)
     named |= check_starts(first.judge, starts or {}, named)
-    if dynamic_programming:
-        named["dynamic programming"] = chain.dynamic_programming(graph, machine, costs).strategy
     left_out: tuple[str, ...] = ()
     if space is None:
         named = {

@@ -98,14 +98,6 @@ def walk_pass(task_graph: TaskGraph, seconds: Array) -> Callable[[], tuple[Array
     return run
 
 
-def busiest(task_graph: TaskGraph, seconds: Array) -> float:
-    """Seconds for which the stream or link works that has most to do."""
-    (row, stream), (_, hop) = find_queues(task_graph), (found := find_hops(task_graph, seconds))
-    work = hop["part"] * np.maximum(seconds[found[0]] - hop["latency"], 0.0)
-    streams, taken = np.concatenate([stream, hop["link"]]), np.concatenate([seconds[row], work])
-    return float(np.bincount(streams, taken, minlength=1).max())
-
-
 def _by_row(rows: int, row: Array, column: Array) -> tuple[Array, Array]:
     """Where the entries of every row begin, and the column in order of rows."""
     return pointers(np.bincount(row, minlength=rows)), column[np.argsort(row, kind="stable")]

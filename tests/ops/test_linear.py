@@ -76,10 +76,6 @@ TWO = MachineModel.uniform(2)
 COSTS = taskflow.CostModel.analytic(TWO)
 
 
-def optimal(count: int) -> object:
-    return taskflow.dynamic_programming(trained(count, ops.sgd, lr=0.1), TWO, COSTS)
-
-
 def lowered(count: int) -> taskflow.TaskGraph:
     graph = trained(count)
     return taskflow.lower(graph, taskflow.data_parallel(graph, TWO), TWO)
@@ -107,7 +103,6 @@ KINDS: dict[str, Callable[[int], object]] = {
     "homes": lambda n: taskflow.homes(trained(n)),
     "offloaded": lambda n: taskflow.offload(trained(n), [f"fc{k}" for k in range(n)]),
     "data parallel": lambda n: taskflow.data_parallel(trained(n), TWO),
-    "dynamic programming": optimal,
     "lowered": lowered,
     "simulated": lambda n: taskflow.simulate(lowered(n), COSTS),
     "in stages": in_stages,

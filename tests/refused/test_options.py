@@ -25,7 +25,6 @@ from taskflow import (
     checkpoint,
     data_parallel,
     differentiate,
-    dynamic_programming,
     explain,
     homes,
     lower,
@@ -97,9 +96,6 @@ WHOLE = {
     f"trainer: proposals is {FROM_1}": lambda n: trainer(proposals=n),
     "micro-batches: {!r} of them; a positive number is needed": lambda n: trainer(accumulate=n),
     f"by_parts: parts is {FROM_1}": lambda n: by_parts(gradients(), n),
-    f"dynamic_programming: configs is {FROM_1}": lambda n: dynamic_programming(
-        network(), TWO, COSTS, configs=n
-    ),
     f"exhaustive search: most_visits is {FROM_1}": lambda n: search_exhaustively(
         one_layer(), TWO, COSTS, most_visits=n
     ),

@@ -219,14 +219,6 @@ def test_a_space_with_none_of_the_starts_is_searched_from_a_random_one():
     assert {d for config in result.strategy.values() for d in config.devices} <= {1, 2}
 
 
-def test_dynamic_programming_may_be_a_start():
-    graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
-    result = find(graph, machine, dynamic_programming=True, proposals=5)
-    found = {name for name in result.baseline_seconds if not GRID.match(name)}
-    assert found == {*RULES, "operator placement", "dynamic programming"}
-    assert result.seconds <= result.baseline_seconds["dynamic programming"] < float("inf")
-
-
 def test_a_budget_in_seconds_ends():
     find(
         small(), MachineModel.uniform(2, SLOW), proposals=1
