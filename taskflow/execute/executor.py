@@ -42,7 +42,7 @@ from taskflow.execute.program import Compiler
 from taskflow.execute.readings import fetch, on_device, times_of_rows, together
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.standing import Standing
-from taskflow.tasks.memory import MemoryPlan, check_memory, plan_memory, with_reuse
+from taskflow.tasks.memory import MemoryPlan, needed_bytes, plan_memory, shortage, with_reuse
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
 
@@ -98,7 +98,8 @@ class Executor:
         loan = borrow(task_graph, share.task_graph) if share else None
         borrowed = list(loan.instances) if loan else []
         self.plan = plan_memory(task_graph, borrowed)
-        check_memory(task_graph, self.plan)
+        if lacking := shortage(task_graph, self.plan):
+            raise ValueError(lacking)
         can_share = share is None or share.memory.is_shared
         gpus = self._meet(backend, share, transport, can_share) if self._kind == "cuda" else None
         self._backend = gpus.backend if gpus else None
@@ -416,7 +417,7 @@ class Executor:
             found[0],
             found[1],
             seconds,
-            self.plan.peak_bytes,
+            needed_bytes(self.task_graph, self.plan),
         )
 
     def _times_of_rows(self) -> tuple[Array, Array]:

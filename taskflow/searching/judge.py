@@ -37,6 +37,7 @@ from taskflow.strategy.strategy import (
     check_strategy,
     completed,
 )
+from taskflow.tasks.memory import FEED_BLOCKS
 from taskflow.tasks.timeline import Timeline
 
 POOL_BYTES = (
@@ -87,6 +88,9 @@ class Judge:
         for number, op in enumerate(graph.operators):
             if op.follows:
                 self._followers[op.follows].append(number)
+        self._has_staging = np.array([d.kind == "cuda" for d in machine.devices])
+        fed = {region.name for region in graph.inputs} if self._has_staging.any() else set()
+        self._fed = np.flatnonzero([name in fed for name in graph.regions])
         self._is_refilling, self._most_bytes = False, POOL_BYTES
         self._fill()
 
@@ -125,7 +129,8 @@ class Judge:
         self.accept()
         self._allowed = self._capacity
         if math.isfinite(seconds):  # its plan fits
-            self._allowed = np.maximum(self._capacity, self._peaks)
+            staged = self._staged(self.pool.packed.bytes)
+            self._allowed = np.maximum(self._capacity, self._peaks + staged)
         return seconds
 
     def propose(self, name: str, config: ParallelConfig, limit: float = math.inf) -> float:
@@ -325,12 +330,10 @@ class Judge:
         self.program.clear(more)
         if not len(self.strategy):
             return
-        again, all_regions = (
-            _Proposal({}, {}, self._work.copy(), self._bytes.copy()),
-            np.arange(len(self.layout.kind)),
-        )
+        again = _Proposal({}, {}, self._work.copy(), self._bytes.copy())
+        touched = np.flatnonzero(self.index.current.fragment >= 0)
         seconds, more = self._pass(
-            again, math.inf, (np.zeros(0, np.int64), all_regions), proposed=self.index.current
+            again, math.inf, (np.zeros(0, np.int64), touched), proposed=self.index.current
         )
         if seconds >= 0:
             self.program.accept()
@@ -370,9 +373,10 @@ class Judge:
         capacity by up to a tenth is planned. Its neighbours, which are many, are held to the capacity, or to its own
         peak if that is larger and yet its plan fits. What is said to fit may turn out not to, when `fits` plans it.
         """
-        if np.all(p.bytes <= self._capacity):
+        staged = self._staged(self.pool.packed.bytes)
+        if np.all(p.bytes + staged <= self._capacity):
             return True
-        peak = self._peak(self._peaks.copy())
+        peak = self._peak(self._peaks.copy()) + staged
         allowed = self._capacity if isinstance(p.changes, Strategy) else self._allowed
         if np.all(peak <= allowed):
             return True
@@ -391,7 +395,20 @@ class Judge:
         )
         alive, affected = np.zeros_like(self._alive), np.zeros_like(self._affected)
         alive_peak(alive, self.layout.alive, every, none, every, sizes, peak, affected, True)
-        return self._is_within(peak, PLANNED * self._capacity)
+        return self._is_within(peak + self._staged(sizes, every), PLANNED * self._capacity)
+
+    def _staged(self, sizes: Array, fragment: Array | None = None) -> Array:
+        """What the proposal's feeds take beside the arenas of GPUs, about: their instances, FEED_BLOCKS times.
+
+        Args:
+            sizes: (fragments, devices) bytes.
+            fragment: of every region; default: those of the proposal.
+        """
+        if not len(self._fed):
+            return np.zeros_like(self._peaks)
+        own = (self.index.proposed.fragment if fragment is None else fragment)[self._fed]
+        found: Array = FEED_BLOCKS * sizes[own[own >= 0]].sum(axis=0) * self._has_staging
+        return found
 
     def _is_within(self, peak: Array, allowed: Array) -> bool:
         device = int(np.argmax(peak - allowed))
@@ -420,14 +437,19 @@ class Judge:
 
         Links are shared fairly then, and rows wait for memory that they take over.
         """
-        timeline, has_room = next(self.timelines(strategy, [None]))
-        return timeline.seconds if has_room else math.inf
+        timeline = next(self.timelines(strategy, [None]))
+        return math.inf if timeline.shortage else timeline.seconds
 
-    def timelines(
-        self, strategy: Strategy, orders: Iterable[str | None]
-    ) -> Iterator[tuple[Timeline, bool]]:
-        """What `simulate` says of a strategy in each order (None: as lowered), and whether there is room for it."""
+    def timelines(self, strategy: Strategy, orders: Iterable[str | None]) -> Iterator[Timeline]:
+        """What `simulate` says of a strategy in each order (None: as lowered)."""
         rows = self.lowering.lower(strategy)
         for order in orders:
             timeline = simulate(reorder(rows, self.costs, order) if order else rows, self.costs)
-            yield timeline, self._is_within(timeline.peak_bytes, self._capacity)
+            self._note(timeline)
+            yield timeline
+
+    def _note(self, timeline: Timeline) -> None:
+        """Why a strategy is refused, if it is."""
+        if timeline.shortage:
+            self.last_refusal = timeline.shortage
+            self.last_excess = int((timeline.peak_bytes - self._capacity).max())

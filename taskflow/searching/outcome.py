@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from taskflow.schedule.plan import Plan
+from taskflow.tasks.timeline import Timeline
 
 FOUND = "found"
 
@@ -17,17 +18,36 @@ class Outcome:
 
     Attributes:
         plan: what was simulated.
-        seconds: of a step; infinite: a device has no room for it.
+        seconds: of a step; infinite: it does not fit into memory.
         bytes_moved: between devices.
         peak_bytes: of the device that needs most.
-        name: of the start that it is, else `found`.
+        shortage: what does not fit, see `taskflow.tasks.memory.shortage`; empty where all does.
+        name: of the start that it is, else `found`; of a pipeline what it is.
     """
 
     plan: Plan
     seconds: float
     bytes_moved: int
     peak_bytes: int
+    shortage: str = ""
     name: str = FOUND
+
+    @classmethod
+    def of(cls, plan: Plan, timeline: Timeline, name: str = FOUND) -> Outcome:
+        """What `simulate` says of a plan."""
+        return cls(
+            plan,
+            math.inf if timeline.shortage else timeline.seconds,
+            timeline.bytes_moved,
+            int(timeline.peak_bytes.max()),
+            timeline.shortage,
+            name,
+        )
+
+    @property
+    def fits(self) -> bool:
+        """Into memory."""
+        return not self.shortage
 
     @property
     def figures(self) -> tuple[float, int, int]:
@@ -38,7 +58,7 @@ class Outcome:
 def non_dominated(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """Those with room than which no other is as good in everything, the fastest first; of equal ones the first."""
     kept: list[Outcome] = []
-    for each in sorted((o for o in outcomes if math.isfinite(o.seconds)), key=lambda o: o.figures):
+    for each in sorted((o for o in outcomes if o.fits), key=lambda o: o.figures):
         if not any(all(a <= b for a, b in zip(k.figures, each.figures, strict=True)) for k in kept):
             kept.append(each)
     return tuple(kept)

@@ -267,7 +267,7 @@ def pipelines(
             shape = PipelineShape(tensor, parts, schedule, groups, again)
             if shape._replace(again=()) not in is_roomy and _is_even(first, shape):
                 found = judge_shape(first, shape)
-                if found and math.isfinite(found.seconds):
+                if found and found.fits:
                     is_roomy.add(shape._replace(again=()))
                 yield found
 
@@ -311,16 +311,9 @@ def judge_shape(first: Variant, shape: PipelineShape) -> Outcome | None:
         timeline = simulate(rows, first.costs)
     except (ValueError, MemoryError):
         return None
-    has_room = all(
-        peak <= d.memory_bytes
-        for peak, d in zip(timeline.peak_bytes, first.machine.devices, strict=True)
-    )
-    figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
     said = f"{name}, {count} stages, {parts} micro-batches, tensor {shape.tensor}"
     said += ", level" * shape.is_level + ", computed again" * bool(shape.again)
-    return Outcome(
-        plan, timeline.seconds if has_room else math.inf, *figures, "" if any(shape.moved) else said
-    )
+    return Outcome.of(plan, timeline, "" if any(shape.moved) else said)
 
 
 def _cuts(first: Variant, shape: PipelineShape) -> list[str]:

@@ -112,13 +112,8 @@ class Predictions:
         new = [order for order in new if order is None or may_order]
         timelines = variant.judge.timelines(strategy, new) if new else ()
         try:
-            for number, (order, (said, has_room)) in enumerate(zip(new, timelines, strict=True), 1):
-                figures = (
-                    said.seconds if has_room else math.inf,
-                    said.bytes_moved,
-                    int(said.peak_bytes.max()),
-                )
-                known[order] = Outcome(variant.plan_of(strategy, order), *figures)
+            for number, (order, said) in enumerate(zip(new, timelines, strict=True), 1):
+                known[order] = Outcome.of(variant.plan_of(strategy, order), said)
                 self.row_seconds = max(
                     self.row_seconds, (self._budget.elapsed - begin) / number / max(rows, 1)
                 )
@@ -136,9 +131,7 @@ class Predictions:
         """Where no start fits, predict those that may: the fastest first, until one does."""
         for start in tight_starts(starts):
             found = self.of(start.variant, start.strategy, AS_LOWERED)
-            if self._budget.used_seconds > TIGHT or any(
-                math.isfinite(each.seconds) for each in found
-            ):
+            if self._budget.used_seconds > TIGHT or any(each.fits for each in found):
                 return
 
     def _is_enough(self, likely: Sequence[Start]) -> bool:

@@ -37,7 +37,7 @@ from taskflow.execute.persistent import PersistentRegions
 from taskflow.execute.program import RankProgram
 from taskflow.execute.shared import UnawaitedCompiler
 from taskflow.simulation.simulate import schedule
-from taskflow.tasks.memory import plan_memory, with_reuse
+from taskflow.tasks.memory import needed_bytes, plan_memory, with_reuse
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 from taskflow.tasks.threads.crew import crew
 
@@ -87,7 +87,7 @@ def _groups(task_graphs: Sequence[TaskGraph]) -> Iterator[list[TaskGraph]]:
     """Those that follow each other whose arenas fit into memory together, beside the largest of an executor."""
     group: list[TaskGraph] = []
     for task_graph in task_graphs:
-        peaks = np.array([plan_memory(each).peak_bytes for each in [*group, task_graph]])
+        peaks = np.array([needed_bytes(each, plan_memory(each)) for each in [*group, task_graph]])
         memory = [d.memory_bytes for d in task_graph.machine.devices]
         if group and np.any(peaks.sum(axis=0) + peaks.max(axis=0) > memory):
             yield group
@@ -116,7 +116,7 @@ def can_rehearse(task_graph: TaskGraph) -> bool:
     """
     if any(d.kind == "cuda" for d in task_graph.machine.devices):
         return False
-    peak_bytes = plan_memory(task_graph).peak_bytes
+    peak_bytes = needed_bytes(task_graph, plan_memory(task_graph))
     fits = all(
         2 * size <= d.memory_bytes
         for size, d in zip(peak_bytes, task_graph.machine.devices, strict=True)

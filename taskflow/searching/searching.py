@@ -154,7 +154,7 @@ def search(
             pipes = Pipelines(first, found, budget)
             pipes.search(2 * PART)
             run.piped = pipes.found
-            if not any(math.isfinite(each.seconds) for each in (*run.piped, *run.predictions.all)):
+            if not any(each.fits for each in (*run.piped, *run.predictions.all)):
                 refuse(found, first, len(named), budget)
         baseline = run.settle(found)
         own = run.result(found, baseline, left_out, first), budget.is_interrupted
@@ -353,9 +353,7 @@ class _Search:
             except ValueError as error:
                 _log.info("search: %s", error)
             else:
-                self.staged = [
-                    Outcome(j.plan, j.seconds, j.bytes_moved, j.peak_bytes, j.name) for j in found
-                ]
+                self.staged = found
         budget.done += own.done
         budget.is_interrupted |= own.is_interrupted
 
@@ -366,11 +364,7 @@ class _Search:
 
         Starts come by their seconds without waits; for the slowest there may be no time left.
         """
-        fitting = [
-            e
-            for e in (*self.predictions.all, *self.staged, *self.piped)
-            if math.isfinite(e.seconds)
-        ]
+        fitting = [each for each in (*self.predictions.all, *self.staged, *self.piped) if each.fits]
         best, last, tried, latest = (
             min(fitting, key=lambda each: each.figures, default=None),
             0,
@@ -392,11 +386,11 @@ class _Search:
             if not predicted:
                 continue
             found = min(predicted, key=lambda each: each.figures)
-            tried += math.isfinite(found.seconds)
+            tried += found.fits
             latest = latest or found
             if name:
                 baseline[name] = predicted[0].seconds
-            if math.isfinite(found.seconds) and (best is None or found.figures < best.figures):
+            if found.fits and (best is None or found.figures < best.figures):
                 best, last = found, number
         if best is None:
             raise NoRoomError(
@@ -440,9 +434,7 @@ class _Search:
             and not self.budget.is_interrupted
             and not self.predictions.is_late
         )
-        outcomes = sorted(
-            (o for o in self._named(starts) if math.isfinite(o.seconds)), key=lambda o: o.figures
-        )
+        outcomes = sorted((o for o in self._named(starts) if o.fits), key=lambda o: o.figures)
         return SearchResult(
             plan=self.best.plan,
             seconds=self.best.seconds,

@@ -25,7 +25,6 @@ from taskflow.searching.variants import Variant, leaner_variants
 from taskflow.strategy.rules import RULES
 from taskflow.strategy.sharded import shard_state
 from taskflow.strategy.strategy import Strategy, check_strategy, completed
-from taskflow.tasks.memory import check_memory, plan_memory
 
 HALVED = (
     "data parallel",
@@ -234,12 +233,8 @@ def refuse(found: Sequence[Start], first: Variant, named: int, budget: Budget) -
             f"search: no start fits into memory (random strategy: {first.judge.last_refusal})"
         )
     least = min(found, key=lambda start: start.excess)
-    rows = least.variant.judge.lowering.lower(least.strategy)
-    try:
-        check_memory(rows, plan_memory(rows))
-        why = least.refusal
-    except ValueError as error:
-        why = str(error)
+    timeline = next(least.variant.judge.timelines(least.strategy, [None]))
+    why = timeline.shortage or least.refusal
     few = f" of the {len(found)} for which there was time" * (len(found) < named)
     raise NoRoomError(
         f"search: no start{few} fits into memory; the one that takes least is '{least.name}': {why}"

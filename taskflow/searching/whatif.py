@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taskflow.core.errors import NoRoomError
-from taskflow.core.text import describe_shortage
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -151,8 +150,6 @@ class _Question:
 
     def _simulated(self, case: Case, plan: Plan, machine: MachineModel) -> Case:
         timeline = self._timeline(plan, machine)
-        over = timeline.peak_bytes - np.array([d.memory_bytes for d in machine.devices])
-        most, needed = int(np.argmax(over)), timeline.peak_bytes[np.argmax(over)]
         return replace(
             case,
             plan=plan,
@@ -162,9 +159,7 @@ class _Question:
             sensitivities=self._sensitivities(plan, machine, timeline.seconds)
             if self.is_sensitive
             else {},
-            refusal=describe_shortage(most, needed, machine.devices[most].memory_bytes)
-            if over[most] > 0
-            else "",
+            refusal=timeline.shortage,
         )
 
     def _costs(self, machine: MachineModel) -> CostModel:

@@ -24,6 +24,7 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, completed
 from taskflow.tasks.timeline import Timeline
 
+KNOWN = "seconds", "peak_bytes", "shortage", "bytes_moved"  # fields that take no rows
 HELD_ROWS = 8_000_000  # of a graph, about, for which `Judge` has memory
 
 
@@ -69,30 +70,29 @@ class WholeJudge(Judge):
         """See `Judge.seconds`; what `simulate` says of it."""
         try:
             check_strategy(self.graph, strategy, len(self.machine.devices))
-            timeline, has_room = next(self.timelines(strategy, [None]))
+            timeline = next(self.timelines(strategy, [None]))
         except CostError:
             raise
         except (ValueError, MemoryError) as error:
             self.last_refusal, self.last_excess = str(error), sys.maxsize
             return math.inf
-        return timeline.seconds if has_room and timeline.seconds <= limit else math.inf
+        return timeline.seconds if not timeline.shortage and timeline.seconds <= limit else math.inf
 
     def seconds_with_room(self, strategy: Strategy) -> float:
         """See `Judge.seconds_with_room`."""
-        return next(self.timelines(strategy, [None]))[0].seconds
+        return next(self.timelines(strategy, [None])).seconds
 
     def count_rows(self, strategy: Strategy) -> int:
         """Rows of a strategy's task graph, about."""
         return len(self.lowering.operators) * len(self.machine.devices)
 
-    def timelines(
-        self, strategy: Strategy, orders: Iterable[str | None]
-    ) -> Iterator[tuple[Timeline, bool]]:
+    def timelines(self, strategy: Strategy, orders: Iterable[str | None]) -> Iterator[Timeline]:
         """See `Judge.timelines`; of all orders there is only that in which rows are lowered."""
         for order in orders:
             assert order is None, "another order needs all rows"
             said = self._timeline(strategy)
-            yield said, self._is_within(said.peak_bytes, self._capacity)
+            self._note(said)
+            yield said
 
     def _timeline(self, strategy: Strategy) -> Timeline:
         """Of a strategy, found once; MemoryError, where it needs all rows and they do not fit."""
@@ -123,5 +123,5 @@ class WholeJudge(Judge):
             return str(error)  # the error itself would hold on to all that there was
         finally:
             gc.collect()  # else rows, of which there are gigabytes, stay until the end of the search
-        known = {name: getattr(found, name) for name in ("seconds", "peak_bytes", "bytes_moved")}
+        known = {name: getattr(found, name) for name in KNOWN}
         return Timeline.later(complete, **known)

@@ -27,7 +27,7 @@ from taskflow.simulation.sharing import (
 )
 from taskflow.tasks.classes import Classes
 from taskflow.tasks.fair import fair_pass
-from taskflow.tasks.memory import plan_memory, with_reuse
+from taskflow.tasks.memory import needed_bytes, plan_memory, shortage, with_reuse
 from taskflow.tasks.streams import count_streams, find_queues
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
@@ -43,31 +43,36 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     while classes is not None:
         seconds = costs.seconds(classes.sample)
         if found := _of_classes(classes, seconds):
-            known = {
-                "seconds": found[0],
-                "peak_bytes": found[1],
-                "bytes_moved": task_graph.bytes_moved,
-            }
+            known = {**found, "bytes_moved": task_graph.bytes_moved}
             return Timeline.later(lambda: _of_rows(task_graph, costs), **known)
         classes = classes.finer(find_unlike(classes, seconds))
     return _of_rows(task_graph, costs)
 
 
-def _of_classes(classes: Classes[TaskGraph], seconds: Array) -> tuple[float, Array] | None:
-    """Seconds and peak bytes; None: rows that are alike take unequal seconds, or share links with others unlike."""
+def _of_classes(classes: Classes[TaskGraph], seconds: Array) -> dict[str, object] | None:
+    """Fields of a `Timeline`; None: rows that are alike take unequal seconds, or share links with others unlike."""
     loads = find_class_loads(classes, seconds) if (seconds == seconds[classes.like]).all() else None
     if loads is None:
         return None
     plan = plan_memory(classes.rows, is_predicted=True)
     waiting = with_reuse(classes.rows, plan)
     _, end = fair_pass(find_waits(waiting), loads, seconds[classes.number], find_tax(waiting))
-    return float(end.max(initial=0.0)), plan.peak_bytes[classes.first]
+    return {
+        "seconds": float(end.max(initial=0.0)),
+        "peak_bytes": needed_bytes(classes.rows, plan)[classes.first],
+        "shortage": shortage(classes.rows, plan),
+    }
 
 
 def _of_rows(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     plan = plan_memory(task_graph, is_predicted=True)
     waiting = with_reuse(task_graph, plan)
-    return Timeline(waiting, *schedule_fairly(waiting, costs.seconds(task_graph)), plan.peak_bytes)
+    return Timeline(
+        waiting,
+        *schedule_fairly(waiting, costs.seconds(task_graph)),
+        needed_bytes(task_graph, plan),
+        shortage(task_graph, plan),
+    )
 
 
 def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float]:

@@ -132,23 +132,31 @@ def with_reuse(task_graph: TaskGraph, plan: MemoryPlan) -> TaskGraph:
     return replace(task_graph, dep_ptr=ptr, dep_row=rows)
 
 
-def check_memory(task_graph: TaskGraph, plan: MemoryPlan) -> None:
-    """Refuse what does not fit.
+def needed_bytes(task_graph: TaskGraph, plan: MemoryPlan) -> Array:
+    """Bytes that every device needs: its arena and, on a GPU, blocks for feeds on their way."""
+    needed: Array = plan.peak_bytes + staged_bytes(task_graph)
+    return needed
 
-    Raises:
-        ValueError: a device's arena is larger than its memory, with the numbers.
+
+def shortage(task_graph: TaskGraph, plan: MemoryPlan) -> str:
+    """What does not fit: the device that lacks most, with the numbers; empty where all fits.
+
+    The one rule of it, for searches, reports and executors alike.
     """
-    memory = [d.memory_bytes for d in task_graph.machine.devices]
-    columns = plan.peak_bytes, plan.persistent_bytes, staged_bytes(task_graph), memory
-    for device, (peak, persistent, staged, room) in enumerate(np.stack(columns, axis=1).tolist()):
-        if peak + staged > room:
-            sizes = peak + staged, persistent, peak - persistent, staged, room
-            needed, kept, passing, fed, has = map(describe_memory, sizes)
-            beside = f", {fed} for feeds on their way" if staged else ""
-            raise ValueError(
-                f"device {device}: the task graph needs {needed} ({kept} for parameters and state, "
-                f"{passing} at the peak of a step{beside}), the device has {has}"
-            )
+    needed = needed_bytes(task_graph, plan)
+    memory = np.array([d.memory_bytes for d in task_graph.machine.devices])
+    device = int(np.argmax(needed - memory))
+    if needed[device] <= memory[device]:
+        return ""
+    staged = int(needed[device] - plan.peak_bytes[device])
+    kept = int(plan.persistent_bytes[device])
+    passing = int(plan.peak_bytes[device]) - kept
+    beside = f", {describe_memory(staged)} for feeds on their way" if staged else ""
+    return (
+        f"device {device}: the task graph needs {describe_memory(needed[device])} ({describe_memory(kept)} for "
+        f"parameters and state, {describe_memory(passing)} at the peak of a step{beside}), the device has "
+        f"{describe_memory(memory[device])}"
+    )
 
 
 def spendable_bytes(machine: MachineModel) -> Array:

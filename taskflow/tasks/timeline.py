@@ -29,7 +29,8 @@ class Timeline(Later):
         task_graph: whose rows they are, with all that they wait for (`taskflow.tasks.memory.with_reuse`).
         start, end: seconds; NaN for rows that ran on another rank and are not known here.
         seconds: of the whole step.
-        peak_bytes: arena size per device.
+        peak_bytes: that every device needs, see `taskflow.tasks.memory.needed_bytes`.
+        shortage: of memory, see `taskflow.tasks.memory.shortage`; empty where all fits.
     """
 
     task_graph: TaskGraph
@@ -37,6 +38,7 @@ class Timeline(Later):
     end: Array
     seconds: float
     peak_bytes: Array
+    shortage: str = ""
 
     def __repr__(self) -> str:
         return f"Timeline({self.seconds * 1e3:.3f} ms, {len(self.start)} rows, {self.bytes_moved} bytes moved)"

@@ -23,6 +23,7 @@ from taskflow.searching import SearchResult
 from taskflow.searching.at_home import ALONE
 from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
+from taskflow.tasks.memory import needed_bytes
 from taskflow.tasks.task_graph import TaskGraph
 from taskflow.tasks.timeline import Timeline
 
@@ -86,7 +87,7 @@ class Summary:
                 "  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)"
             )
         self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
-        for device, size in enumerate(self.step.plan.peak_bytes.tolist()):
+        for device, size in enumerate(needed_bytes(self.task_graph, self.step.plan).tolist()):
             self.console.print(f"peak memory of device {device}: {describe_memory(size)}")
         if page is not None:
             self._write_page(page)

@@ -216,6 +216,18 @@ def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
         judge.accept()
 
 
+def test_an_input_that_nobody_reads_is_passed_over_when_rows_are_laid_anew():
+    model, machine = network(), MachineModel.uniform(2)
+    model.input("unread", (3,))
+    costs, strategy = CostModel.analytic(machine), taskflow.data_parallel(model, machine)
+    judge = Judge(model, machine, costs)
+    seconds = judge.start(strategy)
+    ends = judge.ends
+    judge._lay_anew(10 * judge.rows)
+    np.testing.assert_array_equal(judge.ends, ends)
+    assert judge.seconds(strategy) == seconds
+
+
 def test_a_graph_of_one_operator():
     graph, machine = (
         tiny.copy(taskflow.Graph().input("x", (8, 6), "float64"), "h").graph,

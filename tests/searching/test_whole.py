@@ -45,8 +45,8 @@ def test_it_says_what_simulate_says():
     said = simulate(lower(judge.graph, strategy, HOSTS), COSTS)
     assert judge.start(strategy) == judge.seconds(strategy) == said.seconds
     assert judge.seconds(strategy, said.seconds / 2) == math.inf
-    timeline, has_room = next(judge.timelines(strategy, [None]))
-    assert has_room and timeline.bytes_moved == said.bytes_moved
+    timeline = next(judge.timelines(strategy, [None]))
+    assert not timeline.shortage and timeline.bytes_moved == said.bytes_moved
     np.testing.assert_array_equal(timeline.start, said.start)
     changes = {name: alone[name] for name in list(alone)[:3]}
     both = strategy.copy()

@@ -28,12 +28,7 @@ def simulated(
 ) -> Outcome:
     """A plan and its predicted step; infinitely long where a device has no room."""
     timeline = simulate(plan.apply(graph, machine, costs)[1], costs)
-    memory = [device.memory_bytes for device in machine.devices]
-    fits = all(
-        size <= room for size, room in zip(timeline.peak_bytes.tolist(), memory, strict=True)
-    )
-    seconds = timeline.seconds if fits else math.inf
-    return Outcome(plan, seconds, timeline.bytes_moved, int(timeline.peak_bytes.max()), name)
+    return Outcome.of(plan, timeline, name)
 
 
 def rule_outcomes(

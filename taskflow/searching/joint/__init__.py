@@ -1,6 +1,5 @@
 """Joint search over stages, micro-batches, schedules and recomputation: `joint` is the whole, and says how."""
 
-from taskflow.searching.joint.finalists import Judged
 from taskflow.searching.joint.joint import search_stages
 
-__all__ = ["Judged", "search_stages"]
+__all__ = ["search_stages"]

@@ -10,11 +10,9 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.text import describe_memory
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -25,32 +23,14 @@ from taskflow.schedule.schedule import Schedule
 from taskflow.searching.budget import Budget
 from taskflow.searching.joint.cells import CellTables
 from taskflow.searching.joint.planned import PlannedPipeline, plan_of
+from taskflow.searching.outcome import Outcome
 from taskflow.simulation.simulate import simulate
-from taskflow.tasks.memory import staged_bytes
-from taskflow.tasks.task_graph import TaskGraph
+from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
 
 POINT_SECONDS = 1e-4  # of lowering, ordering and simulating a point, until one was timed
 SCHEDULE_SECONDS = 5.0  # of a search for a schedule
 Order = Schedule | str | None
-
-
-class Judged(NamedTuple):
-    """A plan and what `simulate` says of its rows.
-
-    Attributes:
-        plan: for `Plan.apply`.
-        seconds: of a step.
-        peak_bytes: of the device that needs most, with what is fed to it.
-        bytes_moved: between devices.
-        name: what it is, for people.
-    """
-
-    plan: Plan
-    seconds: float
-    peak_bytes: int
-    bytes_moved: int
-    name: str
 
 
 class Finalists:
@@ -75,7 +55,7 @@ class Finalists:
         self.graph, self.machine, self.costs, self.tables = graph, machine, costs, tables
         self.budget, self.seed = budget, seed
         self.fitting: list[tuple[float, int, PlannedPipeline]] = []
-        self.judged: list[Judged] = []
+        self.judged: list[Outcome] = []
         self.least, self._least_share = "none could be lowered", math.inf
         self.best_seconds, self._point_seconds = math.inf, POINT_SECONDS
         self._best: tuple[TaskGraph, Timeline]
@@ -114,7 +94,7 @@ class Finalists:
         wanted = min(SCHEDULE_SECONDS, (self.budget.left_seconds - 2 * self._last_seconds) / 2)
         if len(pipeline.stages) < 2 or wanted <= 0:
             return
-        held, free = held_bytes(rows), self._room - staged_bytes(rows) - timeline.peak_bytes
+        held, free = held_bytes(rows), self._room - timeline.peak_bytes
         for memory in (held + np.maximum(free, 0), held):
             with suppress(ValueError):  # memory is too small for one micro-batch
                 order = search_schedule(rows, self.costs, memory.tolist(), wanted, self.seed)
@@ -125,26 +105,19 @@ class Finalists:
         """Simulate rows, which are as lowered, in the order of a plan; whether they fit, and the plan is kept."""
         ordered = rows if plan.schedule is None else reorder(rows, self.costs, plan.schedule)
         timeline = simulate(ordered, self.costs)
-        need = timeline.peak_bytes + staged_bytes(rows)
-        device = int(np.argmax(need / self._room))
         name = f"{pipeline}" + (
             f", {order_name(plan.schedule)}" if plan.schedule is not None else ""
         )
-        if need[device] > self._room[device]:
-            self._note(name, device, int(need[device]))
+        outcome = Outcome.of(plan, timeline, name)
+        if not outcome.fits:
+            self._note(outcome, timeline.peak_bytes)
             return False
         self.fitting.append((timeline.seconds, len(self.judged), pipeline))
-        self.judged.append(
-            Judged(plan, timeline.seconds, int(need.max()), timeline.bytes_moved, name)
-        )
+        self.judged.append(outcome)
         if timeline.seconds < self.best_seconds:
             self.best_seconds, self._best = timeline.seconds, (rows, timeline)
         return True
 
-    def _note(self, name: str, device: int, needed: int) -> None:
-        if (share := needed / int(self._room[device])) < self._least_share:
-            sizes = describe_memory(needed), describe_memory(int(self._room[device]))
-            self.least, self._least_share = (
-                "{}: device {} needs {}, it has {}".format(name, device, *sizes),
-                share,
-            )
+    def _note(self, outcome: Outcome, needed: Array) -> None:
+        if (share := float((needed / self._room).max())) < self._least_share:
+            self.least, self._least_share = f"{outcome.name}: {outcome.shortage}", share

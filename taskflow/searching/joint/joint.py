@@ -26,7 +26,7 @@ from taskflow.searching.joint.cells import Cells, CellTables, Within
 from taskflow.searching.joint.costs import Pricing
 from taskflow.searching.joint.cutting import best_cuts
 from taskflow.searching.joint.estimates import Estimate, Estimates
-from taskflow.searching.joint.finalists import Finalists, Judged
+from taskflow.searching.joint.finalists import Finalists
 from taskflow.searching.joint.planned import (
     PlannedPipeline,
     PlannedStage,
@@ -34,6 +34,7 @@ from taskflow.searching.joint.planned import (
     moves,
     pipeline_of_cut,
 )
+from taskflow.searching.outcome import Outcome
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def search_stages(
     seconds: float | Budget,
     seed: int = 0,
     within: Within | None = None,
-) -> list[Judged]:
+) -> list[Outcome]:
     """Plans of one or more stages that fit into memory: the fastest first, then fewer bytes moved, then less memory.
 
     Args:
@@ -94,9 +95,7 @@ def search_stages(
             f"search_stages: no plan that fits into memory was found; {finalists.least}"
         )
     _log.info("search_stages: %d plans judged, %.6f s", budget.done, finalists.best_seconds)
-    return sorted(
-        finalists.judged, key=lambda each: (each.seconds, each.bytes_moved, each.peak_bytes)
-    )
+    return sorted(finalists.judged, key=lambda each: each.figures)
 
 
 class _Walk:
