@@ -28,8 +28,8 @@ import numpy as np
 
 import ops
 import taskflow
-from taskflow.comm.launch import count_cores
 from taskflow.comm.transport import LocalTransport, connect
+from taskflow.core.system import count_cores
 from taskflow.searching.rehearsal import rehearse
 
 INTERFACE = "tf0"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from taskflow.cli.types import Commands, natural, positive
 from taskflow.comm.hosts import AGENT, Hosts
-from taskflow.comm.launch import count_cores, launch_environment, rank_command, run_job
-from taskflow.core.system import PATIENCE, PATIENCE_SECONDS, RESTART
+from taskflow.comm.launch import launch_environment, rank_command, run_job
+from taskflow.core.system import PATIENCE, PATIENCE_SECONDS, RESTART, count_cores
 
 _NO_FAILURE = 0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 

@@ -21,7 +21,7 @@ from threading import Thread
 from types import FrameType
 from typing import IO
 
-from taskflow.core.system import end_with_parent, outlives_terminal
+from taskflow.core.system import count_cores, end_with_parent, outlives_terminal
 
 _ASK = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
@@ -101,11 +101,6 @@ def launch_environment(
         **outside,
         **(limits if threads else {}),
     }
-
-
-def count_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def find_mpirun() -> str:

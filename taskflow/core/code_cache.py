@@ -81,8 +81,11 @@ class CodeCache(caching._Cache):
 
     _has_waited = False  # this process, for another one, which has inner functions at hand that the next may share
 
-    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], options: Mapping[str, Any], shares_code: bool = False
+    ) -> None:
         self._function, self._options, self._is_enabled = function, options, True
+        self._shares_code = shares_code  # with others: the inner functions that it calls
         self._held: BinaryIO | None = None  # the lock of what is compiled now
         with suppress(OSError):  # typed in, it has no file, and is not kept
             _source(
@@ -133,14 +136,14 @@ class CodeCache(caching._Cache):
         """Wait until no other process compiles this, and keep others waiting; where a file can be locked."""
         for folder in code_folders.folders():
             with suppress(OSError):
-                if CodeCache._has_waited:
+                if CodeCache._has_waited and self._shares_code:
                     sleep(_COURTESY_SECONDS)
                 folder.mkdir(parents=True, exist_ok=True)
                 self._held = open(folder / f"{name}.lock", "ab")  # noqa: SIM115 - until `release`
                 try:
                     fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    CodeCache._has_waited = True
+                    CodeCache._has_waited |= self._shares_code
                     fcntl.flock(self._held, fcntl.LOCK_EX)
                 return
 

@@ -70,6 +70,8 @@ class _Compiled(partial[Any]):
     A `partial` of the dispatcher from then on: this adds 0.02 us to a call of 0.2 us, a `__call__` of Python's 0.1 us.
     """
 
+    _calls_inner = False
+
     def __init__(
         self, function: Callable[..., Any], options: dict[str, Any], is_kept: bool = False
     ) -> None:
@@ -104,7 +106,7 @@ class _Compiled(partial[Any]):
         decorator: Any = numba.njit  # has no types for the options that it does not speak of
         found = decorator(no_cfunc_wrapper=True, **self._options)(self._function)
         if self._is_kept and found is not self._function:  # NUMBA_DISABLE_JIT
-            found._cache = CodeCache(self._function, self._options)
+            found._cache = CodeCache(self._function, self._options, self._calls_inner)
         return found
 
 
@@ -121,6 +123,8 @@ _interpreter = local()  # of each thread `is_busy`: whether it interprets a tier
 
 class _Tiered(_Compiled):
     """See `tiered`."""
+
+    _calls_inner = True
 
     def _first_call(self, *args: Any, **named: Any) -> Any:
         mode = tiers.mode()

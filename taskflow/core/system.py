@@ -54,6 +54,11 @@ def tell_status(handle: int, before: bytes) -> None:
         libc.on_exit(libc.fputc, stream)
 
 
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def free_bytes() -> int:
     """Memory of the host that processes can have; where the system does not say, all that there is."""
     with suppress(OSError, StopIteration):

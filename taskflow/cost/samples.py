@@ -16,6 +16,7 @@ import numpy as np
 from taskflow.backend import Context
 from taskflow.comm.transport import Transport, connect
 from taskflow.core.dtypes import is_floating
+from taskflow.core.system import local_rank, local_size
 from taskflow.cost.plausible import Possible, possible
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
@@ -79,7 +80,8 @@ def warm_up(
     """Run every compiled kernel of the devices that `drives` names once a process, so that no step has to compile.
 
     What is compiled depends on dtypes and layouts, not on shapes, so the smallest point of each kernel will do. Where a
-    point is divided into `parts`, these decide on the layouts.
+    point is divided into `parts`, these decide on the layouts. The ranks of a host begin with different kernels: what
+    one of them compiles the others have from disk.
     """
     smallest: dict[object, int] = {}
     for row in np.flatnonzero(task_graph.kind == Kind.POINT).tolist():
@@ -91,7 +93,9 @@ def warm_up(
                 continue
             if key not in smallest or task_graph.bytes[row] < task_graph.bytes[smallest[key]]:
                 smallest[key] = row
-    for kernel, row in smallest.items():
+    todo = list(smallest.items())
+    first = len(todo) * local_rank() // local_size()
+    for kernel, row in [*todo[first:], *todo[:first]]:
         whole = [whole_part(task_graph, row)]
         sample_call(
             task_graph, task_graph.launches[int(task_graph.launch[row])], row, parts.get(row, whole)

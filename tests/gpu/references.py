@@ -19,7 +19,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from taskflow import MachineModel, lower, single_device
-from taskflow.comm.launch import count_cores
+from taskflow.core.system import count_cores
 from tests import laws
 from tests.ops.cases import CASES
 from tests.ops.precisions import reference, subjects

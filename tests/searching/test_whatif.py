@@ -129,7 +129,9 @@ def test_where_nothing_fits_a_sweep_goes_on(graph):
 
 def test_a_rule_that_does_not_fit_says_so(graph):
     *_, case = what_if(graph, HOSTS, COSTS, rule, scales=[{"memory": 1e-6}], sensitivities=False)
-    assert case.refusal.startswith("device 0: the task graph needs ") and case.refusal.endswith(" has 17180 B")
+    assert case.refusal.startswith("device 0: the task graph needs ") and case.refusal.endswith(
+        " has 17180 B"
+    )
 
 
 def test_an_interrupted_search_ends_it_with_its_best(graph):

@@ -16,8 +16,9 @@ import numpy as np
 
 from taskflow.backend import find_gpus
 from taskflow.cli.packages import foreign_ops
-from taskflow.comm.launch import SHARED_MEMORY, count_cores, find_mpirun, settings
+from taskflow.comm.launch import SHARED_MEMORY, find_mpirun, settings
 from taskflow.core.code_folders import first_folder, used_folder
+from taskflow.core.system import count_cores
 from taskflow.core.version import installed, our_version
 
 PACKAGES = (

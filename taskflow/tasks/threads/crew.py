@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.system import local_size
+from taskflow.core.system import count_cores, local_size
 
 Call = Callable[[], object]
 
@@ -181,12 +181,7 @@ def thread_limit() -> int:
     """
     text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if not text:
-        cores = (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
-        return max(1, cores // local_size())
+        return max(1, count_cores() // local_size())
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"OMP_NUM_THREADS: a number of threads from 1, not '{text}'")
     return int(text)
