@@ -71,12 +71,13 @@ def try_version(version: str, more: list[str]) -> bool:
             *more,
         ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        halves = [SWEEP], [TESTS, f"--ignore={SWEEP}"]
+        thorough = {**environment, "HYPOTHESIS_PROFILE": "thorough"}  # all cases of the sweep
+        halves = ([SWEEP], thorough), ([TESTS, f"--ignore={SWEEP}"], environment)
         started = [
             subprocess.Popen(
-                [*command, *half], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+                [*command, *half], cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True
             )
-            for half in halves
+            for half, variables in halves
         ]
         said = [process.communicate()[0] for process in started]
     lines = [line for text in said for line in text.splitlines() if re.search(TOLD, line)]

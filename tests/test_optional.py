@@ -1,4 +1,5 @@
-"""What is optional may be missing: without each of it alone all tests are found, and the examples of docstrings run.
+"""What is optional may be missing: without each of it alone all tests are found that may want it, and the examples of
+docstrings run.
 
 What is not installed is missing anyway: those cases skip, and run once it is there (`--skipped`).
 """
@@ -8,48 +9,60 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from tests import hidden
-from tests.sources import ROOT
+from tests.sources import ROOT, imports_in, owner, sources
 
-WITHOUT_EXAMPLES = "-k", "test_doctests"  # all are collected, and those of docstrings run
+EXAMPLES = "tests/test_doctests.py"  # they run; of other files the tests are collected
 
 
-def found_tests(variables, *options):
-    """How many tests there are, and what pytest says, in a process with these variables."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+def files_that_want(*optional):
+    """Files of tests that import one of these modules, or name one of these programs, or import a test that does."""
+    modules = sources("tests")
+    names = "|".join(map(re.escape, optional))
+    word = re.compile(rf"\b(import|from) +({names})\b|\(\s*[\"']({names})[\"'.]")
+    wanting = {name for name, path in modules.items() if word.search(path.read_text("utf-8"))}
+    imports = [(each.importer, owner(each.name, modules)) for each in imports_in("tests")]
+    while more := {a for a, b in imports if b in wanting} - wanting:
+        wanting |= more
+    files = [str(modules[name].relative_to(ROOT)) for name in sorted(wanting)]
+    return [EXAMPLES, *(f for f in files if Path(f).name.startswith("test_") and f != EXAMPLES)]
+
+
+def found_tests(variables, files):
+    """How many tests there are in files, and what pytest says, in a process with these variables."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True
+        [*command, "-k", Path(EXAMPLES).stem],
+        cwd=ROOT,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    counts = {
-        kind: int(count)
-        for count, kind in re.findall(r"(\d+) (passed|skipped|deselected)", done.stdout)
-    }
-    return sum(counts.values()), done.stdout
-
-
-@pytest.fixture(scope="session")
-def all_tests():
-    return found_tests({"PYTHONPATH": str(ROOT)}, *WITHOUT_EXAMPLES)[0]
+    found = re.findall(r"(\d+) (passed|skipped|deselected)", done.stdout)
+    return sum(int(count) for count, _ in found)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", hidden.MODULES)
-def test_a_module_may_be_missing(module, all_tests, tmp_path):
+def test_a_module_may_be_missing(module, tmp_path):
     if find_spec(module) is None:
         pytest.skip(f"{module} is not installed, so nothing here needs it")
-    count, _ = found_tests(hidden.variables_without(tmp_path, module), *WITHOUT_EXAMPLES)
-    assert count == all_tests
+    files = files_that_want(module)
+    there = found_tests({"PYTHONPATH": str(ROOT)}, files)
+    assert found_tests(hidden.variables_without(tmp_path, module), files) == there > 0
 
 
 @pytest.mark.slow
-def test_programs_may_be_missing(all_tests, tmp_path):
+def test_programs_may_be_missing(tmp_path):
+    files = files_that_want(*hidden.PROGRAMS)
     path = hidden.path_without(tmp_path, *hidden.PROGRAMS)
-    count, _ = found_tests({"PYTHONPATH": str(ROOT), "PATH": path}, *WITHOUT_EXAMPLES)
-    assert count == all_tests
+    there = found_tests({"PYTHONPATH": str(ROOT)}, files)
+    assert found_tests({"PYTHONPATH": str(ROOT), "PATH": path}, files) == there > 0
 
 
 ASKS = """
