@@ -15,112 +15,14 @@ import numpy as np
 
 from taskflow.core.columns import Array, distinct, gather, pointers, spread
 from taskflow.core.grouping import grouped
-from taskflow.lowering.fragments import Found
-from taskflow.lowering.life import Lives
 from taskflow.lowering.movement import Fragment
 from taskflow.lowering.rows import DistinctPoints, IssueOrder
+from taskflow.lowering.sample import Sample, parts_of
 from taskflow.machine import MachineModel
 from taskflow.tasks.task_graph import TaskGraph
 
 ROW_ARGUMENTS = 2  # among the touches
 MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
-
-
-class Sample(NamedTuple):
-    """Every kind of region once: the regions of a kind have one fragment on the same devices.
-
-    Nodes are the points of `chosen`, then the rows that move the regions of the sample.
-
-    Attributes:
-        regions: the first of each kind.
-        kind: per region of the graph.
-        found: the fragments of `regions`.
-        points: how many nodes are points.
-        row, rows: those of all fragments, as records, and how many each has.
-        version_rows, versions: how many rows each version has, and how many versions each fragment.
-        arg_row, arg, args: arguments of rows: whose they are, the arguments as records, how many each fragment has.
-        instance_device, instances: of all fragments, and how many each has.
-        node, event, event_kind, event_instance: of what points do with a region, event by event: the point, the
-            number of the event, the kind of the region, the instance; -1: an empty box.
-        begin, waiting, awaited, edge_kind: of every edge, the first nodes of the issuers of both ends, both ends, and
-            the kind of the region.
-    """
-
-    regions: Array
-    kind: Array
-    found: Found
-    points: int
-    row: Array
-    rows: Array
-    version_rows: Array
-    versions: Array
-    arg_row: Array
-    arg: Array
-    args: Array
-    instance_device: Array
-    instances: Array
-    node: Array
-    event: Array
-    event_kind: Array
-    event_instance: Array
-    begin: Array
-    waiting: Array
-    awaited: Array
-    edge_kind: Array
-
-
-def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
-    """Every kind of region once."""
-    pairs = np.stack([found.which, found.shift], axis=1)
-    _, regions, kind = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    some = Found(found.fragments, found.which[regions], found.shift[regions])
-    row, rows = some.gather(lambda f: f.row)
-    arg, args = some.gather(lambda f: f.arg)
-    arg_count, _ = some.gather(lambda f: np.diff(f.row["arg_end"], prepend=0))
-    version_rows, versions = some.gather(lambda f: np.diff(f.version_row))
-    device, instances = some.gather(lambda f: f.instance_device)
-    event_instance, _ = some.gather(lambda f: f.event_instance)
-    first_point, points = pointers(chosen.points)[chosen.which], int(chosen.points.sum())
-
-    events, ops = np.diff(lives.event_ptr)[regions], np.diff(lives.op_ptr)[regions]
-    op = lives.op[spread(lives.op_ptr[regions], ops)]
-    base = np.cumsum(ops + versions) - (ops + versions)
-    issuer = np.empty((ops + versions).sum(), np.int64)
-    issuer[spread(base, ops)] = first_point[op]
-    issuer[spread(base + ops, versions)] = points + pointers(version_rows)[:-1]
-    edges, count = some.gather(lambda f: f.edges)
-    edge_kind = np.repeat(np.arange(len(regions)), count)
-    begin = np.stack(
-        [issuer[base[edge_kind] + edges[name]] for name in ("issuer", "awaited_issuer")]
-    )
-
-    event = lives.event[spread(lives.event_ptr[regions], events)]
-    of_kind = np.repeat(np.arange(len(regions)), events)
-    op = lives.op[lives.op_ptr[regions][of_kind] + event["issuer"]]
-    touching = chosen.points[chosen.which[op]]
-    return Sample(
-        regions,
-        kind.reshape(-1),
-        some,
-        points,
-        row,
-        rows,
-        version_rows,
-        versions,
-        np.repeat(np.arange(len(row)), arg_count),
-        arg,
-        args,
-        device + np.repeat(some.shift, instances),
-        instances,
-        spread(first_point[op], touching),
-        np.repeat(np.arange(len(op)), touching),
-        np.repeat(of_kind, touching),
-        event_instance,
-        begin,
-        begin[0] + edges["index"],
-        begin[1] + edges["awaited_index"],
-        edge_kind,
-    )
 
 
 Finder = Callable[[Array], "tuple[Array, Array] | None"]
@@ -295,72 +197,8 @@ def _is_kept(x: Sample, like: Array) -> bool:
 
 def first_fragments(x: Sample, first: Array, like: Array) -> list[Fragment]:
     """The fragments of the sample with what first devices have of them alone."""
-    is_first, is_own = like == np.arange(len(like)), first[x.instance_device] == x.instance_device
-    before = pointers(is_first)
-    index = before[np.stack([x.waiting, x.awaited])] - before[x.begin]
-    is_edge, found = is_first[x.waiting] & is_first[x.awaited], []
-    begins = zip(*(pointers(c).tolist() for c in (x.instances, x.rows, x.args)), strict=True)
-    event, edge = (
-        np.searchsorted(column, np.arange(len(x.regions) + 1))
-        for column in (x.event_kind, x.edge_kind)
-    )
-    for k, (instance, row, arg) in enumerate(list(begins)[:-1]):
-        fragment = x.found.fragments[x.found.which[k]]
-        own = is_own[instance : instance + x.instances[k]]
-        kept = is_first[x.points + row : x.points + row + x.rows[k]]
-        points, edges = slice(event[k], event[k + 1]), slice(edge[k], edge[k + 1])
-        arg_row = x.arg_row[arg : arg + x.args[k]] - row
-        found.append(
-            _only(
-                fragment,
-                first,
-                own,
-                kept,
-                arg_row,
-                is_first[x.node[points]],
-                is_edge[edges],
-                index[:, edges],
-            )
-        )
-    return found
-
-
-def _only(
-    f: Fragment,
-    first: Array,
-    own: Array,
-    kept: Array,
-    arg_row: Array,
-    is_point: Array,
-    is_edge: Array,
-    index: Array,
-) -> Fragment:
-    """A fragment with some instances, rows, points and edges, of which the indices are new."""
-    number = np.where(own, np.cumsum(own) - 1, -1)
-    args = kept[arg_row] & own[f.arg["instance"]]
-    row, arg, edges = f.row[kept].copy(), f.arg[args].copy(), f.edges[is_edge].copy()
-    row["arg_end"] = np.cumsum(np.bincount(arg_row[args], minlength=len(kept))[kept])
-    arg["instance"] = number[arg["instance"]]
-    edges["index"], edges["awaited_index"] = index[:, is_edge]
-    event, is_home, fetches = (
-        f.event_instance[is_point],
-        own[f.homes],
-        f.fetches[own[f.fetches[:, 1]]],
-    )
-    return Fragment(
-        f.instance_device[own],
-        f.instance_box[own],
-        f.instance_partial[own],
-        row,
-        arg,
-        f.arg_box[args],
-        pointers(kept)[f.version_row],
-        np.where(event < 0, -1, number[event]),
-        edges,
-        number[f.homes[is_home]],
-        f.home_box[is_home],
-        np.stack([fetches[:, 0], number[fetches[:, 1]]], axis=1),
-    )
+    is_own = first[x.instance_device] == x.instance_device
+    return parts_of(x, like == np.arange(len(like)), is_own, is_own)
 
 
 def _first_issued(x: Sample, issue: IssueOrder) -> Array:

@@ -10,6 +10,7 @@ once (`rows`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -26,11 +27,12 @@ from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.pattern import Order
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
-from taskflow.lowering.classes import class_finder, first_fragments, kinds_in_order, sample_of
+from taskflow.lowering.classes import class_finder, first_fragments, kinds_in_order
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
+from taskflow.lowering.own import own_part
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
     DistinctPoints,
@@ -44,6 +46,7 @@ from taskflow.lowering.rows import (
     point_columns,
     shape_of,
 )
+from taskflow.lowering.sample import sample_of
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
 from taskflow.strategy.strategy import (
@@ -68,6 +71,7 @@ def lower(
     collectives: Mapping[str, str] | None = None,
     repeat: int = 1,
     piece_bytes: int | None = None,
+    devices: Iterable[int] | None = None,
 ) -> TaskGraph:
     """The task graph of `graph` under `strategy` on `machine`.
 
@@ -83,16 +87,18 @@ def lower(
             checkpoints and looks at losses.
         piece_bytes: all-reduces of more are several rows, between which an order may put what is needed sooner (see
             `taskflow.schedule.forward_first`). It is for all-reduces that are rows, see `with_collectives`.
+        devices: only the rows that touch these, with what they wait for of each other. `TaskGraph.number` says which of
+            all rows they are. The rows of all devices together are those of the whole.
 
     Raises:
         MemoryError: rows take more than is free, and devices do not do the same.
-        ValueError: the strategy does not fit the graph or the machine (the message names the operator), or the graph
-            cannot be repeated (see `taskflow.graph.repeat`).
+        ValueError: the strategy does not fit the graph or the machine (the message names the operator), the graph
+            cannot be repeated (see `taskflow.graph.repeat`), or there is no such device.
     """
     if piece_bytes is not None and not (is_whole(piece_bytes) and piece_bytes < 1 << 62):
         raise ValueError(f"lower: piece_bytes is at least 1, not {piece_bytes}")
     steps, machine = repeated(graph, repeat), machine.with_collectives(collectives or {})
-    return Lowering(steps, machine, piece_bytes or 0).lower(in_steps(strategy, repeat))
+    return Lowering(steps, machine, piece_bytes or 0).lower(in_steps(strategy, repeat), devices)
 
 
 class Lowering:
@@ -135,7 +141,7 @@ class Lowering:
         self._splits: dict[int, str] = {}
         self._shapes: dict[int, Shape] = {}  # by the model of points
 
-    def lower(self, strategy: Strategy) -> TaskGraph:
+    def lower(self, strategy: Strategy, devices: Iterable[int] | None = None) -> TaskGraph:
         """See `taskflow.lower`."""
         if not self.operators:
             raise ValueError("lower: the graph has no operators")
@@ -144,6 +150,8 @@ class Lowering:
         chosen = choose(numbers, self.store, self._shape)
         used = distinct(chosen.device.copy())
         found = self.fragments.find(numbers, used)
+        if devices is not None:
+            return self._own_rows(numbers, chosen, found, used, self._marked(devices))
         _check_room(sum(len(fragment.row) for fragment in found.fragments))
 
         def all_rows() -> TaskGraph:
@@ -157,6 +165,26 @@ class Lowering:
         return TaskGraph.later(
             all_rows, classes=classes, devices_used=tuple(used.tolist()), **known
         )
+
+    def _own_rows(
+        self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array, is_own: Array
+    ) -> TaskGraph:
+        """The rows that touch the devices that are marked."""
+        x = sample_of(found, chosen, self.mover.table)
+        own = own_part(x, chosen, found.shift, self.order, is_own)
+        rows, row = self._assemble(numbers, own.chosen, own.found, used)
+        number, point = np.empty_like(own.number), np.empty_like(own.place)
+        number[row], point[row] = own.number, own.place
+        return with_algorithms(replace(rows, number=number, point=point), self._prices)
+
+    def _marked(self, devices: Iterable[int]) -> Array:
+        """Of every device, whether it is one of these; ValueError if there is no such device."""
+        found = np.zeros(len(self.machine.devices), np.bool_)
+        for device in devices:
+            if not (is_whole(device, 0) and device < len(found)):
+                raise ValueError(f"lower: devices name device {device!r} of {len(found)}")
+            found[device] = True
+        return found
 
     def classes(
         self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array

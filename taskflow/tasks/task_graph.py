@@ -155,6 +155,7 @@ class TaskGraph(Later):
         groups: of the collectives.
         uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
         repeat: so many steps of the model are one step of the task graph.
+        number: of every row, which of the rows of all devices it is; None: these are all rows.
         classes: of devices that do the same, or None; the rows are made when somebody asks for them.
     """
 
@@ -194,6 +195,7 @@ class TaskGraph(Later):
     ways: tuple[Way, ...] = field(default_factory=tuple)
     uses_tf32: bool = False
     repeat: int = 1
+    number: Array | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -422,6 +424,7 @@ class TaskGraph(Later):
         return replace(
             self,
             **columns,
+            number=None if self.number is None else self.number[order],
             arg_ptr=pointers(args),
             arg_instance=self.arg_instance[flat],
             arg_box=self.arg_box[flat],

@@ -1,0 +1,130 @@
+"""The rows of some devices are those of the whole that touch them; of all devices together, the whole (law 13)."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import taskflow
+from taskflow import Device, MachineModel, data_parallel, lower
+from tests.collectives import by_copies
+from tests.lowered import network
+from tests.ops.strategies import operator_graphs
+from tests.strategies import examples, graphs, plans_in_time, random_strategy
+
+COLUMNS = ("kind", "launch", "point", "region", "device", "source", "ordinal", "collective")
+
+
+def touching(rows, devices):
+    """Of every row, whether it has an instance on one of these devices; points are where they are."""
+    row = np.repeat(np.arange(len(rows)), np.diff(rows.arg_ptr))
+    there = np.isin(rows.device, devices) & (rows.kind == taskflow.Kind.POINT)
+    used = rows.arg_instance >= 0
+    there[row[used][np.isin(rows.instance_device[rows.arg_instance[used]], devices)]] = True
+    return there
+
+
+def arguments(rows, row):
+    """All that there is to say of a row's arguments, whatever the numbers of instances."""
+    found = []
+    for instance, box, privilege in rows.args(row):
+        where = None
+        if instance >= 0:
+            where = (
+                int(rows.instance_region[instance]),
+                int(rows.instance_device[instance]),
+                rows.instance_box[instance].tobytes(),
+                bool(rows.instance_partial[instance]),
+            )
+        found.append((where, box, privilege))
+    return found
+
+
+def algorithm(rows, row):
+    """Of a collective, and the messages; None: straight, or none."""
+    number = int(rows.algorithm[row])
+    if number < 0:
+        return number
+    messages = rows.ways[number].messages
+    return rows.ways[number].algorithm, [np.asarray(column).tolist() for column in messages[:3]]
+
+
+def edges(rows, number):
+    waiting = np.repeat(np.arange(len(rows)), np.diff(rows.dep_ptr))
+    return set(zip(number[waiting].tolist(), number[rows.dep_row].tolist(), strict=True))
+
+
+def assert_part(own, whole, devices):
+    """`own` is what touches these devices of the whole; the edges, as numbers of the whole."""
+    number = own.number
+    np.testing.assert_array_equal(number, np.flatnonzero(touching(whole, devices)))
+    for name in (*COLUMNS, "bytes", "flops"):
+        np.testing.assert_array_equal(getattr(own, name), getattr(whole, name)[number], name)
+    for row, at in enumerate(number.tolist()):
+        assert arguments(own, row) == arguments(whole, at)
+        assert own.streams_of(row) == whole.streams_of(at)
+        assert algorithm(own, row) == algorithm(whole, at)
+    found = edges(own, number)
+    kept = set(number.tolist())
+    every = edges(whole, np.arange(len(whole)))
+    assert found == {(a, b) for a, b in every if a in kept and b in kept}
+    for name, homes in whole.homes.items():
+        here = [
+            (whole.instance_rect(i), box) for i, box in homes if whole.instance_device[i] in devices
+        ]
+        assert [(own.instance_rect(i), box) for i, box in own.homes[name]] == here
+    for name, places in whole.fetches.items():
+        here = [(d, box) for d, _, box in places if d in devices]
+        assert [(d, box) for d, _, box in own.fetches[name]] == here
+    assert own.devices_used == whole.devices_used
+    return found
+
+
+def assert_parts(graph, strategy, machine, owners):
+    """Ranks with these devices have all rows and all edges."""
+    whole = lower(graph, strategy, machine)
+    rows, found = set(), set()
+    for devices in owners:
+        own = lower(graph, strategy, machine, devices=devices)
+        found |= assert_part(own, whole, devices)
+        rows |= set(own.number.tolist())
+    assert rows == set(range(len(whole)))
+    assert found == edges(whole, np.arange(len(whole)))
+
+
+MACHINES = {
+    "copies": MachineModel.uniform(4),
+    "hosts": MachineModel(
+        tuple(Device(host=d // 3) for d in range(5)), MachineModel.uniform(5).links
+    ),
+    "collectives": by_copies(MachineModel.uniform(4), 1),
+}
+
+
+@examples(60)
+@given(st.one_of(graphs(), operator_graphs()), st.sampled_from(list(MACHINES)), st.data())
+def test_all_devices_together_have_the_whole(model, name, data):
+    machine = MACHINES[name]
+    count = len(machine.devices)
+    strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 999)))
+    owner = np.array(data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)))
+    assert_parts(
+        model.graph, strategy, machine, [np.flatnonzero(owner == k).tolist() for k in range(3)]
+    )
+
+
+@examples(30)
+@given(graphs(), st.data())
+def test_with_micro_batches_and_schedules(model, data):
+    machine = MachineModel.uniform(4)
+    placed, _, strategy = data.draw(plans_in_time(model, machine))
+    assert_parts(placed.graph, strategy, machine, [[d] for d in range(4)])
+
+
+def test_what_a_device_lacks_is_no_device():
+    graph, machine = network(), MachineModel.uniform(2)
+    for wrong in (2, -1, 0.5, True):
+        with pytest.raises(ValueError, match=f"^lower: devices name device {wrong!r} of 2$"):
+            lower(graph, data_parallel(graph, machine), machine, devices=[wrong])
+    none = lower(graph, data_parallel(graph, machine), machine, devices=[])
+    assert len(none) == 0
