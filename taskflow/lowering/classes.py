@@ -17,7 +17,7 @@ from taskflow.core.columns import Array, distinct, gather, pointers, spread
 from taskflow.core.grouping import grouped
 from taskflow.lowering.movement import Fragment
 from taskflow.lowering.rows import DistinctPoints, IssueOrder
-from taskflow.lowering.sample import Sample, parts_of
+from taskflow.lowering.sample import Sample, instances_of_arguments, parts_of
 from taskflow.machine import MachineModel
 from taskflow.tasks.task_graph import TaskGraph
 
@@ -197,8 +197,9 @@ def _is_kept(x: Sample, like: Array) -> bool:
 
 def first_fragments(x: Sample, first: Array, like: Array) -> list[Fragment]:
     """The fragments of the sample with what first devices have of them alone."""
-    is_own = first[x.instance_device] == x.instance_device
-    return parts_of(x, like == np.arange(len(like)), is_own, is_own)
+    is_own, is_first = first[x.instance_device] == x.instance_device, like == np.arange(len(like))
+    is_arg = is_first[x.points + x.arg_row] & is_own[instances_of_arguments(x)]
+    return parts_of(x, is_first, is_arg, is_own, is_own)
 
 
 def _first_issued(x: Sample, issue: IssueOrder) -> Array:

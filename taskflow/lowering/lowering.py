@@ -173,9 +173,23 @@ class Lowering:
         x = sample_of(found, chosen, self.mover.table)
         own = own_part(x, chosen, found.shift, self.order, is_own)
         rows, row = self._assemble(numbers, own.chosen, own.found, used)
-        number, point = np.empty_like(own.number), np.empty_like(own.place)
-        number[row], point[row] = own.number, own.place
-        return with_algorithms(replace(rows, number=number, point=point), self._prices)
+        number, point, whole = (
+            _placed(column, row) for column in (own.number, own.place, own.whole)
+        )
+        none = np.zeros(0, np.int64)
+        wholes = with_algorithms(self._sample(none, none, own.wholes, x.regions), self._prices)
+        algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
+        algorithm[together] = wholes.algorithm[whole[together]]
+        streams[together] = wholes.streams[whole[together]]
+        return replace(
+            rows,
+            number=number,
+            point=point,
+            ways=wholes.ways,
+            groups=wholes.groups,
+            wholes=wholes,
+            whole=whole,
+        )
 
     def _marked(self, devices: Iterable[int]) -> Array:
         """Of every device, whether it is one of these; ValueError if there is no such device."""
@@ -402,6 +416,13 @@ class Lowering:
                     f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum"
                 )
         return made
+
+
+def _placed(values: Array, row: Array) -> Array:
+    """A column in which value k is that of `row[k]`."""
+    found = np.empty_like(values)
+    found[row] = values
+    return found
 
 
 def _check_bytes(regions: Sequence[LogicalRegion], devices: int) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 from taskflow.core.columns import Array, gather, pointers, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.rows import DistinctPoints, IssueOrder
-from taskflow.lowering.sample import Sample, parts_of
+from taskflow.lowering.sample import Sample, instances_of_arguments, parts_of
+from taskflow.lowering.state import COLLECTIVE
 
 
 class Own(NamedTuple):
@@ -24,20 +25,24 @@ class Own(NamedTuple):
 
     Attributes:
         chosen, found: their points, and their parts of all fragments.
+        wholes: the collectives of the sample in which they take part, with all arguments.
         number: of every row as it is found (see `rows`), its number among the rows of all devices.
         place: of every row as it is found, its number among those of its operator, or of its version, on all devices.
+        whole: of every row as it is found, which of `wholes` it is; -1: no collective.
     """
 
     chosen: DistinctPoints
     found: Found
+    wholes: Found
     number: Array
     place: Array
+    whole: Array
 
 
 def own_part(
     x: Sample, chosen: DistinctPoints, shift: Array, issue: IssueOrder, is_own: Array
 ) -> Own:
-    """What the devices that are marked have.
+    """What the devices that are marked have. A collective has no arguments of others: there may be thousands.
 
     Args:
         x, chosen: of all devices.
@@ -45,24 +50,31 @@ def own_part(
         issue: the order of all rows.
         is_own: (devices,).
     """
-    first = pointers(x.instances)[:-1]
-    instance = np.repeat(first, x.args) + x.arg["instance"]  # of every argument of a row
-    is_here = is_own[x.instance_device]
+    instance, is_here = instances_of_arguments(x), is_own[x.instance_device]
     is_node = np.concatenate([is_own[chosen.device], np.zeros(len(x.row), np.bool_)])
     is_node[x.points + x.arg_row[is_here[instance]]] = True
-    is_instance = is_here.copy()
-    is_instance[instance[is_node[x.points + x.arg_row]]] = True
+    is_whole = is_node & np.append(np.zeros(x.points, np.bool_), x.row["kind"] == COLLECTIVE)
+    has_all = is_whole[x.points + x.arg_row]
+    is_arg = is_node[x.points + x.arg_row] & (is_here[instance] | ~has_all)
+    is_instance, of_wholes = is_here.copy(), np.zeros_like(is_here)
+    is_instance[instance[is_arg]], of_wholes[instance[has_all]] = True, True
+    parts = parts_of(x, is_node, is_arg, is_instance, is_here)
+    wholes = parts_of(x, is_whole, has_all, of_wholes, np.zeros_like(is_here))
+    node, number, place = _numbers(x, chosen, issue, is_node)
     return Own(
         chosen.only(is_node[: x.points]),
-        Found(parts_of(x, is_node, is_instance, is_here), x.kind, shift),
-        *_numbers(x, chosen, issue, is_node),
+        Found(parts, x.kind, shift),
+        Found(wholes, np.arange(len(x.regions)), x.found.shift),
+        number,
+        place,
+        np.where(is_whole[node], pointers(is_whole)[node], -1),
     )
 
 
 def _numbers(
     x: Sample, chosen: DistinctPoints, issue: IssueOrder, is_node: Array
-) -> tuple[Array, Array]:
-    """`Own.number` and `Own.place`: of the nodes that are marked, as often as each is found.
+) -> tuple[Array, Array, Array]:
+    """The nodes that are marked, as often as each is found, `Own.number` and `Own.place`.
 
     Nodes are in lists: the points of an operator, the rows of a version. Of what stands together in the issue order,
     rows of a lower ordinal come first.
@@ -95,4 +107,4 @@ def _numbers(
     ends = np.searchsorted(own, begin)
     node, found = gather([own[a:b] for a, b in pairwise(ends.tolist())], lists)
     which = np.repeat(np.arange(len(lists)), found)
-    return start[which * ordinals + ordinal[node]] + rank[node], node - begin[of_list[node]]
+    return node, start[which * ordinals + ordinal[node]] + rank[node], node - begin[of_list[node]]

@@ -114,14 +114,23 @@ def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
     )
 
 
-def parts_of(x: Sample, is_node: Array, is_instance: Array, is_here: Array) -> list[Fragment]:
+def instances_of_arguments(x: Sample) -> Array:
+    """Of every argument of a row, the instance of the sample."""
+    found: Array = np.repeat(pointers(x.instances)[:-1], x.args) + x.arg["instance"]
+    return found
+
+
+def parts_of(
+    x: Sample, is_node: Array, is_arg: Array, is_instance: Array, is_here: Array
+) -> list[Fragment]:
     """The fragments of a sample with some of their rows, and the instances that these take.
 
     Args:
         x: the sample.
         is_node: of every node, whether it stays.
-        is_instance: of every instance of the sample, whether it stays. Arguments of others go.
-        is_here: whether it stays a home, and is fetched.
+        is_arg: of every argument of a row, whether it stays; its row and its instance do then.
+        is_instance: of every instance, whether it stays.
+        is_here: of every instance, whether it stays a home, and is fetched.
     """
     before = pointers(is_node)
     index = before[np.stack([x.waiting, x.awaited])] - before[x.begin]
@@ -132,7 +141,10 @@ def parts_of(x: Sample, is_node: Array, is_instance: Array, is_here: Array) -> l
         for column in (x.event_kind, x.edge_kind)
     )
     for k, (instance, row, arg) in enumerate(list(begins)[:-1]):
-        instances = slice(instance, instance + x.instances[k])
+        instances, args = (
+            slice(instance, instance + x.instances[k]),
+            slice(arg, arg + x.args[k]),
+        )
         points, edges = slice(event[k], event[k + 1]), slice(edge[k], edge[k + 1])
         found.append(
             _part(
@@ -140,7 +152,8 @@ def parts_of(x: Sample, is_node: Array, is_instance: Array, is_here: Array) -> l
                 is_instance[instances],
                 is_here[instances],
                 is_node[x.points + row : x.points + row + x.rows[k]],
-                x.arg_row[arg : arg + x.args[k]] - row,
+                x.arg_row[args] - row,
+                is_arg[args],
                 is_node[x.node[points]],
                 is_edge[edges],
                 index[:, edges],
@@ -155,13 +168,13 @@ def _part(
     here: Array,
     kept: Array,
     arg_row: Array,
+    args: Array,
     is_point: Array,
     is_edge: Array,
     index: Array,
 ) -> Fragment:
-    """A fragment with some instances, rows, points and edges, of which the indices are new."""
+    """A fragment with some instances, rows, arguments, points and edges, of which the indices are new."""
     number = np.where(own, np.cumsum(own) - 1, -1)
-    args = kept[arg_row] & own[f.arg["instance"]]
     row, arg, edges = f.row[kept].copy(), f.arg[args].copy(), f.edges[is_edge].copy()
     row["arg_end"] = np.cumsum(np.bincount(arg_row[args], minlength=len(kept))[kept])
     arg["instance"] = number[arg["instance"]]

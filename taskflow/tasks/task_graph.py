@@ -156,6 +156,8 @@ class TaskGraph(Later):
         uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
         repeat: so many steps of the model are one step of the task graph.
         number: of every row, which of the rows of all devices it is; None: these are all rows.
+        wholes, whole: collectives with all their arguments, and of every row which of these it is, -1: none. A row of
+            which `whole` says so has only the arguments on the devices whose rows these are. None: all have all.
         classes: of devices that do the same, or None; the rows are made when somebody asks for them.
     """
 
@@ -196,6 +198,8 @@ class TaskGraph(Later):
     uses_tf32: bool = False
     repeat: int = 1
     number: Array | None = None
+    wholes: TaskGraph | None = None
+    whole: Array | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -343,7 +347,13 @@ class TaskGraph(Later):
         )
 
     def exchange(self, row: int) -> Exchange:
-        """How the collective `row` is carried out."""
+        """How the collective `row` is carried out; instances of others than own devices are negative numbers."""
+        if self.wholes is not None and self.whole is not None:
+            found = self.wholes.exchange(int(self.whole[row]))
+            own = self.arg_instance[self.arg_ptr[row] : self.arg_ptr[row + 1]]
+            instances = -1 - np.array(found.instances, np.int64)
+            instances[np.isin(found.devices, self.instance_device[own])] = own
+            return replace(found, instances=instances.tolist())
         args, ndim = (
             slice(*self.arg_ptr[row : row + 2].tolist()),
             self.regions[int(self.region[row])].ndim,
@@ -425,6 +435,7 @@ class TaskGraph(Later):
             self,
             **columns,
             number=None if self.number is None else self.number[order],
+            whole=None if self.whole is None else self.whole[order],
             arg_ptr=pointers(args),
             arg_instance=self.arg_instance[flat],
             arg_box=self.arg_box[flat],
