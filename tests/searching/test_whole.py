@@ -1,5 +1,6 @@
 """A search on so many devices that no rows are held: every strategy is lowered and simulated as a whole."""
 
+import gc
 import math
 
 import numpy as np
@@ -75,6 +76,9 @@ def test_what_does_not_fit_or_is_none_is_refused():
 
 def test_a_search_finds_no_less_than_the_best_start(monkeypatch):
     monkeypatch.setattr(whole, "HELD_ROWS", 0)
+    monkeypatch.setattr(
+        gc, "collect", int
+    )  # of all tests' objects, once a strategy, it would take long
     model, few = graph(), MachineModel.preset("p100").take(2)
     costs = CostModel.analytic(few)
     found = search(model, few, costs, proposals=20)
