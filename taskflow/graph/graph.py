@@ -110,7 +110,7 @@ class Operator:
         backward: `backward(op, *output_gradients)` gives a region or None per input.
         flops: floating point operations of one point of the iteration space.
         follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
-        orders: the memory order that the kernel asks for, per argument; empty: any (see `lowering.memory_orders`).
+        orders: the memory order that the kernel asks for, per argument; empty: any (see `lowering.orders`).
         members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
         step: in which of several steps it runs (see `graph.repeat`).
         is_backward: whether `differentiate` appended it (see `graph.phases`).

@@ -24,7 +24,6 @@ from taskflow.core.numbers import is_whole
 from taskflow.core.system import free_bytes
 from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
-from taskflow.graph.pattern import Order
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
 from taskflow.lowering.classes import class_finder, first_fragments, kinds_in_order
@@ -32,6 +31,7 @@ from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
+from taskflow.lowering.orders import memory_orders
 from taskflow.lowering.own import own_part
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
@@ -474,28 +474,3 @@ def _identity(op: Operator, precision: str) -> str:
     """Kernel, pattern, windows and dtypes: what a kernel's time depends on besides its tile shapes."""
     dtypes = " ".join([r.dtype for r in op.args] + ["in tf32"] * (precision == "tf32"))
     return f"{op.kernel.name} | {op.pattern} | {dict(op.windows)} | {dtypes}"
-
-
-def memory_orders(operators: Iterable[Operator]) -> dict[str, Order]:
-    """Region name -> the order in which the dimensions of its instances lie in memory, unless it is row-major.
-
-    Every region gets one order for all its instances, since movement then copies like to like. The first operator that
-    asks for a region decides (`layout` of `Graph.launch`). A region for which nobody asks gets the order of another one
-    that the same operator has with the same term, so elementwise operators keep what they get. Kernels see views of the
-    public shape, and are right for any strides.
-    """
-    operators = tuple(operators)
-    orders: dict[str, Order] = {}
-    for op in operators:
-        for region, order in zip(op.args, op.orders, strict=False):
-            orders.setdefault(region.name, order)
-    for op in operators:
-        beside: dict[object, Order] = {}
-        terms = [term.dims for term in op.bound.terms]
-        for region, dims in zip(op.args, terms, strict=True):
-            if region.name in orders:
-                beside.setdefault(dims, orders[region.name])
-        for region, dims in zip(op.args, terms, strict=True):
-            if dims in beside:
-                orders.setdefault(region.name, beside[dims])
-    return {name: order for name, order in orders.items() if order != tuple(sorted(order))}

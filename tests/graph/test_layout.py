@@ -6,7 +6,7 @@ import pytest
 import ops
 from taskflow import Executor, Graph, MachineModel, ParallelConfig, lower, single_device
 from taskflow.graph.pattern import Pattern, parse_orders
-from taskflow.lowering.lowering import memory_orders
+from taskflow.lowering.orders import memory_orders
 
 LAST = (0, 2, 3, 1)
 
