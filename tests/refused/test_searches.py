@@ -123,7 +123,8 @@ REFUSED = [
         "no plan of stages fits",
         search_stages_in_little_memory,
         "search_stages: no plan that fits into memory was found; 1 stage on 2 of 2 devices (data) x 4 micro-batches, "
-        "one_f_one_b: device 0 needs 256 B, it has 128 B",
+        "one_f_one_b: device 0: the task graph needs 256 B (128 B for parameters and state, 128 B at the peak of a "
+        "step), the device has 128 B",
     ),
     (
         "nothing fits",
