@@ -72,6 +72,7 @@ def check_plan(
     Raises:
         PlanError: it breaks a rule; the message names the rule, the task, the region and the box.
     """
+    task_graph.check_complete("check_plan")
     begin = time.perf_counter()
     if memory is not None and reuse is None:
         reuse = memory.reuse_ptr, memory.reuse_rows

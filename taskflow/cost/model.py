@@ -112,7 +112,9 @@ class CostModel(ABC):
 
         Raises:
             CostError: an operator has no cost: its seconds are no number from 0, or its kernel cannot be timed.
+            ValueError: these are the rows of some devices alone.
         """
+        task_graph.check_complete("costs")
         kind, device = task_graph.kind, task_graph.device
         result = np.zeros(len(task_graph))
         points = np.flatnonzero(kind == Kind.POINT)

@@ -86,6 +86,7 @@ class Executor:
         capture: bool = True,
         backend: StreamBackend | None = None,
     ) -> None:
+        task_graph.check_complete("executor")
         self.task_graph, self.allow_nan, self.record = task_graph, allow_nan, record
         self._kind = kind_of_devices(task_graph, transport)
         self.transport: Transport = (

@@ -76,35 +76,41 @@ def _numbers(
 ) -> tuple[Array, Array, Array]:
     """The nodes that are marked, as often as each is found, `Own.number` and `Own.place`.
 
-    Nodes are in lists: the points of an operator, the rows of a version. Of what stands together in the issue order,
-    rows of a lower ordinal come first.
+    Nodes stand in lists: the points of an operator, or the rows of a version. Those of a list with one ordinal are a
+    cell; in the issue order the rows of a cell follow each other.
     """
     lengths = np.concatenate([chosen.points, x.version_rows])
-    begin, nodes = pointers(lengths), len(is_node)
-    of_list = np.repeat(np.arange(len(lengths)), lengths)
+    begin, list_of = pointers(lengths), np.repeat(np.arange(len(lengths)), lengths)
     ordinal = np.concatenate([chosen.ordinal, x.row["ordinal"]])
     ordinals = int(ordinal.max(initial=0)) + 1
-    cell = of_list * ordinals + ordinal
-    count = np.bincount(cell, minlength=len(lengths) * ordinals)
-    order, rank = np.argsort(cell, kind="stable"), np.empty(nodes, np.int64)
-    rank[order] = spread(np.zeros_like(count), count)
+    cell = list_of * ordinals + ordinal
+    size = np.bincount(cell, minlength=len(lengths) * ordinals)
+    rank = np.empty(len(is_node), np.int64)  # of a node in its cell
+    rank[np.argsort(cell, kind="stable")] = spread(np.zeros_like(size), size)
 
     versions = pointers(x.versions)[:-1][x.kind]
     lists = np.concatenate(
         [chosen.which, len(chosen.points) + spread(versions, x.versions[x.kind])]
     )  # of every operator and version, see `IssueOrder`
-    place = np.empty(len(lists), np.int64)
-    place[issue.numbers] = np.arange(len(lists))
-    rows = count.reshape(-1, ordinals)[lists].reshape(-1)
-    every = np.arange(len(rows))
-    in_order = np.lexsort(
-        (place[every // ordinals], every % ordinals, issue.group[every // ordinals])
-    )
-    start = np.empty_like(rows)
-    start[in_order] = np.cumsum(rows[in_order]) - rows[in_order]
+    start = _starts(size.reshape(-1, ordinals)[lists], issue)
 
-    own = np.flatnonzero(is_node)
-    ends = np.searchsorted(own, begin)
-    node, found = gather([own[a:b] for a, b in pairwise(ends.tolist())], lists)
-    which = np.repeat(np.arange(len(lists)), found)
-    return node, start[which * ordinals + ordinal[node]] + rank[node], node - begin[of_list[node]]
+    marked = np.flatnonzero(is_node)
+    ends = np.searchsorted(marked, begin)
+    node, count = gather([marked[a:b] for a, b in pairwise(ends.tolist())], lists)
+    issuer = np.repeat(np.arange(len(lists)), count)
+    return node, start[issuer, ordinal[node]] + rank[node], node - begin[list_of[node]]
+
+
+def _starts(size: Array, issue: IssueOrder) -> Array:
+    """The first row of every operator and version (first axis) with every ordinal (second); `size`: how many rows.
+
+    Operators and versions of one group stand together, those of a lower ordinal first.
+    """
+    issuers, ordinals = size.shape
+    place = np.empty(issuers, np.int64)
+    place[issue.numbers] = np.arange(issuers)
+    issuer, ordinal = np.divmod(np.arange(size.size), ordinals)
+    order = np.lexsort((place[issuer], ordinal, issue.group[issuer]))
+    in_order, start = size.reshape(-1)[order], np.empty(size.size, np.int64)
+    start[order] = np.cumsum(in_order) - in_order
+    return start.reshape(size.shape)

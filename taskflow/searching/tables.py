@@ -1,7 +1,7 @@
 """Tables: what every configuration of an operator costs by itself, and what two of adjacent operators delay each other.
 
-Takes a space and costs; gives the columns on which the exhaustive search bounds and the dynamic programming adds up. A
-family is an operator that a strategy names with those that follow it, as one configuration decides for all of them.
+Takes a space and costs; gives the columns on which the exhaustive search bounds. A family is an operator that a
+strategy names with those that follow it, as one configuration decides for all of them.
 Nothing here is an estimate from above: seconds of points are those of the simulator, and the delay between a point that
 makes a box and one that reads it is the least that a transfer between their devices can take, however it is arranged.
 

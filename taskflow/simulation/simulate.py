@@ -38,7 +38,11 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
 
     Of devices that do the same one is simulated, where the costs allow that; when a row of another one begins and ends
     is found when somebody asks.
+
+    Raises:
+        ValueError: these are the rows of some devices alone.
     """
+    task_graph.check_complete("simulate")
     classes = task_graph.classes if costs.knows_no_rows else None
     while classes is not None:
         seconds = costs.seconds(classes.sample)

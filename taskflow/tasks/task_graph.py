@@ -444,6 +444,17 @@ class TaskGraph(Later):
             dep_row=awaited,
         )
 
+    def check_complete(self, where: str) -> None:
+        """Refuse the rows of some devices, which `lower(devices=)` gives.
+
+        Raises:
+            ValueError: all rows are needed `where`.
+        """
+        if self.number is not None:
+            raise ValueError(
+                f"{where}: these are the rows of some devices alone (`lower(devices=)`), all rows are needed"
+            )
+
     def check(self) -> None:
         """Assert that every row waits only for earlier rows."""
         rows = np.repeat(np.arange(len(self)), np.diff(self.dep_ptr))

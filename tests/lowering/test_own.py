@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import taskflow
-from taskflow import Device, MachineModel, data_parallel, lower
+from taskflow import (
+    CostModel,
+    Device,
+    Executor,
+    MachineModel,
+    check_plan,
+    data_parallel,
+    lower,
+    reorder,
+    simulate,
+)
 from tests.collectives import by_copies
 from tests.lowered import network
 from tests.ops.strategies import operator_graphs
@@ -138,3 +148,20 @@ def test_what_a_device_lacks_is_no_device():
             lower(graph, data_parallel(graph, machine), machine, devices=[wrong])
     none = lower(graph, data_parallel(graph, machine), machine, devices=[])
     assert len(none) == 0
+
+
+def test_what_needs_all_rows_refuses_those_of_some_devices():
+    graph, machine = network(), MachineModel.uniform(2)
+    rows, costs = (
+        lower(graph, data_parallel(graph, machine), machine, devices=[0]),
+        CostModel.analytic(machine),
+    )
+    needs = {
+        "simulate": lambda: simulate(rows, costs),
+        "costs": lambda: reorder(rows, costs),
+        "check_plan": lambda: check_plan(graph, rows),
+        "executor": lambda: Executor(rows),
+    }
+    for where, call in needs.items():
+        with pytest.raises(ValueError, match=f"^{where}: these are the rows of some devices alone"):
+            call()

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import CostModel, Executor, MachineModel, data_parallel, lower, search, simulate
+import ops
+from taskflow import (
+    CostModel,
+    Executor,
+    Graph,
+    MachineModel,
+    data_parallel,
+    lower,
+    search,
+    simulate,
+    single_device,
+)
 from taskflow.core.errors import NoRoomError
 from taskflow.tasks.memory import plan_memory, shortage
 from tests.fake_gpu.streams import FakeStreams
@@ -53,3 +64,24 @@ def test_what_a_search_returns_is_accepted(kind, models):
     check()
     assert sum(share >= ENOUGH for share in refused) <= 0.05 * sum(s >= ENOUGH for s in seen)
     assert refused and len(refused) < len(seen) / 2
+
+
+def test_feeds_of_a_gpu_count():
+    """An arena of 64 MiB beside three blocks of a feed of 64 MiB: half of these blocks is too little."""
+    graph = Graph()
+    x, t = graph.input("x", (4096, 4096)), graph.input("t", (4096,), "int32")
+    ops.sgd(ops.softmax_cross_entropy(ops.linear(x, 10), t), lr=0.1)
+    roomy = MachineModel.preset("h100").take(1)
+    rows = lower(graph, single_device(graph, roomy), roomy)
+    arena, fed = int(plan_memory(rows).peak_bytes[0]), 3 * 4 * 4096 * (4096 + 1)
+    for room, is_enough in ((arena + fed, True), (arena + fed // 2, False)):
+        machine = roomy.with_rates(memory_bytes=room)
+        costs = CostModel.analytic(machine)
+        assert simulate(lower(graph, single_device(graph, machine), machine), costs).peak_bytes == [
+            arena + fed
+        ]
+        if is_enough:
+            assert search(graph, machine, costs, proposals=2).seconds < 1
+        else:
+            with pytest.raises(NoRoomError, match=r"192\.047 MiB for feeds on their way"):
+                search(graph, machine, costs, proposals=2)
