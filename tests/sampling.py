@@ -1,7 +1,7 @@
 """Which of many like cases a plain run takes: the rest waits for HYPOTHESIS_PROFILE=thorough."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from hypothesis import settings
@@ -21,3 +21,8 @@ def sampled(
             found.append(case)
         seen.add(first)
     return found
+
+
+def batched(values: Sequence[_Case], count: int) -> Iterator[tuple[_Case, ...]]:
+    """In groups of so many, as `itertools.batched` of Python 3.12."""
+    return (tuple(values[k : k + count]) for k in range(0, len(values), count))

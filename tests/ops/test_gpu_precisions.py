@@ -1,14 +1,19 @@
 """Every operator in every precision by its CUDA kernels as C++, against NumPy; see `precisions`.
 
-Each model runs in one precision and one setting, which take turns; in all of them by HYPOTHESIS_PROFILE=thorough.
+The first case of each operator and some of the others, and compositions of a feed or a parameter, run in one precision
+and one setting, which take turns; all of them in all by HYPOTHESIS_PROFILE=thorough.
 """
+
+from itertools import product
 
 import numpy as np
 import pytest
 
 from tests import shim
+from tests.ops.cases import CASES
 from tests.ops.precisions import (
     BOUNDS,
+    BUILDS,
     PRECISIONS,
     SETTINGS,
     assert_near,
@@ -18,22 +23,24 @@ from tests.ops.precisions import (
     run_model,
     subjects,
 )
-from tests.sampling import IS_THOROUGH
+from tests.sampling import IS_THOROUGH, batched, sampled
 
 pytestmark = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 
 
 def chosen():
     """Pairs of a subject and a setting."""
-    for k, subject in enumerate(subjects()):
-        model, precision = divmod(k, len(PRECISIONS))
-        if IS_THOROUGH:
-            yield from ((subject, setting) for setting in SETTINGS)
-        elif precision == model % len(PRECISIONS):
-            yield subject, SETTINGS[model % len(SETTINGS)]
+    if IS_THOROUGH:
+        return list(product(subjects(), SETTINGS))
+    models = list(batched(subjects(), len(PRECISIONS)))
+    cases, others = models[: len(CASES)], models[len(CASES) :]
+    builds, firsts = others[: len(BUILDS)], list(batched(others[len(BUILDS) :], 2))
+    models = sampled(cases, lambda model: model[0].name, every=6)
+    models += builds + [pair[k % 2] for k, pair in enumerate(firsts)]
+    return [(m[k % len(PRECISIONS)], SETTINGS[k % len(SETTINGS)]) for k, m in enumerate(models)]
 
 
-@pytest.mark.parametrize("subject, setting", list(chosen()), ids=str)
+@pytest.mark.parametrize("subject, setting", chosen(), ids=str)
 def test_a_gpu_gives_the_numbers_of_numpy(subject, setting):
     if subject.precision == "bfloat16":
         pytest.importorskip("ml_dtypes")
