@@ -66,22 +66,32 @@ def find_equals(devices: Sequence[Device], latency: Array, bandwidth: Array) -> 
     ptr, by_host = grouped(host, int(host.max()) + 1)
     place = np.empty(len(devices), np.int64)
     place[by_host] = np.arange(len(devices)) - ptr[host[by_host]]
-    odd = np.random.default_rng(0).integers(0, 1 << 63, 3 * len(devices) + 3, np.uint64) * 2 + 1
-    (a, b, c), weight = odd[:3], odd[3:].reshape(3, -1)
+    of_host, of_place, of_source = _odd_numbers(3, len(devices))
+    way, kind = _ways(devices, latency, bandwidth), np.empty(len(devices), np.int64)
+    code = of_host[host] * of_place[place]
+    for own in np.split(by_host, ptr[1:-1]):
+        kind[own] = _kinds(way[np.ix_(own, own)], way[own] @ code, code[own])
+    way *= of_source[place][:, None] * of_place[place]
+    for _ in range(2):
+        way = np.add.reduceat(way[by_host].T, ptr[:-1], axis=1)
+    code = of_host[: len(way)]
+    return Equals(host, _kinds(way, way @ code, code)[host], kind)
+
+
+def _ways(devices: Sequence[Device], latency: Array, bandwidth: Array) -> Array:
+    """(devices, devices) hashes of the ways between two devices, in both directions; on the diagonal, of a device."""
+    a, b, c = _odd_numbers(3)
     way = latency.view(np.uint64) * a + bandwidth.view(np.uint64) * b
     way = (way ^ (way >> np.uint64(32))) * a  # so that all bits count
     way ^= way >> np.uint64(29)
     np.fill_diagonal(way, [_hash_of(d) for d in devices])
-    way = way + c * way.T  # of both directions
-    code = weight[0][host] * weight[1][place]
-    total, kind = way @ code, np.empty(len(devices), np.int64)
-    for own in np.split(by_host, ptr[1:-1]):
-        kind[own] = _kinds(way[np.ix_(own, own)], total[own], code[own])
-    way *= weight[2][place][:, None] * weight[1][place]
-    for _ in range(2):
-        way = np.add.reduceat(way[by_host].T, ptr[:-1], axis=1)
-    code = weight[0][: len(way)]
-    return Equals(host, _kinds(way, way @ code, code)[host], kind)
+    both: Array = way + c * way.T
+    return both
+
+
+def _odd_numbers(*shape: int) -> Array:
+    """Always the same."""
+    return np.random.default_rng(0).integers(0, 1 << 63, shape, np.uint64) * 2 + 1
 
 
 def _kinds(way: Array, total: Array, code: Array) -> Array:
