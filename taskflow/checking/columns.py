@@ -101,7 +101,7 @@ def check_streams(graph: TaskGraph) -> None:
             found = (
                 graph.groups.streams_of(-2 - key[0]) if 0 <= -2 - key[0] < len(graph.groups) else []
             )
-            bad[row] = found != table.of_group(tuple(np.unique(used).tolist())).tolist()
+            bad[row] = found != table.of_group(table.ring(used)).tolist()
     if bad.any():
         row = int(np.argmax(bad))
         raise PlanError(

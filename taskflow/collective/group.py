@@ -1,6 +1,6 @@
 """Groups: the members of a collective as a small machine of their own, which is all that algorithms and prices see.
 
-Members are numbered from 0 by host and device. Streams and links are numbered in the order in which the members use
+Members are numbered from 0, host by host. Streams and links are numbered in the order in which the members use
 them, so that groups that look alike are equal, whatever their devices: what is known of one is known of the other.
 """
 
@@ -121,7 +121,7 @@ class Group:
 def group_of(
     machine: MachineModel, table: StreamTable, devices: Sequence[int]
 ) -> tuple[Group, Array]:
-    """The group of these devices, which stand by host and number; and of each of its links the machine's number."""
+    """The group of these devices, which stand host by host; and of each of its links the machine's number."""
     at, members = np.array(devices, np.int64), [machine.devices[d] for d in devices]
     is_run = bool((np.diff(at) == 1).all())  # then nothing is copied
     pair = (slice(at[0], at[-1] + 1),) * 2 if is_run else np.ix_(at, at)

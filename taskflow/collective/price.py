@@ -204,7 +204,7 @@ class CollectiveCosts:
         return Carried(seconds, links[crossed], load[crossed] / max(load[-1], 1.0))
 
     def prices(self, group: tuple[int, ...]) -> GroupPrices:
-        """The prices of a group, by host and number, the root first; those that look alike share them."""
+        """The prices of a group, host by host, the root first; those that look alike share them."""
         return self._of(group)[0]
 
     def _of(self, group: tuple[int, ...]) -> tuple[GroupPrices, Array]:

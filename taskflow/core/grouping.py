@@ -15,12 +15,13 @@ def grouped(keys: Array, count: int) -> tuple[Array, Array]:
         keys: (n,) from 0 to before `count`.
         count: of keys.
     """
-    found: tuple[Array, Array] = _grouped(np.asarray(keys, np.int64), count)
+    found: tuple[Array, Array] = group(np.asarray(keys, np.int64), count)
     return found
 
 
 @tiered
-def _grouped(keys: Array, count: int) -> tuple[Array, Array]:
+def group(keys: Array, count: int) -> tuple[Array, Array]:
+    """`grouped` for keys of int64, for compiled code as well."""
     ptr, order = np.zeros(count + 2, np.int64), np.empty(len(keys), np.int64)
     for key in keys:
         ptr[key + 2] += 1

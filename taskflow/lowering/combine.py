@@ -136,11 +136,26 @@ def add_sum(s: State, owner: int, box: Any, tile: Tile, p: Points) -> None:
                 s.summand[j] = s.summand[j - 1]
             s.summand[at] = own
         else:
-            source = tile.kept[ptr[c] + owner % (ptr[c + 1] - ptr[c])]
+            source = replica_of(s, tile, c, owner, p)
             s.summand[n] = add_instance(s, owner, box, True)
             copy = add_copy(s, p.device[source], p.instance[source], owner, s.summand[n])
             if copy >= 0:
                 put(s.copy_box[copy], box)
+
+
+@leaf
+def replica_of(s: State, tile: Tile, c: int, owner: int, p: Points) -> int:
+    """The point of a colour from which an owner gets its part: of its host, if there is one; they take turns."""
+    near, host = 0, s.device[owner].host
+    for i in range(tile.ptr[c], tile.ptr[c + 1]):
+        near += s.device[p.device[tile.kept[i]]].host == host
+    number = owner % (near if near else tile.ptr[c + 1] - tile.ptr[c])
+    for i in range(tile.ptr[c], tile.ptr[c + 1]):
+        if not near or s.device[p.device[tile.kept[i]]].host == host:
+            if number == 0:
+                return int(tile.kept[i])
+            number -= 1
+    return -1
 
 
 @leaf

@@ -1,15 +1,14 @@
 """The fragments of all regions under given points: each is found once and stands for all that are like it.
 
 A fragment depends on the life of its region and on the points of the operators that touch it: which of them are alike,
-and how far their devices and hosts are from one another. So equal layers have one fragment wherever they lie, in which
-only the numbers of devices differ, all by the same amount; and where a search changes one operator, only the fragments
-of its neighbours are found anew.
+how far their devices and hosts are from one another, and which of these are equal (see `machine.equal`). So equal
+layers have one fragment wherever they lie, in which only the numbers of devices differ, all by the same amount; and
+where a search changes one operator, only the fragments of its neighbours are found anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ import numpy as np
 from taskflow.core.columns import Array, Selected, gather, select
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
-from taskflow.strategy.partition import OperatorPoints
 
 
 class Found(NamedTuple):
@@ -57,9 +55,8 @@ class Fragments:
         self._fragments: list[Fragment] = []
         self._base: list[int] = []  # the first device of those that each was made for
         self._known: dict[tuple[object, ...], int] = {}
-        self._alike: dict[tuple[int, bytes, bytes], int] = {}
-        self._described: dict[int, tuple[int, int, bool]] = {}
-        self._is_bound: dict[int, bool] = {}  # per model of points
+        self._alike: dict[tuple[int, bytes], int] = {}
+        self._described: dict[int, tuple[int, int]] = {}
 
     def find(self, numbers: Array, used: Array) -> Found:
         """The fragments of all regions.
@@ -83,18 +80,16 @@ class Fragments:
 
     def _keys(self, numbers: Array, used: Array) -> tuple[list[tuple[object, ...]], Array]:
         """Per region what its fragment depends on but for its first device, and that device."""
-        table, hosts = self.mover.table, self.mover.hosts
-        alike, device, is_bound = np.array([self._describe(n) for n in numbers.tolist()], np.int64)[
+        table, hosts = self.mover.table, self.mover.equals.host
+        alike, device = np.array([self._describe(n) for n in numbers.tolist()], np.int64)[
             table.op
         ].T
         count, first = np.diff(table.op_ptr), np.minimum(table.op_ptr[:-1], len(table.op) - 1)
-        base = np.where(count > 0, device[first], 0)
+        base = np.where(count > 0, device[first], used[0])
         apart = device - np.repeat(base, count), hosts[device] - np.repeat(hosts[base], count)
         text, ends = np.stack([alike, *apart], axis=1).tobytes(), (24 * table.op_ptr).tolist()
         is_fetched = table.region["is_fetched"] > 0
-        where = np.where(
-            is_fetched | (np.bincount(self._region, is_bound, len(base)) > 0), base, -1
-        ).tolist()
+        where = np.where(is_fetched, base, -1).tolist()
         fetching = [used.tobytes() if f else b"" for f in is_fetched.tolist()]
         spans = pairwise(ends)
         return [
@@ -102,47 +97,17 @@ class Fragments:
             for *key, (a, b) in zip(self.kind, where, fetching, spans, strict=True)
         ], base
 
-    @cached_property
-    def _region(self) -> Array:
-        """The region of every number in `Lives.op`."""
-        return np.repeat(np.arange(len(self.kind)), np.diff(self.mover.table.op_ptr))
-
-    def _describe(self, number: int) -> tuple[int, int, bool]:
-        """A number that points alike share, their first device, and whether their fragments are bound to it."""
+    def _describe(self, number: int) -> tuple[int, int]:
+        """A number that points alike share, and their first device."""
         found = self._described.get(number)
         if found is None:
             devices, model = (
                 self.store.table.device[self.store.span(number)],
                 self.store.model(number),
             )
-            base, hosts = int(devices[0]), self.mover.hosts[devices]
-            key = model, (devices - base).tobytes(), (hosts - hosts[0]).tobytes()
-            if model not in self._is_bound:
-                self._is_bound[model] = _is_bound(self.store.points(model))
+            base, (host, *kinds) = int(devices[0]), (of[devices] for of in self.mover.equals)
+            columns = devices - base, host - host[0], *kinds
+            key = model, np.stack(columns).tobytes()
             alike = self._alike.setdefault(key, len(self._alike))
-            found = self._described[number] = alike, base, self._is_bound[model]
+            found = self._described[number] = alike, base
         return found
-
-
-def _is_bound(points: OperatorPoints) -> bool:
-    """Whether the very numbers of devices count: replicas of partial results take turns by them.
-
-    And nobody may read a region of which no point reads anything: then it is kept where it would be without readers.
-    """
-    return any(
-        _has_replicas(points, arg) or _is_empty(points.box(arg))
-        for arg in range(len(points.operator.args))
-    )
-
-
-def _has_replicas(points: OperatorPoints, arg: int) -> bool:
-    """Whether two points hold the same partial result of an output."""
-    if not points.is_partial(arg):
-        return False
-    held = np.column_stack([points.box(arg).reshape(len(points), -1), points.colours_of(arg)])
-    return len(np.unique(held, axis=0)) < len(points)
-
-
-def _is_empty(boxes: Array) -> bool:
-    """Whether no box has a point."""
-    return bool((boxes[:, :, 1] <= boxes[:, :, 0]).any(axis=1).all())

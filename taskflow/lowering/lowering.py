@@ -18,7 +18,7 @@ import numpy as np
 
 from taskflow.collective.choose import check_collectives, with_algorithms
 from taskflow.collective.price import CollectiveCosts
-from taskflow.core.columns import Array, distinct
+from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import is_whole
 from taskflow.core.system import free_bytes
@@ -116,11 +116,10 @@ class Lowering:
         self.lives = lives(self.regions, table)
         self._prices = CollectiveCosts.of(machine)
         self._streams = self._prices.table
-        hosts = np.array([d.host for d in machine.devices], np.int64)
         exchanges = EXCHANGES.get(machine.collectives.get("all-to-all", "copies"), BY_RELAYS)
         few = machine.few("all-reduce"), machine.few("all-gather"), exchanges
         doors, streams = 1 + int(machine.doors.max()), self._streams.of_device
-        self.mover = Mover(hosts, few, doors, streams, self.lives, table, piece_bytes)
+        self.mover = Mover(machine.equals, few, doors, streams, self.lives, table, piece_bytes)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
         self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]
@@ -148,7 +147,7 @@ class Lowering:
         check_strategy(self.graph, strategy, len(self.machine.devices))
         numbers = self.numbers(strategy)
         chosen = choose(numbers, self.store, self._shape)
-        used = distinct(chosen.device.copy())
+        used = _as_named(chosen)
         found = self.fragments.find(numbers, used)
         if devices is not None:
             return self._own_rows(numbers, chosen, found, used, self._marked(devices))
@@ -163,7 +162,7 @@ class Lowering:
         names = "machine", "regions", "orders", "uses_tf32", "repeat", "launches", "combine"
         known = {name: getattr(classes.rows, name) for name in names}
         return TaskGraph.later(
-            all_rows, classes=classes, devices_used=tuple(used.tolist()), **known
+            all_rows, classes=classes, devices_used=tuple(sorted(used.tolist())), **known
         )
 
     def _own_rows(
@@ -308,7 +307,7 @@ class Lowering:
             dep_row=dep_row,
             homes=self._homes(found, first),
             fetches=self._fetches(found, first),
-            devices_used=tuple(used.tolist()),
+            devices_used=tuple(sorted(used.tolist())),
             **instances,
         )
         task_graph.check()
@@ -416,6 +415,16 @@ class Lowering:
                     f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum"
                 )
         return made
+
+
+def _as_named(chosen: DistinctPoints) -> Array:
+    """The devices in use, in the order in which the operators name them."""
+    first = np.unique(chosen.which, return_index=True)[1]
+    begin, order = pointers(chosen.points), np.argsort(first)
+    names = chosen.device[spread(begin[order], chosen.points[order])]
+    devices, at = np.unique(names, return_index=True)
+    found: Array = devices[np.argsort(at)]
+    return found
 
 
 def _placed(values: Array, row: Array) -> Array:

@@ -12,6 +12,8 @@ The rules:
 * Partial results are combined where they are needed: a box needed by one device is summed there (reduce-scatter); one
   needed by several is cut among them, summed in parts and gathered (all-reduce). Bytes are the minimum for both.
 * What more than a few devices sum or gather together is one row, a collective; an all-to-all, where it is named.
+* Of equal devices none is chosen by its number: they stand as the points name them (see `machine.equal`). So a
+  strategy on other equal devices has the same rows, with other names.
 * A persistent region lives, between steps, in the instances from which the first readers of a step read.
 * A task waits for those who wrote what it reads, and for those who read or wrote what it writes, per instance.
 
@@ -31,6 +33,7 @@ from taskflow.core.errors import InternalError
 from taskflow.core.system import free_bytes
 from taskflow.lowering.life import Life, Lives
 from taskflow.lowering.pointstore import PointStore
+from taskflow.machine.equal import Equals
 from taskflow.tasks import moves
 
 if TYPE_CHECKING:
@@ -74,7 +77,7 @@ class Mover:
     """Plays the lives of the regions of a graph on one machine; holds the memory that this takes.
 
     Args:
-        hosts: of every device.
+        equals: see `MachineModel.equals`.
         few: so many sum, and gather, row by row; and `State.exchanges`.
         doors: how many messages can arrive at a device at once.
         streams: see `streams.StreamTable.of_device`.
@@ -84,7 +87,7 @@ class Mover:
 
     def __init__(
         self,
-        hosts: Array,
+        equals: Equals,
         few: tuple[int, int, int],
         doors: int,
         streams: Array,
@@ -92,7 +95,7 @@ class Mover:
         table: Lives,
         piece_bytes: int = 0,
     ) -> None:
-        self.hosts, self.few, self.doors, self.streams = hosts, few, doors, streams
+        self.equals, self.few, self.doors, self.streams = equals, few, doors, streams
         self.lives, self.table, self.piece_bytes = lives, table, piece_bytes
         _, receiving, _, _, within = streams
         self.is_queued = bool((receiving == within).all())
@@ -106,7 +109,7 @@ class Mover:
             *tables,
             points_of,
             used,
-            self.hosts,
+            tuple(self.equals),
             *self.few,
             *arriving,
             moves.ROOM_BYTES,

@@ -25,6 +25,7 @@ from taskflow.lowering.state import (
     note_read,
     note_write,
 )
+from taskflow.machine.equal import in_order
 from taskflow.tasks import all_to_all
 from taskflow.tasks.task_graph import COLLECTIVES
 
@@ -117,7 +118,7 @@ def add_copy(s: State, source: int, source_instance: int, device: int, instance:
 
 @inner
 def copy_in_rounds(s: State) -> None:
-    """Rows for all copies: in round k device d gets from d + k.
+    """Rows for all copies: in round k the d-th device gets from the one k further on.
 
     So every device sends and receives one at a time, and all are busy in every round. Copies within a device come
     last, since they may copy what has just arrived.
@@ -155,14 +156,15 @@ def exchange_together(s: State, whole: Any) -> None:
         or classify_exchange(s, whole, receives.copy(), points) != ALL_TO_ALL
     ):
         return
-    order, begin, is_member = sort(key[:count]) & ((1 << shift) - 1), s.args, (sends + receives) > 0
+    order, begin = sort(key[:count]) & ((1 << shift) - 1), s.args
     for k in order:
         add_arg(s, s.copy[k].source_instance, s.copy_box[k], READ)
     middle = s.args
     for k in order:
         add_arg(s, s.copy[k].instance, s.copy_box[k], WRITE)
+    members = members_of(s, begin)
     for k in order if s.exchanges == all_to_all.BY_RELAYS else order[:0]:
-        relay = relay_of(s.copy[k].source, s.copy[k].device, is_member, s.device["host"])
+        relay = relay_of(s.copy[k].source, s.copy[k].device, members, s.device["host"])
         if relay != s.copy[k].source:
             add_arg(s, add_instance(s, relay, s.copy_box[k], True), s.copy_box[k], WRITE)
     if not add_collective(s, begin, middle, ALL_TO_ALL, points):
@@ -176,6 +178,15 @@ def exchange_together(s: State, whole: Any) -> None:
             put(s.copy_box[left], s.copy_box[k])
             left += 1
     s.copies = left
+
+
+@inner
+def members_of(s: State, begin: int) -> Any:
+    """The devices of the arguments from `begin` on, as `Exchange.ring` has them, but for the order of hosts."""
+    names, host = np.empty(s.args - begin, np.int64), s.device["host"].copy()
+    for a in range(begin, s.args):
+        names[a - begin] = s.instance[s.arg[a].instance].device
+    return in_order(names, (host, host, s.device["kind"].copy()))
 
 
 @inner
@@ -217,10 +228,10 @@ def classify(s: State, whole: Any) -> int:
         if copies > reducing or (folding == 1 and receivers > 1):
             return int(ALL_REDUCE)
         return int(REDUCE_SCATTER if folding > 1 else REDUCE)
-    if senders == 1:
-        return int(ONE_COPY if receivers == 1 else BROADCAST if is_one_box else SCATTER)
     if receivers == 1:
-        return int(GATHER)
+        return int(ONE_COPY if senders == 1 else GATHER)
+    if is_one_box or senders == 1:
+        return int(BROADCAST if is_one_box else SCATTER)
     return int(classify_exchange(s, whole, receives, sent))
 
 

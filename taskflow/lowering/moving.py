@@ -36,7 +36,11 @@ from taskflow.lowering.state import (
     state_in,
 )
 from taskflow.lowering.tiles import Points
+from taskflow.machine.equal import Equals, in_order
 
+MOST_ASKED = (
+    1 << 12
+)  # copies of one device that are counted, so that the numbers of `holders_of` fit into 63 bits
 DONE, NO_MEMORY, NO_STATE, NOBODY = range(4)  # how playing a region ends; see `play_region`
 
 
@@ -47,7 +51,7 @@ class World(NamedTuple):
         lives, table: of all regions, of all points.
         points_of: number of the points of every operator.
         used: the devices that fetch what is fetched.
-        hosts: of all devices.
+        equals: see `MachineModel.equals`.
         few_sums, few_gathers, exchanges, doors, is_queued, room_bytes, piece_bytes: see `State`.
     """
 
@@ -55,7 +59,7 @@ class World(NamedTuple):
     table: PointTable
     points_of: Any
     used: Any
-    hosts: Any
+    equals: Equals
     few_sums: int
     few_gathers: int
     exchanges: int
@@ -71,6 +75,8 @@ class Played(NamedTuple):
     Attributes:
         end: DONE; NO_MEMORY: it takes `number` int64s; NO_STATE: more `room` is needed; NOBODY: who needs need
             `number` cannot be served.
+        order: the devices, by the numbers that they have in the state and the points; see `rename`.
+        fetch: the numbers of those who fetch the region.
         version_row: the first row of every version.
         homes: the needs that are homes.
     """
@@ -80,6 +86,8 @@ class Played(NamedTuple):
     state: State
     life: RegionLife
     points: Points
+    order: Any
+    fetch: Any
     version_row: Any
     homes: Any
 
@@ -100,21 +108,25 @@ def move(region: int, world: Any, memory: Any, room: int) -> Any:
     x = play_region(region, w, memory, room, False)
     found = np.empty(0, np.int64)
     if x.end == DONE:
-        found = homes_and_fetches(
-            x.state, x.homes, w.used if x.life.is_fetched else w.used[:0], x.life.whole
-        )
+        found = homes_and_fetches(x)
+        rename(x)
     return x.end, x.number, x.version_row, x.points.instance, x.homes, found
 
 
 @inner
 def world_of(plain: Any) -> World:
     """A world of plain tuples."""
-    return World(Lives(*plain[0]), PointTable(*plain[1]), *plain[2:])
+    return World(
+        Lives(*plain[0]), PointTable(*plain[1]), plain[2], plain[3], Equals(*plain[4]), *plain[5:]
+    )
 
 
 @inner
 def play_region(region: int, world: World, memory: Any, room: int, is_brief: bool) -> Played:
     """Play the events of a region.
+
+    Devices are numbered anew, as its points and then those who fetch it name them (see `machine.equal`), so whatever
+    is decided by a number is decided alike where equal devices have other names.
 
     Args:
         memory, room: for the state; how many times the usual number of rows it has room for.
@@ -122,15 +134,17 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
             rows are not issued in the order in which they are found, and nothing is left out.
     """
     life, points = load(region, world.lives, world.points_of, world.table)
-    ordinal = ordinals_of(points.device, life.event_ptr, len(world.hosts))
+    ordinal = ordinals_of(points.device, life.event_ptr, len(world.equals.host))
     has_parts = len(ordinal) > 0 and ordinal.max() > 0
     fetch, none = world.used if life.is_fetched else world.used[:0], np.empty(0, np.int64)
+    order = named_by(points, fetch, world)
+    fetch = number_anew(points, fetch, order, len(world.equals.host))
     size = room * (64 + 4 * (len(points.device) + len(fetch)))
-    taken = lay_out(memory, size, len(life.whole), len(world.hosts), len(life.producer))
+    taken = lay_out(memory, size, len(life.whole), len(order), len(life.producer))
     s = state_in(memory)
     if taken > len(memory):
-        return Played(NO_MEMORY, taken, s, life, points, none, none)
-    clear(s, memory, len(life.whole), world.hosts)
+        return Played(NO_MEMORY, taken, s, life, points, order, fetch, none, none)
+    clear(s, memory, len(life.whole), world.equals.host[order], world.equals.kind[order])
     s.few_sums, s.few_gathers, s.exchanges, s.doors = (
         world.few_sums,
         world.few_gathers,
@@ -146,7 +160,37 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     s.itemsize, s.is_scalar = life.itemsize, life.is_scalar
     version_row, homes = play(s, life, points, fetch, ordinal if has_parts else ordinal[:0])
     end = NO_STATE if s.is_full else NOBODY if s.lost else DONE
-    return Played(end, s.lost - 1, s, life, points, version_row, homes)
+    return Played(end, s.lost - 1, s, life, points, order, fetch, version_row, homes)
+
+
+@inner
+def named_by(points: Points, fetch: Any, world: World) -> Any:
+    """The devices that have to do with a region, in order; of one with which none has, the first that is used."""
+    names = np.concatenate((points.device, fetch))
+    of = world.equals
+    return in_order(names if len(names) else world.used[:1], (of.host, of.host_kind, of.kind))
+
+
+@inner
+def number_anew(points: Points, fetch: Any, order: Any, devices: int) -> Any:
+    """Devices have their places in `order` as numbers; those who fetch, with these numbers."""
+    number = np.full(devices, -1, np.int64)
+    number[order] = np.arange(len(order))
+    for k in range(len(points.device)):
+        points.device[k] = number[points.device[k]]
+    return number[fetch]
+
+
+@leaf
+def rename(x: Played) -> None:
+    """Devices have the numbers of the machine again, where rows, instances and points name them."""
+    s = x.state
+    for k in range(s.rows):
+        s.row[k].source, s.row[k].device = x.order[s.row[k].source], x.order[s.row[k].device]
+    for k in range(s.instances):
+        s.instance[k].device = x.order[s.instance[k].device]
+    for k in range(len(x.points.device)):
+        x.points.device[k] = x.order[x.points.device[k]]
 
 
 @inner
@@ -239,13 +283,14 @@ def consume(s: State, life: RegionLife, e: int, p: Points) -> None:
 
 
 @inner
-def homes_and_fetches(s: State, homes: Any, fetch: Any, whole: Any) -> Any:
+def homes_and_fetches(x: Played) -> Any:
     """The instances of needs that are homes, then of the devices that fetch."""
+    s, homes, fetch = x.state, x.homes, x.fetch
     found = np.empty(len(homes) + len(fetch), np.int64)
     for i in range(len(homes)):
         found[i] = find_instance(s, s.need[homes[i]].device, s.need_box[homes[i]])
     for i in range(len(fetch)):
-        found[len(homes) + i] = find_instance(s, fetch[i], whole)
+        found[len(homes) + i] = find_instance(s, fetch[i], x.life.whole)
     return found
 
 
@@ -259,6 +304,8 @@ def deliver(s: State, whole: Any) -> None:
     gather_together(s, sources)
     near, spare = np.empty(len(s.held), np.int64), np.empty(len(s.held), np.int64)
     s.copies = 0
+    for device in range(s.devices):
+        s.device[device].asked = 0
     for need in needs_of(s, s.version):
         serve(s, need, sources, near, spare)
     exchange_together(s, whole)
@@ -284,23 +331,16 @@ def serve(s: State, need: int, sources: int, near: Any, spare: Any) -> None:
 
 @leaf
 def holders_of(s: State, need: int, sources: int, target: int, near: Any) -> int:
-    """Who has a part of a need: first what its device has elsewhere, then its host; replicas serve different readers.
+    """Who has a part of a need: first what its device has elsewhere, then its host, then other hosts.
 
+    Of those as near it is who has been asked the least, then who has the same place on another host, then the next one.
     The first `sources` held boxes may be copied by all, later ones by their own device. `near` gets numbers to sort:
     how far away, and which held box.
     """
     device, n = s.need[need].device, 0
     for k in range(sources):
         if s.held[k].instance != target and overlaps(s.held_box[k], s.need_box[need]):
-            source = s.held[k].device
-            away = (
-                0
-                if source == device
-                else 1
-                if s.device[source].host == s.device[device].host
-                else 2
-            )
-            near[n] = (away * s.devices + (source - device) % s.devices) * len(s.held) + k
+            near[n] = distance(s, s.held[k].device, device) * len(s.held) + k
             n += 1
     instance = s.device[device].first_value
     while instance >= 0:
@@ -315,6 +355,17 @@ def holders_of(s: State, need: int, sources: int, target: int, near: Any) -> int
 
 
 @leaf
+def distance(s: State, source: int, device: int) -> int:
+    """How far one device is from another; see `holders_of`."""
+    if source == device:
+        return 0
+    one, other = s.device[source], s.device[device]
+    asked = (one.host != other.host) * MOST_ASKED + min(one.asked, MOST_ASKED - 1)
+    turn = (one.place != other.place) * s.devices + (source - device) % s.devices
+    return int(asked * 2 * s.devices + turn)
+
+
+@leaf
 def copy_from(s: State, k: int, device: int, target: int, left: int) -> None:
     """Copies of what held box `k` has of the first boxes in `work`."""
     for i in range(left):
@@ -322,5 +373,6 @@ def copy_from(s: State, k: int, device: int, target: int, left: int) -> None:
             copy = add_copy(s, s.held[k].device, s.held[k].instance, device, target)
             if copy < 0:
                 return
+            s.device[s.held[k].device].asked += s.held[k].device != device
             intersect(s.copy_box[copy], s.work[i], s.held_box[k])
             hold(s, device, target, s.copy_box[copy])

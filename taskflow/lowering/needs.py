@@ -81,7 +81,9 @@ def needs_value(life: RegionLife, e: int, colour: int) -> bool:
 
 @inner
 def keep_unread(s: State, whole: Any) -> None:
-    """What nobody uses lives on the device of the first need, since it can be read and written between steps."""
+    """What nobody uses lives on the device of the first need, or on the first, since it can be read and written between
+    steps.
+    """
     first = s.version_needs[0].first
     device = s.need[first].device if first >= 0 else 0
     put(s.work[0], whole)

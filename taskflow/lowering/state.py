@@ -23,7 +23,7 @@ class State(Tables):
 
     Numbers:
         width: numbers of a box.
-        devices: of the machine.
+        devices: those that have to do with the region, numbered anew (see `moving.play_region`).
         few_sums, few_gathers: so many devices sum, and gather, row by row.
         exchanges: how all-to-alls are carried out, see `tasks.all_to_all`.
         doors: how many messages can arrive at a device at once.
@@ -38,7 +38,8 @@ class State(Tables):
         lost: 1 + the first need that nobody can serve, or 0.
 
     Tables; `next` of the last one is -1, and so is every first or latest one that there is not:
-        device: its host, and its instances that hold values, in order.
+        device: its host, its kind (see `machine.equal`), its place among those of its host, how many copies of the
+            version it is asked for, and its instances that hold values, in order.
         version: its needs, in order.
         instance: its device, whether it holds a partial result, and `next` of those of its device that hold values;
             the latest of those who wrote and of those who read since; what of the version is valid in it, in order.
@@ -81,7 +82,7 @@ class State(Tables):
         *("is_full", "lost"),
     )
     tables: ClassVar = {
-        "device": record("host", "first_value", "last_value"),
+        "device": record("host", "kind", "place", "asked", "first_value", "last_value"),
         "version_needs": record("first", "last"),
         "latest_need": "devices",
         "instance": record(
@@ -155,14 +156,15 @@ def lay_out(memory: Any, size: int, width: int, devices: int, versions: int) -> 
 
 
 @leaf
-def clear(s: State, memory: Any, width: int, hosts: Any) -> None:
-    """Nothing is there yet."""
+def clear(s: State, memory: Any, width: int, hosts: Any, kinds: Any) -> None:
+    """Nothing is there yet; host and kind of every device."""
     for k in range(_HEADS):
         memory[k] = 0
     s.width, s.devices = width, len(hosts)
     for d in range(s.devices):
         at = s.device[d]
-        at.host, at.first_value, at.last_value = hosts[d], -1, -1
+        at.host, at.kind, at.first_value, at.last_value = hosts[d], kinds[d], -1, -1
+        at.place = s.device[d - 1].place + 1 if d > 0 and hosts[d - 1] == hosts[d] else 0
     for v in range(len(s.version_needs)):
         at = s.version_needs[v]
         at.first, at.last = -1, -1

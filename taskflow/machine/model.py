@@ -22,6 +22,7 @@ from taskflow.core.files import naming, read_text, replace_file
 from taskflow.core.numbers import is_whole
 from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
+from taskflow.machine.equal import Equals, find_equals
 from taskflow.machine.library import LibraryTimes
 from taskflow.machine.machinefile import (
     LARGEST_BYTES,
@@ -263,6 +264,11 @@ class MachineModel:
         return tuple(
             tuple(k for k, d in enumerate(self.devices) if d.host == host) for host in numbers
         )
+
+    @cached_property
+    def equals(self) -> Equals:
+        """Which devices, and hosts, are equal."""
+        return find_equals(self.devices, self.latency_seconds, self.bandwidth)
 
     @cached_property
     def graph(self) -> nx.DiGraph:

@@ -285,7 +285,7 @@ class Judge:
             if math.isfinite(limit) and self._is_hopeless(p, limit, missing):
                 self.index.forget(known, known + len(missing))
                 return math.inf
-            self.pool.add_fragments(missing, proposed.points, np.flatnonzero(proposed.presence))
+            self.pool.add_fragments(missing, proposed.points, proposed.used[proposed.used >= 0])
         seconds = self._simulate(p, limit)
         if seconds <= limit and math.isfinite(seconds):
             if not is_forced and not self._fits(p):

@@ -64,12 +64,14 @@ class Chosen(NamedTuple):
         points, rows: per operator the number of its points in a `PointStore`, and of their rows in a pool.
         fragment: per region the number of its fragment in a pool.
         presence: per device, how many operators have points there.
+        used: the devices where any have, in the order in which they name them; -1 behind the last.
     """
 
     points: Array
     rows: Array
     fragment: Array
     presence: Array
+    used: Array
 
 
 def lay_out(lowering: Lowering) -> Layout:

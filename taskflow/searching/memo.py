@@ -1,8 +1,8 @@
 """Memoised fragments of regions, compiled by numba: a hash table from what a fragment depends on to its number.
 
 The key of a fragment is the kind of the region's life, the numbers of the points of the operators that touch it, and,
-of a region that is fetched, the devices in use. Of a constant (a learning rate, which all updates read) it is the
-devices of these operators alone.
+of a region that is fetched, the devices in use, as operators name them. Of a constant (a learning rate, which all
+updates read) it is the devices of these operators alone.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def take_back(current: Chosen, proposed: Chosen, found: Changes) -> None:
     for r in found.regions[: found.used[1]]:
         proposed.fragment[r] = current.fragment[r]
     for d in range(len(current.presence)):
-        proposed.presence[d] = current.presence[d]
+        proposed.presence[d], proposed.used[d] = current.presence[d], current.used[d]
 
 
 @inner
@@ -165,6 +165,7 @@ def change_points(
             )
         ops[count] = op
         count += 1
+    name_devices(proposed, record, device, np.zeros(len(seen), np.bool_))
     return count
 
 
@@ -179,15 +180,32 @@ def count_devices(
             presence[device[p]] += change
 
 
+@leaf
+def name_devices(proposed: Chosen, record: Array, device: Array, is_named: Array) -> None:
+    """Set `used`; `is_named` is memory: nobody is named yet."""
+    left, count, op = 0, 0, 0
+    for d in range(len(is_named)):
+        left += proposed.presence[d] > 0
+        proposed.used[d] = -1
+    while left and op < len(proposed.points):
+        of = record[proposed.points[op]]
+        for p in range(of.first_device, of.first_device + of.points):
+            if not is_named[device[p]]:
+                is_named[device[p]] = True
+                proposed.used[count] = device[p]
+                count, left = count + 1, left - 1
+        op += 1
+
+
 @inner
 def mark_regions(ops: Array, current: Chosen, proposed: Chosen, layout: Layout) -> Array:
-    """Whether a region changes: an operator that touches it does, or it is fetched and other devices are in use."""
+    """Whether a region changes: an operator that touches it does, or it is fetched and others are in `used`."""
     marked, differs = np.zeros(len(layout.depends), np.bool_), False
     for op in ops:
         for k in range(layout.region_ptr[op], layout.region_ptr[op + 1]):
             marked[layout.region[k]] = True
-    for d in range(len(proposed.presence)):
-        differs = differs or (proposed.presence[d] > 0) != (current.presence[d] > 0)
+    for d in range(len(proposed.used)):
+        differs = differs or proposed.used[d] != current.used[d]
     for r in range(len(layout.depends) if differs else 0):
         marked[r] |= layout.depends[r] == BY_POINTS_AND_USED
     return marked
@@ -217,7 +235,9 @@ def put_key(
             memo.key[at] = proposed.points[op]
             at += 1
     if layout.depends[r] == BY_POINTS_AND_USED:
-        at = put_marked(memo.key, at, proposed.presence)
+        for d in proposed.used:
+            memo.key[at] = d
+            at += 1
     memo.key_ptr[fragment + 1] = at
 
 

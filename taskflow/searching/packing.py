@@ -12,7 +12,7 @@ from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import volume
 from taskflow.lowering.moves import arg_begin
-from taskflow.lowering.moving import DONE, NOBODY, play_region, world_of
+from taskflow.lowering.moving import DONE, NOBODY, play_region, rename, world_of
 from taskflow.lowering.ordinals import ordinals_of
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.sorting import bits, sort
@@ -110,6 +110,7 @@ def pack_regions(
         x = play_region(regions[number], w, memory, room, True)
         if x.end != DONE:
             return x.end, number, x.number
+        rename(x)
         of_rows = RowStreams(
             streams, x.life.ops, first_points(x.life), x.points.device, x.version_row
         )
@@ -198,7 +199,7 @@ def lacking_column(
 @inner
 def pack_rows(s: State, p: Packed, rates: Rates) -> None:
     """Seconds and streams of the rows."""
-    devices, begin = s.devices, 0
+    devices, begin = len(rates.overhead), 0
     for k in range(s.rows):
         of, row = s.row[k], p.filled[0].rows + k
         source, device, size = of.source, of.device, of.points * s.itemsize

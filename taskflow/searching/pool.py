@@ -45,7 +45,6 @@ class Pool:
         self._column_bytes = table_bytes(self.packed)
         self.op_rows = Column(ROWS)
         self.sets = StreamSets(StreamTable(lowering.machine))
-        self._hosts = [d.host for d in lowering.machine.devices]
         self._ops: dict[tuple[int, int], int] = {}
         self._is_rated = isinstance(costs, AnalyticCosts)  # else every row is asked for
         self._sketched_from = self.packed.filled.copy()
@@ -155,7 +154,9 @@ class Pool:
     def _links(self) -> tuple[object, ...]:
         """`receiving.Links` as a plain tuple."""
         mover = self.lowering.mover
-        return tuple(links_of(self.costs.rates, mover.hosts, mover.few, self.sets, mover.streams))
+        return tuple(
+            links_of(self.costs.rates, mover.equals.host, mover.few, self.sets, mover.streams)
+        )
 
     def _settle_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""
@@ -171,29 +172,27 @@ class Pool:
                 exchange = self._exchange(COLLECTIVES[name], args)
                 carried = self.costs.carried(exchange, itemsize)
                 self._collectives[key] = (
-                    self._set_of(sorted(set(exchange.devices)), size, carried),
+                    self._set_of(exchange.ring, size, carried),
                     carried.seconds,
                 )
             p.streams[row], p.seconds[row] = self._collectives[key]
         p.filled["pending"] = p.filled["args"] = 0
 
-    def _set_of(self, devices: Sequence[int], size: int, carried: Carried) -> int:
-        """The set of streams and links of a collective of so many bytes."""
+    def _set_of(self, ring: Sequence[int], size: int, carried: Carried) -> int:
+        """The set of streams and links of a collective of so many bytes among the devices of a ring."""
         machine, (seconds, links, parts) = self.lowering.machine, carried
         paces = paces_of(machine, links, parts, np.array([size / seconds if seconds > 0 else 0.0]))[
             0
         ]
-        return self.sets.of_group(devices, links, paces / machine.link_bandwidth[links])
+        return self.sets.of_group(ring, links, paces / machine.link_bandwidth[links])
 
     def _exchange(self, name: str, args: Array) -> Exchange:
         """See `packed.Packed.arg`."""
         device, instance, role = args[:, :ARG_NUMBERS].T.tolist()
         boxes = args[:, ARG_NUMBERS:].reshape(len(args), -1, 2).transpose(2, 0, 1).tolist()
         rects = [Rect(tuple(lo), tuple(hi)) for lo, hi in zip(*boxes, strict=True)]
-        counts = role.count(SOURCE), role.count(TARGET)
-        return Exchange(
-            name, self._hosts, self.lowering.machine.doors, device, instance, rects, *counts
-        )
+        counts, machine = (role.count(SOURCE), role.count(TARGET)), self.lowering.machine
+        return Exchange(name, machine.equals, machine.doors, device, instance, rects, *counts)
 
     def _grow(self, column: int) -> None:
         """Make columns twice as long."""
@@ -264,7 +263,10 @@ class Index:
             self.proposed.rows[ops],
         )
         self.current.fragment[regions] = self.proposed.fragment[regions]
-        self.current.presence[:] = self.proposed.presence
+        self.current.presence[:], self.current.used[:] = (
+            self.proposed.presence,
+            self.proposed.used,
+        )
 
     def _make_room(self, fragments: int) -> None:
         """For a fragment of every region."""
@@ -281,4 +283,4 @@ class Index:
 
 def _nothing(ops: int, regions: int, devices: int) -> Chosen:
     points, rows, fragment = (np.full(n, -1, np.int64) for n in (ops, ops, regions))
-    return Chosen(points, rows, fragment, np.zeros(devices, np.int64))
+    return Chosen(points, rows, fragment, np.zeros(devices, np.int64), np.full(devices, -1))

@@ -19,22 +19,23 @@ AS_ROWS, BY_RELAYS = 1, 2  # all-to-alls: a row; one with memory for what is pas
 EXCHANGES = {"copies": 0, "pairwise": AS_ROWS}  # what others need: `BY_RELAYS`
 
 
-def relay_of(source: int, target: int, is_member: Array, hosts: Array) -> int:
-    """The device that passes on what one has for another: on its host, with the other's number among the members there.
+def relay_of(source: int, target: int, members: Array, hosts: Array) -> int:
+    """The device that passes on what one has for another: on its host, with the other's place among the members there.
 
-    It is the source itself where both are on one host.
+    It is the source itself where both are on one host. `members` stand in the order of a ring.
     """
     if hosts[source] == hosts[target]:
         return source
-    number, count = 0, 0
-    for device in range(len(hosts)):
-        count += is_member[device] and hosts[device] == hosts[source]
-        number += is_member[device] and hosts[device] == hosts[target] and device < target
+    number, count, is_before = 0, 0, True
+    for device in members:
+        is_before = is_before and device != target
+        number += is_before and hosts[device] == hosts[target]
+        count += hosts[device] == hosts[source]
     number %= count
-    for device in range(len(hosts)):
-        if is_member[device] and hosts[device] == hosts[source]:
+    for device in members:
+        if hosts[device] == hosts[source]:
             if number == 0:
-                return device
+                return int(device)
             number -= 1
     return source
 

@@ -1,9 +1,10 @@
 """Exchanges: the copies and folds that carry out a collective among many devices.
 
 Takes the arguments of a collective (devices, instances, boxes) and the messages of its algorithm; gives steps in a
-valid order, which name arguments by number. The devices that take part are the members of the algorithm, by host and
-number. What all have, or get, is cut into the algorithm's pieces along one dimension; where each has a tile, the tile
-is cut into the pieces that it owns. What moves is worked out in `moves`, where prices are found, too.
+valid order, which name arguments by number. The devices that take part are the members of the algorithm, host by host,
+in the order in which arguments name them (see `machine.equal`). What all have, or get, is cut into the algorithm's
+pieces along one dimension; where each has a tile, the tile is cut into the pieces that it owns. What moves is worked
+out in `moves`, where prices are found, too.
 
 An exchange that is not regular (see `is_regular`) has no algorithm: every owner takes what it lacks straight from the
 nearest that has it.
@@ -22,6 +23,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, pointers
 from taskflow.core.geometry import Rect
+from taskflow.machine.equal import Equals, in_order
 from taskflow.tasks.all_to_all import pairwise, relay_of
 from taskflow.tasks.moves import (
     TILED,
@@ -61,7 +63,7 @@ class Exchange:
 
     Attributes:
         name: of `task.COLLECTIVES`.
-        hosts: host of every device of the machine.
+        equals: of all devices, see `MachineModel.equals`.
         doors: (devices, devices) by which link one sends to another, see `MachineModel.doors`.
         devices, instances, boxes: of the arguments: `sources` of them, then `targets`, then scratch memory in which
             what is to be added arrives: as much for every device as there are doors.
@@ -69,7 +71,7 @@ class Exchange:
     """
 
     name: str
-    hosts: Sequence[int]
+    equals: Equals
     doors: Array
     devices: Sequence[int]
     instances: Sequence[int]
@@ -98,9 +100,21 @@ class Exchange:
         return np.stack([members[moves.source], members[moves.target], size])
 
     @cached_property
+    def hosts(self) -> list[int]:
+        """Host of every device of the machine."""
+        found: list[int] = self.equals.host.tolist()
+        return found
+
+    @cached_property
+    def ring(self) -> list[int]:
+        """The devices that take part, neighbours on one host where possible."""
+        found: list[int] = in_order(np.array(self.devices, np.int64), tuple(self.equals)).tolist()
+        return found
+
+    @cached_property
     def members(self) -> list[int]:
         """The devices that take part, in the order of a ring; the first is the root, if there is one."""
-        ring = ring_order(sorted(set(self.devices)), self.hosts)
+        ring = self.ring
         roots = {"reduce": self.getting, "broadcast": self.having}.get(self.name)
         root = ring.index(self.devices[roots[0]]) if roots else 0
         return ring[root:] + ring[:root]
@@ -216,9 +230,9 @@ class Exchange:
         """Of an all-to-all with memory for what is passed on, the device that may pass on each tile."""
         if self.name != "all-to-all" or not self.scratch:
             return []
-        is_member, hosts = np.isin(np.arange(len(self.hosts)), self.devices), np.array(self.hosts)
+        ring, hosts = np.array(self.ring), self.equals.host
         pairs = ((self.devices[k], self.devices[self.sources + k]) for k in self.having)
-        return [relay_of(source, target, is_member, hosts) for source, target in pairs]
+        return [relay_of(source, target, ring, hosts) for source, target in pairs]
 
     @property
     def having(self) -> range:
@@ -263,12 +277,8 @@ class Exchange:
 
     def distance(self, source: int, device: int) -> tuple[bool, int]:
         """Near devices first; at equal distance every device has another one first, so that all are busy."""
-        return self.hosts[source] != self.hosts[device], (source - device) % len(self.hosts)
-
-
-def ring_order(devices: Sequence[int], hosts: Sequence[int]) -> list[int]:
-    """The devices of a ring, neighbours on one host where possible."""
-    return sorted(devices, key=lambda d: (hosts[d], d))
+        away = self.ring.index(source) - self.ring.index(device)
+        return self.hosts[source] != self.hosts[device], away % len(self.ring)
 
 
 # -- along messages ----------------------------------------------------------------------------------------------------

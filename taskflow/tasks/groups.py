@@ -15,7 +15,7 @@ class Groups:
 
     Attributes:
         ptr, streams: every stream that a collective in group g occupies.
-        device_ptr, devices: the devices of group g, by host and number.
+        device_ptr, devices: the devices of group g, in the order of a ring.
     """
 
     ptr: Array = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -32,5 +32,5 @@ class Groups:
         return found
 
     def devices_of(self, group: int) -> tuple[int, ...]:
-        """The devices of a group, by host and number."""
+        """The devices of a group, in the order of a ring."""
         return tuple(self.devices[self.device_ptr[group] : self.device_ptr[group + 1]].tolist())

@@ -10,7 +10,7 @@ from taskflow.core.columns import Column, pointers
 from taskflow.core.grouping import grouped
 from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
-from taskflow.tasks.exchange import ring_order
+from taskflow.machine.equal import in_order
 from taskflow.tasks.task_graph import STREAMS, Array, Groups, Kind, TaskGraph
 
 STREAM_NAMES = "compute", "sending", "receiving", "host copies", "moves within"
@@ -34,7 +34,7 @@ class StreamTable:
 
     def __init__(self, machine: MachineModel) -> None:
         count = len(machine.devices)
-        self.hosts = [d.host for d in machine.devices]
+        self._rings: dict[bytes, tuple[int, ...]] = {}
         self._groups: dict[tuple[int, ...], Array] = {}
         self.one_thread = np.array([d.kind == "cpu" for d in machine.devices])
         self.compute = np.arange(count)
@@ -81,15 +81,22 @@ class StreamTable:
         streams[remote] = np.concatenate([self.ends(*ways), self.routes(*ways)], axis=1)
         numbers: dict[tuple[int, ...], int] = {}
         for row in np.flatnonzero(kind == Kind.COLLECTIVE):
-            group = tuple(np.unique(arg_device[arg_ptr[row] : arg_ptr[row + 1]]).tolist())
+            ring = self.ring(arg_device[arg_ptr[row] : arg_ptr[row + 1]])
             streams[row] = -1
-            streams[row, 0] = -2 - numbers.setdefault(group, len(numbers))
+            streams[row, 0] = -2 - numbers.setdefault(ring, len(numbers))
         return streams, self._table(list(numbers))
+
+    def ring(self, names: Array) -> tuple[int, ...]:
+        """See `Exchange.ring`."""
+        key = names.tobytes()
+        if key not in self._rings:
+            found = in_order(names.astype(np.int64), tuple(self.machine.equals))
+            self._rings[key] = tuple(found.tolist())
+        return self._rings[key]
 
     def _table(self, groups: list[tuple[int, ...]]) -> Groups:
         """The groups of a task graph, in the order of their numbers."""
-        streams = [self.of_group(group) for group in groups]
-        devices = [ring_order(group, self.hosts) for group in groups]
+        streams, devices = [self.of_group(group) for group in groups], groups
         none = np.zeros(0, np.int64)
         return Groups(
             pointers([len(s) for s in streams]),
@@ -98,10 +105,9 @@ class StreamTable:
             np.concatenate([none, *devices]).astype(np.int64),
         )
 
-    def of_group(self, group: tuple[int, ...]) -> Array:
-        """All streams of a collective in a group, sorted."""
-        if group not in self._groups:
-            ring = ring_order(group, self.hosts)
+    def of_group(self, ring: tuple[int, ...]) -> Array:
+        """All streams of a collective among the devices of a ring, sorted."""
+        if ring not in self._groups:
             is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
             source, target = np.array(ring), np.array([*ring[1:], ring[0]])
             for streams in (
@@ -110,8 +116,8 @@ class StreamTable:
                 self.routes(source, target),
             ):
                 is_used[streams] = True
-            self._groups[group] = np.flatnonzero(is_used[:-1])
-        return self._groups[group]
+            self._groups[ring] = np.flatnonzero(is_used[:-1])
+        return self._groups[ring]
 
 
 class StreamSets:
@@ -175,11 +181,11 @@ class StreamSets:
         """The set of stream 0 alone; those of the others follow."""
         return self.first_compute + len(self._table.compute)
 
-    def of_group(self, group: Sequence[int], links: Array, parts: Array) -> int:
-        """The set of a collective among some devices, which takes these parts of these links."""
-        key = bytes(np.array(group)), links.tobytes(), parts.tobytes()
+    def of_group(self, ring: Sequence[int], links: Array, parts: Array) -> int:
+        """The set of a collective among the devices of a ring, which takes these parts of these links."""
+        key = bytes(np.array(ring)), links.tobytes(), parts.tobytes()
         if key not in self._groups:
-            streams = self._table.of_group(tuple(group))
+            streams = self._table.of_group(tuple(ring))
             self._streams.add(streams[streams < self.count - len(self._table.machine.links)])
             kept = self._is_shared[self._table.first_link + links]
             self._add_hops(links[kept], parts[kept], np.zeros(kept.sum()))

@@ -366,7 +366,7 @@ class TaskGraph(Later):
         ]
         return Exchange(
             COLLECTIVES[int(self.collective[row])],
-            [d.host for d in self.machine.devices],
+            self.machine.equals,
             self.machine.doors,
             self.instance_device[instances].tolist(),
             instances.tolist(),

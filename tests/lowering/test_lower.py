@@ -256,7 +256,7 @@ def test_a_parameter_that_nobody_reads_still_lives_somewhere():
         n: [(int(task_graph.instance_device[i]), str(r)) for i, r in h]
         for n, h in task_graph.homes.items()
     }
-    assert homes == {"half read": [(1, "[4:6]"), (1, "[0:4]")], "unread": [(0, "[0:3]")]}
+    assert homes == {"half read": [(1, "[4:6]"), (1, "[0:4]")], "unread": [(1, "[0:3]")]}
 
 
 # -- memory, caches and columns ----------------------------------------------------------------------------------------

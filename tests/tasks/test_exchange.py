@@ -15,7 +15,7 @@ from taskflow.collective.algorithms import BY_STEPS, serving
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.geometry import Rect, balanced_bounds
 from taskflow.tasks import moves
-from taskflow.tasks.exchange import Exchange, ring_order
+from taskflow.tasks.exchange import Exchange
 from tests.strategies import examples
 
 SIZE = 24
@@ -39,7 +39,16 @@ def make(name, hosts, sources, targets, scratch=(), algorithm=None, parts=1, doo
     devices, boxes = [d for d, _ in args], [box for _, box in args]
     instances = [*devices[: len(sources) + len(targets)], *range(100, 100 + len(scratch))]
     doors = np.zeros((8, 8), np.int64) + doors
-    x = Exchange(name, hosts, doors, devices, instances, boxes, len(sources), len(targets))
+    x = Exchange(
+        name,
+        costs_of(hosts).machine.equals,
+        doors,
+        devices,
+        instances,
+        boxes,
+        len(sources),
+        len(targets),
+    )
     if algorithm is None:
         return x
     assert x.is_regular
@@ -193,5 +202,7 @@ def test_a_tree_crosses_between_hosts_once():
     assert crossing(make("broadcast", HOSTS["two"], [(4, WHOLE)], targets, (), "tree")) == SIZE
 
 
-def test_neighbours_of_a_ring_sit_on_one_host():
-    assert ring_order([0, 1, 2, 3], (0, 1, 0, 1)) == [0, 2, 1, 3]
+def test_members_stand_host_by_host_as_arguments_name_them():
+    """Another tree is the same one with other names."""
+    targets = [(d, WHOLE) for d in (3, 1, 2, 5, 7, 6)]
+    assert make("broadcast", HOSTS["two"], [(4, WHOLE)], targets).members == [4, 5, 7, 6, 3, 1, 2]

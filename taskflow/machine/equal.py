@@ -1,0 +1,118 @@
+"""Equal devices: any two can change places, and no transfer takes another time.
+
+Decides in which order devices stand for whoever has to tell equal ones apart. Their numbers never do: equal devices,
+and equal hosts, stand in the order in which they are named; unequal ones in the order of their numbers, since
+neighbours in a mesh have numbers side by side. So other names of equal devices change names and nothing else.
+
+    names 5 2 4, hosts (0 1) (2 3) (4 5), all equal   ->   5 4 | 2
+
+Devices are compared by hashes of 64 bits. What is equal always is found to be; what is found to be equal by chance
+stands in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.core.compiling import tiered
+from taskflow.core.grouping import group, grouped
+from taskflow.machine.device import Device
+
+
+class Equals(NamedTuple):
+    """Which devices are equal; (devices,) each.
+
+    Attributes:
+        host: the host of a device, numbered from 0.
+        host_kind: the first host that equals its host.
+        kind: the first device that equals it, by its place on the host; the same on equal hosts.
+    """
+
+    host: Array
+    host_kind: Array
+    kind: Array
+
+
+@tiered
+def in_order(names: Array, equals: tuple[Array, Array, Array]) -> Array:
+    """The devices that are named, each once, those of a host side by side; see the module for their order."""
+    host, host_kind, kind = equals
+    is_named, host_number = np.zeros(len(host), np.bool_), np.full(host.max() + 1, -1, np.int64)
+    found, count, hosts = np.empty(len(names), np.int64), 0, 0
+    for device in names:
+        if is_named[device]:
+            continue
+        is_named[device] = True
+        found[count] = device
+        count += 1
+        if host_number[host[device]] < 0:
+            host_number[host[device]] = hosts
+            hosts += 1
+    found = found[:count]
+    found = found[group(kind[found], kind.max() + 1)[1]]
+    found = found[group(host_number[host[found]], hosts)[1]]
+    return found[group(host_kind[found], host_kind.max() + 1)[1]]
+
+
+def find_equals(devices: Sequence[Device], latency: Array, bandwidth: Array) -> Equals:
+    """Which devices are equal; (devices, devices) seconds and bytes/s of what one sends to another."""
+    host = np.unique([d.host for d in devices], return_inverse=True)[1].reshape(-1)
+    ptr, by_host = grouped(host, int(host.max()) + 1)
+    place = np.empty(len(devices), np.int64)
+    place[by_host] = np.arange(len(devices)) - ptr[host[by_host]]
+    of_host, of_place, of_source = _odd_numbers(3, len(devices))
+    way, kind = _ways(devices, latency, bandwidth), np.empty(len(devices), np.int64)
+    code = of_host[host] * of_place[place]
+    for own in np.split(by_host, ptr[1:-1]):
+        kind[own] = _kinds(way[np.ix_(own, own)], way[own] @ code, code[own])
+    way *= of_source[place][:, None] * of_place[place]
+    for _ in range(2):
+        way = np.add.reduceat(way[by_host].T, ptr[:-1], axis=1)
+    code = of_host[: len(way)]
+    return Equals(host, _kinds(way, way @ code, code)[host], kind)
+
+
+def _ways(devices: Sequence[Device], latency: Array, bandwidth: Array) -> Array:
+    """(devices, devices) hashes of the ways between two devices, in both directions; on the diagonal, of a device."""
+    a, b, c = _odd_numbers(3)
+    way = latency.view(np.uint64) * a + bandwidth.view(np.uint64) * b
+    way = (way ^ (way >> np.uint64(32))) * a  # so that all bits count
+    way ^= way >> np.uint64(29)
+    np.fill_diagonal(way, [_hash_of(d) for d in devices])
+    both: Array = way + c * way.T
+    return both
+
+
+def _odd_numbers(*shape: int) -> Array:
+    """Always the same."""
+    return np.random.default_rng(0).integers(0, 1 << 63, shape, np.uint64) * 2 + 1
+
+
+def _kinds(way: Array, total: Array, code: Array) -> Array:
+    """Of every place the first one that can change places with it.
+
+    Two can where their ways to each other are alike, and so are those to any third one: where these are summed by
+    codes of the others, the sums differ by what stands at their own codes alone.
+
+    Args:
+        way: (n, n) what tells one from another, and on the diagonal what tells it.
+        total: (n,) of all ways, those to places beyond the n included, times their codes.
+        code: (n,).
+    """
+    own, left, kinds = way.diagonal(), way[~np.eye(len(way), dtype=np.bool_)], np.arange(len(way))
+    while len(left):
+        alike = total + code * (left[0] - own) + own * own
+        _, first, number = np.unique(alike, return_index=True, return_inverse=True)
+        kinds, left = np.minimum(kinds, first[number.reshape(-1)]), left[left != left[0]]
+    return kinds
+
+
+def _hash_of(device: Device) -> int:
+    """Of all but its host."""
+    return int.from_bytes(blake2b(repr(replace(device, host=0)).encode(), digest_size=8).digest())
