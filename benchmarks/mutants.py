@@ -35,7 +35,7 @@ from pytest import ExitCode
 
 # They start processes of their own, or compare with what is not here: no line of theirs would be seen.
 IGNORED = ("gpu", "peer", "stub", "docs", "cli", "programs")
-TEST_SECONDS = 10.0  # a test that takes longer as Python is left out
+TEST_SECONDS = 10.0  # of the processor; a test that takes longer as Python is left out
 BUDGET_SECONDS = 100.0  # of the tests that one change is held against, as the first run took them
 ENVIRONMENT = {
     **os.environ,
@@ -48,6 +48,9 @@ PYTEST = [
     sys.executable,
     *["-m", "pytest", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider"],
 ]
+WAITED = (
+    8  # times these seconds until a change counts as one that never ends: a machine may be busy
+)
 CHECKED = 500  # tests, the quickest, that must pass without any change
 # What no test can notice, by file and change, and why.
 REASONS: dict[str, str] = json.loads(Path(__file__).with_suffix(".json").read_text())
@@ -227,7 +230,7 @@ def judge(mutants: list[Mutant], reached: Reach, workers: int) -> Iterator[tuple
             tests, checkout = chosen(reached, mutant), queue.get()
             expected = sum(reached.seconds[test] for test in tests)
             try:
-                killer = killed_by(checkout, mutant, tests, 60 + 3 * expected) if tests else ""
+                killer = killed_by(checkout, mutant, tests, 60 + WAITED * expected) if tests else ""
             finally:
                 queue.put(checkout)
             return mutant, len(reached.of(mutant)), killer
