@@ -42,9 +42,12 @@ site: $(STAMP)
 links: $(STAMP)
 	$(VENV)/python docs/links.py --try
 
-# Lowering and search are compiled once, here: every worker of pytest would run them as Python for as long first.
+# Lowering, search, the checker and what runs rows are compiled once, here, and not by every worker of pytest, which would
+# run each of them as Python for as long first.
 warm: $(STAMP)
-	TASKFLOW_COMPILE=always $(VENV)/taskflow search ops/models/lenet.py:build --devices 2 --proposals 100 > /dev/null
+	@TASKFLOW_COMPILE=always $(VENV)/taskflow search ops/models/lenet.py:build --devices 2 --proposals 100 > /dev/null & \
+	TASKFLOW_COMPILE=always $(PYTEST) -q -p no:cacheprovider tests/mpi/test_laws.py -k "NumPy and (plans or driver or runs)" \
+	  > /dev/null && wait $$!
 
 # Python and pytest compile the tests once, here: each worker then collects in 5 s of the processor instead of 12.
 collect: $(STAMP)
