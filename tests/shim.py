@@ -21,6 +21,7 @@ import pytest
 
 from taskflow.backend.cuda.cublaslt import is_exact
 from tests.fake_gpu.streams import FakeStreams
+from tests.sampling import IS_THOROUGH
 
 # Sources are compiled for all of them by HYPOTHESIS_PROFILE=thorough, else each for one: they are of one generation.
 ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
@@ -28,12 +29,11 @@ ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
 
 def architectures_of(sources):
     """(source, architecture) for every source."""
-    thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
     return [
         (s, a)
         for k, s in enumerate(sources)
         for n, a in enumerate(ARCHITECTURES)
-        if thorough or n == k % 3
+        if IS_THOROUGH or n == k % 3
     ]
 
 

@@ -12,13 +12,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from hypothesis import settings
 
 import ops
 from taskflow import Graph, LogicalRegion
 
 Array = np.ndarray[Any, np.dtype[Any]]
-IS_THOROUGH = settings().max_examples > 100
 Values = Mapping[str, Array]
 
 

@@ -10,8 +10,9 @@ import ops
 from taskflow import Graph, LogicalRegion, replace_regions
 from taskflow.testing import check_operator
 from tests.refusals import assert_refused
+from tests.sampling import IS_THOROUGH
 
-from .cases import CASES, IS_THOROUGH, Case
+from .cases import CASES, Case
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

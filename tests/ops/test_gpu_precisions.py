@@ -5,7 +5,6 @@ Each model runs in one precision and one setting, which take turns; in all of th
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from tests import shim
 from tests.ops.precisions import (
@@ -19,8 +18,7 @@ from tests.ops.precisions import (
     run_model,
     subjects,
 )
-
-IS_THOROUGH = settings().max_examples > 100
+from tests.sampling import IS_THOROUGH
 
 pytestmark = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 

@@ -10,9 +10,10 @@ import pytest
 
 import ops
 from taskflow import Graph, LogicalRegion, ParallelConfig, differentiate
+from tests.sampling import IS_THOROUGH
 
 from . import cases
-from .cases import CASES, IS_THOROUGH, Case
+from .cases import CASES, Case
 from .interpreter import Values, first_values, run
 
 DIFFERENTIABLE = [c for c in CASES if c.is_differentiable]

@@ -4,11 +4,10 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 import ops
+from tests.sampling import IS_THOROUGH
 
-IS_THOROUGH = settings().max_examples > 100  # all widths, else every second
 NAMES = ("GPT2", "Llama", "Mistral", "Qwen2", "BERT")
 
 

@@ -1,17 +1,18 @@
 """Every class of torch.nn and every function of torch.nn.functional: torch's numbers, or a refusal of one line.
 
-Each class and function in one way of calling it and every third of the others, in all of them by
+Each class and function in one way of calling it and every sixth of the others, in all of them by
 HYPOTHESIS_PROFILE=thorough.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
-IS_THOROUGH = settings().max_examples > 100
+from tests.sampling import IS_THOROUGH, sampled
+
+OTHERS = 6  # one in so many
 SHARES = 6 if IS_THOROUGH else 2  # of each sweep: workers share them, and a share is one import
 
 
@@ -42,17 +43,6 @@ def check(
     assert counts["right"] >= least * sum(counts.values())
 
 
-def some(cases: Iterable[Any]) -> list[Any]:
-    """The first case of each class or function, and every third of the others."""
-    found, seen = list[Any](), set[str]()
-    for k, case in enumerate(cases):
-        name = case[0].partition("(")[0]
-        if IS_THOROUGH or k % 3 == 0 or name not in seen:
-            found.append(case)
-        seen.add(name)
-    return found
-
-
 def is_newest() -> bool:
     """Whether this is the torch that the table of refused cases is of."""
     import torch
@@ -69,7 +59,7 @@ def test_classes(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFi
     from tests.peer.sweep.cases import of_classes
 
     check(
-        some(of_classes())[share::SHARES],
+        sampled(of_classes(), itemgetter(0), OTHERS)[share::SHARES],
         subtests,
         capsys,
         f"classes of torch.nn, share {share}",
@@ -86,7 +76,7 @@ def test_functions(
     from tests.peer.sweep.cases import of_functions
 
     check(
-        some(of_functions())[share::SHARES],
+        sampled(of_functions(), itemgetter(0), OTHERS)[share::SHARES],
         subtests,
         capsys,
         f"torch.nn.functional, share {share}",
@@ -101,7 +91,7 @@ def test_calls(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFixt
     from tests.peer.sweep.cases import of_calls
 
     check(
-        some(of_calls())[share::SHARES],
+        sampled(of_calls(), itemgetter(0), OTHERS)[share::SHARES],
         subtests,
         capsys,
         f"functions and methods of torch, share {share}",
