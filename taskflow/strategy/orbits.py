@@ -38,20 +38,22 @@ class Orbits:
         of: (devices,) the orbit of every device; orbits are numbered in the order of their representatives.
         representative: (orbits,) the first device of each.
         size: (orbits,) how many devices each has.
+        strides: of the digits of devices, ascending; the first one is 1.
     """
 
     of: Array
     representative: Array
     size: Array
+    strides: tuple[int, ...] = (1,)
 
     @staticmethod
-    def of_equal(*keys: Array) -> Orbits:
+    def of_equal(*keys: Array, strides: tuple[int, ...] = (1,)) -> Orbits:
         """Devices are in one orbit where all keys, (devices,) each, are equal."""
         _, first, number, size = np.unique(
             np.stack(keys), axis=1, return_index=True, return_inverse=True, return_counts=True
         )
         order = np.argsort(first)
-        return Orbits(np.argsort(order)[number.reshape(-1)], first[order], size[order])
+        return Orbits(np.argsort(order)[number.reshape(-1)], first[order], size[order], strides)
 
     def __len__(self) -> int:
         return len(self.size)
@@ -61,7 +63,19 @@ class Orbits:
 
     def refine(self, by: Array) -> Orbits:
         """The orbits in which devices for which `by` differs are apart, too."""
-        return Orbits.of_equal(self.of, by)
+        return Orbits.of_equal(self.of, by, strides=self.strides)
+
+    def part(self, some: Array, others: Array) -> Orbits:
+        """The orbits in which all values of a digit are apart, where one of some devices differs in it from its other.
+
+        What is between the two of a pair is between all that are as far apart; so none of them stands for another.
+        """
+        found, number = self, np.arange(len(self.of))
+        for stride, end in zip(self.strides, [*self.strides[1:], len(number)], strict=True):
+            digit = number % end // stride
+            if (digit[some] != digit[others]).any():
+                found = found.refine(digit)
+        return found
 
 
 def orbits_of(graph: Graph, strategy: Strategy, machine: MachineModel) -> Orbits:
@@ -78,7 +92,15 @@ def orbits_of(graph: Graph, strategy: Strategy, machine: MachineModel) -> Orbits
         return Orbits.of_equal(np.arange(len(machine.devices)))
     for tilings in _tilings_of_dimensions(regular, mesh):
         _compare(tilings, mesh)
-    return Orbits.of_equal(*mesh.parts())
+    return Orbits.of_equal(*mesh.parts(), strides=tuple(mesh.radix))
+
+
+def orbits_of_machine(machine: MachineModel) -> Orbits:
+    """The orbits of a strategy that treats all devices alike: equal devices of equal hosts."""
+    mesh = mesh_of(machine, ())
+    if mesh is None:
+        return Orbits.of_equal(np.arange(len(machine.devices)))
+    return Orbits.of_equal(*mesh.parts(), strides=tuple(mesh.radix))
 
 
 class Tiling(NamedTuple):

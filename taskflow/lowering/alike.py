@@ -1,14 +1,16 @@
 """Which devices do the same, found from fragments and points, of which a graph of many devices has few.
 
-Devices are in one class where all that touches them is equal, in order: points, instances, arguments of rows. Then what
-touches a device is like what touches the first one of its class, at the same place. Classes hold where that is one
-answer for every row, whichever of its devices is asked, and where rows wait for rows that are like those for which the
-one waits that they are like (`tasks.classes`). All of this is checked; there is nothing that is only likely.
+Devices are in one orbit where all that touches them is equal, in order: points, instances, arguments of rows. Then what
+touches a device is like what touches its representative, at the same place. An orbit is parted
+
+* where a row would be like one row by one of its devices and like another one by another: partners do not match;
+* where rows do not wait for rows that are like those for which the row waits that they are like.
+
+What is left is checked to the last row; nothing is only likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,38 +19,61 @@ from taskflow.core.columns import Array, distinct, gather, pointers, spread
 from taskflow.core.grouping import grouped
 from taskflow.lowering.movement import Fragment
 from taskflow.lowering.rows import DistinctPoints, IssueOrder
-from taskflow.lowering.sample import Sample, instances_of_arguments, parts_of
+from taskflow.lowering.sample import Sample
 from taskflow.machine import MachineModel
+from taskflow.strategy.orbits import Orbits
 from taskflow.tasks.task_graph import TaskGraph
 
 ROW_ARGUMENTS = 2  # among the touches
 MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
 
 
-Finder = Callable[[Array], "tuple[Array, Array] | None"]
+class AlikeFinder:
+    """Refines orbits until the rows of representatives stand for all.
 
-
-def class_finder(
-    x: Sample, chosen: DistinctPoints, machine: MachineModel
-) -> tuple[Finder, Array] | None:
-    """A function that finds classes, and of every device its place on its host; None: there are no classes.
-
-    The function takes a number for every device; devices with different numbers are in different classes. It gives the
-    first device of every device's class, and the node of first devices that every node is like; None: no two devices
-    are alike.
+    Args:
+        x, chosen: see `sample_of`.
+        machine: where the rows are.
     """
-    port, host = _ports(x, machine), np.array([d.host for d in machine.devices])
-    if port is None or (np.diff(host) < 0).any():
-        return None
-    touches, every = _touches(x, chosen, port, len(host)), np.arange(len(host))
 
-    def find(apart: Array) -> tuple[Array, Array] | None:
-        found = _find(x, touches, apart)
-        if found is None or (found[0] == every).all() or not _is_kept(x, found[1]):
-            return None
-        return found
+    def __init__(self, x: Sample, chosen: DistinctPoints, machine: MachineModel) -> None:
+        port, self.x = _ports(x, machine), x
+        is_ordered = (np.diff([d.host for d in machine.devices]) >= 0).all()
+        self.nodes = np.arange(x.points + len(x.row))
+        self._touches: list[Touch] = []
+        if port is not None and is_ordered:
+            self._touches = _touches(x, chosen, port, len(machine.devices))
 
-    return find, every - np.searchsorted(host, host)
+    def find(self, orbits: Orbits) -> tuple[Orbits, Array]:
+        """The orbits, refined, and the node of representatives that every node is like."""
+        while len(orbits) < len(orbits.of) and self._touches:
+            before = len(orbits)
+            orbits = _refined(self.x, self._touches, orbits)
+            matched = _match(self._touches, orbits, self.nodes)
+            if matched is None:  # by chance
+                break
+            if len(matched.some):
+                orbits = orbits.part(matched.some, matched.others)
+            elif _is_kept(self.x, matched.like):
+                return orbits, matched.like
+            else:
+                orbits = orbits.refine(_waits(self.x, self._touches, matched.like))
+            if len(orbits) == before:
+                break
+        return Orbits.of_equal(np.arange(len(orbits.of)), strides=orbits.strides), self.nodes
+
+
+class Matched(NamedTuple):
+    """Nodes that are like those of representatives.
+
+    Attributes:
+        like: of every node, the node that it is like.
+        some, others: pairs of devices of one node, by which it would be like two nodes.
+    """
+
+    like: Array
+    some: Array
+    others: Array
 
 
 class Touch(NamedTuple):
@@ -129,32 +154,44 @@ def _ports(x: Sample, machine: MachineModel) -> Array | None:
     return port
 
 
-def _find(x: Sample, touches: list[Touch], apart: Array) -> tuple[Array, Array] | None:
-    """See `find_classes`, but for what rows wait for; devices of which `apart` differs are in different classes."""
-    which = _numbered([apart, *(_code(touch, touch.columns) for touch in touches)])
+def _refined(x: Sample, touches: list[Touch], orbits: Orbits) -> Orbits:
+    """Devices that are touched in other ways are apart, and those on whose rows are devices of other orbits."""
+    for touch in touches:
+        orbits = orbits.refine(_code(touch, touch.columns))
     rows, before = touches[ROW_ARGUMENTS], -1
-    while (
-        which.max() > before
-    ):  # those on whose rows are devices of other classes are in other classes, too
-        before, together = which.max(), np.zeros(x.points + len(x.row), np.uint64)
-        np.add.at(together, rows.node, _mixed(which[rows.device].astype(np.uint64), []))
-        which = _numbered([which, _code(rows, [together[rows.node].view(np.int64)])])
-    first, like = np.unique(which, return_index=True)[1][which], np.arange(x.points + len(x.row))
+    while len(orbits) > before:
+        before, together = len(orbits), np.zeros(x.points + len(x.row), np.uint64)
+        np.add.at(together, rows.node, _mixed(orbits.of[rows.device].astype(np.uint64), []))
+        orbits = orbits.refine(_code(rows, [together[rows.node].view(np.int64)]))
+    return orbits
+
+
+def _match(touches: list[Touch], orbits: Orbits, nodes: Array) -> Matched | None:
+    """What the nodes are like; None: what touches a device is not what touches its representative."""
+    first, like, pairs = orbits.representative[orbits.of], nodes.copy(), list[Array]()
+    by = np.full(len(nodes), -1)  # the device by which a node is like another
     for ptr, device, columns, node in touches:
         there = np.arange(len(device)) + (ptr[:-1][first] - ptr[:-1])[device]
         if not all((column == column[there]).all() for column in columns):
             return None
         if len(node):
-            like[node] = node[there]
-            if (like[node] != node[there]).any():
-                return None
-    return first, like
+            is_new = by[node] < 0
+            like[node[is_new]], by[node[is_new]] = node[there[is_new]], device[is_new]
+            other = like[node] != node[there]
+            pairs.append(np.stack([by[node[other]], device[other]]))
+    return Matched(like, *np.concatenate(pairs, axis=1))
 
 
-def _numbered(keys: list[Array]) -> Array:
-    """The same number for all whose keys are equal."""
-    found: Array = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-    return found
+def _waits(x: Sample, touches: list[Touch], like: Array) -> Array:
+    """Of every device a number that follows from what its rows wait for."""
+    awaits = np.zeros(len(like), np.uint64)
+    edges = np.unique(np.stack([x.waiting, x.edge_kind, like[x.awaited]]), axis=1)
+    np.add.at(awaits, edges[0], _mixed(edges[1].astype(np.uint64), [edges[2]]))
+    code = np.zeros(len(touches[0].ptr) - 1, np.int64)
+    for touch in touches:
+        if len(touch.node):
+            code = code * 3 + _code(touch, [awaits[touch.node].view(np.int64)])
+    return code
 
 
 def _code(touch: Touch, columns: list[Array]) -> Array:
@@ -193,13 +230,6 @@ def _is_kept(x: Sample, like: Array) -> bool:
         own // nodes % nodes
     ]  # nodes that are like the one that waits
     return bool((own[at] == mapped).all() and (np.bincount(at, minlength=len(own)) == many).all())
-
-
-def first_fragments(x: Sample, first: Array, like: Array) -> list[Fragment]:
-    """The fragments of the sample with what first devices have of them alone."""
-    is_own, is_first = first[x.instance_device] == x.instance_device, like == np.arange(len(like))
-    is_arg = is_first[x.points + x.arg_row] & is_own[instances_of_arguments(x)]
-    return parts_of(x, is_first, is_arg, is_own, is_own)
 
 
 def _first_issued(x: Sample, issue: IssueOrder) -> Array:
