@@ -1,12 +1,10 @@
 """Which devices do the same, found from fragments and points, of which a graph of many devices has few.
 
 Devices are in one orbit where all that touches them is equal, in order: points, instances, arguments of rows. Then what
-touches a device is like what touches its representative, at the same place. An orbit is parted
-
-* where a row would be like one row by one of its devices and like another one by another: partners do not match;
-* where rows do not wait for rows that are like those for which the row waits that they are like.
-
-What is left is checked to the last row; nothing is only likely.
+touches a device is like what touches its representative, at the same place. Where a row would be like one row by one of
+its devices and like another row by another one, partners do not match, and the digits in which these two differ are
+parted. At last all rows must wait for rows that are like those for which the row waits that they are like. What is
+found is checked to the last row, nothing is only likely; where it does not hold, every device is an orbit.
 """
 
 from __future__ import annotations
@@ -47,19 +45,18 @@ class AlikeFinder:
     def find(self, orbits: Orbits) -> tuple[Orbits, Array]:
         """The orbits, refined, and the node of representatives that every node is like."""
         while len(orbits) < len(orbits.of) and self._touches:
-            before = len(orbits)
             orbits = _refined(self.x, self._touches, orbits)
             matched = _match(self._touches, orbits, self.nodes)
             if matched is None:  # by chance
                 break
-            if len(matched.some):
-                orbits = orbits.part(matched.some, matched.others)
-            elif _is_kept(self.x, matched.like):
-                return orbits, matched.like
-            else:
-                orbits = orbits.refine(_waits(self.x, self._touches, matched.like))
-            if len(orbits) == before:
+            if not len(matched.some):
+                if _is_kept(self.x, matched.like):
+                    return orbits, matched.like
                 break
+            finer = orbits.part(matched.some, matched.others)
+            if len(finer) == len(orbits):
+                break
+            orbits = finer
         return Orbits.of_equal(np.arange(len(orbits.of)), strides=orbits.strides), self.nodes
 
 
@@ -180,18 +177,6 @@ def _match(touches: list[Touch], orbits: Orbits, nodes: Array) -> Matched | None
             other = like[node] != node[there]
             pairs.append(np.stack([by[node[other]], device[other]]))
     return Matched(like, *np.concatenate(pairs, axis=1))
-
-
-def _waits(x: Sample, touches: list[Touch], like: Array) -> Array:
-    """Of every device a number that follows from what its rows wait for."""
-    awaits = np.zeros(len(like), np.uint64)
-    edges = np.unique(np.stack([x.waiting, x.edge_kind, like[x.awaited]]), axis=1)
-    np.add.at(awaits, edges[0], _mixed(edges[1].astype(np.uint64), [edges[2]]))
-    code = np.zeros(len(touches[0].ptr) - 1, np.int64)
-    for touch in touches:
-        if len(touch.node):
-            code = code * 3 + _code(touch, [awaits[touch.node].view(np.int64)])
-    return code
 
 
 def _code(touch: Touch, columns: list[Array]) -> Array:
