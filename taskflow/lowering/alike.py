@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, distinct, gather, pointers, spread
+from taskflow.core.columns import Array, distinct, pointers
 from taskflow.core.grouping import grouped
 from taskflow.lowering.movement import Fragment
-from taskflow.lowering.rows import DistinctPoints, IssueOrder
+from taskflow.lowering.rows import DistinctPoints
 from taskflow.lowering.sample import Sample
 from taskflow.machine import MachineModel
+from taskflow.strategy.mesh import rates_of_devices
 from taskflow.strategy.orbits import Orbits
-from taskflow.tasks.task_graph import TaskGraph
 
 ROW_ARGUMENTS = 2  # among the touches
 MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
@@ -38,12 +38,17 @@ class AlikeFinder:
         port, self.x = _ports(x, machine), x
         is_ordered = (np.diff([d.host for d in machine.devices]) >= 0).all()
         self.nodes = np.arange(x.points + len(x.row))
+        self._rates = rates_of_devices(machine)
         self._touches: list[Touch] = []
         if port is not None and is_ordered:
             self._touches = _touches(x, chosen, port, len(machine.devices))
 
     def find(self, orbits: Orbits) -> tuple[Orbits, Array]:
-        """The orbits, refined, and the node of representatives that every node is like."""
+        """The orbits, refined, and the node of representatives that every node is like.
+
+        Devices of one orbit have equal rates.
+        """
+        orbits = orbits.refine(self._rates)
         while len(orbits) < len(orbits.of) and self._touches:
             orbits = _refined(self.x, self._touches, orbits)
             matched = _match(self._touches, orbits, self.nodes)
@@ -215,84 +220,3 @@ def _is_kept(x: Sample, like: Array) -> bool:
         own // nodes % nodes
     ]  # nodes that are like the one that waits
     return bool((own[at] == mapped).all() and (np.bincount(at, minlength=len(own)) == many).all())
-
-
-def _first_issued(x: Sample, issue: IssueOrder) -> Array:
-    """The rows that move regions, in the order of the first rows of a task graph that are so."""
-    lives, numbers = issue.lives, issue.numbers
-    place, first = np.empty(len(numbers), np.int64), pointers(x.versions)[:-1]
-    place[numbers] = np.arange(len(place))
-    of_region = np.diff(lives.producer_ptr)
-    least = np.full(len(x.version_rows), len(place))
-    np.minimum.at(least, spread(first[x.kind], of_region), place[len(place) - of_region.sum() :])
-    least = np.repeat(least, x.version_rows)
-    found: Array = np.lexsort((least, x.row["ordinal"], issue.group[numbers[least]]))
-    return found
-
-
-class Places(NamedTuple):
-    """Where the rows of a sample stand in its task graph: points by kind of operator, then what moves regions.
-
-    Attributes:
-        kind: of every operator.
-        start, begin, points: of every kind its first row, its first node, and how many there are.
-        moves: of what moves the regions of `x`, in the order of its nodes, the rows.
-        times: of every row, how many rows of a task graph it stands for.
-    """
-
-    kind: Array
-    start: Array
-    begin: Array
-    points: Array
-    moves: Array
-    x: Sample
-    times: Array
-
-    def number_of(self, rows: TaskGraph, row: Array, kept: Array) -> Array:
-        """Which row of the sample every one of `rows` is.
-
-        Args:
-            rows: of first devices.
-            row: which of them everything is, as it is found.
-            kept: whether what moves regions is there.
-        """
-        number, parts = (
-            np.empty(len(rows), np.int64),
-            np.split(self.moves, np.cumsum(self.x.rows)[:-1]),
-        )
-        parts = [
-            of[here]
-            for of, here in zip(parts, np.split(kept, np.cumsum(self.x.rows)[:-1]), strict=True)
-        ]
-        moved, _ = gather(parts, self.x.kind)
-        number[row[len(row) - len(moved) :]] = moved
-        points = rows.launch >= 0
-        number[points] = self.start[self.kind[rows.launch[points]]] + rows.point[points]
-        return number
-
-    def like(self, like: Array) -> Array:
-        """The row of first devices that every row is like, given the nodes."""
-        points, found = self.x.points, np.empty(len(self.times), np.int64)
-        found[: len(found) - len(self.moves)] = like[spread(self.begin, self.points)]
-        found[: len(found) - len(self.moves)] += np.repeat(self.start - self.begin, self.points)
-        found[self.moves] = self.moves[like[points:] - points]
-        return found
-
-
-def kinds_in_order(
-    x: Sample, chosen: DistinctPoints, ops: Array, kind: Array, issue: IssueOrder
-) -> Places:
-    """The rows of a sample.
-
-    Args:
-        ops, kind: the first operator of every kind, and the kind of every operator.
-        issue: what moves regions stands as the first rows that are so do.
-    """
-    order = _first_issued(x, issue)
-    count, begin = chosen.points[chosen.which[ops]], pointers(chosen.points)[chosen.which[ops]]
-    start, points = pointers(count)[:-1], int(count.sum())
-    moves, times = np.empty(len(order), np.int64), np.empty(points + len(order), np.int64)
-    moves[order] = points + np.arange(len(order))
-    times[:points] = np.repeat(np.bincount(kind), count)
-    times[moves] = np.repeat(np.bincount(x.kind), x.rows)
-    return Places(kind, start, begin, count, moves, x, times)

@@ -26,7 +26,7 @@ from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
-from taskflow.lowering.alike import AlikeFinder, kinds_in_order
+from taskflow.lowering.alike import AlikeFinder
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
@@ -206,28 +206,25 @@ class Lowering:
         self, ready: Ready
     ) -> tuple[Callable[[Orbits], tuple[Orbits, Array]], Callable[[Orbits], TaskGraph]]:
         """Two functions: one refines orbits, see `AlikeFinder.find`; one makes the rows of representatives then."""
-        numbers, chosen, found, _ = ready
-        x = sample_of(found, chosen, self.mover.table)
-        find = AlikeFinder(x, chosen, self.machine).find
-        kinds = np.stack([self.cost_kind, numbers])
-        _, ops, kind = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
-        places = kinds_in_order(x, chosen, ops, kind.reshape(-1), self.order)
+        x = sample_of(ready.found, ready.chosen, self.mover.table)
+        find, none = AlikeFinder(x, ready.chosen, self.machine).find, np.zeros(0, np.int64)
 
         @cache
         def sample() -> TaskGraph:
-            rows = self._sample(ops, numbers[ops], x.found, x.regions, places.moves)
-            return with_algorithms(rows, self._prices)
+            return with_algorithms(self._sample(none, none, x.found, x.regions), self._prices)
 
         def rows_of(coarse: Orbits) -> TaskGraph:
             orbits, like = find(coarse)
             is_first = np.isin(np.arange(len(orbits.of)), orbits.representative)
-            rows, row, _ = self._part(ready, is_first)
-            number = places.number_of(rows, row, (like == np.arange(len(like)))[x.points :])
-            of_row = places.like(like)
-            count = np.bincount(of_row, minlength=len(of_row))[number]
-            peers = Peers(orbits, count, number, sample(), of_row, places.times, rows_of)
-            algorithm, ways = peers.sample.algorithm[number], peers.sample.ways
-            return replace(rows, algorithm=algorithm, ways=ways, peers=peers)
+            rows, row, own = self._part(ready, is_first)
+            node = _placed(own.node, row)
+            count, number = np.bincount(like, minlength=len(like))[node], node - x.points
+            times = np.repeat(np.bincount(x.kind), x.rows)
+            of_row = like[x.points :] - x.points
+            moves, algorithm = number >= 0, rows.algorithm
+            algorithm[moves] = sample().algorithm[number[moves]]
+            peers = Peers(orbits, count, number, sample(), of_row, times, rows_of)
+            return replace(rows, ways=sample().ways, peers=peers)
 
         return find, rows_of
 
@@ -262,18 +259,14 @@ class Lowering:
         found = Found([f for _, f in fragments], np.arange(len(fragments)), np.zeros_like(regions))
         return self._sample(ops, numbers, found, regions)
 
-    def _sample(
-        self, ops: Array, numbers: Array, found: Found, regions: Array, place: Array | None = None
-    ) -> TaskGraph:
-        """See `sample`; `place`: which row each of those of regions becomes."""
+    def _sample(self, ops: Array, numbers: Array, found: Found, regions: Array) -> TaskGraph:
+        """See `sample`."""
         first, instances = self._instances(found, regions)
         parts = [self._points(ops, numbers)] if len(ops) else []
         moves = (
             [move_columns(found, regions, self._itemsize, first, self.ndim)] if len(regions) else []
         )
         row = np.arange(sum(len(part["kind"]) for part in [*parts, *moves]))
-        if place is not None:
-            row[len(row) - len(place) :] = place
         launches = tuple(
             self._launch(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True)
         )

@@ -150,13 +150,14 @@ def loads_of_representatives(peers: Peers[TaskGraph], loads: PeerLoads) -> Loads
     """What the rows of representatives load, of links by their numbers."""
     entries = np.stack([loads.row, loads.number, loads.part.view(np.int64)])
     own, _ = distinct_columns(entries[:, peers.like[loads.row] == loads.row])
-    ptr, row = pointers(np.bincount(own[0], minlength=len(peers.like))), peers.number
+    ptr = pointers([*np.bincount(own[0], minlength=len(peers.like)), 0])
+    row = np.where(
+        peers.number < 0, len(peers.like), peers.number
+    )  # behind all: points, which load nothing
     width = ptr[row + 1] - ptr[row]
-    at = spread(ptr[row], width)
-    latency = _latencies(peers.sample)
-    return Loads(
-        pointers(width), own[1][at], own[2].view(np.float64)[at], loads.peak[row], latency[row]
-    )
+    at, peak = spread(ptr[row], width), np.append(loads.peak, 0.0)
+    latency = np.append(_latencies(peers.sample), 0.0)
+    return Loads(pointers(width), own[1][at], own[2].view(np.float64)[at], peak[row], latency[row])
 
 
 def find_hops(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array]:

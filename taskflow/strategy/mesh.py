@@ -165,7 +165,7 @@ def _colours(machine: MachineModel) -> Array:
     place, other = np.array(ends, np.int64).reshape(-1, 2).T
     way = np.concatenate([2 * rates, 2 * rates + 1])
     place, other = np.concatenate([place, other]), np.concatenate([other, place])
-    colour = _numbered([_rates_of(d) for d in machine.devices])
+    colour = rates_of_devices(machine)
     colour = np.concatenate([colour, np.full(len(places) - len(colour), -1)])
     count = 0
     while (now := len(np.unique(colour))) > count:
@@ -176,6 +176,11 @@ def _colours(machine: MachineModel) -> Array:
         around = [seen[a:b].tobytes() for a, b in pairwise(begin)]
         colour = _numbered(list(zip(colour.tolist(), around, strict=True)))
     return colour[: len(machine.devices)]
+
+
+def rates_of_devices(machine: MachineModel) -> Array:
+    """(devices,) numbers, equal where all of devices but their hosts is."""
+    return _numbered([_rates_of(device) for device in machine.devices])
 
 
 def _rates_of(device: Device) -> tuple[object, ...]:

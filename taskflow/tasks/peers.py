@@ -19,12 +19,12 @@ Rows = TypeVar("Rows")  # the task graph, whose rows have peers
 
 @dataclass(frozen=True, eq=False)
 class Peers(Generic[Rows]):
-    """See above. The sample has every kind of row once on each device, without dependences.
+    """See above. The sample has every kind of row that moves data once on each device, without dependences.
 
     Attributes:
-        orbits: of the devices.
+        orbits: of the devices; those of one have equal rates.
         count: of every row, how many rows it stands for, itself included.
-        number: of every row, which row of the sample it is.
+        number: of every row, which row of the sample it is; negative: it is a point.
         sample: see there.
         like: of every row of the sample, the one of representatives for it.
         times: of these, how many rows of the task graph are of its kind and on its devices.

@@ -115,7 +115,8 @@ def _busy_of_all(peers: Peers[TaskGraph], duration: Array, total: Array) -> Arra
     first = peers.orbits.representative[peers.orbits.of]
     of_devices = total[: STREAMS * devices].reshape(STREAMS, devices)[:, first]
     row, stream = peers.sample.occupied()
-    of_kind = np.bincount(peers.number, duration, len(peers.like))
+    moves = peers.number >= 0
+    of_kind = np.bincount(peers.number[moves], duration[moves], len(peers.like))
     every = np.bincount(stream, of_kind[peers.like[row]], len(total))
     return np.concatenate([of_devices.reshape(-1), every[STREAMS * devices :]])
 
