@@ -46,7 +46,7 @@ from taskflow.lowering.rows import (
     point_columns,
     shape_of,
 )
-from taskflow.lowering.sample import sample_of
+from taskflow.lowering.sample import Sample, sample_of
 from taskflow.machine import MachineModel
 from taskflow.strategy.orbits import Orbits, orbits_of_machine
 from taskflow.strategy.partition import to_rects
@@ -185,18 +185,18 @@ class Lowering:
 
     def _own_rows(self, ready: Ready, is_own: Array) -> TaskGraph:
         """The rows that touch the devices that are marked."""
-        rows, row, own = self._part(ready, is_own)
+        x = sample_of(ready.found, ready.chosen, self.mover.table)
+        rows, row, own = self._part(ready, x, is_own)
         whole, none = _placed(own.whole, row), np.zeros(0, np.int64)
-        wholes = self._sample(none, none, own.wholes, own.regions)
+        wholes = self._sample(none, none, own.wholes, x.regions)
         wholes = with_algorithms(wholes, self._prices)
         algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
         algorithm[together] = wholes.algorithm[whole[together]]
         streams[together] = wholes.streams[whole[together]]
         return replace(rows, ways=wholes.ways, groups=wholes.groups, wholes=wholes, whole=whole)
 
-    def _part(self, ready: Ready, is_own: Array) -> tuple[TaskGraph, Array, Own]:
+    def _part(self, ready: Ready, x: Sample, is_own: Array) -> tuple[TaskGraph, Array, Own]:
         """The same without algorithms, collectives being on these devices alone; and which row everything is."""
-        x = sample_of(ready.found, ready.chosen, self.mover.table)
         own = own_part(x, ready.chosen, ready.found.shift, self.order, is_own)
         rows, row = self._assemble(ready.numbers, own.chosen, own.found, ready.used)
         number, point = (_placed(column, row) for column in (own.number, own.place))
@@ -216,7 +216,7 @@ class Lowering:
         def rows_of(coarse: Orbits) -> TaskGraph:
             orbits, like = find(coarse)
             is_first = np.isin(np.arange(len(orbits.of)), orbits.representative)
-            rows, row, own = self._part(ready, is_first)
+            rows, row, own = self._part(ready, x, is_first)
             node = _placed(own.node, row)
             count, number = np.bincount(like, minlength=len(like))[node], node - x.points
             times = np.repeat(np.bincount(x.kind), x.rows)

@@ -30,7 +30,6 @@ class Own(NamedTuple):
         place: of every row as it is found, its number among those of its operator, or of its version, on all devices.
         whole: of every row as it is found, which of `wholes` it is; -1: no collective.
         node: of every row as it is found, the node of the sample.
-        regions: of the sample, those of `wholes`.
     """
 
     chosen: DistinctPoints
@@ -40,7 +39,6 @@ class Own(NamedTuple):
     place: Array
     whole: Array
     node: Array
-    regions: Array
 
 
 def own_part(
@@ -73,7 +71,6 @@ def own_part(
         place,
         np.where(is_whole[node], pointers(is_whole)[node], -1),
         node,
-        x.regions,
     )
 
 
