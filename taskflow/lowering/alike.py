@@ -21,6 +21,7 @@ from taskflow.lowering.sample import Sample
 from taskflow.machine import MachineModel
 from taskflow.strategy.mesh import rates_of_devices
 from taskflow.strategy.orbits import Orbits
+from taskflow.tasks.task_graph import TaskGraph
 
 ROW_ARGUMENTS = 2  # among the touches
 MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
@@ -31,17 +32,19 @@ class AlikeFinder:
 
     Args:
         x, chosen: see `sample_of`.
-        machine: where the rows are.
+        rows: those of `x`, with algorithms.
     """
 
-    def __init__(self, x: Sample, chosen: DistinctPoints, machine: MachineModel) -> None:
+    def __init__(self, x: Sample, chosen: DistinctPoints, rows: TaskGraph) -> None:
+        machine = rows.machine
         port, self.x = _ports(x, machine), x
         is_ordered = (np.diff([d.host for d in machine.devices]) >= 0).all()
         self.nodes = np.arange(x.points + len(x.row))
         self._rates = rates_of_devices(machine)
         self._touches: list[Touch] = []
         if port is not None and is_ordered:
-            self._touches = _touches(x, chosen, port, len(machine.devices))
+            ways = np.stack([port, _algorithms(rows)])
+            self._touches = _touches(x, chosen, ways, len(machine.devices))
 
     def find(self, orbits: Orbits) -> tuple[Orbits, Array]:
         """The orbits, refined, and the node of representatives that every node is like.
@@ -93,8 +96,11 @@ class Touch(NamedTuple):
     node: Array
 
 
-def _touches(x: Sample, chosen: DistinctPoints, port: Array, devices: int) -> list[Touch]:
-    """All that touches devices: points, instances, arguments of rows and of points."""
+def _touches(x: Sample, chosen: DistinctPoints, ways: Array, devices: int) -> list[Touch]:
+    """All that touches devices: points, instances, arguments of rows and of points.
+
+    `ways`: (n, rows) how the rows are carried out.
+    """
     kinds, first = np.arange(len(x.regions)), pointers(x.instances)[:-1]
     instances = _touch(x.instance_device, devices, [])
     rank = np.empty(len(x.instance_device), np.int64)  # of an instance on its device
@@ -110,7 +116,7 @@ def _touches(x: Sample, chosen: DistinctPoints, port: Array, devices: int) -> li
     )
     instance = first[np.repeat(kinds, x.args)] + x.arg["instance"]
     of_row = [row[name] for name in ("kind", "collective", "ordinal", "points")]
-    of_row += [version, rank[instance], x.arg["privilege"], port[x.arg_row]]
+    of_row += [version, rank[instance], x.arg["privilege"], *ways[:, x.arg_row]]
     of_event = np.where(
         x.event_instance < 0, -1, rank[np.maximum(first[x.event_kind] + x.event_instance, 0)]
     )
@@ -135,6 +141,14 @@ def _flags(fragment: Fragment) -> Array:
     found = fragment.instance_partial.astype(np.int64)
     found[fragment.homes] += 2
     found[fragment.fetches[:, 1]] += 4
+    return found
+
+
+def _algorithms(rows: TaskGraph) -> Array:
+    """Per row a number of the algorithm's name; 0: none."""
+    names = ["", *(way.algorithm for way in rows.ways)]
+    number = np.unique(names, return_inverse=True)[1].reshape(-1)
+    found: Array = number[np.maximum(rows.algorithm, -1) + 1]
     return found
 
 

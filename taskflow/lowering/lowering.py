@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +48,7 @@ from taskflow.lowering.rows import (
 )
 from taskflow.lowering.sample import Sample, sample_of
 from taskflow.machine import MachineModel
-from taskflow.strategy.orbits import Orbits, orbits_of_machine
+from taskflow.strategy.orbits import Orbits, orbits_of
 from taskflow.strategy.partition import to_rects
 from taskflow.strategy.strategy import (
     Strategy,
@@ -161,11 +161,11 @@ class Lowering:
         used = _as_named(chosen)
         ready = Ready(numbers, chosen, self.fragments.find(numbers, used), used)
         if isinstance(devices, Orbits):
-            return self._orbit_rows(ready)[1](devices)
+            return self._orbit_rows(ready)(devices)
         if devices is not None:
             return self._own_rows(ready, self._marked(devices))
         _check_room(sum(len(fragment.row) for fragment in ready.found.fragments))
-        classes = self._classes(ready) if len(used) >= MANY else None
+        classes = self._classes(ready, strategy) if len(used) >= MANY else None
         if classes is None:
             return self._all_rows(ready)
         names = "machine", "regions", "orders", "uses_tf32", "repeat", "launches", "combine"
@@ -176,12 +176,15 @@ class Lowering:
     def _all_rows(self, ready: Ready) -> TaskGraph:
         return with_algorithms(self._assemble(*ready)[0], self._prices)
 
-    def _classes(self, ready: Ready) -> TaskGraph | None:
+    def _classes(self, ready: Ready, strategy: Strategy) -> TaskGraph | None:
         """The rows of representatives, if these are half of the devices at most."""
-        find, rows_of = self._orbit_rows(ready)
-        orbits, _ = find(orbits_of_machine(self.machine))
-        is_worth = len(np.unique(orbits.of[ready.used])) <= len(ready.used) // 2
-        return rows_of(orbits) if is_worth else None
+
+        def is_worth(orbits: Orbits) -> bool:
+            return len(np.unique(orbits.of[ready.used])) <= len(ready.used) // 2
+
+        orbits = orbits_of(self.graph, strategy, self.machine)
+        rows = self._orbit_rows(ready)(orbits) if is_worth(orbits) else None
+        return rows if rows and rows.peers and is_worth(rows.peers.orbits) else None
 
     def _own_rows(self, ready: Ready, is_own: Array) -> TaskGraph:
         """The rows that touch the devices that are marked."""
@@ -202,16 +205,13 @@ class Lowering:
         number, point = (_placed(column, row) for column in (own.number, own.place))
         return replace(rows, number=number, point=point), row, own
 
-    def _orbit_rows(
-        self, ready: Ready
-    ) -> tuple[Callable[[Orbits], tuple[Orbits, Array]], Callable[[Orbits], TaskGraph]]:
-        """Two functions: one refines orbits, see `AlikeFinder.find`; one makes the rows of representatives then."""
+    def _orbit_rows(self, ready: Ready) -> Callable[[Orbits], TaskGraph]:
+        """A function that makes the rows of representatives of orbits, which it refines; see `AlikeFinder`."""
         x = sample_of(ready.found, ready.chosen, self.mover.table)
-        find, none = AlikeFinder(x, ready.chosen, self.machine).find, np.zeros(0, np.int64)
-
-        @cache
-        def sample() -> TaskGraph:
-            return with_algorithms(self._sample(none, none, x.found, x.regions), self._prices)
+        none = np.zeros(0, np.int64)
+        sample = self._sample(none, none, x.found, x.regions)
+        sample = with_algorithms(sample, self._prices)
+        find = AlikeFinder(x, ready.chosen, sample).find
 
         def rows_of(coarse: Orbits) -> TaskGraph:
             orbits, like = find(coarse)
@@ -222,11 +222,11 @@ class Lowering:
             times = np.repeat(np.bincount(x.kind), x.rows)
             of_row = like[x.points :] - x.points
             moves, algorithm = number >= 0, rows.algorithm
-            algorithm[moves] = sample().algorithm[number[moves]]
-            peers = Peers(orbits, count, number, sample(), of_row, times, rows_of)
-            return replace(rows, ways=sample().ways, peers=peers)
+            algorithm[moves] = sample.algorithm[number[moves]]
+            peers = Peers(orbits, count, number, sample, of_row, times, rows_of)
+            return replace(rows, ways=sample.ways, peers=peers)
 
-        return find, rows_of
+        return rows_of
 
     def _marked(self, devices: Iterable[int]) -> Array:
         """Of every device, whether it is one of these; ValueError if there is no such device."""

@@ -135,7 +135,8 @@ def _seen_by_devices(sample: TaskGraph, like: Array, seconds: Array, loads: Peer
 def _are_alike(peers: Peers[TaskGraph], seconds: Array, loads: PeerLoads) -> bool:
     """Whether rows take the seconds of those that they are like, and load what these load, part for part."""
     like = peers.like
-    if (seconds != seconds[like]).any() or (loads.peak != loads.peak[like]).any():
+    columns = seconds, loads.peak, _latencies(peers.sample)
+    if any((column != column[like]).any() for column in columns):
         return False
     every, _ = distinct_columns(np.stack([loads.row, loads.number, loads.part.view(np.int64)]))
     own = every[:, like[every[0]] == every[0]]

@@ -95,14 +95,6 @@ def orbits_of(graph: Graph, strategy: Strategy, machine: MachineModel) -> Orbits
     return Orbits.of_equal(*mesh.parts(), strides=tuple(mesh.radix))
 
 
-def orbits_of_machine(machine: MachineModel) -> Orbits:
-    """The orbits of a strategy that treats all devices alike: equal devices of equal hosts."""
-    mesh = mesh_of(machine, ())
-    if mesh is None:
-        return Orbits.of_equal(np.arange(len(machine.devices)))
-    return Orbits.of_equal(*mesh.parts(), strides=tuple(mesh.radix))
-
-
 class Tiling(NamedTuple):
     """How an operator cuts a dimension of a region.
 
