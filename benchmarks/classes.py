@@ -1,8 +1,9 @@
-"""Lowering and simulating on many equal devices: all rows, and one row for each class of devices that do the same.
+"""Lowering and simulating on many equal devices: all rows, and those of one device for each orbit.
 
-`python benchmarks/classes.py` prints, for GPT on so many devices and a few plans, CPU seconds of `lower`, of the first
-`simulate` (which prices the collectives) and of the next one, and the memory of the process: by classes, then by all
-rows, each in a process of its own. Both must say the same of the step. `--classes` leaves out all rows.
+`python benchmarks/classes.py` prints, for GPT on so many devices and a few plans, CPU seconds of `lower` (for orbits
+with finding these), of the first `simulate` (which prices the collectives) and of the next one, the memory of the
+process, and how many rows there are: by orbits, then all rows, each in a process of its own. Both must say the same of
+the step. `--orbits` leaves out all rows.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import taskflow
-from taskflow import CostModel, MachineModel
+from taskflow import CostModel, Graph, MachineModel, Strategy, TaskGraph, Timeline
 from taskflow.lowering import lowering
 from taskflow.searching.grids import Grids
+from taskflow.strategy.orbits import orbits_of
 
 PLANS = {
     "data parallel": 1,
@@ -32,34 +34,38 @@ PLANS = {
 HOST = 8  # devices
 
 
-def measure(devices: int, layers: int, plan: str, by_classes: bool) -> dict[str, object]:
-    """Seconds, memory, and what is said of the step."""
-    if not by_classes:
-        lowering.MANY = devices + 1
+def measure(devices: int, layers: int, plan: str, by_orbits: bool) -> dict[str, object]:
+    """Seconds, memory, rows, and what is said of the step."""
+    lowering.MANY = devices + 1
     graph = import_module("ops.models.gpt").build(batch=devices, layers=layers)
     small = import_module("ops.models.gpt").build(batch=2 * HOST, layers=1)
     near = MachineModel.preset("h100", nodes=2)  # compiles
-    taskflow.simulate(
-        taskflow.lower(small, taskflow.data_parallel(small, near), near), CostModel.analytic(near)
-    )
+    step(small, taskflow.data_parallel(small, near), near, by_orbits)
     machine, degree = MachineModel.preset("h100", nodes=devices // HOST), PLANS[plan]
-    costs, clock = CostModel.analytic(machine), time.process_time
     strategy = taskflow.data_parallel(graph, machine)
     if degree > 1:
         strategy = Grids(graph).strategy(range(devices), degree) or strategy
-    times = [clock()]
-    rows = taskflow.lower(graph, strategy, machine)
-    times.append(clock())
-    for _ in range(2):
-        timeline = taskflow.simulate(rows, costs)
-        times.append(clock())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    rows, timeline, times = step(graph, strategy, machine, by_orbits)
     return {
-        "times": [b - a for a, b in pairwise(times)],
-        "gigabytes": peak,
-        "is_by_classes": "start" not in vars(timeline),
+        "times": times,
+        "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+        "rows": len(rows),
         "said": [timeline.seconds, timeline.peak_bytes.tolist(), rows.bytes_moved],
     }
+
+
+def step(
+    graph: Graph, strategy: Strategy, machine: MachineModel, by_orbits: bool
+) -> tuple[TaskGraph, Timeline, list[float]]:
+    """The rows, what is predicted of them, and the seconds of `lower` and of two times `simulate`."""
+    costs, times = CostModel.analytic(machine), [time.process_time()]
+    orbits = orbits_of(graph, strategy, machine) if by_orbits else None
+    rows = taskflow.lower(graph, strategy, machine, devices=orbits)
+    times.append(time.process_time())
+    for _ in range(2):
+        timeline = taskflow.simulate(rows, costs)
+        times.append(time.process_time())
+    return rows, timeline, [b - a for a, b in pairwise(times)]
 
 
 def main() -> int:
@@ -68,19 +74,19 @@ def main() -> int:
     parser.add_argument("--devices", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--layers", type=int, default=96)
     parser.add_argument("--plans", nargs="+", choices=PLANS, default=list(PLANS))
-    parser.add_argument("--classes", action="store_true", help="leave out all rows")
+    parser.add_argument("--orbits", action="store_true", help="leave out all rows")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        plan, by_classes = options.one
-        print(json.dumps(measure(options.devices[0], options.layers, plan, by_classes == "1")))
+        plan, by_orbits = options.one
+        print(json.dumps(measure(options.devices[0], options.layers, plan, by_orbits == "1")))
         return 0
-    print(f"{'':30} {'lower':>8} {'simulate':>9} {'again':>8} {'GB':>6}")
+    print(f"{'':30} {'lower':>8} {'simulate':>9} {'again':>8} {'GB':>6} {'rows':>9}")
     is_equal = True
     for devices in options.devices:
         for plan in options.plans:
             said = []
-            for by_classes in "1" if options.classes else "10":
+            for by_orbits in "1" if options.orbits else "10":
                 given = (
                     "--devices",
                     str(devices),
@@ -88,17 +94,18 @@ def main() -> int:
                     str(options.layers),
                     "--one",
                     plan,
-                    by_classes,
+                    by_orbits,
                 )
                 found = json.loads(
                     subprocess.check_output([sys.executable, __file__, *given]).splitlines()[-1]
                 )
-                how = "classes" if found["is_by_classes"] else "all rows"
+                how = "orbits" if by_orbits == "1" else "all rows"
                 times = " ".join(
                     f"{t:{w}.2f}" for t, w in zip(found["times"], (8, 9, 8), strict=True)
                 )
                 print(
-                    f"{devices:5} {plan:15} {how:8} {times} {found['gigabytes']:6.2f}", flush=True
+                    f"{devices:5} {plan:15} {how:8} {times} {found['gigabytes']:6.2f} {found['rows']:9}",
+                    flush=True,
                 )
                 said.append(found["said"])
             is_equal &= all(each == said[0] for each in said)

@@ -28,6 +28,7 @@ from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sam
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
 from taskflow.tasks.exchange import Exchange
+from taskflow.tasks.peers import Peers
 from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
 
@@ -56,7 +57,8 @@ class CostModel(ABC):
 
     Attributes:
         is_shared_out: whether a part r of a task takes at least r of its seconds, which lower bounds rely on.
-        knows_no_rows: whether seconds depend on what a row does and where, and not on which row it is.
+        knows_no_rows: whether seconds depend on what a row does and on the rates of devices and links, and not on which
+            row it is.
         rates: of the machine.
     """
 
@@ -114,6 +116,8 @@ class CostModel(ABC):
             CostError: an operator has no cost: its seconds are no number from 0, or its kernel cannot be timed.
             ValueError: these are the rows of some devices alone.
         """
+        if task_graph.peers is not None:
+            return self._of_representatives(task_graph, task_graph.peers)
         task_graph.check_complete("costs")
         kind, device = task_graph.kind, task_graph.device
         result = np.zeros(len(task_graph))
@@ -130,6 +134,15 @@ class CostModel(ABC):
         pair = task_graph.source[transfers], device[transfers]
         latency = np.where(task_graph.algorithm[transfers] == JOINED, 0.0, self.rates.latency[pair])
         result[transfers] = latency + task_graph.bytes[transfers] / self.rates.throughput[pair]
+        return result
+
+    def _of_representatives(self, task_graph: TaskGraph, peers: Peers[TaskGraph]) -> Array:
+        """Of the rows of representatives: collectives have all their devices in the sample."""
+        result, points = np.zeros(len(task_graph)), np.flatnonzero(peers.number < 0)
+        result[points] = self._points(task_graph, points)
+        _check_costs(task_graph, points, result[points])
+        moves = np.flatnonzero(peers.number >= 0)
+        result[moves] = self.seconds(peers.sample)[peers.number[moves]]
         return result
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:

@@ -9,10 +9,10 @@ once (`rows`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,13 @@ from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
-from taskflow.lowering.classes import class_finder, first_fragments, kinds_in_order
+from taskflow.lowering.alike import AlikeFinder
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.orders import memory_orders
-from taskflow.lowering.own import own_part
+from taskflow.lowering.own import Own, own_part
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
     DistinctPoints,
@@ -46,8 +46,9 @@ from taskflow.lowering.rows import (
     point_columns,
     shape_of,
 )
-from taskflow.lowering.sample import sample_of
+from taskflow.lowering.sample import Sample, sample_of
 from taskflow.machine import MachineModel
+from taskflow.strategy.orbits import Orbits, orbits_of
 from taskflow.strategy.partition import to_rects
 from taskflow.strategy.strategy import (
     Strategy,
@@ -57,11 +58,11 @@ from taskflow.strategy.strategy import (
     in_steps,
 )
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
-from taskflow.tasks.classes import Classes
+from taskflow.tasks.peers import Peers
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
 ROW_BYTES = 1_500  # that a row takes at most while it is made
-MANY = 32  # devices of which some may do the same, see `taskflow.tasks.classes`
+MANY = 32  # devices of which some may do the same, see `taskflow.tasks.peers`
 
 
 def lower(
@@ -71,7 +72,7 @@ def lower(
     collectives: Mapping[str, str] | None = None,
     repeat: int = 1,
     piece_bytes: int | None = None,
-    devices: Iterable[int] | None = None,
+    devices: Iterable[int] | Orbits | None = None,
 ) -> TaskGraph:
     """The task graph of `graph` under `strategy` on `machine`.
 
@@ -88,7 +89,8 @@ def lower(
         piece_bytes: all-reduces of more are several rows, between which an order may put what is needed sooner (see
             `taskflow.schedule.forward_first`). It is for all-reduces that are rows, see `with_collectives`.
         devices: only the rows that touch these, with what they wait for of each other. `TaskGraph.number` says which of
-            all rows they are. The rows of all devices together are those of the whole.
+            all rows they are. The rows of all devices together are those of the whole. Of `Orbits`, which are refined
+            where these do not do the same, the rows of representatives; `TaskGraph.peers` says for what each stands.
 
     Raises:
         MemoryError: rows take more than is free, and devices do not do the same.
@@ -99,6 +101,15 @@ def lower(
         raise ValueError(f"lower: piece_bytes is at least 1, not {piece_bytes}")
     steps, machine = repeated(graph, repeat), machine.with_collectives(collectives or {})
     return Lowering(steps, machine, piece_bytes or 0).lower(in_steps(strategy, repeat), devices)
+
+
+class Ready(NamedTuple):
+    """What rows are made of: numbers of points per operator, the points, the fragments, and the devices in use."""
+
+    numbers: Array
+    chosen: DistinctPoints
+    found: Found
+    used: Array
 
 
 class Lowering:
@@ -140,7 +151,7 @@ class Lowering:
         self._splits: dict[int, str] = {}
         self._shapes: dict[int, Shape] = {}  # by the model of points
 
-    def lower(self, strategy: Strategy, devices: Iterable[int] | None = None) -> TaskGraph:
+    def lower(self, strategy: Strategy, devices: Iterable[int] | Orbits | None = None) -> TaskGraph:
         """See `taskflow.lower`."""
         if not self.operators:
             raise ValueError("lower: the graph has no operators")
@@ -148,47 +159,74 @@ class Lowering:
         numbers = self.numbers(strategy)
         chosen = choose(numbers, self.store, self._shape)
         used = _as_named(chosen)
-        found = self.fragments.find(numbers, used)
+        ready = Ready(numbers, chosen, self.fragments.find(numbers, used), used)
+        if isinstance(devices, Orbits):
+            return self._orbit_rows(ready)(devices)
         if devices is not None:
-            return self._own_rows(numbers, chosen, found, used, self._marked(devices))
-        _check_room(sum(len(fragment.row) for fragment in found.fragments))
-
-        def all_rows() -> TaskGraph:
-            return with_algorithms(self._assemble(numbers, chosen, found, used)[0], self._prices)
-
-        classes = self.classes(numbers, chosen, found, used) if len(used) >= MANY else None
+            return self._own_rows(ready, self._marked(devices))
+        _check_room(sum(len(fragment.row) for fragment in ready.found.fragments))
+        classes = self._classes(ready, strategy) if len(used) >= MANY else None
         if classes is None:
-            return all_rows()
+            return self._all_rows(ready)
         names = "machine", "regions", "orders", "uses_tf32", "repeat", "launches", "combine"
-        known = {name: getattr(classes.rows, name) for name in names}
-        return TaskGraph.later(
-            all_rows, classes=classes, devices_used=tuple(sorted(used.tolist())), **known
-        )
+        known = {name: getattr(classes, name) for name in names}
+        known |= {"classes": classes, "devices_used": classes.devices_used}
+        return TaskGraph.later(lambda: self._all_rows(ready), **known)
 
-    def _own_rows(
-        self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array, is_own: Array
-    ) -> TaskGraph:
+    def _all_rows(self, ready: Ready) -> TaskGraph:
+        return with_algorithms(self._assemble(*ready)[0], self._prices)
+
+    def _classes(self, ready: Ready, strategy: Strategy) -> TaskGraph | None:
+        """The rows of representatives, if these are half of the devices at most."""
+
+        def is_worth(orbits: Orbits) -> bool:
+            return len(np.unique(orbits.of[ready.used])) <= len(ready.used) // 2
+
+        orbits = orbits_of(self.graph, strategy, self.machine)
+        rows = self._orbit_rows(ready)(orbits) if is_worth(orbits) else None
+        return rows if rows and rows.peers and is_worth(rows.peers.orbits) else None
+
+    def _own_rows(self, ready: Ready, is_own: Array) -> TaskGraph:
         """The rows that touch the devices that are marked."""
-        x = sample_of(found, chosen, self.mover.table)
-        own = own_part(x, chosen, found.shift, self.order, is_own)
-        rows, row = self._assemble(numbers, own.chosen, own.found, used)
-        number, point, whole = (
-            _placed(column, row) for column in (own.number, own.place, own.whole)
-        )
-        none = np.zeros(0, np.int64)
-        wholes = with_algorithms(self._sample(none, none, own.wholes, x.regions), self._prices)
+        x = sample_of(ready.found, ready.chosen, self.mover.table)
+        rows, row, own = self._part(ready, x, is_own)
+        whole, none = _placed(own.whole, row), np.zeros(0, np.int64)
+        wholes = self._sample(none, none, own.wholes, x.regions)
+        wholes = with_algorithms(wholes, self._prices)
         algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
         algorithm[together] = wholes.algorithm[whole[together]]
         streams[together] = wholes.streams[whole[together]]
-        return replace(
-            rows,
-            number=number,
-            point=point,
-            ways=wholes.ways,
-            groups=wholes.groups,
-            wholes=wholes,
-            whole=whole,
-        )
+        return replace(rows, ways=wholes.ways, groups=wholes.groups, wholes=wholes, whole=whole)
+
+    def _part(self, ready: Ready, x: Sample, is_own: Array) -> tuple[TaskGraph, Array, Own]:
+        """The same without algorithms, collectives being on these devices alone; and which row everything is."""
+        own = own_part(x, ready.chosen, ready.found.shift, self.order, is_own)
+        rows, row = self._assemble(ready.numbers, own.chosen, own.found, ready.used)
+        number, point = (_placed(column, row) for column in (own.number, own.place))
+        return replace(rows, number=number, point=point), row, own
+
+    def _orbit_rows(self, ready: Ready) -> Callable[[Orbits], TaskGraph]:
+        """A function that makes the rows of representatives of orbits, which it refines; see `AlikeFinder`."""
+        x = sample_of(ready.found, ready.chosen, self.mover.table)
+        none = np.zeros(0, np.int64)
+        sample = self._sample(none, none, x.found, x.regions)
+        sample = with_algorithms(sample, self._prices)
+        find = AlikeFinder(x, ready.chosen, sample).find
+
+        def rows_of(coarse: Orbits) -> TaskGraph:
+            orbits, like = find(coarse)
+            is_first = np.isin(np.arange(len(orbits.of)), orbits.representative)
+            rows, row, own = self._part(ready, x, is_first)
+            node = _placed(own.node, row)
+            count, number = np.bincount(like, minlength=len(like))[node], node - x.points
+            times = np.repeat(np.bincount(x.kind), x.rows)
+            of_row = like[x.points :] - x.points
+            moves, algorithm = number >= 0, rows.algorithm
+            algorithm[moves] = sample.algorithm[number[moves]]
+            peers = Peers(orbits, count, number, sample, of_row, times, rows_of)
+            return replace(rows, ways=sample.ways, peers=peers)
+
+        return rows_of
 
     def _marked(self, devices: Iterable[int]) -> Array:
         """Of every device, whether it is one of these; ValueError if there is no such device."""
@@ -198,47 +236,6 @@ class Lowering:
                 raise ValueError(f"lower: devices name device {device!r} of {len(found)}")
             found[device] = True
         return found
-
-    def classes(
-        self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array
-    ) -> Classes[TaskGraph] | None:
-        """The classes of devices, if some do the same as others; see `DistinctPoints` and `Fragments.find`."""
-        x = sample_of(found, chosen, self.mover.table)
-        if not (finder := class_finder(x, chosen, self.machine)):
-            return None
-        (find, place), kinds = finder, np.stack([self.cost_kind, numbers])
-        _, ops, kind = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
-        places = kinds_in_order(x, chosen, ops, kind.reshape(-1), self.order)
-
-        @cache
-        def sample() -> TaskGraph:
-            rows = self._sample(ops, numbers[ops], x.found, x.regions, places.moves)
-            return with_algorithms(rows, self._prices)
-
-        def made(first: Array, like: Array) -> Classes[TaskGraph]:
-            is_first = like == np.arange(len(like))
-            some = Found(first_fragments(x, first, like), x.kind, found.shift)
-            rows, row = self._assemble(
-                numbers, chosen.only(is_first[: x.points]), some, used[first[used] == used]
-            )
-            number = places.number_of(rows, row, is_first[x.points :])
-
-            def finer(apart: Array) -> Classes[TaskGraph] | None:
-                both = np.unique(np.stack([first, apart], axis=1), axis=0, return_inverse=True)[
-                    1
-                ].reshape(-1)
-                is_worth = (
-                    len(np.unique(first)) <= both.max() < len(both) // 2
-                )  # half of the rows are saved at least
-                others = find(both) if is_worth else None
-                return made(*others) if others else None
-
-            return Classes(first, rows, number, sample(), places.like(like), places.times, finer)
-
-        alike = find(np.zeros_like(place)) or find(
-            place
-        )  # wherever they are, or at the same place of their hosts
-        return made(*alike) if alike else None
 
     def numbers(self, strategy: Strategy) -> Array:
         """The points of every operator, by their numbers in the store."""
@@ -262,18 +259,14 @@ class Lowering:
         found = Found([f for _, f in fragments], np.arange(len(fragments)), np.zeros_like(regions))
         return self._sample(ops, numbers, found, regions)
 
-    def _sample(
-        self, ops: Array, numbers: Array, found: Found, regions: Array, place: Array | None = None
-    ) -> TaskGraph:
-        """See `sample`; `place`: which row each of those of regions becomes."""
+    def _sample(self, ops: Array, numbers: Array, found: Found, regions: Array) -> TaskGraph:
+        """See `sample`."""
         first, instances = self._instances(found, regions)
         parts = [self._points(ops, numbers)] if len(ops) else []
         moves = (
             [move_columns(found, regions, self._itemsize, first, self.ndim)] if len(regions) else []
         )
         row = np.arange(sum(len(part["kind"]) for part in [*parts, *moves]))
-        if place is not None:
-            row[len(row) - len(place) :] = place
         launches = tuple(
             self._launch(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True)
         )

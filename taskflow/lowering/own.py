@@ -29,6 +29,7 @@ class Own(NamedTuple):
         number: of every row as it is found (see `rows`), its number among the rows of all devices.
         place: of every row as it is found, its number among those of its operator, or of its version, on all devices.
         whole: of every row as it is found, which of `wholes` it is; -1: no collective.
+        node: of every row as it is found, the node of the sample.
     """
 
     chosen: DistinctPoints
@@ -37,6 +38,7 @@ class Own(NamedTuple):
     number: Array
     place: Array
     whole: Array
+    node: Array
 
 
 def own_part(
@@ -68,6 +70,7 @@ def own_part(
         number,
         place,
         np.where(is_whole[node], pointers(is_whole)[node], -1),
+        node,
     )
 
 

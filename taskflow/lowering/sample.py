@@ -192,7 +192,7 @@ def _part(
         arg,
         f.arg_box[args],
         pointers(kept)[f.version_row],
-        np.where(event < 0, -1, number[event]),
+        np.append(number, -1)[event],  # of an empty box -1 stays
         edges,
         number[f.homes[is_home]],
         f.home_box[is_home],

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array, distinct_columns, pointers, spread
 from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
+from taskflow.strategy.orbits import Orbits
 from taskflow.tasks.agenda import NONE
-from taskflow.tasks.classes import Classes
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
+from taskflow.tasks.peers import Peers
 from taskflow.tasks.streams import find_queues, follows, ports_of
 from taskflow.tasks.task_graph import JOINED, STREAMS, Kind, TaskGraph
 from taskflow.tasks.tax import Tax, make_tax
@@ -60,72 +62,102 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     )
 
 
-def _class_links(classes: Classes[TaskGraph], seconds: Array) -> tuple[Array, ...]:
-    """Of the sample: rows, the links that they load, the parts of these, and of all rows the largest rate.
+class PeerLoads(NamedTuple):
+    """What rows of a sample load of shared links, by link, then by what the rows are like.
 
-    Links that the same kinds of rows load alike have one number.
+    Attributes:
+        row, link, part: entries, see `Loads`.
+        number: of the link; those that the same kinds of rows load alike have one: none is ever fuller than another.
+        peak: of every row of the sample.
     """
-    sample, like = classes.sample, classes.like
+
+    row: Array
+    link: Array
+    part: Array
+    number: Array
+    peak: Array
+
+
+def find_peer_loads(peers: Peers[TaskGraph], seconds: Array) -> PeerLoads:
+    """The loads of the sample, whose rows take these seconds."""
+    sample, like = peers.sample, peers.like
     row, link, rate = _hops(sample, seconds)
     peak = np.zeros(len(sample))
     np.maximum.at(peak, row, rate)
-    kept = _is_shared(sample, row, link, classes.times > 1)[link]
+    kept = _is_shared(sample, row, link, peers.times > 1)[link]
     row, link, rate = row[kept], link[kept], rate[kept]
     part = rate / peak[row] / sample.machine.link_bandwidth[link]
     order = np.lexsort((part, like[row], link))
     row, link, part = row[order], link[order], part[order]
     loaded = np.stack([like[row], part.view(np.int64)], axis=1)
-    ptr, number = (
-        np.flatnonzero(np.diff(link, prepend=-1, append=-1)),
-        np.zeros(len(link), np.int64),
-    )
-    known = dict[bytes, int]()
+    ptr = np.flatnonzero(np.diff(link, prepend=-1, append=-1))
+    number, known = np.zeros(len(link), np.int64), dict[bytes, int]()
     for a, b in pairwise(ptr.tolist()):
         number[a:b] = known.setdefault(loaded[a:b].tobytes(), len(known))
-    return row, link, number, part, peak
+    return PeerLoads(row, link, part, number, peak)
 
 
-def find_unlike(classes: Classes[TaskGraph], seconds: Array) -> Array:
-    """Numbers of the devices, different for those whose rows take other seconds, or load links that are loaded unlike.
-
-    By hashes, which may be equal by chance: then these classes are refused as the last ones were.
-    """
-    sample, like = classes.sample, classes.like
-    row, _, number, part, _ = _class_links(classes, seconds)
-    code = _MIXING * (number.astype(np.uint64) + _MIXING * part.view(np.uint64))
-    of_row = _MIXING * (seconds.view(np.uint64) ^ like.astype(np.uint64))
-    np.add.at(of_row, row, code ^ (code >> np.uint64(29)))
-    of_row = np.where(
-        sample.kind == Kind.COLLECTIVE, np.uint64(0), of_row * _MIXING
-    )  # which is nobody's own
-    found = np.zeros(len(sample.machine.devices), np.uint64)
-    np.add.at(found, sample.device, of_row ^ (of_row >> np.uint64(31)))
-    np.add.at(found, sample.source, of_row)
-    return found.view(np.int64)
-
-
-def find_class_loads(classes: Classes[TaskGraph], seconds: Array) -> Loads | None:
-    """What rows of first devices load; None where rows that are alike share a link, or share links with others unlike.
-
-    Links that the same kinds of rows load alike are one link: none of them is ever fuller than another.
+def refine_orbits(peers: Peers[TaskGraph], seconds: Array) -> Orbits:
+    """The orbits in which rows that are like each other take equal seconds, load links alike, and share none.
 
     Args:
-        classes: of a task graph.
+        peers: of the rows of representatives.
         seconds: of every row of the sample.
     """
-    sample, like, count = classes.sample, classes.like, len(classes.sample)
-    row, link, number, part, peak = _class_links(classes, seconds)
-    latency = _latencies(sample)
-    if ((np.diff(link) == 0) & (np.diff(like[row]) == 0)).any() or (peak != peak[like]).any():
-        return None
-    every, _ = distinct_columns(np.stack([row, number, part.view(np.int64)]))
+    sample, like, orbits = peers.sample, peers.like, peers.orbits
+    loads = find_peer_loads(peers, seconds)
+    finer = orbits.refine(_seen_by_devices(sample, like, seconds, loads))
+    shares = (np.diff(loads.link) == 0) & (np.diff(like[loads.row]) == 0)
+    some, others = loads.row[:-1][shares], loads.row[1:][shares]
+    finer = finer.part(sample.device[some], sample.device[others])
+    finer = finer.part(sample.source[some], sample.source[others])
+    if len(finer) > len(orbits) or (not len(some) and _are_alike(peers, seconds, loads)):
+        return finer
+    return Orbits.of_equal(np.arange(len(orbits.of)), strides=orbits.strides)
+
+
+def _seen_by_devices(sample: TaskGraph, like: Array, seconds: Array, loads: PeerLoads) -> Array:
+    """Of every device a number that follows from the seconds of its rows, and from the links that they load."""
+    code = _MIXING * (loads.number.astype(np.uint64) + _MIXING * loads.part.view(np.uint64))
+    of_row = _MIXING * (seconds.view(np.uint64) ^ like.astype(np.uint64))
+    np.add.at(of_row, loads.row, code ^ (code >> np.uint64(29)))
+    of_row ^= of_row >> np.uint64(31)
+    seen = np.zeros(len(sample.machine.devices), np.uint64)
+    together = sample.kind == Kind.COLLECTIVE
+    np.add.at(seen, sample.device[~together], of_row[~together])
+    np.add.at(seen, sample.source[~together], of_row[~together] * _MIXING)
+    args = np.flatnonzero(np.repeat(together, np.diff(sample.arg_ptr)))
+    of_arg = np.repeat(of_row, np.diff(sample.arg_ptr))[args]
+    np.add.at(seen, sample.instance_device[sample.arg_instance[args]], of_arg)
+    return seen.view(np.int64)
+
+
+def _are_alike(peers: Peers[TaskGraph], seconds: Array, loads: PeerLoads) -> bool:
+    """Whether rows take the seconds of those that they are like, and load what these load, part for part."""
+    like = peers.like
+    columns = seconds, loads.peak, _latencies(peers.sample)
+    if any((column != column[like]).any() for column in columns):
+        return False
+    every, _ = distinct_columns(np.stack([loads.row, loads.number, loads.part.view(np.int64)]))
     own = every[:, like[every[0]] == every[0]]
-    many = np.bincount(like, minlength=count)
+    many = np.bincount(like, minlength=len(like))
     mapped, often = distinct_columns(np.stack([like[every[0]], *every[1:]]))
-    if mapped.shape != own.shape or (mapped != own).any() or (often != many[own[0]]).any():
-        return None
-    ptr, row = pointers(np.bincount(own[0], minlength=count)), classes.number
-    at, width = spread(ptr[row], ptr[row + 1] - ptr[row]), ptr[row + 1] - ptr[row]
+    return bool(
+        mapped.shape == own.shape and (mapped == own).all() and (often == many[own[0]]).all()
+    )
+
+
+def loads_of_representatives(peers: Peers[TaskGraph], loads: PeerLoads) -> Loads:
+    """What the rows of representatives load, of links by their numbers."""
+    entries = np.stack([loads.row, loads.number, loads.part.view(np.int64)])
+    own, _ = distinct_columns(entries[:, peers.like[loads.row] == loads.row])
+    ptr = pointers([*np.bincount(own[0], minlength=len(peers.like)), 0])
+    row = np.where(
+        peers.number < 0, len(peers.like), peers.number
+    )  # behind all: points, which load nothing
+    width = ptr[row + 1] - ptr[row]
+    at, peak = spread(ptr[row], width), np.append(loads.peak, 0.0)
+    latency = np.append(_latencies(peers.sample), 0.0)
     return Loads(pointers(width), own[1][at], own[2].view(np.float64)[at], peak[row], latency[row])
 
 

@@ -18,14 +18,14 @@ from taskflow.core.compiling import tiered
 from taskflow.core.start_rule import finish_of, latest, occupy, start_of
 from taskflow.cost.model import CostModel
 from taskflow.simulation.sharing import (
-    find_class_loads,
     find_hops,
+    find_peer_loads,
     find_tax,
-    find_unlike,
     find_waits,
+    loads_of_representatives,
+    refine_orbits,
     schedule_fairly,
 )
-from taskflow.tasks.classes import Classes
 from taskflow.tasks.fair import fair_pass
 from taskflow.tasks.memory import needed_bytes, plan_memory, shortage, with_reuse
 from taskflow.tasks.streams import count_streams, find_queues
@@ -37,35 +37,48 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     """The predicted Timeline of one step: `.seconds`, `.bytes_moved`, `.peak_bytes`, `.critical_path()`.
 
     Of devices that do the same one is simulated, where the costs allow that; when a row of another one begins and ends
-    is found when somebody asks.
+    is found when somebody asks. Rows of representatives (`lower(devices=orbits)`) give the timeline of these: its
+    seconds, bytes moved, peaks and shortage are those of all devices. Orbits are refined, and the rows made anew,
+    where rows that are like each other take other seconds or load links otherwise.
 
     Raises:
-        ValueError: these are the rows of some devices alone.
+        ValueError: these are the rows of some devices alone; or of representatives, and the costs know rows.
     """
+    if task_graph.peers is not None:
+        return _of_representatives(task_graph, costs)
     task_graph.check_complete("simulate")
-    classes = task_graph.classes if costs.knows_no_rows else None
-    while classes is not None:
-        seconds = costs.seconds(classes.sample)
-        if found := _of_classes(classes, seconds):
-            known = {**found, "bytes_moved": task_graph.bytes_moved}
-            return Timeline.later(lambda: _of_rows(task_graph, costs), **known)
-        classes = classes.finer(find_unlike(classes, seconds))
-    return _of_rows(task_graph, costs)
+    if task_graph.classes is None or not costs.knows_no_rows:
+        return _of_rows(task_graph, costs)
+    found = _of_representatives(task_graph.classes, costs)
+    names = "seconds", "peak_bytes", "shortage", "bytes_moved"
+    known = {name: getattr(found, name) for name in names}
+    return Timeline.later(lambda: _of_rows(task_graph, costs), **known)
 
 
-def _of_classes(classes: Classes[TaskGraph], seconds: Array) -> dict[str, object] | None:
-    """Fields of a `Timeline`; None: rows that are alike take unequal seconds, or share links with others unlike."""
-    loads = find_class_loads(classes, seconds) if (seconds == seconds[classes.like]).all() else None
-    if loads is None:
-        return None
-    plan = plan_memory(classes.rows, is_predicted=True)
-    waiting = with_reuse(classes.rows, plan)
-    _, end = fair_pass(find_waits(waiting), loads, seconds[classes.number], find_tax(waiting))
-    return {
-        "seconds": float(end.max(initial=0.0)),
-        "peak_bytes": needed_bytes(classes.rows, plan)[classes.first],
-        "shortage": shortage(classes.rows, plan),
-    }
+def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
+    peers = task_graph.peers
+    assert peers is not None
+    if not costs.knows_no_rows:
+        raise ValueError(
+            "simulate: these are the rows of representatives, the costs know those of all devices"
+        )
+    seconds = costs.seconds(peers.sample)
+    while len(orbits := refine_orbits(peers, seconds)) > len(peers.orbits):
+        task_graph = peers.lower(orbits)
+        peers = task_graph.peers
+        assert peers is not None
+    plan = plan_memory(task_graph, is_predicted=True)
+    waiting = with_reuse(task_graph, plan)
+    loads = loads_of_representatives(peers, find_peer_loads(peers, seconds))
+    start, end = fair_pass(find_waits(waiting), loads, costs.seconds(task_graph), find_tax(waiting))
+    return Timeline(
+        waiting,
+        start,
+        end,
+        float(end.max(initial=0.0)),
+        needed_bytes(task_graph, plan)[peers.orbits.representative[peers.orbits.of]],
+        shortage(task_graph, plan),
+    )
 
 
 def _of_rows(task_graph: TaskGraph, costs: CostModel) -> Timeline:

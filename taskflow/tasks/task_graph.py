@@ -28,9 +28,9 @@ from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.phases import Phase
 from taskflow.machine import MachineModel
-from taskflow.tasks.classes import Classes
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.groups import Groups as Groups
+from taskflow.tasks.peers import Peers
 from taskflow.tasks.steps import Way
 
 
@@ -158,10 +158,11 @@ class TaskGraph(Later):
         number: of every row, which of the rows of all devices it is; None: these are all rows.
         wholes, whole: collectives with all their arguments, and of every row which of these it is, -1: none. A row of
             which `whole` says so has only the arguments on the devices whose rows these are. None: all have all.
-        classes: of devices that do the same, or None; the rows are made when somebody asks for them.
+        peers: the rows for which these, of representatives, stand; None: these stand for themselves.
+        classes: the rows of representatives, or None; if there are any, all rows are made when somebody asks for them.
     """
 
-    classes: ClassVar[Classes[TaskGraph] | None] = None
+    classes: ClassVar[TaskGraph | None] = None
 
     machine: MachineModel
     launches: tuple[Launch, ...]
@@ -200,6 +201,7 @@ class TaskGraph(Later):
     number: Array | None = None
     wholes: TaskGraph | None = None
     whole: Array | None = None
+    peers: Peers[TaskGraph] | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -315,15 +317,23 @@ class TaskGraph(Later):
     @property
     def bytes_moved(self) -> int:
         """Bytes that cross between devices in one step."""
-        if self.classes is not None:
-            sample = self.classes.sample
-            return int((sample.bytes * self.classes.times)[sample.is_communication].sum())
+        rows = self.classes or self
+        if rows.peers is not None:
+            sample = rows.peers.sample
+            return int((sample.bytes * rows.peers.times)[sample.is_communication].sum())
         return int(self.bytes[self.is_communication].sum())
 
     def bytes_moved_by_device(self) -> Array:
         """Bytes that every device sends in one step."""
-        _, source, _, size = self.hops()
+        source, _, size = self.carried()
         return np.bincount(source, size, len(self.machine.devices)).astype(np.int64)
+
+    def carried(self) -> Array:
+        """Source, device and bytes of all that goes between devices, of rows for which these stand too; (3, n)."""
+        if self.peers is None:
+            return self.hops()[1:]
+        row, source, device, size = self.peers.sample.hops()
+        return np.stack([source, device, size * self.peers.times[row]])
 
     def hops(self) -> Array:
         """Row, source, device and bytes of all that goes from one device to another, within collectives too; (4, n)."""
@@ -347,7 +357,13 @@ class TaskGraph(Later):
         )
 
     def exchange(self, row: int) -> Exchange:
-        """How the collective `row` is carried out; instances of others than own devices are negative numbers."""
+        """How the collective `row` is carried out; instances of others than own devices are negative numbers.
+
+        Of the rows of representatives all are.
+        """
+        if self.peers is not None:
+            found = self.peers.sample.exchange(int(self.peers.number[row]))
+            return replace(found, instances=(-1 - np.array(found.instances, np.int64)).tolist())
         if self.wholes is not None and self.whole is not None:
             found = self.wholes.exchange(int(self.whole[row]))
             own = self.arg_instance[self.arg_ptr[row] : self.arg_ptr[row + 1]]

@@ -16,8 +16,9 @@ import numpy as np
 from taskflow.core.files import replace_file
 from taskflow.core.grouping import grouped
 from taskflow.core.later import Later
-from taskflow.tasks.streams import find_queues, follows
-from taskflow.tasks.task_graph import Array, TaskGraph
+from taskflow.tasks.peers import Peers
+from taskflow.tasks.streams import count_streams, find_queues, follows
+from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
 from taskflow.tasks.trace import trace_events
 
 
@@ -50,14 +51,16 @@ class Timeline(Later):
 
     def busy_seconds(self) -> dict[int, float]:
         """Stream number -> seconds in which it is occupied."""
-        duration = np.nan_to_num(self.end - self.start)
-        rows, streams = self.task_graph.occupied()
-        total = np.bincount(streams, duration[rows])
+        duration, graph = np.nan_to_num(self.end - self.start), self.task_graph
+        rows, streams = graph.occupied()
+        total = np.bincount(streams, duration[rows], count_streams(graph.machine))
+        if graph.peers is not None:
+            total = _busy_of_all(graph.peers, duration, total)
         return {s: float(t) for s, t in enumerate(total) if t > 0}
 
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""
-        machine, (_, source, device, size) = self.task_graph.machine, self.task_graph.hops()
+        machine, (source, device, size) = self.task_graph.machine, self.task_graph.carried()
         routes = machine.routes[source, device]
         crossing, hop = np.nonzero(routes >= 0)
         total = np.zeros(len(machine.links), np.int64)
@@ -67,7 +70,7 @@ class Timeline(Later):
     def class_bytes(self) -> dict[str, int]:
         """Bytes that cross between devices `within hosts` and `between hosts`."""
         host = np.array([d.host for d in self.task_graph.machine.devices])
-        _, source, device, size = self.task_graph.hops()
+        source, device, size = self.task_graph.carried()
         between = int(size[host[source] != host[device]].sum())
         return {"within hosts": int(size.sum()) - between, "between hosts": between}
 
@@ -101,6 +104,21 @@ class Timeline(Later):
         replace_file(
             path, json.dumps({"displayTimeUnit": "ms", "traceEvents": events}), sys.maxsize
         )
+
+
+def _busy_of_all(peers: Peers[TaskGraph], duration: Array, total: Array) -> Array:
+    """Seconds of all streams, given those of rows of representatives, and of their streams.
+
+    A device is as busy as its representative. Links are by what all rows occupy that these stand for.
+    """
+    devices = len(peers.orbits.of)
+    first = peers.orbits.representative[peers.orbits.of]
+    of_devices = total[: STREAMS * devices].reshape(STREAMS, devices)[:, first]
+    row, stream = peers.sample.occupied()
+    moves = peers.number >= 0
+    of_kind = np.bincount(peers.number[moves], duration[moves], len(peers.like))
+    every = np.bincount(stream, of_kind[peers.like[row]], len(total))
+    return np.concatenate([of_devices.reshape(-1), every[STREAMS * devices :]])
 
 
 class RowsBefore:

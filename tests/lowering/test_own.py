@@ -10,7 +10,9 @@ from taskflow import (
     CostModel,
     Device,
     Executor,
+    Graph,
     MachineModel,
+    Window,
     check_plan,
     data_parallel,
     lower,
@@ -139,6 +141,14 @@ def test_with_micro_batches_and_schedules(model, data):
     machine = MachineModel.uniform(4)
     placed, _, strategy = data.draw(plans_in_time(model, machine))
     assert_parts(placed.graph, strategy, machine, [[d] for d in range(4)])
+
+
+def test_a_region_of_which_nothing_is_read():
+    graph, machine = Graph(), MachineModel.uniform(2)
+    x = graph.input("x", (4,), "float64")
+    beyond = Window("b", padding=9)
+    graph.launch("y", "w -> b", [x], kernel=print, sizes={"b": 2}, windows={"w": beyond})
+    assert_parts(graph, data_parallel(graph, machine), machine, [[0], [1]])
 
 
 def test_what_a_device_lacks_is_no_device():

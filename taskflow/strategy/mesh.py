@@ -1,0 +1,195 @@
+"""Meshes: the numbers of devices in digits, by which configurations and hosts step through them.
+
+Takes configurations and a machine; gives the digits, and for every digit a partition of its values. Values are in
+different parts where something was seen to differ between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from itertools import pairwise
+from math import gcd, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.machine import Device, MachineModel
+from taskflow.strategy.strategy import ParallelConfig
+
+
+class DeviceRun(NamedTuple):
+    """Consecutive parts of an axis on devices `stride` apart, so many `parts`; of stride 0: on one device."""
+
+    axis: str
+    stride: int
+    parts: int
+
+
+class DeviceGrid(NamedTuple):
+    """The devices of a configuration: the first one, and the runs of its axes, of each axis the fastest one first."""
+
+    base: int
+    runs: tuple[DeviceRun, ...]
+
+
+class DeviceGrids:
+    """The grids of configurations, each found once; None where the devices are no grid, or parts are fractions."""
+
+    def __init__(self) -> None:
+        self.known: dict[ParallelConfig, DeviceGrid | None] = {}
+        self._by_identity: dict[int, DeviceGrid | None] = {}  # to hash thousands of devices is slow
+
+    def of(self, config: ParallelConfig) -> DeviceGrid | None:
+        """The grid of a configuration, which somebody must hold."""
+        if id(config) not in self._by_identity:
+            if config not in self.known:
+                self.known[config] = _grid_of(config)
+            self._by_identity[id(config)] = self.known[config]
+        return self._by_identity[id(config)]
+
+
+def _grid_of(config: ParallelConfig) -> DeviceGrid | None:
+    shape = [degree for _, degree in config.degrees if isinstance(degree, int)]
+    if len(shape) < len(config.degrees):
+        return None
+    devices, runs = np.array(config.devices, np.int64).reshape(shape), list[DeviceRun]()
+    base = int(devices.flat[0])
+    left = devices - base
+    for k, (axis, _) in enumerate(config.degrees):
+        line = np.moveaxis(devices, k, 0).reshape(shape[k], -1)[:, 0] - base
+        found = _runs_of(axis, line)
+        if found is None:
+            return None
+        runs += found
+        left = left - line.reshape([-1 if j == k else 1 for j in range(len(shape))])
+    return None if left.any() else DeviceGrid(base, tuple(runs))
+
+
+def _runs_of(axis: str, line: Array) -> list[DeviceRun] | None:
+    """The runs of one axis; `line`: the devices of its parts, counted from the first one."""
+    runs = []
+    while len(line) > 1:
+        steps = np.diff(line)
+        stride, other = int(steps[0]), np.flatnonzero(steps != steps[0])
+        count = gcd(int(other[0]) + 1 if len(other) else len(line), len(line))
+        blocks = line.reshape(-1, count)
+        if count < 2 or stride < 0 or (blocks - blocks[:, :1] != stride * np.arange(count)).any():
+            return None
+        runs.append(DeviceRun(axis, stride, count))
+        line = blocks[:, 0]
+    return runs
+
+
+class Mesh:
+    """The digits of devices, and which values of each are told apart. A digit is named by its stride.
+
+    Args:
+        devices: how many.
+        strides: of the digits, ascending, each a multiple of the one before; the first one is 1.
+    """
+
+    def __init__(self, devices: int, strides: Sequence[int]) -> None:
+        self.devices = devices
+        ends = [*strides[1:], -(-devices // strides[-1]) * strides[-1]]
+        self.radix = {s: end // s for s, end in zip(strides, ends, strict=True)}
+        self._part = {s: np.zeros(radix, np.int64) for s, radix in self.radix.items()}
+
+    def digits(self, run: DeviceRun) -> list[int]:
+        """The digits that a run steps through, the slowest first."""
+        return [s for s in reversed(self.radix) if run.stride <= s < run.stride * run.parts]
+
+    def tell_apart(self, strides: Sequence[int], values: Array) -> None:
+        """Two values of a digit are apart where an array over some digits, slowest first, differs between them."""
+        grid = values.reshape([*(self.radix[s] for s in strides), -1])
+        for k, stride in enumerate(strides):
+            rows = np.moveaxis(grid, k, 0).reshape(self.radix[stride], -1)
+            keys = np.column_stack([self._part[stride], rows])
+            self._part[stride] = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+
+    def tell_devices_apart(self, values: Array) -> None:
+        """The same of an array (devices,) without negative numbers; the digits may have numbers of no device."""
+        padded = np.full(prod(self.radix.values()), -1, np.int64)
+        padded[: self.devices] = values
+        self.tell_apart(list(reversed(self.radix)), padded)
+
+    def part_all(self, strides: Iterable[int]) -> None:
+        """All values of these digits are apart."""
+        for stride in strides:
+            self._part[stride] = np.arange(self.radix[stride])
+
+    def tell_used(self, grid: DeviceGrid) -> None:
+        """The devices of a grid and others are apart; all are where it begins amid a digit that it steps through."""
+        stepped = {s for run in grid.runs for s in self.digits(run)}
+        for stride, radix in self.radix.items():
+            first = grid.base // stride % radix
+            if stride not in stepped:
+                self.tell_apart([stride], np.arange(radix) == first)
+            elif first:
+                self.part_all(self.radix)
+
+    def parts(self) -> list[Array]:
+        """Per digit, (devices,): the part in which every device's value is."""
+        number = np.arange(self.devices)
+        return [part[number // s % self.radix[s]] for s, part in self._part.items()]
+
+
+def mesh_of(machine: MachineModel, grids: Iterable[DeviceGrid]) -> Mesh | None:
+    """The digits of hosts and grids, unequal devices and hosts being apart; None: their strides make no digits."""
+    hosts = np.array([d.host for d in machine.devices])
+    borders = (np.flatnonzero(np.diff(hosts)) + 1).tolist()
+    if len(np.unique(hosts)) <= len(borders):  # a host's devices are not one after the other
+        return None
+    host_stride = gcd(*borders, len(hosts))
+    runs = [run for grid in grids for run in grid.runs if run.stride]
+    ends = {run.stride for run in runs} | {run.stride * run.parts for run in runs}
+    strides = sorted(s for s in {1, host_stride, *ends} if s == 1 or s < len(hosts))
+    if any(after % before for before, after in pairwise(strides)):
+        return None
+    mesh = Mesh(len(hosts), strides)
+    mesh.tell_devices_apart(_colours(machine))
+    if len({b - a for a, b in pairwise([0, *borders, len(hosts)])}) > 1:
+        mesh.part_all(s for s in strides if s >= host_stride)
+    return mesh
+
+
+def _colours(machine: MachineModel) -> Array:
+    """Numbers of the devices, equal where these and all that their links lead to have equal rates.
+
+    Colour refinement: places are apart where links of other rates, or places of other colours, are around them.
+    """
+    places: dict[int | str, int] = {d: d for d in range(len(machine.devices))}
+    ends = [[places.setdefault(end, len(places)) for end in k.ends] for k in machine.links]
+    rates = _numbered([(k.bandwidth, k.latency_seconds) for k in machine.links])
+    place, other = np.array(ends, np.int64).reshape(-1, 2).T
+    way = np.concatenate([2 * rates, 2 * rates + 1])
+    place, other = np.concatenate([place, other]), np.concatenate([other, place])
+    colour = rates_of_devices(machine)
+    colour = np.concatenate([colour, np.full(len(places) - len(colour), -1)])
+    count = 0
+    while (now := len(np.unique(colour))) > count:
+        count = now
+        order = np.lexsort((colour[other], way, place))
+        seen = np.stack([way[order], colour[other[order]]], axis=1)
+        begin = np.searchsorted(place[order], np.arange(len(places) + 1)).tolist()
+        around = [seen[a:b].tobytes() for a, b in pairwise(begin)]
+        colour = _numbered(list(zip(colour.tolist(), around, strict=True)))
+    return colour[: len(machine.devices)]
+
+
+def rates_of_devices(machine: MachineModel) -> Array:
+    """(devices,) numbers, equal where all of devices but their hosts is."""
+    return _numbered([_rates_of(device) for device in machine.devices])
+
+
+def _rates_of(device: Device) -> tuple[object, ...]:
+    """All of a device but its host."""
+    values = (getattr(device, field.name) for field in fields(device) if field.name != "host")
+    return tuple(tuple(sorted(v.items())) if isinstance(v, dict) else v for v in values)
+
+
+def _numbered(values: Sequence[object]) -> Array:
+    """Equal values have the same number."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)

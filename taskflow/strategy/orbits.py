@@ -1,0 +1,205 @@
+"""Orbits: devices that do the same under a strategy, read from patterns and configurations alone.
+
+The number of a device is written in digits of a mixed radix: the common refinement of hosts and of all strides by which
+configurations step through devices (`mesh`). Every digit has a partition of its values; devices are in one orbit where
+all their digits are in the same parts. Values are told apart by
+
+* devices that an operator does not use, and unequal devices, hosts and links;
+* parts of an axis of unequal sizes, and windows: what is first, last and amid in a halo is unlike;
+* a dimension of a region that operators cut in different orders, or across each other.
+
+This is a seed, and not safe by itself: it may be too coarse. Groups of devices that exchange nothing with each other do
+the same. Within a group there are choices that no pattern tells: who sums which part, from whom a replica comes, which
+links are shared. Who sees them refines the orbits: `lower` where rows differ, `simulate` where seconds and loads do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.core.geometry import balanced_bounds
+from taskflow.graph.graph import Graph, Operator
+from taskflow.machine import MachineModel
+from taskflow.strategy.mesh import DeviceGrid, DeviceGrids, DeviceRun, Mesh, mesh_of
+from taskflow.strategy.strategy import Strategy, completed, effective_config
+
+
+@dataclass(frozen=True, eq=False)
+class Orbits:
+    """A partition of the devices of a machine.
+
+    Attributes:
+        of: (devices,) the orbit of every device; orbits are numbered in the order of their representatives.
+        representative: (orbits,) the first device of each.
+        size: (orbits,) how many devices each has.
+        strides: of the digits of devices, ascending; the first one is 1.
+    """
+
+    of: Array
+    representative: Array
+    size: Array
+    strides: tuple[int, ...] = (1,)
+
+    @staticmethod
+    def of_equal(*keys: Array, strides: tuple[int, ...] = (1,)) -> Orbits:
+        """Devices are in one orbit where all keys, (devices,) each, are equal."""
+        _, first, number, size = np.unique(
+            np.stack(keys), axis=1, return_index=True, return_inverse=True, return_counts=True
+        )
+        order = np.argsort(first)
+        return Orbits(np.argsort(order)[number.reshape(-1)], first[order], size[order], strides)
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def __repr__(self) -> str:
+        return f"Orbits({len(self)} of {len(self.of)} devices)"
+
+    def refine(self, by: Array) -> Orbits:
+        """The orbits in which devices for which `by` differs are apart, too."""
+        return Orbits.of_equal(self.of, by, strides=self.strides)
+
+    def part(self, some: Array, others: Array) -> Orbits:
+        """The orbits in which all values of a digit are apart, where one of some devices differs in it from its other.
+
+        What is between the two of a pair is between all that are as far apart; so none of them stands for another.
+        """
+        found, number = self, np.arange(len(self.of))
+        for stride, end in zip(self.strides, [*self.strides[1:], len(number)], strict=True):
+            digit = number % end // stride
+            if (digit[some] != digit[others]).any():
+                found = found.refine(digit)
+        return found
+
+
+def orbits_of(graph: Graph, strategy: Strategy, machine: MachineModel) -> Orbits:
+    """The seed of the orbits, see the module. Where a configuration is no grid of digits every device is alone.
+
+    Raises:
+        ValueError: an operator has no configuration.
+    """
+    strategy, grids = completed(graph, strategy), DeviceGrids()
+    placed = [(op, grids.of(effective_config(op, strategy)[0])) for op in graph.operators]
+    regular = [(op, grid) for op, grid in placed if grid is not None]
+    mesh = mesh_of(machine, [grid for grid in grids.known.values() if grid is not None])
+    if len(regular) < len(placed) or mesh is None:
+        return Orbits.of_equal(np.arange(len(machine.devices)))
+    for tilings in _tilings_of_dimensions(regular, mesh):
+        _compare(tilings, mesh)
+    return Orbits.of_equal(*mesh.parts(), strides=tuple(mesh.radix))
+
+
+class Tiling(NamedTuple):
+    """How an operator cuts a dimension of a region.
+
+    Attributes:
+        runs: and the extent of the axis of each, the slowest first.
+        steps: of every digit, by how many points one step moves the tile; none where tiles are unequal.
+        tile: points of a tile; 0 where these are unequal.
+    """
+
+    runs: tuple[tuple[DeviceRun, int], ...]
+    steps: tuple[tuple[int, int], ...]
+    tile: int
+
+
+def _tilings_of_dimensions(
+    placed: Sequence[tuple[Operator, DeviceGrid]], mesh: Mesh
+) -> list[tuple[Tiling, ...]]:
+    """Of all dimensions of regions that are cut the ways in which they are; equal ones once."""
+    known: dict[object, list[tuple[int, int, Tiling]]] = {}
+    cut: dict[tuple[str, int], dict[Tiling, None]] = {}
+    for op, grid in placed:
+        key = op.bound.key, op.writes, grid
+        if key not in known:
+            mesh.tell_used(grid)
+            known[key] = _tilings(op, grid, mesh)
+        for argument, dimension, tiling in known[key]:
+            cut.setdefault((op.args[argument].name, dimension), {})[tiling] = None
+    return list(dict.fromkeys(tuple(tilings) for tilings in cut.values()))
+
+
+def _tilings(op: Operator, grid: DeviceGrid, mesh: Mesh) -> list[tuple[int, int, Tiling]]:
+    """Arguments of an operator, their dimensions, and how it cuts these; whole ones are left out."""
+    runs: dict[str, list[DeviceRun]] = {}
+    for run in grid.runs:
+        if run.axis in op.split_axes and run.parts > 1:
+            runs.setdefault(run.axis, []).insert(0, run)
+    for axis, of_axis in runs.items():
+        _tell_sizes(op.extents[axis], of_axis, mesh)
+    found = []
+    for argument, (term, region) in enumerate(zip(op.bound.terms, op.args, strict=True)):
+        for dimension, names in enumerate(term.dims):
+            axes, scale = _axes_of(op, names, region.shape[dimension])
+            if any(axis in runs for axis in axes):
+                tiling = _tiling(op, axes, runs, scale, mesh)
+                found.append((argument, dimension, tiling))
+                if not scale:
+                    mesh.part_all(s for run, _ in tiling.runs for s in mesh.digits(run))
+    return found
+
+
+def _axes_of(op: Operator, names: Sequence[str], extent: int) -> tuple[list[str], int]:
+    """The axes of a dimension, and how many of its points one of theirs is; 0: tiles overlap, or do not follow them."""
+    window = op.windows.get(names[0]) if len(names) == 1 else None
+    if window is None:
+        return list(names), 1
+    is_plain = not window.padding and not window.transposed and window.size == window.stride
+    is_whole = window.dilation == 1 and window.stride * op.extents[window.axis] == extent
+    return [window.axis], window.stride if is_plain and is_whole else 0
+
+
+def _tiling(
+    op: Operator, axes: Sequence[str], runs: dict[str, list[DeviceRun]], scale: int, mesh: Mesh
+) -> Tiling:
+    """How a group of axes, the slowest first, is cut; one point of the last one is `scale` of the dimension."""
+    every, steps, points, tile = list[tuple[DeviceRun, int]](), list[tuple[int, int]](), scale, 0
+    is_even = all(
+        op.extents[axis] % prod(run.parts for run in runs.get(axis, ())) == 0 for axis in axes
+    )
+    for axis in reversed(axes):
+        of_axis = runs.get(axis, [])
+        step = points * op.extents[axis] // prod(run.parts for run in of_axis)
+        tile = tile or (step if of_axis else 0)
+        for run in reversed(of_axis):
+            every.insert(0, (run, op.extents[axis]))
+            steps += [(s, step * (s // run.stride)) for s in mesh.digits(run)]
+            step *= run.parts
+        points *= op.extents[axis]
+    return Tiling(tuple(every), tuple(steps) if is_even else (), tile if is_even else 0)
+
+
+def _tell_sizes(extent: int, runs: Sequence[DeviceRun], mesh: Mesh) -> None:
+    """Devices with parts of unequal sizes are apart; `runs`: of the axis, the slowest first."""
+    count = prod(run.parts for run in runs)
+    if extent % count == 0:
+        return
+    sizes = np.diff(balanced_bounds(extent, count)).reshape([run.parts for run in runs])
+    on_device = [k for k, run in enumerate(runs) if not run.stride]
+    sizes = np.moveaxis(sizes, on_device, range(-len(on_device), 0))
+    strides = [s for run in runs for s in mesh.digits(run)]
+    mesh.tell_apart(strides, sizes)
+
+
+def _compare(tilings: Sequence[Tiling], mesh: Mesh) -> None:
+    """Digits that do not move all tiles of a dimension alike are parted."""
+    if len(tilings) < 2:
+        return
+    digits = {s for tiling in tilings for run, _ in tiling.runs for s in mesh.digits(run)}
+    if not all(tiling.tile for tiling in tilings):
+        mesh.part_all(digits)
+        return
+    for digit in sorted(digits):
+        steps = {dict(tiling.steps).get(digit) for tiling in tilings} - {None}
+        reach = max((step or 0) * mesh.radix[digit] for step in steps)
+        is_across = any(
+            tiling.tile % reach for tiling in tilings if digit not in dict(tiling.steps)
+        )
+        if len(steps) > 1 or is_across:
+            mesh.part_all([digit])
