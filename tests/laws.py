@@ -229,3 +229,20 @@ def shared_regions_are_one(model, machine, strategy, random=0, **options):
         alone.write(name, value)
     assert_close(second(model.feeds), alone(model.feeds))
     assert_close(*({n: step.read(n) for n in alone.persistent} for step in (first, alone)))
+
+
+def own_rows_give_the_bits_of_all(model, machine, strategy, **options):
+    """Ranks that lower the rows of their host's devices alone give the bits of those that lower all (law 13)."""
+    whole = lower(model.graph, strategy, machine)
+    ranks = agreement.connect().over(whole.devices_used)
+    hosts = [ranks.hosts[ranks.rank_of(d)] for d in range(len(machine.devices))]
+    here = [d for d, host in enumerate(hosts) if host == ranks.hosts[ranks.rank]]
+    own = lower(model.graph, strategy, machine, devices=here)
+    found = run_own(own, model.feeds, 2, **options)
+    assert_equal(found, run(whole, model.feeds, 2, **options))
+
+
+def run_own(task_graph, feeds, steps=1, **options):
+    """What `run` gives, of rows that nobody checks, since they are not all."""
+    with mock.patch(f"{__name__}.check_own_plan"):
+        return run(task_graph, feeds, steps, **options)

@@ -92,8 +92,9 @@ class Hosts(Way):
 
     def machine(self, draw: Draw) -> MachineModel:
         each = draw(st.integers(1, SIZE))  # devices a host: rings where there are several
-        devices = tuple(Device(host=d // each) for d in range(SIZE))
-        return by_copies(MachineModel(devices, MachineModel.uniform(SIZE).links), 1)
+        count = draw(st.sampled_from((SIZE, MANY)))
+        devices = tuple(Device(host=d // each) for d in range(count))
+        return by_copies(MachineModel(devices, MachineModel.uniform(count).links), 1)
 
     @contextmanager
     def setting(self, draw: Draw) -> Iterator[None]:

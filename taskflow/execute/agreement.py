@@ -6,6 +6,8 @@ close over. A task graph's own digest names kernels only, so that it stays from 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from taskflow.comm.transport import Transport, connect
@@ -64,20 +66,48 @@ def check_ranks(task_graph: TaskGraph, seed: int, transport: Transport) -> None:
     if transport.size == 1:
         return
     kernels = [launch.kernel.digest for launch in task_graph.launches]
-    found = transport.gather((task_graph.digest(), seed, kernels))
-    for rank, (digest, other, theirs) in enumerate(found):
-        if digest != found[0][0]:
+    first: dict[object, str] = {}  # of ranks with the rows of the same devices
+    found = transport.gather(
+        (_agreed(task_graph), seed, digest_of_bytes("\0".join(kernels).encode()))
+    )
+    for rank, ((devices, rows, digest), other, _) in enumerate(found):
+        if digest != found[0][0][2] or rows != first.setdefault(devices, rows):
             raise ValueError(
-                f"executor: rank {rank} runs another task graph ({digest}) than rank 0 ({found[0][0]})"
+                f"executor: rank {rank} runs another task graph ({digest or rows}) than rank 0 "
+                f"({found[0][0][2] or found[0][0][1]})"
             )
         if other != found[0][1]:
             raise ValueError(f"executor: rank {rank} has seed {other}, rank 0 has {found[0][1]}")
-        for launch, mine, first in zip(task_graph.launches, theirs, found[0][2], strict=True):
+    if len({code for _, _, code in found}) > 1:
+        _refuse_kernels(task_graph, transport.gather(kernels))
+
+
+def _agreed(task_graph: TaskGraph) -> tuple[tuple[int, ...] | None, str, str]:
+    """Whose rows these are, a hash of them, and one of what decides the rows of all devices, if these are of some."""
+    return task_graph.devices, task_graph.digest(), task_graph.agreed
+
+
+def _refuse_kernels(task_graph: TaskGraph, found: Sequence[Sequence[str]]) -> None:
+    """Name an operator of which the kernels of ranks differ."""
+    for rank, theirs in enumerate(found):
+        for launch, mine, first in zip(task_graph.launches, theirs, found[0], strict=True):
             if mine != first:
                 raise ValueError(
                     f"executor: rank {rank} runs another kernel for '{launch.name}' than rank 0: "
                     f"its code or what it closes over"
                 )
+
+
+def check_room(shortage: str, transport: Transport) -> None:
+    """Every host has the memory that its devices need.
+
+    Raises:
+        ValueError: on every rank, with the `shortage` of the first that has one; empty: it has none.
+    """
+    is_shared = len(set(transport.hosts)) > 1  # else all ranks know of all devices
+    for lacking in transport.gather(shortage) if is_shared else [shortage]:
+        if lacking:
+            raise ValueError(lacking)
 
 
 def check_written(name: str, value: Array, transport: Transport) -> None:

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from operator import length_hint
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -30,16 +30,23 @@ from taskflow.core.garbage import collect_rarely
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import CostModel
 from taskflow.cost.samples import warm_up
-from taskflow.execute.agreement import check_ranks, check_written, connect_for, kind_of_devices
+from taskflow.execute.agreement import (
+    check_ranks,
+    check_room,
+    check_written,
+    connect_for,
+    kind_of_devices,
+)
 from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.feed import FeedValue, accept, by_step, make_cells
 from taskflow.execute.guard import GivenUp, StepGuard, UpdateGuard, check_finite
 from taskflow.execute.memory import Memory
+from taskflow.execute.own import rows_of_host
 from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Compiler
-from taskflow.execute.readings import fetch, on_device, times_of_rows, together
+from taskflow.execute.readings import fetch, find_outputs, on_device, times_of_rows, together
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.standing import Standing
 from taskflow.tasks.memory import MemoryPlan, needed_bytes, plan_memory, shortage, with_reuse
@@ -54,7 +61,7 @@ class Executor:
     """Runs the steps of a task graph; use it as a context manager.
 
     Args:
-        task_graph: from `lower`; the same on every rank.
+        task_graph: from `lower`; the same on every rank, or on every rank the rows of at least its host's devices.
         seed: of initial values and random operators.
         share: another executor whose persistent regions are used instead of own ones (training and evaluation).
         check: prove the plan, poison memory, put red zones round it and verify privileges of every task (slow). GPUs
@@ -86,7 +93,6 @@ class Executor:
         capture: bool = True,
         backend: StreamBackend | None = None,
     ) -> None:
-        task_graph.check_complete("executor")
         self.task_graph, self.allow_nan, self.record = task_graph, allow_nan, record
         self._kind = kind_of_devices(task_graph, transport)
         self.transport: Transport = (
@@ -96,15 +102,19 @@ class Executor:
         check_ranks(task_graph, seed, self.transport)
         if check:  # on every rank, since each has columns of its own
             check_own_plan(task_graph)
-        loan = borrow(task_graph, share.task_graph) if share else None
-        borrowed = list(loan.instances) if loan else []
-        self.plan = plan_memory(task_graph, borrowed)
-        if lacking := shortage(task_graph, self.plan):
-            raise ValueError(lacking)
+        needs_all = (
+            self._kind != "cpu"
+        )  # GPUs number flags, emulated devices what is over, by rows of all
+        own, self._numbers = rows_of_host(task_graph, self.transport, needs_all)
+        self._own = own
+        loan = borrow(own, share._own, self.transport) if share else None
+        self._borrowed = list(loan.instances) if loan else []
+        self.plan = plan_memory(own, self._borrowed)
+        check_room(shortage(own, self.plan), self.transport)
         can_share = share is None or share.memory.is_shared
         gpus = self._meet(backend, share, transport, can_share) if self._kind == "cuda" else None
         self._backend = gpus.backend if gpus else None
-        self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
+        self._expansion = expand(own, gpus.carriers.plans if gpus else ())
         plan = expand_plan(self.plan, self._expansion)
         self._rows = rows = with_reuse(
             self._expansion.task_graph, plan
@@ -113,7 +123,7 @@ class Executor:
         make = gpus.make_memory if gpus else partial(self._make_memory, transport, can_share)
         self.memory: Memory = make(rows, plan)
         self.regions: PersistentRegions = PersistentRegions(
-            task_graph,
+            own,
             self.memory,
             self.transport,
             self._run,
@@ -125,7 +135,8 @@ class Executor:
         self._advances = (
             share is None or self.regions.are_updated
         )  # an evaluation is no step of the run
-        self._feeds = make_cells(task_graph)
+        self._outputs = find_outputs(own, self.transport)
+        self._feeds = make_cells(own)
         self._overflows = any(r.dtype in HALF for r in task_graph.regions)
         self._args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
         self._streamed = (
@@ -140,7 +151,7 @@ class Executor:
         self._crew = compiler.crew
         self._skips, self.is_skipped, self.is_guarded = False, False, not allow_nan and not gpus
         self.guard: StepGuard | None = (
-            UpdateGuard.of(rows, self.memory, self.transport.is_any) if self.is_guarded else None
+            UpdateGuard.of(rows, self.memory, self.transport) if self.is_guarded else None
         )
         self._compile(compiler)
         if gpus and self._streamed:
@@ -217,13 +228,14 @@ class Executor:
         """Whether a step that is not finite changes nothing: ranks then agree in every step before its first update."""
         if is_wanted == self.is_guarded:
             return
-        self.is_guarded, is_any = is_wanted, self.transport.is_any if is_wanted else None
+        self.is_guarded = is_wanted
         if self._streamed:
             from taskflow.execute.gpu.device_guard import guard_updates
 
+            is_any = self.transport.is_any if is_wanted else None
             self.guard = guard_updates(self._streamed, is_any)
             return
-        self.guard = is_any and UpdateGuard.of(self._rows, self.memory, is_any)
+        self.guard = UpdateGuard.of(self._rows, self.memory, self.transport) if is_wanted else None
         self._finish()
         self._compile(self._make_compiler())
 
@@ -275,7 +287,7 @@ class Executor:
         step, is_refused = self._run.step, self.is_skipped and not self._skips
         self._run.step += self._advances * self.task_graph.repeat * (not is_refused)
         self.regions.publish()
-        values = fetch(self.task_graph, self.transport, self._hold)
+        values = fetch(self._outputs, self.transport, self._hold)
         if self.task_graph.repeat > 1:
             values = together(values, self.task_graph.repeat)
         self._standing.end()
@@ -326,9 +338,9 @@ class Executor:
             position, step = len(self.program.calls) - length_hint(calls) - 1, self._run.step
             if self.guard is not None:
                 self.guard.undo(self.program, position)
-            what = (
-                f"{self.program.roles[position]} of task {self._rows[self.program.rows[position]]}"
-            )
+            what = self.program.roles[position]
+            if len(self._rows):
+                what += f" of task {self._rows[self.program.rows[position]]}"
             error.add_note(f"in step {step} on rank {self.transport.rank}, {what}")
             note_phase(error, f"step {step}, {what}")
             if isinstance(error, SystemExit):
@@ -386,7 +398,7 @@ class Executor:
     def on_device(self, name: str) -> Array:
         """A persistent region, or an output, where it lies on this rank: for DLPack; see `readings.on_device`."""
         with self._alone:
-            return on_device(self.task_graph, self.memory, name)
+            return on_device(self._own, self.memory, name)
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
@@ -411,15 +423,18 @@ class Executor:
             if self._clocked
             else self._times[-1] - self._times[0]
         )
-        np.fmin.at(found[0], self._expansion.origin, start)
-        np.fmax.at(found[1], self._expansion.origin, end)
-        return Timeline(
-            with_reuse(self.task_graph, self.plan),
-            found[0],
-            found[1],
-            seconds,
-            needed_bytes(self.task_graph, self.plan),
-        )
+        row = self._numbers[self._expansion.origin]
+        np.fmin.at(found[0], row, start)
+        np.fmax.at(found[1], row, end)
+        plan = self._plan
+        rows = with_reuse(self.task_graph, plan)
+        return Timeline(rows, found[0], found[1], seconds, needed_bytes(self.task_graph, plan))
+
+    @cached_property
+    def _plan(self) -> MemoryPlan:
+        """That of all rows of the task graph."""
+        is_own = self._own is self.task_graph
+        return self.plan if is_own else plan_memory(self.task_graph, self._borrowed)
 
     def _times_of_rows(self) -> tuple[Array, Array]:
         """Start and end of every row that runs."""

@@ -1,7 +1,8 @@
 """Expansion: a task graph whose collectives are spelled out as copies and folds, for the executor.
 
 Takes a task graph and gives one with the rows of every collective in its place, as `exchange` plans them, and for every
-row the one that it comes from. Dependences follow from what the new rows touch, in row order. Memory is not planned
+row the one that it comes from. Of the rows of some devices there are the steps that touch these. Dependences follow
+from what the new rows touch, in row order; what lies on other devices is the matter of those. Memory is not planned
 again: an instance lives as long and lies where it does in the plan of the collectives, so what `simulate` says of
 memory is what the executor takes.
 """
@@ -18,7 +19,7 @@ from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
 from taskflow.execute.waits import Accesses, find_dependences
 from taskflow.machine.library import LIBRARY
-from taskflow.tasks.exchange import ExchangeStep
+from taskflow.tasks.exchange import SUMS, Exchange, ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.streams import StreamTable
@@ -83,7 +84,7 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     algorithm does not use is taken over by nobody: who comes next waits for who was there before.
     """
     graph, origin, root = expansion.task_graph, expansion.origin, expansion.lies_in
-    rows = len(plan.receive)
+    plan, rows = _with_other_ends(plan, int(root.max(initial=-1)) + 1), len(plan.receive)
     begin = np.searchsorted(
         origin, np.arange(rows + 2)
     )  # of every row; the end for what lives to the end
@@ -103,6 +104,15 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     return MemoryPlan(*lives, plan.peak_bytes, plan.persistent_bytes, receive, *edges)
 
 
+def _with_other_ends(plan: MemoryPlan, count: int) -> MemoryPlan:
+    """The plan with so many instances; those that it lacks are on other devices, and take no memory here."""
+    more = np.zeros(max(count - len(plan.size), 0), np.int64)
+    columns = {"offset": more, "size": more, "first": more, "last": more - 1}
+    return replace(
+        plan, **{name: np.append(getattr(plan, name), column) for name, column in columns.items()}
+    )
+
+
 class _Expander:
     """Collects the new rows."""
 
@@ -116,16 +126,24 @@ class _Expander:
         self.lies_in = list(range(len(task_graph.instance_device)))
         self.offset = [0] * len(self.lies_in)
         self.pieces: dict[tuple[int, Rect, int], int] = {}
+        self.device: list[int] = task_graph.instance_device.tolist()
+        self.ends: dict[
+            tuple[int, int], int
+        ] = {}  # of collectives on other devices: row and argument -> instance
+        self.added: list[tuple[int, bool, Rect]] = []  # all instances that are added
+        known = range(len(task_graph.machine.devices))
+        self.own = set(known if task_graph.devices is None else task_graph.devices)
 
     def expand(self) -> Expansion:
         """See `taskflow.expand.expand`."""
         graph = self.graph
         for row in range(len(graph)):
             if graph.kind[row] == Kind.COLLECTIVE and row not in self.kept:
-                args = graph.args(row)
                 exchange = graph.exchange(row)
                 for number, step in enumerate(exchange.steps()):
-                    self._add_step(row, number, step, args, exchange.scratch)
+                    devices = {exchange.devices[k] for k in (step.target, *step.parts)}
+                    if not self.own.isdisjoint(devices):
+                        self._add_step(row, number, step, exchange)
             else:
                 self._add(row, list(graph.args(row)))
         lies_in = np.array(self.lies_in, np.int64)
@@ -139,15 +157,16 @@ class _Expander:
         self.origin.append(row)
         self.args.append(args)
 
-    def _add_step(
-        self, row: int, number: int, step: ExchangeStep, args: tuple[Argument, ...], scratch: range
-    ) -> None:
+    def _add_step(self, row: int, number: int, step: ExchangeStep, exchange: Exchange) -> None:
         graph, itemsize = self.graph, self.graph.regions[int(self.graph.region[row])].itemsize
         numbers, offset = (step.target, *step.parts), step.offset * itemsize
         target, *parts = (
-            self._instance(args[k][0], step.box, offset if k in scratch else None) for k in numbers
+            self._instance(
+                self._whole(row, k, exchange), step.box, offset if k in exchange.scratch else None
+            )
+            for k in numbers
         )
-        device, source = (int(graph.instance_device[self.lies_in[k]]) for k in (target, parts[0]))
+        device, source = exchange.devices[step.target], exchange.devices[step.parts[0]]
         is_copy, reads = len(parts) == 1, [(k, step.box, Privilege.READ) for k in parts]
         privilege = Privilege.READ_WRITE if target == parts[0] else Privilege.WRITE
         write = (target, step.box, privilege)
@@ -163,19 +182,44 @@ class _Expander:
         }
         self._add(row, [*reads, write] if is_copy else [write, *reads])
 
+    def _whole(self, row: int, k: int, exchange: Exchange) -> int:
+        """The instance of argument `k` of a collective; one that is added, where the row has it not."""
+        if exchange.instances[k] >= 0:
+            return exchange.instances[k]
+        if (row, k) not in self.ends:
+            is_summed = exchange.name in SUMS and k in exchange.having
+            is_partial = is_summed or k in exchange.scratch
+            self.ends[row, k] = self._add_instance(len(self.lies_in), 0, exchange.devices[k])
+            self.added.append((int(self.graph.region[row]), is_partial, exchange.boxes[k]))
+        return self.ends[row, k]
+
+    def _add_instance(self, lies_in: int, offset: int, device: int) -> int:
+        self.lies_in.append(lies_in)
+        self.offset.append(offset)
+        self.device.append(device)
+        return len(self.lies_in) - 1
+
     def _instance(self, instance: int, box: Rect, offset: int | None) -> int:
         """An instance for `box` in the memory of `instance`: itself, if that holds it.
 
         In scratch memory one of its own, `offset` bytes behind the beginning.
         """
-        if offset is None and self.graph.instance_rect(instance).covers(box):
+        region, is_partial, whole = self._facts(instance)
+        if offset is None and whole.covers(box):
             return instance
         key = instance, box, offset or 0
         if key not in self.pieces:
-            self.pieces[key] = len(self.lies_in)
-            self.lies_in.append(instance)
-            self.offset.append(key[2])
+            self.pieces[key] = self._add_instance(instance, key[2], self.device[instance])
+            self.added.append((region, is_partial, box))
         return self.pieces[key]
+
+    def _facts(self, instance: int) -> tuple[int, bool, Rect]:
+        """Region, whether it is a partial result, and box of an instance."""
+        graph, count = self.graph, len(self.graph.instance_device)
+        if instance >= count:
+            return self.added[instance - count]
+        region, is_partial = graph.instance_region[instance], graph.instance_partial[instance]
+        return int(region), bool(is_partial), graph.instance_rect(instance)
 
     def _build(self, origin: Array, lies_in: Array) -> TaskGraph:
         graph = self.graph
@@ -186,7 +230,7 @@ class _Expander:
         flat = [arg for args in self.args for arg in args]
         arg_ptr = pointers([len(args) for args in self.args])
         arg_instance = np.array([instance for instance, _, _ in flat], np.int64)
-        instance_device = graph.instance_device[lies_in]
+        instance_device = np.array(self.device, np.int64)
         columns["streams"], groups = StreamTable(graph.machine).of_rows(
             columns["kind"],
             columns["source"],
@@ -194,28 +238,30 @@ class _Expander:
             arg_ptr,
             instance_device[arg_instance],
         )
-        boxes = self._boxes([box for _, box, _ in self.pieces])
+        added = [(region, is_partial) for region, is_partial, _ in self.added]
+        region, is_partial = np.array(added, np.int64).reshape(-1, 2).T
+        boxes = self._boxes([box for *_, box in self.added])
         arg_box = self._boxes([box for _, box, _ in flat])
         arg_privilege = np.array([privilege for _, _, privilege in flat], np.uint8)
-        accesses = self._accesses(
-            arg_ptr, lies_in[arg_instance], arg_instance, arg_box, arg_privilege
-        )
-        dep_ptr, dep_row = find_dependences(accesses, len(origin))
-        return replace(
+        expanded = replace(
             graph,
             **columns,
+            number=graph.numbers[origin],
+            wholes=None,
+            whole=None,
             groups=groups,
             arg_ptr=arg_ptr,
             arg_instance=arg_instance,
             arg_box=arg_box,
             arg_privilege=arg_privilege,
-            dep_ptr=dep_ptr,
-            dep_row=dep_row,
-            instance_region=graph.instance_region[lies_in],
+            instance_region=np.concatenate([graph.instance_region, region]),
             instance_device=instance_device,
             instance_box=np.concatenate([graph.instance_box, boxes]),
-            instance_partial=graph.instance_partial[lies_in],
+            instance_partial=np.concatenate([graph.instance_partial, is_partial.astype(np.bool_)]),
         )
+        accesses = self._accesses(expanded, lies_in)
+        dep_ptr, dep_row = find_dependences(accesses, len(origin))
+        return replace(expanded, dep_ptr=dep_ptr, dep_row=dep_row)
 
     def _boxes(self, boxes: list[Rect]) -> Array:
         """Boxes as an array (n, 2, dimensions), zero-padded."""
@@ -224,17 +270,18 @@ class _Expander:
             found[k, :, : len(box.lo)] = box.lo, box.hi
         return found
 
-    def _accesses(
-        self, arg_ptr: Array, memory: Array, instance: Array, box: Array, privilege: Array
-    ) -> Accesses:
+    def _accesses(self, graph: TaskGraph, lies_in: Array) -> Accesses:
         """What the arguments touch, by the memory that each lies in. Pieces that pass through scratch use all of it.
 
         Memories are instances, not regions, which would order writers of two copies of one region for no reason.
         """
-        graph = self.graph
-        box = np.where((memory == instance)[:, None, None], box, graph.instance_box[memory])
+        instance, is_own = graph.arg_instance, np.zeros(len(graph.machine.devices), np.bool_)
+        is_own[list(self.own)] = True
+        memory = lies_in[instance]
+        is_whole = (memory == instance)[:, None, None]
+        box = np.where(is_whole, graph.arg_box, graph.instance_box[memory])
         dims = np.array([region.ndim for region in graph.regions])[graph.instance_region[memory]]
         box[:, 1][np.arange(box.shape[2]) >= dims[:, None]] = 1
-        row = np.repeat(np.arange(len(arg_ptr) - 1), np.diff(arg_ptr))
-        kept = instance >= 0
-        return Accesses(row[kept], memory[kept], box[kept], privilege[kept])
+        row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
+        kept = (instance >= 0) & is_own[graph.instance_device[memory]]
+        return Accesses(row[kept], memory[kept], box[kept], graph.arg_privilege[kept])

@@ -40,8 +40,9 @@ class Guarded:
     """What a guard looks at and keeps; equal on all ranks.
 
     Attributes:
-        row: the one before which all ranks agree; every gradient is made before.
+        row: the one before which all ranks agree, at one place among the rows of all; every gradient is made before.
         names: what is looked at, for messages, in the order in which it is made.
+        numbers: by which row of all rows each is made first.
         checked: row that makes some of it -> instances, and the number of the name of each.
         early: persistent regions that are updated before `row`, or that copies behind it bring home from elsewhere.
         late: the rows behind that are left out: points, and folds into persistent regions.
@@ -50,6 +51,7 @@ class Guarded:
 
     row: int
     names: Sequence[str]
+    numbers: Sequence[int]
     checked: Mapping[int, Mapping[int, int]]
     early: Sequence[str]
     late: frozenset[int]
@@ -114,10 +116,10 @@ class UpdateGuard(StepGuard):
     """That of devices whose memory is the host's; `is_any` says of a flag whether it is true on any rank."""
 
     @staticmethod
-    def of(graph: TaskGraph, memory: Memory, is_any: Callable[[bool], bool]) -> UpdateGuard | None:
-        """None where a step changes nothing."""
-        guarded = find_guarded(graph)
-        return None if guarded is None else UpdateGuard(guarded, graph, memory, is_any)
+    def of(graph: TaskGraph, memory: Memory, transport: Transport) -> UpdateGuard | None:
+        """None where a step changes nothing; all ranks call it together."""
+        guarded = find_guarded(graph, lambda last: max(transport.gather(last)))
+        return None if guarded is None else UpdateGuard(guarded, graph, memory, transport.is_any)
 
     def __init__(
         self, guarded: Guarded, graph: TaskGraph, memory: Memory, is_any: Callable[[bool], bool]
@@ -182,26 +184,36 @@ def check_finite(
         if not np.all(np.isfinite(values[name])):
             raise FloatingPointError(f"{where}: the {name} is {values[name]}{undone}")
     if guard is not None:
-        first = min(number for bad in transport.gather(guard.bad) for number in bad)
-        raise FloatingPointError(f"{where}: {guard.guarded.names[first]} is not finite{undone}")
+        found = guard.guarded
+        bad = [(found.numbers[number], found.names[number]) for number in guard.bad]
+        _, name = min(first for each in transport.gather(bad) for first in each)
+        raise FloatingPointError(f"{where}: {name} is not finite{undone}")
 
 
-def find_guarded(graph: TaskGraph) -> Guarded | None:
-    """Of the rows that run; None where no step has anything to guard."""
-    table = _Arguments.of(graph)
-    if not table.updates.any():
+def find_guarded(graph: TaskGraph, most: Callable[[int], int] = int) -> Guarded | None:
+    """Of the rows that run; None where no step has anything to guard.
+
+    Args:
+        graph: the rows of all devices, or of this host's.
+        most: the largest of a number that every rank gives.
+    """
+    if not any(graph.regions[n.args[k]].is_persistent for n in graph.launches for k in n.writes):
         return None
+    table = _Arguments.of(graph)
     updaters = _updaters(graph, table)
     names = _wanted(graph, table, updaters)
     made = (
         table.is_made & np.isin(table.instance, list(names)) & ~_behind(graph, updaters)[table.row]
     )
-    last = int(table.row[made].max(initial=-1))
+    latest = int(table.row[made].max(initial=-1))
+    latest = most(int(graph.numbers[latest]) if latest >= 0 else -1)
+    last = int(np.searchsorted(graph.numbers, latest, side="right")) - 1
     early = sorted(
         {*table.region[table.updates & (table.row <= last)].tolist(), *_carried(graph, last)}
     )
     looked_at = [*np.flatnonzero(made).tolist(), *_early_states(graph, table, early, last)]
-    order = list(dict.fromkeys(_name(graph, table, names, k) for k in sorted(looked_at)))
+    named = [(_name(graph, table, names, k), k) for k in sorted(looked_at)]
+    order = list(dict(named))
     number, checked = {name: k for k, name in enumerate(order)}, dict[int, dict[int, int]]()
     for k in looked_at:
         if graph.regions[int(table.region[k])].is_floating:
@@ -211,8 +223,16 @@ def find_guarded(graph: TaskGraph) -> Guarded | None:
     late, updates = (
         frozenset(table.row[which].tolist()) for which in (is_late, is_late & table.updates)
     )
+    first = {name: graph.numbers[table.row[k]] for name, k in reversed(named)}
+    numbers = [int(first[name]) for name in order]
     return Guarded(
-        last + 1, order, checked, sorted(graph.regions[k].name for k in early), late, updates
+        last + 1,
+        order,
+        numbers,
+        checked,
+        sorted(graph.regions[k].name for k in early),
+        late,
+        updates,
     )
 
 
@@ -264,6 +284,8 @@ def _wanted(graph: TaskGraph, table: _Arguments, updaters: Mapping[int, str]) ->
     for name, parts in graph.fetches.items():
         if is_loss(name) or (is_norm(name) and not is_scaled):
             found |= {i: f"the {name}" for _, i, _ in parts}
+    if not graph.is_complete:
+        found |= _wanted_elsewhere(graph, is_scaled)
     for copy in np.flatnonzero(graph.kind == Kind.COPY)[
         ::-1
     ].tolist():  # what moves is known where it is made
@@ -271,6 +293,26 @@ def _wanted(graph: TaskGraph, table: _Arguments, updaters: Mapping[int, str]) ->
         if target in found and not graph.regions[int(graph.instance_region[source])].is_persistent:
             found.setdefault(source, found[target])
     return found
+
+
+def _wanted_elsewhere(graph: TaskGraph, is_scaled: bool) -> dict[int, str]:
+    """The instances on other hosts of what any row there may want, by their regions -> names."""
+    regions = dict[int, str]()
+    for name in graph.fetches:
+        if is_loss(name) or (is_norm(name) and not is_scaled):
+            regions[graph.fetched(name)[0]] = f"the {name}"
+    for launch in graph.launches:
+        updated = [graph.regions[launch.args[k]] for k in launch.writes]
+        name = next((r.name for r in updated if r.role == "parameter"), "")
+        if name or (any(r.is_persistent for r in updated) and launch.phase != Phase.FORWARD):
+            what = f"the gradient of '{name}'" if name else f"what updates '{updated[0].name}'"
+            read = {*launch.args} - {launch.args[k] for k in launch.writes}
+            regions |= dict.fromkeys((k for k in read if not graph.regions[k].is_persistent), what)
+    used = np.unique(graph.arg_instance[graph.arg_instance >= 0])
+    is_there = ~np.isin(graph.instance_device[used], graph.devices or ())
+    used = used[is_there & ~graph.instance_partial[used]]
+    numbers = zip(used.tolist(), graph.instance_region[used].tolist(), strict=True)
+    return {i: regions[k] for i, k in numbers if k in regions}
 
 
 def _behind(graph: TaskGraph, updaters: Mapping[int, str]) -> Array:

@@ -21,7 +21,7 @@ from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, fill, random_key
 from taskflow.execute.memory import Memory
 from taskflow.graph.graph import LogicalRegion
-from taskflow.tasks.task_graph import Array, Privilege, TaskGraph
+from taskflow.tasks.task_graph import Array, TaskGraph
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Loan:
     apart: list[str]
 
 
-def borrow(graph: TaskGraph, lender: TaskGraph) -> Loan:
-    """What `graph` can use of the memory of `lender`'s executor.
+def borrow(graph: TaskGraph, lender: TaskGraph, transport: Transport) -> Loan:
+    """What `graph` can use of the memory of `lender`'s executor; all ranks call it, and get the same names.
 
     Raises:
         ValueError: the lender lacks a region, or has it with another shape or dtype.
@@ -60,9 +60,13 @@ def borrow(graph: TaskGraph, lender: TaskGraph) -> Loan:
         is_whole = _borrow_region(graph, lender, name, loan)
         if not is_whole:
             loan.stale.append(name)
-        if not is_whole or _homes(graph, name) != _homes(lender, name):
+        if not is_whole or set(graph.homes_of(name)) != set(lender.homes_of(name)):
             loan.apart.append(name)
-    return loan
+    if transport.size == 1:
+        return loan
+    found = transport.gather((loan.stale, loan.apart))
+    stale, apart = (set[str]().union(*names) for names in zip(*found, strict=True))
+    return Loan(loan.instances, *([n for n in graph.homes if n in kind] for kind in (stale, apart)))
 
 
 def _borrow_region(graph: TaskGraph, lender: TaskGraph, name: str, loan: Loan) -> bool:
@@ -172,11 +176,7 @@ class PersistentRegions:
     def whole_on(self, name: str) -> list[int]:
         """The ranks that hold all of a region in one instance."""
         rect = self.region(name).rect
-        devices = {
-            int(self.graph.instance_device[i])
-            for i, box in self.graph.homes[name]
-            if box.covers(rect)
-        }
+        devices = {device for device, box in self.graph.homes_of(name) if box.covers(rect)}
         return sorted({self.transport.rank_of(d) for d in devices})
 
     def read_own(self, name: str) -> Array:
@@ -235,20 +235,21 @@ class PersistentRegions:
         region = self._regions[name]
         value = np.empty(region.shape, region.dtype)
         missing = [region.rect]
-        for instance, rect in self.graph.homes[name]:
+        for device, rect in self.graph.homes_of(name):
             for box in [p.intersect(rect) for p in missing if p.overlaps(rect)]:
-                value[box.slices()] = self._part(region, instance, box)
+                value[box.slices()] = self._part(region, device, box)
             missing = [rest for p in missing for rest in p.subtract(rect)]
         return value
 
-    def _part(self, region: LogicalRegion, instance: int, box: Rect) -> Array:
-        if self._is_here(instance):
-            part = np.ascontiguousarray(self.memory.get(instance, box))
+    def _part(self, region: LogicalRegion, device: int, box: Rect) -> Array:
+        if self.transport.drives(device):
+            homes = self.graph.homes[region.name]
+            at = self.graph.instance_device
+            home = next(i for i, rect in homes if at[i] == device and rect.covers(box))
+            part = np.ascontiguousarray(self.memory.get(home, box))
         else:
             part = np.empty(box.shape, region.dtype)
-        self.transport.broadcast(
-            part, self.transport.rank_of(int(self.graph.instance_device[instance]))
-        )
+        self.transport.broadcast(part, self.transport.rank_of(device))
         return part
 
     def _store(self, name: str, value: Array) -> None:
@@ -263,15 +264,7 @@ class PersistentRegions:
                 self.memory.put(instance, rect, value[rect.slices()])
 
 
-def _homes(graph: TaskGraph, name: str) -> set[tuple[int, Rect]]:
-    """Device and box of every home of a region."""
-    return {(int(graph.instance_device[i]), rect) for i, rect in graph.homes[name]}
-
-
 def _updated_regions(graph: TaskGraph) -> list[str]:
-    """Names of the persistent regions that a step updates in place."""
-    written = graph.arg_instance[
-        np.isin(graph.arg_privilege, (Privilege.READ_WRITE, Privilege.REDUCE))
-    ]
-    numbers = set(graph.instance_region[written].tolist())
+    """Names of the persistent regions that a step updates in place, on any device."""
+    numbers = {launch.args[k] for launch in graph.launches for k in launch.writes}
     return [r.name for k, r in enumerate(graph.regions) if k in numbers and r.is_persistent]

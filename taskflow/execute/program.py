@@ -6,7 +6,7 @@ A step replays the list: nothing is looked up, allocated or analysed in it (what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -112,6 +112,7 @@ class Compiler:
         self._kernels: dict[tuple[int, bytes], BoundKernel] = {}
         self._latest: tuple[int, Args] = -1, ()
         self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
+        self._tags: dict[int, int] = {}  # of the first transfer of a message
         self.workspaces = {d: GuardedWorkspace() if check else Workspace() for d in memory.own}
         self._other_workspaces: dict[
             tuple[int, int], Workspace
@@ -126,10 +127,10 @@ class Compiler:
         """All rows of this rank in order, and at the end the waits for what is still under way."""
         graph, drives = self.graph, self.transport.drives
         if np.any(is_sent := self._sent_rows()):
-            self.messages = messages(
-                graph, _MERGED_BYTES if self.fuses and self.merges else 0, is_sent
-            )
+            most_bytes = _MERGED_BYTES if self.fuses and self.merges else 0
+            self.messages = messages(graph, np.where(self._is_near(), most_bytes, 0), is_sent)
         heads = {rows[0]: rows for rows in self.messages.values()}
+        self._tags = self._count(heads)
         posts: dict[int, list[list[int]]] = {}
         for head, rows in heads.items():
             if drives(int(graph.device[head])):
@@ -149,10 +150,26 @@ class Compiler:
             self._await(row)
         return self.program
 
+    def _is_near(self) -> Array:
+        """Which rows are within a host: there alone both ends know all rows of both."""
+        graph = self.graph
+        host = np.array(self.transport.hosts)[self.transport.ranks_of(len(graph.machine.devices))]
+        found: Array = host[graph.source] == host[graph.device]
+        return found
+
+    def _count(self, heads: Iterable[int]) -> dict[int, int]:
+        """The tag of every message: how many go before it from one of the two ranks to the other."""
+        rank, last = self.transport.rank_of, dict[tuple[int, int], int]()
+        found = {}
+        for head in sorted(heads):
+            ends = rank(int(self.graph.source[head])), rank(int(self.graph.device[head]))
+            found[head] = last[ends] = last.get(ends, -1) + 1
+        return found
+
     def _reach(self, row: int) -> None:
         """What comes before a row, or before the end."""
         if self.guard is not None and row >= self.guard_row:
-            self.program.add(self.guard, min(row, len(self.graph) - 1), GUARD)
+            self.program.add(self.guard, max(min(row, len(self.graph) - 1), 0), GUARD)
             self.guard = None
 
     def _post_row(self, rows: list[int]) -> int:
@@ -175,12 +192,14 @@ class Compiler:
 
     def _receive(self, rows: list[int]) -> None:
         parts = self._parts(rows, 1)
-        message = self.transport.receiver(parts, int(self.graph.source[rows[0]]), rows[0])
+        message = self.transport.receiver(
+            parts, int(self.graph.source[rows[0]]), self._tags[rows[0]]
+        )
         self._start(message, rows, "post")
 
     def _send(self, rows: list[int]) -> None:
         parts = self._parts(rows, 0)
-        message = self.transport.sender(parts, int(self.graph.device[rows[0]]), rows[0])
+        message = self.transport.sender(parts, int(self.graph.device[rows[0]]), self._tags[rows[0]])
         self._start(message, rows, "send")
 
     def _start(self, message: Message, rows: list[int], role: str) -> None:
@@ -363,15 +382,16 @@ class Compiler:
 
 
 def messages(
-    graph: TaskGraph, most_bytes: int, is_sent: Array | None = None
+    graph: TaskGraph, most_bytes: Array | int, is_sent: Array | None = None
 ) -> dict[int, list[int]]:
     """Transfer row -> the transfers that travel with it in one message, in order; all, or those that are sent.
 
-    Transfers of at most `most_bytes` between the same two devices, and those that are JOINED, are one message where
-    neither device has a row between them: so all of it is ready when the first is, and nothing waits for the first
-    alone.
+    Transfers of at most `most_bytes` (one number, or one of each) between the same two devices, and those that are
+    JOINED, are one message where neither device has a row between them: so all of it is ready when the first is, and
+    nothing waits for the first alone.
     """
     is_sent = graph.is_transfer if is_sent is None else is_sent
+    most = np.broadcast_to(most_bytes, len(graph)).tolist()
     found: dict[int, list[int]] = {}
     latest: dict[int, int] = {}  # device -> its last row
     for row in range(len(graph)):
@@ -380,7 +400,7 @@ def messages(
             last = latest.get(source, -1)
             rows = found.get(last, []) if last == latest.get(device) else []
             is_alike = bool(rows) and (graph.source[last], graph.device[last]) == (source, device)
-            is_small = is_alike and max(graph.bytes[last], graph.bytes[row]) <= most_bytes
+            is_small = is_alike and max(graph.bytes[last], graph.bytes[row]) <= most[row]
             if not is_alike or not (is_small or graph.algorithm[row] == JOINED):
                 rows = []
             rows.append(row)

@@ -136,13 +136,10 @@ class _Orderer:
     def __init__(self, graph: TaskGraph, folds: Mapping[int, int], ends: Runners) -> None:
         self.graph, self.folds, self.ends, self.found = graph, folds, ends, Order()
         self._first, self._deps = graph.dep_ptr.tolist(), graph.dep_row.tolist()
-        count = len(ends.hosts)
-        self.seen = [
-            [BEGIN - 1] * count for _ in range(count)
-        ]  # what each rank knows of each other one
-        self.users = [
-            [BEGIN - 1] * count for _ in range(count)
-        ]  # of its memory: the last row of each other rank
+        self.seen: dict[tuple[int, int], int] = {}  # what one rank knows of another
+        self.users: dict[
+            int, dict[int, int]
+        ] = {}  # of a rank's memory: the last row of each other one
         self.merged: dict[int, list[int]] = {}
         for copy, fold in folds.items():
             self.merged.setdefault(fold, []).append(copy)
@@ -162,12 +159,12 @@ class _Orderer:
                 continue
             here = ends.runs[ends.when[row]]
             if ends.crossing[row]:
-                used = self.users[self._other_end(row)]
-                used[here] = max(used[here], ends.when[row])
+                used = self.users.setdefault(self._other_end(row), {})
+                used[here] = max(used.get(here, BEGIN), ends.when[row])
             if row not in self.folds:
                 self._wait(row, here, row)
-        for here in range(len(ends.hosts)):
-            self.found.at_end[here] = self._learn(here, dict(enumerate(self.users[here])))
+        for here, used in sorted(self.users.items()):
+            self.found.at_end[here] = self._learn(here, dict(sorted(used.items())))
         return self.found
 
     def _wait(self, row: int, here: int, position: int) -> None:
@@ -194,9 +191,10 @@ class _Orderer:
 
     def _learn(self, here: int, wanted: dict[int, int]) -> Awaited:
         """What of `wanted` rank `here` does not know yet; from now on it does."""
-        news = tuple((d, r) for d, r in wanted.items() if r > self.seen[here][d])
+        seen = self.seen
+        news = tuple((d, r) for d, r in wanted.items() if r > seen.get((here, d), BEGIN - 1))
         for d, r in news:
-            self.seen[here][d] = r
+            seen[here, d] = r
             self.found.published.add((r, d))
         return news
 
@@ -207,19 +205,22 @@ class _Orderer:
         return ends.source[copy] if runs == ends.device[copy] else ends.device[copy]
 
 
-def handed_on(graph: TaskGraph, ranks: Array) -> set[int]:
+def handed_on(graph: TaskGraph, ranks: Array, is_sent: Array | None = None) -> set[int]:
     """Transfers of persistent regions that the rank of their source makes, instead of that of their target.
 
     The last row that the rank itself ran, apart from other such transfers, is the point that wrote what is read.
 
     Args:
         ranks: of every device, the rank that drives it.
+        is_sent: of every row, whether it is a message, which none is; default: none.
     """
     latest: dict[int, int] = {}  # rank -> its own last row
     handed = set[int]()
     sources, targets = ranks[graph.source], ranks[graph.device]
     is_persistent = np.array([region.is_persistent for region in graph.regions], np.bool_)
     may_be = graph.is_transfer & (sources != targets) & is_persistent[graph.region]
+    if is_sent is not None:
+        may_be &= ~is_sent
     columns = (column.tolist() for column in (sources, targets, may_be))
     for row, (source, target, is_candidate) in enumerate(zip(*columns, strict=True)):
         if is_candidate and source in latest and _writes_parameter(graph, latest[source], row):

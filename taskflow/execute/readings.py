@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,27 +11,43 @@ from taskflow.comm.transport import Transport
 from taskflow.core.geometry import Rect
 from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, NOTE, RankProgram
+from taskflow.graph.graph import LogicalRegion
 from taskflow.graph.repeat import in_step
 from taskflow.tasks.task_graph import Array, TaskGraph
 
 
+class Output(NamedTuple):
+    """An output: the instance that holds it on this rank, -1: none; who sends it to all, -1: all have it."""
+
+    region: LogicalRegion
+    instance: int
+    root: int
+
+
+def find_outputs(graph: TaskGraph, transport: Transport) -> dict[str, Output]:
+    """Output name -> where this rank has it from."""
+    found = {}
+    for name, places in graph.fetches.items():
+        region, devices = graph.fetched(name)
+        here = [i for device, i, _ in places if transport.drives(device)]
+        ranks = [transport.rank_of(device) for device in devices]
+        root = ranks[0] if transport.size > len(set(ranks)) else -1
+        found[name] = Output(graph.regions[region], here[0] if here else -1, root)
+    return found
+
+
 def fetch(
-    graph: TaskGraph, transport: Transport, hold: Callable[[int, Rect], Array]
+    outputs: Mapping[str, Output], transport: Transport, hold: Callable[[int, Rect], Array]
 ) -> dict[str, Array]:
     """Output name -> copy of its value; `hold` gives the box of an instance that this rank has."""
     values = {}
-    for name, homes in graph.fetches.items():
-        (first, instance, rect), ranks = (
-            homes[0],
-            [transport.rank_of(device) for device, _, _ in homes],
-        )
-        if transport.rank in ranks:
-            value = hold(homes[ranks.index(transport.rank)][1], rect).copy()
+    for name, (region, instance, root) in outputs.items():
+        if instance >= 0:
+            value = hold(instance, region.rect).copy()
         else:
-            region = graph.regions[int(graph.instance_region[instance])]
             value = np.empty(region.shape, region.dtype)
-        if transport.size > len(set(ranks)):
-            transport.broadcast(value, transport.rank_of(first))
+        if root >= 0:
+            transport.broadcast(value, root)
         values[name] = value
     return values
 
@@ -47,16 +64,20 @@ def on_device(graph: TaskGraph, memory: Memory, name: str) -> Array:
     """
     homes = [(int(graph.instance_device[i]), i, rect) for i, rect in graph.homes.get(name, ())]
     homes += graph.fetches.get(name, ())
-    if not homes:
+    if name not in graph.homes and name not in graph.fetches:
         known = ", ".join(sorted({*graph.homes, *graph.fetches}))
         raise ValueError(
             f"on_device: '{name}' is no persistent region and no output; there are {known}"
         )
-    whole = graph.regions[int(graph.instance_region[homes[0][1]])].rect
+    number = graph.fetched(name)[0] if name in graph.fetches else -1
+    whole = next(r for k, r in enumerate(graph.regions) if k == number or r.name == name).rect
     for device, instance, rect in homes:
         if device in memory.own and rect.covers(whole):
             return memory.view(instance, whole)
-    having = ", ".join(f"device {device} has {rect}" for device, _, rect in homes)
+    everywhere = list(graph.homes_of(name)) if name in graph.homes else []
+    if name in graph.fetches:
+        everywhere += [(device, whole) for device in graph.fetched(name)[1]]
+    having = ", ".join(f"device {device} has {rect}" for device, rect in everywhere)
     raise ValueError(f"on_device: no device of this rank has all of '{name}', {whole}: {having}")
 
 

@@ -97,9 +97,7 @@ class SharedCompiler(Compiler):
         """Transfers that the rank of their source makes."""
         is_sent = self._sent_rows()
         return {
-            row
-            for row in handed_on(self.graph, self._ranks)
-            if not is_sent[row] and row not in self._folded
+            row for row in handed_on(self.graph, self._ranks, is_sent) if row not in self._folded
         }
 
     def _is_own(self, row: int) -> bool:

@@ -54,10 +54,14 @@ class Standing:
 def _lines(program: RankProgram, rows: TaskGraph, may_wait: bool) -> bytes:
     kinds = [Kind(kind).name.lower() for kind in rows.kind.tolist()]
     points = rows.point.tolist()
-    lines = [
-        f"{'wait' if may_wait else role} of task {row}: {kinds[row]} {rows.name(row)}[{points[row]}]"
-        for row, role in zip(program.rows, program.roles, strict=True)
-    ]
+
+    def line(row: int, role: str) -> str:
+        if not kinds:  # this host has none
+            return role
+        task = f"{kinds[row]} {rows.name(row)}[{points[row]}]"
+        return f"{'wait' if may_wait else role} of task {row}: {task}"
+
+    lines = [line(*each) for each in zip(program.rows, program.roles, strict=True)]
     lines.append("waiting for the outputs")
     return b"".join(line.encode()[:LINE_BYTES].ljust(LINE_BYTES) for line in lines)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
 from taskflow.lowering.alike import AlikeFinder
+from taskflow.lowering.digest import digest_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
@@ -196,7 +197,19 @@ class Lowering:
         algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
         algorithm[together] = wholes.algorithm[whole[together]]
         streams[together] = wholes.streams[whole[together]]
-        return replace(rows, ways=wholes.ways, groups=wholes.groups, wholes=wholes, whole=whole)
+        facts = rows.launches, rows.regions, rows.orders, ready.chosen, ready.found, self.machine
+        found = ready.found
+        return replace(
+            rows,
+            devices=tuple(np.flatnonzero(is_own).tolist()),
+            agreed=digest_of(*facts),
+            all_homes=self._homes(found, found.shift, lambda f: f.instance_device[f.homes]),
+            all_fetches=self._fetching(found),
+            ways=wholes.ways,
+            groups=wholes.groups,
+            wholes=wholes,
+            whole=whole,
+        )
 
     def _part(self, ready: Ready, x: Sample, is_own: Array) -> tuple[TaskGraph, Array, Own]:
         """The same without algorithms, collectives being on these devices alone; and which row everything is."""
@@ -298,7 +311,7 @@ class Lowering:
             tuple(self._launch(op, number) for op, number in enumerate(numbers.tolist())),
             dep_ptr=dep_ptr,
             dep_row=dep_row,
-            homes=self._homes(found, first),
+            homes=self._homes(found, first, lambda f: f.homes),
             fetches=self._fetches(found, first),
             devices_used=tuple(sorted(used.tolist())),
             **instances,
@@ -354,9 +367,9 @@ class Lowering:
             "instance_partial": found.gather(lambda f: f.instance_partial)[0].astype(np.bool_),
         }
 
-    def _homes(self, found: Found, first: Array) -> Homes:
-        """See `TaskGraph`; `first`: the first instance of every region."""
-        parts = [(fragment.homes, to_rects(fragment.home_box)) for fragment in found.fragments]
+    def _homes(self, found: Found, first: Array, read: Callable[[Fragment], Array]) -> Homes:
+        """See `TaskGraph`: what is read of a fragment's homes, with what is added to it in every region."""
+        parts = [(read(f), cache(partial(to_rects, f.home_box))) for f in found.fragments]
         of_regions = zip(self.regions, found.which.tolist(), first.tolist(), strict=True)
         return Homes(
             {r.name: (*parts[which], begin) for r, which, begin in of_regions if r.is_persistent}
@@ -372,6 +385,14 @@ class Lowering:
                 (device, int(first[number]) + k, region.rect) for device, k in fetching
             )
         return fetches
+
+    def _fetching(self, found: Found) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """Output name -> its region and all devices that fetch it."""
+        regions = {name: self.number[region.name] for name, region in self.graph.outputs.items()}
+        return {
+            name: (k, tuple(found.fragments[found.which[k]].fetches[:, 0].tolist()))
+            for name, k in regions.items()
+        }
 
     def _launch(self, which: int, number: int) -> Launch:
         if number not in self._splits:
@@ -391,6 +412,7 @@ class Lowering:
                 op.members,
                 op.step,
                 self._phases[which],
+                op.writes,
             )
         return self._launches[key]
 

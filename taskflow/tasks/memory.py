@@ -86,6 +86,8 @@ def plan_memory(
     """
     size = -(-task_graph.instance_bytes() // ALIGNMENT) * ALIGNMENT
     size[list(borrowed)] = 0
+    if task_graph.devices is not None:  # memory of other devices is planned with their rows
+        size[~np.isin(task_graph.instance_device, task_graph.devices)] = 0
     receive = receive_rows(task_graph)
     first, last, persistent = lifetimes_by_order(task_graph, receive)
     device, devices = task_graph.instance_device, len(task_graph.machine.devices)

@@ -23,6 +23,7 @@ from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
 from taskflow.core.later import Later
 from taskflow.core.text import contents
+from taskflow.core.told import digest_of_bytes
 from taskflow.graph.graph import LogicalRegion
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
@@ -87,7 +88,8 @@ class Launch:
 
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
-    `step`: in which of the steps that the task graph repeats; `phase`: see `graph.phases`.
+    `step`: in which of the steps that the task graph repeats; `phase`: see `graph.phases`. `writes` are the positions
+    of the arguments that are updated in place.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Launch:
     members: tuple[str, ...] = ()
     step: int = 0
     phase: Phase = Phase.FORWARD
+    writes: tuple[int, ...] = ()
 
     def intervals(self, point: int) -> dict[str, tuple[int, int]]:
         """Axis -> interval of one point."""
@@ -156,6 +159,9 @@ class TaskGraph(Later):
         uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
         repeat: so many steps of the model are one step of the task graph.
         number: of every row, which of the rows of all devices it is; None: these are all rows.
+        devices: the devices whose rows these are; None: all.
+        agreed: of the rows of some devices, a hash of what decides the rows of all.
+        all_homes, all_fetches: of the rows of some devices, what `homes_of` and `fetched` give.
         wholes, whole: collectives with all their arguments, and of every row which of these it is, -1: none. A row of
             which `whole` says so has only the arguments on the devices whose rows these are. None: all have all.
         peers: the rows for which these, of representatives, stand; None: these stand for themselves.
@@ -199,6 +205,10 @@ class TaskGraph(Later):
     uses_tf32: bool = False
     repeat: int = 1
     number: Array | None = None
+    devices: tuple[int, ...] | None = None
+    agreed: str = ""
+    all_homes: Mapping[str, tuple[tuple[int, Rect], ...]] | None = None
+    all_fetches: Mapping[str, tuple[int, tuple[int, ...]]] | None = None
     wholes: TaskGraph | None = None
     whole: Array | None = None
     peers: Peers[TaskGraph] | None = None
@@ -287,6 +297,28 @@ class TaskGraph(Later):
     def _rect(box: Array, ndim: int) -> Rect:
         return Rect(tuple(box[0, :ndim].tolist()), tuple(box[1, :ndim].tolist()))
 
+    def homes_of(self, name: str) -> tuple[tuple[int, Rect], ...]:
+        """Device and box of every home of a region, on all devices."""
+        own = ((int(self.instance_device[i]), box) for i, box in self.homes[name])
+        return tuple(own) if self.all_homes is None else self.all_homes[name]
+
+    def fetched(self, name: str) -> tuple[int, tuple[int, ...]]:
+        """The region of an output, by number, and all devices that have it."""
+        if self.all_fetches is not None:
+            return self.all_fetches[name]
+        places = self.fetches[name]
+        return int(self.instance_region[places[0][1]]), tuple(device for device, _, _ in places)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether these are all rows."""
+        return self.number is None or set(self.devices_used) <= set(self.devices or ())
+
+    @property
+    def numbers(self) -> Array:
+        """Of every row, which of the rows of all devices it is, in their order."""
+        return np.arange(len(self)) if self.number is None or self.is_complete else self.number
+
     def order(self, region: int) -> tuple[int, ...]:
         """The dimensions of a region as they lie in memory, slowest first."""
         found = self.regions[region]
@@ -347,14 +379,8 @@ class TaskGraph(Later):
     def hops_of(self, row: int) -> Array:
         """Row, source, device and bytes of all that goes from one device to another within a collective; (4, n)."""
         source, device, size = self.exchange(row).sent()
-        return np.stack(
-            [
-                np.full(len(size), row),
-                source,
-                device,
-                size * self.regions[int(self.region[row])].itemsize,
-            ]
-        )
+        size = size * self.regions[int(self.region[row])].itemsize
+        return np.stack([np.full(len(size), row), source, device, size])
 
     def exchange(self, row: int) -> Exchange:
         """How the collective `row` is carried out; instances of others than own devices are negative numbers.
@@ -451,6 +477,7 @@ class TaskGraph(Later):
             self,
             **columns,
             number=None if self.number is None else self.number[order],
+            agreed=self.agreed and digest_of_bytes(self.agreed.encode() + order.tobytes()).hex(),
             whole=None if self.whole is None else self.whole[order],
             arg_ptr=pointers(args),
             arg_instance=self.arg_instance[flat],
@@ -461,12 +488,12 @@ class TaskGraph(Later):
         )
 
     def check_complete(self, where: str) -> None:
-        """Refuse the rows of some devices, which `lower(devices=)` gives.
+        """Refuse the rows of some of the devices that are used, which `lower(devices=)` gives.
 
         Raises:
             ValueError: all rows are needed `where`.
         """
-        if self.number is not None:
+        if not self.is_complete:
             raise ValueError(
                 f"{where}: these are the rows of some devices alone (`lower(devices=)`), all rows are needed"
             )

@@ -22,6 +22,7 @@ from taskflow import (
 from tests.collectives import by_copies
 from tests.lowered import network
 from tests.ops.strategies import operator_graphs
+from tests.refusals import assert_refused
 from tests.strategies import examples, graphs, plans_in_time, random_strategy
 
 COLUMNS = ("kind", "launch", "point", "region", "device", "source", "ordinal", "collective")
@@ -160,6 +161,49 @@ def test_what_a_device_lacks_is_no_device():
     assert len(none) == 0
 
 
+@examples(60)
+@given(graphs(), st.sampled_from(list(MACHINES)), st.data())
+def test_what_all_ranks_must_agree_on_has_one_hash(model, name, data):
+    """The rows of any devices have the same; other rows of the whole have another."""
+    machine = MACHINES[name]
+    first, second = (
+        random_strategy(model.graph, machine, data.draw(st.integers(0, 999))) for _ in range(2)
+    )
+
+    def agreed(strategy):
+        rows = [lower(model.graph, strategy, machine, devices=[d]) for d in range(2)]
+        assert rows[0].agreed == rows[1].agreed
+        return rows[0].agreed
+
+    one, other = (lower(model.graph, strategy, machine).digest() for strategy in (first, second))
+    assert (agreed(first) == agreed(second)) == (one == other)
+
+
+def test_the_choice_of_collectives_is_in_the_hash():
+    graph = network()
+    machine = by_copies(MachineModel.uniform(4), 1)
+    strategy = data_parallel(graph, machine)
+    hashes = {
+        lower(graph, strategy, machine, {"all-reduce": name}, devices=[0]).agreed
+        for name in ("ring", "tree", "halving-doubling")
+    }
+    assert len(hashes) == 3
+
+
+def test_a_rank_needs_the_rows_of_all_devices_of_its_host():
+    graph, machine = network(), MachineModel.uniform(3)
+    strategy = data_parallel(graph, machine)
+    some = lower(graph, strategy, machine, devices=[0, 2])
+    rule = (
+        "executor: a rank runs the rows of its host's devices [0, 1, 2]; these are the rows of [0, 2] "
+        "(`lower(devices=)`), which lack device 1"
+    )
+    assert_refused(rule, lambda: Executor(some))
+    everywhere = lower(graph, strategy, machine, devices=range(3))
+    assert everywhere.is_complete
+    Executor(everywhere).close()
+
+
 def test_what_needs_all_rows_refuses_those_of_some_devices():
     graph, machine = network(), MachineModel.uniform(2)
     rows, costs = (
@@ -170,7 +214,6 @@ def test_what_needs_all_rows_refuses_those_of_some_devices():
         "simulate": lambda: simulate(rows, costs),
         "costs": lambda: reorder(rows, costs),
         "check_plan": lambda: check_plan(graph, rows),
-        "executor": lambda: Executor(rows),
     }
     for where, call in needs.items():
         with pytest.raises(ValueError, match=f"^{where}: these are the rows of some devices alone"):

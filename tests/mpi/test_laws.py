@@ -45,6 +45,11 @@ def driver(draw, way, models, options):
     laws.whoever_drives_a_device_gives_its_bits(*placed, seed=draw(NUMBERS), **options)
 
 
+def own_rows(draw, way, models, options):
+    """Micro-batches, halos, uneven splits and updates among them."""
+    laws.own_rows_give_the_bits_of_all(*way.placed(draw, models), **options)
+
+
 def repeated_steps(draw, way, models, options):
     piece_bytes = draw(st.sampled_from((None, 16, 100)))
     collectives = {"all-reduce": "fastest"} if piece_bytes else {}
@@ -142,7 +147,7 @@ TOGETHER = {
         schedules: 10,
     },
     "uneven pace": {any_strategy: 60},
-    "hosts": {any_strategy: 80},
+    "hosts": {any_strategy: 80, own_rows: 80, given_up_steps: 10, shared_regions: 20},
     "emulated": {any_strategy: 40, given_up_steps: 2},
     "GPU": {any_strategy: 80, any_order: 10, shared_regions: 10, given_up_steps: 6, schedules: 10},
 }

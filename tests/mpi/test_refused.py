@@ -7,6 +7,7 @@ import taskflow
 from taskflow import Device, Executor, Graph, MachineModel, ParallelConfig, lower
 from tests import tiny
 from tests.refusals import assert_refused
+from tests.ways import on_hosts
 
 
 def network(width=4, names=("y",)):
@@ -57,6 +58,35 @@ def test_ranks_that_issue_their_rows_in_different_orders(comm):
     order = np.arange(len(task_graph))
     order[1:3] = 2, 1  # a point, and the feed of the next one
     different(task_graph, task_graph.reordered(order), comm)
+
+
+def test_ranks_whose_own_rows_are_of_different_strategies(comm):
+    graph, machine = network(), MachineModel.uniform(comm.size)
+    plain = taskflow.single_device(graph, machine)
+    other = plain | {"fc": ParallelConfig({"b": 2}, (0, comm.size - 1))}
+    last = comm.size - 1
+
+    def rows(strategy):
+        return lower(graph, strategy, machine, devices=[comm.rank])
+
+    agreed, theirs = (rows(strategy).agreed for strategy in (plain, other))
+    message = f"executor: rank {last} runs another task graph ({theirs}) than rank 0 ({agreed})"
+    with pytest.MonkeyPatch.context() as patch:
+        on_hosts(patch, comm.size)
+        refused_by_several(
+            comm, message, lambda: Executor(rows(other if comm.rank == last else plain))
+        )
+
+
+def test_a_rank_may_have_no_rows_of_its_own(comm):
+    graph, machine = network(), MachineModel.uniform(comm.size)
+    with pytest.MonkeyPatch.context() as patch:
+        on_hosts(patch, comm.size)
+        rows = lower(graph, taskflow.single_device(graph, machine), machine, devices=[comm.rank])
+        assert bool(len(rows)) == (comm.rank == 0)
+        with Executor(rows) as step:
+            assert step({"x": np.ones((6, 4))})["y"].shape == (6, 4)
+            assert step.read("fc.weight").any()
 
 
 def test_ranks_with_different_seeds(comm):

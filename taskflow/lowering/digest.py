@@ -1,0 +1,67 @@
+"""A hash of what decides the rows of all devices, without these rows: ranks that make their own rows compare it.
+
+Rows are a function of operators in their order, the points that they have, the fragments of regions, and the machine,
+which decides by which algorithm a collective is carried out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.graph.graph import LogicalRegion
+from taskflow.lowering.fragments import Found
+from taskflow.lowering.rows import DistinctPoints
+from taskflow.machine import MachineModel
+from taskflow.tasks.task_graph import Launch
+
+
+def digest_of(
+    launches: Sequence[Launch],
+    regions: Sequence[LogicalRegion],
+    orders: Mapping[str, tuple[int, ...]],
+    chosen: DistinctPoints,
+    found: Found,
+    machine: MachineModel,
+) -> str:
+    """Equal for equal rows of all devices, and only for these.
+
+    Args:
+        launches, regions, orders: see `TaskGraph`.
+        chosen, found: of all devices.
+        machine: with its choice of collectives.
+    """
+    hasher = hashlib.blake2b(digest_size=16)
+    for text in (*_texts(launches, regions, orders), *map(str, machine.collectives.items())):
+        hasher.update(f"{text}\0".encode())
+    for array in _arrays(launches, chosen, found, machine):
+        hasher.update(f"{array.shape} ".encode())
+        hasher.update(np.ascontiguousarray(array).tobytes())
+    return hasher.hexdigest()
+
+
+def _texts(
+    launches: Sequence[Launch],
+    regions: Sequence[LogicalRegion],
+    orders: Mapping[str, tuple[int, ...]],
+) -> Iterable[str]:
+    for launch in launches:
+        yield f"{launch.name} {launch.identity} {launch.step} {launch.args} {launch.split}"
+    for region in regions:
+        yield f"{region.name} {region.shape} {region.dtype} {region.init} {orders.get(region.name)}"
+
+
+def _arrays(
+    launches: Sequence[Launch], chosen: DistinctPoints, found: Found, machine: MachineModel
+) -> Iterable[Array]:
+    spans = {id(launch.spans): launch.spans for launch in launches}  # many share them
+    yield from spans.values()
+    yield from (chosen.which, chosen.points, chosen.device, chosen.point, chosen.ordinal)
+    yield from (found.which, found.shift)
+    for fragment in found.fragments:
+        yield from vars(fragment).values()
+    yield from (machine.bandwidth, machine.latency_seconds, machine.doors)
+    yield np.array([device.host for device in machine.devices])
