@@ -28,6 +28,7 @@ from taskflow.core.text import is_loss, is_norm
 from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, REPLAY, RankProgram
 from taskflow.graph.phases import Phase
+from taskflow.tasks.everywhere import fetched
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 
@@ -300,7 +301,7 @@ def _wanted_elsewhere(graph: TaskGraph, is_scaled: bool) -> dict[int, str]:
     regions = dict[int, str]()
     for name in graph.fetches:
         if is_loss(name) or (is_norm(name) and not is_scaled):
-            regions[graph.fetched(name)[0]] = f"the {name}"
+            regions[fetched(graph, name)[0]] = f"the {name}"
     for launch in graph.launches:
         updated = [graph.regions[launch.args[k]] for k in launch.writes]
         name = next((r.name for r in updated if r.role == "parameter"), "")

@@ -21,6 +21,7 @@ from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, fill, random_key
 from taskflow.execute.memory import Memory
 from taskflow.graph.graph import LogicalRegion
+from taskflow.tasks.everywhere import homes_of
 from taskflow.tasks.task_graph import Array, TaskGraph
 
 
@@ -60,7 +61,7 @@ def borrow(graph: TaskGraph, lender: TaskGraph, transport: Transport) -> Loan:
         is_whole = _borrow_region(graph, lender, name, loan)
         if not is_whole:
             loan.stale.append(name)
-        if not is_whole or set(graph.homes_of(name)) != set(lender.homes_of(name)):
+        if not is_whole or set(homes_of(graph, name)) != set(homes_of(lender, name)):
             loan.apart.append(name)
     if transport.size == 1:
         return loan
@@ -176,7 +177,7 @@ class PersistentRegions:
     def whole_on(self, name: str) -> list[int]:
         """The ranks that hold all of a region in one instance."""
         rect = self.region(name).rect
-        devices = {device for device, box in self.graph.homes_of(name) if box.covers(rect)}
+        devices = {device for device, box in homes_of(self.graph, name) if box.covers(rect)}
         return sorted({self.transport.rank_of(d) for d in devices})
 
     def read_own(self, name: str) -> Array:
@@ -235,7 +236,7 @@ class PersistentRegions:
         region = self._regions[name]
         value = np.empty(region.shape, region.dtype)
         missing = [region.rect]
-        for device, rect in self.graph.homes_of(name):
+        for device, rect in homes_of(self.graph, name):
             for box in [p.intersect(rect) for p in missing if p.overlaps(rect)]:
                 value[box.slices()] = self._part(region, device, box)
             missing = [rest for p in missing for rest in p.subtract(rect)]

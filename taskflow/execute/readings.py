@@ -13,6 +13,7 @@ from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, NOTE, RankProgram
 from taskflow.graph.graph import LogicalRegion
 from taskflow.graph.repeat import in_step
+from taskflow.tasks.everywhere import fetched, homes_of
 from taskflow.tasks.task_graph import Array, TaskGraph
 
 
@@ -28,7 +29,7 @@ def find_outputs(graph: TaskGraph, transport: Transport) -> dict[str, Output]:
     """Output name -> where this rank has it from."""
     found = {}
     for name, places in graph.fetches.items():
-        region, devices = graph.fetched(name)
+        region, devices = fetched(graph, name)
         here = [i for device, i, _ in places if transport.drives(device)]
         ranks = [transport.rank_of(device) for device in devices]
         root = ranks[0] if transport.size > len(set(ranks)) else -1
@@ -69,14 +70,14 @@ def on_device(graph: TaskGraph, memory: Memory, name: str) -> Array:
         raise ValueError(
             f"on_device: '{name}' is no persistent region and no output; there are {known}"
         )
-    number = graph.fetched(name)[0] if name in graph.fetches else -1
+    number = fetched(graph, name)[0] if name in graph.fetches else -1
     whole = next(r for k, r in enumerate(graph.regions) if k == number or r.name == name).rect
     for device, instance, rect in homes:
         if device in memory.own and rect.covers(whole):
             return memory.view(instance, whole)
-    everywhere = list(graph.homes_of(name)) if name in graph.homes else []
+    everywhere = list(homes_of(graph, name)) if name in graph.homes else []
     if name in graph.fetches:
-        everywhere += [(device, whole) for device in graph.fetched(name)[1]]
+        everywhere += [(device, whole) for device in fetched(graph, name)[1]]
     having = ", ".join(f"device {device} has {rect}" for device, rect in everywhere)
     raise ValueError(f"on_device: no device of this rank has all of '{name}', {whole}: {having}")
 

@@ -297,18 +297,6 @@ class TaskGraph(Later):
     def _rect(box: Array, ndim: int) -> Rect:
         return Rect(tuple(box[0, :ndim].tolist()), tuple(box[1, :ndim].tolist()))
 
-    def homes_of(self, name: str) -> tuple[tuple[int, Rect], ...]:
-        """Device and box of every home of a region, on all devices."""
-        own = ((int(self.instance_device[i]), box) for i, box in self.homes[name])
-        return tuple(own) if self.all_homes is None else self.all_homes[name]
-
-    def fetched(self, name: str) -> tuple[int, tuple[int, ...]]:
-        """The region of an output, by number, and all devices that have it."""
-        if self.all_fetches is not None:
-            return self.all_fetches[name]
-        places = self.fetches[name]
-        return int(self.instance_region[places[0][1]]), tuple(device for device, _, _ in places)
-
     @property
     def is_complete(self) -> bool:
         """Whether these are all rows."""

@@ -46,7 +46,7 @@ def driver(draw, way, models, options):
 
 
 def own_rows(draw, way, models, options):
-    """Micro-batches, halos, uneven splits and updates among them."""
+    """Halos, uneven splits and updates among them."""
     laws.own_rows_give_the_bits_of_all(*way.placed(draw, models), **options)
 
 
