@@ -99,7 +99,7 @@ class Tiling(NamedTuple):
     """How an operator cuts a dimension of a region.
 
     Attributes:
-        runs: and the extent of the axis of each, the slowest first.
+        runs: and the extent of the axis of each, which has no name, the slowest first.
         steps: of every digit, by how many points one step moves the tile; none where tiles are unequal.
         tile: points of a tile; 0 where these are unequal.
     """
@@ -168,7 +168,7 @@ def _tiling(
         step = points * op.extents[axis] // prod(run.parts for run in of_axis)
         tile = tile or (step if of_axis else 0)
         for run in reversed(of_axis):
-            every.insert(0, (run, op.extents[axis]))
+            every.insert(0, (run._replace(axis=""), op.extents[axis]))
             steps += [(s, step * (s // run.stride)) for s in mesh.digits(run)]
             step *= run.parts
         points *= op.extents[axis]

@@ -60,6 +60,20 @@ def test_parts_of_unequal_sizes_are_apart():
     assert of(graph, {"tanh": ParallelConfig({"b": 4, None: 2})}) == [0, 0, 1, 1] * 2
 
 
+def test_operators_that_name_an_axis_otherwise_cut_alike():
+    x = matrix(17, 2, 3, 3)
+    graph = tiny.linear(tiny.flatten(tiny.conv(x, 2, 1)), 4, "fc").graph
+    found = of(
+        graph,
+        {
+            "conv": ParallelConfig({"n": 8}),
+            "flat": ParallelConfig({"n": 8}),
+            "fc": ParallelConfig({"b": 8}),
+        },
+    )
+    assert found == [0] * 7 + [1]
+
+
 def test_a_halo_tells_all_apart():
     graph = tiny.stencil(matrix(16, 4), 0).graph
     assert of(graph, {"stencil": ParallelConfig({"b": 8})}) == list(range(8))
