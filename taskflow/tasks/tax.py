@@ -85,5 +85,6 @@ def _hold(t: Tax, end: Array, a: Agenda, device: int, now: float, more: int) -> 
     t.held[device] += more
     row = t.running[device]
     if row != NONE and was_held != (t.held[device] > 0):
-        end[row] = now + (end[row] - now) * (t.pace[device] if was_held else 1.0 / t.pace[device])
+        left, pace = end[row] - now, t.pace[device]
+        end[row] = now + (left * pace if was_held else left / pace)  # as in `begin_or_end`
         put(a, row, end[row])

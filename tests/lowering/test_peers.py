@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import (
     CostModel,
+    Graph,
     MachineModel,
     ParallelConfig,
     Strategy,
@@ -230,6 +231,15 @@ def test_rows_that_share_a_link_do_not_stand_for_each_other(preset):
     assert len(rows.peers.orbits) == 2
     timeline = assert_equal(graph, strategy, machine)
     assert len(timeline.task_graph.peers.orbits) > 2
+
+
+def test_a_task_that_begins_when_a_collective_does():
+    """Whichever of both the simulation begins first: that depends on the numbers of rows."""
+    machine = MachineModel.preset("v100").with_collectives({"all-reduce": "ring"})
+    x = tiny.embedding(Graph().input("t", (4,), "int32"), 5, 3)
+    tiny.sgd(tiny.mean_square(tiny.tanh(tiny.tanh(tiny.tanh(x)))), lr=0.02)
+    timeline = assert_equal(x.graph, taskflow.data_parallel(x.graph, machine), machine)
+    assert len(timeline.task_graph.peers.orbits) == 2
 
 
 def test_costs_that_know_rows_are_refused():
