@@ -161,11 +161,11 @@ class TaskGraph(Later):
         number: of every row, which of the rows of all devices it is; None: these are all rows.
         devices: the devices whose rows these are; None: all.
         agreed: of the rows of some devices, a hash of what decides the rows of all.
-        all_homes, all_fetches: of the rows of some devices, what `homes_of` and `fetched` give.
+        all_homes, all_fetches: of the rows of some devices, see `tasks.everywhere`.
         wholes, whole: collectives with all their arguments, and of every row which of these it is, -1: none. A row of
             which `whole` says so has only the arguments on the devices whose rows these are. None: all have all.
         peers: the rows for which these, of representatives, stand; None: these stand for themselves.
-        classes: the rows of representatives, or None; if there are any, all rows are made when somebody asks for them.
+        classes: the rows of representatives, if there are any; then all rows are made when somebody asks.
     """
 
     classes: ClassVar[TaskGraph | None] = None
@@ -239,10 +239,8 @@ class TaskGraph(Later):
 
     def name(self, row: int) -> str:
         """The operator of a point, the region of a row that moves data."""
-        launch = int(self.launch[row])
-        return (
-            self.launches[launch].name if launch >= 0 else self.regions[int(self.region[row])].name
-        )
+        launch, region = int(self.launch[row]), int(self.region[row])
+        return self.launches[launch].name if launch >= 0 else self.regions[region].name
 
     def args(self, row: int) -> tuple[tuple[int, Rect, Privilege], ...]:
         """Instance (-1: an empty box), box in global coordinates and privilege of every argument of a row."""
@@ -300,7 +298,8 @@ class TaskGraph(Later):
     @property
     def is_complete(self) -> bool:
         """Whether these are all rows."""
-        return self.number is None or set(self.devices_used) <= set(self.devices or ())
+        here = self.devices_used if self.devices is None else self.devices
+        return self.peers is None and set(self.devices_used) <= set(here)
 
     @property
     def numbers(self) -> Array:
