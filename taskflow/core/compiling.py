@@ -196,7 +196,7 @@ class _Tiered(_Compiled):
 
         try:
             fingerprint = compute_fingerprint(args)
-        except NotImplementedError:  # a value of a class of its own
+        except NotImplementedError:  # numba takes none of some types, such as functions
             return self._new_name(args)
         if fingerprint not in self._names:
             self._names[fingerprint] = self._new_name(args)

@@ -102,9 +102,8 @@ class Executor:
         check_ranks(task_graph, seed, self.transport)
         if check:  # on every rank, since each has columns of its own
             check_own_plan(task_graph)
-        needs_all = (
-            self._kind != "cpu"
-        )  # GPUs number flags, emulated devices what is over, by rows of all
+        # GPUs number flags, and emulated devices what is over, by the rows of all devices.
+        needs_all = self._kind != "cpu"
         own, self._numbers = rows_of_host(task_graph, self.transport, needs_all)
         self._own = own
         loan = borrow(own, share._own, self.transport) if share else None
@@ -426,13 +425,13 @@ class Executor:
         row = self._numbers[self._expansion.origin]
         np.fmin.at(found[0], row, start)
         np.fmax.at(found[1], row, end)
-        plan = self._plan
+        plan = self._plan_of_all
         rows = with_reuse(self.task_graph, plan)
         return Timeline(rows, found[0], found[1], seconds, needed_bytes(self.task_graph, plan))
 
     @cached_property
-    def _plan(self) -> MemoryPlan:
-        """That of all rows of the task graph."""
+    def _plan_of_all(self) -> MemoryPlan:
+        """The memory plan of all rows of the task graph; `plan` is that of this host's."""
         is_own = self._own is self.task_graph
         return self.plan if is_own else plan_memory(self.task_graph, self._borrowed)
 

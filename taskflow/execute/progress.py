@@ -137,9 +137,8 @@ class _Orderer:
         self.graph, self.folds, self.ends, self.found = graph, folds, ends, Order()
         self._first, self._deps = graph.dep_ptr.tolist(), graph.dep_row.tolist()
         self.seen: dict[tuple[int, int], int] = {}  # what one rank knows of another
-        self.users: dict[
-            int, dict[int, int]
-        ] = {}  # of a rank's memory: the last row of each other one
+        # Of a rank's memory: the last row of each other rank that uses it.
+        self.users: dict[int, dict[int, int]] = {}
         self.merged: dict[int, list[int]] = {}
         for copy, fold in folds.items():
             self.merged.setdefault(fold, []).append(copy)

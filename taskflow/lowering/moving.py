@@ -38,9 +38,8 @@ from taskflow.lowering.state import (
 from taskflow.lowering.tiles import Points
 from taskflow.machine.equal import Equals, in_order
 
-MOST_ASKED = (
-    1 << 12
-)  # copies of one device that are counted, so that the numbers of `holders_of` fit into 63 bits
+# Copies of one device that are counted, so that the numbers of `holders_of` fit into 63 bits.
+MOST_ASKED = 1 << 12
 DONE, NO_MEMORY, NO_STATE, NOBODY = range(4)  # how playing a region ends; see `play_region`
 
 
