@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
 from typing import Any, TypeVar
 
 from hypothesis import settings
@@ -21,6 +22,14 @@ def sampled(
             found.append(case)
         seen.add(first)
     return found
+
+
+def crossed(*values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """All tuples of these values if thorough, else as few as have each value once."""
+    if IS_THOROUGH:
+        return list(product(*values))
+    count = max(map(len, values))
+    return [tuple(each[k % len(each)] for each in values) for k in range(count)]
 
 
 def batched(values: Sequence[_Case], count: int) -> Iterator[tuple[_Case, ...]]:

@@ -12,7 +12,7 @@ from tests.models.tiny import TINY, assert_close, build, feeds, slow_machine, ti
 
 SLOW = {"inception_v3", "resnet101"}  # of operators that smaller ones have; a search takes long
 MACHINE = slow_machine(4)
-STEPS = 5
+STEPS = 3
 
 
 @pytest.mark.parametrize(

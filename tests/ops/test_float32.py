@@ -8,6 +8,7 @@ import pytest
 
 import ops
 from taskflow import Executor, Graph, MachineModel, lower, single_device
+from tests.sampling import IS_THOROUGH, crossed
 from tests.strategies import feeds_of, random_strategy
 
 TOLERANCE = 1e-4
@@ -110,7 +111,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("build", [transformer, normed])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_in_float32_is_that_of_one_device(build, optimizer):
-    for seed in range(3):
+    for seed in range(3 if IS_THOROUGH else 1):
         update_from_equal_gradients(build, OPTIMIZERS[optimizer], seed)
 
 
@@ -163,9 +164,10 @@ def test_activations_of_large_numbers(name, function):
     np.testing.assert_allclose(found["float32"], found["float64"], rtol=1e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("optimizer", [ops.adam, ops.adamw, ops.lamb])
-@pytest.mark.parametrize("build", [transformer, normed, shifted])
+@pytest.mark.parametrize(
+    "build, optimizer, seed",
+    crossed([transformer, normed, shifted], [ops.adam, ops.adamw, ops.lamb], range(3)),
+)
 def test_float64_where_a_gradient_is_zero_in_theory(build, optimizer, seed):
     """At a rate of 1 a step of rounding is 1e-5 of a parameter; the law compares the update from equal gradients."""
     update_from_equal_gradients(

@@ -9,6 +9,7 @@ import taskflow
 from taskflow import Graph, MachineModel, lower, single_device
 from tests import laws, shim
 from tests.ops.test_precision import TOLERANCE
+from tests.sampling import crossed
 from tests.strategies import Model, feeds_of, random_strategy
 
 KINDS = ["float64", "float32", "float16", "bfloat16"]
@@ -177,9 +178,11 @@ def test_clipping_is_in_updates():
     assert found["fc.weight.adamw"] == ("fc.weight.clipped", "fc.weight.adamw")
 
 
-@pytest.mark.parametrize("build", BUILDS)
-@pytest.mark.parametrize("kind", ["float64", "float32"])
-@pytest.mark.parametrize("options", [{}, {"clip_norm": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "build, kind, options",
+    crossed(BUILDS, ["float64", "float32"], [{}, {}, {"clip_norm": 0.5}]),
+    ids=str,
+)
 def test_the_same_bits_under_any_strategy(build, kind, options):
     model, machine = model_of(build, kind, **options), MachineModel.uniform(4)
     other = fused(model)
@@ -194,8 +197,7 @@ def test_the_same_bits_under_any_strategy(build, kind, options):
         )
 
 
-@pytest.mark.parametrize("build", BUILDS)
-@pytest.mark.parametrize("kind", [*TOLERANCE])
+@pytest.mark.parametrize("build, kind", crossed(BUILDS, [*TOLERANCE]))
 def test_in_half_there_are_fewer_roundings_under_any_strategy(build, kind):
     model = model_of(
         build, kind, ops.sgd
@@ -223,8 +225,7 @@ def test_updates_alone_give_the_same_bits_in_half():
 
 
 @pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
-@pytest.mark.parametrize("build", BUILDS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("build, kind", crossed(BUILDS, KINDS))
 def test_on_a_gpu_they_give_the_numbers_of_numpy(build, kind):
     """The graph before on NumPy, the fused one by the kernels as C++."""
     tolerance = TOLERANCE.get(kind) or {"float64": 1e-10, "float32": 3e-4}[kind]

@@ -8,6 +8,7 @@ import ops
 from taskflow import Graph
 from tests import laws, shim
 from tests.ops.test_gpu_cudnn import on_numpy, run, trained
+from tests.sampling import crossed
 from tests.strategies import strategies
 
 pytestmark = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
@@ -45,8 +46,7 @@ def model_of(build, precision="float32"):
     return trained(graph, build(graph.input("x", (4, 3, 6))), precision)
 
 
-@pytest.mark.parametrize("precision", TOLERANCE)
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name, precision", crossed([*BUILDS], [*TOLERANCE]))
 def test_an_epilogue_for_all_that_there_is_one_for(name, precision):
     if precision == "bfloat16":
         pytest.importorskip("ml_dtypes")

@@ -10,6 +10,7 @@ from tests import laws, shim
 from tests.ops.launches import Launches
 from tests.ops.test_gpu_attention import heads
 from tests.ops.test_gpu_cudnn import on_numpy, run
+from tests.sampling import crossed
 
 PRECISION = {"float64": 1e-12, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2, "tf32": 2e-3}
 SHAPES = [  # queries, keys, features of a head, and of its values: of one tile, of several, with rests of all kinds
@@ -55,10 +56,8 @@ def dtype_of(name):
     return np.dtype(name if name != "bfloat16" else pytest.importorskip("ml_dtypes").bfloat16)
 
 
-CASES = [
-    (shape, dtype, mask) for shape in SHAPES for dtype in ("float32", "float16") for mask in MASKS
-]
-CASES += [(SHAPES[2], dtype, mask) for dtype in ("float64", "bfloat16", "tf32") for mask in MASKS]
+CASES = crossed([*SHAPES, *SHAPES], ("float32", "float16"), MASKS)
+CASES += crossed(SHAPES[2:3], ("float64", "bfloat16", "tf32"), MASKS)
 
 
 @needs_compiler
@@ -139,8 +138,7 @@ def test_a_number_that_is_none_is_seen_in_its_rows_alone(dtype):
     )
 
 
-@pytest.mark.parametrize("dtype", PRECISION)
-@pytest.mark.parametrize("features", [16, 64, 128])
+@pytest.mark.parametrize("dtype, features", crossed([*PRECISION], [16, 64, 128]))
 def test_kernels_compile_for_gpus(dtype, features):
     for architecture in shim.ARCHITECTURES if dtype == "bfloat16" else ["sm_90"]:
         if features * {"float64": 8, "float32": 4, "tf32": 8}.get(dtype, 2) <= 512:

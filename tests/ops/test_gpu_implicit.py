@@ -11,6 +11,7 @@ from taskflow import Graph, MachineModel, ParallelConfig, Window, single_device
 from tests import laws, shim
 from tests.ops.launches import Launches
 from tests.ops.test_gpu_cudnn import images, on_numpy, run, trained
+from tests.sampling import crossed
 
 PRECISION = {"float64": 1e-12, "float32": 1e-6, "float16": 3e-3, "bfloat16": 2e-2, "tf32": 1e-3}
 CASES = {  # images, groups, channels of a group and of its result, the image, sizes, strides, dilations, corner
@@ -75,12 +76,8 @@ def reference(case, x, weight, bias, gy):
 @pytest.mark.parametrize(
     "name, dtype",
     [
-        *((name, dtype) for dtype in ("float32", "float16") for name in CASES),
-        *(
-            (name, dtype)
-            for dtype in ("float64", "bfloat16", "tf32")
-            for name in ("3 by 3", "groups")
-        ),
+        *crossed([*CASES], ("float32", "float16")),
+        *crossed(("3 by 3", "groups"), ("float64", "bfloat16", "tf32")),
     ],
 )
 def test_kernels_give_what_numpy_gives(name, dtype, monkeypatch):
@@ -200,15 +197,20 @@ def test_sequences_in_groups():
     laws.assert_close(run(model, shim.ShimStreams()), on_numpy(model), 1e-6)
 
 
-@pytest.mark.parametrize("kernel", ["convolve", "slopes_of_image", "slopes_of_weight"])
+DEPTHS = {"float32": 32, "tf32": 32, "float64": 16, "float16": 16, "bfloat16": 32}
+
+
 @pytest.mark.parametrize(
-    "dtype, depth",
-    [("float32", 32), ("tf32", 32), ("float64", 16), ("float16", 16), ("bfloat16", 32)],
+    "kernel, dtype", crossed(["convolve", "slopes_of_image", "slopes_of_weight"], [*DEPTHS])
 )
-def test_kernels_compile_for_gpus(kernel, dtype, depth):
+def test_kernels_compile_for_gpus(kernel, dtype):
     for architecture in shim.ARCHITECTURES if dtype == "bfloat16" else ["sm_90"]:
         for cols in (16, 64):
             assert (
-                len(shim.compile_for(kernel_source(kernel, dtype, cols, depth).text, architecture))
+                len(
+                    shim.compile_for(
+                        kernel_source(kernel, dtype, cols, DEPTHS[dtype]).text, architecture
+                    )
+                )
                 > 0
             )

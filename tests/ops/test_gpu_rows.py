@@ -12,6 +12,7 @@ from tests import shim
 from tests.ops.launches import Launches
 from tests.ops.ptx import compile_to_ptx, kernels_that_divide_in_loops, loops
 from tests.ops.test_gpu import SOURCES
+from tests.sampling import IS_THOROUGH
 
 needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 DTYPES = "float32", "bfloat16"
@@ -140,7 +141,7 @@ MADE += [
     for k in ("convolve", "slopes_of_image", "slopes_of_weight")
     for d in DTYPES
 ]
-READ = [s for s in [*SOURCES, *MADE] if s.path.name != CHECKS]
+READ = [s for s in [*SOURCES, *MADE[:: 1 if IS_THOROUGH else 4]] if s.path.name != CHECKS]
 
 
 @pytest.mark.parametrize("source", READ, ids=lambda s: f"{s.path.name} {s.generated}".strip())

@@ -15,6 +15,7 @@ from tests.sampling import IS_THOROUGH
 from . import cases
 from .cases import CASES, Case
 from .interpreter import Values, first_values, run
+from .test_check_operator import degrees_of
 
 DIFFERENTIABLE = [c for c in CASES if c.is_differentiable]
 
@@ -59,9 +60,14 @@ def splits(case: Case) -> list[tuple[str, str, int]]:
     ]
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if "wide" not in c.name], ids=str)
+UNSPLIT = [case for case in CASES if not degrees_of(case)][::3]  # in `test_check_operator`
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if "wide" not in c.name] if IS_THOROUGH else UNSPLIT, ids=str
+)
 def test_splits(case: Case) -> None:
-    """Of degree 3 (thorough: 4, too); `test_check_operator` has the halves of all but variants, and the wide cases."""
+    """Of degree 3 (thorough: 4, too), and halves of variants."""
     graph = with_loss(case) if case.is_differentiable else case.build()[0]
     values = first_values(graph, high=case.high)
     unsplit = run(graph, values)
