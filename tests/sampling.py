@@ -11,17 +11,14 @@ _Case = TypeVar("_Case")
 IS_THOROUGH = settings().max_examples > 100
 
 
-def sampled(
-    cases: Iterable[_Case], name: Callable[[_Case], str] = str, every: int = 3
-) -> list[_Case]:
-    """The first case of each name, up to its first mark, and of the others one in so many; all if thorough."""
-    found, seen = list[_Case](), set[Any]()
-    for k, case in enumerate(cases):
-        first = re.split("[, (]", name(case), maxsplit=1)[0]
-        if IS_THOROUGH or k % every == 0 or first not in seen:
-            found.append(case)
-        seen.add(first)
-    return found
+def sampled(cases: Iterable[_Case], name: Callable[[_Case], str] = str) -> list[_Case]:
+    """The first case of each name, up to its first mark; all if thorough."""
+    if IS_THOROUGH:
+        return list(cases)
+    firsts = dict[str, _Case]()
+    for case in cases:
+        firsts.setdefault(re.split("[, (]", name(case), maxsplit=1)[0], case)
+    return list(firsts.values())
 
 
 def crossed(*values: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -181,7 +181,6 @@ def test_clipping_is_in_updates():
 @pytest.mark.parametrize(
     "build, kind, options",
     crossed(BUILDS, ["float64", "float32"], [{}, {}, {"clip_norm": 0.5}]),
-    ids=str,
 )
 def test_the_same_bits_under_any_strategy(build, kind, options):
     model, machine = model_of(build, kind, **options), MachineModel.uniform(4)

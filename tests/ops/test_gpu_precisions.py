@@ -35,7 +35,7 @@ def chosen():
     models = list(batched(subjects(), len(PRECISIONS)))
     cases, others = models[: len(CASES)], models[len(CASES) :]
     builds, firsts = others[: len(BUILDS)], list(batched(others[len(BUILDS) :], 2))
-    models = sampled(cases, lambda model: model[0].name, every=len(cases))
+    models = sampled(cases, lambda model: model[0].name)
     models += builds + [pair[k % 2] for k, pair in enumerate(firsts)]
     return [(m[k % len(PRECISIONS)], SETTINGS[k % len(SETTINGS)]) for k, m in enumerate(models)]
 

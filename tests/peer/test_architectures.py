@@ -2,7 +2,8 @@
 
 `from_torch` itself compares outputs and all gradients with torch's, to 1e-9 of the largest value in float64 (to 1e-4
 where the module casts to float32), under weights near its own. Here the executor does so on two devices, with the
-module's own weights and its dropout, and the differences are shown: `pytest -s tests/peer/test_architectures.py`.
+module's own weights and its dropout, and the differences are shown: `pytest -s tests/peer/test_architectures.py`. Every
+second one, all by HYPOTHESIS_PROFILE=thorough.
 """
 
 import importlib.util
@@ -14,12 +15,14 @@ import pytest
 
 import ops
 from taskflow import Executor, MachineModel, data_parallel, differentiate, lower
+from tests.sampling import IS_THOROUGH
 
 OF_TRANSFORMERS = ("BERT", "ViT", "ResNet", "EfficientNet", "T5", "Swin", "Mamba")
 IN_FLOAT32 = ("T5", "Mamba")  # their norms are computed in float32, whatever the module's dtype
 TRAINED = ("nanoGPT", "UNet", "bidirectional")
 STEPS = 20
-SHARES = 8  # of the architectures: workers share them
+SHARES = 8 if IS_THOROUGH else 4  # of the architectures: workers share them
+EVERY = 1 if IS_THOROUGH else 2
 
 
 def names_of() -> list[str]:
@@ -90,7 +93,7 @@ def test_architectures(
     share: int, subtests: pytest.Subtests, torch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = []
-    for name in names_of()[share::SHARES]:
+    for name in names_of()[::EVERY][share::SHARES]:
         start = time.process_time()
         with subtests.test(name):
             count, parameters, outputs, gradients = compared(name)

@@ -1,7 +1,6 @@
 """Every class of torch.nn and every function of torch.nn.functional: torch's numbers, or a refusal of one line.
 
-Each class and function in one way of calling it and every sixth of the others, in all of them by
-HYPOTHESIS_PROFILE=thorough.
+Each class and function in one way of calling it, in all of them by HYPOTHESIS_PROFILE=thorough.
 """
 
 from collections import Counter
@@ -12,7 +11,6 @@ import pytest
 
 from tests.sampling import IS_THOROUGH, sampled
 
-OTHERS = 6  # one in so many
 SHARES = 6 if IS_THOROUGH else 2  # of each sweep: workers share them, and a share is one import
 
 
@@ -59,7 +57,7 @@ def test_classes(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFi
     from tests.peer.sweep.cases import of_classes
 
     check(
-        sampled(of_classes(), itemgetter(0), OTHERS)[share::SHARES],
+        sampled(of_classes(), itemgetter(0))[share::SHARES],
         subtests,
         capsys,
         f"classes of torch.nn, share {share}",
@@ -76,7 +74,7 @@ def test_functions(
     from tests.peer.sweep.cases import of_functions
 
     check(
-        sampled(of_functions(), itemgetter(0), OTHERS)[share::SHARES],
+        sampled(of_functions(), itemgetter(0))[share::SHARES],
         subtests,
         capsys,
         f"torch.nn.functional, share {share}",
@@ -91,7 +89,7 @@ def test_calls(share: int, subtests: pytest.Subtests, capsys: pytest.CaptureFixt
     from tests.peer.sweep.cases import of_calls
 
     check(
-        sampled(of_calls(), itemgetter(0), OTHERS)[share::SHARES],
+        sampled(of_calls(), itemgetter(0))[share::SHARES],
         subtests,
         capsys,
         f"functions and methods of torch, share {share}",
