@@ -62,7 +62,7 @@ def _computed() -> float:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" and report.passed:
+    if report.when == "call" and report.passed and report.nodeid in _begun:  # not of a worker
         _passed[report.nodeid] = _computed() - _begun[report.nodeid]
 
 
