@@ -126,7 +126,7 @@ ALONE = {
 }
 TOGETHER = {
     "NumPy": {
-        any_strategy: 240,
+        any_strategy: 160,
         any_order: 10,
         runs: 10,
         driver: 10,
@@ -146,10 +146,10 @@ TOGETHER = {
         given_up_steps: 4,
         schedules: 10,
     },
-    "uneven pace": {any_strategy: 60},
-    "hosts": {any_strategy: 80, own_rows: 80, given_up_steps: 10, shared_regions: 20},
-    "emulated": {any_strategy: 40, given_up_steps: 2},
-    "GPU": {any_strategy: 80, any_order: 10, shared_regions: 10, given_up_steps: 6, schedules: 10},
+    "uneven pace": {any_strategy: 40},
+    "hosts": {any_strategy: 40, own_rows: 80, given_up_steps: 10, shared_regions: 20},
+    "emulated": {any_strategy: 20, given_up_steps: 2},
+    "GPU": {any_strategy: 40, any_order: 10, shared_regions: 10, given_up_steps: 6, schedules: 10},
 }
 CASES = [
     pytest.param(

@@ -134,9 +134,12 @@ def test_pixels_are_shared_among_blocks_whose_sums_are_added_up(monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
-    "shape", [(2, 3, 5, 7), (2, 64, 40, 30), (3, 70, 20, 9), (1, 300, 40, 5), (2, 1, 90, 90)]
+    "shape, dtype",
+    crossed(
+        [(2, 3, 5, 7), (2, 64, 40, 30), (3, 70, 20, 9), (1, 300, 40, 5), (2, 1, 90, 90)],
+        ["float64", "float32", "float16", "bfloat16"],
+    ),
 )
 def test_sums_of_channels_are_those_of_numpy(shape, dtype):
     gy = np.random.default_rng(0).normal(size=shape).astype(dtype_of(dtype))

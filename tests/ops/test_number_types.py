@@ -9,7 +9,7 @@ import ops
 import taskflow
 from taskflow import Graph, MachineModel, lower
 from tests import laws, shim
-from tests.sampling import sampled
+from tests.sampling import IS_THOROUGH, sampled
 from tests.strategies import Model, feeds_of
 
 TYPES = [int, np.int64, np.int32, np.float32, np.float64, np.float16]
@@ -97,7 +97,7 @@ def run(model, **backend):
 @pytest.mark.parametrize("kind, name", CASES)
 def test_numbers_of_any_type_give_the_same_bits_on_numpy(kind, name):
     expected = run(model_of(kind, name, 1.0))
-    for type_ in TYPES:
+    for type_ in TYPES if IS_THOROUGH else (int, np.float16):
         laws.assert_equal(run(model_of(kind, name, type_(1))), expected)
 
 
