@@ -67,8 +67,7 @@ def measure(devices: int, layers: int, plan: str, rank: int) -> dict[str, float]
     rows = taskflow.lower(graph, strategy, machine, devices=[rank])
     seconds = time.process_time() - begin
     more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert rows.number is not None
-    return {"seconds": seconds, "rows": len(rows), "last": int(rows.number[-1]), "MB": more / 1024}
+    return {"seconds": seconds, "rows": len(rows), "last": int(rows.numbers[-1]), "MB": more / 1024}
 
 
 def main() -> None:

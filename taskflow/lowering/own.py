@@ -20,7 +20,7 @@ from taskflow.lowering.sample import Sample, instances_of_arguments, parts_of
 from taskflow.lowering.state import COLLECTIVE
 
 
-class Own(NamedTuple):
+class OwnPart(NamedTuple):
     """What some devices have of a task graph.
 
     Attributes:
@@ -43,7 +43,7 @@ class Own(NamedTuple):
 
 def own_part(
     x: Sample, chosen: DistinctPoints, shift: Array, issue: IssueOrder, is_own: Array
-) -> Own:
+) -> OwnPart:
     """What the devices that are marked have. A collective has no arguments of others: there may be thousands.
 
     Args:
@@ -63,7 +63,7 @@ def own_part(
     parts = parts_of(x, is_node, is_arg, is_instance, is_here)
     wholes = parts_of(x, is_whole, has_all, of_wholes, np.zeros_like(is_here))
     node, number, place = _numbers(x, chosen, issue, is_node)
-    return Own(
+    return OwnPart(
         chosen.only(is_node[: x.points]),
         Found(parts, x.kind, shift),
         Found(wholes, np.arange(len(x.regions)), x.found.shift),
@@ -77,7 +77,7 @@ def own_part(
 def _numbers(
     x: Sample, chosen: DistinctPoints, issue: IssueOrder, is_node: Array
 ) -> tuple[Array, Array, Array]:
-    """The nodes that are marked, as often as each is found, `Own.number` and `Own.place`.
+    """The nodes that are marked, as often as each is found, `OwnPart.number` and `OwnPart.place`.
 
     Nodes stand in lists: the points of an operator, or the rows of a version. Those of a list with one ordinal are a
     cell; in the issue order the rows of a cell follow each other.

@@ -76,7 +76,7 @@ def edges(rows, number):
 
 def assert_part(own, whole, devices):
     """`own` is what touches these devices of the whole; the edges, as numbers of the whole."""
-    number = own.number
+    number = own.numbers
     np.testing.assert_array_equal(number, np.flatnonzero(touching(whole, devices)))
     for name in (*COLUMNS, "bytes", "flops"):
         np.testing.assert_array_equal(getattr(own, name), getattr(whole, name)[number], name)
@@ -110,7 +110,7 @@ def assert_parts(graph, strategy, machine, owners):
     for devices in owners:
         own = lower(graph, strategy, machine, devices=devices)
         found |= assert_part(own, whole, devices)
-        rows |= set(own.number.tolist())
+        rows |= set(own.numbers.tolist())
     assert rows == set(range(len(whole)))
     assert found == edges(whole, np.arange(len(whole)))
 
@@ -172,8 +172,8 @@ def test_what_all_ranks_must_agree_on_has_one_hash(model, name, data):
 
     def agreed(strategy):
         rows = [lower(model.graph, strategy, machine, devices=[d]) for d in range(2)]
-        assert rows[0].agreed == rows[1].agreed
-        return rows[0].agreed
+        assert rows[0].own.agreed == rows[1].own.agreed
+        return rows[0].own.agreed
 
     one, other = (lower(model.graph, strategy, machine).digest() for strategy in (first, second))
     assert (agreed(first) == agreed(second)) == (one == other)
@@ -184,7 +184,7 @@ def test_the_choice_of_collectives_is_in_the_hash():
     machine = by_copies(MachineModel.uniform(4), 1)
     strategy = data_parallel(graph, machine)
     hashes = {
-        lower(graph, strategy, machine, {"all-reduce": name}, devices=[0]).agreed
+        lower(graph, strategy, machine, {"all-reduce": name}, devices=[0]).own.agreed
         for name in ("ring", "tree", "halving-doubling")
     }
     assert len(hashes) == 3
