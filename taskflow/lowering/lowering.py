@@ -33,7 +33,7 @@ from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.orders import memory_orders
-from taskflow.lowering.own import OwnPart, own_part
+from taskflow.lowering.own import OwnPart, own_part, regions_near
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
     DistinctPoints,
@@ -191,7 +191,9 @@ class Lowering:
 
     def _own_rows(self, ready: Ready, is_own: Array) -> TaskGraph:
         """The rows that touch the devices that are marked."""
-        x = sample_of(ready.found, ready.chosen, self.mover.table)
+        _, chosen, found, _ = ready
+        is_near = regions_near(found, chosen, self.mover.table, is_own)
+        x = sample_of(found, chosen, self.mover.table, is_near)
         rows, row, own = self._part(ready, x, is_own)
         whole, none = _placed(own.whole, row), np.zeros(0, np.int64)
         wholes = self._sample(none, none, own.wholes, x.regions)
@@ -199,8 +201,8 @@ class Lowering:
         algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
         algorithm[together] = wholes.algorithm[whole[together]]
         streams[together] = wholes.streams[whole[together]]
-        facts = rows.launches, rows.regions, rows.orders, ready.chosen, ready.found, self.machine
-        found, devices = ready.found, tuple(np.flatnonzero(is_own).tolist())
+        facts = rows.launches, rows.regions, rows.orders, chosen, found, self.machine
+        devices = tuple(np.flatnonzero(is_own).tolist())
         homes = self._homes(found, found.shift, lambda f: f.instance_device[f.homes])
         known = digest_of(*facts), homes, self._fetching(found), wholes, whole
         number = _placed(own.number, row)
@@ -210,7 +212,7 @@ class Lowering:
 
     def _part(self, ready: Ready, x: Sample, is_own: Array) -> tuple[TaskGraph, Array, OwnPart]:
         """The same without algorithms, collectives being on these devices alone; and which row everything is."""
-        own = own_part(x, ready.chosen, ready.found.shift, self.order, is_own)
+        own = own_part(x, ready.chosen, ready.found, self.order, is_own)
         rows, row = self._assemble(ready.numbers, own.chosen, own.found, ready.used)
         return replace(rows, point=_placed(own.place, row)), row, own
 

@@ -1,5 +1,7 @@
 """The rows of some devices are those of the whole that touch them; of all devices together, the whole (law 13)."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from taskflow import (
     reorder,
     simulate,
 )
+from taskflow.lowering import lowering
 from tests.collectives import by_copies
 from tests.lowered import network
 from tests.ops.strategies import operator_graphs
@@ -150,6 +153,17 @@ def test_a_region_of_which_nothing_is_read():
     beyond = Window("b", padding=9)
     graph.launch("y", "w -> b", [x], kernel=print, sizes={"b": 2}, windows={"w": beyond})
     assert_parts(graph, data_parallel(graph, machine), machine, [[0], [1]])
+
+
+def test_regions_that_a_device_does_not_touch_are_left_out():
+    """Those of another stage, of which there are as many again."""
+    graph, machine = network(), MachineModel.uniform(2)
+    strategy = taskflow.stages(graph, machine, count=2)
+    with mock.patch.object(lowering, "sample_of", wraps=lowering.sample_of) as sample:
+        rows = lower(graph, strategy, machine, devices=[0])
+    *_, is_kept = sample.call_args.args
+    assert is_kept.sum() < len(graph.regions)
+    assert {*np.flatnonzero(is_kept).tolist()} - {0} <= {*rows.instance_region.tolist()}
 
 
 def test_what_a_device_lacks_is_no_device():
