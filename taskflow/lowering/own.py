@@ -154,8 +154,9 @@ def _starts(size: Array, issue: IssueOrder) -> Array:
     issuers, ordinals = size.shape
     place = np.empty(issuers, np.int64)
     place[issue.numbers] = np.arange(issuers)
-    issuer, ordinal = np.divmod(np.arange(size.size), ordinals)
-    order = np.lexsort((place[issuer], ordinal, issue.group[issuer]))
-    in_order, start = size.reshape(-1)[order], np.empty(size.size, np.int64)
-    start[order] = np.cumsum(in_order) - in_order
+    cell = np.flatnonzero(size)
+    issuer, ordinal = np.divmod(cell, ordinals)
+    cell = cell[np.lexsort((place[issuer], ordinal, issue.group[issuer]))]
+    in_order, start = size.reshape(-1)[cell], np.zeros(size.size, np.int64)
+    start[cell] = np.cumsum(in_order) - in_order
     return start.reshape(size.shape)

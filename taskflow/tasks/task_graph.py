@@ -264,15 +264,13 @@ class TaskGraph(Later):
 
     def occupied(self) -> tuple[Array, Array]:
         """Rows, ascending, and a stream that each occupies, as two columns."""
-        row, k = np.nonzero(self.streams >= 0)
-        rows, streams = [row], [self.streams[row, k]]
-        for row_, k_ in zip(*np.nonzero(self.streams < -1), strict=True):
-            streams.append(
-                np.array(self.groups.streams_of(-2 - int(self.streams[row_, k_])), np.int64)
-            )
-            rows.append(np.full(len(streams[-1]), row_))
-        order = np.argsort(found := np.concatenate(rows), kind="stable")
-        return found[order], np.concatenate(streams)[order]
+        (row, k), (member, place) = np.nonzero(self.streams >= 0), np.nonzero(self.streams < -1)
+        group = -2 - self.streams[member, place]
+        count, begin = np.diff(self.groups.ptr)[group], self.groups.ptr[group]
+        rows = np.concatenate([row, np.repeat(member, count)])
+        together = self.groups.streams[spread(begin, count)]
+        order = np.argsort(rows, kind="stable")
+        return rows[order], np.concatenate([self.streams[row, k], together])[order]
 
     def instance_rect(self, instance: int) -> Rect:
         """The box that an instance holds."""
