@@ -84,7 +84,8 @@ def check_ranks(task_graph: TaskGraph, seed: int, transport: Transport) -> None:
 
 def _agreed(task_graph: TaskGraph) -> tuple[tuple[int, ...] | None, str, str]:
     """Whose rows these are, a hash of them, and one of what decides the rows of all devices, if these are of some."""
-    return task_graph.devices, task_graph.digest(), task_graph.agreed
+    agreed = task_graph.own.agreed if task_graph.own else ""
+    return task_graph.devices, task_graph.digest(), agreed
 
 
 def _refuse_kernels(task_graph: TaskGraph, found: Sequence[Sequence[str]]) -> None:

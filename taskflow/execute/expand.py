@@ -9,31 +9,25 @@ memory is what the executor takes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from taskflow.collective.library import is_by_library
-from taskflow.core.columns import pointers
-from taskflow.core.geometry import Rect
+from taskflow.collective.price import row_digest
+from taskflow.core.columns import pointers, spread
+from taskflow.execute.spelling import Spelled, spell
 from taskflow.execute.waits import Accesses, find_dependences
 from taskflow.machine.library import LIBRARY
-from taskflow.tasks.exchange import SUMS, Exchange, ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import (
-    COLLECTIVES,
-    JOINED,
-    ROW_COLUMNS,
-    Array,
-    Kind,
-    Privilege,
-    TaskGraph,
-)
+from taskflow.tasks.task_graph import COLLECTIVES, ROW_COLUMNS, Array, Kind, TaskGraph
 
-Argument = tuple[int, Rect, Privilege]
+ARGUMENTS = "arg_instance", "arg_box", "arg_privilege"
+INSTANCES = "instance_region", "instance_device", "instance_box", "instance_partial"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +63,11 @@ def expand(task_graph: TaskGraph, kept: Collection[int] = ()) -> Expansion:
                 f"machine '{task_graph.machine.name}': {name} of '{region.name}' (row {row}) is by '{LIBRARY}', which "
                 f"only GPUs of several ranks with NCCL have; name another: collectives={{'{name}': 'ring'}}"
             )
-    if all(row in kept for row in np.flatnonzero(task_graph.kind == Kind.COLLECTIVE).tolist()):
-        instances = np.arange(len(task_graph.instance_device))
-        return Expansion(
-            task_graph, np.arange(len(task_graph)), instances, np.zeros_like(instances)
-        )
-    return _Expander(task_graph, kept).expand()
+    rows = np.setdiff1d(np.flatnonzero(task_graph.kind == Kind.COLLECTIVE), list(kept))
+    if len(rows):
+        return spell_out(task_graph, rows)
+    instances = np.arange(len(task_graph.instance_device))
+    return Expansion(task_graph, np.arange(len(task_graph)), instances, np.zeros_like(instances))
 
 
 def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
@@ -113,175 +106,139 @@ def _with_other_ends(plan: MemoryPlan, count: int) -> MemoryPlan:
     )
 
 
+def spell_out(task_graph: TaskGraph, rows: Array) -> Expansion:
+    """The task graph in which these collectives are spelled out."""
+    own = task_graph.devices
+    is_own = np.zeros(len(task_graph.machine.devices), np.bool_)
+    is_own[slice(None) if own is None else list(own)] = True
+    expander, alike = _Expander(task_graph), _alike(task_graph, rows)
+    spelled = [spell(task_graph, int(some[0]), is_own) for some in alike]
+    expander.make_room(rows, spelled, alike)
+    for each, some in zip(spelled, alike, strict=True):
+        expander.fill(each, some)
+    return expander.expansion(is_own)
+
+
+def _alike(graph: TaskGraph, rows: Array) -> list[Array]:
+    """The rows of every kind of collective: their steps differ in the numbers of instances alone."""
+    keys, found = dict[tuple[int, int], object](), dict[object, list[int]]()
+    for row in rows.tolist():
+        table, number = graph.with_all_arguments(row)
+        if (key := keys.get((id(table), number))) is None:
+            instance = table.arg_instance[table.arg_ptr[number] : table.arg_ptr[number + 1]]
+            boxes = table.instance_box[instance].tobytes()
+            key = row_digest(table, number), int(table.algorithm[number]), boxes
+            keys[id(table), number] = key
+        found.setdefault(key, []).append(row)
+    return [np.array(some, np.int64) for some in found.values()]
+
+
 class _Expander:
-    """Collects the new rows."""
+    """Puts the steps of collectives in their place.
 
-    def __init__(self, task_graph: TaskGraph, kept: Collection[int] = ()) -> None:
-        self.graph, self.kept = task_graph, kept
-        self.origin: list[int] = []
-        self.args: list[list[Argument]] = []
-        self.steps: dict[
-            int, dict[str, int]
-        ] = {}  # new row -> its columns, where they differ from its origin's
-        self.lies_in = list(range(len(task_graph.instance_device)))
-        self.offset = [0] * len(self.lies_in)
-        self.pieces: dict[tuple[int, Rect, int], int] = {}
-        self.device: list[int] = task_graph.instance_device.tolist()
-        self.ends: dict[
-            tuple[int, int], int
-        ] = {}  # of collectives on other devices: row and argument -> instance
-        self.added: list[tuple[int, bool, Rect]] = []  # all instances that are added
-        known = range(len(task_graph.machine.devices))
-        self.own = set(known if task_graph.devices is None else task_graph.devices)
+    Attributes:
+        graph: with collectives.
+        step, arg, piece: of every row the first new row, the first argument of that, and the first instance that it
+            adds; then their numbers.
+        origin: of every new row.
+        columns, args: of the new rows: see `ROW_COLUMNS`, and how many arguments each has.
+        arguments, instances: columns of arguments, and of all instances.
+    """
 
-    def expand(self) -> Expansion:
-        """See `taskflow.expand.expand`."""
+    def __init__(self, task_graph: TaskGraph) -> None:
+        self.graph = task_graph
+
+    def make_room(self, rows: Array, spelled: Sequence[Spelled], alike: Sequence[Array]) -> None:
+        """Columns in which all is filled in but these collectives."""
         graph = self.graph
-        for row in range(len(graph)):
-            if graph.kind[row] == Kind.COLLECTIVE and row not in self.kept:
-                exchange = graph.exchange(row)
-                for number, step in enumerate(exchange.steps()):
-                    devices = {exchange.devices[k] for k in (step.target, *step.parts)}
-                    if not self.own.isdisjoint(devices):
-                        self._add_step(row, number, step, exchange)
-            else:
-                self._add(row, list(graph.args(row)))
-        lies_in = np.array(self.lies_in, np.int64)
-        expanded, origin = (
-            self._build(np.array(self.origin, np.int64), lies_in),
-            np.array(self.origin),
-        )
-        return Expansion(expanded, origin, lies_in, np.array(self.offset, np.int64))
-
-    def _add(self, row: int, args: list[Argument]) -> None:
-        self.origin.append(row)
-        self.args.append(args)
-
-    def _add_step(self, row: int, number: int, step: ExchangeStep, exchange: Exchange) -> None:
-        graph, itemsize = self.graph, self.graph.regions[int(self.graph.region[row])].itemsize
-        numbers, offset = (step.target, *step.parts), step.offset * itemsize
-        target, *parts = (
-            self._instance(
-                self._whole(row, k, exchange), step.box, offset if k in exchange.scratch else None
-            )
-            for k in numbers
-        )
-        device, source = exchange.devices[step.target], exchange.devices[step.parts[0]]
-        is_copy, reads = len(parts) == 1, [(k, step.box, Privilege.READ) for k in parts]
-        privilege = Privilege.READ_WRITE if target == parts[0] else Privilege.WRITE
-        write = (target, step.box, privilege)
-        size = step.box.volume * itemsize
-        self.steps[len(self.origin)] = {
-            "kind": Kind.COPY if is_copy else Kind.FOLD,
-            "point": number,
-            "device": device,
-            "source": source,
-            "collective": int(graph.collective[row]) if source != device else 0,
-            "algorithm": JOINED if step.follows else -1,
-            "bytes": size if is_copy else size * (1 + len(parts)),
+        is_kept = np.ones(len(graph), np.bool_)
+        is_kept[rows] = False
+        kept, uses = np.flatnonzero(is_kept), np.diff(graph.arg_ptr)
+        count = np.stack([np.ones_like(uses), uses, np.zeros_like(uses)])
+        for each, some in zip(spelled, alike, strict=True):
+            count[:, some] = [[len(each.args)], [len(each.place)], [len(each.pieces.place)]]
+        self.step, self.arg, self.piece = map(pointers, count)
+        self.piece += len(graph.instance_device)
+        self.origin = np.repeat(np.arange(len(graph)), count[0])
+        self.columns: dict[str, Any] = {
+            name: getattr(graph, name)[self.origin] for name in ROW_COLUMNS
         }
-        self._add(row, [*reads, write] if is_copy else [write, *reads])
+        self.args = uses[self.origin]
+        old, new = (spread(first[kept], uses[kept]) for first in (graph.arg_ptr, self.arg))
+        self.arguments: dict[str, Any] = {
+            name: _placed(getattr(graph, name), old, new, self.arg[-1]) for name in ARGUMENTS
+        }
+        at, end = np.arange(len(graph.instance_device)), self.piece[-1]
+        self.instances: dict[str, Any] = {
+            name: _placed(getattr(graph, name), at, at, end) for name in INSTANCES
+        }
+        self.lies_in, self.offset = np.arange(end), np.zeros(end, np.int64)
 
-    def _whole(self, row: int, k: int, exchange: Exchange) -> int:
-        """The instance of argument `k` of a collective; one that is added, where the row has it not."""
-        if exchange.instances[k] >= 0:
-            return exchange.instances[k]
-        if (row, k) not in self.ends:
-            is_summed = exchange.name in SUMS and k in exchange.having
-            is_partial = is_summed or k in exchange.scratch
-            self.ends[row, k] = self._add_instance(len(self.lies_in), 0, exchange.devices[k])
-            self.added.append((int(self.graph.region[row]), is_partial, exchange.boxes[k]))
-        return self.ends[row, k]
+    def fill(self, spelled: Spelled, rows: Array) -> None:
+        """Fill in collectives that are alike."""
+        graph, pieces = self.graph, spelled.pieces
+        step, arg, piece = (first[rows][:, None] for first in (self.step, self.arg, self.piece))
+        at = step + np.arange(len(spelled.args))
+        for name, column in spelled.columns.items():
+            self.columns[name][at] = column
+        self.args[at] = spelled.args
 
-    def _add_instance(self, lies_in: int, offset: int, device: int) -> int:
-        self.lies_in.append(lies_in)
-        self.offset.append(offset)
-        self.device.append(device)
-        return len(self.lies_in) - 1
+        known = graph.arg_ptr[rows][:, None]
+        of_row = graph.arg_instance[known + np.maximum(spelled.place, 0)]
+        at = arg + np.arange(len(spelled.place))
+        instance = np.where(spelled.place < 0, piece + spelled.piece, of_row)
+        self.arguments["arg_instance"][at] = instance
+        self.arguments["arg_box"][at] = spelled.box
+        self.arguments["arg_privilege"][at] = spelled.privilege
 
-    def _instance(self, instance: int, box: Rect, offset: int | None) -> int:
-        """An instance for `box` in the memory of `instance`: itself, if that holds it.
+        of_row = graph.arg_instance[known + np.maximum(pieces.place, 0)]
+        at = piece + np.arange(len(pieces.place))
+        self.lies_in[at] = np.where(pieces.place < 0, piece + pieces.within, of_row)
+        self.offset[at] = pieces.offset
+        columns = graph.region[rows][:, None], pieces.device, pieces.box, pieces.is_partial
+        for name, column in zip(INSTANCES, columns, strict=True):
+            self.instances[name][at] = column
 
-        In scratch memory one of its own, `offset` bytes behind the beginning.
-        """
-        region, is_partial, whole = self._facts(instance)
-        if offset is None and whole.covers(box):
-            return instance
-        key = instance, box, offset or 0
-        if key not in self.pieces:
-            self.pieces[key] = self._add_instance(instance, key[2], self.device[instance])
-            self.added.append((region, is_partial, box))
-        return self.pieces[key]
-
-    def _facts(self, instance: int) -> tuple[int, bool, Rect]:
-        """Region, whether it is a partial result, and box of an instance."""
-        graph, count = self.graph, len(self.graph.instance_device)
-        if instance >= count:
-            return self.added[instance - count]
-        region, is_partial = graph.instance_region[instance], graph.instance_partial[instance]
-        return int(region), bool(is_partial), graph.instance_rect(instance)
-
-    def _build(self, origin: Array, lies_in: Array) -> TaskGraph:
-        graph = self.graph
-        columns = {name: getattr(graph, name)[origin] for name in ROW_COLUMNS}
-        for row, values in self.steps.items():
-            for name, value in values.items():
-                columns[name][row] = value
-        flat = [arg for args in self.args for arg in args]
-        arg_ptr = pointers([len(args) for args in self.args])
-        arg_instance = np.array([instance for instance, _, _ in flat], np.int64)
-        instance_device = np.array(self.device, np.int64)
-        columns["streams"], groups = StreamTable(graph.machine).of_rows(
-            columns["kind"],
-            columns["source"],
-            columns["device"],
-            arg_ptr,
-            instance_device[arg_instance],
-        )
-        added = [(region, is_partial) for region, is_partial, _ in self.added]
-        region, is_partial = np.array(added, np.int64).reshape(-1, 2).T
-        boxes = self._boxes([box for *_, box in self.added])
-        arg_box = self._boxes([box for _, box, _ in flat])
-        arg_privilege = np.array([privilege for _, _, privilege in flat], np.uint8)
+    def expansion(self, is_own: Array) -> Expansion:
+        """What has been filled in, and what the new rows wait for on the devices that are marked."""
+        graph, arg_ptr = self.graph, pointers(self.args)
+        device = self.instances["instance_device"][self.arguments["arg_instance"]]
+        kind, source, to = (self.columns[name] for name in ("kind", "source", "device"))
+        table = StreamTable(graph.machine)
+        self.columns["streams"], groups = table.of_rows(kind, source, to, arg_ptr, device)
         expanded = replace(
             graph,
-            **columns,
-            number=graph.numbers[origin],
-            wholes=None,
-            whole=None,
+            **self.columns,
+            **self.arguments,
+            **self.instances,
+            own=graph.own and graph.own.spelled(self.origin),
             groups=groups,
             arg_ptr=arg_ptr,
-            arg_instance=arg_instance,
-            arg_box=arg_box,
-            arg_privilege=arg_privilege,
-            instance_region=np.concatenate([graph.instance_region, region]),
-            instance_device=instance_device,
-            instance_box=np.concatenate([graph.instance_box, boxes]),
-            instance_partial=np.concatenate([graph.instance_partial, is_partial.astype(np.bool_)]),
         )
-        accesses = self._accesses(expanded, lies_in)
-        dep_ptr, dep_row = find_dependences(accesses, len(origin))
-        return replace(expanded, dep_ptr=dep_ptr, dep_row=dep_row)
+        accesses = _accesses(expanded, self.lies_in, is_own)
+        dep_ptr, dep_row = find_dependences(accesses, len(self.origin))
+        expanded = replace(expanded, dep_ptr=dep_ptr, dep_row=dep_row)
+        return Expansion(expanded, self.origin, self.lies_in, self.offset)
 
-    def _boxes(self, boxes: list[Rect]) -> Array:
-        """Boxes as an array (n, 2, dimensions), zero-padded."""
-        found = np.zeros((len(boxes), *self.graph.instance_box.shape[1:]), np.int64)
-        for k, box in enumerate(boxes):
-            found[k, :, : len(box.lo)] = box.lo, box.hi
-        return found
 
-    def _accesses(self, graph: TaskGraph, lies_in: Array) -> Accesses:
-        """What the arguments touch, by the memory that each lies in. Pieces that pass through scratch use all of it.
+def _placed(values: Array, old: Array, new: Array, count: int) -> Array:
+    """So many values, of which those at `new` are `values[old]`."""
+    found = np.zeros((count, *values.shape[1:]), values.dtype)
+    found[new] = values[old]
+    return found
 
-        Memories are instances, not regions, which would order writers of two copies of one region for no reason.
-        """
-        instance, is_own = graph.arg_instance, np.zeros(len(graph.machine.devices), np.bool_)
-        is_own[list(self.own)] = True
-        memory = lies_in[instance]
-        is_whole = (memory == instance)[:, None, None]
-        box = np.where(is_whole, graph.arg_box, graph.instance_box[memory])
-        dims = np.array([region.ndim for region in graph.regions])[graph.instance_region[memory]]
-        box[:, 1][np.arange(box.shape[2]) >= dims[:, None]] = 1
-        row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
-        kept = (instance >= 0) & is_own[graph.instance_device[memory]]
-        return Accesses(row[kept], memory[kept], box[kept], graph.arg_privilege[kept])
+
+def _accesses(graph: TaskGraph, lies_in: Array, is_own: Array) -> Accesses:
+    """What the arguments touch, by the memory that each lies in. Pieces that pass through scratch use all of it.
+
+    Memories are instances, not regions, which would order writers of two copies of one region for no reason.
+    """
+    instance = graph.arg_instance
+    memory = lies_in[instance]
+    is_whole = (memory == instance)[:, None, None]
+    box = np.where(is_whole, graph.arg_box, graph.instance_box[memory])
+    dims = np.array([region.ndim for region in graph.regions])[graph.instance_region[memory]]
+    box[:, 1][np.arange(box.shape[2]) >= dims[:, None]] = 1
+    row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
+    kept = (instance >= 0) & is_own[graph.instance_device[memory]]
+    return Accesses(row[kept], memory[kept], box[kept], graph.arg_privilege[kept])

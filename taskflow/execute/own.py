@@ -2,7 +2,7 @@
 
 Takes a task graph, of all devices or of at least these; gives the same rows on every rank of a host. Rows of different
 hosts meet in transfers alone, which both hosts have in the same order: so messages are counted pair by pair of ranks,
-and where all ranks stop at one place, that is a number among the rows of all devices (`TaskGraph.number`).
+and where all ranks stop at one place, that is a number among the rows of all devices (`TaskGraph.numbers`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from taskflow.comm.transport import Transport
 from taskflow.core.columns import pointers, spread
+from taskflow.tasks.own import Own
 from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, TaskGraph
 
 
@@ -73,13 +74,11 @@ def _some_rows(task_graph: TaskGraph, kept: Array, devices: tuple[int, ...]) -> 
     args, waits = np.diff(graph.arg_ptr)[rows], np.diff(graph.dep_ptr)[rows]
     arg, dep = spread(graph.arg_ptr[rows], args), spread(graph.dep_ptr[rows], waits)
     awaited, waiting = graph.dep_row[dep], np.repeat(np.arange(len(rows)), waits)
-    is_kept = kept[awaited]
+    is_kept, own = kept[awaited], graph.own or Own(np.arange(len(graph)))
     return replace(
         graph,
         **{name: getattr(graph, name)[rows] for name in ROW_COLUMNS},
-        number=graph.numbers[rows],
-        devices=devices,
-        whole=None if graph.whole is None else graph.whole[rows],
+        own=replace(own.only(rows), devices=devices),
         arg_ptr=pointers(args),
         arg_instance=graph.arg_instance[arg],
         arg_box=graph.arg_box[arg],

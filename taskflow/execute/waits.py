@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, pointers
+from taskflow.core.columns import Array, distinct, pointers
 from taskflow.tasks.task_graph import Privilege
 
 _MOST_PAIRS = 1 << 20  # that are compared at once, where several memories can be
@@ -31,7 +31,7 @@ class Accesses(NamedTuple):
 
 def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
     """Row k waits for the rows `row[ptr[k] : ptr[k + 1]]`: all of them that no write in between has covered."""
-    found = [np.zeros((0, 2), np.int64)]
+    found = [np.zeros(0, np.int64)]
     reads, writes = accesses.privilege != Privilege.WRITE, accesses.privilege != Privilege.READ
     which = np.concatenate(
         [np.flatnonzero(reads), np.flatnonzero(writes)]
@@ -52,9 +52,9 @@ def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
         covered = np.full(len(row), len(row))
         np.minimum.at(covered, earlier[covers], later[covers])
         waits = is_common & (later <= covered[earlier]) & (row[later] != row[earlier])
-        found.append(np.stack([row[later[waits]], row[earlier[waits]]], axis=1))
-    edges = np.unique(np.concatenate(found), axis=0)
-    return pointers(np.bincount(edges[:, 0], minlength=rows)), edges[:, 1]
+        found.append(row[later[waits]] * rows + row[earlier[waits]])
+    edges = distinct(np.concatenate(found))
+    return pointers(np.bincount(edges // rows, minlength=rows)), edges % rows
 
 
 def _pairs(memory: Array) -> Iterator[tuple[Array, Array]]:

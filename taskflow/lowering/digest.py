@@ -59,7 +59,7 @@ def _arrays(
 ) -> Iterable[Array]:
     spans = {id(launch.spans): launch.spans for launch in launches}  # many share them
     yield from spans.values()
-    yield from (chosen.which, chosen.points, chosen.device, chosen.point, chosen.ordinal)
+    yield from (chosen.which, chosen.points, chosen.device)  # all else of a point follows
     yield from (found.which, found.shift)
     for fragment in found.fragments:
         yield from vars(fragment).values()

@@ -33,7 +33,7 @@ from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.orders import memory_orders
-from taskflow.lowering.own import Own, own_part
+from taskflow.lowering.own import OwnPart, own_part, regions_near
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
     DistinctPoints,
@@ -59,6 +59,7 @@ from taskflow.strategy.strategy import (
     in_steps,
 )
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
+from taskflow.tasks.own import Own
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
@@ -89,9 +90,10 @@ def lower(
             checkpoints and looks at losses.
         piece_bytes: all-reduces of more are several rows, between which an order may put what is needed sooner (see
             `taskflow.schedule.forward_first`). It is for all-reduces that are rows, see `with_collectives`.
-        devices: only the rows that touch these, with what they wait for of each other. `TaskGraph.number` says which of
-            all rows they are. The rows of all devices together are those of the whole. Of `Orbits`, which are refined
-            where these do not do the same, the rows of representatives; `TaskGraph.peers` says for what each stands.
+        devices: only the rows that touch these, with what they wait for of each other. `TaskGraph.numbers` says which
+            of all rows they are. The rows of all devices together are those of the whole. Of `Orbits`, which are
+            refined where these do not do the same, the rows of representatives; `TaskGraph.peers` says for what each
+            stands.
 
     Raises:
         MemoryError: rows take more than is free, and devices do not do the same.
@@ -189,7 +191,9 @@ class Lowering:
 
     def _own_rows(self, ready: Ready, is_own: Array) -> TaskGraph:
         """The rows that touch the devices that are marked."""
-        x = sample_of(ready.found, ready.chosen, self.mover.table)
+        _, chosen, found, _ = ready
+        is_near = regions_near(found, chosen, self.mover.table, is_own)
+        x = sample_of(found, chosen, self.mover.table, is_near)
         rows, row, own = self._part(ready, x, is_own)
         whole, none = _placed(own.whole, row), np.zeros(0, np.int64)
         wholes = self._sample(none, none, own.wholes, x.regions)
@@ -197,26 +201,20 @@ class Lowering:
         algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
         algorithm[together] = wholes.algorithm[whole[together]]
         streams[together] = wholes.streams[whole[together]]
-        facts = rows.launches, rows.regions, rows.orders, ready.chosen, ready.found, self.machine
-        found = ready.found
+        facts = rows.launches, rows.regions, rows.orders, chosen, found, self.machine
+        devices = tuple(np.flatnonzero(is_own).tolist())
+        homes = self._homes(found, found.shift, lambda f: f.instance_device[f.homes])
+        known = digest_of(*facts), homes, self._fetching(found), wholes, whole
+        number = _placed(own.number, row)
         return replace(
-            rows,
-            devices=tuple(np.flatnonzero(is_own).tolist()),
-            agreed=digest_of(*facts),
-            all_homes=self._homes(found, found.shift, lambda f: f.instance_device[f.homes]),
-            all_fetches=self._fetching(found),
-            ways=wholes.ways,
-            groups=wholes.groups,
-            wholes=wholes,
-            whole=whole,
+            rows, ways=wholes.ways, groups=wholes.groups, own=Own(number, devices, *known)
         )
 
-    def _part(self, ready: Ready, x: Sample, is_own: Array) -> tuple[TaskGraph, Array, Own]:
+    def _part(self, ready: Ready, x: Sample, is_own: Array) -> tuple[TaskGraph, Array, OwnPart]:
         """The same without algorithms, collectives being on these devices alone; and which row everything is."""
-        own = own_part(x, ready.chosen, ready.found.shift, self.order, is_own)
+        own = own_part(x, ready.chosen, ready.found, self.order, is_own)
         rows, row = self._assemble(ready.numbers, own.chosen, own.found, ready.used)
-        number, point = (_placed(column, row) for column in (own.number, own.place))
-        return replace(rows, number=number, point=point), row, own
+        return replace(rows, point=_placed(own.place, row)), row, own
 
     def _orbit_rows(self, ready: Ready) -> Callable[[Orbits], TaskGraph]:
         """A function that makes the rows of representatives of orbits, which it refines; see `AlikeFinder`."""
@@ -237,7 +235,8 @@ class Lowering:
             moves, algorithm = number >= 0, rows.algorithm
             algorithm[moves] = sample.algorithm[number[moves]]
             peers = Peers(orbits, count, number, sample, of_row, times, rows_of)
-            return replace(rows, ways=sample.ways, peers=peers)
+            of_all = Own[TaskGraph](_placed(own.number, row))
+            return replace(rows, ways=sample.ways, own=of_all, peers=peers)
 
         return rows_of
 

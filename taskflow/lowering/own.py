@@ -15,12 +15,14 @@ import numpy as np
 
 from taskflow.core.columns import Array, gather, pointers, spread
 from taskflow.lowering.fragments import Found
+from taskflow.lowering.life import Lives
+from taskflow.lowering.movement import Fragment
 from taskflow.lowering.rows import DistinctPoints, IssueOrder
-from taskflow.lowering.sample import Sample, instances_of_arguments, parts_of
+from taskflow.lowering.sample import Sample, instances_of_arguments, kinds_of, parts_of
 from taskflow.lowering.state import COLLECTIVE
 
 
-class Own(NamedTuple):
+class OwnPart(NamedTuple):
     """What some devices have of a task graph.
 
     Attributes:
@@ -41,14 +43,31 @@ class Own(NamedTuple):
     node: Array
 
 
+def regions_near(found: Found, chosen: DistinctPoints, lives: Lives, is_own: Array) -> Array:
+    """Which regions the devices that are marked touch: they have an instance, or a point of an operator on it.
+
+    The first one always is: what is made of none has no columns.
+    """
+    first, kind = kinds_of(found, np.arange(len(found.which)))
+    parts = zip(found.which[first].tolist(), found.shift[first].tolist(), strict=True)
+    is_here = [is_own[found.fragments[k].instance_device + by].any() for k, by in parts]
+    has_point = np.zeros(len(chosen.points), np.bool_)
+    has_point[np.repeat(np.arange(len(chosen.points)), chosen.points)[is_own[chosen.device]]] = True
+    region = np.repeat(np.arange(len(kind)), np.diff(lives.op_ptr))
+    touching = np.bincount(region[has_point[chosen.which[lives.op]]], minlength=len(kind))
+    near: Array = np.array(is_here, np.bool_)[kind] | (touching > 0)
+    near[0] = True
+    return near
+
+
 def own_part(
-    x: Sample, chosen: DistinctPoints, shift: Array, issue: IssueOrder, is_own: Array
-) -> Own:
+    x: Sample, chosen: DistinctPoints, found: Found, issue: IssueOrder, is_own: Array
+) -> OwnPart:
     """What the devices that are marked have. A collective has no arguments of others: there may be thousands.
 
     Args:
-        x, chosen: of all devices.
-        shift: see `Found`.
+        x: of all devices; it may lack regions that these do not touch.
+        chosen, found: of all devices.
         issue: the order of all rows.
         is_own: (devices,).
     """
@@ -62,10 +81,12 @@ def own_part(
     is_instance[instance[is_arg]], of_wholes[instance[has_all]] = True, True
     parts = parts_of(x, is_node, is_arg, is_instance, is_here)
     wholes = parts_of(x, is_whole, has_all, of_wholes, np.zeros_like(is_here))
-    node, number, place = _numbers(x, chosen, issue, is_node)
-    return Own(
+    node, number, place = _numbers(x, chosen, found, issue, is_node)
+    nothing = [_without_all(fragment) for fragment in found.fragments]
+    which = np.where(x.kind >= 0, x.kind, len(parts) + found.which)
+    return OwnPart(
         chosen.only(is_node[: x.points]),
-        Found(parts, x.kind, shift),
+        Found([*parts, *nothing], which, found.shift),
         Found(wholes, np.arange(len(x.regions)), x.found.shift),
         number,
         place,
@@ -74,34 +95,55 @@ def own_part(
     )
 
 
+def _without_all(f: Fragment) -> Fragment:
+    """A fragment with as many versions, of which the devices have nothing."""
+    empty = {name: column[:0] for name, column in vars(f).items()}
+    return Fragment(**empty | {"version_row": np.zeros_like(f.version_row)})
+
+
 def _numbers(
-    x: Sample, chosen: DistinctPoints, issue: IssueOrder, is_node: Array
+    x: Sample, chosen: DistinctPoints, found: Found, issue: IssueOrder, is_node: Array
 ) -> tuple[Array, Array, Array]:
-    """The nodes that are marked, as often as each is found, `Own.number` and `Own.place`.
+    """The nodes that are marked, as often as each is found, `OwnPart.number` and `OwnPart.place`.
 
     Nodes stand in lists: the points of an operator, or the rows of a version. Those of a list with one ordinal are a
     cell; in the issue order the rows of a cell follow each other.
     """
-    lengths = np.concatenate([chosen.points, x.version_rows])
-    begin, list_of = pointers(lengths), np.repeat(np.arange(len(lengths)), lengths)
-    ordinal = np.concatenate([chosen.ordinal, x.row["ordinal"]])
-    ordinals = int(ordinal.max(initial=0)) + 1
-    cell = list_of * ordinals + ordinal
-    size = np.bincount(cell, minlength=len(lengths) * ordinals)
-    rank = np.empty(len(is_node), np.int64)  # of a node in its cell
-    rank[np.argsort(cell, kind="stable")] = spread(np.zeros_like(size), size)
+    every = Found(found.fragments, np.arange(len(found.fragments)), found.shift)
+    row, rows = every.gather(lambda f: f.row["ordinal"])
+    version_rows, versions = every.gather(lambda f: np.diff(f.version_row))
+    size, rank = _cells(
+        np.concatenate([chosen.points, version_rows]), np.concatenate([chosen.ordinal, row])
+    )
+    first, count = pointers(versions)[:-1][found.which], versions[found.which]
+    lists = np.concatenate([chosen.which, len(chosen.points) + spread(first, count)])
+    start = _starts(size[lists], issue)  # of every operator and version, see `IssueOrder`
 
-    versions = pointers(x.versions)[:-1][x.kind]
-    lists = np.concatenate(
-        [chosen.which, len(chosen.points) + spread(versions, x.versions[x.kind])]
-    )  # of every operator and version, see `IssueOrder`
-    start = _starts(size.reshape(-1, ordinals)[lists], issue)
+    of_sample = spread(pointers(rows)[:-1][x.found.which], x.rows)
+    ordinal = np.concatenate([chosen.ordinal, row[of_sample]])
+    rank = np.concatenate([rank[: x.points], rank[x.points :][of_sample]])
+    begin = pointers(np.concatenate([chosen.points, x.version_rows, [0]]))
+    first = np.append(pointers(x.versions)[:-1], x.versions.sum())[x.kind]
+    step = np.where(x.kind < 0, 0, 1)  # regions that are left out have the empty list at the end
+    at = np.repeat(first, count) + spread(np.zeros_like(count), count) * np.repeat(step, count)
+    lists = np.concatenate([chosen.which, len(chosen.points) + at])
 
     marked = np.flatnonzero(is_node)
     ends = np.searchsorted(marked, begin)
     node, count = gather([marked[a:b] for a, b in pairwise(ends.tolist())], lists)
     issuer = np.repeat(np.arange(len(lists)), count)
-    return node, start[issuer, ordinal[node]] + rank[node], node - begin[list_of[node]]
+    number = start[issuer, ordinal[node]] + rank[node]
+    return node, number, node - np.repeat(begin[lists], count)
+
+
+def _cells(lengths: Array, ordinal: Array) -> tuple[Array, Array]:
+    """How many nodes every list has with every ordinal, and of each node how many stand before it in its cell."""
+    ordinals = int(ordinal.max(initial=0)) + 1
+    cell = np.repeat(np.arange(len(lengths)), lengths) * ordinals + ordinal
+    size = np.bincount(cell, minlength=len(lengths) * ordinals)
+    rank = np.empty(len(cell), np.int64)
+    rank[np.argsort(cell, kind="stable")] = spread(np.zeros_like(size), size)
+    return size.reshape(-1, ordinals), rank
 
 
 def _starts(size: Array, issue: IssueOrder) -> Array:
@@ -112,8 +154,9 @@ def _starts(size: Array, issue: IssueOrder) -> Array:
     issuers, ordinals = size.shape
     place = np.empty(issuers, np.int64)
     place[issue.numbers] = np.arange(issuers)
-    issuer, ordinal = np.divmod(np.arange(size.size), ordinals)
-    order = np.lexsort((place[issuer], ordinal, issue.group[issuer]))
-    in_order, start = size.reshape(-1)[order], np.empty(size.size, np.int64)
-    start[order] = np.cumsum(in_order) - in_order
+    cell = np.flatnonzero(size)
+    issuer, ordinal = np.divmod(cell, ordinals)
+    cell = cell[np.lexsort((place[issuer], ordinal, issue.group[issuer]))]
+    in_order, start = size.reshape(-1)[cell], np.zeros(size.size, np.int64)
+    start[cell] = np.cumsum(in_order) - in_order
     return start.reshape(size.shape)

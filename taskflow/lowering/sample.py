@@ -24,7 +24,7 @@ class Sample(NamedTuple):
 
     Attributes:
         regions: the first of each kind.
-        kind: per region of the graph.
+        kind: per region of the graph; -1: it is left out.
         found: the fragments of `regions`.
         points: how many nodes are points.
         row, rows: those of all fragments, as records, and how many each has.
@@ -60,10 +60,14 @@ class Sample(NamedTuple):
     edge_kind: Array
 
 
-def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
-    """Every kind of region once."""
-    pairs = np.stack([found.which, found.shift], axis=1)
-    _, regions, kind = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+def sample_of(
+    found: Found, chosen: DistinctPoints, lives: Lives, is_kept: Array | None = None
+) -> Sample:
+    """Every kind of region once; of those that are marked, if some are."""
+    kept = np.arange(len(found.which)) if is_kept is None else np.flatnonzero(is_kept)
+    first, of_kept = kinds_of(found, kept)
+    regions, kind = kept[first], np.full(len(found.which), -1)
+    kind[kept] = of_kept
     some = Found(found.fragments, found.which[regions], found.shift[regions])
     row, rows = some.gather(lambda f: f.row)
     arg, args = some.gather(lambda f: f.arg)
@@ -91,7 +95,7 @@ def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
     touching = chosen.points[chosen.which[op]]
     return Sample(
         regions,
-        kind.reshape(-1),
+        kind,
         some,
         points,
         row,
@@ -112,6 +116,13 @@ def sample_of(found: Found, chosen: DistinctPoints, lives: Lives) -> Sample:
         begin[1] + edges["awaited_index"],
         edge_kind,
     )
+
+
+def kinds_of(found: Found, regions: Array) -> tuple[Array, Array]:
+    """The first of each kind among some regions, and the kind of each: what they have and where are the same."""
+    pairs = np.stack([found.which, found.shift], axis=1)[regions]
+    _, first, kind = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    return first, kind.reshape(-1)
 
 
 def instances_of_arguments(x: Sample) -> Array:

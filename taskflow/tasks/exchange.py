@@ -12,10 +12,9 @@ nearest that has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from operator import sub
 from typing import NamedTuple
 
@@ -25,10 +24,10 @@ from taskflow.core.columns import Array, pointers
 from taskflow.core.geometry import Rect
 from taskflow.machine.equal import Equals, in_order
 from taskflow.tasks.all_to_all import pairwise, relay_of
+from taskflow.tasks.carry import COPY, Memories, StepColumns, carry
 from taskflow.tasks.moves import (
     TILED,
     Cut,
-    Moves,
     Outline,
     boxes_of,
     cut_boxes,
@@ -82,7 +81,22 @@ class Exchange:
 
     def steps(self) -> list[ExchangeStep]:
         """Copies and folds in order. The partial results are spent: sums may lie in them."""
-        return list(_carry(self))
+        _, target, *parts, follows, offset, boxes = self.steps_on(
+            np.ones(len(self.doors), np.bool_)
+        )
+        ndim = len(self.boxes[0].lo)
+        rects = [Rect(tuple(lo[:ndim]), tuple(hi[:ndim])) for lo, hi in boxes.tolist()]
+        pairs = zip(*(column.tolist() for column in parts), strict=True)
+        several = [(part,) if added == COPY else (part, added) for part, added in pairs]
+        rest = zip(rects, follows.tolist(), offset.tolist(), strict=True)
+        return [
+            ExchangeStep(to, each, *others)
+            for to, each, others in zip(target.tolist(), several, rest, strict=True)
+        ]
+
+    def steps_on(self, is_own: Array) -> StepColumns:
+        """The steps that touch the devices that are marked."""
+        return _carry(self, is_own)
 
     def sent(self) -> Array:
         """Source, device and elements of all that goes from one device to another; (3, n)."""
@@ -250,6 +264,11 @@ class Exchange:
         return range(self.sources + self.targets, len(self.devices))
 
     @cached_property
+    def box_array(self) -> Array:
+        """(arguments, 2, dimensions) their boxes; a scalar has one dimension."""
+        return np.array([[box.lo or (0,), box.hi or (1,)] for box in self.boxes], np.int64)
+
+    @cached_property
     def source_at(self) -> dict[int, int]:
         """Device -> its source."""
         return {self.devices[k]: k for k in reversed(self.having)}
@@ -270,11 +289,6 @@ class Exchange:
             found.setdefault(self.devices[k], []).append(k)
         return found
 
-    def arriving(self, source: int, device: int) -> int:
-        """The scratch memory in which what another device sends arrives."""
-        scratch = self.scratch_at[device]
-        return scratch[int(self.doors[source, device]) % len(scratch)]
-
     def distance(self, source: int, device: int) -> tuple[bool, int]:
         """Near devices first; at equal distance every device has another one first, so that all are busy."""
         away = self.ring.index(source) - self.ring.index(device)
@@ -284,77 +298,70 @@ class Exchange:
 # -- along messages ----------------------------------------------------------------------------------------------------
 
 
-def _carry(x: Exchange) -> Iterator[ExchangeStep]:
-    """Every move as a copy, or as a copy into scratch memory and a fold: those of a message when all of it is there."""
-    outline = x.outline(1)
+def _carry(x: Exchange, is_own: Array) -> StepColumns:
+    """Every move as a copy, or as a copy into scratch memory and a fold."""
+    outline, members = x.outline(1), np.array(x.members)
     if x.name == "all-to-all":
-        yield from _hand_over(x, outline)
-        return
+        return _hand_over(x, outline, is_own[members])
     messages = x.messages or straight_messages(outline)
     cut = cut_of(outline, messages.owner, messages.together)
-    at, boxes = _holding(x, outline, cut), _boxes(x, cut)
     moves = moves_of(outline, messages, cut, boxes_of(outline, cut))
-    final = _final_sums(moves, cut.owner.tolist())
-    for target, source in x.local:
-        yield ExchangeStep(target, (source,), x.boxes[source])
-    columns = zip(range(len(moves.adds)), *(column.tolist() for column in moves), strict=True)
-    for _, message in groupby(columns, lambda move: move[-2]):
-        folds, follows = list[ExchangeStep](), False
-        for number, s, t, first, last, adds, _, offset in message:
-            lies = [(final[k] == number, at[s][k], at[t][k]) for k in range(first, last)]
-            for a, b, box in _alike(boxes, lies, first):
-                device, held, there = x.members[t], at[s][a], at[t][a]
-                target = there if adds and final[a] != number else _target(x, device, box, there)
-                if adds:
-                    scratch = x.arriving(x.members[s], device)
-                    yield ExchangeStep(scratch, (held,), box, follows, offset)
-                    folds.append(ExchangeStep(target, (there, scratch), box, False, offset))
-                    offset += box.volume
-                else:
-                    yield ExchangeStep(target, (held,), box, follows)
-                at[t][a:b] = [target] * (b - a)
-                follows = True
-        yield from folds
+    targets = [x.targets_at.get(device, ()) for device in x.members]
+    memories = Memories(
+        _holding(x, outline, cut),
+        pointers([len(each) for each in targets]),
+        np.array([k for each in targets for k in each], np.int64),
+        x.box_array,
+        _arriving(x, members[moves.source], members[moves.target], moves.adds),
+    )
+    local = _local_steps(x, is_own)
+    carried = carry(moves, cut.owner, _boxes(x, cut), memories, is_own[members], len(x.local))
+    return StepColumns(*map(np.concatenate, zip(local, carried, strict=True)))
 
 
-def _hand_over(x: Exchange, outline: Outline) -> Iterator[ExchangeStep]:
-    """Every move of an all-to-all as a copy, to the target of its tile or to who passes it on."""
+def _local_steps(x: Exchange, is_own: Array) -> StepColumns:
+    """What is copied within the memory of a device, before all else."""
+    target, part = np.array(x.local, np.int64).reshape(-1, 2).T
+    number = np.flatnonzero(is_own[np.array(x.devices)[target]])
+    target, part, zero = target[number], part[number], np.zeros_like(number)
+    return StepColumns(number, target, part, zero + COPY, zero > 0, zero, x.box_array[part])
+
+
+def _hand_over(x: Exchange, outline: Outline, is_own: Array) -> StepColumns:
+    """Every move of an all-to-all as a copy, to the target of its tile or to who passes it on; `is_own`: members."""
     messages = x.messages or pairwise(outline)
-    passed = (k for k, relay in enumerate(outline.relays) if relay != outline.owners[k])
-    scratch = dict(zip(passed, x.scratch, strict=True))
+    owner, receiver = np.array(outline.owners), np.array(outline.targets)
+    scratch = np.full(len(owner), -1)
+    if outline.relays:
+        scratch[np.array(outline.relays) != owner] = x.scratch
     cut = cut_of(outline, messages.owner, messages.together)
-    moves, before = moves_of(outline, messages, cut, boxes_of(outline, cut)), -1
-    columns = (moves.source, moves.target, cut.tile[moves.first], moves.message)
-    for source, target, k, message in zip(*(column.tolist() for column in columns), strict=True):
-        held = k if source == outline.owners[k] else scratch[k]
-        to = x.sources + k if target == outline.targets[k] else scratch[k]
-        yield ExchangeStep(to, (held,), x.boxes[k], message == before)
-        before = message
+    moves = moves_of(outline, messages, cut, boxes_of(outline, cut))
+    source, target, k = moves.source, moves.target, cut.tile[moves.first]
+    part = np.where(source == owner[k], k, scratch[k])
+    to = np.where(target == receiver[k], x.sources + k, scratch[k])
+    follows = np.diff(moves.message, prepend=-1) == 0
+    own = np.flatnonzero(is_own[source] | is_own[target])
+    zero = np.zeros_like(own)
+    return StepColumns(
+        own, to[own], part[own], zero + COPY, follows[own], zero, x.box_array[k[own]]
+    )
 
 
-def _final_sums(moves: Moves, owner: Sequence[int]) -> list[int]:
-    """Of every part, the number of the move that completes its sum at its owner; -1: none."""
-    final = [-1] * len(owner)
-    for number in np.flatnonzero(moves.adds).tolist():
-        for k in range(moves.first[number], moves.last[number]):
-            if owner[k] == moves.target[number]:
-                final[k] = number
-    return final
+def _arriving(x: Exchange, source: Array, device: Array, adds: Array) -> Array:
+    """Of every move that is added, the scratch memory in which what a device sends to another arrives; others: -1."""
+    scratch, found = x.scratch_at, np.full(len(adds), -1)
+    count = np.zeros(len(x.doors), np.int64)
+    count[list(scratch)] = [len(each) for each in scratch.values()]
+    first = pointers(count)[:-1]
+    flat = np.array([k for device in sorted(scratch) for k in scratch[device]], np.int64)
+    source, device = source[adds], device[adds]
+    if len(device):
+        found[adds] = flat[first[device] + x.doors[source, device] % count[device]]
+    return found
 
 
-def _alike(
-    boxes: Sequence[Rect], lies: Sequence[object], first: int
-) -> Iterator[tuple[int, int, Rect]]:
-    """First part, end and box of those of a move, from part `first` on, that lie in the same memory at both ends."""
-    kept = [k for k in range(first, first + len(lies)) if boxes[k].volume]
-    for _, part in groupby(kept, lambda k: lies[k - first]):
-        a, *others = part
-        b = others[-1] if others else a
-        yield a, b + 1, Rect(boxes[a].lo, boxes[b].hi)
-
-
-def _holding(x: Exchange, outline: Outline, cut: Cut) -> list[list[int]]:
-    """Member -> the argument that holds each part, or a partial result of it; -1: none.
+def _holding(x: Exchange, outline: Outline, cut: Cut) -> Array:
+    """(members, parts) the argument that holds each part, or a partial result of it; -1: none.
 
     A tile that lies where its target will be is held by that: what is passed on with it is one message in one piece.
     """
@@ -363,17 +370,12 @@ def _holding(x: Exchange, outline: Outline, cut: Cut) -> list[list[int]]:
         within = [t for t in x.targets_at.get(x.devices[k], ()) if x.instances[t] == x.instances[k]]
         is_whole = bool(within) and x.name == "all-gather" and x.boxes[within[0]].covers(x.boxes[k])
         held[member, (cut.tile == own) | (x.name != "all-gather")] = within[0] if is_whole else k
-    return held.tolist()
+    return held
 
 
-def _target(x: Exchange, device: int, box: Rect, there: int) -> int:
-    """The target on `device` that `box` lies in; else its partial result, which is spent."""
-    return next((k for k in x.targets_at.get(device, ()) if x.boxes[k].covers(box)), there)
-
-
-def _boxes(x: Exchange, cut: Cut) -> list[Rect]:
-    """The box of every part; some may have no elements."""
+def _boxes(x: Exchange, cut: Cut) -> Array:
+    """(parts, 2, dimensions) the box of every part; some may have no elements."""
     if not x.tiles[0].shape:
-        return [x.tiles[0]] * len(cut.tile)
+        return np.repeat(x.box_array[:1], len(cut.tile), axis=0)
     tiles = np.array([[box.lo, box.hi] for box in x.tiles])
-    return [Rect(tuple(lo), tuple(hi)) for lo, hi in cut_boxes(tiles, cut, len(x.members)).tolist()]
+    return cut_boxes(tiles, cut, len(x.members))

@@ -23,7 +23,6 @@ from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
 from taskflow.core.later import Later
 from taskflow.core.text import contents
-from taskflow.core.told import digest_of_bytes
 from taskflow.graph.graph import LogicalRegion
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
@@ -31,6 +30,7 @@ from taskflow.graph.phases import Phase
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.groups import Groups as Groups
+from taskflow.tasks.own import Own
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.steps import Way
 
@@ -158,12 +158,7 @@ class TaskGraph(Later):
         groups: of the collectives.
         uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
         repeat: so many steps of the model are one step of the task graph.
-        number: of every row, which of the rows of all devices it is; None: these are all rows.
-        devices: the devices whose rows these are; None: all.
-        agreed: of the rows of some devices, a hash of what decides the rows of all.
-        all_homes, all_fetches: of the rows of some devices, see `tasks.everywhere`.
-        wholes, whole: collectives with all their arguments, and of every row which of these it is, -1: none. A row of
-            which `whole` says so has only the arguments on the devices whose rows these are. None: all have all.
+        own: what the rows of some devices know of the rows of all; None: these are all rows.
         peers: the rows for which these, of representatives, stand; None: these stand for themselves.
         classes: the rows of representatives, if there are any; then all rows are made when somebody asks.
     """
@@ -204,13 +199,7 @@ class TaskGraph(Later):
     ways: tuple[Way, ...] = field(default_factory=tuple)
     uses_tf32: bool = False
     repeat: int = 1
-    number: Array | None = None
-    devices: tuple[int, ...] | None = None
-    agreed: str = ""
-    all_homes: Mapping[str, tuple[tuple[int, Rect], ...]] | None = None
-    all_fetches: Mapping[str, tuple[int, tuple[int, ...]]] | None = None
-    wholes: TaskGraph | None = None
-    whole: Array | None = None
+    own: Own[TaskGraph] | None = None
     peers: Peers[TaskGraph] | None = None
 
     def __len__(self) -> int:
@@ -275,15 +264,13 @@ class TaskGraph(Later):
 
     def occupied(self) -> tuple[Array, Array]:
         """Rows, ascending, and a stream that each occupies, as two columns."""
-        row, k = np.nonzero(self.streams >= 0)
-        rows, streams = [row], [self.streams[row, k]]
-        for row_, k_ in zip(*np.nonzero(self.streams < -1), strict=True):
-            streams.append(
-                np.array(self.groups.streams_of(-2 - int(self.streams[row_, k_])), np.int64)
-            )
-            rows.append(np.full(len(streams[-1]), row_))
-        order = np.argsort(found := np.concatenate(rows), kind="stable")
-        return found[order], np.concatenate(streams)[order]
+        (row, k), (member, place) = np.nonzero(self.streams >= 0), np.nonzero(self.streams < -1)
+        group = -2 - self.streams[member, place]
+        count, begin = np.diff(self.groups.ptr)[group], self.groups.ptr[group]
+        rows = np.concatenate([row, np.repeat(member, count)])
+        together = self.groups.streams[spread(begin, count)]
+        order = np.argsort(rows, kind="stable")
+        return rows[order], np.concatenate([self.streams[row, k], together])[order]
 
     def instance_rect(self, instance: int) -> Rect:
         """The box that an instance holds."""
@@ -296,6 +283,11 @@ class TaskGraph(Later):
         return Rect(tuple(box[0, :ndim].tolist()), tuple(box[1, :ndim].tolist()))
 
     @property
+    def devices(self) -> tuple[int, ...] | None:
+        """The devices whose rows these are; None: all, or those of representatives."""
+        return self.own.devices if self.own else None
+
+    @property
     def is_complete(self) -> bool:
         """Whether these are all rows."""
         here = self.devices_used if self.devices is None else self.devices
@@ -304,7 +296,7 @@ class TaskGraph(Later):
     @property
     def numbers(self) -> Array:
         """Of every row, which of the rows of all devices it is, in their order."""
-        return np.arange(len(self)) if self.number is None or self.is_complete else self.number
+        return np.arange(len(self)) if self.own is None or self.is_complete else self.own.number
 
     def order(self, region: int) -> tuple[int, ...]:
         """The dimensions of a region as they lie in memory, slowest first."""
@@ -377,8 +369,9 @@ class TaskGraph(Later):
         if self.peers is not None:
             found = self.peers.sample.exchange(int(self.peers.number[row]))
             return replace(found, instances=(-1 - np.array(found.instances, np.int64)).tolist())
-        if self.wholes is not None and self.whole is not None:
-            found = self.wholes.exchange(int(self.whole[row]))
+        table, number = self.with_all_arguments(row)
+        if table is not self:
+            found = table.exchange(number)
             own = self.arg_instance[self.arg_ptr[row] : self.arg_ptr[row + 1]]
             instances = -1 - np.array(found.instances, np.int64)
             instances[np.isin(found.devices, self.instance_device[own])] = own
@@ -404,6 +397,12 @@ class TaskGraph(Later):
             len(instances) - sources - int(self.instance_partial[instances[sources:]].sum()),
             self.ways[self.algorithm[row]].messages if self.algorithm[row] >= 0 else None,
         )
+
+    def with_all_arguments(self, row: int) -> tuple[TaskGraph, int]:
+        """The collective `row` where it has all its arguments: the rows to which it belongs there, and which it is."""
+        if self.own is None or self.own.wholes is None or self.own.whole is None:
+            return self, row
+        return self.own.wholes, int(self.own.whole[row])
 
     def digest(self) -> str:
         """A hash of the rows; ranks compare it before the first step."""
@@ -463,9 +462,7 @@ class TaskGraph(Later):
         return replace(
             self,
             **columns,
-            number=None if self.number is None else self.number[order],
-            agreed=self.agreed and digest_of_bytes(self.agreed.encode() + order.tobytes()).hex(),
-            whole=None if self.whole is None else self.whole[order],
+            own=self.own and self.own.reordered(order),
             arg_ptr=pointers(args),
             arg_instance=self.arg_instance[flat],
             arg_box=self.arg_box[flat],

@@ -1,5 +1,7 @@
 """Expansion: the rows that run instead of a in the memory that was planned for it, with its numbers."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,14 +9,17 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import CostModel, Device, Executor, Kind, MachineModel, lower, reorder, simulate
-from taskflow.execute.expand import _Expander, expand, expand_plan
+from taskflow.execute.expand import expand, expand_plan, spell_out
 from taskflow.schedule import critical_path, first_ready, program
 from taskflow.tasks import moves
+from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.memory import plan_memory
+from taskflow.tasks.task_graph import JOINED
 from tests import laws
 from tests.collectives import by_copies
 from tests.lowered import network, row_text
 from tests.lowering.test_collective import gathered
+from tests.lowering.test_own import arguments, edges, touching
 from tests.strategies import examples, feeds_of, graphs, random_strategy
 
 
@@ -58,7 +63,7 @@ def test_without_collectives_nothing_changes():
 def test_dependences_are_those_of_lowering(model):
     """Found again from what the rows touch."""
     task_graph = trained(3)[1] if model == "network" else gathered(4, 4)
-    again = _Expander(task_graph).expand().task_graph
+    again = spell_out(task_graph, np.zeros(0, np.int64)).task_graph
     np.testing.assert_array_equal(again.dep_ptr, task_graph.dep_ptr)
     np.testing.assert_array_equal(again.dep_row, task_graph.dep_row)
     assert again.digest() == task_graph.digest()
@@ -126,6 +131,29 @@ def test_emulated_devices_take_about_as_long_as_predicted():
             step.timeline.seconds
             >= 0.5 * simulate(task_graph, CostModel.analytic(task_graph.machine)).seconds
         )
+
+
+def ends(rows, row, devices):
+    """What a row touches on these devices, whatever the numbers of instances."""
+    return [each for each in arguments(rows, row) if each[0] is None or each[0][1] in devices]
+
+
+@examples(40)
+@given(graphs(), st.integers(2, 6), st.integers(1, 4), st.data())
+def test_rows_of_some_devices_become_the_steps_that_touch_them(model, devices, each, data):
+    machine = machine_of(devices, each, direct=1)
+    strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 999)))
+    here = data.draw(st.lists(st.integers(0, devices - 1), min_size=1, unique=True))
+    whole = expand(lower(model.graph, strategy, machine)).task_graph
+    with mock.patch.object(Exchange, "steps", side_effect=AssertionError("of all devices")):
+        own = expand(lower(model.graph, strategy, machine, devices=here)).task_graph
+    kept = np.flatnonzero(touching(whole, here))
+    for name in ("kind", "point", "device", "source", "collective", "bytes"):
+        np.testing.assert_array_equal(getattr(own, name), getattr(whole, name)[kept], name)
+    assert (own.algorithm == JOINED).tolist() == (whole.algorithm[kept] == JOINED).tolist()
+    for row, at in enumerate(kept.tolist()):
+        assert ends(own, row, here) == ends(whole, at, here)
+    assert edges(own, kept) <= edges(whole, np.arange(len(whole)))
 
 
 @pytest.mark.slow

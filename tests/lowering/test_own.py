@@ -1,5 +1,7 @@
 """The rows of some devices are those of the whole that touch them; of all devices together, the whole (law 13)."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from taskflow import (
     reorder,
     simulate,
 )
+from taskflow.lowering import lowering
 from tests.collectives import by_copies
 from tests.lowered import network
 from tests.ops.strategies import operator_graphs
@@ -76,7 +79,7 @@ def edges(rows, number):
 
 def assert_part(own, whole, devices):
     """`own` is what touches these devices of the whole; the edges, as numbers of the whole."""
-    number = own.number
+    number = own.numbers
     np.testing.assert_array_equal(number, np.flatnonzero(touching(whole, devices)))
     for name in (*COLUMNS, "bytes", "flops"):
         np.testing.assert_array_equal(getattr(own, name), getattr(whole, name)[number], name)
@@ -110,7 +113,7 @@ def assert_parts(graph, strategy, machine, owners):
     for devices in owners:
         own = lower(graph, strategy, machine, devices=devices)
         found |= assert_part(own, whole, devices)
-        rows |= set(own.number.tolist())
+        rows |= set(own.numbers.tolist())
     assert rows == set(range(len(whole)))
     assert found == edges(whole, np.arange(len(whole)))
 
@@ -152,6 +155,17 @@ def test_a_region_of_which_nothing_is_read():
     assert_parts(graph, data_parallel(graph, machine), machine, [[0], [1]])
 
 
+def test_regions_that_a_device_does_not_touch_are_left_out():
+    """Those of another stage, of which there are as many again."""
+    graph, machine = network(), MachineModel.uniform(2)
+    strategy = taskflow.stages(graph, machine, count=2)
+    with mock.patch.object(lowering, "sample_of", wraps=lowering.sample_of) as sample:
+        rows = lower(graph, strategy, machine, devices=[0])
+    *_, is_kept = sample.call_args.args
+    assert is_kept.sum() < len(graph.regions)
+    assert {*np.flatnonzero(is_kept).tolist()} - {0} <= {*rows.instance_region.tolist()}
+
+
 def test_what_a_device_lacks_is_no_device():
     graph, machine = network(), MachineModel.uniform(2)
     for wrong in (2, -1, 0.5, True):
@@ -172,8 +186,8 @@ def test_what_all_ranks_must_agree_on_has_one_hash(model, name, data):
 
     def agreed(strategy):
         rows = [lower(model.graph, strategy, machine, devices=[d]) for d in range(2)]
-        assert rows[0].agreed == rows[1].agreed
-        return rows[0].agreed
+        assert rows[0].own.agreed == rows[1].own.agreed
+        return rows[0].own.agreed
 
     one, other = (lower(model.graph, strategy, machine).digest() for strategy in (first, second))
     assert (agreed(first) == agreed(second)) == (one == other)
@@ -184,7 +198,7 @@ def test_the_choice_of_collectives_is_in_the_hash():
     machine = by_copies(MachineModel.uniform(4), 1)
     strategy = data_parallel(graph, machine)
     hashes = {
-        lower(graph, strategy, machine, {"all-reduce": name}, devices=[0]).agreed
+        lower(graph, strategy, machine, {"all-reduce": name}, devices=[0]).own.agreed
         for name in ("ring", "tree", "halving-doubling")
     }
     assert len(hashes) == 3

@@ -57,16 +57,18 @@ def assert_rows(found, rows):
     """Those that touch representatives, in order, and of every orbit as many as there are."""
     peers = found.peers
     touching = [touched(rows, device) for device in peers.orbits.representative.tolist()]
-    np.testing.assert_array_equal(found.number, np.unique(np.concatenate(touching)))
+    np.testing.assert_array_equal(found.numbers, np.unique(np.concatenate(touching)))
     for name in COLUMNS:
-        np.testing.assert_array_equal(getattr(found, name), getattr(rows, name)[found.number], name)
+        np.testing.assert_array_equal(
+            getattr(found, name), getattr(rows, name)[found.numbers], name
+        )
     assert peers.count.sum() == len(rows)
 
 
 def assert_alike(timeline, expected, rows):
     """Every device does when its representative does, to the digit, the same kinds of rows."""
     orbits = timeline.task_graph.peers.orbits
-    number = timeline.task_graph.number
+    number = timeline.task_graph.numbers
     np.testing.assert_array_equal(timeline.start, expected.start[number])
     np.testing.assert_array_equal(timeline.end, expected.end[number])
     for device, first in enumerate(stand_in(orbits).tolist()):

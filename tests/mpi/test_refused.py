@@ -69,7 +69,7 @@ def test_ranks_whose_own_rows_are_of_different_strategies(comm):
     def rows(strategy):
         return lower(graph, strategy, machine, devices=[comm.rank])
 
-    agreed, theirs = (rows(strategy).agreed for strategy in (plain, other))
+    agreed, theirs = (rows(strategy).own.agreed for strategy in (plain, other))
     message = f"executor: rank {last} runs another task graph ({theirs}) than rank 0 ({agreed})"
     with pytest.MonkeyPatch.context() as patch:
         on_hosts(patch, comm.size)

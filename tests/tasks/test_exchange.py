@@ -15,6 +15,7 @@ from taskflow.collective.algorithms import BY_STEPS, serving
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.geometry import Rect, balanced_bounds
 from taskflow.tasks import moves
+from taskflow.tasks.carry import COPY
 from taskflow.tasks.exchange import Exchange
 from tests.strategies import examples
 
@@ -171,6 +172,25 @@ def test_every_target_gets_the_sum_or_the_whole(name, algorithm, data):
     for source, target, size in x.sent().T.tolist():
         told[source, target] += size
     assert told == +sent
+
+
+@pytest.mark.parametrize("name", BY_STEPS)
+@examples(40)
+@given(data=st.data())
+def test_steps_of_some_devices_are_those_of_all_that_touch_them(name, data):
+    algorithm = data.draw(st.sampled_from((None, *serving(name))))
+    *given_, parts = data.draw(arguments(name, algorithm))
+    hosts = HOSTS[data.draw(st.sampled_from(sorted(HOSTS)))]
+    x = make(name, hosts, *given_, algorithm, parts)
+    is_own = np.array(data.draw(st.lists(st.booleans(), min_size=8, max_size=8)))
+    every, some = x.steps(), x.steps_on(is_own)
+    device = [[x.devices[k] for k in (step.target, *step.parts)] for step in every]
+    assert some.number.tolist() == [k for k, each in enumerate(device) if is_own[each].any()]
+    for k, number in enumerate(some.number.tolist()):
+        target, (part, *added), box, follows, offset = every[number]
+        assert (some.target[k], some.part[k], some.added[k]) == (target, part, *(added or [COPY]))
+        assert some.box[k].tolist() == [[*box.lo], [*box.hi]]
+        assert (some.follows[k], some.offset[k]) == (follows, offset)
 
 
 def tiles(devices):
