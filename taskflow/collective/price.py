@@ -260,7 +260,7 @@ class GroupPrices:
     ) -> None:
         self.group, self._part, self._few = group, part, few
         self._library = times_of(group, library)
-        self._has_trees = group.count <= MANY_TREES or bool(group.is_relayed.any())
+        self._has_trees = group.count <= MANY_TREES or group.ways.has_relays
         self._steps: dict[tuple[str, str], Steps] = {}
         self._among: dict[tuple[str, str, int], Messages] = {}
         self._sent: dict[tuple[object, ...], tuple[Messages, Array]] = {}
@@ -317,7 +317,7 @@ class GroupPrices:
 
         Messages are not made where the latencies of those that one member sends take longer than another algorithm.
         """
-        latency = float(self.group.latency.min(initial=np.inf, where=self.group.latency > 0))
+        latency = self.group.ways.least_latency
         sends = [0 if each == LIBRARY else ALGORITHMS[each].sends(self.group) for each in able]
         best = np.inf, 0
         for k in np.argsort(sends, kind="stable").tolist():

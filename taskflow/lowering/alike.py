@@ -162,7 +162,7 @@ def _ports(x: Sample, machine: MachineModel) -> Array | None:
         np.zeros(len(source), np.int64),
     )
     links = len(machine.links)
-    leaving = source[moved] * links + machine.routes[source[moved], device[moved], 0]
+    leaving = source[moved] * links + machine.ways.links(source[moved], device[moved])[:, 0]
     pairs, which = np.unique(leaving, return_inverse=True)
     if len(np.unique(pairs % links)) < len(pairs):
         return None

@@ -12,7 +12,7 @@ nearest that has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -64,7 +64,7 @@ class Exchange:
     Attributes:
         name: of `task.COLLECTIVES`.
         equals: of all devices, see `MachineModel.equals`.
-        doors: (devices, devices) by which link one sends to another, see `MachineModel.doors`.
+        door: by which link one device sends to another, see `Ways.door`.
         devices, instances, boxes: of the arguments: `sources` of them, then `targets`, then scratch memory in which
             what is to be added arrives: as much for every device as there are doors.
         messages: of the algorithm, if the exchange is regular.
@@ -72,7 +72,7 @@ class Exchange:
 
     name: str
     equals: Equals
-    doors: Array
+    door: Callable[[int, int], int]
     devices: Sequence[int]
     instances: Sequence[int]
     boxes: Sequence[Rect]
@@ -273,7 +273,7 @@ class Exchange:
     def arriving(self, source: int, device: int) -> int:
         """The scratch memory in which what another device sends arrives."""
         scratch = self.scratch_at[device]
-        return scratch[int(self.doors[source, device]) % len(scratch)]
+        return scratch[self.door(source, device) % len(scratch)]
 
     def distance(self, source: int, device: int) -> tuple[bool, int]:
         """Near devices first; at equal distance every device has another one first, so that all are busy."""
