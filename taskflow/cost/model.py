@@ -124,7 +124,8 @@ class CostModel(ABC):
             ValueError: these are the rows of some devices alone.
         """
         if task_graph.peers is not None:
-            return self._of_representatives(task_graph, task_graph.peers)
+            sample = self.seconds(task_graph.peers.sample)
+            return self.seconds_of_representatives(task_graph, task_graph.peers, sample)
         task_graph.check_complete("costs")
         kind, device = task_graph.kind, task_graph.device
         result = np.zeros(len(task_graph))
@@ -143,13 +144,15 @@ class CostModel(ABC):
         result[transfers] = latency + task_graph.bytes[transfers] / ways.bandwidth(*pair)
         return result
 
-    def _of_representatives(self, task_graph: TaskGraph, peers: Peers[TaskGraph]) -> Array:
-        """Of the rows of representatives: collectives have all their devices in the sample."""
+    def seconds_of_representatives(
+        self, task_graph: TaskGraph, peers: Peers[TaskGraph], sample: Array
+    ) -> Array:
+        """Of the rows of representatives, from those of the sample, where collectives have all their devices."""
         result, points = np.zeros(len(task_graph)), np.flatnonzero(peers.number < 0)
         result[points] = self._points(task_graph, points)
         _check_costs(task_graph, points, result[points])
         moves = np.flatnonzero(peers.number >= 0)
-        result[moves] = self.seconds(peers.sample)[peers.number[moves]]
+        result[moves] = sample[peers.number[moves]]
         return result
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:

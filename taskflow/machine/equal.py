@@ -73,7 +73,7 @@ def find_equals(devices: Sequence[Device], ways: Ways) -> Equals:
     place[by_host] = np.arange(len(devices)) - ptr[host[by_host]]
     of_host, of_place, of_source = _odd_numbers(3, len(devices))
     code = of_host[host] * of_place[place]
-    own_hash = np.array([_hash_of(d) for d in devices], np.uint64)
+    own_hash = _hashes_of(devices)
 
     outer, first = ways.outer_kinds()
     across = _both(ways, first[:, None], first, ways.across)
@@ -154,6 +154,12 @@ def _kinds(way: Array, total: Array, code: Array) -> Array:
     return kinds
 
 
-def _hash_of(device: Device) -> int:
-    """Of all but its host."""
-    return int.from_bytes(blake2b(repr(replace(device, host=0)).encode(), digest_size=8).digest())
+def _hashes_of(devices: Sequence[Device]) -> Array:
+    """Of all but their hosts."""
+    known, found = dict[tuple[object, ...], int](), np.empty(len(devices), np.uint64)
+    for k, device in enumerate(devices):
+        if (key := device.alone) not in known:
+            text = repr(replace(device, host=0)).encode()
+            known[key] = int.from_bytes(blake2b(text, digest_size=8).digest())
+        found[k] = known[key]
+    return found
