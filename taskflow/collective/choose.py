@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from taskflow.collective.algorithms import BY_STEPS, serving
-from taskflow.collective.price import CollectiveCosts, row_digest
+from taskflow.collective.price import CollectiveCosts
 from taskflow.machine import MachineModel
 from taskflow.machine.library import LIBRARY
 from taskflow.tasks.steps import Way
@@ -37,12 +37,13 @@ def check_collectives(machine: MachineModel) -> None:
 def with_algorithms(task_graph: TaskGraph, costs: CollectiveCosts) -> TaskGraph:
     """The task graph with an algorithm for every regular collective (see `Exchange.is_regular`)."""
     rows = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
-    numbers: dict[bytes, int] = {}
+    numbers: dict[tuple[int, bytes, bytes], int] = {}
     ways, column = list[Way](), task_graph.algorithm.copy()
     for row in rows.tolist():
-        key = row_digest(task_graph, row)
+        look = costs.look(task_graph, row)
+        key = look.named.number, look.place, look.digest
         if key not in numbers:
-            way = costs.way(task_graph, row, key)
+            way = costs.way(task_graph, look)
             numbers[key] = len(ways) if way else -1
             ways += [way] if way else []
         column[row] = numbers[key]

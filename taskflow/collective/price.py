@@ -35,7 +35,7 @@ from taskflow.tasks.moves import (
 )
 from taskflow.tasks.steps import Messages, Steps, Way, messages_of
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import TaskGraph
+from taskflow.tasks.task_graph import COLLECTIVES, Privilege, TaskGraph
 
 MOST = 1 << 12  # collectives and groups that are remembered
 # Tried where there are outsiders, and straight if little is sent: of what walks asked for, on average within 0.8 % (64
@@ -53,6 +53,7 @@ _MOST_MEMBERS, _TRIED_BYTES = (
     (1 << 14, 1 << 20, 1 << 25),
 )  # of groups and collectives, see `_winners`
 _DIGEST_BYTES = 16
+REDUCE, BROADCAST = COLLECTIVES.index("reduce"), COLLECTIVES.index("broadcast")
 
 
 class Choice(NamedTuple):
@@ -78,6 +79,36 @@ class Asked(NamedTuple):
     is_regular: bool
 
 
+class NamedDevices(NamedTuple):
+    """The devices of the arguments of a collective.
+
+    Attributes:
+        number: of these names.
+        members: see `Exchange.members`.
+        pattern: which member each name is, and on which of their hosts members are.
+    """
+
+    number: int
+    members: tuple[int, ...]
+    pattern: bytes
+
+
+class Look(NamedTuple):
+    """What a collective row looks like.
+
+    Attributes:
+        row: its number.
+        named: its devices.
+        place: the lowest corner of its boxes, and its instances counted from the first.
+        digest: of all else; of rows with the same one, members do the same.
+    """
+
+    row: int
+    named: NamedDevices
+    place: bytes
+    digest: bytes
+
+
 class CollectiveCosts:
     """Seconds and algorithms of collectives on one machine, each found once.
 
@@ -87,9 +118,9 @@ class CollectiveCosts:
     def __init__(self, machine: MachineModel, few: Mapping[str, Collection[str]] = {}) -> None:
         self.machine, self._few = machine, few
         self.table = StreamTable(machine)
-        self._known: dict[tuple[bytes, str | None], Choice] = {}
-        self._ways: dict[bytes, Way | None] = {}
-        self._rows: dict[bytes, Asked] = {}
+        self._names: dict[tuple[bytes, int], NamedDevices] = {}
+        self._ways: dict[tuple[int, bytes], Way | None] = {}
+        self._outlines: dict[bytes, tuple[Outline, bool]] = {}
         self._models: dict[
             tuple[int, ...], tuple[GroupPrices, Array]
         ] = {}  # with the machine's numbers of links
@@ -140,15 +171,10 @@ class CollectiveCosts:
         """Of a collective row, with the algorithm that it has, if it has one; else what lowering would choose."""
         number = int(task_graph.algorithm[row])
         way = task_graph.ways[number] if number >= 0 else None
-        key = row_digest(task_graph, row), way.algorithm if way else None
-        if key not in self._known:
-            if len(self._known) >= MOST:
-                self._known = {}
-            self._known[key] = self._choose(self._asked(task_graph, row, key[0]), key[1])
+        asked = self._asked(task_graph, self.look(task_graph, row))
         if way and not way.carried:
-            asked = self._asked(task_graph, row, key[0])
             way.carried.append(self._carried(asked.group, asked.outline, way.algorithm)[1:])
-        return self._known[key]
+        return self._choose(asked, way.algorithm if way else None)
 
     def _choose(self, asked: Asked, algorithm: str | None) -> Choice:
         """The algorithm given, else the machine's for it, or the fastest; and what it takes."""
@@ -159,30 +185,63 @@ class CollectiveCosts:
             asked.outline, algorithm or self.machine.collectives.get(asked.outline.name)
         )
 
-    def way(self, task_graph: TaskGraph, row: int, key: bytes) -> Way | None:
-        """How a collective row is carried out, if it is regular; `key`: its digest."""
+    def way(self, task_graph: TaskGraph, look: Look) -> Way | None:
+        """How the collective row that looks so is carried out, if it is regular."""
+        key = look.named.number, look.digest
         if key not in self._ways:
             if len(self._ways) >= MOST:
                 self._ways = {}
-            asked = self._asked(task_graph, row, key)
+            asked = self._asked(task_graph, look)
             algorithm, prices = self._algorithm(asked), self.prices(asked.group)
             self._ways[key] = (
                 Way(algorithm, prices.messages(asked.outline, algorithm)) if algorithm else None
             )
         return self._ways[key]
 
-    def _asked(self, task_graph: TaskGraph, row: int, key: bytes) -> Asked:
-        """Of a row with this digest."""
-        if key not in self._rows:
-            if len(self._rows) >= MOST:
-                self._rows = {}
-            exchange, region = (
-                task_graph.exchange(row),
-                task_graph.regions[int(task_graph.region[row])],
-            )
-            outline = exchange.outline(region.itemsize)
-            self._rows[key] = Asked(tuple(exchange.members), outline, exchange.is_regular)
-        return self._rows[key]
+    def look(self, task_graph: TaskGraph, row: int) -> Look:
+        """All that the price of a collective row depends on."""
+        first, end = task_graph.arg_ptr[row : row + 2].tolist()
+        instance, box = task_graph.arg_instance[first:end], task_graph.arg_box[first:end]
+        privilege, lowest = task_graph.arg_privilege[first:end], box[:, 0].min(axis=0)
+        collective = int(task_graph.collective[row])
+        root = {REDUCE: int((privilege == Privilege.READ).sum()), BROADCAST: 0}.get(collective, -1)
+        named = self._named(task_graph.instance_device[instance], root)
+        itemsize = task_graph.regions[int(task_graph.region[row])].itemsize
+        hasher = hashlib.blake2b(bytes([collective, itemsize]), digest_size=_DIGEST_BYTES)
+        hasher.update(named.pattern)
+        alike = np.unique(instance, return_inverse=True)[1]  # equal where instances are
+        columns = task_graph.instance_partial[instance], alike, privilege
+        for column in (*columns, box - lowest):
+            hasher.update(column.tobytes())
+        place = np.append(lowest, instance - instance[0]).tobytes()
+        return Look(row, named, place, hasher.digest())
+
+    def _named(self, names: Array, root: int) -> NamedDevices:
+        """Of the devices of all arguments; the first member is that of argument `root`, if that is not negative."""
+        key = hashlib.blake2b(names.tobytes(), digest_size=_DIGEST_BYTES).digest(), root
+        if key not in self._names:
+            if len(self._names) >= MOST:
+                self._names, self._ways = {}, {}
+            ring = self.table.ring(names)
+            begin = ring.index(int(names[root])) if root >= 0 else 0
+            members = ring[begin:] + ring[:begin]
+            number = {device: k for k, device in enumerate(members)}
+            hosts = self.table.host_number[np.array(members)].tolist()
+            place = {host: k for k, host in enumerate(dict.fromkeys(hosts))}
+            pattern = [number[d] for d in names.tolist()] + [place[host] for host in hosts]
+            self._names[key] = NamedDevices(len(self._names), members, np.array(pattern).tobytes())
+        return self._names[key]
+
+    def _asked(self, task_graph: TaskGraph, look: Look) -> Asked:
+        """Of a row that looks so; those that look alike share an outline."""
+        if look.digest not in self._outlines:
+            if len(self._outlines) >= MOST:
+                self._outlines = {}
+            exchange = task_graph.exchange(look.row)
+            region = task_graph.regions[int(task_graph.region[look.row])]
+            known = exchange.outline(region.itemsize), exchange.is_regular
+            self._outlines[look.digest] = known
+        return Asked(look.named.members, *self._outlines[look.digest])
 
     def _algorithm(self, asked: Asked) -> str:
         """The algorithm that `_choose` gives it, of which no seconds are asked."""
@@ -211,7 +270,7 @@ class CollectiveCosts:
         """And of each of its links the machine's number."""
         if group not in self._models:
             if len(self._models) >= MOST:
-                self._known, self._models, self._alike = {}, {}, {}
+                self._models, self._alike = {}, {}
             model, links = group_of(self.machine, self.table, group)
             part = partial(self._part, group)
             prices = GroupPrices(model, part, self._few, self.machine.library)
@@ -224,22 +283,6 @@ class CollectiveCosts:
 
 
 _RECENT: deque[CollectiveCosts] = deque(maxlen=4)  # see `CollectiveCosts.of`
-
-
-def row_digest(graph: TaskGraph, row: int) -> bytes:
-    """All that the price of a collective row depends on."""
-    args = slice(int(graph.arg_ptr[row]), int(graph.arg_ptr[row + 1]))
-    instance = graph.arg_instance[args]
-    itemsize = graph.regions[int(graph.region[row])].itemsize
-    hasher = hashlib.blake2b(bytes([graph.collective[row], itemsize]), digest_size=_DIGEST_BYTES)
-    columns = (
-        graph.instance_device[instance],
-        graph.instance_partial[instance],
-        instance - instance[0],
-    )
-    for column in (*columns, graph.arg_privilege[args], graph.arg_box[args]):
-        hasher.update(column.tobytes())
-    return hasher.digest()
 
 
 class GroupPrices:
@@ -260,7 +303,7 @@ class GroupPrices:
     ) -> None:
         self.group, self._part, self._few = group, part, few
         self._library = times_of(group, library)
-        self._has_trees = group.count <= MANY_TREES or bool(group.is_relayed.any())
+        self._has_trees = group.count <= MANY_TREES or group.ways.has_relays
         self._steps: dict[tuple[str, str], Steps] = {}
         self._among: dict[tuple[str, str, int], Messages] = {}
         self._sent: dict[tuple[object, ...], tuple[Messages, Array]] = {}
@@ -317,7 +360,7 @@ class GroupPrices:
 
         Messages are not made where the latencies of those that one member sends take longer than another algorithm.
         """
-        latency = float(self.group.latency.min(initial=np.inf, where=self.group.latency > 0))
+        latency = self.group.ways.least_latency
         sends = [0 if each == LIBRARY else ALGORITHMS[each].sends(self.group) for each in able]
         best = np.inf, 0
         for k in np.argsort(sends, kind="stable").tolist():

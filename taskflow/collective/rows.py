@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.collective.group import Group
+from taskflow.collective.group import Group, sent_in
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import leaf, tiered
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
@@ -58,25 +58,30 @@ def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) ->
         np.full((g.count, len(end) - 1), NONE, np.int32),  # by NumPy, which asks for huge pages
         np.full((g.count, g.most_doors), NONE),
     )
-    ptr, before, taken, load, *loads = _rows(tuple(moves), end, local, g.columns, is_shared, last)
+    sent = sent_in(g, moves.source, moves.target)
+    columns = g.link_bandwidth, g.folding, g.fold_seconds, g.memory_bandwidth
+    ptr, before, taken, load, *loads = _rows(
+        tuple(moves), end, local, tuple(sent), columns, is_shared, last
+    )
     return CollectiveRows(ptr, before, taken, load, Loads(*loads) if len(loads[1]) else None)
 
 
 def shared_links(g: Group, messages: Messages) -> Array:
     """Whether messages that no stream of a device keeps apart cross a link; the last one: no link."""
-    return _shared(messages.source, messages.target, g.streams, g.links, len(g.link_bandwidth))
+    sent = sent_in(g, messages.source, messages.target)
+    return _shared(sent.streams, sent.links, len(g.link_bandwidth))
 
 
 @tiered
-def _shared(source: Array, target: Array, streams: Array, links: Array, count: int) -> Array:
+def _shared(streams: Array, links: Array, count: int) -> Array:
     """See `shared_links`. A stream keeps apart what crosses a link if all of that occupies it."""
     is_shared, user = np.ones(count + 1, np.bool_), np.empty(count + 1, np.int64)
     is_shared[-1] = False
-    for column in range(streams.shape[2]):
+    for column in range(streams.shape[1]):
         user[:], is_apart = NOBODY, np.ones(count + 1, np.bool_)
-        for k in range(len(source)):
-            stream = streams[source[k], target[k], column]
-            for link in links[source[k], target[k]]:
+        for k in range(len(links)):
+            stream = streams[k, column]
+            for link in links[k]:
                 is_apart[link] &= stream != NONE and (user[link] == NOBODY or user[link] == stream)
                 user[link] = stream
         is_shared &= ~is_apart
@@ -94,14 +99,14 @@ def work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array
         found: Array = np.bincount((at + 1).ravel(), np.repeat(values, at.shape[1]), length + 1)[1:]
         return found
 
-    occupied, folding = g.streams[source, target], g.folding[target][:, None]
-    fixed = total(occupied, streams, g.latency[source, target])
+    sent, folding = sent_in(g, source, target), g.folding[target][:, None]
+    fixed = total(sent.streams, streams, sent.latency)
     fixed += total(folding, streams, np.where(adds, g.fold_seconds[target], 0.0))
-    per_piece = total(occupied, streams, count / g.bandwidth[source, target])
+    per_piece = total(sent.streams, streams, count / sent.bandwidth)
     per_piece += total(
         folding, streams, np.where(adds, 3 * count / g.memory_bandwidth[target], 0.0)
     )
-    per_link = total(g.links[source, target], len(g.link_bandwidth), count) / g.link_bandwidth
+    per_link = total(sent.links, len(g.link_bandwidth), count) / g.link_bandwidth
     return np.concatenate([fixed, np.zeros_like(per_link)]), np.concatenate([per_piece, per_link])
 
 
@@ -110,6 +115,7 @@ def _rows(
     moves: tuple[Array, ...],
     end: Array,
     local: Array,
+    sent: tuple[Array, ...],
     group: tuple[Array, ...],
     is_shared: Array,
     last_rows: tuple[Array, ...],
@@ -118,22 +124,14 @@ def _rows(
 
     Args:
         end: bytes of all parts before one.
-        group: its `columns`.
+        sent: `Sent`, of all moves.
+        group: bandwidth of links; the stream, fixed seconds and bytes/s of folds of every member.
         last_rows: memory for the last row on every stream, that which wrote each part at each member, and that which
             arrived by each door of each member; NONE in all of it.
     """
     source, target, first, last, adds, message, _ = moves
-    (
-        streams,
-        latency,
-        bandwidth,
-        links,
-        link_bandwidth,
-        doors,
-        folding,
-        fold_seconds,
-        memory_bandwidth,
-    ) = group
+    streams, links, latency, bandwidth, door = sent
+    link_bandwidth, folding, fold_seconds, memory_bandwidth = group
     rows, most = (
         len(local) + len(source) + adds.sum(),
         len(local) + 6 * len(source) + 2 * (last - first).sum(),
@@ -147,7 +145,7 @@ def _rows(
     )
     hop_ptr, hop, hops = (
         np.zeros(rows + 1, np.int64),
-        np.empty(len(source) * links.shape[2], np.int64),
+        np.empty(len(source) * links.shape[1], np.int64),
         0,
     )
     on, writer, scratch = last_rows
@@ -159,23 +157,23 @@ def _rows(
         ptr[row] = n
     for k in range(len(source)):
         s, t = source[k], target[k]
-        for stream in streams[s, t]:
+        for stream in streams[k]:
             if stream >= 0:
                 n = _add(before, n, on[stream])
                 on[stream] = row
         n = _add_writers(before, n, writer[s], first[k], last[k])
         if adds[k]:
-            n = _add(before, n, scratch[t, doors[s, t]])
+            n = _add(before, n, scratch[t, door[k]])
         else:
             writer[t, first[k] : last[k]] = row
         if k == 0 or message[k] != message[k - 1]:
-            waiting[row] = latency[s, t]
-        sent = end[last[k]] - end[first[k]]
-        taken[row], peak[row] = waiting[row] + sent / bandwidth[s, t], bandwidth[s, t]
-        load[-1] += sent
-        for link in links[s, t]:
+            waiting[row] = latency[k]
+        moved = end[last[k]] - end[first[k]]
+        taken[row], peak[row] = waiting[row] + moved / bandwidth[k], bandwidth[k]
+        load[-1] += moved
+        for link in links[k]:
             if link >= 0:
-                load[link] += sent
+                load[link] += moved
                 if is_shared[link]:
                     hop[hops] = link
                     hops += 1
@@ -190,7 +188,7 @@ def _rows(
                 n = _add(before, n, on[folding[t]])
                 n = _add_writers(before, n, writer[t], first[begun], last[begun])
                 writer[t, first[begun] : last[begun]] = row
-                on[folding[t]] = scratch[t, doors[s, t]] = row
+                on[folding[t]] = scratch[t, door[k]] = row
                 size = end[last[begun]] - end[first[begun]]
                 taken[row] = fold_seconds[t] + 3 * size / memory_bandwidth[t]
                 row += 1

@@ -30,3 +30,18 @@ def group(keys: Array, count: int) -> tuple[Array, Array]:
         order[ptr[keys[k] + 1]] = k
         ptr[keys[k] + 1] += 1
     return ptr[: count + 1], order
+
+
+def ranks(keys: Array, count: int) -> Array:
+    """Of every entry how many with the same key come before it; see `grouped`."""
+    found: Array = _ranks(np.asarray(keys, np.int64), count)
+    return found
+
+
+@tiered
+def _ranks(keys: Array, count: int) -> Array:
+    found, seen = np.empty(len(keys), np.int64), np.zeros(count, np.int64)
+    for k in range(len(keys)):
+        found[k] = seen[keys[k]]
+        seen[keys[k]] += 1
+    return found

@@ -33,15 +33,24 @@ from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
 
 
-class Rates(NamedTuple):
-    """What decides how long rows take.
+class DeviceRates(NamedTuple):
+    """What decides how long rows within a device take.
 
     Attributes:
-        latency, throughput: (devices, devices) of transfers.
-        overhead, bandwidth, ramp: per device, of what moves data within it.
+        overhead, bandwidth, ramp: per device, of what moves data.
         flops, compute_ramp: (dtypes, devices) flop/s, dtypes as `dtype_number` gives them, and per device the seconds
             of the ramp of what computes; of no meaning but for analytic costs.
     """
+
+    overhead: Array
+    bandwidth: Array
+    ramp: Array
+    flops: Array
+    compute_ramp: Array
+
+
+class Rates(NamedTuple):
+    """What decides how long rows take: (devices, devices) of transfers, then see `DeviceRates`."""
 
     latency: Array
     throughput: Array
@@ -59,7 +68,7 @@ class CostModel(ABC):
         is_shared_out: whether a part r of a task takes at least r of its seconds, which lower bounds rely on.
         knows_no_rows: whether seconds depend on what a row does and on the rates of devices and links, and not on which
             row it is.
-        rates: of the machine.
+        within: of the machine's devices.
     """
 
     is_shared_out = True
@@ -69,9 +78,7 @@ class CostModel(ABC):
         self.machine = machine
         devices = machine.devices
         bandwidth = np.array([d.memory_efficiency * d.memory_bandwidth for d in devices])
-        self.rates = Rates(
-            machine.latency_seconds,
-            machine.bandwidth,
+        self.within = DeviceRates(
             overhead=np.array([d.overhead_seconds for d in devices]),
             bandwidth=bandwidth,
             ramp=np.array([d.half_bytes for d in devices]) / bandwidth,
@@ -117,7 +124,8 @@ class CostModel(ABC):
             ValueError: these are the rows of some devices alone.
         """
         if task_graph.peers is not None:
-            return self._of_representatives(task_graph, task_graph.peers)
+            sample = self.seconds(task_graph.peers.sample)
+            return self.seconds_of_representatives(task_graph, task_graph.peers, sample)
         task_graph.check_complete("costs")
         kind, device = task_graph.kind, task_graph.device
         result = np.zeros(len(task_graph))
@@ -131,23 +139,30 @@ class CostModel(ABC):
         )
         result[moves] = self._moves(task_graph, moves)
         transfers = np.flatnonzero(task_graph.is_transfer)
-        pair = task_graph.source[transfers], device[transfers]
-        latency = np.where(task_graph.algorithm[transfers] == JOINED, 0.0, self.rates.latency[pair])
-        result[transfers] = latency + task_graph.bytes[transfers] / self.rates.throughput[pair]
+        pair, ways = (task_graph.source[transfers], device[transfers]), self.machine.ways
+        latency = np.where(task_graph.algorithm[transfers] == JOINED, 0.0, ways.latency(*pair))
+        result[transfers] = latency + task_graph.bytes[transfers] / ways.bandwidth(*pair)
         return result
 
-    def _of_representatives(self, task_graph: TaskGraph, peers: Peers[TaskGraph]) -> Array:
-        """Of the rows of representatives: collectives have all their devices in the sample."""
+    def seconds_of_representatives(
+        self, task_graph: TaskGraph, peers: Peers[TaskGraph], sample: Array
+    ) -> Array:
+        """Of the rows of representatives, from those of the sample, where collectives have all their devices."""
         result, points = np.zeros(len(task_graph)), np.flatnonzero(peers.number < 0)
         result[points] = self._points(task_graph, points)
         _check_costs(task_graph, points, result[points])
         moves = np.flatnonzero(peers.number >= 0)
-        result[moves] = self.seconds(peers.sample)[peers.number[moves]]
+        result[moves] = sample[peers.number[moves]]
         return result
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:
         """What a search takes a collective to take, and of the links."""
         return self._searched.carried(exchange, itemsize)
+
+    @cached_property
+    def rates(self) -> Rates:
+        """Of the machine, for searches."""
+        return Rates(self.machine.latency_seconds, self.machine.bandwidth, *self.within)
 
     @cached_property
     def _searched(self) -> CollectiveCosts:
@@ -156,7 +171,7 @@ class CostModel(ABC):
     def on(self, machine: MachineModel) -> CostModel:
         """These costs for a machine with other rates, or of other devices of the same kind."""
         other = copy(self)
-        for derived in ("_searched", "_slower"):
+        for derived in ("rates", "_searched", "_slower"):
             other.__dict__.pop(derived, None)
         CostModel.__init__(other, machine)
         return other
@@ -171,7 +186,7 @@ class CostModel(ABC):
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of copies within a device, folds and feeds: bytes over memory bandwidth."""
-        device, size, rates = task_graph.device[rows], task_graph.bytes[rows], self.rates
+        device, size, rates = task_graph.device[rows], task_graph.bytes[rows], self.within
         ramp = np.where(size > 0, rates.ramp[device], 0.0)
         seconds: Array = rates.overhead[device] + size / rates.bandwidth[device] + ramp
         return seconds
@@ -205,7 +220,7 @@ class AnalyticCosts(CostModel):
             [flops, *(np.where(saves, times, 1.0) * flops[0] for times in WINOGRAD.values())]
         )
         ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
-        self.rates = self.rates._replace(flops=shares * flops, compute_ramp=ramp)
+        self.within = self.within._replace(flops=shares * flops, compute_ramp=ramp)
         self._dtype_of: dict[tuple[str, int], int] = {}
 
     def on(self, machine: MachineModel) -> AnalyticCosts:
@@ -221,8 +236,8 @@ class AnalyticCosts(CostModel):
             return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
         dtype, number = task_dtype(task_graph, row), int(task_graph.device[row])
         rate, bandwidth = (
-            self.rates.flops[self._dtypes(task_graph, row), number],
-            self.rates.bandwidth[number],
+            self.within.flops[self._dtypes(task_graph, row), number],
+            self.within.bandwidth[number],
         )
         is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
         computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
@@ -235,7 +250,7 @@ class AnalyticCosts(CostModel):
 
     def task_seconds(self, device: Array, dtype: Array, flops: Array, size_bytes: Array) -> Array:
         """Seconds of tasks, elementwise: devices by number, dtypes as `dtype_number` gives them."""
-        rates = self.rates
+        rates = self.within
         compute, memory = flops / rates.flops[dtype, device], size_bytes / rates.bandwidth[device]
         seconds = curve_seconds(compute, memory, rates.compute_ramp[device], rates.ramp[device])
         return rates.overhead[device] + seconds

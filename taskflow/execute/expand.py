@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from taskflow.collective.library import is_by_library
-from taskflow.collective.price import row_digest
 from taskflow.core.columns import pointers, spread
 from taskflow.execute.spelling import Spelled, spell
 from taskflow.execute.waits import Accesses, find_dependences
@@ -121,16 +121,32 @@ def spell_out(task_graph: TaskGraph, rows: Array) -> Expansion:
 
 def _alike(graph: TaskGraph, rows: Array) -> list[Array]:
     """The rows of every kind of collective: their steps differ in the numbers of instances alone."""
-    keys, found = dict[tuple[int, int], object](), dict[object, list[int]]()
+    keys, found = dict[tuple[int, int], bytes](), dict[bytes, list[int]]()
     for row in rows.tolist():
         table, number = graph.with_all_arguments(row)
         if (key := keys.get((id(table), number))) is None:
-            instance = table.arg_instance[table.arg_ptr[number] : table.arg_ptr[number + 1]]
-            boxes = table.instance_box[instance].tobytes()
-            key = row_digest(table, number), int(table.algorithm[number]), boxes
-            keys[id(table), number] = key
+            key = keys[id(table), number] = _look(table, number)
         found.setdefault(key, []).append(row)
     return [np.array(some, np.int64) for some in found.values()]
+
+
+def _look(graph: TaskGraph, row: int) -> bytes:
+    """All that the steps of a collective depend on, but for the numbers of its instances."""
+    args = slice(int(graph.arg_ptr[row]), int(graph.arg_ptr[row + 1]))
+    instance = graph.arg_instance[args]
+    columns = (
+        graph.instance_device[instance],
+        graph.instance_partial[instance],
+        instance - instance[0],
+        graph.instance_box[instance],
+        graph.arg_privilege[args],
+        graph.arg_box[args],
+    )
+    itemsize = graph.regions[int(graph.region[row])].itemsize
+    hasher = blake2b()
+    for column in (np.array([graph.collective[row], graph.algorithm[row], itemsize]), *columns):
+        hasher.update(column.tobytes())
+    return hasher.digest()
 
 
 class _Expander:

@@ -9,22 +9,24 @@ found is checked to the last row, nothing is only likely; where it does not hold
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array, distinct, pointers
-from taskflow.core.grouping import grouped
+from taskflow.core.compiling import leaf, tiered
+from taskflow.core.grouping import grouped, ranks
 from taskflow.lowering.movement import Fragment
 from taskflow.lowering.rows import DistinctPoints
-from taskflow.lowering.sample import Sample
+from taskflow.lowering.sample import Sample, instances_of_arguments
 from taskflow.machine import MachineModel
 from taskflow.strategy.mesh import rates_of_devices
 from taskflow.strategy.orbits import Orbits
 from taskflow.tasks.task_graph import TaskGraph
 
 ROW_ARGUMENTS = 2  # among the touches
-MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
+NO_NODE = -1
+PRIME, BASE = (1 << 31) - 1, 1_103_515_245  # of a polynomial hash: products fit into 63 bits
 
 
 class AlikeFinder:
@@ -53,7 +55,7 @@ class AlikeFinder:
         """
         orbits = orbits.refine(self._rates)
         while len(orbits) < len(orbits.of) and self._touches:
-            orbits = _refined(self.x, self._touches, orbits)
+            orbits = _refined(self._touches, orbits)
             matched = _match(self._touches, orbits, self.nodes)
             if matched is None:  # by chance
                 break
@@ -82,18 +84,23 @@ class Matched(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """Things of a kind that touch devices, by device.
+    """Things of a kind that touch devices, in order; of n touches:
 
     Attributes:
-        ptr: where those of every device begin.
-        device, columns: of every thing its device, and how it touches it.
-        node: what nodes they are, or are arguments of; none, if it is neither.
+        device: whom.
+        rank: how many touched it before.
+        thing: by what.
+        facts: (columns, things) of all things.
+        more: (columns, n) how.
+        first_node: the node that is thing 0; NO_NODE: they are none.
     """
 
-    ptr: Array
     device: Array
-    columns: list[Array]
-    node: Array
+    rank: Array
+    thing: Array
+    facts: Array
+    more: Array
+    first_node: int
 
 
 def _touches(x: Sample, chosen: DistinctPoints, ways: Array, devices: int) -> list[Touch]:
@@ -102,38 +109,55 @@ def _touches(x: Sample, chosen: DistinctPoints, ways: Array, devices: int) -> li
     `ways`: (n, rows) how the rows are carried out.
     """
     kinds, first = np.arange(len(x.regions)), pointers(x.instances)[:-1]
-    instances = _touch(x.instance_device, devices, [])
-    rank = np.empty(len(x.instance_device), np.int64)  # of an instance on its device
-    order = grouped(x.instance_device, devices)[1]
-    rank[order] = np.arange(len(order)) - instances.ptr[instances.device]
+    rank = ranks(x.instance_device, devices)  # of an instance on its device
     size, _ = x.found.gather(
         lambda f: np.prod(f.instance_box[:, :, 1] - f.instance_box[:, :, 0], axis=1)
     )
     flags, _ = x.found.gather(_flags)
-    version, row = (
-        np.repeat(np.arange(len(x.version_rows)), x.version_rows)[x.arg_row],
-        x.row[x.arg_row],
-    )
-    instance = first[np.repeat(kinds, x.args)] + x.arg["instance"]
-    of_row = [row[name] for name in ("kind", "collective", "ordinal", "points")]
-    of_row += [version, rank[instance], x.arg["privilege"], *ways[:, x.arg_row]]
+    version = np.repeat(np.arange(len(x.version_rows)), x.version_rows)
+    instance = instances_of_arguments(x)
+    of_row = [x.row[name] for name in ("kind", "collective", "ordinal", "points")]
     of_event = np.where(
         x.event_instance < 0, -1, rank[np.maximum(first[x.event_kind] + x.event_instance, 0)]
     )
     number = np.repeat(np.arange(len(chosen.points)), chosen.points)
     of_point = [number, chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal]
+    none = np.zeros((0, len(rank)), np.int64)
+    held = [np.repeat(kinds, x.instances), size, flags]
+    events = [x.event, of_event]
     return [
-        _touch(chosen.device, devices, of_point, np.arange(x.points)),
-        _touch(x.instance_device, devices, [np.repeat(kinds, x.instances), size, flags]),
-        _touch(x.instance_device[instance], devices, of_row, x.points + x.arg_row),
-        _touch(chosen.device[x.node], devices, [x.event, of_event]),
+        _touch(chosen.device, devices, of_point, 0),
+        Touch(x.instance_device, rank, np.arange(len(rank)), np.stack(held), none, NO_NODE),
+        _touch(
+            x.instance_device[instance],
+            devices,
+            [*of_row, version, *ways],
+            x.points,
+            x.arg_row,
+            np.stack([rank[instance], x.arg["privilege"]]),
+        ),
+        _touch(chosen.device[x.node], devices, events, NO_NODE),
     ]
 
 
-def _touch(device: Array, devices: int, columns: list[Array], node: Array | None = None) -> Touch:
-    ptr, order = grouped(device, devices)
-    nodes = order[:0] if node is None else node[order]
-    return Touch(ptr, device[order], [column[order] for column in columns], nodes)
+def _touch(
+    device: Array,
+    devices: int,
+    facts: list[Array],
+    first_node: int,
+    thing: Array | None = None,
+    more: Array | None = None,
+) -> Touch:
+    """By one thing each, if it is not said by which."""
+    count = len(device)
+    return Touch(
+        device,
+        ranks(device, devices),
+        np.arange(count) if thing is None else thing,
+        np.stack(facts),
+        np.zeros((0, count), np.int64) if more is None else more,
+        first_node,
+    )
 
 
 def _flags(fragment: Fragment) -> Array:
@@ -162,7 +186,7 @@ def _ports(x: Sample, machine: MachineModel) -> Array | None:
         np.zeros(len(source), np.int64),
     )
     links = len(machine.links)
-    leaving = source[moved] * links + machine.routes[source[moved], device[moved], 0]
+    leaving = source[moved] * links + machine.ways.links(source[moved], device[moved])[:, 0]
     pairs, which = np.unique(leaving, return_inverse=True)
     if len(np.unique(pairs % links)) < len(pairs):
         return None
@@ -170,50 +194,105 @@ def _ports(x: Sample, machine: MachineModel) -> Array | None:
     return port
 
 
-def _refined(x: Sample, touches: list[Touch], orbits: Orbits) -> Orbits:
+def _refined(touches: list[Touch], orbits: Orbits) -> Orbits:
     """Devices that are touched in other ways are apart, and those on whose rows are devices of other orbits."""
+    devices = len(orbits.of)
     for touch in touches:
-        orbits = orbits.refine(_code(touch, touch.columns))
+        seen = _seen_by_devices(touch.device, touch.thing, touch.facts, touch.more, devices)
+        orbits = orbits.refine(seen)
     rows, before = touches[ROW_ARGUMENTS], -1
+    weight = np.random.default_rng(0).integers(0, PRIME, devices)
     while len(orbits) > before:
-        before, together = len(orbits), np.zeros(x.points + len(x.row), np.uint64)
-        np.add.at(together, rows.node, _mixed(orbits.of[rows.device].astype(np.uint64), []))
-        orbits = orbits.refine(_code(rows, [together[rows.node].view(np.int64)]))
+        before = len(orbits)
+        together = _together(rows.device, rows.thing, weight[orbits.of], rows.facts.shape[1])
+        orbits = orbits.refine(
+            _seen_by_devices(rows.device, rows.thing, together[None], rows.more[:0], devices)
+        )
     return orbits
 
 
 def _match(touches: list[Touch], orbits: Orbits, nodes: Array) -> Matched | None:
     """What the nodes are like; None: what touches a device is not what touches its representative."""
-    first, like, pairs = orbits.representative[orbits.of], nodes.copy(), list[Array]()
-    by = np.full(len(nodes), -1)  # the device by which a node is like another
-    for ptr, device, columns, node in touches:
-        there = np.arange(len(device)) + (ptr[:-1][first] - ptr[:-1])[device]
-        if not all((column == column[there]).all() for column in columns):
+    like, by, pairs = nodes.copy(), np.full(len(nodes), -1), list[Array]()
+    is_first = np.isin(np.arange(len(orbits.of)), orbits.representative)
+    for touch in touches:
+        own = np.flatnonzero(is_first[touch.device])
+        ptr, order = grouped(orbits.of[touch.device[own]], len(orbits))
+        count = np.bincount(touch.device, minlength=len(orbits.of))
+        if (count != np.diff(ptr)[orbits.of]).any():
             return None
-        if len(node):
-            is_new = by[node] < 0
-            like[node[is_new]], by[node[is_new]] = node[there[is_new]], device[is_new]
-            other = like[node] != node[there]
-            pairs.append(np.stack([by[node[other]], device[other]]))
+        unlike = np.zeros(len(touch.device), np.bool_)
+        if not _liken(tuple(touch), orbits.of, ptr, own[order], like, by, unlike):
+            return None
+        of_unlike = by[touch.first_node + touch.thing[unlike]]
+        pairs.append(np.stack([of_unlike, touch.device[unlike]]))
     return Matched(like, *np.concatenate(pairs, axis=1))
 
 
-def _code(touch: Touch, columns: list[Array]) -> Array:
-    """Of every device a number that follows from what touches it, in order."""
-    code = _mixed(
-        (np.arange(len(touch.device)) - touch.ptr[touch.device]).astype(np.uint64), columns
-    )
-    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(code, dtype=np.uint64)])
-    found: Array = (total[touch.ptr[1:]] - total[touch.ptr[:-1]]).view(np.int64)
+@tiered
+def _liken(
+    touch: Any,
+    orbit: Array,
+    ptr: Array,
+    own: Array,
+    like: Array,
+    by: Array,
+    unlike: Array,
+) -> bool:
+    """Whether every touch is like that of the representative at the same place; what nodes are like then.
+
+    Args:
+        touch: a `Touch` as a plain tuple.
+        orbit: of every device.
+        ptr, own: the touches of the representative of orbit k are `own[ptr[k] : ptr[k + 1]]`.
+        like, by: of every node the one that it is like, and the device by which it is; -1: none so far.
+        unlike: becomes True where a node would be like another one.
+    """
+    device, rank, thing, facts, more, first_node = touch
+    for k in range(len(device)):
+        there = own[ptr[orbit[device[k]]] + rank[k]]
+        one, other = thing[k], thing[there]
+        for column in range(len(facts)):
+            if facts[column, one] != facts[column, other]:
+                return False
+        for column in range(len(more)):
+            if more[column, k] != more[column, there]:
+                return False
+        if first_node >= 0:
+            node = first_node + one
+            if by[node] < 0:
+                like[node], by[node] = first_node + other, device[k]
+            unlike[k] = like[node] != first_node + other
+    return True
+
+
+@tiered
+def _seen_by_devices(device: Array, thing: Array, facts: Array, more: Array, devices: int) -> Array:
+    """Of every device a number that follows from what touches it, in order; for the arguments see `Touch`."""
+    found = np.zeros(devices, np.int64)
+    for k in range(len(device)):
+        code = _hashed(found[device[k]], 1)
+        for column in range(len(facts)):
+            code = _hashed(code, facts[column, thing[k]])
+        for column in range(len(more)):
+            code = _hashed(code, more[column, k])
+        found[device[k]] = code
     return found
 
 
-def _mixed(code: Array, columns: list[Array]) -> Array:
-    """Numbers that look like random ones, equal where all is equal."""
-    for column in (np.zeros(len(code), np.int64), *columns):
-        code = (code ^ column.astype(np.int64).view(np.uint64)) * MIXING
-        code ^= code >> np.uint64(29)
-    return code
+@tiered
+def _together(device: Array, thing: Array, weight: Array, things: int) -> Array:
+    """Of every thing a number that follows from the weights of the devices that it touches."""
+    found = np.zeros(things, np.int64)
+    for k in range(len(device)):
+        found[thing[k]] = (found[thing[k]] + weight[device[k]]) % PRIME
+    return found
+
+
+@leaf
+def _hashed(code: int, value: int) -> int:
+    """A number below `PRIME` that follows from another one and a value."""
+    return (code * BASE + (value & PRIME) + ((value >> 31) & PRIME)) % PRIME
 
 
 def _is_kept(x: Sample, like: Array) -> bool:

@@ -63,5 +63,5 @@ def _arrays(
     yield from (found.which, found.shift)
     for fragment in found.fragments:
         yield from vars(fragment).values()
-    yield from (machine.bandwidth, machine.latency_seconds, machine.doors)
+    yield from machine.ways.columns
     yield np.array([device.host for device in machine.devices])

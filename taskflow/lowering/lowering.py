@@ -132,7 +132,7 @@ class Lowering:
         self._streams = self._prices.table
         exchanges = EXCHANGES.get(machine.collectives.get("all-to-all", "copies"), BY_RELAYS)
         few = machine.few("all-reduce"), machine.few("all-gather"), exchanges
-        doors, streams = 1 + int(machine.doors.max()), self._streams.of_device
+        doors, streams = machine.ways.most_doors, self._streams.of_device
         self.mover = Mover(machine.equals, few, doors, streams, self.lives, table, piece_bytes)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])

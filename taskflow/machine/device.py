@@ -6,9 +6,10 @@ Rates are in flop/s and bytes/s, times in seconds, sizes in bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import inf
 from numbers import Integral, Real
+from operator import attrgetter
 
 from taskflow.core.numbers import flag
 
@@ -93,9 +94,17 @@ class Device:
                 )
             check_positive(where, f"the rate of {dtype}", rate)
 
+    @property
+    def alone(self) -> tuple[object, ...]:
+        """All of it but its host."""
+        return *_alone(self), tuple(sorted(self.rates.items()))
+
     def rate(self, dtype: str) -> float:
         """Peak flop/s of a dtype; integers count as float32."""
         return self.rates.get(dtype, self.flops_per_second / (2 if dtype == "float64" else 1))
+
+
+_alone = attrgetter(*(f.name for f in fields(Device) if f.name not in ("host", "rates")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,18 @@ stands in another order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.compiling import tiered
 from taskflow.core.grouping import group, grouped
 from taskflow.machine.device import Device
+from taskflow.machine.ways import Ways, near_pairs
 
 
 class Equals(NamedTuple):
@@ -60,33 +61,73 @@ def in_order(names: Array, equals: tuple[Array, Array, Array]) -> Array:
     return found[group(host_kind[found], host_kind.max() + 1)[1]]
 
 
-def find_equals(devices: Sequence[Device], latency: Array, bandwidth: Array) -> Equals:
-    """Which devices are equal; (devices, devices) seconds and bytes/s of what one sends to another."""
+def find_equals(devices: Sequence[Device], ways: Ways) -> Equals:
+    """Which devices are equal.
+
+    Hashes of ways are summed over all pairs. Of devices in different parts of the machine they depend on the ways out
+    and in alone, which are of few kinds; so only pairs within a part are looked at one by one.
+    """
     host = np.unique([d.host for d in devices], return_inverse=True)[1].reshape(-1)
     ptr, by_host = grouped(host, int(host.max()) + 1)
     place = np.empty(len(devices), np.int64)
     place[by_host] = np.arange(len(devices)) - ptr[host[by_host]]
     of_host, of_place, of_source = _odd_numbers(3, len(devices))
-    way, kind = _ways(devices, latency, bandwidth), np.empty(len(devices), np.int64)
     code = of_host[host] * of_place[place]
+    own_hash = _hashes_of(devices)
+
+    outer, first = ways.outer_kinds()
+    across = _both(ways, first[:, None], first, ways.across)
+    one, other = near_pairs(ways.part)
+    more = _way(ways, own_hash, one, other) - across[outer[one], outer[other]]
+    total = (across @ _sums(outer, code))[outer] + _sums(one, more * code[other])
+
+    size = np.diff(ptr)[host]
+    within = np.repeat(np.arange(len(host)), size), by_host[spread(ptr[host], size)]
+    way, kind = _way(ways, own_hash, *within), np.empty(len(devices), np.int64)
+    begin = pointers(size)
     for own in np.split(by_host, ptr[1:-1]):
-        kind[own] = _kinds(way[np.ix_(own, own)], way[own] @ code, code[own])
-    way *= of_source[place][:, None] * of_place[place]
-    for _ in range(2):
-        way = np.add.reduceat(way[by_host].T, ptr[:-1], axis=1)
-    code = of_host[: len(way)]
+        table = way[spread(begin[own], size[own])].reshape(len(own), len(own))
+        kind[own] = _kinds(table, total[own], code[own])
+
+    sent, got = of_source[place], of_place[place]
+    hosts = len(ptr) - 1
+    by_kind = [_sums(host * len(first) + outer, w, hosts * len(first)) for w in (sent, got)]
+    a, b = (sums.reshape(hosts, len(first)) for sums in by_kind)
+    pairs = _sums(host[one] * hosts + host[other], more * sent[one] * got[other], hosts * hosts)
+    way = a @ across @ b.T + pairs.reshape(hosts, hosts)
+    code = of_host[:hosts]
     return Equals(host, _kinds(way, way @ code, code)[host], kind)
 
 
-def _ways(devices: Sequence[Device], latency: Array, bandwidth: Array) -> Array:
-    """(devices, devices) hashes of the ways between two devices, in both directions; on the diagonal, of a device."""
+def _sums(key: Array, values: Array, count: int = 0) -> Array:
+    """The sums of the values of every key, modulo 2^64."""
+    found = np.zeros(max(count, int(key.max()) + 1), np.uint64)
+    np.add.at(found, key, values)
+    return found
+
+
+def _way(ways: Ways, own_hash: Array, one: Array, other: Array) -> Array:
+    """Hashes of the ways between pairs of devices, in both directions; of a device and itself, of the device."""
+    found = _both(ways, one, other, ways.links)
+    is_own = one == other
+    found[is_own] = own_hash[one[is_own]] * (_odd_numbers(3)[2] + np.uint64(1))
+    return found
+
+
+def _both(ways: Ways, one: Array, other: Array, links_of: Callable[[Array, Array], Array]) -> Array:
+    """Hashes of the ways between pairs of devices, in both directions."""
     a, b, c = _odd_numbers(3)
-    way = latency.view(np.uint64) * a + bandwidth.view(np.uint64) * b
-    way = (way ^ (way >> np.uint64(32))) * a  # so that all bits count
-    way ^= way >> np.uint64(29)
-    np.fill_diagonal(way, [_hash_of(d) for d in devices])
-    both: Array = way + c * way.T
+    there, back = (_hashes(ways, links_of(*pair), a, b) for pair in ((one, other), (other, one)))
+    both: Array = there + c * back
     return both
+
+
+def _hashes(ways: Ways, links: Array, a: np.uint64, b: np.uint64) -> Array:
+    """Of the latency and the bandwidth of ways."""
+    way = ways.latency_of(links).view(np.uint64) * a + ways.bandwidth_of(links).view(np.uint64) * b
+    way = (way ^ (way >> np.uint64(32))) * a  # so that all bits count
+    found: Array = way ^ (way >> np.uint64(29))
+    return found
 
 
 def _odd_numbers(*shape: int) -> Array:
@@ -113,6 +154,12 @@ def _kinds(way: Array, total: Array, code: Array) -> Array:
     return kinds
 
 
-def _hash_of(device: Device) -> int:
-    """Of all but its host."""
-    return int.from_bytes(blake2b(repr(replace(device, host=0)).encode(), digest_size=8).digest())
+def _hashes_of(devices: Sequence[Device]) -> Array:
+    """Of all but their hosts."""
+    known, found = dict[tuple[object, ...], int](), np.empty(len(devices), np.uint64)
+    for k, device in enumerate(devices):
+        if (key := device.alone) not in known:
+            text = repr(replace(device, host=0)).encode()
+            known[key] = int.from_bytes(blake2b(text, digest_size=8).digest())
+        found[k] = known[key]
+    return found

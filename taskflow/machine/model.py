@@ -23,6 +23,7 @@ from taskflow.core.numbers import is_whole
 from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
 from taskflow.machine.equal import Equals, find_equals
+from taskflow.machine.find_ways import find_ways
 from taskflow.machine.library import LibraryTimes
 from taskflow.machine.machinefile import (
     LARGEST_BYTES,
@@ -32,12 +33,13 @@ from taskflow.machine.machinefile import (
     read_machine,
     write_machine,
 )
+from taskflow.machine.routes import link_lengths
+from taskflow.machine.ways import Ways
 
 if TYPE_CHECKING:
     import networkx as nx  # a fifth of a second that most programs need not wait for
 
 DIRECT_DEVICES = 4
-_ENTRIES = 1 << 18  # links x targets that are relaxed together: what a cache holds
 _PCIE = 5e10  # bytes/s of PCIe 5.0 x16, measured 53e9 on an H200's host
 
 
@@ -179,7 +181,7 @@ class MachineModel:
             raise ValueError(f"machine file '{path}': there is no such file")
         with naming(f"machine file '{path}'"):
             machine = MachineModel(*read_machine(read_text(path, LARGEST_BYTES)))
-            _ = machine.routes  # all devices reach each other
+            _ = machine.ways  # all devices reach each other
         return machine
 
     def save(self, path: str | Path) -> None:
@@ -268,7 +270,7 @@ class MachineModel:
     @cached_property
     def equals(self) -> Equals:
         """Which devices, and hosts, are equal."""
-        return find_equals(self.devices, self.latency_seconds, self.bandwidth)
+        return find_equals(self.devices, self.ways)
 
     @cached_property
     def graph(self) -> nx.DiGraph:
@@ -282,136 +284,51 @@ class MachineModel:
         return graph
 
     @cached_property
-    def routes(self) -> Array:
-        """(devices, devices, longest) numbers of the links from one device to another, -1 behind the last.
+    def ways(self) -> Ways:
+        """The links of any pairs of devices, and what follows from these; no table of all pairs is made.
 
         Raises:
             ValueError: two devices have no route.
         """
         try:
-            return find_routes(len(self.devices), self.links)
+            return find_ways(self.devices, self.links)
         except ValueError as error:
             raise ValueError(f"machine '{self.name}': {error}") from error
 
+    @cached_property
+    def routes(self) -> Array:
+        """(devices, devices, longest) numbers of the links from one device to another, -1 behind the last.
+
+        This table and those below are for machines of which all pairs are looked at.
+        """
+        return self.ways.links(*self._pairs)
+
     def route(self, source: int, target: int) -> tuple[int, ...]:
         """Numbers of the links from one device to another."""
-        return tuple(int(k) for k in self.routes[source, target] if k >= 0)
+        links = self.ways.links(np.array(source), np.array(target))
+        return tuple(int(k) for k in links if k >= 0)
 
     @cached_property
     def latency_seconds(self) -> Array:
         """(devices, devices) latency of a transfer: those of the links on its way added up."""
-        of_links = np.array([*(link.latency_seconds for link in self.links), 0.0])
-        total: Array = of_links[self.routes].sum(axis=2)
-        return total
-
-    @cached_property
-    def link_bandwidth(self) -> Array:
-        """(links + 1,) bytes/s of every link, and behind them of none (-1 in `routes`): no limit."""
-        return np.array([*(link.bandwidth for link in self.links), np.inf])
-
-    @cached_property
-    def link_doors(self) -> Array:
-        """(links + 1,) the number of every link among those that end where it does; the last one: of none."""
-        seen, number = dict[int | str, int](), np.zeros(len(self.links) + 1, np.int32)
-        for k, link in enumerate(self.links):
-            number[k] = seen[link.ends[1]] = seen.get(link.ends[1], -1) + 1
-        return number
+        return self.ways.latency(*self._pairs)
 
     @cached_property
     def doors(self) -> Array:
         """(devices, devices) by which of its links a transfer comes to a device, from 0; 0 if that has one queue."""
-        if len(self.devices) == 1 or not any(d.sends_by_link for d in self.devices):
-            return np.zeros(self.routes.shape[:2], np.int32)
-        last = self.routes[:, :, 0].copy()
-        for links in np.moveaxis(self.routes, 2, 0)[1:]:
-            np.copyto(last, links, where=links >= 0)
-        found = self.link_doors[last]
-        found[:, [not d.sends_by_link for d in self.devices]] = 0
-        return found
+        return self.ways.doors(*self._pairs)
 
     @cached_property
     def bandwidth(self) -> Array:
         """(devices, devices) bytes/s of the narrowest link on the way; within a device, of its memory."""
-        narrowest: Array = self.link_bandwidth[self.routes].min(axis=2, initial=np.inf)
-        np.fill_diagonal(narrowest, [d.memory_bandwidth for d in self.devices])
-        return narrowest
+        return self.ways.bandwidth(*self._pairs)
 
+    @property
+    def _pairs(self) -> tuple[Array, Array]:
+        number = np.arange(len(self.devices))
+        return number[:, None], number
 
-# -- routes: which links a transfer from one device to another occupies ------------------------------------------------
-
-
-def find_routes(devices: int, links: Sequence[Link]) -> Array:
-    """(devices, devices, longest) numbers of the links on the way from one device to another, -1 behind the last.
-
-    A route has the fewest links; of those, the ones that pass a megabyte soonest, then the lowest link numbers. Devices
-    pass transfers on as switches do, where no shorter way avoids them.
-
-    All pairs at once in NumPy, so that a machine of 1,024 devices takes well under a second: distances to every device
-    are relaxed over all links together (Bellman-Ford), then all pairs walk along the best link of each place.
-
-    Raises:
-        ValueError: two devices have no route.
-    """
-    places: dict[int | str, int] = {d: d for d in range(devices)}
-    ends = np.array(
-        [[places.setdefault(e, len(places)) for e in link.ends] for link in links], np.int64
-    )
-    ends = ends.reshape(-1, 2)
-    length = link_lengths(links)
-    width = max(1, _ENTRIES // max(len(links), 1))
-    parts = [
-        _routes_to(np.arange(lo, min(lo + width, devices)), ends, length, devices, len(places))
-        for lo in range(0, devices, width)
-    ]
-    longest = max(len(p) for p in parts)
-    routes = np.full((devices, devices, longest), -1, np.int32)
-    for lo, part in zip(range(0, devices, width), parts, strict=True):
-        for hop, taken in enumerate(part):
-            routes[:, lo : lo + width, hop] = taken
-    return routes
-
-
-def link_lengths(links: Sequence[Link]) -> Array:
-    """What each link adds to the length of a route: 1, and less than 1 on any route for the time that it takes."""
-    seconds = np.array([link.latency_seconds + 1e6 / link.bandwidth for link in links])
-    lengths: Array = 1.0 + seconds / (1.0 + seconds.sum())
-    return lengths
-
-
-def _routes_to(
-    targets: Array, ends: Array, length: Array, devices: int, places: int
-) -> list[Array]:
-    """Per hop the (devices, targets) links taken, -1 where the target is reached."""
-    first = _first_links(targets, ends, length, places)
-    at = np.repeat(np.arange(devices)[:, None], len(targets), axis=1)
-    columns, hops = np.arange(len(targets)), []
-    while (is_on_the_way := at != targets).any():
-        taken = np.where(is_on_the_way, first[at, columns], -1)
-        if (is_stuck := is_on_the_way & (taken < 0)).any():
-            source, target = np.argwhere(is_stuck)[0]
-            raise ValueError(f"no route from device {source} to device {targets[target]}")
-        at = np.where(is_on_the_way, ends[taken, 1], at)
-        hops.append(taken)
-    return hops
-
-
-def _first_links(targets: Array, ends: Array, length: Array, places: int) -> Array:
-    """(places, targets): the link by which a shortest route starts; -1 where there is none."""
-    distance = np.full((places, len(targets)), np.inf)
-    distance[targets, np.arange(len(targets))] = 0.0
-    first = np.full(distance.shape, -1, np.int64)
-    if not len(ends):
-        return first
-    order = np.argsort(ends[:, 0], kind="stable")
-    tails, starts, counts = np.unique(ends[order, 0], return_index=True, return_counts=True)
-    heads, length = ends[order, 1], length[order, None]
-    while True:
-        through = distance[heads] + length
-        nearest = np.minimum.reduceat(through, starts)
-        if not (is_nearer := nearest < distance[tails]).any():
-            break
-        distance[tails] = np.where(is_nearer, nearest, distance[tails])
-    is_best = np.isfinite(through) & (through == np.repeat(nearest, counts, axis=0))
-    best = np.minimum.reduceat(np.where(is_best, order[:, None], len(ends)), starts)
-    first[tails] = np.where(best < len(ends), best, -1)
-    return first
+    @cached_property
+    def link_bandwidth(self) -> Array:
+        """(links + 1,) bytes/s of every link, and behind them of none (-1 in `routes`): no limit."""
+        return self.ways.link.bandwidth

@@ -227,7 +227,7 @@ def links_of(costs: CostModel) -> LinkRates:
     if machine.library or len(machine.devices) == 1:
         return LinkRates(0.0, np.inf)
     latency, rates = arrival_rates(costs.rates)
-    return LinkRates(float(latency.min()), float(rates.max()) * (1 + int(machine.doors.max())))
+    return LinkRates(float(latency.min()), float(rates.max()) * machine.ways.most_doors)
 
 
 def arrival(

@@ -192,7 +192,7 @@ class Pool:
         boxes = args[:, ARG_NUMBERS:].reshape(len(args), -1, 2).transpose(2, 0, 1).tolist()
         rects = [Rect(tuple(lo), tuple(hi)) for lo, hi in zip(*boxes, strict=True)]
         counts, machine = (role.count(SOURCE), role.count(TARGET)), self.lowering.machine
-        return Exchange(name, machine.equals, machine.doors, device, instance, rects, *counts)
+        return Exchange(name, machine.equals, machine.ways.doors, device, instance, rects, *counts)
 
     def _grow(self, column: int) -> None:
         """Make columns twice as long."""

@@ -149,7 +149,7 @@ class Rehearsal:
             self._transport.barrier()
             np.add.at(mine[number], self._program.rows, _time_all(self._program.calls))
         seconds: Array = sum(self._transport.gather(mine))
-        seconds += graph.machine.latency_seconds[graph.source, graph.device] * graph.is_transfer
+        seconds += graph.machine.ways.latency(graph.source, graph.device) * graph.is_transfer
         host = np.array(self._transport.hosts)[self._transport.ranks_of(len(graph.machine.devices))]
         is_between = graph.is_transfer & (host[graph.source] != host[graph.device])
         seconds[:, is_between | (graph.kind == Kind.COLLECTIVE)] = np.nan

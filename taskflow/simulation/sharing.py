@@ -173,7 +173,7 @@ def find_hops(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array]:
 def _latencies(task_graph: TaskGraph) -> Array:
     """Seconds before each row loads its links."""
     latency, moved = np.zeros(len(task_graph)), np.flatnonzero(task_graph.is_transfer)
-    every = task_graph.machine.latency_seconds[task_graph.source[moved], task_graph.device[moved]]
+    every = task_graph.machine.ways.latency(task_graph.source[moved], task_graph.device[moved])
     latency[moved] = np.where(task_graph.algorithm[moved] == JOINED, 0.0, every)
     return latency
 
@@ -196,11 +196,9 @@ def find_tax(task_graph: TaskGraph) -> Tax | None:
 def _hops(task_graph: TaskGraph, seconds: Array) -> Hops:
     """Every link on the way of a transfer, and of what a collective sends: that at an even pace all the while."""
     machine, moved = task_graph.machine, np.flatnonzero(task_graph.is_transfer)
-    routes = machine.routes[task_graph.source[moved], task_graph.device[moved]]
-    rates = np.repeat(
-        machine.bandwidth[task_graph.source[moved], task_graph.device[moved]],
-        (routes >= 0).sum(axis=1),
-    )
+    ends = task_graph.source[moved], task_graph.device[moved]
+    routes = machine.ways.links(*ends)
+    rates = np.repeat(machine.ways.bandwidth(*ends), (routes >= 0).sum(axis=1))
     found = [(np.repeat(moved, (routes >= 0).sum(axis=1)), routes[routes >= 0], rates)]
     together = np.flatnonzero(
         (task_graph.kind == Kind.COLLECTIVE) & (seconds > 0) & (task_graph.bytes > 0)
@@ -236,7 +234,7 @@ def paces_of(machine: MachineModel, links: Array, parts: Array, rates: Array) ->
 def links_of_exchange(machine: MachineModel, exchange: Exchange) -> tuple[Array, Array]:
     """The links that a collective's algorithm crosses, and the part of its bytes that each carries."""
     source, target, size = exchange.sent()
-    routes = machine.routes[source, target]
+    routes = machine.ways.links(source, target)
     message, hop = np.nonzero(routes >= 0)
     carried = np.bincount(routes[message, hop], size[message])
     links = np.flatnonzero(carried)

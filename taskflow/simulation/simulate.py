@@ -70,7 +70,8 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     plan = plan_memory(task_graph, is_predicted=True)
     waiting = with_reuse(task_graph, plan)
     loads = loads_of_representatives(peers, find_peer_loads(peers, seconds))
-    start, end = fair_pass(find_waits(waiting), loads, costs.seconds(task_graph), find_tax(waiting))
+    taken = costs.seconds_of_representatives(task_graph, peers, seconds)
+    start, end = fair_pass(find_waits(waiting), loads, taken, find_tax(waiting))
     return Timeline(
         waiting,
         start,

@@ -7,7 +7,6 @@ different parts where something was seen to differ between them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from itertools import pairwise
 from math import gcd, prod
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.machine import Device, MachineModel
+from taskflow.machine import MachineModel
 from taskflow.strategy.strategy import ParallelConfig
 
 
@@ -180,13 +179,7 @@ def _colours(machine: MachineModel) -> Array:
 
 def rates_of_devices(machine: MachineModel) -> Array:
     """(devices,) numbers, equal where all of devices but their hosts is."""
-    return _numbered([_rates_of(device) for device in machine.devices])
-
-
-def _rates_of(device: Device) -> tuple[object, ...]:
-    """All of a device but its host."""
-    values = (getattr(device, field.name) for field in fields(device) if field.name != "host")
-    return tuple(tuple(sorted(v.items())) if isinstance(v, dict) else v for v in values)
+    return _numbered([device.alone for device in machine.devices])
 
 
 def _numbered(values: Sequence[object]) -> Array:

@@ -343,11 +343,9 @@ def check_config(op: Operator, config: ParallelConfig, devices: int) -> None:
             )
         if parts(degree) > 1:
             _check_in_place(op, axis)
-    for device in config.devices:
-        if not 0 <= device < devices:
-            raise ValueError(
-                f"{where}: device {device} is not among the machine's {devices} devices"
-            )
+    if min(config.devices) < 0 or max(config.devices) >= devices:
+        device = next(d for d in config.devices if not 0 <= d < devices)
+        raise ValueError(f"{where}: device {device} is not among the machine's {devices} devices")
 
 
 def _check_in_place(op: Operator, axis: str) -> None:

@@ -12,7 +12,7 @@ nearest that has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import sub
@@ -63,7 +63,7 @@ class Exchange:
     Attributes:
         name: of `task.COLLECTIVES`.
         equals: of all devices, see `MachineModel.equals`.
-        doors: (devices, devices) by which link one sends to another, see `MachineModel.doors`.
+        doors: by which links devices send to others, see `Ways.doors`.
         devices, instances, boxes: of the arguments: `sources` of them, then `targets`, then scratch memory in which
             what is to be added arrives: as much for every device as there are doors.
         messages: of the algorithm, if the exchange is regular.
@@ -71,7 +71,7 @@ class Exchange:
 
     name: str
     equals: Equals
-    doors: Array
+    doors: Callable[[Array, Array], Array]
     devices: Sequence[int]
     instances: Sequence[int]
     boxes: Sequence[Rect]
@@ -82,7 +82,7 @@ class Exchange:
     def steps(self) -> list[ExchangeStep]:
         """Copies and folds in order. The partial results are spent: sums may lie in them."""
         _, target, *parts, follows, offset, boxes = self.steps_on(
-            np.ones(len(self.doors), np.bool_)
+            np.ones(len(self.equals.host), np.bool_)
         )
         ndim = len(self.boxes[0].lo)
         rects = [Rect(tuple(lo[:ndim]), tuple(hi[:ndim])) for lo, hi in boxes.tolist()]
@@ -350,13 +350,13 @@ def _hand_over(x: Exchange, outline: Outline, is_own: Array) -> StepColumns:
 def _arriving(x: Exchange, source: Array, device: Array, adds: Array) -> Array:
     """Of every move that is added, the scratch memory in which what a device sends to another arrives; others: -1."""
     scratch, found = x.scratch_at, np.full(len(adds), -1)
-    count = np.zeros(len(x.doors), np.int64)
+    count = np.zeros(len(x.equals.host), np.int64)
     count[list(scratch)] = [len(each) for each in scratch.values()]
     first = pointers(count)[:-1]
     flat = np.array([k for device in sorted(scratch) for k in scratch[device]], np.int64)
     source, device = source[adds], device[adds]
     if len(device):
-        found[adds] = flat[first[device] + x.doors[source, device] % count[device]]
+        found[adds] = flat[first[device] + x.doors(source, device) % count[device]]
     return found
 
 

@@ -47,12 +47,19 @@ class StreamTable:
             [self.compute, self.receiving, self.host, self.sending, self.within]
         )
         self.arriving = np.where(self.by_link, -1, self.receiving)  # of transfers
+        rate = [d.memory_efficiency * d.memory_bandwidth for d in machine.devices]
+        self.fold_rate, self.host_number = (
+            np.array(rate),
+            np.array([d.host for d in machine.devices]),
+        )
+        overhead = np.array([d.overhead_seconds for d in machine.devices])
+        self.fold_seconds = overhead + [d.half_bytes for d in machine.devices] / self.fold_rate
         self.count = count_streams(machine)
         self.machine, self.first_link = machine, STREAMS * count
 
     def routes(self, source: Array, target: Array) -> Array:
         """(..., longest) links on the way from some devices to others, -1 behind the last."""
-        routes = self.machine.routes[source, target]
+        routes = self.machine.ways.links(source, target)
         return np.where(routes < 0, -1, self.first_link + routes)
 
     def ends(self, source: Array, target: Array) -> Array:
@@ -64,14 +71,14 @@ class StreamTable:
 
     def ports(self, source: Array, target: Array) -> Array:
         """The first link of transfers from devices that send by link; -1 for others."""
-        first = self.machine.routes[source, target, :1].max(axis=-1, initial=-1)
+        first = self.machine.ways.links(source, target)[..., :1].max(axis=-1, initial=-1)
         return np.where(self.by_link[source] & (first >= 0), self.first_link + first, -1)
 
     def of_rows(
         self, kind: Array, source: Array, device: Array, arg_ptr: Array, arg_device: Array
     ) -> tuple[Array, Groups]:
         """(rows, n) stream numbers, -1 where there are fewer, -2 - g for those of group g; and the groups."""
-        streams = np.full((len(kind), 2 + self.machine.routes.shape[2]), -1, np.int64)
+        streams = np.full((len(kind), 2 + self.machine.ways.longest), -1, np.int64)
         streams[:, 0] = self.compute[device]
         moves = (kind == Kind.COPY) | (kind == Kind.FOLD)
         streams[moves, 0] = self.within[device[moves]]
@@ -239,7 +246,8 @@ def ports_of(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:
     """The first link of transfers, and whether it is a port of their source."""
     source, devices = task_graph.source[moved], task_graph.machine.devices
     by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in devices])
-    first = task_graph.machine.routes[source, task_graph.device[moved], :1].max(axis=1, initial=-1)
+    links = task_graph.machine.ways.links(source, task_graph.device[moved])
+    first = links[:, :1].max(axis=1, initial=-1)
     return first, by_link[source]
 
 

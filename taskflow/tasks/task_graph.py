@@ -389,7 +389,7 @@ class TaskGraph(Later):
         return Exchange(
             COLLECTIVES[int(self.collective[row])],
             self.machine.equals,
-            self.machine.doors,
+            self.machine.ways.doors,
             self.instance_device[instances].tolist(),
             instances.tolist(),
             boxes,

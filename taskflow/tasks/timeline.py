@@ -61,7 +61,7 @@ class Timeline(Later):
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""
         machine, (source, device, size) = self.task_graph.machine, self.task_graph.carried()
-        routes = machine.routes[source, device]
+        routes = machine.ways.links(source, device)
         crossing, hop = np.nonzero(routes >= 0)
         total = np.zeros(len(machine.links), np.int64)
         np.add.at(total, routes[crossing, hop], size[crossing])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.core.grouping import grouped
+from taskflow.core.grouping import grouped, ranks
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
@@ -11,6 +11,8 @@ from taskflow.core.grouping import grouped
 def test_entries_with_a_key_keep_their_order(length, count, dtype):
     keys = np.random.default_rng(length).integers(max(count, 1), size=length).astype(dtype)
     ptr, order = grouped(keys, count)
+    seen = [keys[:k].tolist().count(key) for k, key in enumerate(keys.tolist())]
+    assert ranks(keys, count).tolist() == seen
     np.testing.assert_array_equal(order, np.argsort(keys, kind="stable"))
     np.testing.assert_array_equal(np.diff(ptr), np.bincount(keys, minlength=count))
     assert ptr[0] == 0

@@ -39,11 +39,11 @@ def make(name, hosts, sources, targets, scratch=(), algorithm=None, parts=1, doo
     args = [*sources, *targets, *scratch]
     devices, boxes = [d for d, _ in args], [box for _, box in args]
     instances = [*devices[: len(sources) + len(targets)], *range(100, 100 + len(scratch))]
-    doors = np.zeros((8, 8), np.int64) + doors
+    door = np.zeros((8, 8), np.int64) + doors
     x = Exchange(
         name,
         costs_of(hosts).machine.equals,
-        doors,
+        lambda source, device: door[source, device],
         devices,
         instances,
         boxes,

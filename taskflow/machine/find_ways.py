@@ -1,0 +1,148 @@
+"""Finding the ways of a machine: its parts, and the routes within each; equal parts find theirs once.
+
+place without which there are parts ─► parts ─► routes of each, this place being one more device ─► `Ways`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.core.grouping import grouped
+from taskflow.machine.device import Device, Link
+from taskflow.machine.routes import find_routes, link_lengths
+from taskflow.machine.ways import LinkColumns, Ways, are_apart
+
+
+def find_ways(devices: Sequence[Device], links: Sequence[Link]) -> Ways:
+    """The ways of a machine.
+
+    A way has the fewest links; of those, it is the one that passes a megabyte soonest, then the one of the lowest link
+    numbers. Devices pass transfers on as switches do, where no shorter way avoids them.
+
+    Raises:
+        ValueError: two devices have no way.
+    """
+    count, places = (
+        len(devices),
+        dict[int | str, int](zip(range(len(devices)), range(len(devices)))),
+    )
+    ends = np.array([[places.setdefault(e, len(places)) for e in k.ends] for k in links], np.int64)
+    ends, length = ends.reshape(-1, 2), link_lengths(links)
+    parts = _parts(count, ends, len(places))
+    try:
+        within, out, into, place = _tables(parts, ends, length)
+    except ValueError:  # it names devices of a part
+        within, out, into, place = _tables(_one_part(count, len(places)), ends, length)
+    of, near = parts.of[:count], int((within >= 0).sum(axis=2).max(initial=0))
+    return Ways(
+        of,
+        place,
+        within,
+        out,
+        into,
+        max(near, _longest(of, out, into) if out.size else 0),
+        _link_columns(links, ends, count, len(places)),
+        np.array([d.memory_bandwidth for d in devices]),
+        np.array([d.sends_by_link for d in devices]) & (count > 1),
+    )
+
+
+class Parts(NamedTuple):
+    """What a machine falls into without its centre.
+
+    Attributes:
+        of: (places,) the part of a place, numbered from 0; -1: the centre.
+        centre: a place; -1: there is none, and one part.
+        devices: how many; they are the first places.
+    """
+
+    of: Array
+    centre: int
+    devices: int
+
+
+def _parts(devices: int, ends: Array, places: int) -> Parts:
+    """The parts without the place that has the most links, if devices are in several then; else there is one part."""
+    links = np.bincount(ends.reshape(-1), minlength=places)
+    links[:devices] = -1
+    centre = int(np.argmax(links))
+    a, b = ends[(ends != centre).all(axis=1)].T
+    label = np.arange(places)
+    before = np.full_like(label, -1)
+    while (label != before).any():
+        before = label.copy()
+        least = np.minimum(label[a], label[b])
+        np.minimum.at(label, a, least)
+        np.minimum.at(label, b, least)
+        label = label[label]
+    label[centre] = -1 if centre >= devices else label[centre]
+    if centre < devices or len(np.unique(label[:devices])) == 1:
+        return _one_part(devices, places)
+    _, of = np.unique(label, return_inverse=True)
+    return Parts(of.reshape(-1) - 1, centre, devices)
+
+
+def _one_part(devices: int, places: int) -> Parts:
+    return Parts(np.zeros(places, np.int64), -1, devices)
+
+
+def _tables(parts: Parts, ends: Array, length: Array) -> tuple[Array, Array, Array, Array]:
+    """`within`, `out`, `into` and `place` of `Ways`."""
+    of_link = parts.of[np.where(ends[:, 0] == parts.centre, ends[:, 1], ends[:, 0])]
+    place_ptr, places = grouped(parts.of + 1, int(parts.of.max()) + 2)
+    link_ptr, links = grouped(of_link, int(parts.of.max()) + 1)
+    number, place = np.full(len(parts.of), -1), np.zeros(parts.devices, np.int64)
+    known, routes = dict[bytes, Array](), list[tuple[Array, Array, Array]]()
+    for (a, b), (c, d) in zip(
+        pairwise(place_ptr[1:].tolist()), pairwise(link_ptr.tolist()), strict=True
+    ):
+        own, inside = places[a:b], links[c:d]
+        devices = own[own < parts.devices]
+        order = [*devices, *([parts.centre] if parts.centre >= 0 else []), *own[len(devices) :]]
+        number[order], place[devices] = np.arange(len(order)), np.arange(len(devices))
+        shape = len(devices), number[ends[inside]], length[inside]
+        key = b" ".join(np.asarray(each).tobytes() for each in shape)
+        if key not in known:
+            known[key] = find_routes(len(devices) + (parts.centre >= 0), *shape[1:])
+        routes.append((devices, inside, known[key]))
+    return *_joined(parts, routes), place
+
+
+def _joined(
+    parts: Parts, routes: Sequence[tuple[Array, Array, Array]]
+) -> tuple[Array, Array, Array]:
+    """`within`, `out` and `into`, of the devices and links of every part, and its routes in numbers of these links."""
+    most, hops = max(len(d) for d, *_ in routes), max(r.shape[2] for *_, r in routes)
+    within = np.full((parts.devices, most, hops), -1, np.int32)
+    out, into = (np.full((parts.devices, hops * (parts.centre >= 0)), -1, np.int32) for _ in "oi")
+    for devices, links, found in routes:
+        named, count, width = np.append(links, -1)[found], len(devices), found.shape[2]
+        within[devices, :count, :width] = named[:count, :count]
+        if parts.centre >= 0:
+            out[devices, :width], into[devices, :width] = named[:count, count], named[count, :count]
+    return within, out, into
+
+
+def _longest(part: Array, out: Array, into: Array) -> int:
+    """The most links on the way from one part to another."""
+    hops = np.stack([(out >= 0).sum(axis=1), (into >= 0).sum(axis=1)])
+    kinds, kind = np.unique(hops, axis=1, return_inverse=True)
+    both = kinds[0][:, None] + kinds[1]
+    return int(both[are_apart(kind.reshape(-1), part)].max())
+
+
+def _link_columns(links: Sequence[Link], ends: Array, devices: int, places: int) -> LinkColumns:
+    ptr, by_end = grouped(ends[:, 1], places)
+    door = np.zeros(len(links) + 1, np.int32)
+    door[by_end] = np.arange(len(links)) - ptr[ends[by_end, 1]]
+    return LinkColumns(
+        np.array([*(link.latency_seconds for link in links), 0.0]),
+        np.array([*(link.bandwidth for link in links), np.inf]),
+        np.append(np.where(ends[:, 1] < devices, ends[:, 1], -1), -1),
+        door,
+    )

@@ -1,0 +1,243 @@
+"""Ways: which links a transfer from one device to another occupies, without a table of all pairs of devices.
+
+A place without which a machine falls into parts (a network that joins hosts) lies on every way from one part to
+another. So a way is one within a part, or one out to this place and one in from it.
+
+    part 0 ─ out ─► network ─ in ─► part 1          4,096 devices: 4,096 ways out and in, 512 parts of 8 x 8
+
+`find_ways` finds those of a machine; those of some of its devices are part of these (`Ways.only`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from taskflow.core.columns import Array, spread
+from taskflow.core.compiling import leaf, tiered
+from taskflow.core.grouping import grouped
+
+
+@dataclass(frozen=True, eq=False)
+class LinkColumns:
+    """Facts of every link, and behind them of none, which is number -1.
+
+    Attributes:
+        latency, bandwidth: seconds, of none 0; bytes/s, of none without limit.
+        end: the device where it ends; -1: that is none.
+        door: its number among the links that end where it does.
+    """
+
+    latency: Array
+    bandwidth: Array
+    end: Array
+    door: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """See the module. Arrays of links are filled up with -1.
+
+    Attributes:
+        part: (devices,) of the machine, numbered from 0.
+        place: (devices,) of a device in its part.
+        within: (devices, places, n) links to the device at a place of the same part.
+        out, into: (devices, n) links to the place between the parts, and from it; n is 0 where there is one part.
+        longest: no way has more links.
+        link: facts of links.
+        memory_bandwidth: (devices,).
+        has_doors: (devices,) whether what comes by several links waits in a queue for each.
+    """
+
+    part: Array
+    place: Array
+    within: Array
+    out: Array
+    into: Array
+    longest: int
+    link: LinkColumns
+    memory_bandwidth: Array
+    has_doors: Array
+
+    def links(self, source: Array, target: Array) -> Array:
+        """(..., longest) links from some devices to others."""
+        source, target = np.broadcast_arrays(source, target)
+        is_near = self.part[source] == self.part[target]
+        if is_near.all():
+            return self._padded(self.within[source, self.place[target]])
+        found = self.across(source, target)
+        found[is_near] = self._padded(self.within[source[is_near], self.place[target[is_near]]])
+        return found
+
+    def across(self, source: Array, target: Array) -> Array:
+        """The same by way of the place between the parts, whichever part they are in."""
+        source, target = np.broadcast_arrays(source, target)
+        found = self._padded(self.out[source])
+        hops = (self.out >= 0).sum(axis=1)[source].reshape(-1)
+        flat = found.reshape(len(hops), self.longest)
+        for links in np.moveaxis(self.into[target], -1, 0).reshape(-1, len(hops)):
+            at = np.flatnonzero((links >= 0) & (hops < self.longest))
+            flat[at, hops[at]] = links[at]
+            hops += links >= 0
+        return found
+
+    def latency(self, source: Array, target: Array) -> Array:
+        """Seconds: those of the links on the way added up."""
+        return self.latency_of(self.links(source, target))
+
+    def latency_of(self, links: Array) -> Array:
+        """The same of the links of ways."""
+        total: Array = self.link.latency[links].sum(axis=-1)
+        return total
+
+    def bandwidth(self, source: Array, target: Array) -> Array:
+        """Bytes/s of the narrowest link on the way; within a device, of its memory."""
+        narrowest = self.bandwidth_of(self.links(source, target))
+        return np.where(np.equal(source, target), self.memory_bandwidth[source], narrowest)
+
+    def bandwidth_of(self, links: Array) -> Array:
+        """The same of the links of ways, which lead to another device."""
+        narrowest: Array = self.link.bandwidth[links].min(axis=-1, initial=np.inf)
+        return narrowest
+
+    def doors(self, source: Array, target: Array) -> Array:
+        """By which of its links a transfer comes to a device, from 0; 0 if that has one queue."""
+        if not self.has_doors.any():
+            return np.zeros(np.broadcast_shapes(np.shape(source), np.shape(target)), np.int32)
+        last, *others = np.moveaxis(self.links(source, target), -1, 0).copy()
+        for links in others:
+            np.copyto(last, links, where=links >= 0)
+        return np.where(self.has_doors[target], self.link.door[last], np.int32(0))
+
+    def door(self, source: int, target: int) -> int:
+        """The same of one transfer between two devices."""
+        if not self.has_doors[target]:
+            return 0
+        is_near = self.part[source] == self.part[target]
+        links = self.within[source, self.place[target]] if is_near else self.into[target]
+        return int(self.link.door[links[links >= 0][-1]])
+
+    @property
+    def most_doors(self) -> int:
+        """By so many links transfers come to a device."""
+        most = self.doors(*near_pairs(self.part)).max(initial=0)
+        if self.into.size:
+            last = np.take_along_axis(self.into, (self.into >= 0).sum(axis=1)[:, None] - 1, axis=1)
+            most = self.link.door[last[:, 0]][self.has_doors].max(initial=most)
+        return 1 + int(most)
+
+    @property
+    def least_latency(self) -> float:
+        """Seconds: the least of all transfers that have one; without end, if none has."""
+        near = self.latency(*near_pairs(self.part))
+        kind, first = self.outer_kinds()
+        far = self.latency_of(self.across(first[:, None], first))[are_apart(kind, self.part)]
+        both = np.concatenate([near, far])
+        return float(both.min(initial=np.inf, where=both > 0))
+
+    @property
+    def has_relays(self) -> bool:
+        """Whether a device passes on what others send to each other."""
+        is_passed = self.link.end[self.out] >= 0
+        for links in (self.within, self.into):
+            ends_there = (self.link.end[links[..., :-1]] >= 0) & (links[..., 1:] >= 0)
+            is_passed = np.append(is_passed, ends_there)
+        return bool(is_passed.any())
+
+    def outer_kinds(self) -> tuple[Array, Array]:
+        """Of every device the kind of its ways out and in, by their links' rates; the first device of each kind."""
+        links = np.concatenate([self.out, self.into], axis=1)
+        rates = np.concatenate([self.link.latency[links], self.link.bandwidth[links]], axis=1)
+        words = np.column_stack([rates.view(np.int64), (links >= 0).sum(axis=1)])
+        _, first, kind = np.unique(words, axis=0, return_index=True, return_inverse=True)
+        return kind.reshape(-1), first
+
+    def only(self, devices: Array) -> tuple[Ways, Array]:
+        """The ways among some devices, which have their places there as numbers, and the links that these take.
+
+        Links are numbered in the order in which pairs of devices first use them; ends and doors count at these devices
+        alone. So ways that look alike are equal, wherever their devices are.
+        """
+        _, first, part = np.unique(self.part[devices], return_index=True, return_inverse=True)
+        part = np.argsort(np.argsort(first))[part.reshape(-1)]
+        ptr, by_part = grouped(part, len(first))
+        place = np.empty(len(devices), np.int64)
+        place[by_part] = np.arange(len(devices)) - ptr[part[by_part]]
+        one, other = near_pairs(part)
+        most, hops = int(np.diff(ptr).max()), self.within.shape[2]
+        within = np.full((len(devices), most, hops), -1, np.int32)
+        within[one, place[other]] = self.within[devices[one], self.place[devices[other]]]
+        crossing = [t[devices] if len(first) > 1 else t[devices, :0] for t in (self.out, self.into)]
+        tables = within, *crossing
+        rank = np.full(len(self.link.end), -1, np.int32)
+        used = np.empty(_rank_links(part, place, *tables, rank), np.int64)
+        used[rank[rank >= 0]] = np.flatnonzero(rank >= 0)
+        link = self._columns_of(devices, np.append(used, -1))
+        within, out, into = (rank[links] for links in tables)
+        of_devices = self.memory_bandwidth[devices], self.has_doors[devices]
+        return Ways(part, place, within, out, into, self.longest, link, *of_devices), used
+
+    def _columns_of(self, devices: Array, links: Array) -> LinkColumns:
+        """Facts of some links, the last of which is none, among some devices."""
+        number = np.full(len(self.part) + 1, -1)
+        number[devices] = np.arange(len(devices))
+        end = number[self.link.end[links]]
+        door = np.where(end >= 0, self.link.door[links], np.int32(0))
+        return LinkColumns(self.link.latency[links], self.link.bandwidth[links], end, door)
+
+    @property
+    def columns(self) -> tuple[Array, ...]:
+        """All that there is to know of them."""
+        tables = self.part, self.place, self.within, self.out, self.into
+        return *tables, *vars(self.link).values(), self.memory_bandwidth, self.has_doors
+
+    def _padded(self, links: Array) -> Array:
+        found = np.full((*links.shape[:-1], self.longest), -1, np.int32)
+        width = min(self.longest, links.shape[-1])
+        found[..., :width] = links[..., :width]
+        return found
+
+
+def near_pairs(part: Array) -> tuple[Array, Array]:
+    """All pairs of devices of one part, ascending; `part`: of every device, numbered from 0."""
+    ptr, by_part = grouped(part, int(part.max()) + 1)
+    size = np.diff(ptr)[part]
+    return np.repeat(np.arange(len(part)), size), by_part[spread(ptr[part], size)]
+
+
+def are_apart(kind: Array, part: Array) -> Array:
+    """(kinds, kinds) whether there are two devices of these kinds in different parts."""
+    is_there = np.zeros((int(kind.max()) + 1, int(part.max()) + 1), np.int64)
+    is_there[kind, part] = 1
+    together, parts = is_there @ is_there.T, is_there.sum(axis=1)
+    found: Array = (parts[:, None] > 1) | (parts > 1) | (together == 0)
+    return found
+
+
+@tiered
+def _rank_links(
+    part: Array, place: Array, within: Array, out: Array, into: Array, rank: Array
+) -> int:
+    """Set the ranks of links, which are -1, by their first use of all pairs of devices; how many there are."""
+    count, is_seen = 0, np.zeros(len(part), np.bool_)
+    for source in range(len(part)):
+        is_out = False
+        for target in range(len(part)):
+            if part[source] == part[target]:
+                count = _rank(within[source, place[target]], rank, count)
+                continue
+            if not is_out:
+                count, is_out = _rank(out[source], rank, count), True
+            if not is_seen[target]:
+                count, is_seen[target] = _rank(into[target], rank, count), True
+    return count
+
+
+@leaf
+def _rank(links: Array, rank: Array, count: int) -> int:
+    for link in links:
+        if link >= 0 and rank[link] < 0:
+            rank[link] = count
+            count += 1
+    return count
