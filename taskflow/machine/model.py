@@ -310,7 +310,7 @@ class MachineModel:
 
     @cached_property
     def latency_seconds(self) -> Array:
-        """(devices, devices) latency of a transfer: those of the links on its way added up."""
+        """(devices, devices) latency of a transfer, those of the links on its way added up."""
         return self.ways.latency(*self._pairs)
 
     @cached_property
