@@ -102,14 +102,14 @@ def plans(draw, way, models, options):
 # of them on more than two ranks.
 ALONE = {
     "NumPy": {
-        any_strategy: 200,
+        any_strategy: 140,
         any_order: 70,
         runs: 60,
         repeated_steps: 30,
         shared_regions: 70,
         given_up_steps: 20,
-        schedules: 120,
-        plans: 120,
+        schedules: 90,
+        plans: 90,
     },
     "checked memory": {any_strategy: 100, shared_regions: 10, schedules: 20},
     "emulated": {any_strategy: 20, schedules: 10},

@@ -5,14 +5,16 @@ import re
 import pytest
 
 import ops
+from tests.sampling import IS_THOROUGH
 
 
 def test_outputs_and_training_are_torchs(subtests: pytest.Subtests) -> None:
     from .small_modules import REFUSED, RIGHT, assert_torchs_numbers, imported_together
 
     assert len(RIGHT) + len(REFUSED) >= 80
-    together = imported_together(RIGHT)
-    for name, make in RIGHT.items():
+    chosen = dict([*RIGHT.items()][:: 1 if IS_THOROUGH else 2])
+    together = imported_together(chosen)
+    for name, make in chosen.items():
         with subtests.test(name):
             assert_torchs_numbers(*(together.get(name) or make()))
 

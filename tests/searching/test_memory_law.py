@@ -41,8 +41,14 @@ def test_what_a_search_returns_is_accepted(kind, models):
     seen, refused = list[float](), list[float]()
 
     @settings(max_examples=EXAMPLES)
-    @given(MODELS[models], st.integers(1, 4), st.floats(0.98, 1.02), st.integers(0, 99))
-    def check(model, count, share, seed):
+    @given(
+        MODELS[models],
+        st.integers(1, 4),
+        st.floats(0.98, 1.02),
+        st.integers(1, 20),
+        st.integers(0, 99),
+    )
+    def check(model, count, share, proposals, seed):
         roomy = MachineModel.uniform(count).with_rates(kind=kind)
         known = simulate(
             lower(model.graph, data_parallel(model.graph, roomy), roomy), CostModel.analytic(roomy)
@@ -51,7 +57,7 @@ def test_what_a_search_returns_is_accepted(kind, models):
         costs = CostModel.analytic(machine)
         seen.append(share)
         try:
-            found = search(model.graph, machine, costs, proposals=20, seed=seed)
+            found = search(model.graph, machine, costs, proposals=proposals, seed=seed)
         except NoRoomError:
             refused.append(share)
             return

@@ -13,6 +13,7 @@ from taskflow.backend.cuda.device import CudaStreams
 from taskflow.execute.gpu import replay
 from tests.ops.test_precision import MODELS
 from tests.ops.test_precision import trained as in_half
+from tests.sampling import crossed
 from tests.strategies import Model, feeds_of
 from tests.stub import stub
 from tests.stub.runs import Lines, run
@@ -45,9 +46,9 @@ def no_faults():
     assert not faults, faults[:10]
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-@pytest.mark.parametrize("build", MODELS)
-@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize(
+    "build, precision, devices", crossed(MODELS, ["bfloat16", "float16"], [1, 4, 4, 1])
+)
 def test_models_in_half_precision(build, precision, devices):
     run(in_half(build, precision), devices)
 
