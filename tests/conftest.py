@@ -38,7 +38,7 @@ settings.load_profile(
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported stays: the search for cycles leaves it out, and comes seldom: 5 % of the time."""
+    """The garbage collector leaves out what has been imported, and runs seldom: it took 5 % of the time."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 

@@ -22,11 +22,15 @@ def sampled(cases: Iterable[_Case], name: Callable[[_Case], str] = str) -> list[
 
 
 def crossed(*values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """All tuples of these values if thorough, else as few as have each value once."""
+    """All tuples of these values if thorough, else as many as the longest list has: each value is in one.
+
+    A value may stand in its list twice, so that two lists do not go in step.
+    """
     if IS_THOROUGH:
-        return list(product(*values))
+        every = list(product(*values))
+        return [row for k, row in enumerate(every) if row not in every[:k]]
     count = max(map(len, values))
-    return [tuple(each[k % len(each)] for each in values) for k in range(count)]
+    return [tuple(column[k % len(column)] for column in values) for k in range(count)]
 
 
 def batched(values: Sequence[_Case], count: int) -> Iterator[tuple[_Case, ...]]:

@@ -18,8 +18,8 @@ class AddedInstances(NamedTuple):
     """Instances that a collective adds: for arguments that its row lacks, then for boxes that no instance holds.
 
     Attributes:
-        place: of the argument in whose memory it lies, the number among those that the row has; -1: it has it not.
-        within: the piece in whose memory it lies, where the row has it not; of such an argument, itself.
+        place: of the argument in whose memory it lies, the number among those that the row has; -1: the row lacks it.
+        within: the piece in whose memory it lies, where the row lacks the argument; of such an argument, itself.
         offset: bytes behind the beginning of that memory.
         box: (pieces, 2, dimensions).
         device, is_partial: see `TaskGraph`.
@@ -60,7 +60,7 @@ def spell(task_graph: TaskGraph, row: int, is_own: Array) -> Spelled:
 
 
 class _Speller:
-    """Knows a collective with all its arguments, and which of these the row has."""
+    """Spells a collective: it has all arguments, and says which of these the row has."""
 
     def __init__(self, task_graph: TaskGraph, row: int, is_own: Array) -> None:
         self.table, number = task_graph.with_all_arguments(row)
@@ -122,7 +122,7 @@ class _Speller:
         return np.where(piece < 0, places[lead], -1), piece, self._pieces(lacking, cuts, places)
 
     def _pieces(self, lacking: Array, cuts: Array, places: Array) -> AddedInstances:
-        """AddedInstances for the arguments that the row lacks, and for those cut: argument, offset and box of each."""
+        """Pieces for the arguments that the row lacks, and for those cut: argument, offset and box of each."""
         argument = np.concatenate([lacking, cuts[:, 0]])
         instance = self.instance[argument]
         whole = self.table.instance_box[self.instance[lacking]]

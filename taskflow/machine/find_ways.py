@@ -27,25 +27,28 @@ def find_ways(devices: Sequence[Device], links: Sequence[Link]) -> Ways:
     Raises:
         ValueError: two devices have no way.
     """
-    count, places = (
-        len(devices),
-        dict[int | str, int](zip(range(len(devices)), range(len(devices)))),
+    count = len(devices)
+    places: dict[int | str, int] = {device: device for device in range(count)}
+    ends = np.array(
+        [[places.setdefault(end, len(places)) for end in link.ends] for link in links], np.int64
     )
-    ends = np.array([[places.setdefault(e, len(places)) for e in k.ends] for k in links], np.int64)
     ends, length = ends.reshape(-1, 2), link_lengths(links)
     parts = _parts(count, ends, len(places))
     try:
         within, out, into, place = _tables(parts, ends, length)
-    except ValueError:  # it names devices of a part
+    except ValueError:
+        # It names two devices by their places in a part; without parts it names them by their numbers.
         within, out, into, place = _tables(_one_part(count, len(places)), ends, length)
-    of, near = parts.of[:count], int((within >= 0).sum(axis=2).max(initial=0))
+    part, longest = parts.of[:count], int((within >= 0).sum(axis=2).max(initial=0))
+    if out.size:
+        longest = max(longest, _longest(part, out, into))
     return Ways(
-        of,
+        part,
         place,
         within,
         out,
         into,
-        max(near, _longest(of, out, into) if out.size else 0),
+        longest,
         _link_columns(links, ends, count, len(places)),
         np.array([d.memory_bandwidth for d in devices]),
         np.array([d.sends_by_link for d in devices]) & (count > 1),

@@ -43,13 +43,13 @@ class Memories(NamedTuple):
     """Arguments by member.
 
     Attributes:
-        at: (members, parts) the argument that holds each part, or a partial result of it; -1: none. It is changed.
+        holder: (members, parts) the argument that holds each part, or a partial result of it; -1: none. It is changed.
         target_ptr, targets: the targets of every member, as CSR.
         boxes: (arguments, 2, dimensions).
         arrives: of every move that is added, the scratch memory in which it arrives.
     """
 
-    at: Array
+    holder: Array
     target_ptr: Array
     targets: Array
     boxes: Array
@@ -103,29 +103,29 @@ def _carry(
     The sums of a message stand behind it, when all of it is there.
     """
     source, target, first, last, adds, message, offset = moves
-    at, target_ptr, targets, covered, arrives = memories
+    holder, target_ptr, targets, covered, arrives = memories
     number, most = counts
-    found, n, sums, folds = np.empty((8, most), np.int64), 0, np.empty((8, most), np.int64), 0
+    steps, n, sums, folds = np.empty((8, most), np.int64), 0, np.empty((8, most), np.int64), 0
     summed, follows = 0, 0
     for move in range(len(source)):
         s, t, behind = source[move], target[move], offset[move]
         if move == 0 or message[move] != message[move - 1]:
-            found[:, n : n + folds] = sums[:, :folds]
-            found[0, n : n + folds] += number
+            steps[:, n : n + folds] = sums[:, :folds]
+            steps[0, n : n + folds] += number
             n, number, folds, summed, follows = n + folds, number + summed, 0, 0, 0
         k = _with_elements(boxes, first[move], last[move])
         while k < last[move]:
-            end, after = _alike(boxes, (final, at[s], at[t]), k, last[move], move)
-            held, there = at[s, k], at[t, k]
-            goes = targets[target_ptr[t] : target_ptr[t + 1]]
+            end, after = _alike(boxes, (final, holder[s], holder[t]), k, last[move], move)
+            held, there = holder[s, k], holder[t, k]
+            own_targets = targets[target_ptr[t] : target_ptr[t + 1]]
             to = there
             if not adds[move] or final[k] == move:
-                to = _covering(goes, covered, boxes[k, 0], boxes[end, 1], there)
+                to = _covering(own_targets, covered, boxes[k, 0], boxes[end, 1], there)
             arriving = arrives[move] if adds[move] else to
             if is_own[s] or is_own[t]:
-                found[0, n], found[1, n], found[2, n], found[3, n] = number, arriving, held, COPY
-                found[4, n], found[5, n] = follows, behind if adds[move] else 0
-                found[6, n], found[7, n] = k, end
+                steps[0, n], steps[1, n], steps[2, n], steps[3, n] = number, arriving, held, COPY
+                steps[4, n], steps[5, n] = follows, behind if adds[move] else 0
+                steps[6, n], steps[7, n] = k, end
                 n += 1
             number, follows = number + 1, 1
             if adds[move]:
@@ -136,11 +136,11 @@ def _carry(
                     folds += 1
                 summed += 1
                 behind += _volume(boxes[k, 0], boxes[end, 1])
-            at[t, k : end + 1] = to
+            holder[t, k : end + 1] = to
             k = after
-    found[:, n : n + folds] = sums[:, :folds]
-    found[0, n : n + folds] += number
-    return found[:, : n + folds]
+    steps[:, n : n + folds] = sums[:, :folds]
+    steps[0, n : n + folds] += number
+    return steps[:, : n + folds]
 
 
 @inner
@@ -166,16 +166,16 @@ def _with_elements(boxes: Array, k: int, last: int) -> int:
 
 @leaf
 def _volume(low: Array, high: Array) -> int:
-    found = 1
+    volume = 1
     for k in range(len(low)):
-        found *= max(high[k] - low[k], 0)
-    return found
+        volume *= max(high[k] - low[k], 0)
+    return volume
 
 
 @leaf
-def _covering(goes: Array, boxes: Array, low: Array, high: Array, there: int) -> int:
+def _covering(arguments: Array, boxes: Array, low: Array, high: Array, there: int) -> int:
     """The first of these arguments in which a box lies; else what holds a partial result of it, which is spent."""
-    for argument in goes:
+    for argument in arguments:
         is_within = True
         for k in range(len(low)):
             is_within = is_within and boxes[argument, 0, k] <= low[k]

@@ -15,7 +15,7 @@ Rows = TypeVar("Rows")  # the task graph that collectives are rows of
 
 @dataclass(frozen=True, eq=False)
 class Own(Generic[Rows]):
-    """See above.
+    """The rows of some devices, among those of all.
 
     Attributes:
         number: of every row, which of the rows of all devices it is.

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.sampling import IS_THOROUGH
-
 ROOT = Path(__file__).parents[2]
 TRAIN = ROOT / "tests" / "programs" / "train.py"
 SECONDS = 10  # the promise
@@ -84,7 +82,7 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path):
     assert len(list(tmp_path.glob("*/rank-0001.safetensors"))) >= 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM][: 2 if IS_THOROUGH else 1])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_signal_to_the_launcher_stops_all_ranks(number, tmp_path):
     command = [
         sys.executable,

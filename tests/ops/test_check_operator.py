@@ -18,7 +18,7 @@ SPLIT = {case.name for case in sampled(CASES)}  # the first case of each operato
 
 
 def degrees_of(case: Case) -> tuple[int, ...]:
-    """Each operator has a wide case for uneven degrees; `test_operators.test_splits` has those of others."""
+    """Each operator's first case is split in two, its wide case in three; `test_operators` splits some others."""
     if IS_THOROUGH:
         return (2, 3, 4)
     if case.name.endswith("wide"):

@@ -1,4 +1,4 @@
-"""Every operator in the reference interpreter: every split against none; two of one name.
+"""Operators in the reference interpreter: every split against none; two of one name.
 
 Values and gradients are those of `test_check_operator`, by the real executor.
 """
@@ -60,7 +60,8 @@ def splits(case: Case) -> list[tuple[str, str, int]]:
     ]
 
 
-UNSPLIT = [case for case in CASES if not degrees_of(case)][::3]  # in `test_check_operator`
+# One in three of the cases that `test_check_operator` does not split.
+UNSPLIT = [case for case in CASES if not degrees_of(case)][::3]
 
 
 @pytest.mark.parametrize(
