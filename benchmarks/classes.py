@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import taskflow
 from taskflow import CostModel, Graph, MachineModel, Strategy, TaskGraph, Timeline
-from taskflow.lowering import lowering
 from taskflow.searching.grids import Grids
 from taskflow.strategy.orbits import orbits_of
 
@@ -36,7 +35,6 @@ HOST = 8  # devices
 
 def measure(devices: int, layers: int, plan: str, by_orbits: bool) -> dict[str, object]:
     """Seconds, memory, rows, and what is said of the step."""
-    lowering.MANY = devices + 1
     graph = import_module("ops.models.gpt").build(batch=devices, layers=layers)
     small = import_module("ops.models.gpt").build(batch=2 * HOST, layers=1)
     near = MachineModel.preset("h100", nodes=2)  # compiles

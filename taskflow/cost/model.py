@@ -28,7 +28,6 @@ from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sam
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
 from taskflow.tasks.exchange import Exchange
-from taskflow.tasks.peers import Peers
 from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
 
@@ -124,8 +123,8 @@ class CostModel(ABC):
             ValueError: these are the rows of some devices alone.
         """
         if task_graph.peers is not None:
-            sample = self.seconds(task_graph.peers.sample)
-            return self.seconds_of_representatives(task_graph, task_graph.peers, sample)
+            known = [self.seconds(table.rows) for table in task_graph.peers.tables]
+            return self.seconds_of_representatives(task_graph, np.concatenate(known))
         task_graph.check_complete("costs")
         kind, device = task_graph.kind, task_graph.device
         result = np.zeros(len(task_graph))
@@ -144,15 +143,14 @@ class CostModel(ABC):
         result[transfers] = latency + task_graph.bytes[transfers] / ways.bandwidth(*pair)
         return result
 
-    def seconds_of_representatives(
-        self, task_graph: TaskGraph, peers: Peers[TaskGraph], sample: Array
-    ) -> Array:
-        """Of the rows of representatives, from those of the sample, where collectives have all their devices."""
-        result, points = np.zeros(len(task_graph)), np.flatnonzero(peers.number < 0)
+    def seconds_of_representatives(self, task_graph: TaskGraph, known: Array) -> Array:
+        """Of the rows of representatives, from those of the tables of its peers, one after the other."""
+        peers, result = task_graph.peers, np.zeros(len(task_graph))
+        assert peers is not None
+        points, moves = np.flatnonzero(peers.kind < 0), np.flatnonzero(peers.kind >= 0)
         result[points] = self._points(task_graph, points)
         _check_costs(task_graph, points, result[points])
-        moves = np.flatnonzero(peers.number >= 0)
-        result[moves] = sample[peers.number[moves]]
+        result[moves] = known[peers.in_turn[moves]]
         return result
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:

@@ -5,159 +5,384 @@ touches a device is like what touches its representative, at the same place. Whe
 its devices and like another row by another one, partners do not match, and the digits in which these two differ are
 parted. At last all rows must wait for rows that are like those for which the row waits that they are like. What is
 found is checked to the last row, nothing is only likely; where it does not hold, every device is an orbit.
+
+All of this is asked of one kind of region at a time, and kept: the next strategy asks it of its new kinds alone.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, distinct, pointers
-from taskflow.core.compiling import leaf, tiered
-from taskflow.core.grouping import grouped, ranks
+from taskflow.core.columns import Array, distinct, pointers, spread
+from taskflow.core.grouping import ranks
 from taskflow.lowering.movement import Fragment
+from taskflow.lowering.own import MarkedPart, part_of
 from taskflow.lowering.rows import DistinctPoints
 from taskflow.lowering.sample import Sample, instances_of_arguments
+from taskflow.lowering.touches import PRIME, RegionTouches, liken, see, see_rows
 from taskflow.machine import MachineModel
-from taskflow.strategy.mesh import rates_of_devices
 from taskflow.strategy.orbits import Orbits
+from taskflow.tasks.peers import RowTable
 from taskflow.tasks.task_graph import TaskGraph
 
-ROW_ARGUMENTS = 2  # among the touches
-NO_NODE = -1
-PRIME, BASE = (1 << 31) - 1, 1_103_515_245  # of a polynomial hash: products fit into 63 bits
+DIGEST_BYTES = 16  # of hashes that are equal for equal bytes alone
+MOST = 16  # orbits of which is remembered what is alike under them
+SHARED = -1  # a port of several devices
 
 
-class AlikeFinder:
-    """Refines orbits until the rows of representatives stand for all.
+def refined(kinds: Sequence[RegionKind], orbits: Orbits) -> Orbits:
+    """The orbits, refined until rows of representatives stand for all rows that move regions of these kinds.
 
-    Args:
-        x, chosen: see `sample_of`.
-        rows: those of `x`, with algorithms.
+    Devices of one orbit have equal rates.
     """
-
-    def __init__(self, x: Sample, chosen: DistinctPoints, rows: TaskGraph) -> None:
-        machine = rows.machine
-        port, self.x = _ports(x, machine), x
-        is_ordered = (np.diff([d.host for d in machine.devices]) >= 0).all()
-        self.nodes = np.arange(x.points + len(x.row))
-        self._rates = rates_of_devices(machine)
-        self._touches: list[Touch] = []
-        if port is not None and is_ordered:
-            ways = np.stack([port, _algorithms(rows)])
-            self._touches = _touches(x, chosen, ways, len(machine.devices))
-
-    def find(self, orbits: Orbits) -> tuple[Orbits, Array]:
-        """The orbits, refined, and the node of representatives that every node is like.
-
-        Devices of one orbit have equal rates.
-        """
-        orbits = orbits.refine(self._rates)
-        while len(orbits) < len(orbits.of) and self._touches:
-            orbits = _refined(self._touches, orbits)
-            matched = _match(self._touches, orbits, self.nodes)
-            if matched is None:  # by chance
-                break
-            if not len(matched.some):
-                if _is_kept(self.x, matched.like):
-                    return orbits, matched.like
-                break
-            finer = orbits.part(matched.some, matched.others)
-            if len(finer) == len(orbits):
-                break
-            orbits = finer
-        return Orbits.of_equal(np.arange(len(orbits.of)), strides=orbits.strides), self.nodes
+    alone = Orbits.of_equal(np.arange(len(orbits.of)), strides=orbits.strides)
+    if any(kind.shares_a_port for kind in kinds):
+        return alone
+    orbits = orbits.refine(_mixed(kinds, [kind.seen for kind in kinds]))
+    while len(orbits) < len(alone):
+        before = 0
+        while before < len(orbits):
+            before = len(orbits)
+            orbits = orbits.refine(_mixed(kinds, [kind.seen_together(orbits) for kind in kinds]))
+        found = [kind.alike(orbits) for kind in kinds]
+        if any(each is None for each in found):  # by chance
+            break
+        some, others = (
+            np.concatenate([getattr(each, name) for each in found if each])
+            for name in ("some", "others")
+        )
+        if not len(some):
+            if all(each.is_kept for each in found if each):
+                return orbits
+            break
+        finer = orbits.part(some, others)
+        if len(finer) == len(orbits):
+            break
+        orbits = finer
+    return alone
 
 
-class Matched(NamedTuple):
-    """Nodes that are like those of representatives.
+def _mixed(kinds: Sequence[RegionKind], seen: Sequence[Array]) -> Array:
+    """One number of every device for all that kinds have seen of it."""
+    total = np.zeros_like(seen[0])
+    for kind, of_devices in zip(kinds, seen, strict=True):
+        total += of_devices * (kind.weight | 1)
+    return total
+
+
+class Alike(NamedTuple):
+    """What rows of a kind are like under some orbits.
 
     Attributes:
-        like: of every node, the node that it is like.
-        some, others: pairs of devices of one node, by which it would be like two nodes.
+        like: of every row of the kind, the row that it is like.
+        some, others: pairs of devices of one row, by which it would be like two rows.
+        is_kept: whether rows wait for those that are like those for which the row waits that they are like.
     """
 
     like: Array
     some: Array
     others: Array
+    is_kept: bool
 
 
-class Touch(NamedTuple):
-    """Things of a kind that touch devices, in order; of n touches:
+class KindsTable:
+    """Kinds of regions that were found together, with their rows on all devices.
+
+    Args:
+        x: the kinds.
+        chosen: their points.
+        rows: those of `x`, with algorithms.
+        port: see `ports_of_links`.
+    """
+
+    def __init__(self, x: Sample, chosen: DistinctPoints, rows: TaskGraph, port: Array) -> None:
+        self.x, self.chosen, self.devices = x, chosen, len(rows.machine.devices)
+        self.peers, self.rows = RowTable(rows), rows
+        kinds, every = len(x.regions), np.arange(len(x.regions) + 1)
+        self.row, self.instance, self.arg = (pointers(n) for n in (x.rows, x.instances, x.args))
+        self.edge = np.searchsorted(x.edge_kind, every)
+        self.weight = np.random.default_rng(0).integers(0, PRIME, self.devices)  # of orbits
+        self.place = spread(
+            np.zeros_like(x.version_rows), x.version_rows
+        )  # of a row in its version
+        self._parts: dict[bytes, MarkedPart] = {}
+        self._points: dict[bytes, Array] = {}
+        of_rows = _ports(rows, port)
+        shared = np.repeat(every[:-1], x.rows)[of_rows == SHARED]
+        self.shares_a_port = np.bincount(shared, minlength=kinds) > 0
+        self.of_instances, self.of_rows, self.of_events = self._touches(of_rows)
+        self.seen = np.zeros((kinds, self.devices), np.int64)
+        spans = self.instance, self.arg, self.event
+        for touches, ptr in zip(
+            (self.of_instances, self.of_rows, self.of_events), spans, strict=True
+        ):
+            see(tuple(touches), ptr, self.seen)
+
+    def _touches(self, port: Array) -> tuple[RegionTouches, RegionTouches, RegionTouches]:
+        """Instances, arguments of rows, and points with their arguments; `port`: of every row."""
+        x = self.x
+        rank = self._ranks(x.instance_device, x.instances)  # of an instance on its device
+        size, _ = x.found.gather(
+            lambda f: np.prod(f.instance_box[:, :, 1] - f.instance_box[:, :, 0], axis=1)
+        )
+        flags, _ = x.found.gather(_flags)
+        version = np.repeat(np.arange(len(x.version_rows)), x.version_rows)
+        instance, none = instances_of_arguments(x), np.zeros((0, 0), np.int64)
+        of_row = [x.row[name] for name in ("kind", "collective", "ordinal", "points")]
+        device = x.instance_device[instance]
+        return (
+            RegionTouches(
+                x.instance_device, rank, np.arange(len(rank)), np.stack([size, flags]), none
+            ),
+            RegionTouches(
+                device,
+                self._ranks(device, x.args),
+                x.arg_row,
+                np.stack([*of_row, version, port, _algorithms(self.rows)]),
+                np.stack([rank[instance], x.arg["privilege"]]),
+            ),
+            self._touches_of_events(rank),
+        )
+
+    def _touches_of_events(self, rank: Array) -> RegionTouches:
+        """Of points by their arguments, of events that differ; `rank`: of every instance on its device."""
+        x, chosen = self.x, self.chosen
+        begin, parts = pointers(chosen.points), [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        events, event = np.zeros(len(x.regions), np.int64), 0
+        for k, first in enumerate(self.instance[:-1].tolist()):
+            instances, at = x.found.fragments[x.found.which[k]].event_instance, 0
+            known = set[tuple[int, bytes]]()
+            for number in x.event_points[event : event + x.events[k]].tolist():
+                own = instances[at : at + chosen.points[number]]
+                key = number, hashlib.blake2b(own, digest_size=DIGEST_BYTES).digest()
+                if key not in known:  # else all that is true of it is so of that one, too
+                    known.add(key)
+                    node = np.arange(begin[number], begin[number + 1])
+                    parts.append((node, np.where(own < 0, -1, np.append(rank, 0)[first + own])))
+                    events[k] += len(own)
+                at += len(own)
+            event += x.events[k]
+        self.event = pointers(events)
+        node, instance = (np.concatenate(c) for c in zip(*parts, strict=True))
+        number = np.repeat(np.arange(len(parts)), [len(own) for own, _ in parts])
+        device, facts = (
+            chosen.device[node],
+            (chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal),
+        )
+        more = np.stack([number, instance])
+        return RegionTouches(device, self._ranks(device, events), node, np.stack(facts), more)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that it takes, without what is known under orbits."""
+        of_rows = vars(self.rows).values()
+        columns = *self.x, *self.of_instances, *self.of_rows, *self.of_events, *of_rows, self.seen
+        return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
+
+    def _ranks(self, device: Array, count: Array) -> Array:
+        """Of every touch how many of the same kind of region there are before on its device."""
+        kind = np.repeat(np.arange(len(count)), count)
+        return ranks(kind * self.devices + device, len(count) * self.devices)
+
+    def part(self, orbits: Orbits) -> MarkedPart:
+        """What representatives have of all kinds."""
+        found: MarkedPart = _kept_of(
+            self._parts, orbits, lambda: part_of(self.x, self.chosen, orbits.is_first)
+        )
+        return found
+
+    def like_points(self, orbits: Orbits) -> Array:
+        """Of every point the one of a representative at the same place; -1: there is none."""
+        found: Array = _kept_of(self._points, orbits, lambda: self._find_points(orbits))
+        return found
+
+    def _find_points(self, orbits: Orbits) -> Array:
+        first = orbits.representative[orbits.of][self.chosen.device]
+        wanted = (
+            self._points_in_order.key + (first - self.chosen.device) * self._points_in_order.most
+        )
+        keys, order = self._points_in_order.keys, self._points_in_order.order
+        at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        return np.where(keys[at] == wanted, order[at], -1) if len(keys) else wanted
+
+    @cached_property
+    def _points_in_order(self) -> PointKeys:
+        chosen = self.chosen
+        number = np.repeat(np.arange(len(chosen.points)), chosen.points)
+        most = int(chosen.ordinal.max(initial=0)) + 1
+        key = (number * self.devices + chosen.device) * most + chosen.ordinal
+        order = np.argsort(key, kind="stable")
+        return PointKeys(key, most, key[order], order)
+
+
+class PointKeys(NamedTuple):
+    """Points by operator, device, and place on the device.
 
     Attributes:
-        device: whom.
-        rank: how many touched it before.
-        thing: by what.
-        facts: (columns, things) of all things.
-        more: (columns, n) how.
-        first_node: the node that is thing 0; NO_NODE: they are none.
+        key: of every point.
+        most: so many points are on a device at most.
+        keys, order: in order, and whose they are.
     """
 
-    device: Array
-    rank: Array
-    thing: Array
-    facts: Array
-    more: Array
-    first_node: int
+    key: Array
+    most: int
+    keys: Array
+    order: Array
 
 
-def _touches(x: Sample, chosen: DistinctPoints, ways: Array, devices: int) -> list[Touch]:
-    """All that touches devices: points, instances, arguments of rows and of points.
+def _kept_of(known: dict[bytes, Any], orbits: Orbits, find: Any) -> Any:
+    """What is found once for some orbits."""
+    if orbits.key not in known:
+        if len(known) >= MOST:
+            known.clear()
+        known[orbits.key] = find()
+    return known[orbits.key]
 
-    `ways`: (n, rows) how the rows are carried out.
+
+class RegionKind:
+    """A kind of region on all devices: its row in a table of kinds, and a weight of its own."""
+
+    def __init__(self, table: KindsTable, k: int, weight: int) -> None:
+        self.table, self.k, self.weight = table, k, weight
+        self._together: dict[bytes, Array] = {}
+        self._alike: dict[bytes, Alike | None] = {}
+
+    @property
+    def rows(self) -> slice:
+        """Its rows in the table."""
+        return slice(*self.table.row[self.k : self.k + 2].tolist())
+
+    def part(self, orbits: Orbits) -> Fragment:
+        """What representatives have of it."""
+        return self.table.part(orbits).fragments[self.k]
+
+    def numbers(self, orbits: Orbits) -> Array:
+        """The rows of the table that are of this kind and touch representatives."""
+        is_row = self.table.part(orbits).is_node[self.table.x.points :]
+        found: Array = self.rows.start + np.flatnonzero(is_row[self.rows])
+        return found
+
+    def like(self, orbits: Orbits) -> Array:
+        """Of every row of the kind, the row of the table that it is like."""
+        alike = self.alike(orbits)
+        assert alike is not None, "orbits that are refined"
+        return alike.like
+
+    @property
+    def shares_a_port(self) -> bool:
+        """Whether transfers leave by links by which those of other devices leave."""
+        return bool(self.table.shares_a_port[self.k])
+
+    @property
+    def seen(self) -> Array:
+        """Of every device a number that follows from what touches it, in order."""
+        found: Array = self.table.seen[self.k]
+        return found
+
+    def seen_together(self, orbits: Orbits) -> Array:
+        """The same from the orbits of the devices that rows touch, which touch it."""
+        found: Array = _kept_of(self._together, orbits, lambda: self._see_together(orbits))
+        return found
+
+    def _see_together(self, orbits: Orbits) -> Array:
+        touches, span = self.table.of_rows, self.table.arg[self.k : self.k + 2].tolist()
+        weight, rows = self.table.weight[orbits.of], self.rows
+        found = np.zeros(self.table.devices, np.int64)
+        see_rows(touches.device, touches.thing, *span, rows.start, rows.stop, weight, found)
+        return found
+
+    def alike(self, orbits: Orbits) -> Alike | None:
+        """What rows are like; None: what touches a device is not what touches its representative."""
+        found: Alike | None = _kept_of(self._alike, orbits, lambda: self._find_alike(orbits))
+        return found
+
+    def _find_alike(self, orbits: Orbits) -> Alike | None:
+        table, rows = self.table, self.rows
+        like, by = np.arange(rows.start, rows.stop), np.full(rows.stop - rows.start, -1)
+        unlike = np.zeros(table.arg[self.k + 1] - table.arg[self.k], np.bool_)
+        known = orbits.of, orbits.size, orbits.is_first
+        for touches, ptr, first in (
+            (table.of_instances, table.instance, -1),
+            (table.of_rows, table.arg, rows.start),
+            (table.of_events, table.event, -1),
+        ):
+            span = ptr[self.k : self.k + 2].tolist()
+            if not liken(tuple(touches), *span, *known, first, like, by, unlike):
+                return None
+        touch = table.arg[self.k] + np.flatnonzero(unlike)
+        others = table.of_rows.device[touch]
+        some = by[table.of_rows.thing[touch] - rows.start]
+        is_kept = not len(others) and self._is_kept(like, table.like_points(orbits))
+        return Alike(like, some, others, is_kept)
+
+    def _is_kept(self, like: Array, points: Array) -> bool:
+        """See `Alike.is_kept`; `points`: what every point of the table is like."""
+        x, edges = self.table.x, slice(*self.table.edge[self.k : self.k + 2].tolist())
+        nodes, begin = x.points + len(x.row), x.points + self.rows.start
+        waiting, awaited = x.waiting[edges], x.awaited[edges]
+
+        def of(node: Array) -> Array:
+            """What nodes are like."""
+            found = np.append(points, 0)[np.minimum(node, x.points)]
+            at = np.flatnonzero(node >= x.points)
+            found[at] = x.points + like[node[at] - begin]
+            return found
+
+        both = of(waiting), of(awaited)
+        if min(both[0].min(initial=0), both[1].min(initial=0)) < 0:
+            return False
+        every = distinct(waiting * nodes + both[1])
+        here = (both[0] == waiting) & (both[1] == awaited)
+        own = distinct(waiting[here] * nodes + awaited[here])
+        if not len(own):
+            return not len(every)
+        mapped = of(every // nodes) * nodes + every % nodes
+        at = np.minimum(np.searchsorted(own, mapped), len(own) - 1)
+        waits = own // nodes
+        of_points = np.bincount(np.maximum(points, 0), minlength=x.points + 1)
+        of_rows = np.bincount(like - self.rows.start, minlength=len(like) + 1)
+        many = np.where(
+            waits < x.points,
+            of_points[np.minimum(waits, x.points)],
+            of_rows[np.clip(waits - begin, 0, len(like))],
+        )
+        return bool(
+            (own[at] == mapped).all() and (np.bincount(at, minlength=len(own)) == many).all()
+        )
+
+
+def ports_of_links(machine: MachineModel) -> Array:
+    """Of every link, its number among those by which transfers leave its source; SHARED: of several sources.
+
+    Only devices that send by link have ports; other links have the number 0.
     """
-    kinds, first = np.arange(len(x.regions)), pointers(x.instances)[:-1]
-    rank = ranks(x.instance_device, devices)  # of an instance on its device
-    size, _ = x.found.gather(
-        lambda f: np.prod(f.instance_box[:, :, 1] - f.instance_box[:, :, 0], axis=1)
+    ways, by_link = machine.ways, [d.sends_by_link and d.kind != "cpu" for d in machine.devices]
+    devices = np.arange(len(machine.devices))
+    first = np.concatenate(
+        [ways.within[:, :, :1].reshape(len(devices), -1), ways.out[:, :1]], axis=1
     )
-    flags, _ = x.found.gather(_flags)
-    version = np.repeat(np.arange(len(x.version_rows)), x.version_rows)
-    instance = instances_of_arguments(x)
-    of_row = [x.row[name] for name in ("kind", "collective", "ordinal", "points")]
-    of_event = np.where(
-        x.event_instance < 0, -1, rank[np.maximum(first[x.event_kind] + x.event_instance, 0)]
-    )
-    number = np.repeat(np.arange(len(chosen.points)), chosen.points)
-    of_point = [number, chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal]
-    none = np.zeros((0, len(rank)), np.int64)
-    held = [np.repeat(kinds, x.instances), size, flags]
-    events = [x.event, of_event]
-    return [
-        _touch(chosen.device, devices, of_point, 0),
-        Touch(x.instance_device, rank, np.arange(len(rank)), np.stack(held), none, NO_NODE),
-        _touch(
-            x.instance_device[instance],
-            devices,
-            [*of_row, version, *ways],
-            x.points,
-            x.arg_row,
-            np.stack([rank[instance], x.arg["privilege"]]),
-        ),
-        _touch(chosen.device[x.node], devices, events, NO_NODE),
-    ]
+    source, links = np.repeat(devices, first.shape[1]), first.reshape(-1).astype(np.int64)
+    kept = (links >= 0) & np.array(by_link)[source]
+    pairs = distinct(source[kept] * (len(machine.links) + 1) + links[kept])
+    source, links = np.divmod(pairs, len(machine.links) + 1)
+    found = np.zeros(len(machine.links) + 1, np.int64)
+    found[links] = np.arange(len(links)) - np.searchsorted(source, source)
+    found[np.flatnonzero(np.bincount(links, minlength=len(found)) > 1)] = SHARED
+    return found
 
 
-def _touch(
-    device: Array,
-    devices: int,
-    facts: list[Array],
-    first_node: int,
-    thing: Array | None = None,
-    more: Array | None = None,
-) -> Touch:
-    """By one thing each, if it is not said by which."""
-    count = len(device)
-    return Touch(
-        device,
-        ranks(device, devices),
-        np.arange(count) if thing is None else thing,
-        np.stack(facts),
-        np.zeros((0, count), np.int64) if more is None else more,
-        first_node,
-    )
+def _ports(rows: TaskGraph, port: Array) -> Array:
+    """Per row, by which of its source's ports a transfer leaves."""
+    found, machine = np.zeros(len(rows), np.int64), rows.machine
+    by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in machine.devices])
+    moved = np.flatnonzero((rows.source != rows.device) & by_link[rows.source])
+    found[moved] = port[machine.ways.links(rows.source[moved], rows.device[moved])[:, 0]]
+    return found
 
 
 def _flags(fragment: Fragment) -> Array:
@@ -174,142 +399,3 @@ def _algorithms(rows: TaskGraph) -> Array:
     number = np.unique(names, return_inverse=True)[1].reshape(-1)
     found: Array = number[np.maximum(rows.algorithm, -1) + 1]
     return found
-
-
-def _ports(x: Sample, machine: MachineModel) -> Array | None:
-    """Per row, by which of its source's ports a transfer leaves; None where sources share a port."""
-    shift = np.repeat(x.found.shift, x.rows)
-    source, device = x.row["source"] + shift, x.row["device"] + shift
-    sends_by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in machine.devices])
-    moved, port = (
-        np.flatnonzero((source != device) & sends_by_link[source]),
-        np.zeros(len(source), np.int64),
-    )
-    links = len(machine.links)
-    leaving = source[moved] * links + machine.ways.links(source[moved], device[moved])[:, 0]
-    pairs, which = np.unique(leaving, return_inverse=True)
-    if len(np.unique(pairs % links)) < len(pairs):
-        return None
-    port[moved] = (np.arange(len(pairs)) - np.searchsorted(pairs // links, pairs // links))[which]
-    return port
-
-
-def _refined(touches: list[Touch], orbits: Orbits) -> Orbits:
-    """Devices that are touched in other ways are apart, and those on whose rows are devices of other orbits."""
-    devices = len(orbits.of)
-    for touch in touches:
-        seen = _seen_by_devices(touch.device, touch.thing, touch.facts, touch.more, devices)
-        orbits = orbits.refine(seen)
-    rows, before = touches[ROW_ARGUMENTS], -1
-    weight = np.random.default_rng(0).integers(0, PRIME, devices)
-    while len(orbits) > before:
-        before = len(orbits)
-        together = _together(rows.device, rows.thing, weight[orbits.of], rows.facts.shape[1])
-        orbits = orbits.refine(
-            _seen_by_devices(rows.device, rows.thing, together[None], rows.more[:0], devices)
-        )
-    return orbits
-
-
-def _match(touches: list[Touch], orbits: Orbits, nodes: Array) -> Matched | None:
-    """What the nodes are like; None: what touches a device is not what touches its representative."""
-    like, by, pairs = nodes.copy(), np.full(len(nodes), -1), list[Array]()
-    is_first = np.isin(np.arange(len(orbits.of)), orbits.representative)
-    for touch in touches:
-        own = np.flatnonzero(is_first[touch.device])
-        ptr, order = grouped(orbits.of[touch.device[own]], len(orbits))
-        count = np.bincount(touch.device, minlength=len(orbits.of))
-        if (count != np.diff(ptr)[orbits.of]).any():
-            return None
-        unlike = np.zeros(len(touch.device), np.bool_)
-        if not _liken(tuple(touch), orbits.of, ptr, own[order], like, by, unlike):
-            return None
-        of_unlike = by[touch.first_node + touch.thing[unlike]]
-        pairs.append(np.stack([of_unlike, touch.device[unlike]]))
-    return Matched(like, *np.concatenate(pairs, axis=1))
-
-
-@tiered
-def _liken(
-    touch: Any,
-    orbit: Array,
-    ptr: Array,
-    own: Array,
-    like: Array,
-    by: Array,
-    unlike: Array,
-) -> bool:
-    """Whether every touch is like that of the representative at the same place; what nodes are like then.
-
-    Args:
-        touch: a `Touch` as a plain tuple.
-        orbit: of every device.
-        ptr, own: the touches of the representative of orbit k are `own[ptr[k] : ptr[k + 1]]`.
-        like, by: of every node the one that it is like, and the device by which it is; -1: none so far.
-        unlike: becomes True where a node would be like another one.
-    """
-    device, rank, thing, facts, more, first_node = touch
-    for k in range(len(device)):
-        there = own[ptr[orbit[device[k]]] + rank[k]]
-        one, other = thing[k], thing[there]
-        for column in range(len(facts)):
-            if facts[column, one] != facts[column, other]:
-                return False
-        for column in range(len(more)):
-            if more[column, k] != more[column, there]:
-                return False
-        if first_node >= 0:
-            node = first_node + one
-            if by[node] < 0:
-                like[node], by[node] = first_node + other, device[k]
-            unlike[k] = like[node] != first_node + other
-    return True
-
-
-@tiered
-def _seen_by_devices(device: Array, thing: Array, facts: Array, more: Array, devices: int) -> Array:
-    """Of every device a number that follows from what touches it, in order; for the arguments see `Touch`."""
-    found = np.zeros(devices, np.int64)
-    for k in range(len(device)):
-        code = _hashed(found[device[k]], 1)
-        for column in range(len(facts)):
-            code = _hashed(code, facts[column, thing[k]])
-        for column in range(len(more)):
-            code = _hashed(code, more[column, k])
-        found[device[k]] = code
-    return found
-
-
-@tiered
-def _together(device: Array, thing: Array, weight: Array, things: int) -> Array:
-    """Of every thing a number that follows from the weights of the devices that it touches."""
-    found = np.zeros(things, np.int64)
-    for k in range(len(device)):
-        found[thing[k]] = (found[thing[k]] + weight[device[k]]) % PRIME
-    return found
-
-
-@leaf
-def _hashed(code: int, value: int) -> int:
-    """A number below `PRIME` that follows from another one and a value."""
-    return (code * BASE + (value & PRIME) + ((value >> 31) & PRIME)) % PRIME
-
-
-def _is_kept(x: Sample, like: Array) -> bool:
-    """Whether rows wait for those that are like those for which the row waits that they are like."""
-    nodes = len(like)
-    is_first = like == np.arange(nodes)
-    kind = x.edge_kind * nodes
-    every = distinct((kind + x.waiting) * nodes + like[x.awaited])
-    here = is_first[x.waiting] & is_first[x.awaited]
-    own = distinct((kind + x.waiting)[here] * nodes + x.awaited[here])
-    mapped = (
-        every // nodes // nodes * nodes + like[every // nodes % nodes]
-    ) * nodes + every % nodes
-    if not len(own):
-        return not len(every)
-    at = np.minimum(np.searchsorted(own, mapped), len(own) - 1)
-    many = np.bincount(like, minlength=nodes)[
-        own // nodes % nodes
-    ]  # nodes that are like the one that waits
-    return bool((own[at] == mapped).all() and (np.bincount(at, minlength=len(own)) == many).all())

@@ -78,6 +78,11 @@ class Fragments:
         shift = base - np.array(self._base, np.int64)[fragments][which]
         return Found([self._fragments[k] for k in fragments], which, shift)
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory that they take."""
+        return sum(column.nbytes for f in self._fragments for column in vars(f).values())
+
     def _keys(self, numbers: Array, used: Array) -> tuple[list[tuple[object, ...]], Array]:
         """Per region what its fragment depends on but for its first device, and that device."""
         table, hosts = self.mover.table, self.mover.equals.host

@@ -21,19 +21,19 @@ from taskflow.collective.price import CollectiveCosts
 from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import is_whole
-from taskflow.core.system import free_bytes
-from taskflow.cost.model import dtype_number
-from taskflow.graph.graph import Graph, LogicalRegion, Operator
+from taskflow.cost.model import CostModel, dtype_number
+from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
-from taskflow.lowering.alike import AlikeFinder
 from taskflow.lowering.digest import digest_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
+from taskflow.lowering.kinds import RegionKinds, with_peers
 from taskflow.lowering.life import lives, tabulate
+from taskflow.lowering.limits import check_bytes, check_room
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.orders import memory_orders
-from taskflow.lowering.own import OwnPart, own_part, regions_near
+from taskflow.lowering.own import own_part, regions_near
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
     DistinctPoints,
@@ -47,7 +47,7 @@ from taskflow.lowering.rows import (
     point_columns,
     shape_of,
 )
-from taskflow.lowering.sample import Sample, sample_of
+from taskflow.lowering.sample import sample_of
 from taskflow.machine import MachineModel
 from taskflow.strategy.orbits import Orbits, orbits_of
 from taskflow.strategy.partition import to_rects
@@ -60,11 +60,7 @@ from taskflow.strategy.strategy import (
 )
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.own import Own
-from taskflow.tasks.peers import Peers
 from taskflow.tasks.task_graph import Launch, TaskGraph
-
-ROW_BYTES = 1_500  # that a row takes at most while it is made
-MANY = 32  # devices of which some may do the same, see `taskflow.tasks.peers`
 
 
 def lower(
@@ -125,7 +121,7 @@ class Lowering:
         self.number = {r.name: k for k, r in enumerate(self.regions)}
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
         check_collectives(machine)
-        _check_bytes(self.regions, len(machine.devices))
+        check_bytes(self.regions, len(machine.devices))
         table = tabulate(self.operators, self.regions, self.fetched)
         self.lives = lives(self.regions, table)
         self._prices = CollectiveCosts.of(machine)
@@ -150,54 +146,63 @@ class Lowering:
         self.store = PointStore(self.operators, self.op_kind)
         self.fragments = Fragments(self.mover, self.store, self.life_kind)
         self.order = IssueOrder(table, self._args)
+        self.kinds = RegionKinds(table, machine, self._moving)
         self._launches: dict[tuple[int, int], Launch] = {}
         self._splits: dict[int, str] = {}
         self._shapes: dict[int, Shape] = {}  # by the model of points
 
     def lower(self, strategy: Strategy, devices: Iterable[int] | Orbits | None = None) -> TaskGraph:
         """See `taskflow.lower`."""
+        ready = self._ready(strategy)
+        if isinstance(devices, Orbits):
+            return self._orbit_rows(ready)(devices)
+        if devices is not None:
+            return self._own_rows(ready, self._marked(devices))
+        return self._all_rows(ready)
+
+    def rows_to_simulate(self, strategy: Strategy, costs: CostModel) -> TaskGraph:
+        """Rows of which `simulate` says what it says of all.
+
+        Those of representatives, if these are half of the devices at most and the costs know no rows; else all.
+        """
+        ready, orbits = self._ready(strategy), orbits_of(self.graph, strategy, self.machine)
+
+        def is_worth(orbits: Orbits) -> bool:
+            return len(np.unique(orbits.of[ready.used])) <= len(ready.used) // 2
+
+        is_alike = costs.knows_no_rows and is_worth(orbits)
+        rows = self._orbit_rows(ready)(orbits) if is_alike else None
+        return (
+            rows if rows and rows.peers and is_worth(rows.peers.orbits) else self._all_rows(ready)
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that points, fragments and kinds of regions take."""
+        return self.store.size_bytes + self.fragments.size_bytes + self.kinds.size_bytes
+
+    def _ready(self, strategy: Strategy) -> Ready:
+        """What the rows of a strategy are made of."""
         if not self.operators:
             raise ValueError("lower: the graph has no operators")
         check_strategy(self.graph, strategy, len(self.machine.devices))
         numbers = self.numbers(strategy)
         chosen = choose(numbers, self.store, self._shape)
         used = _as_named(chosen)
-        ready = Ready(numbers, chosen, self.fragments.find(numbers, used), used)
-        if isinstance(devices, Orbits):
-            return self._orbit_rows(ready)(devices)
-        if devices is not None:
-            return self._own_rows(ready, self._marked(devices))
-        _check_room(sum(len(fragment.row) for fragment in ready.found.fragments))
-        classes = self._classes(ready, strategy) if len(used) >= MANY else None
-        if classes is None:
-            return self._all_rows(ready)
-        names = "machine", "regions", "orders", "uses_tf32", "repeat", "launches", "combine"
-        known = {name: getattr(classes, name) for name in names}
-        known |= {"classes": classes, "devices_used": classes.devices_used}
-        return TaskGraph.later(lambda: self._all_rows(ready), **known)
+        return Ready(numbers, chosen, self.fragments.find(numbers, used), used)
 
     def _all_rows(self, ready: Ready) -> TaskGraph:
+        check_room(sum(len(fragment.row) for fragment in ready.found.fragments))
         return with_algorithms(self._assemble(*ready)[0], self._prices)
-
-    def _classes(self, ready: Ready, strategy: Strategy) -> TaskGraph | None:
-        """The rows of representatives, if these are half of the devices at most."""
-
-        def is_worth(orbits: Orbits) -> bool:
-            return len(np.unique(orbits.of[ready.used])) <= len(ready.used) // 2
-
-        orbits = orbits_of(self.graph, strategy, self.machine)
-        rows = self._orbit_rows(ready)(orbits) if is_worth(orbits) else None
-        return rows if rows and rows.peers and is_worth(rows.peers.orbits) else None
 
     def _own_rows(self, ready: Ready, is_own: Array) -> TaskGraph:
         """The rows that touch the devices that are marked."""
         _, chosen, found, _ = ready
         is_near = regions_near(found, chosen, self.mover.table, is_own)
         x = sample_of(found, chosen, self.mover.table, is_near)
-        rows, row, own = self._part(ready, x, is_own)
-        whole, none = _placed(own.whole, row), np.zeros(0, np.int64)
-        wholes = self._sample(none, none, own.wholes, x.regions)
-        wholes = with_algorithms(wholes, self._prices)
+        own = own_part(x, chosen, found, self.order, is_own)
+        rows, row = self._assemble(ready.numbers, own.chosen, own.found, ready.used)
+        whole, wholes = _placed(own.whole, row), self._moving(own.wholes, x.regions)
         algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
         algorithm[together] = wholes.algorithm[whole[together]]
         streams[together] = wholes.streams[whole[together]]
@@ -207,38 +212,33 @@ class Lowering:
         known = digest_of(*facts), homes, self._fetching(found), wholes, whole
         number = _placed(own.number, row)
         return replace(
-            rows, ways=wholes.ways, groups=wholes.groups, own=Own(number, devices, *known)
+            rows,
+            point=_placed(own.place, row),
+            ways=wholes.ways,
+            groups=wholes.groups,
+            own=Own(number, devices, *known),
         )
 
-    def _part(self, ready: Ready, x: Sample, is_own: Array) -> tuple[TaskGraph, Array, OwnPart]:
-        """The same without algorithms, collectives being on these devices alone; and which row everything is."""
-        own = own_part(x, ready.chosen, ready.found, self.order, is_own)
-        rows, row = self._assemble(ready.numbers, own.chosen, own.found, ready.used)
-        return replace(rows, point=_placed(own.place, row)), row, own
-
     def _orbit_rows(self, ready: Ready) -> Callable[[Orbits], TaskGraph]:
-        """A function that makes the rows of representatives of orbits, which it refines; see `AlikeFinder`."""
-        x = sample_of(ready.found, ready.chosen, self.mover.table)
-        none = np.zeros(0, np.int64)
-        sample = self._sample(none, none, x.found, x.regions)
-        sample = with_algorithms(sample, self._prices)
-        find = AlikeFinder(x, ready.chosen, sample).find
+        """A function that makes the rows of representatives of orbits, which it refines; see `alike`."""
+        numbers, chosen, found, used = ready
+        kinds, which = self.kinds.of(found, chosen)
+        seeds = list[Orbits]()
 
         def rows_of(coarse: Orbits) -> TaskGraph:
-            orbits, like = find(coarse)
-            is_first = np.isin(np.arange(len(orbits.of)), orbits.representative)
-            rows, row, own = self._part(ready, x, is_first)
-            node = _placed(own.node, row)
-            count, number = np.bincount(like, minlength=len(like))[node], node - x.points
-            times = np.repeat(np.bincount(x.kind), x.rows)
-            of_row = like[x.points :] - x.points
-            moves, algorithm = number >= 0, rows.algorithm
-            algorithm[moves] = sample.algorithm[number[moves]]
-            peers = Peers(orbits, count, number, sample, of_row, times, rows_of)
-            of_all = Own[TaskGraph](_placed(own.number, row))
-            return replace(rows, ways=sample.ways, own=of_all, peers=peers)
+            seeds.append(coarse)
+            orbits = self.kinds.refined(kinds, seeds)
+            points = chosen.only(orbits.is_first[chosen.device])
+            parts = Found([kind.part(orbits) for kind in kinds], which, found.shift)
+            rows, row = self._assemble(numbers, points, parts, used)
+            return with_peers(rows, row, kinds, which, orbits, rows_of)
 
         return rows_of
+
+    def _moving(self, found: Found, regions: Array) -> TaskGraph:
+        """The rows that move some regions, without dependences, with algorithms."""
+        none = np.zeros(0, np.int64)
+        return with_algorithms(self._sample(none, none, found, regions), self._prices)
 
     def _marked(self, devices: Iterable[int]) -> Array:
         """Of every device, whether it is one of these; ValueError if there is no such device."""
@@ -295,7 +295,7 @@ class Lowering:
             found.gather(lambda f: np.diff(f.version_row)),
         )
         count = np.concatenate([chosen.points[chosen.which], versions])
-        _check_room(int(count.sum()))
+        check_room(int(count.sum()))
         first, instances = self._instances(found, regions)
         points = point_columns(self._args, chosen)
         points["arg_instance"] = self.order.instances(found, count[: len(numbers)], first)
@@ -446,26 +446,6 @@ def _placed(values: Array, row: Array) -> Array:
     found = np.empty_like(values)
     found[row] = values
     return found
-
-
-def _check_bytes(regions: Sequence[LogicalRegion], devices: int) -> None:
-    """ValueError where bytes do not fit into 64 bits, in which all is counted: of all regions whole on each device."""
-    total = devices * sum(region.size_bytes for region in regions)
-    if total >= 2**63:
-        most = max(regions, key=lambda region: region.size_bytes)
-        raise ValueError(
-            f"lower: all regions on {devices} devices are {total} bytes, and bytes are counted up to 2^63 - 1; "
-            f"the largest is '{most.name}', {most.shape} of {most.dtype}"
-        )
-
-
-def _check_room(rows: int) -> None:
-    """MemoryError where so many rows take more memory than is free: a process that takes it all the same is killed."""
-    needed, free = rows * ROW_BYTES, free_bytes()
-    if needed > free:
-        raise MemoryError(
-            f"lower: {rows} rows take {needed / 1e9:.0f} GB, and {free / 1e9:.0f} are free"
-        )
 
 
 def _kind_of(op: Operator) -> tuple[object, ...]:

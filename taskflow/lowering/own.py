@@ -31,7 +31,6 @@ class OwnPart(NamedTuple):
         number: of every row as it is found (see `rows`), its number among the rows of all devices.
         place: of every row as it is found, its number among those of its operator, or of its version, on all devices.
         whole: of every row as it is found, which of `wholes` it is; -1: no collective.
-        node: of every row as it is found, the node of the sample.
     """
 
     chosen: DistinctPoints
@@ -40,7 +39,6 @@ class OwnPart(NamedTuple):
     number: Array
     place: Array
     whole: Array
-    node: Array
 
 
 def regions_near(found: Found, chosen: DistinctPoints, lives: Lives, is_own: Array) -> Array:
@@ -71,28 +69,50 @@ def own_part(
         issue: the order of all rows.
         is_own: (devices,).
     """
-    instance, is_here = instances_of_arguments(x), is_own[x.instance_device]
-    is_node = np.concatenate([is_own[chosen.device], np.zeros(len(x.row), np.bool_)])
-    is_node[x.points + x.arg_row[is_here[instance]]] = True
-    is_whole = is_node & np.append(np.zeros(x.points, np.bool_), x.row["kind"] == COLLECTIVE)
-    has_all = is_whole[x.points + x.arg_row]
-    is_arg = is_node[x.points + x.arg_row] & (is_here[instance] | ~has_all)
-    is_instance, of_wholes = is_here.copy(), np.zeros_like(is_here)
-    is_instance[instance[is_arg]], of_wholes[instance[has_all]] = True, True
-    parts = parts_of(x, is_node, is_arg, is_instance, is_here)
-    wholes = parts_of(x, is_whole, has_all, of_wholes, np.zeros_like(is_here))
-    node, number, place = _numbers(x, chosen, found, issue, is_node)
+    part = part_of(x, chosen, is_own)
+    is_whole = part.is_node & np.append(np.zeros(x.points, np.bool_), x.row["kind"] == COLLECTIVE)
+    has_all, of_wholes = is_whole[x.points + x.arg_row], np.zeros_like(part.is_here)
+    of_wholes[part.instance[has_all]] = True
+    wholes = parts_of(x, chosen, is_whole, has_all, of_wholes, np.zeros_like(of_wholes))
+    node, number, place = _numbers(x, chosen, found, issue, part.is_node)
     nothing = [_without_all(fragment) for fragment in found.fragments]
-    which = np.where(x.kind >= 0, x.kind, len(parts) + found.which)
+    which = np.where(x.kind >= 0, x.kind, len(part.fragments) + found.which)
     return OwnPart(
-        chosen.only(is_node[: x.points]),
-        Found([*parts, *nothing], which, found.shift),
+        chosen.only(part.is_node[: x.points]),
+        Found([*part.fragments, *nothing], which, found.shift),
         Found(wholes, np.arange(len(x.regions)), x.found.shift),
         number,
         place,
         np.where(is_whole[node], pointers(is_whole)[node], -1),
-        node,
     )
+
+
+class MarkedPart(NamedTuple):
+    """The part of a sample that some devices have.
+
+    Attributes:
+        is_node, is_here: of every node, and of every instance, whether it is on one of the devices.
+        instance: of every argument of a row.
+        fragments: the parts of all fragments. A collective has no arguments of other devices.
+    """
+
+    is_node: Array
+    is_here: Array
+    instance: Array
+    fragments: list[Fragment]
+
+
+def part_of(x: Sample, chosen: DistinctPoints, is_own: Array) -> MarkedPart:
+    """What the devices that are marked have; `chosen`: of all devices."""
+    instance, is_here = instances_of_arguments(x), is_own[x.instance_device]
+    is_node = np.concatenate([is_own[chosen.device], np.zeros(len(x.row), np.bool_)])
+    is_node[x.points + x.arg_row[is_here[instance]]] = True
+    is_together = (x.row["kind"] == COLLECTIVE)[x.arg_row]
+    is_arg = is_node[x.points + x.arg_row] & (is_here[instance] | ~is_together)
+    is_instance = is_here.copy()
+    is_instance[instance[is_arg]] = True
+    fragments = parts_of(x, chosen, is_node, is_arg, is_instance, is_here)
+    return MarkedPart(is_node, is_here, instance, fragments)
 
 
 def _without_all(f: Fragment) -> Fragment:

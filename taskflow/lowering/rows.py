@@ -105,13 +105,15 @@ class DistinctPoints(NamedTuple):
 
     def only(self, kept: Array) -> DistinctPoints:
         """Those points alone that are marked."""
-        ptr, of = pointers(self.points), np.repeat(np.arange(len(self.points)), self.points)
-        shapes = [
-            shape.only(kept[a:b])
-            for shape, (a, b) in zip(self.shapes, pairwise(ptr.tolist()), strict=True)
-        ]
+        ends = pairwise(pointers(self.points).tolist())
+        shapes = [s.only(kept[a:b]) for s, (a, b) in zip(self.shapes, ends, strict=True)]
+        return self.without_shapes(kept)._replace(shapes=shapes)
+
+    def without_shapes(self, kept: Array) -> DistinctPoints:
+        """The same, which do not know what they look like."""
+        of = np.repeat(np.arange(len(self.points)), self.points)
         count = np.bincount(of[kept], minlength=len(self.points))
-        return DistinctPoints(self.which, count, shapes, *(column[kept] for column in self[3:]))
+        return DistinctPoints(self.which, count, (), *(column[kept] for column in self[3:]))
 
 
 def choose(numbers: Array, store: PointStore, shape_of: Callable[[int], Shape]) -> DistinctPoints:

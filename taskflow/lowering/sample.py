@@ -6,6 +6,7 @@ asked of every kind once, and all rows are never made.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +32,7 @@ class Sample(NamedTuple):
         version_rows, versions: how many rows each version has, and how many versions each fragment.
         arg_row, arg, args: arguments of rows: whose they are, the arguments as records, how many each fragment has.
         instance_device, instances: of all fragments, and how many each has.
-        node, event, event_kind, event_instance: of what points do with a region, event by event: the point, the
-            number of the event, the kind of the region, the instance; -1: an empty box.
+        event_points, events: which of the distinct points every event is of, and how many events each fragment has.
         begin, waiting, awaited, edge_kind: of every edge, the first nodes of the issuers of both ends, both ends, and
             the kind of the region.
     """
@@ -50,10 +50,8 @@ class Sample(NamedTuple):
     args: Array
     instance_device: Array
     instances: Array
-    node: Array
-    event: Array
-    event_kind: Array
-    event_instance: Array
+    event_points: Array
+    events: Array
     begin: Array
     waiting: Array
     awaited: Array
@@ -74,7 +72,6 @@ def sample_of(
     arg_count, _ = some.gather(lambda f: np.diff(f.row["arg_end"], prepend=0))
     version_rows, versions = some.gather(lambda f: np.diff(f.version_row))
     device, instances = some.gather(lambda f: f.instance_device)
-    event_instance, _ = some.gather(lambda f: f.event_instance)
     first_point, points = pointers(chosen.points)[chosen.which], int(chosen.points.sum())
 
     events, ops = np.diff(lives.event_ptr)[regions], np.diff(lives.op_ptr)[regions]
@@ -92,7 +89,6 @@ def sample_of(
     event = lives.event[spread(lives.event_ptr[regions], events)]
     of_kind = np.repeat(np.arange(len(regions)), events)
     op = lives.op[lives.op_ptr[regions][of_kind] + event["issuer"]]
-    touching = chosen.points[chosen.which[op]]
     return Sample(
         regions,
         kind,
@@ -107,10 +103,8 @@ def sample_of(
         args,
         device + np.repeat(some.shift, instances),
         instances,
-        spread(first_point[op], touching),
-        np.repeat(np.arange(len(op)), touching),
-        np.repeat(of_kind, touching),
-        event_instance,
+        chosen.which[op],
+        events,
         begin,
         begin[0] + edges["index"],
         begin[1] + edges["awaited_index"],
@@ -132,12 +126,17 @@ def instances_of_arguments(x: Sample) -> Array:
 
 
 def parts_of(
-    x: Sample, is_node: Array, is_arg: Array, is_instance: Array, is_here: Array
+    x: Sample,
+    chosen: DistinctPoints,
+    is_node: Array,
+    is_arg: Array,
+    is_instance: Array,
+    is_here: Array,
 ) -> list[Fragment]:
     """The fragments of a sample with some of their rows, and the instances that these take.
 
     Args:
-        x: the sample.
+        x, chosen: the sample, and its points.
         is_node: of every node, whether it stays.
         is_arg: of every argument of a row, whether it stays; its row and its instance do then.
         is_instance: of every instance, whether it stays.
@@ -147,16 +146,16 @@ def parts_of(
     index = before[np.stack([x.waiting, x.awaited])] - before[x.begin]
     is_edge, found = is_node[x.waiting] & is_node[x.awaited], []
     begins = zip(*(pointers(c).tolist() for c in (x.instances, x.rows, x.args)), strict=True)
-    event, edge = (
-        np.searchsorted(column, np.arange(len(x.regions) + 1))
-        for column in (x.event_kind, x.edge_kind)
-    )
+    edge = np.searchsorted(x.edge_kind, np.arange(len(x.regions) + 1))
+    event, ends = pointers(x.events), pointers(chosen.points).tolist()
+    is_point = [is_node[a:b] for a, b in pairwise(ends)]
     for k, (instance, row, arg) in enumerate(list(begins)[:-1]):
         instances, args = (
             slice(instance, instance + x.instances[k]),
             slice(arg, arg + x.args[k]),
         )
-        points, edges = slice(event[k], event[k + 1]), slice(edge[k], edge[k + 1])
+        of_events = [is_point[n] for n in x.event_points[event[k] : event[k + 1]].tolist()]
+        edges = slice(edge[k], edge[k + 1])
         found.append(
             _part(
                 x.found.fragments[x.found.which[k]],
@@ -165,7 +164,7 @@ def parts_of(
                 is_node[x.points + row : x.points + row + x.rows[k]],
                 x.arg_row[args] - row,
                 is_arg[args],
-                is_node[x.node[points]],
+                np.concatenate([is_node[:0], *of_events]),
                 is_edge[edges],
                 index[:, edges],
             )

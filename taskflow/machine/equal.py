@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.compiling import tiered
 from taskflow.core.grouping import group, grouped
-from taskflow.machine.device import Device
+from taskflow.machine.device import Device, Link
 from taskflow.machine.ways import Ways, near_pairs
 
 
@@ -163,3 +164,38 @@ def _hashes_of(devices: Sequence[Device]) -> Array:
             known[key] = int.from_bytes(blake2b(text, digest_size=8).digest())
         found[k] = known[key]
     return found
+
+
+def find_colours(devices: Sequence[Device], links: Sequence[Link]) -> Array:
+    """Numbers of the devices, equal where these and all that their links lead to have equal rates.
+
+    Colour refinement: places are apart where links of other rates, or places of other colours, are around them.
+    """
+    places: dict[int | str, int] = {d: d for d in range(len(devices))}
+    ends = [[places.setdefault(end, len(places)) for end in k.ends] for k in links]
+    rates = _numbered([(k.bandwidth, k.latency_seconds) for k in links])
+    place, other = np.array(ends, np.int64).reshape(-1, 2).T
+    way = np.concatenate([2 * rates, 2 * rates + 1])
+    place, other = np.concatenate([place, other]), np.concatenate([other, place])
+    colour = rates_of(devices)
+    colour = np.concatenate([colour, np.full(len(places) - len(colour), -1)])
+    count = 0
+    while (now := len(np.unique(colour))) > count:
+        count = now
+        order = np.lexsort((colour[other], way, place))
+        seen = np.stack([way[order], colour[other[order]]], axis=1)
+        begin = np.searchsorted(place[order], np.arange(len(places) + 1)).tolist()
+        around = [seen[a:b].tobytes() for a, b in pairwise(begin)]
+        colour = _numbered(list(zip(colour.tolist(), around, strict=True)))
+    return colour[: len(devices)]
+
+
+def rates_of(devices: Sequence[Device]) -> Array:
+    """(devices,) numbers, equal where all of devices but their hosts is."""
+    return _numbered([device.alone for device in devices])
+
+
+def _numbered(values: Sequence[object]) -> Array:
+    """Equal values have the same number."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)

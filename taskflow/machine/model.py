@@ -22,7 +22,7 @@ from taskflow.core.files import naming, read_text, replace_file
 from taskflow.core.numbers import is_whole
 from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
-from taskflow.machine.equal import Equals, find_equals
+from taskflow.machine.equal import Equals, find_colours, find_equals, rates_of
 from taskflow.machine.find_ways import find_ways
 from taskflow.machine.library import LibraryTimes
 from taskflow.machine.machinefile import (
@@ -271,6 +271,16 @@ class MachineModel:
     def equals(self) -> Equals:
         """Which devices, and hosts, are equal."""
         return find_equals(self.devices, self.ways)
+
+    @cached_property
+    def colours(self) -> Array:
+        """(devices,) numbers, equal where devices and all that their links lead to have equal rates."""
+        return find_colours(self.devices, self.links)
+
+    @cached_property
+    def rate_kinds(self) -> Array:
+        """(devices,) numbers, equal where all of devices but their hosts is."""
+        return rates_of(self.devices)
 
     @cached_property
     def graph(self) -> nx.DiGraph:

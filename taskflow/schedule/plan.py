@@ -24,14 +24,16 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.graph.homes import homes
 from taskflow.graph.recompute import recompute
-from taskflow.lowering import lower
+from taskflow.lowering import Lowering, lower
 from taskflow.machine import MachineModel
 from taskflow.schedule.orders import NAMED, Order, by_ordinal, check_order_name, order_name, reorder
 from taskflow.schedule.schedule import Policy, Schedule, ScheduleTable
+from taskflow.simulation.simulate import simulate
 from taskflow.strategy import strategy as strategies
 from taskflow.strategy.micro_batches import check_parts, micro_batches, most_micro_batches
 from taskflow.strategy.strategy import Strategy, StrategyTable, check_strategy
 from taskflow.tasks.task_graph import TaskGraph
+from taskflow.tasks.timeline import Timeline
 
 FORMAT, VERSION = "taskflow-plan", 1
 
@@ -114,6 +116,20 @@ class Plan:
         """
         graph, rows = self.lower(graph, machine)
         return graph, rows if self.schedule is None else reorder(rows, costs, self.schedule)
+
+    def predict(self, graph: Graph, machine: MachineModel, costs: CostModel) -> Timeline:
+        """What `simulate` says of the plan, from the rows of representatives where these stand for all in their order.
+
+        So the timeline may lack rows of devices that do the same (`TaskGraph.peers`).
+
+        Raises:
+            ValueError: the plan does not fit the graph or the machine.
+        """
+        if self.schedule is not None:
+            return simulate(self.apply(graph, machine, costs)[1], costs)
+        graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
+        strategy = self.placement(graph, machine)
+        return simulate(Lowering(graph, machine).rows_to_simulate(strategy, costs), costs)
 
     def for_graph(self, graph: Graph) -> Plan:
         """The plan of an evaluation graph of the same model, see `Strategy.for_graph`.

@@ -38,6 +38,7 @@ from taskflow.strategy.strategy import (
     completed,
 )
 from taskflow.tasks.memory import FEED_BLOCKS
+from taskflow.tasks.task_graph import TaskGraph
 from taskflow.tasks.timeline import Timeline
 
 POOL_BYTES = (
@@ -442,9 +443,14 @@ class Judge:
 
     def timelines(self, strategy: Strategy, orders: Iterable[str | None]) -> Iterator[Timeline]:
         """What `simulate` says of a strategy in each order (None: as lowered)."""
-        rows = self.lowering.lower(strategy)
+        every: TaskGraph | None = None
         for order in orders:
-            timeline = simulate(reorder(rows, self.costs, order) if order else rows, self.costs)
+            if order is None:
+                rows = self.lowering.rows_to_simulate(strategy, self.costs)
+            else:
+                every = self.lowering.lower(strategy) if every is None else every
+                rows = reorder(every, self.costs, order)
+            timeline = simulate(rows, self.costs)
             self._note(timeline)
             yield timeline
 

@@ -24,7 +24,6 @@ from taskflow.searching.outcome import Outcome
 from taskflow.searching.placement import divisors
 from taskflow.searching.starts import Start
 from taskflow.searching.variants import Variant
-from taskflow.simulation.simulate import simulate
 from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts, stages
 
 MICRO_BATCHES = (
@@ -307,8 +306,7 @@ def judge_shape(first: Variant, shape: PipelineShape) -> Outcome | None:
             first.graph, first.machine, cuts=_cuts(first, shape), within=within, devices=groups
         )
         plan = Plan(strategy, parts, name, shape.again)
-        _, rows = plan.apply(first.graph, first.machine, first.costs)
-        timeline = simulate(rows, first.costs)
+        timeline = plan.predict(first.graph, first.machine, first.costs)
     except (ValueError, MemoryError):
         return None
     said = f"{name}, {count} stages, {parts} micro-batches, tensor {shape.tensor}"

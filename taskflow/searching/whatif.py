@@ -22,7 +22,6 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.result import SearchInterrupted, SearchResult
 from taskflow.searching.searching import search
-from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.timeline import Timeline
 
@@ -167,7 +166,7 @@ class _Question:
 
     def _timeline(self, plan: Plan, machine: MachineModel) -> Timeline:
         costs = self._costs(machine)
-        return simulate(plan.apply(self.graph, machine, costs)[1], costs)
+        return plan.predict(self.graph, machine, costs)
 
     def _sensitivities(self, plan: Plan, machine: MachineModel, seconds: float) -> dict[str, float]:
         """Per cent of the seconds per per cent of each rate, by central differences."""

@@ -17,14 +17,14 @@ import numpy as np
 from taskflow.core.errors import CostError
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
-from taskflow.lowering import Lowering, lower
+from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, completed
 from taskflow.tasks.timeline import Timeline
 
-KNOWN = "seconds", "peak_bytes", "shortage", "bytes_moved"  # fields that take no rows
+HELD_BYTES = 2 << 30  # of fragments of strategies: all are forgotten when they take more
 HELD_ROWS = 8_000_000  # of a graph, about, for which `Judge` has memory
 
 
@@ -105,23 +105,15 @@ class WholeJudge(Judge):
         return said
 
     def _simulated(self, strategy: Strategy) -> Timeline | str:
-        """Or why not. It holds no rows: those of one strategy are of little use for the next, and take memory."""
-
-        def simulated() -> Timeline:
-            return simulate(
-                lower(self.graph, completed(self.graph, strategy), self.machine), self.costs
-            )
-
-        def complete() -> Timeline:
-            found = simulated()
-            assert len(found.start)  # a field of all rows: so all fields are made
-            return found
-
+        """Or why not."""
+        if self.lowering.size_bytes > HELD_BYTES:
+            self.lowering = Lowering(self.graph, self.machine)
         try:
-            found = simulated()
+            return simulate(
+                self.lowering.rows_to_simulate(completed(self.graph, strategy), self.costs),
+                self.costs,
+            )
         except MemoryError as error:
             return str(error)  # the error itself would hold on to all that there was
         finally:
             gc.collect()  # else rows, of which there are gigabytes, stay until the end of the search
-        known = {name: getattr(found, name) for name in KNOWN}
-        return Timeline.later(complete, **known)

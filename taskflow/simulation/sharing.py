@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import NamedTuple
-
 import numpy as np
 
-from taskflow.core.columns import Array, distinct_columns, pointers, spread
+from taskflow.core.columns import Array, pointers
 from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
-from taskflow.strategy.orbits import Orbits
 from taskflow.tasks.agenda import NONE
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
-from taskflow.tasks.peers import Peers
 from taskflow.tasks.streams import find_queues, follows, ports_of
 from taskflow.tasks.task_graph import JOINED, STREAMS, Kind, TaskGraph
 from taskflow.tasks.tax import Tax, make_tax
@@ -48,12 +43,12 @@ def find_waits(task_graph: TaskGraph) -> Successors:
 def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     """What rows load of the links that several streams use."""
     machine, count = task_graph.machine, len(task_graph)
-    (row, link, rate), latency = _hops(task_graph, seconds), _latencies(task_graph)
+    (row, link, rate), latency = hops_of(task_graph, seconds), latencies_of(task_graph)
     peak = np.zeros(count)
     np.maximum.at(peak, row, rate)
     kept = _is_shared(task_graph, row, link)[link]
     row, link, rate = row[kept], link[kept], rate[kept]
-    order = np.argsort(row, kind="stable")
+    order = np.lexsort((link, row))  # as representatives have them: sums are rounded alike
     row, link, rate = row[order], link[order], rate[order]
     part = rate / peak[row] / machine.link_bandwidth[link]
     _, number = np.unique(link, return_inverse=True)
@@ -62,115 +57,16 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     )
 
 
-class PeerLoads(NamedTuple):
-    """What rows of a sample load of shared links, by link, then by what the rows are like.
-
-    Attributes:
-        row, link, part: entries, see `Loads`.
-        number: of the link; those that the same kinds of rows load alike have one: none is ever fuller than another.
-        peak: of every row of the sample.
-    """
-
-    row: Array
-    link: Array
-    part: Array
-    number: Array
-    peak: Array
-
-
-def find_peer_loads(peers: Peers[TaskGraph], seconds: Array) -> PeerLoads:
-    """The loads of the sample, whose rows take these seconds."""
-    sample, like = peers.sample, peers.like
-    row, link, rate = _hops(sample, seconds)
-    peak = np.zeros(len(sample))
-    np.maximum.at(peak, row, rate)
-    kept = _is_shared(sample, row, link, peers.times > 1)[link]
-    row, link, rate = row[kept], link[kept], rate[kept]
-    part = rate / peak[row] / sample.machine.link_bandwidth[link]
-    order = np.lexsort((part, like[row], link))
-    row, link, part = row[order], link[order], part[order]
-    loaded = np.stack([like[row], part.view(np.int64)], axis=1)
-    ptr = np.flatnonzero(np.diff(link, prepend=-1, append=-1))
-    number, known = np.zeros(len(link), np.int64), dict[bytes, int]()
-    for a, b in pairwise(ptr.tolist()):
-        number[a:b] = known.setdefault(loaded[a:b].tobytes(), len(known))
-    return PeerLoads(row, link, part, number, peak)
-
-
-def refine_orbits(peers: Peers[TaskGraph], seconds: Array) -> Orbits:
-    """The orbits in which rows that are like each other take equal seconds, load links alike, and share none.
-
-    Args:
-        peers: of the rows of representatives.
-        seconds: of every row of the sample.
-    """
-    sample, like, orbits = peers.sample, peers.like, peers.orbits
-    loads = find_peer_loads(peers, seconds)
-    finer = orbits.refine(_seen_by_devices(sample, like, seconds, loads))
-    shares = (np.diff(loads.link) == 0) & (np.diff(like[loads.row]) == 0)
-    some, others = loads.row[:-1][shares], loads.row[1:][shares]
-    finer = finer.part(sample.device[some], sample.device[others])
-    finer = finer.part(sample.source[some], sample.source[others])
-    if len(finer) > len(orbits) or (not len(some) and _are_alike(peers, seconds, loads)):
-        return finer
-    return Orbits.of_equal(np.arange(len(orbits.of)), strides=orbits.strides)
-
-
-def _seen_by_devices(sample: TaskGraph, like: Array, seconds: Array, loads: PeerLoads) -> Array:
-    """Of every device a number that follows from the seconds of its rows, and from the links that they load."""
-    code = _MIXING * (loads.number.astype(np.uint64) + _MIXING * loads.part.view(np.uint64))
-    of_row = _MIXING * (seconds.view(np.uint64) ^ like.astype(np.uint64))
-    np.add.at(of_row, loads.row, code ^ (code >> np.uint64(29)))
-    of_row ^= of_row >> np.uint64(31)
-    seen = np.zeros(len(sample.machine.devices), np.uint64)
-    together = sample.kind == Kind.COLLECTIVE
-    np.add.at(seen, sample.device[~together], of_row[~together])
-    np.add.at(seen, sample.source[~together], of_row[~together] * _MIXING)
-    args = np.flatnonzero(np.repeat(together, np.diff(sample.arg_ptr)))
-    of_arg = np.repeat(of_row, np.diff(sample.arg_ptr))[args]
-    np.add.at(seen, sample.instance_device[sample.arg_instance[args]], of_arg)
-    return seen.view(np.int64)
-
-
-def _are_alike(peers: Peers[TaskGraph], seconds: Array, loads: PeerLoads) -> bool:
-    """Whether rows take the seconds of those that they are like, and load what these load, part for part."""
-    like = peers.like
-    columns = seconds, loads.peak, _latencies(peers.sample)
-    if any((column != column[like]).any() for column in columns):
-        return False
-    every, _ = distinct_columns(np.stack([loads.row, loads.number, loads.part.view(np.int64)]))
-    own = every[:, like[every[0]] == every[0]]
-    many = np.bincount(like, minlength=len(like))
-    mapped, often = distinct_columns(np.stack([like[every[0]], *every[1:]]))
-    return bool(
-        mapped.shape == own.shape and (mapped == own).all() and (often == many[own[0]]).all()
-    )
-
-
-def loads_of_representatives(peers: Peers[TaskGraph], loads: PeerLoads) -> Loads:
-    """What the rows of representatives load, of links by their numbers."""
-    entries = np.stack([loads.row, loads.number, loads.part.view(np.int64)])
-    own, _ = distinct_columns(entries[:, peers.like[loads.row] == loads.row])
-    ptr = pointers([*np.bincount(own[0], minlength=len(peers.like)), 0])
-    row = np.where(
-        peers.number < 0, len(peers.like), peers.number
-    )  # behind all: points, which load nothing
-    width = ptr[row + 1] - ptr[row]
-    at, peak = spread(ptr[row], width), np.append(loads.peak, 0.0)
-    latency = np.append(_latencies(peers.sample), 0.0)
-    return Loads(pointers(width), own[1][at], own[2].view(np.float64)[at], peak[row], latency[row])
-
-
 def find_hops(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array]:
     """Rows, and HOP of the links that they load."""
-    machine, (row, link, rate) = task_graph.machine, _hops(task_graph, seconds)
+    machine, (row, link, rate) = task_graph.machine, hops_of(task_graph, seconds)
     hop = np.zeros(len(row), HOP)
     hop["link"] = STREAMS * len(machine.devices) + link
-    hop["part"], hop["latency"] = rate / machine.link_bandwidth[link], _latencies(task_graph)[row]
+    hop["part"], hop["latency"] = rate / machine.link_bandwidth[link], latencies_of(task_graph)[row]
     return row, hop
 
 
-def _latencies(task_graph: TaskGraph) -> Array:
+def latencies_of(task_graph: TaskGraph) -> Array:
     """Seconds before each row loads its links."""
     latency, moved = np.zeros(len(task_graph)), np.flatnonzero(task_graph.is_transfer)
     every = task_graph.machine.ways.latency(task_graph.source[moved], task_graph.device[moved])
@@ -193,7 +89,7 @@ def find_tax(task_graph: TaskGraph) -> Tax | None:
     return make_tax(pointers(taken), np.concatenate(groups), payer, 1.0 - share)
 
 
-def _hops(task_graph: TaskGraph, seconds: Array) -> Hops:
+def hops_of(task_graph: TaskGraph, seconds: Array) -> Hops:
     """Every link on the way of a transfer, and of what a collective sends: that at an even pace all the while."""
     machine, moved = task_graph.machine, np.flatnonzero(task_graph.is_transfer)
     ends = task_graph.source[moved], task_graph.device[moved]
@@ -241,10 +137,8 @@ def links_of_exchange(machine: MachineModel, exchange: Exchange) -> tuple[Array,
     return links, carried[links] / max(size.sum(), 1)
 
 
-def _is_shared(
-    task_graph: TaskGraph, row: Array, link: Array, is_often: Array | None = None
-) -> Array:
-    """Whether several sending and several receiving streams use a link; per link. `is_often`: a row is several."""
+def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
+    """Whether several sending and several receiving streams use a link; per link."""
     devices, links = task_graph.machine.devices, len(task_graph.machine.links)
     is_shared, source, device = (
         np.ones(links, np.bool_),
@@ -262,10 +156,6 @@ def _is_shared(
         users = np.where(is_alone, len(devices) + row, ends)
         low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
         np.minimum.at(low, link, users)
-        np.maximum.at(
-            high,
-            link,
-            users if is_often is None else users + len(is_often) * (is_alone & is_often[row]),
-        )
+        np.maximum.at(high, link, users)
         is_shared &= low != high
     return is_shared

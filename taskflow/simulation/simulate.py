@@ -17,15 +17,8 @@ from taskflow.core.columns import pointers
 from taskflow.core.compiling import tiered
 from taskflow.core.start_rule import finish_of, latest, occupy, start_of
 from taskflow.cost.model import CostModel
-from taskflow.simulation.sharing import (
-    find_hops,
-    find_peer_loads,
-    find_tax,
-    find_waits,
-    loads_of_representatives,
-    refine_orbits,
-    schedule_fairly,
-)
+from taskflow.simulation.representatives import find_loads, loads_of
+from taskflow.simulation.sharing import find_hops, find_tax, find_waits, schedule_fairly
 from taskflow.tasks.fair import fair_pass
 from taskflow.tasks.memory import needed_bytes, plan_memory, shortage, with_reuse
 from taskflow.tasks.streams import count_streams, find_queues
@@ -36,10 +29,9 @@ from taskflow.tasks.timeline import Timeline
 def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     """The predicted Timeline of one step: `.seconds`, `.bytes_moved`, `.peak_bytes`, `.critical_path()`.
 
-    Of devices that do the same one is simulated, where the costs allow that; when a row of another one begins and ends
-    is found when somebody asks. Rows of representatives (`lower(devices=orbits)`) give the timeline of these: its
-    seconds, bytes moved, peaks and shortage are those of all devices. Orbits are refined, and the rows made anew,
-    where rows that are like each other take other seconds or load links otherwise.
+    Rows of representatives (`lower(devices=orbits)`) give the timeline of these: its seconds, bytes moved, peaks and
+    shortage are those of all devices. Orbits are refined, and the rows made anew, where rows that are like each other
+    take other seconds or load links otherwise.
 
     Raises:
         ValueError: these are the rows of some devices alone; or of representatives, and the costs know rows.
@@ -47,12 +39,14 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     if task_graph.peers is not None:
         return _of_representatives(task_graph, costs)
     task_graph.check_complete("simulate")
-    if task_graph.classes is None or not costs.knows_no_rows:
-        return _of_rows(task_graph, costs)
-    found = _of_representatives(task_graph.classes, costs)
-    names = "seconds", "peak_bytes", "shortage", "bytes_moved"
-    known = {name: getattr(found, name) for name in names}
-    return Timeline.later(lambda: _of_rows(task_graph, costs), **known)
+    plan = plan_memory(task_graph, is_predicted=True)
+    waiting = with_reuse(task_graph, plan)
+    return Timeline(
+        waiting,
+        *schedule_fairly(waiting, costs.seconds(task_graph)),
+        needed_bytes(task_graph, plan),
+        shortage(task_graph, plan),
+    )
 
 
 def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
@@ -62,15 +56,16 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
         raise ValueError(
             "simulate: these are the rows of representatives, the costs know those of all devices"
         )
-    seconds = costs.seconds(peers.sample)
-    while len(orbits := refine_orbits(peers, seconds)) > len(peers.orbits):
+    kinds, known = loads_of(peers, costs)
+    orbits, loads = find_loads(peers, kinds)
+    while len(orbits) > len(peers.orbits):
         task_graph = peers.lower(orbits)
         peers = task_graph.peers
         assert peers is not None
+        orbits, loads = find_loads(peers, kinds)
     plan = plan_memory(task_graph, is_predicted=True)
     waiting = with_reuse(task_graph, plan)
-    loads = loads_of_representatives(peers, find_peer_loads(peers, seconds))
-    taken = costs.seconds_of_representatives(task_graph, peers, seconds)
+    taken = costs.seconds_of_representatives(task_graph, known)
     start, end = fair_pass(find_waits(waiting), loads, taken, find_tax(waiting))
     return Timeline(
         waiting,
@@ -78,17 +73,6 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
         end,
         float(end.max(initial=0.0)),
         needed_bytes(task_graph, plan)[peers.orbits.representative[peers.orbits.of]],
-        shortage(task_graph, plan),
-    )
-
-
-def _of_rows(task_graph: TaskGraph, costs: CostModel) -> Timeline:
-    plan = plan_memory(task_graph, is_predicted=True)
-    waiting = with_reuse(task_graph, plan)
-    return Timeline(
-        waiting,
-        *schedule_fairly(waiting, costs.seconds(task_graph)),
-        needed_bytes(task_graph, plan),
         shortage(task_graph, plan),
     )
 

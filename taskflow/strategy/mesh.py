@@ -144,45 +144,10 @@ def mesh_of(machine: MachineModel, grids: Iterable[DeviceGrid]) -> Mesh | None:
     runs = [run for grid in grids for run in grid.runs if run.stride]
     ends = {run.stride for run in runs} | {run.stride * run.parts for run in runs}
     strides = sorted(s for s in {1, host_stride, *ends} if s == 1 or s < len(hosts))
-    if any(after % before for before, after in pairwise(strides)):
+    if any(after % before for before, after in pairwise([*strides, len(hosts)])):
         return None
     mesh = Mesh(len(hosts), strides)
-    mesh.tell_devices_apart(_colours(machine))
+    mesh.tell_devices_apart(machine.colours)
     if len({b - a for a, b in pairwise([0, *borders, len(hosts)])}) > 1:
         mesh.part_all(s for s in strides if s >= host_stride)
     return mesh
-
-
-def _colours(machine: MachineModel) -> Array:
-    """Numbers of the devices, equal where these and all that their links lead to have equal rates.
-
-    Colour refinement: places are apart where links of other rates, or places of other colours, are around them.
-    """
-    places: dict[int | str, int] = {d: d for d in range(len(machine.devices))}
-    ends = [[places.setdefault(end, len(places)) for end in k.ends] for k in machine.links]
-    rates = _numbered([(k.bandwidth, k.latency_seconds) for k in machine.links])
-    place, other = np.array(ends, np.int64).reshape(-1, 2).T
-    way = np.concatenate([2 * rates, 2 * rates + 1])
-    place, other = np.concatenate([place, other]), np.concatenate([other, place])
-    colour = rates_of_devices(machine)
-    colour = np.concatenate([colour, np.full(len(places) - len(colour), -1)])
-    count = 0
-    while (now := len(np.unique(colour))) > count:
-        count = now
-        order = np.lexsort((colour[other], way, place))
-        seen = np.stack([way[order], colour[other[order]]], axis=1)
-        begin = np.searchsorted(place[order], np.arange(len(places) + 1)).tolist()
-        around = [seen[a:b].tobytes() for a, b in pairwise(begin)]
-        colour = _numbered(list(zip(colour.tolist(), around, strict=True)))
-    return colour[: len(machine.devices)]
-
-
-def rates_of_devices(machine: MachineModel) -> Array:
-    """(devices,) numbers, equal where all of devices but their hosts is."""
-    return _numbered([device.alone for device in machine.devices])
-
-
-def _numbered(values: Sequence[object]) -> Array:
-    """Equal values have the same number."""
-    numbers: dict[object, int] = {}
-    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)

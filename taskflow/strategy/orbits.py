@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -57,6 +58,18 @@ class Orbits:
 
     def __len__(self) -> int:
         return len(self.size)
+
+    @cached_property
+    def key(self) -> bytes:
+        """Equal for equal orbits, and only for these."""
+        return self.of.tobytes()
+
+    @cached_property
+    def is_first(self) -> Array:
+        """Of every device, whether it is a representative."""
+        found = np.zeros(len(self.of), np.bool_)
+        found[self.representative] = True
+        return found
 
     def __repr__(self) -> str:
         return f"Orbits({len(self)} of {len(self.of)} devices)"

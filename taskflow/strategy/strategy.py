@@ -10,6 +10,7 @@ import json
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any
@@ -109,6 +110,18 @@ class ParallelConfig:
                 f"ParallelConfig: {dict(normal)} has {self.points} points, {len(numbers)} devices were given"
             )
         object.__setattr__(self, "devices", numbers)
+
+    def __hash__(self) -> int:
+        return hash((self.degrees, self._devices_hash))
+
+    @cached_property
+    def _devices_hash(self) -> int:
+        return hash(self.devices)
+
+    @cached_property
+    def device_range(self) -> tuple[int, int]:
+        """The lowest and the highest device."""
+        return min(self.devices), max(self.devices)
 
     @property
     def points(self) -> int:
@@ -343,7 +356,8 @@ def check_config(op: Operator, config: ParallelConfig, devices: int) -> None:
             )
         if parts(degree) > 1:
             _check_in_place(op, axis)
-    if min(config.devices) < 0 or max(config.devices) >= devices:
+    lowest, highest = config.device_range
+    if lowest < 0 or highest >= devices:
         device = next(d for d in config.devices if not 0 <= d < devices)
         raise ValueError(f"{where}: device {device} is not among the machine's {devices} devices")
 

@@ -7,34 +7,98 @@ begins and ends when that one does, and the rows of representatives say all that
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
-from taskflow.core.columns import Array
+import numpy as np
+
+from taskflow.core.columns import Array, pointers
 from taskflow.strategy.orbits import Orbits
 
-Rows = TypeVar("Rows")  # the task graph, whose rows have peers
+Rows = TypeVar("Rows", bound=Sized)  # the task graph, whose rows have peers
+
+
+@dataclass(frozen=True, eq=False)
+class RowTable(Generic[Rows]):
+    """Rows that move regions of some kinds, on all devices.
+
+    Attributes:
+        rows: a task graph without dependences.
+        known: what others have found out about these rows, by who asked (costs).
+    """
+
+    rows: Rows
+    known: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary)
+
+
+@dataclass(frozen=True, eq=False)
+class RegionRows(Generic[Rows]):
+    """The rows that move the regions of one kind: these have one fragment on the same devices.
+
+    Attributes:
+        table: has them.
+        begin: the first of them in the table.
+        like: of each of them, the row of the table that stands for it: that of a representative.
+        regions: so many regions of the task graph are of the kind.
+    """
+
+    table: RowTable[Rows]
+    begin: int
+    like: Array
+    regions: int
+
+    @property
+    def span(self) -> slice:
+        """These rows in the table."""
+        return slice(self.begin, self.begin + len(self.like))
 
 
 @dataclass(frozen=True, eq=False)
 class Peers(Generic[Rows]):
-    """See above. The sample has every kind of row that moves data once on each device, without dependences.
+    """See above.
 
     Attributes:
         orbits: of the devices; those of one have equal rates.
         count: of every row, how many rows it stands for, itself included.
-        number: of every row, which row of the sample it is; negative: it is a point.
-        sample: see there.
-        like: of every row of the sample, the one of representatives for it.
-        times: of these, how many rows of the task graph are of its kind and on its devices.
+        kinds: of regions.
+        kind: of every row, the kind of its region; -1: it is a point.
+        number: of every row, which row of its kind's table it is; -1: it is a point.
         lower: makes the rows of finer orbits.
     """
 
     orbits: Orbits
     count: Array
+    kinds: Sequence[RegionRows[Rows]]
+    kind: Array
     number: Array
-    sample: Rows
-    like: Array
-    times: Array
     lower: Callable[[Orbits], Rows]
+
+    @cached_property
+    def tables(self) -> list[RowTable[Rows]]:
+        """Each table of the kinds once."""
+        return list({id(kind.table): kind.table for kind in self.kinds}.values())
+
+    @cached_property
+    def in_turn(self) -> Array:
+        """Of every row, which row of all tables in turn it is; -1: it is a point."""
+        first = dict(zip(map(id, self.tables), pointers([len(t.rows) for t in self.tables])))
+        begin = np.array([first[id(kind.table)] for kind in self.kinds], np.int64)
+        return np.where(self.kind < 0, -1, self.number + begin[self.kind])
+
+    def of_tables(self) -> list[tuple[Rows, Array, Array]]:
+        """The rows of every table; of each, of how many regions of the task graph it is a row, and what it is like."""
+        found = {
+            id(t): (t.rows, np.zeros(len(t.rows), np.int64), np.arange(len(t.rows)))
+            for t in self.tables
+        }
+        for kind in self.kinds:
+            _, regions, like = found[id(kind.table)]
+            regions[kind.span], like[kind.span] = kind.regions, kind.like
+        return list(found.values())
+
+    def place(self, row: int) -> tuple[Rows, int]:
+        """The rows among which a row that moves data has all its arguments, and which it is there."""
+        return self.kinds[int(self.kind[row])].table.rows, int(self.number[row])

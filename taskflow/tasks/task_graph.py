@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import repeat
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from taskflow.core.columns import Array as Array
 from taskflow.core.columns import pointers, spread
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
-from taskflow.core.later import Later
 from taskflow.core.text import contents
 from taskflow.graph.graph import LogicalRegion
 from taskflow.graph.kernel import Kernel
@@ -137,7 +135,7 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TaskGraph(Later):
+class TaskGraph:
     """Rows, arguments, dependences and instances, all as NumPy columns; identical on every rank.
 
     Attributes:
@@ -160,10 +158,7 @@ class TaskGraph(Later):
         repeat: so many steps of the model are one step of the task graph.
         own: what the rows of some devices know of the rows of all; None: these are all rows.
         peers: the rows for which these, of representatives, stand; None: these stand for themselves.
-        classes: the rows of representatives, if there are any; then all rows are made when somebody asks.
     """
-
-    classes: ClassVar[TaskGraph | None] = None
 
     machine: MachineModel
     launches: tuple[Launch, ...]
@@ -328,10 +323,11 @@ class TaskGraph(Later):
     @property
     def bytes_moved(self) -> int:
         """Bytes that cross between devices in one step."""
-        rows = self.classes or self
-        if rows.peers is not None:
-            sample = rows.peers.sample
-            return int((sample.bytes * rows.peers.times)[sample.is_communication].sum())
+        if self.peers is not None:
+            return sum(
+                int((rows.bytes * regions)[rows.is_communication].sum())
+                for rows, regions, _ in self.peers.of_tables()
+            )
         return int(self.bytes[self.is_communication].sum())
 
     def bytes_moved_by_device(self) -> Array:
@@ -343,8 +339,11 @@ class TaskGraph(Later):
         """Source, device and bytes of all that goes between devices, of rows for which these stand too; (3, n)."""
         if self.peers is None:
             return self.hops()[1:]
-        row, source, device, size = self.peers.sample.hops()
-        return np.stack([source, device, size * self.peers.times[row]])
+        found = []
+        for rows, regions, _ in self.peers.of_tables():
+            row, source, device, size = rows.hops()
+            found.append(np.stack([source, device, size * regions[row]])[:, regions[row] > 0])
+        return np.concatenate(found, axis=1)
 
     def hops(self) -> Array:
         """Row, source, device and bytes of all that goes from one device to another, within collectives too; (4, n)."""
@@ -367,7 +366,8 @@ class TaskGraph(Later):
         Of the rows of representatives all are.
         """
         if self.peers is not None:
-            found = self.peers.sample.exchange(int(self.peers.number[row]))
+            rows, number = self.peers.place(row)
+            found = rows.exchange(number)
             return replace(found, instances=(-1 - np.array(found.instances, np.int64)).tolist())
         table, number = self.with_all_arguments(row)
         if table is not self:

@@ -15,7 +15,6 @@ import numpy as np
 
 from taskflow.core.files import replace_file
 from taskflow.core.grouping import grouped
-from taskflow.core.later import Later
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.streams import count_streams, find_queues, follows
 from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
@@ -23,7 +22,7 @@ from taskflow.tasks.trace import trace_events
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Timeline(Later):
+class Timeline:
     """Start and end of every row in seconds since the start of the step.
 
     Attributes:
@@ -114,10 +113,15 @@ def _busy_of_all(peers: Peers[TaskGraph], duration: Array, total: Array) -> Arra
     devices = len(peers.orbits.of)
     first = peers.orbits.representative[peers.orbits.of]
     of_devices = total[: STREAMS * devices].reshape(STREAMS, devices)[:, first]
-    row, stream = peers.sample.occupied()
-    moves = peers.number >= 0
-    of_kind = np.bincount(peers.number[moves], duration[moves], len(peers.like))
-    every = np.bincount(stream, of_kind[peers.like[row]], len(total))
+    moves, every, begin = peers.in_turn >= 0, np.zeros(len(total)), 0
+    tables = peers.of_tables()
+    of_rows = np.bincount(
+        peers.in_turn[moves], duration[moves], sum(len(rows) for rows, _, _ in tables)
+    )
+    for rows, _, like in tables:
+        row, stream = rows.occupied()
+        every += np.bincount(stream, of_rows[begin + like[row]], len(total))
+        begin += len(rows)
     return np.concatenate([of_devices.reshape(-1), every[STREAMS * devices :]])
 
 

@@ -198,6 +198,17 @@ def test_an_all_to_all_is_one_row_of_the_algorithm_that_is_named(algorithm, cros
     assert not [t for t in task_graph if t.kind == Kind.COPY and t.source != t.device]
 
 
+def test_two_devices_are_enough_for_an_all_to_all():
+    graph = tiny.copy(tiny.copy(matrix(4, 4), "h"), "read").graph
+    configs = {"h": taskflow.ParallelConfig({"b": 2}), "read": taskflow.ParallelConfig({"c": 2})}
+    strategy = taskflow.Strategy.of_graph(graph, configs)
+    for algorithm, rows in (("pairwise", ["all-to-all"]), ("copies", [])):
+        found = lower(
+            graph, strategy, MachineModel.uniform(2), collectives={"all-to-all": algorithm}
+        )
+        assert [task.collective for task in found if task.kind == Kind.COLLECTIVE] == rows
+
+
 def test_an_all_to_all_is_chosen_by_cost_or_stays_copies():
     seconds = {}
     for each in ("pairwise", "two-level", "fastest"):

@@ -34,12 +34,6 @@ COLUMNS = (
 CARRIED = {}, {"all-reduce": "copies"}, {"all-reduce": "ring"}
 
 
-def all_rows(graph, strategy, machine):
-    """Every row, made: none stands for another."""
-    rows = lower(graph, strategy, machine)
-    return replace(rows, kind=rows.kind)
-
-
 def stand_in(orbits):
     return orbits.representative[orbits.of]
 
@@ -53,22 +47,25 @@ def touched(rows, device):
     return np.flatnonzero(there)
 
 
+def numbers(found, rows):
+    """Which of all rows the rows of representatives are: those that touch these, in order."""
+    devices = found.peers.orbits.representative.tolist()
+    return np.unique(np.concatenate([touched(rows, device) for device in devices]))
+
+
 def assert_rows(found, rows):
     """Those that touch representatives, in order, and of every orbit as many as there are."""
-    peers = found.peers
-    touching = [touched(rows, device) for device in peers.orbits.representative.tolist()]
-    np.testing.assert_array_equal(found.numbers, np.unique(np.concatenate(touching)))
+    number = numbers(found, rows)
+    assert len(found) == len(number)
     for name in COLUMNS:
-        np.testing.assert_array_equal(
-            getattr(found, name), getattr(rows, name)[found.numbers], name
-        )
-    assert peers.count.sum() == len(rows)
+        np.testing.assert_array_equal(getattr(found, name), getattr(rows, name)[number], name)
+    assert found.peers.count.sum() == len(rows)
 
 
 def assert_alike(timeline, expected, rows):
     """Every device does when its representative does, to the digit, the same kinds of rows."""
     orbits = timeline.task_graph.peers.orbits
-    number = timeline.task_graph.numbers
+    number = numbers(timeline.task_graph, rows)
     np.testing.assert_array_equal(timeline.start, expected.start[number])
     np.testing.assert_array_equal(timeline.end, expected.end[number])
     for device, first in enumerate(stand_in(orbits).tolist()):
@@ -91,10 +88,8 @@ def assert_equal(graph, strategy, machine, orbits=None):
     """Of all rows, and of those of representatives of orbits; the timeline of these."""
     orbits = orbits or orbits_of(graph, strategy, machine)
     costs = CostModel.analytic(machine)
-    rows, found = (
-        all_rows(graph, strategy, machine),
-        lower(graph, strategy, machine, devices=orbits),
-    )
+    rows = lower(graph, strategy, machine)
+    found = lower(graph, strategy, machine, devices=orbits)
     assert_rows(found, rows)
     expected, timeline = simulate(rows, costs), simulate(found, costs)
     assert timeline.seconds == expected.seconds

@@ -247,16 +247,16 @@ def test_a_start_whose_rows_are_too_many_is_left_out(monkeypatch):
     graph, machine = transformer(2, 8, "float32").graph, HOSTS.take(2)
     costs = CostModel.analytic(machine)
     too_large = taskflow.search(graph, machine, costs, proposals=1).strategy
-    lower_all = Lowering.lower
+    ready_of = Lowering._ready
 
-    def lower_some(self, strategy):
+    def ready_of_some(self, strategy):
         if dict(strategy) == dict(too_large):
             raise MemoryError("Unable to allocate 42.9 GiB")
-        return lower_all(self, strategy)
+        return ready_of(self, strategy)
 
-    monkeypatch.setattr(Lowering, "lower", lower_some)
+    monkeypatch.setattr(Lowering, "_ready", ready_of_some)
     assert dict(taskflow.search(graph, machine, costs, proposals=1).strategy) != dict(too_large)
-    monkeypatch.setattr(Lowering, "lower", out_of_memory)
+    monkeypatch.setattr(Lowering, "_ready", out_of_memory)
     with pytest.raises(
         MemoryError,
         match=r"^search: of no start that fits the devices is there memory here for all rows$",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import CostModel, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
 from taskflow.collective.algorithms import ALGORITHMS
-from taskflow.simulation.sharing import _hops, find_tax, links_of_exchange
+from taskflow.simulation.sharing import find_tax, hops_of, links_of_exchange
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.task_graph import Kind
@@ -100,7 +100,7 @@ def test_a_collective_loads_the_links_of_its_own_steps(tensor, carried):
     )
     task_graph = lower(graph, strategy, machine)
     seconds = CostModel.analytic(machine).seconds(task_graph)
-    row, link, rate = _hops(task_graph, seconds)
+    row, link, rate = hops_of(task_graph, seconds)
     for k in np.flatnonzero((task_graph.kind == Kind.COLLECTIVE) & (seconds > 0)).tolist():
         links, parts = links_of_exchange(task_graph.machine, task_graph.exchange(k))
         order = np.argsort(link[row == k])

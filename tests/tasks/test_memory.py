@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Device, Executor, Graph, Kind, MachineModel, ParallelConfig, Strategy, lower
+from taskflow.tasks import lifetimes as lifetimes_module
 from taskflow.tasks.memory import ALIGNMENT, plan_memory, shortage
 from tests import laws, tiny
 from tests.checking.reuse import tight
@@ -140,3 +141,11 @@ def test_the_plan_counts_feeds_and_points():
     assert task_graph.kind.tolist() == [Kind.FEED, Kind.POINT]
     plan = plan_memory(task_graph)
     assert list(zip(plan.first, plan.last)) == [(0, 1), (1, 2)]
+
+
+def test_rows_of_one_stream_that_wait_for_nothing_else_share_a_clock():
+    """Two devices: a chain on each, then one row of the first that waits for both, and one behind it."""
+    own = np.array([0, 0, 1, 1, 0, 0])
+    ptr, awaited = np.array([0, 0, 1, 1, 2, 4, 5]), np.array([0, 2, 1, 3, 4])
+    clock, makers = lifetimes_module._shared_clocks(ptr, awaited, own)
+    assert clock.tolist() == [0, 0, 0, 0, 1, 1] and makers.tolist() == [0, 4]

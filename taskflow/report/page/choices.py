@@ -15,7 +15,6 @@ from taskflow.searching import SearchResult
 from taskflow.searching.outcome import FOUND, Outcome, non_dominated
 from taskflow.searching.starts import rule_starts
 from taskflow.searching.whatif import Find, what_if
-from taskflow.simulation.simulate import simulate
 
 MOST_STARTS = 12  # of a search that are simulated again, for bytes and memory
 NETWORK, FLOPS = (0.25, 0.5, 1.0, 2.0, 4.0, 10.0), (0.5, 1.0, 2.0)  # factors
@@ -27,7 +26,7 @@ def simulated(
     graph: Graph, plan: Plan, machine: MachineModel, costs: CostModel, name: str
 ) -> Outcome:
     """A plan and its predicted step; infinitely long where a device has no room."""
-    timeline = simulate(plan.apply(graph, machine, costs)[1], costs)
+    timeline = plan.predict(graph, machine, costs)
     return Outcome.of(plan, timeline, name)
 
 

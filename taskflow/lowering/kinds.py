@@ -1,0 +1,159 @@
+"""The kinds of regions that strategies of a graph have had, each found once, and the rows of representatives.
+
+Regions with one fragment on the same devices are of a kind. A graph of many layers has few kinds, and another strategy
+of the graph has most of them, too: what is known of a kind (`alike.RegionKind`) is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from taskflow.core.columns import Array, gather, pointers
+from taskflow.lowering.alike import KindsTable, RegionKind, ports_of_links, refined
+from taskflow.lowering.fragments import Found
+from taskflow.lowering.life import Lives
+from taskflow.lowering.rows import DistinctPoints
+from taskflow.lowering.sample import kinds_of, sample_of
+from taskflow.machine import MachineModel
+from taskflow.strategy.orbits import Orbits
+from taskflow.tasks.peers import Peers, RegionRows
+from taskflow.tasks.task_graph import TaskGraph
+
+TABLE_ITEMS = 1 << 17  # instances and arguments of a table of kinds: more take more memory
+
+
+class RegionKinds:
+    """Finds the kinds of a graph's regions on a machine and keeps them.
+
+    Args:
+        lives: of all regions.
+        machine: the machine.
+        rows_of: makes the rows of some regions, given their fragments and numbers, with algorithms.
+    """
+
+    def __init__(
+        self, lives: Lives, machine: MachineModel, rows_of: Callable[[Found, Array], TaskGraph]
+    ) -> None:
+        self._lives, self._rows_of, self._machine = lives, rows_of, machine
+        self._known: dict[tuple[int, int], RegionKind] = {}
+        self._refined: dict[tuple[tuple[int, ...], bytes], Orbits] = {}
+        self._weights = np.random.default_rng(0)
+
+    def of(self, found: Found, chosen: DistinctPoints) -> tuple[list[RegionKind], Array]:
+        """The kinds of all regions, each once, and of every region its kind among these.
+
+        Args:
+            found: fragments of all regions, which somebody holds.
+            chosen: points of all operators.
+        """
+        first, which = kinds_of(found, np.arange(len(found.which)))
+        shift, fragments = found.shift[first].tolist(), found.which[first].tolist()
+        keys = [(id(found.fragments[f]), s) for f, s in zip(fragments, shift, strict=True)]
+        new = [k for k, key in enumerate(keys) if key not in self._known]
+        parts = [found.fragments[fragments[k]] for k in new]
+        items = np.cumsum([len(f.arg) + len(f.instance_device) for f in parts])
+        cuts = np.flatnonzero(np.diff(items // TABLE_ITEMS)) + 1
+        for some in np.split(np.array(new, np.int64), cuts):
+            if len(some):
+                self._add(found, chosen, first[some], [keys[k] for k in some.tolist()])
+        return [self._known[key] for key in keys], which
+
+    def refined(self, kinds: Sequence[RegionKind], seeds: Sequence[Orbits]) -> Orbits:
+        """Orbits for which rows of these kinds can be made, as fine as the last one of some seeds at least.
+
+        Whoever asks again has found them too coarse (links that are loaded unalike). So the last answer is that for the
+        first seed from now on.
+        """
+        key = tuple(kind.weight for kind in kinds), seeds[0].key
+        if len(seeds) > 1 or key not in self._refined:
+            self._refined[key] = refined(kinds, seeds[-1].refine(self._machine.rate_kinds))
+        return self._refined[key]
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that they take, without what is known of them under orbits."""
+        tables = {id(kind.table): kind.table for kind in self._known.values()}
+        return sum(table.size_bytes for table in tables.values())
+
+    def _add(
+        self, found: Found, chosen: DistinctPoints, regions: Array, keys: list[tuple[int, int]]
+    ) -> None:
+        """A table of more kinds; `regions`: one of each."""
+        lives, is_kept = self._lives, np.zeros(len(found.which), np.bool_)
+        is_kept[regions] = True
+        touching = np.repeat(is_kept, np.diff(lives.op_ptr))
+        is_chosen = np.zeros(len(chosen.points), np.bool_)
+        is_chosen[chosen.which[lives.op[touching]]] = True
+        own = chosen.without_shapes(np.repeat(is_chosen, chosen.points))
+        x = sample_of(found, own, lives, is_kept)
+        if not hasattr(self, "_port"):
+            self._port = ports_of_links(self._machine)
+        table = KindsTable(x, own, self._rows_of(x.found, x.regions), self._port)
+        of_region = dict(zip(regions.tolist(), keys, strict=True))
+        for k, region in enumerate(x.regions.tolist()):
+            weight = int(self._weights.integers(1 << 62))
+            self._known[of_region[region]] = RegionKind(table, k, weight)
+
+
+def with_peers(
+    rows: TaskGraph,
+    row: Array,
+    kinds: Sequence[RegionKind],
+    which: Array,
+    orbits: Orbits,
+    lower: Callable[[Orbits], TaskGraph],
+) -> TaskGraph:
+    """The rows of representatives, with algorithms and `TaskGraph.peers`.
+
+    Args:
+        rows: without algorithms, points and all that moves regions.
+        row: which of them everything is as it is found: points, then what moves each region in turn.
+        kinds: of regions.
+        which: of every region, its kind.
+        orbits: under which these are alike.
+        lower: see `Peers`.
+    """
+    numbers, like = [k.numbers(orbits) for k in kinds], [k.like(orbits) for k in kinds]
+    tables = {id(k.table): k.table for k in kinds}
+    first_way = dict(zip(tables, pointers([len(t.rows.ways) for t in tables.values()])))
+    number, count = gather(numbers, which)
+    moved = row[len(row) - len(number) :]
+
+    def column(read: Callable[[RegionKind, Array], Array], others: Array) -> Array:
+        """Of all rows; what is read of the rows of a kind, and what other rows have."""
+        found = others.copy()
+        found[moved] = gather([read(*each) for each in zip(kinds, numbers, strict=True)], which)[0]
+        return found
+
+    def algorithms(kind: RegionKind, at: Array) -> Array:
+        own = kind.table.rows.algorithm[at]
+        return np.where(own >= 0, own + first_way[id(kind.table)], own)
+
+    stands_for = [
+        np.bincount(of - k.rows.start, minlength=len(of)) for k, of in zip(kinds, like, strict=True)
+    ]
+    counts = dict(zip(map(id, kinds), stands_for, strict=True))
+    none, regions = np.full(len(rows), -1), np.bincount(which, minlength=len(kinds))
+    kind = none.copy()
+    kind[moved] = np.repeat(which, count)
+    peers = Peers(
+        orbits,
+        column(lambda k, at: counts[id(k)][at - k.rows.start], orbits.size[orbits.of[rows.device]]),
+        [
+            RegionRows(k.table.peers, k.rows.start, of, n)
+            for k, of, n in zip(kinds, like, regions.tolist(), strict=True)
+        ],
+        kind,
+        column(lambda k, at: at, none),
+        lower,
+    )
+    return replace(
+        rows,
+        point=column(lambda k, at: k.table.place[at], rows.point),
+        algorithm=column(algorithms, none),
+        ways=tuple(way for table in tables.values() for way in table.rows.ways),
+        peers=peers,
+    )

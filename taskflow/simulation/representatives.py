@@ -1,0 +1,317 @@
+"""Links under the rows of representatives: who loads which, and where rows that are like each other load them unalike.
+
+A transfer loads the links on its way, and rows of representatives stand for rows on other links. Links that the same
+kinds of rows load alike have one number: none is ever fuller than another, so one of them stands for all. What is known
+of a kind of region is kept, by costs and orbits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array, distinct_columns, pointers, spread
+from taskflow.cost.model import CostModel
+from taskflow.simulation.sharing import hops_of, latencies_of
+from taskflow.strategy.orbits import Orbits
+from taskflow.tasks.fair import Loads
+from taskflow.tasks.peers import Peers, RegionRows
+from taskflow.tasks.streams import ports_of
+from taskflow.tasks.task_graph import Kind, TaskGraph
+
+_MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
+MOST = 64  # orbits and numbers of links for which is remembered what is known of a kind
+
+
+class Users(NamedTuple):
+    """Who uses links at one end of transfers.
+
+    Attributes:
+        low, high: per link, the least and the greatest number of a stream; none: low is above high.
+        alone: how many rows use it that have a stream of their own, up to 2.
+    """
+
+    low: Array
+    high: Array
+    alone: Array
+
+
+class TableLoads:
+    """What the rows of a table load of links under some costs."""
+
+    def __init__(self, rows: TaskGraph, costs: CostModel) -> None:
+        self.rows, self.seconds = rows, costs.seconds(rows)
+        row, link, rate = hops_of(rows, self.seconds)
+        order = np.lexsort((link, row))
+        self.row, self.link = row[order], link[order]
+        self.peak, self.latency = np.zeros(len(rows)), latencies_of(rows)
+        np.maximum.at(self.peak, row, rate)
+        bandwidth = rows.machine.link_bandwidth[self.link]
+        self.part = rate[order] / self.peak[self.row] / bandwidth
+        self._kinds: dict[tuple[int, int], KindLoads] = {}  # by their first and last row
+
+    def of(self, kind: RegionRows[TaskGraph]) -> KindLoads:
+        """What the rows of a kind load."""
+        key = kind.span.start, kind.span.stop
+        if key not in self._kinds:
+            self._kinds[key] = KindLoads(self, kind.span)
+        return self._kinds[key]
+
+
+class KindLoads:
+    """What the rows of a kind load; entries are rows, counted from the first of the kind, links and parts, by row."""
+
+    def __init__(self, table: TableLoads, span: slice) -> None:
+        self.rows, self.span = table.rows, span
+        entries = slice(*np.searchsorted(table.row, [span.start, span.stop]).tolist())
+        self.row = table.row[entries] - span.start
+        self.link, self.part = table.link[entries], table.part[entries]
+        self.seconds, self.peak, self.latency = (
+            column[span] for column in (table.seconds, table.peak, table.latency)
+        )
+        self._under: dict[bytes, LoadsUnder] = {}
+
+    @cached_property
+    def users(self) -> tuple[Users, Users]:
+        """Who uses links to send, and to receive."""
+        rows, machine, at = self.rows, self.rows.machine, np.arange(self.span.start, self.span.stop)
+        devices, links = len(machine.devices), len(machine.links)
+        port, has_port = ports_of(rows, at)
+        together = rows.kind[at] == Kind.COLLECTIVE
+        has_no_stream = np.array([d.kind == "cpu" for d in machine.devices])[rows.source[at]]
+        ends = np.where(has_port, devices + port, rows.source[at]), rows.device[at]
+        are_alone = together | has_no_stream, together | has_port
+        found = []
+        for end, is_alone in zip(ends, are_alone, strict=True):
+            low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
+            with_stream = ~is_alone[self.row]
+            link, user = self.link[with_stream], end[self.row[with_stream]]
+            np.minimum.at(low, link, user)
+            np.maximum.at(high, link, user)
+            alone = np.bincount(self.link[~with_stream], minlength=links)
+            found.append(Users(low, high, np.minimum(alone, 2)))
+        return found[0], found[1]
+
+    def under(self, kind: RegionRows[TaskGraph], orbits: Orbits) -> LoadsUnder:
+        """The same where rows are alike under orbits."""
+        if orbits.key not in self._under:
+            if len(self._under) >= MOST:
+                self._under.clear()
+            self._under[orbits.key] = LoadsUnder(self, kind.like - kind.begin)
+        return self._under[orbits.key]
+
+
+class LinkNumbers(NamedTuple):
+    """The numbers of links.
+
+    Attributes:
+        of: per link; -1: it is loaded by nobody, or one stream alone.
+        key: equal for equal numbers, and only for these.
+    """
+
+    of: Array
+    key: bytes
+
+
+class LoadsUnder:
+    """What the rows of a kind load where some of them stand for others; `like`: for each the row that stands for it.
+
+    Attributes:
+        links, number: the links that are loaded, ascending; those that like rows load alike have one number, from 0.
+        link, some, others: links that two rows load which are like each other, and these.
+    """
+
+    def __init__(self, loads: KindLoads, like: Array) -> None:
+        self.loads, self.like, of_rows = loads, like, like[loads.row]
+        order = np.lexsort((loads.part, of_rows, loads.link))
+        link, of_rows, row = loads.link[order], of_rows[order], loads.row[order]
+        self.links = link[np.flatnonzero(np.diff(link, prepend=-1))]
+        self.number = _number_lists(link, np.stack([of_rows, loads.part[order].view(np.int64)]))
+        twice = np.flatnonzero((np.diff(link) == 0) & (np.diff(of_rows) == 0))
+        self.link, self.some, self.others = link[twice], row[twice], row[twice + 1]
+        self._among: dict[bytes, LoadsAmong] = {}
+
+    def among(self, numbers: LinkNumbers) -> LoadsAmong:
+        """The same where links have these numbers."""
+        if numbers.key not in self._among:
+            if len(self._among) >= MOST:
+                self._among.clear()
+            self._among[numbers.key] = LoadsAmong(self, numbers)
+        return self._among[numbers.key]
+
+
+def _number_lists(link: Array, entries: Array) -> Array:
+    """Of every link, in order, a number that those with equal lists of entries share; (columns, n), sorted by link."""
+    begin = np.flatnonzero(np.diff(link, prepend=-1))
+    count = np.diff(begin, append=len(link))
+    place, code = spread(np.zeros_like(begin), count), np.zeros(len(link), np.uint64)
+    for column in (*entries, place):
+        code = _mix(code + column.view(np.uint64))
+    total = np.add.reduceat(code, begin) if len(begin) else code
+    _, first, number = np.unique(total, return_index=True, return_inverse=True)
+    number = number.reshape(-1)
+    there = np.repeat(begin[first[number]], count) + place
+    if (count != count[first[number]]).any() or (entries != entries[:, there]).any():  # by chance
+        return np.arange(len(begin))
+    return number
+
+
+def _mix(code: Array) -> Array:
+    """LinkNumbers that look like chance."""
+    code = code * _MIXING
+    found: Array = code ^ (code >> np.uint64(29))
+    return found
+
+
+class LoadsAmong:
+    """What the rows of a kind load of links that have numbers.
+
+    Attributes:
+        row, number, part: entries of rows that stand for others, each once.
+        is_alike: whether rows take the seconds of those that stand for them, and load what these load, part for part.
+    """
+
+    def __init__(self, under: LoadsUnder, numbers: LinkNumbers) -> None:
+        self.under, self._numbers, like = under, numbers, under.like
+        loads = under.loads
+        kept = np.flatnonzero(numbers.of[loads.link] >= 0)
+        part = loads.part[kept].view(np.int64)
+        every, _ = distinct_columns(np.stack([loads.row[kept], numbers.of[loads.link[kept]], part]))
+        own = every[:, like[every[0]] == every[0]]
+        many = np.bincount(like, minlength=len(like))
+        mapped, often = distinct_columns(np.stack([like[every[0]], *every[1:]]))
+        columns = loads.seconds, loads.peak, loads.latency
+        self.is_alike = bool(
+            all((column == column[like]).all() for column in columns)
+            and mapped.shape == own.shape
+            and (mapped == own).all()
+            and (often == many[own[0]]).all()
+        )
+        self.row, self.number, self.part = own[0], own[1], own[2].view(np.float64)
+
+    @cached_property
+    def seen(self) -> Array:
+        """Of every device a number that follows from the seconds of its rows, and from the links that they load."""
+        loads, like, rows = self.under.loads, self.under.like, self.under.loads.rows
+        kept = np.flatnonzero(self._numbers.of[loads.link] >= 0)
+        number, part = self._numbers.of[loads.link[kept]], loads.part[kept]
+        code = _mix(number.astype(np.uint64) + _MIXING * part.view(np.uint64))
+        of_rows = _MIXING * (loads.seconds.view(np.uint64) ^ like.astype(np.uint64))
+        np.add.at(of_rows, loads.row[kept], code)
+        of_rows, span = _mix(of_rows), loads.span
+        seen = np.zeros(len(rows.machine.devices), np.uint64)
+        together = rows.kind[span] == Kind.COLLECTIVE
+        for end, alone in ((rows.device, of_rows), (rows.source, of_rows * _MIXING)):
+            np.add.at(seen, end[span][~together], alone[~together])
+        arguments = np.diff(rows.arg_ptr[span.start : span.stop + 1])
+        args = np.flatnonzero(np.repeat(together, arguments)) + rows.arg_ptr[span.start]
+        of_args = np.repeat(of_rows[together], arguments[together])
+        np.add.at(seen, rows.instance_device[rows.arg_instance[args]], of_args)
+        return seen.view(np.int64)
+
+
+def loads_of(peers: Peers[TaskGraph], costs: CostModel) -> tuple[list[KindLoads], Array]:
+    """What the rows of every kind load, and the seconds of the rows of all tables in turn."""
+    for table in peers.tables:
+        if costs not in table.known:
+            table.known[costs] = TableLoads(table.rows, costs)
+    found = [kind.table.known[costs].of(kind) for kind in peers.kinds]
+    return found, np.concatenate([table.known[costs].seconds for table in peers.tables])
+
+
+def find_loads(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> tuple[Orbits, Loads]:
+    """The orbits in which rows that are like each other load links alike and share none; and what the rows load.
+
+    Where the orbits are finer than those of the peers, the loads are of no use.
+    """
+    orbits = peers.orbits
+    under = [of.under(kind, orbits) for of, kind in zip(loads, peers.kinds, strict=True)]
+    numbers = _number_links(under, _are_shared(peers, loads))
+    among = [each.among(numbers) for each in under]
+    finer, is_shared = orbits, False
+    for each in under:
+        twice = numbers.of[each.link] >= 0
+        some, others = each.some[twice], each.others[twice]
+        is_shared |= len(some) > 0
+        ends = each.loads.rows.device[each.loads.span], each.loads.rows.source[each.loads.span]
+        for end in ends:
+            finer = finer.part(end[some], end[others])
+    is_alike = all(each.is_alike for each in among)
+    if not (is_alike and not is_shared):
+        seen = np.zeros(len(orbits.of), np.int64)
+        for weight, of_kind in zip(_weights(len(among)), among, strict=True):
+            seen += of_kind.seen * weight
+        finer = finer.refine(seen)
+        if len(finer) == len(orbits):
+            finer = Orbits.of_equal(np.arange(len(orbits.of)), strides=orbits.strides)
+    return finer, _of_rows(peers, among, loads)
+
+
+def _weights(count: int) -> Array:
+    """Odd numbers."""
+    return np.random.default_rng(0).integers(1 << 62, size=count) | 1
+
+
+def _are_shared(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> Array:
+    """Whether several sending and several receiving streams use a link; per link."""
+    links = len(loads[0].rows.machine.links) if loads else 0
+    are_shared = np.ones(links, np.bool_)
+    for end in range(2):
+        low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
+        alone = np.zeros(links, np.int64)
+        for of, kind in zip(loads, peers.kinds, strict=True):
+            users = of.users[end]
+            np.minimum(low, users.low, out=low)
+            np.maximum(high, users.high, out=high)
+            alone += users.alone * min(kind.regions, 2)
+        are_shared &= (low < high) | (alone > 1) | ((alone > 0) & (high >= 0))
+    return are_shared
+
+
+def _number_links(under: Sequence[LoadsUnder], are_shared: Array) -> LinkNumbers:
+    """Links that the same kinds of rows load alike have one number, in the order of the links."""
+    code, weights = np.zeros(len(are_shared), np.int64), _weights(len(under))
+    for weight, each in zip(weights, under, strict=True):
+        code[each.links] += (each.number + 1) * weight
+    used = np.zeros(len(are_shared), np.bool_)
+    for each in under:
+        used[each.links] = True
+    at = np.flatnonzero(used & are_shared)
+    _, first, number = np.unique(code[at], return_index=True, return_inverse=True)
+    order = np.argsort(np.argsort(first))
+    number, first = order[number.reshape(-1)], at[first[number.reshape(-1)]]
+    for each in under:
+        own = np.full(len(code), -1)
+        own[each.links] = each.number
+        if (own[at] != own[first]).any():  # by chance
+            number = np.arange(len(at))
+            break
+    found = np.full(len(code), -1)
+    found[at] = number
+    return LinkNumbers(found, found.tobytes())
+
+
+def _of_rows(
+    peers: Peers[TaskGraph], among: Sequence[LoadsAmong], loads: Sequence[KindLoads]
+) -> Loads:
+    """What the rows of representatives load, of links by their numbers."""
+    of_kinds = [each.span.stop - each.span.start for each in loads]
+    first = pointers(of_kinds)
+    begin = np.array([kind.begin for kind in peers.kinds], np.int64)
+    none = int(first[-1])  # behind all rows: a point, which loads nothing
+    row = np.where(peers.kind < 0, none, first[peers.kind] + peers.number - begin[peers.kind])
+    entries = np.concatenate([a.row + f for a, f in zip(among, first.tolist(), strict=False)])
+    ptr = pointers(np.bincount(entries, minlength=none + 1))
+    width = ptr[row + 1] - ptr[row]
+    at = spread(ptr[row], width)
+    number, part = (
+        np.concatenate([getattr(a, name) for a in among])[at] for name in ("number", "part")
+    )
+    peak, latency = (
+        np.append(np.concatenate([getattr(each, name) for each in loads]), 0.0)[row]
+        for name in ("peak", "latency")
+    )
+    return Loads(pointers(width), number, part, peak, latency)

@@ -1,0 +1,96 @@
+"""Where devices do the same, `simulate` says from the rows of representatives what it says from all rows."""
+
+import numpy as np
+import pytest
+
+import taskflow
+from taskflow import CostModel, MachineModel, ParallelConfig, lower, simulate
+from taskflow.lowering import Lowering
+from taskflow.searching.grids import Grids
+from taskflow.tasks.timeline import Timeline
+from tests.lowered import network
+from tests.strategies import random_strategy
+
+MACHINES = {"h100": 2, "p100": 4, "v100": 2, "k80": 2, "laptop": 8}  # hosts
+
+
+def assert_equal(lowering, strategy):
+    """To the digit; the rows that were given to the simulation, and those that it made of them."""
+    costs = CostModel.analytic(lowering.machine)
+    expected = simulate(lower(lowering.graph, strategy, lowering.machine), costs)
+    rows = lowering.rows_to_simulate(strategy, costs)
+    found = simulate(rows, costs)
+    assert found.seconds == expected.seconds and found.shortage == expected.shortage
+    np.testing.assert_array_equal(found.peak_bytes, expected.peak_bytes)
+    assert found.bytes_moved == expected.bytes_moved
+    return rows, found.task_graph
+
+
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_under_data_parallelism_one_device_stands_for_all(name):
+    machine = MachineModel.preset(name, nodes=MACHINES[name])
+    graph = network(batch=32, width=16)
+    strategy = taskflow.data_parallel(graph, machine)
+    found, _ = assert_equal(Lowering(graph, machine), strategy)
+    every = lower(graph, strategy, machine)
+    assert set(found.peers.orbits.of) == {0}
+    assert len(found) <= len(every) / len(machine.devices) + len(graph.regions)
+    assert not found.is_complete and every.is_complete
+
+
+def test_one_after_the_other_what_is_known_of_one_is_of_use_for_the_next():
+    """Strategies that share kinds of regions, and need other orbits of them."""
+    machine = MachineModel.preset("h100", nodes=2)
+    graph = network(batch=64, width=32, layers=3)
+    lowering, grids = Lowering(graph, machine), Grids(graph)
+    data = taskflow.data_parallel(graph, machine)
+    mixed = data.copy()
+    mixed["fc1"] = ParallelConfig({"o": 16})
+    some = [data, *(grids.strategy(range(16), degree) for degree in (2, 4, 8)), mixed]
+    for strategy in [*some, *(random_strategy(graph, machine, k) for k in range(4)), *some]:
+        _, found = assert_equal(lowering, strategy)
+        _, fresh = assert_equal(Lowering(graph, machine), strategy)
+        assert (found.peers is None) == (fresh.peers is None)
+        for name in ("kind", "device", "source", "point", "bytes", "dep_row", "arg_instance"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(fresh, name), name)
+
+
+def test_where_each_device_does_something_else_all_rows_are_simulated():
+    machine = MachineModel.preset("h100")
+    graph = network(batch=32)
+    alone = taskflow.single_device(graph, machine)
+    assert assert_equal(Lowering(graph, machine), alone)[0].peers is None
+    few = taskflow.data_parallel(graph, machine)
+    measured = CostModel.measured(machine)
+    assert Lowering(graph, machine).rows_to_simulate(few, measured).peers is None
+
+
+def test_a_device_with_more_to_do_is_not_alike():
+    machine = MachineModel.preset("h100", nodes=2)
+    graph = network(batch=36)
+    strategy = taskflow.data_parallel(graph, machine)
+    assert strategy["fc0"] == ParallelConfig({"b": 16}, tuple(range(16)))
+    found, _ = assert_equal(Lowering(graph, machine), strategy)
+    assert found.peers is None or len(found.peers.orbits) > 1
+
+
+def test_a_plan_says_what_it_takes():
+    machine = MachineModel.preset("h100", nodes=2)
+    graph = network(batch=32)
+    costs = CostModel.analytic(machine)
+    for schedule in (None, "critical_path"):
+        plan = taskflow.Plan(taskflow.data_parallel(graph, machine), 2, schedule)
+        found = plan.predict(graph, machine, costs)
+        expected = simulate(plan.apply(graph, machine, costs)[1], costs)
+        assert isinstance(found, Timeline) and found.seconds == expected.seconds
+        assert (found.task_graph.peers is None) == (schedule is not None)
+
+
+@pytest.mark.parametrize("devices", [3, 5, 6, 7, 12])
+def test_devices_whose_number_is_no_product_of_the_steps_of_a_strategy(devices):
+    """Two parts on the first two of three devices, and three parts of seven rows on all of them."""
+    machine = MachineModel.uniform(devices)
+    graph = network(batch=2 * devices + 1, width=devices + 1)
+    strategy = taskflow.data_parallel(graph, machine)
+    strategy["fc1"] = ParallelConfig({"b": 2})
+    assert_equal(Lowering(graph, machine), strategy)
