@@ -64,7 +64,12 @@ class Choice(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """Seconds of a collective, the links of the machine that it crosses, and which part of its bytes each carries."""
+    """Seconds of a collective, the links of the machine that it crosses, and which part of its bytes each carries.
+
+    Links that are alike carry equal parts (`LinkColumns.evened`). A tree, or what is left over of even pieces, loads
+    those of some members more than others', and that while a part of its seconds lasts; what is certain is their sum.
+    So members are alike, and few devices stand for all.
+    """
 
     seconds: float
     links: Array
@@ -258,9 +263,9 @@ class CollectiveCosts:
     def _carried(self, group: tuple[int, ...], outline: Outline, algorithm: str) -> Carried:
         prices, links = self._of(group)
         seconds, load = prices.priced(outline, algorithm)
-        crossed = np.argsort(links)
-        crossed = crossed[load[crossed] > 0]
-        return Carried(seconds, links[crossed], load[crossed] / max(load[-1], 1.0))
+        even, crossed = prices.group.ways.link.evened(load[:-1]), np.argsort(links)
+        crossed = crossed[even[crossed] > 0]
+        return Carried(seconds, links[crossed], even[crossed] / max(load[-1], 1.0))
 
     def prices(self, group: tuple[int, ...]) -> GroupPrices:
         """The prices of a group, host by host, the root first; those that look alike share them."""

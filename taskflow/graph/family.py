@@ -47,6 +47,11 @@ class Family:
             for a, extent in self.leader.extents.items()
         }
 
+    @property
+    def is_of_numbers(self) -> bool:
+        """Whether the leader reads and makes numbers alone: on all devices that takes no longer, and they are alike."""
+        return not any(region.shape for region in self.leader.args)
+
     def allows(self, degrees: Mapping[str, Degree]) -> bool:
         """Whether the family may be split so; axes without a degree are whole. Any may have replicas."""
         if any(axis and parts(degree) > self.most.get(axis, 0) for axis, degree in degrees.items()):

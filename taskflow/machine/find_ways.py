@@ -143,9 +143,11 @@ def _link_columns(links: Sequence[Link], ends: Array, devices: int, places: int)
     ptr, by_end = grouped(ends[:, 1], places)
     door = np.zeros(len(links) + 1, np.int32)
     door[by_end] = np.arange(len(links)) - ptr[ends[by_end, 1]]
+    begin, end = np.append(np.where(ends < devices, ends, -1), [[-1, -1]], axis=0).T
     return LinkColumns(
         np.array([*(link.latency_seconds for link in links), 0.0]),
         np.array([*(link.bandwidth for link in links), np.inf]),
-        np.append(np.where(ends[:, 1] < devices, ends[:, 1], -1), -1),
+        begin,
+        end,
         door,
     )

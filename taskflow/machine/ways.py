@@ -25,14 +25,23 @@ class LinkColumns:
 
     Attributes:
         latency, bandwidth: seconds, of none 0; bytes/s, of none without limit.
-        end: the device where it ends; -1: that is none.
+        begin, end: the devices where it begins and ends; -1: that is none.
         door: its number among the links that end where it does.
     """
 
     latency: Array
     bandwidth: Array
+    begin: Array
     end: Array
     door: Array
+
+    def evened(self, load: Array) -> Array:
+        """What crosses links, in equal parts on those that are alike: of equal rates, from and to devices or not."""
+        ends = self.begin >= 0, self.end >= 0
+        facts = np.stack([*ends, self.latency.view(np.int64), self.bandwidth.view(np.int64)])
+        kind = np.unique(facts[:, :-1], axis=1, return_inverse=True)[1].reshape(-1)
+        found: Array = (np.bincount(kind, load) / np.bincount(kind))[kind]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +191,9 @@ class Ways:
         """Facts of some links, the last of which is none, among some devices."""
         number = np.full(len(self.part) + 1, -1)
         number[devices] = np.arange(len(devices))
-        end = number[self.link.end[links]]
+        begin, end = number[self.link.begin[links]], number[self.link.end[links]]
         door = np.where(end >= 0, self.link.door[links], np.int32(0))
-        return LinkColumns(self.link.latency[links], self.link.bandwidth[links], end, door)
+        return LinkColumns(self.link.latency[links], self.link.bandwidth[links], begin, end, door)
 
     @property
     def columns(self) -> tuple[Array, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import inlined, leaf, tiered
 from taskflow.core.grouping import grouped
+from taskflow.tasks.streams import find_queues
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 BY_START, BY_READY = range(2)  # which moment is compared
@@ -84,7 +85,7 @@ def list_schedule(
     rows = len(task_graph)
     waits = np.diff(task_graph.dep_ptr)
     follower_ptr, by_awaited = grouped(task_graph.dep_row, rows)
-    row, stream = task_graph.occupied()
+    row, stream = find_queues(task_graph)
     if following is None:
         following = np.full(rows, -1)
     waiting = waits + np.bincount(following[following >= 0], minlength=rows)

@@ -28,6 +28,7 @@ the reordered rows simulates it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -62,7 +63,12 @@ def reorder(
         ValueError: what `order` gives is no permutation, or puts a row before one that it waits for; nothing has that
             name; or a schedule does not fit the task graph (see `schedule.lay_out`).
     """
-    return task_graph.reordered(issue_order(task_graph, costs, order))
+    found = task_graph.reordered(issue_order(task_graph, costs, order))
+    if (peers := found.peers) is None:
+        return found
+    return replace(
+        found, peers=replace(peers, lower=lambda finer: reorder(peers.lower(finer), costs, order))
+    )
 
 
 def issue_order(

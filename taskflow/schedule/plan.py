@@ -118,18 +118,19 @@ class Plan:
         return graph, rows if self.schedule is None else reorder(rows, costs, self.schedule)
 
     def predict(self, graph: Graph, machine: MachineModel, costs: CostModel) -> Timeline:
-        """What `simulate` says of the plan, from the rows of representatives where these stand for all in their order.
+        """What `simulate` says of the plan, from the rows of representatives where these stand for all.
 
         So the timeline may lack rows of devices that do the same (`TaskGraph.peers`).
 
         Raises:
             ValueError: the plan does not fit the graph or the machine.
         """
-        if self.schedule is not None:
+        if self.schedule not in (None, *NAMED):  # it names devices, or nobody knows what it does
             return simulate(self.apply(graph, machine, costs)[1], costs)
         graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
         strategy = self.placement(graph, machine)
-        return simulate(Lowering(graph, machine).rows_to_simulate(strategy, costs), costs)
+        rows = Lowering(graph, machine).rows_to_simulate(strategy, costs)
+        return simulate(reorder(rows, costs, self.schedule) if self.schedule else rows, costs)
 
     def for_graph(self, graph: Graph) -> Plan:
         """The plan of an evaluation graph of the same model, see `Strategy.for_graph`.

@@ -24,7 +24,7 @@ from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.homes import is_home
 from taskflow.graph.samples import sample_axes
 from taskflow.searching.placement import divisors
-from taskflow.strategy.strategy import REPLICAS, ParallelConfig, Strategy
+from taskflow.strategy.strategy import REPLICAS, ParallelConfig, Strategy, replicas
 
 EVEN = 16  # points of each part at least, where an extent has no equal parts
 RESTS = (
@@ -125,6 +125,8 @@ class Grids:
     ) -> ParallelConfig:
         """The configuration of one operator in a grid of `data` times `tensor` devices."""
         family, sample = self.families[name], self.samples.get(name)
+        if family.is_of_numbers:
+            return replicas(devices)
         axis = self._chosen(tensor).get(name) if tensor > 1 else None
         if axis is None and rest == "sequence" and tensor > 1:
             axis = self._sequence(tensor).get(name)

@@ -38,7 +38,6 @@ from taskflow.strategy.strategy import (
     completed,
 )
 from taskflow.tasks.memory import FEED_BLOCKS
-from taskflow.tasks.task_graph import TaskGraph
 from taskflow.tasks.timeline import Timeline
 
 POOL_BYTES = (
@@ -443,13 +442,9 @@ class Judge:
 
     def timelines(self, strategy: Strategy, orders: Iterable[str | None]) -> Iterator[Timeline]:
         """What `simulate` says of a strategy in each order (None: as lowered)."""
-        every: TaskGraph | None = None
+        lowered = self.lowering.rows_to_simulate(strategy, self.costs)
         for order in orders:
-            if order is None:
-                rows = self.lowering.rows_to_simulate(strategy, self.costs)
-            else:
-                every = self.lowering.lower(strategy) if every is None else every
-                rows = reorder(every, self.costs, order)
+            rows = reorder(lowered, self.costs, order) if order else lowered
             timeline = simulate(rows, self.costs)
             self._note(timeline)
             yield timeline

@@ -128,13 +128,15 @@ def paces_of(machine: MachineModel, links: Array, parts: Array, rates: Array) ->
 
 
 def links_of_exchange(machine: MachineModel, exchange: Exchange) -> tuple[Array, Array]:
-    """The links that a collective's algorithm crosses, and the part of its bytes that each carries."""
+    """The links that a collective's algorithm crosses, and the part of its bytes that each carries; see `Carried`."""
     source, target, size = exchange.sent()
     routes = machine.ways.links(source, target)
     message, hop = np.nonzero(routes >= 0)
-    carried = np.bincount(routes[message, hop], size[message])
-    links = np.flatnonzero(carried)
-    return links, carried[links] / max(size.sum(), 1)
+    carried = np.bincount(routes[message, hop], size[message], len(machine.links))
+    ways, links = machine.ways.only(np.array(exchange.members))
+    even, order = ways.link.evened(carried[links]), np.argsort(links)
+    order = order[even[order] > 0]
+    return links[order], even[order] / max(size.sum(), 1)
 
 
 def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:

@@ -20,7 +20,13 @@ from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.homes import is_home
 from taskflow.graph.samples import sample_axes, sample_groups
 from taskflow.machine import MachineModel
-from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, effective_config
+from taskflow.strategy.strategy import (
+    Degree,
+    ParallelConfig,
+    Strategy,
+    effective_config,
+    replicas,
+)
 
 
 def leaders(graph: Graph) -> list[Operator]:
@@ -55,6 +61,8 @@ def single_device(graph: Graph, machine: MachineModel, device: int = 0) -> Strat
 
 def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
     """Every operator split along its Sample axis over all devices; one without such an axis runs whole on device 0.
+
+    What is made of numbers alone, such as a perplexity of a loss, runs on all devices.
 
     What reads samples in another order, as experts do from their slots, is split along the axis of these: so its
     parameters are on all devices, too.
@@ -164,8 +172,10 @@ def _parameter_axis(op: Operator, weights: list[int]) -> str | None:
 def split(family: Family, devices: Sequence[int], *axes: str | None) -> ParallelConfig:
     """A family split along the first of `axes` that can be, over as many of `devices` as it has points.
 
-    See `Family.along`; it is whole on the first device where it can be split along none.
+    See `Family.along`; it is whole on the first device where it can be split along none, of numbers alone on all.
     """
+    if family.is_of_numbers:
+        return replicas(devices)
     degrees = next((found for axis in axes if (found := family.along(axis, len(devices)))), {})
     return ParallelConfig(degrees, devices[: prod(degrees.values())])
 

@@ -18,7 +18,7 @@ from taskflow.graph.graph import Graph
 from taskflow.graph.samples import sample_groups
 from taskflow.machine import MachineModel
 from taskflow.strategy.micro_batches import in_parts
-from taskflow.strategy.strategy import ParallelConfig, Strategy
+from taskflow.strategy.strategy import ParallelConfig, Strategy, replicas
 
 
 def stages(
@@ -162,6 +162,8 @@ def config_in_stage(
     if own is None:
         axes = [axis for axis in axes if axis in family.leader.split_axes]
         own = ParallelConfig({axis: len(devices) for axis in axes[-1:]})
+        if family.is_of_numbers:
+            own = replicas(range(len(devices)))
     if own.devices and max(own.devices) >= len(devices):
         raise ValueError(
             f"stages: '{name}' uses device {max(own.devices)} of a stage of {len(devices)}"

@@ -140,6 +140,11 @@ class ParallelConfig:
         return f"{split or 'whole'} on {','.join(map(str, self.devices))}"
 
 
+def replicas(devices: Sequence[int]) -> ParallelConfig:
+    """Whole on each of some devices."""
+    return ParallelConfig({None: len(devices)} if len(devices) > 1 else {}, devices)
+
+
 def _degree(axis: str | None, degree: Any) -> Degree:
     if isinstance(degree, int | np.integer) and not isinstance(degree, bool):
         if degree < 1:

@@ -8,7 +8,7 @@ begins and ends when that one does, and the rows of representatives say all that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -98,6 +98,10 @@ class Peers(Generic[Rows]):
             _, regions, like = found[id(kind.table)]
             regions[kind.span], like[kind.span] = kind.regions, kind.like
         return list(found.values())
+
+    def only(self, rows: Array) -> Peers[Rows]:
+        """Of some rows, in this order."""
+        return replace(self, count=self.count[rows], kind=self.kind[rows], number=self.number[rows])
 
     def place(self, row: int) -> tuple[Rows, int]:
         """The rows among which a row that moves data has all its arguments, and which it is there."""

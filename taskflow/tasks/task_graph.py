@@ -463,6 +463,7 @@ class TaskGraph:
             self,
             **columns,
             own=self.own and self.own.reordered(order),
+            peers=self.peers and self.peers.only(order),
             arg_ptr=pointers(args),
             arg_instance=self.arg_instance[flat],
             arg_box=self.arg_box[flat],

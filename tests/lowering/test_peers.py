@@ -17,8 +17,10 @@ from taskflow import (
     Strategy,
     check_plan,
     lower,
+    reorder,
     simulate,
 )
+from taskflow.schedule.orders import NAMED
 from taskflow.searching.grids import Grids
 from taskflow.strategy.orbits import Orbits, orbits_of
 from taskflow.strategy.sharded import shard_state
@@ -202,6 +204,36 @@ def test_a_pipeline_of_many_devices():
     strategy = taskflow.stages(graph, machine, count=4, parts=4, within=within)
     timeline = assert_equal(graph, strategy, machine)
     assert len(timeline.task_graph.peers.orbits) <= 32
+
+
+@pytest.mark.parametrize("within", [1, 8])
+def test_collectives_of_a_stage_load_the_links_of_its_members_alike(within):
+    """Trees and what is left over of even pieces told apart the hosts from which stages send to each other."""
+    machine = MachineModel.preset("h100", nodes=16)
+    graph = network(256, 16, layers=4)
+    within = Grids(graph).strategy(range(64), within)
+    strategy = taskflow.stages(graph, machine, count=2, parts=2, within=within)
+    rows = lower(graph, strategy, machine, devices=orbits_of(graph, strategy, machine))
+    timeline = assert_equal(graph, strategy, machine)
+    assert len(timeline.task_graph.peers.orbits) == len(rows.peers.orbits) <= 24
+
+
+@examples(200)
+@given(cases(), st.sampled_from(sorted(NAMED)))
+def test_in_every_order_representatives_say_what_all_rows_say(case, order):
+    graph, strategy, machine = case
+    costs = CostModel.analytic(machine)
+    rows = lower(graph, strategy, machine)
+    found = lower(graph, strategy, machine, devices=orbits_of(graph, strategy, machine))
+    try:
+        expected = simulate(reorder(rows, costs, order), costs)
+    except ValueError:  # a barrier, or what no schedule of stages knows
+        with pytest.raises(ValueError):
+            reorder(found, costs, order)
+        return
+    timeline = simulate(reorder(found, costs, order), costs)
+    assert timeline.seconds == expected.seconds
+    np.testing.assert_array_equal(timeline.peak_bytes, expected.peak_bytes)
 
 
 def test_a_device_that_is_slower_is_an_orbit_of_its_own():

@@ -83,7 +83,7 @@ def test_a_plan_says_what_it_takes():
         found = plan.predict(graph, machine, costs)
         expected = simulate(plan.apply(graph, machine, costs)[1], costs)
         assert isinstance(found, Timeline) and found.seconds == expected.seconds
-        assert (found.task_graph.peers is None) == (schedule is not None)
+        assert len(found.task_graph) < len(expected.task_graph)
 
 
 @pytest.mark.parametrize("devices", [3, 5, 6, 7, 12])

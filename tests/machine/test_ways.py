@@ -94,6 +94,19 @@ def test_pairs_and_kinds_in_parts():
     assert are_apart(kind, part).tolist() == apart
 
 
+@examples(100)
+@given(machines() | st.sampled_from(list(MACHINES.values())), st.data())
+def test_links_that_are_alike_carry_equal_parts(machine, data):
+    count = len(machine.links)
+    load = np.array(data.draw(st.lists(st.integers(0, 99), min_size=count, max_size=count)))
+    found, kinds = machine.ways.link.evened(load), dict[object, list[int]]()
+    for k, link in enumerate(machine.links):
+        ends = tuple(isinstance(end, int) for end in link.ends)
+        kinds.setdefault((*ends, link.bandwidth, link.latency_seconds), []).append(k)
+    for alike in kinds.values():
+        assert found[alike].tolist() == [load[alike].sum() / len(alike)] * len(alike)
+
+
 def test_no_table_of_all_pairs_is_made():
     """Of 4,096 devices that is 16 million entries, or several times as many."""
     machine = MachineModel.preset("h100", nodes=512)

@@ -132,7 +132,7 @@ def test_numbers_are_those_of_one_device(rule) -> None:
 
 
 def test_experts_are_data_parallel_along_their_slots() -> None:
-    """Their weights are on every device, as those of other operators; a scalar behind the batch stays on one."""
+    """Their weights are on every device, as those of other operators; a scalar behind the batch, too."""
     graph = Graph()
     x, t = graph.input("x", (8, 6), "float64"), graph.input("t", (8, 6), "float64")
     y, balance = ops.mixture_of_experts(x, 3, 5, name="experts")
@@ -146,7 +146,7 @@ def test_experts_are_data_parallel_along_their_slots() -> None:
     strategy = data_parallel(graph, machine)
     assert strategy["experts.up"] == ParallelConfig({"c": 4}, (0, 1, 2, 3))
     assert strategy["experts.gate"].degrees == strategy["experts.dispatch"].degrees == (("b", 4),)
-    assert strategy["scaled"].devices == (0,)
+    assert strategy["scaled"] == ParallelConfig({None: 4}, (0, 1, 2, 3))
     feeds = {name: np.random.default_rng(0).standard_normal((8, 6)) for name in "xt"}
     found = []
     for chosen in (strategy, single_device(graph, machine)):
