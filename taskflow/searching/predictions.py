@@ -26,7 +26,7 @@ NEXT, NEXT_UNTIL = (
 )  # starts, the best included, that are predicted before a walk, and until when
 TIGHT = 0.75  # of the seconds of a budget: then no other start is asked for whether its rows fit
 ORDERING = 0.25  # of the seconds of a budget: then no other order is tried
-ORDERED_ROWS = 2_000_000  # of more, no other order: it needs all rows, also where devices do the same, in 3.5 kB each
+ORDERED_ROWS = 2_000_000  # of more, no other order: where no devices are alike, rows take 3.5 kB
 
 
 class Predictions:
