@@ -194,7 +194,10 @@ class Strategy(UserDict[str, ParallelConfig]):
     def of_graph(graph: Graph, configs: Mapping[str, ParallelConfig]) -> Strategy:
         """A strategy that remembers the operators of `graph`."""
         known = {op.name: (op.pattern, dict(op.extents)) for op in graph.operators}
-        return Strategy(configs, known)
+        found, different = Strategy(configs, known), dict[ParallelConfig, ParallelConfig]()
+        # Equal ones are one object: to compare those of thousands of devices takes long.
+        found.data = {name: different.setdefault(each, each) for name, each in found.data.items()}
+        return found
 
     def __setitem__(self, name: str, config: ParallelConfig) -> None:
         if not isinstance(config, ParallelConfig):
