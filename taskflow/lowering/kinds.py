@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from taskflow.core.columns import Array, gather, pointers
-from taskflow.lowering.alike import KindsTable, RegionKind, ports_of_links, refined
+from taskflow.lowering.alike import MOST, KindsTable, RegionKind, ports_of_links, refined
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.rows import DistinctPoints
@@ -32,6 +33,9 @@ class RegionKinds:
         lives: of all regions.
         machine: the machine.
         rows_of: makes the rows of some regions, given their fragments and numbers, with algorithms.
+
+    Attributes:
+        size_bytes: memory that they take, without what is known of them under orbits.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class RegionKinds:
         self._lives, self._rows_of, self._machine = lives, rows_of, machine
         self._known: dict[tuple[int, int], RegionKind] = {}
         self._refined: dict[tuple[tuple[int, ...], bytes], Orbits] = {}
+        self.size_bytes = 0
         self._weights = np.random.default_rng(0)
 
     def of(self, found: Found, chosen: DistinctPoints) -> tuple[list[RegionKind], Array]:
@@ -68,15 +73,15 @@ class RegionKinds:
         first seed from now on.
         """
         key = tuple(kind.weight for kind in kinds), seeds[0].key
+        if len(self._refined) >= MOST:
+            self._refined.clear()
         if len(seeds) > 1 or key not in self._refined:
             self._refined[key] = refined(kinds, seeds[-1].refine(self._machine.rate_kinds))
         return self._refined[key]
 
-    @property
-    def size_bytes(self) -> int:
-        """Memory that they take, without what is known of them under orbits."""
-        tables = {id(kind.table): kind.table for kind in self._known.values()}
-        return sum(table.size_bytes for table in tables.values())
+    @cached_property
+    def _port(self) -> Array:
+        return ports_of_links(self._machine)
 
     def _add(
         self, found: Found, chosen: DistinctPoints, regions: Array, keys: list[tuple[int, int]]
@@ -89,9 +94,8 @@ class RegionKinds:
         is_chosen[chosen.which[lives.op[touching]]] = True
         own = chosen.without_shapes(np.repeat(is_chosen, chosen.points))
         x = sample_of(found, own, lives, is_kept)
-        if not hasattr(self, "_port"):
-            self._port = ports_of_links(self._machine)
         table = KindsTable(x, own, self._rows_of(x.found, x.regions), self._port)
+        self.size_bytes += table.size_bytes
         of_region = dict(zip(regions.tolist(), keys, strict=True))
         for k, region in enumerate(x.regions.tolist()):
             weight = int(self._weights.integers(1 << 62))

@@ -195,7 +195,8 @@ class Judge:
 
     @property
     def _held_bytes(self) -> int:
-        return self.pool.size_bytes + self.index.size_bytes + self.lowering.store.size_bytes
+        lowered = self.lowering.store.size_bytes + self.lowering.kinds.size_bytes
+        return self.pool.size_bytes + self.index.size_bytes + lowered
 
     @property
     def rows(self) -> int:

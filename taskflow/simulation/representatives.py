@@ -160,7 +160,7 @@ def _number_lists(link: Array, entries: Array) -> Array:
 
 
 def _mix(code: Array) -> Array:
-    """LinkNumbers that look like chance."""
+    """Numbers that look like chance."""
     code = code * _MIXING
     found: Array = code ^ (code >> np.uint64(29))
     return found

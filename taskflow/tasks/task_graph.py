@@ -290,7 +290,9 @@ class TaskGraph:
 
     @property
     def numbers(self) -> Array:
-        """Of every row, which of the rows of all devices it is, in their order."""
+        """Which of the rows of all devices every row is; ValueError: rows of representatives are not counted so."""
+        if self.peers is not None:
+            raise ValueError("numbers: rows of representatives have none among all rows")
         return np.arange(len(self)) if self.own is None or self.is_complete else self.own.number
 
     def order(self, region: int) -> tuple[int, ...]:

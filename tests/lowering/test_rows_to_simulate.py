@@ -36,6 +36,8 @@ def test_under_data_parallelism_one_device_stands_for_all(name):
     assert set(found.peers.orbits.of) == {0}
     assert len(found) <= len(every) / len(machine.devices) + len(graph.regions)
     assert not found.is_complete and every.is_complete
+    with pytest.raises(ValueError, match=r"^numbers: rows of representatives have none"):
+        _ = found.numbers
 
 
 def test_one_after_the_other_what_is_known_of_one_is_of_use_for_the_next():

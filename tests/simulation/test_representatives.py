@@ -70,7 +70,7 @@ def test_a_link_is_shared_if_several_send_and_several_receive_over_it(case):
         assert found[at] == (len(sending) > 1 and len(receiving) > 1)
 
 
-def one_zero(machine):
+def one_orbit(machine):
     return Orbits.of_equal(np.zeros(len(machine.devices), np.int64))
 
 
@@ -86,7 +86,7 @@ def test_a_slow_link_tells_apart_who_uses_it_and_nobody_else(carried, slow):
     machine = replace(machine, links=tuple(links))
     graph = network(batch=64, width=64)
     strategy = taskflow.data_parallel(graph, machine)
-    assert_equal(graph, strategy, machine, one_zero(machine))
+    assert_equal(graph, strategy, machine, one_orbit(machine))
 
 
 def test_orbits_are_as_few_as_can_be():
@@ -94,10 +94,10 @@ def test_orbits_are_as_few_as_can_be():
     for name, few in (("h100", 1), ("p100", 1), ("v100", 1)):
         machine = MachineModel.preset(name, nodes=2)
         strategy = taskflow.data_parallel(graph, machine)
-        timeline = assert_equal(graph, strategy, machine, one_zero(machine))
+        timeline = assert_equal(graph, strategy, machine, one_orbit(machine))
         assert len(timeline.task_graph.peers.orbits) == few, name
         first, *others = machine.devices
         slow = replace(first, flops_per_second=first.flops_per_second / 3)
         machine = replace(machine, devices=(slow, *others))
-        timeline = assert_equal(graph, strategy, machine, one_zero(machine))
+        timeline = assert_equal(graph, strategy, machine, one_orbit(machine))
         assert len(timeline.task_graph.peers.orbits) == few + 1, name
