@@ -1,5 +1,7 @@
 """Law 8: the seconds of a collective are those of the rows that run in its place, links shared fairly."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from taskflow.execute.expand import expand
 from taskflow.machine.topology import torus
 from taskflow.simulation.sharing import links_of_exchange, schedule_fairly
 from taskflow.tasks import moves
+from taskflow.tasks.moves import even_outline
 from tests import tiny
 from tests.collectives import NAMED, by_copies, one_collective
 from tests.lowered import matrix
@@ -52,6 +55,23 @@ def check_prices(task_graph):
         start, end, _ = schedule_fairly(rows.task_graph, np.where(own, of_rows, 0.0))
         assert seconds[row] == pytest.approx(end[own].max() - start[own].min(), rel=1e-9)
     return zip(found, seconds[found], strict=True)
+
+
+def test_a_search_tries_what_is_the_fastest_in_a_group_of_its_machine():
+    """Of a machine of many devices; of a small one it tries all."""
+    machine = MachineModel.preset("p100", nodes=3)
+    searched, every = CollectiveCosts.of_search(machine), CollectiveCosts(machine)
+    groups = range(12), range(4), range(0, 12, 4)
+    for name in ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce"):
+        outline = even_outline(name, (0,) * 4, 1 << 20)
+        assert set(tried(outline, searched._few)) < set(tried(outline))
+        for group, size in product(groups, (1 << 14, 1 << 20, 1 << 25)):
+            found, expected = (
+                costs.prices(tuple(group)).choose(name, size) for costs in (searched, every)
+            )
+            assert found == expected
+    small = CollectiveCosts.of_search(machine.take(SMALL))
+    assert tried(outline, small._few) == tried(outline)
 
 
 @pytest.mark.parametrize("name, algorithm", NAMED)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import ops
+from ops.dense import convolution
 from ops.expressions import math as cpu_math
 from taskflow import Graph
 
@@ -59,3 +61,25 @@ def test_relu_keeps_nan() -> None:
     y = ops.relu(graph.input("x", (4,), "float32"))
     values = {"x": np.array([-1.0, 0.0, np.nan, 2.0], np.float32)}
     np.testing.assert_array_equal(run(graph, values)[y.name], [0, 0, np.nan, 2])
+
+
+@pytest.mark.parametrize("shape", [(1, 256, 256, 8), (3, 40, 64, 4), (9, 7, 5, 2)])
+def test_a_convolution_gathers_no_more_columns_than_its_memory(shape):
+    """Blocks cover every line of every image once; the largest has the memory that is asked for, and no more."""
+    asked = []
+
+    def scratch(_, size, dtype):
+        asked.append(np.empty(size, dtype))
+        return asked[0]
+
+    y, elements = np.zeros(shape, np.float32), 72
+    for images, lines, columns in convolution._blocks(
+        SimpleNamespace(scratch=scratch), y, 1, elements
+    ):
+        y[images, lines] += 1
+        assert columns.size == y[images, lines][..., 0].size * elements
+    np.testing.assert_array_equal(y, 1)
+    line = shape[2] * elements * y.itemsize
+    least = convolution._REUSE * shape[3] * elements * y.itemsize
+    assert asked[0].nbytes <= max(convolution._BLOCK_BYTES, least, line)
+    assert asked[0].size <= shape[0] * shape[1] * shape[2] * elements

@@ -1,10 +1,13 @@
 """Schedules that are searched for: published and proven figures, and rules that are kept by random placements."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskflow import Executor, Trainer, search, search_at_home, search_schedule
 from taskflow.schedule import Block, find_period, find_schedule, period
 from taskflow.schedule.blocks import FAR, table_of
 from tests.refusals import assert_refused
@@ -170,8 +173,19 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_impossible_blocks(name):
     blocks, message = REFUSED[name]
-    for search in (find_period, find_schedule):
-        assert_refused(message, lambda search=search: search(blocks))
+    for find in (find_period, find_schedule):
+        assert_refused(message, lambda find=find: find(blocks))
+
+
+def test_seeds_are_zero_by_default():
+    """Whoever names none repeats the run of whoever names 0."""
+    seeded = find_period, find_schedule, search_schedule, search, search_at_home, Executor, Trainer
+    for each in seeded:
+        assert signature(each).parameters["seed"].default == 0, each
+    found, named = find_schedule(v_shape(), 4), find_schedule(v_shape(), 4, seed=0)
+    np.testing.assert_array_equal(found.starts, named.starts)
+    period, named = find_period(v_shape(), 4), find_period(v_shape(), 4, seed=0)
+    np.testing.assert_array_equal(period.starts, named.starts)
 
 
 def test_no_micro_batches():

@@ -27,6 +27,8 @@ from tests.strategies import graphs
 
 MODELS = {"tiny": graphs(), "operators": operator_graphs()}
 EXAMPLES = max(50, settings.default.max_examples // 4)  # of each of four tests
+P100 = MachineModel.preset("p100")
+HOSTS = (1,), (2,), (3,), (4,), (1, 1), (2, 1), (2, 2)  # devices of each
 RUN = 4  # one in so many runs
 ENOUGH = 1.015  # of the peak of a plan that is known: then few searches may find none
 
@@ -43,13 +45,13 @@ def test_what_a_search_returns_is_accepted(kind, models):
     @settings(max_examples=EXAMPLES)
     @given(
         MODELS[models],
-        st.integers(1, 4),
+        st.sampled_from(HOSTS),
         st.floats(0.98, 1.02),
         st.integers(1, 20),
         st.integers(0, 99),
     )
-    def check(model, count, share, proposals, seed):
-        roomy = MachineModel.uniform(count).with_rates(kind=kind)
+    def check(model, hosts, share, proposals, seed):
+        roomy = MachineModel.join([P100.take(n) for n in hosts]).with_rates(kind=kind)
         known = simulate(
             lower(model.graph, data_parallel(model.graph, roomy), roomy), CostModel.analytic(roomy)
         )

@@ -8,6 +8,7 @@ from hypothesis import given
 
 import taskflow
 from taskflow import CostModel, MachineModel, lower, simulate
+from taskflow.searching.grids import Grids
 from taskflow.simulation import sharing
 from taskflow.simulation.representatives import find_loads, loads_of
 from taskflow.strategy.orbits import Orbits
@@ -24,10 +25,8 @@ def by_row(loads, number):
     return [sorted(set(loads.part[a:b].tolist())) for a, b in spans]
 
 
-@examples(100)
-@given(cases())
-def test_rows_of_representatives_load_what_they_load_among_all_rows(case):
-    graph, strategy, machine = case
+def assert_same_loads(graph, strategy, machine):
+    """Of rows of representatives, found from one orbit of all devices, and of these among all rows."""
     costs, every = CostModel.analytic(machine), lower(graph, strategy, machine)
     coarse = Orbits.of_equal(np.zeros(len(machine.devices), np.int64))
     rows = simulate(lower(graph, strategy, machine, devices=coarse), costs).task_graph
@@ -42,6 +41,60 @@ def test_rows_of_representatives_load_what_they_load_among_all_rows(case):
         costs.seconds_of_representatives(rows, seconds), costs.seconds(every)[number]
     )
     assert by_row(found, np.arange(len(rows))) == by_row(expected, number)
+
+
+@examples(100)
+@given(cases())
+def test_rows_of_representatives_load_what_they_load_among_all_rows(case):
+    assert_same_loads(*case)
+
+
+SMALL = {
+    "two hosts": MachineModel.preset("p100", nodes=2).take(8),
+    "one host": MachineModel.preset("p100", nodes=1),
+    "unequal hosts": MachineModel.join(
+        [MachineModel.preset("k80").take(4), MachineModel.preset("p100")]
+    ),
+}
+
+
+@pytest.mark.parametrize("carried", ["copies", "ring", "tree"])
+@pytest.mark.parametrize("name", SMALL)
+def test_loads_of_data_parallelism(name, carried):
+    """Every link with a number counts, the first one too."""
+    machine = SMALL[name].with_collectives({"all-reduce": carried})
+    graph = network(batch=16, width=8, layers=1)
+    strategy = taskflow.data_parallel(graph, machine)
+    assert_same_loads(graph, strategy, machine)
+    assert_equal(graph, strategy, machine, one_orbit(machine))
+
+
+@pytest.mark.parametrize("carried", ["ring", "tree"])
+def test_a_slow_link_tells_apart_no_more_than_who_uses_it(carried):
+    """Two in each of two hosts share what they have of every weight: one host is as the other, but for its link."""
+    machine = SMALL["two hosts"].with_collectives({"all-reduce": carried})
+    first, *others = machine.links
+    slow = replace(machine, links=(replace(first, bandwidth=first.bandwidth / 3), *others))
+    graph = network(batch=48, width=48, layers=1)
+    strategy = Grids(graph).strategy(range(8), 2, "samples")
+    for each, orbits in ((machine, 2), (slow, 4)):
+        timeline = assert_equal(graph, strategy, each, one_orbit(each))
+        assert len(timeline.task_graph.peers.orbits) == orbits
+
+
+@pytest.mark.parametrize("carried", ["ring", "tree"])
+def test_orbits_of_few_devices_are_as_few_as_can_be(carried):
+    """A slow device is alone, and all others do the same as one of them."""
+    machine = SMALL["two hosts"].with_collectives({"all-reduce": carried})
+    graph = network(batch=16, width=8, layers=2)
+    strategy = taskflow.data_parallel(graph, machine)
+    timeline = assert_equal(graph, strategy, machine, one_orbit(machine))
+    assert len(timeline.task_graph.peers.orbits) == 1
+    first, *others = machine.devices
+    slow = replace(first, flops_per_second=first.flops_per_second / 3)
+    machine = replace(machine, devices=(slow, *others))
+    timeline = assert_equal(graph, strategy, machine, one_orbit(machine))
+    assert len(timeline.task_graph.peers.orbits) == 2
 
 
 @examples(100)

@@ -110,6 +110,22 @@ def test_a_collective_loads_the_links_of_its_own_steps(tensor, carried):
         np.testing.assert_allclose(rate[row == k][order], pace, rtol=1e-12)
 
 
+def test_what_takes_no_time_or_moves_nothing_loads_no_link():
+    machine = MachineModel.preset("p100").with_collectives({"all-reduce": "ring"})
+    graph = network(batch=8, width=8)
+    rows = lower(graph, taskflow.data_parallel(graph, machine), machine)
+    seconds = CostModel.analytic(machine).seconds(rows)
+    together = np.flatnonzero(rows.kind == Kind.COLLECTIVE)
+    assert len(together) > 1
+    found = hops_of(rows, seconds)[0]
+    assert np.isin(together, found).all()
+    seconds[together[0]] = 0.0
+    empty = replace(rows, bytes=np.where(np.arange(len(rows)) == together[1], 0, rows.bytes))
+    row, _, rate = hops_of(empty, seconds)
+    assert set(found.tolist()) - set(row.tolist()) == set(together[:2].tolist())
+    assert np.isfinite(rate).all()
+
+
 @pytest.mark.parametrize("taxed", [(0,), (1, 3), (0, 1, 2, 3)])
 def test_every_task_pays_where_collectives_take_of_its_device(taxed):
     """The first device's as well, and no copy."""

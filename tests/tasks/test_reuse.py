@@ -137,10 +137,12 @@ def test_edges_of_two_chains_by_hand():
         "there0 11",
         "there0 10",
     ]
-    plan = plan_memory(task_graph)
-    edges = [e.tolist() for e in np.split(plan.reuse_rows, plan.reuse_ptr[1:-1])]
     # The second feed lies where row 1 has read the first. Row 6 computes where row 2 was sent from.
-    assert edges == [[]] * 5 + [[1], [2]] + [[]] * 3
+    for rows in (task_graph, task_graph.reordered(np.roll(np.arange(10), 5))):  # either chain first
+        plan = plan_memory(rows)
+        edges = [e.tolist() for e in np.split(plan.reuse_rows, plan.reuse_ptr[1:-1])]
+        assert edges == [[]] * 5 + [[1], [2]] + [[]] * 3
+    plan = plan_memory(task_graph)
     used = [task_graph.args(row)[k][0] for row, k in ((1, 0), (5, 0), (2, 0), (6, 1))]
     assert plan.share_bytes(task_graph, np.array(used[::2]), np.array(used[1::2])).all()
 
