@@ -15,7 +15,7 @@ from itertools import product
 import taskflow
 from taskflow import CostModel, Graph, MachineModel, Space
 from taskflow.searching.bound import lower_bound
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.strategy.rules import RULES
 
 SAMPLES = {"alexnet": 256, "mlp": 64, "gpt": 1, "rnntc": 64, "rnnlm": 64, "nmt": 64}  # a device
@@ -33,7 +33,7 @@ def line(name: str, devices: int, scaling: str, seconds: float | None) -> str:
         batch=SAMPLES[name] * (devices if scaling == "weak" else STRONG_DEVICES)
     )
     costs = CostModel.analytic(machine)
-    judge = Judge(graph, machine, costs)
+    judge = PackedJudge(graph, machine, costs)
     found = start = min(judge.seconds(rule(graph, machine)) for rule in RULES.values())
     searched = ""
     if seconds:

@@ -22,7 +22,7 @@ from typing import Any
 
 import taskflow
 from taskflow import CostModel, Graph, MachineModel, ParallelConfig, Space, Strategy
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 
 ONE_OR_ALL = [(0,), (1,), (2,), (3,), (0, 1, 2, 3)]
 PARTS = [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]
@@ -109,7 +109,7 @@ def _neighbours_of(model: str, devices: int, options: argparse.Namespace) -> str
     graph, costs = build(model, 8 * devices, **SIZES[model]), CostModel.analytic(machine)
     found = taskflow.search(graph, machine, costs, proposals=options.proposals, until_local=True)
     judge, changes = (
-        Judge(graph, machine, costs),
+        PackedJudge(graph, machine, costs),
         list(_changes(Space(graph, machine), found.strategy)),
     )
     if judge.start(found.strategy) != found.seconds:

@@ -31,7 +31,7 @@ import numpy as np
 
 import taskflow
 from taskflow.core.garbage import collect_rarely
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
 from taskflow.searching.walk import Walk
@@ -67,7 +67,7 @@ def staged(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.St
 PLANS = {"staged": staged, "data_parallel": taskflow.data_parallel}  # of the GPT
 
 
-class ClockedJudge(Judge):
+class ClockedJudge(PackedJudge):
     """Counts and clocks what it is asked."""
 
     def __init__(self, graph: taskflow.Graph, machine: taskflow.MachineModel) -> None:

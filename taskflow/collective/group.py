@@ -124,8 +124,9 @@ def sent_in(g: Group, source: Array, target: Array) -> Sent:
         by_link = g.by_link[source] & (first >= 0)
         streams[:, 2] = np.where(by_link, int(g.queues.max()) + 1 + first, -1)
     streams[source == target] = -1
-    latency, bandwidth = g.ways.latency_of(links), g.ways.bandwidth(source, target)
-    return Sent(streams, links, latency, bandwidth, g.ways.doors(source, target))
+    bandwidth = g.ways.bandwidth_along(links, source, target)
+    doors = g.ways.doors_along(links, target)
+    return Sent(streams, links, g.ways.latency_of(links), bandwidth, doors)
 
 
 def group_of(

@@ -18,7 +18,7 @@ import numpy as np
 from taskflow.collective.algorithms import ALGORITHMS, BY_STEPS, ROOTED, serving
 from taskflow.collective.group import Group, group_of
 from taskflow.collective.library import is_one_call, times_of
-from taskflow.collective.rows import rows_of, shared_links, work_of
+from taskflow.collective.rows import Sending, rows_of, sending, work_of
 from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
 from taskflow.machine.library import LIBRARY, LibraryTimes
@@ -311,7 +311,7 @@ class GroupPrices:
         self._has_trees = group.count <= MANY_TREES or group.ways.has_relays
         self._steps: dict[tuple[str, str], Steps] = {}
         self._among: dict[tuple[str, str, int], Messages] = {}
-        self._sent: dict[tuple[object, ...], tuple[Messages, Array]] = {}
+        self._sent: dict[tuple[object, ...], Sending] = {}
         self._work: dict[tuple[object, ...], tuple[Array, Array]] = {}
         self._choices: dict[tuple[object, ...], Choice] = {}
         self._priced: dict[tuple[Outline, str], tuple[float, Array]] = {}
@@ -383,12 +383,7 @@ class GroupPrices:
         if key not in self._priced:
             if len(self._priced) >= MOST:
                 self._priced = {}
-            if algorithm:
-                messages, is_shared = self._messages(outline, algorithm)
-            else:
-                messages = straight_messages(outline)
-                is_shared = shared_links(self.group, messages)
-            rows = rows_of(self.group, outline, messages, is_shared)
+            rows = rows_of(self.group, outline, self._sending(outline, algorithm))
             seconds = self._measured(outline) if algorithm == LIBRARY else rows.seconds()
             self._priced[key] = seconds, rows.load
         return self._priced[key]
@@ -409,13 +404,14 @@ class GroupPrices:
         """What its busiest stream or link takes, where all pieces are as long as `length` of all of them."""
         if algorithm == LIBRARY:
             return self._measured(outline)
-        messages = self._messages(outline, algorithm)[0]
+        sends = self._sending(outline, algorithm)
+        messages = sends.messages
         has_all = (
             len(outline.sources) == self.group.count
         )  # else something that is added comes to nothing: no fold
         key = outline.name, algorithm, outline.parts, has_all
         if key not in self._work:
-            self._work[key] = work_of(messages, self.group, has_all)
+            self._work[key] = work_of(sends, self.group, has_all)
         fixed, per_piece = self._work[key]
         cut = cut_of(outline, messages.owner, messages.together)
         end = pointers(np.prod(np.diff(boxes_of(outline, cut), axis=1)[:, 0], axis=1))[cut.ptr]
@@ -424,13 +420,14 @@ class GroupPrices:
 
     def messages(self, outline: Outline, algorithm: str) -> Messages:
         """The messages of one algorithm; of few bytes, any number can arrive at once."""
-        return self._messages(outline, algorithm)[0]
+        return self._sending(outline, algorithm).messages
 
-    def _messages(self, outline: Outline, algorithm: str) -> tuple[Messages, Array]:
-        """And `shared_links`."""
+    def _sending(self, outline: Outline, algorithm: str) -> Sending:
+        """And what they take; "": see `Exchange.is_regular`."""
+        if not algorithm:
+            return sending(self.group, straight_messages(outline))
         if outline.name == "all-to-all":  # nothing of it is known beforehand
-            messages = TO_EACH[algorithm](outline)
-            return messages, shared_links(self.group, messages)
+            return sending(self.group, TO_EACH[algorithm](outline))
         parts = outline.parts
         key = outline.name, algorithm, parts, outline.outsiders
         if key not in self._sent:
@@ -438,8 +435,8 @@ class GroupPrices:
             if outline.outsiders:
                 assert self._part, "outsiders: a group of a machine"
                 core = self._part(outline.core)
-            messages = with_outsiders(outline, core._messages_among(outline.name, algorithm, parts))
-            self._sent[key] = messages, shared_links(self.group, messages)
+            among = core._messages_among(outline.name, algorithm, parts)
+            self._sent[key] = sending(self.group, with_outsiders(outline, among))
         return self._sent[key]
 
     def _messages_among(self, name: str, algorithm: str, parts: int) -> Messages:

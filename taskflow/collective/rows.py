@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.collective.group import Group, sent_in
+from taskflow.collective.group import Group, Sent, sent_in
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import leaf, tiered
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
@@ -46,8 +46,29 @@ class CollectiveRows(NamedTuple):
         return float(fair_pass(waits, self.loads, self.taken)[1].max(initial=0.0))
 
 
-def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) -> CollectiveRows:
-    """The rows of a collective by an algorithm that sends so; `is_shared`: see `shared_links`."""
+class Sending(NamedTuple):
+    """The messages of an algorithm in a group.
+
+    Attributes:
+        messages: between members.
+        sent: what they take.
+        is_shared: whether messages that no stream of a device keeps apart cross a link; the last one: no link.
+    """
+
+    messages: Messages
+    sent: Sent
+    is_shared: Array
+
+
+def sending(g: Group, messages: Messages) -> Sending:
+    """What messages take in a group."""
+    sent = sent_in(g, messages.source, messages.target)
+    return Sending(messages, sent, _shared(sent.streams, sent.links, len(g.link_bandwidth)))
+
+
+def rows_of(g: Group, outline: Outline, sends: Sending) -> CollectiveRows:
+    """The rows of a collective by an algorithm that sends so."""
+    messages, sent, is_shared = sends
     cut = cut_of(outline, messages.owner, messages.together)
     boxes = boxes_of(outline, cut)
     moves = moves_of(outline, messages, cut, boxes)
@@ -58,7 +79,7 @@ def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) ->
         np.full((g.count, len(end) - 1), NONE, np.int32),  # by NumPy, which asks for huge pages
         np.full((g.count, g.most_doors), NONE),
     )
-    sent = sent_in(g, moves.source, moves.target)
+    sent = Sent(*(column[moves.number] for column in sent))
     columns = g.link_bandwidth, g.folding, g.fold_seconds, g.memory_bandwidth
     ptr, before, taken, load, *loads = _rows(
         tuple(moves), end, local, tuple(sent), columns, is_shared, last
@@ -66,15 +87,9 @@ def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) ->
     return CollectiveRows(ptr, before, taken, load, Loads(*loads) if len(loads[1]) else None)
 
 
-def shared_links(g: Group, messages: Messages) -> Array:
-    """Whether messages that no stream of a device keeps apart cross a link; the last one: no link."""
-    sent = sent_in(g, messages.source, messages.target)
-    return _shared(sent.streams, sent.links, len(g.link_bandwidth))
-
-
 @tiered
 def _shared(streams: Array, links: Array, count: int) -> Array:
-    """See `shared_links`. A stream keeps apart what crosses a link if all of that occupies it."""
+    """See `Sending`. A stream keeps apart what crosses a link if all of that occupies it."""
     is_shared, user = np.ones(count + 1, np.bool_), np.empty(count + 1, np.int64)
     is_shared[-1] = False
     for column in range(streams.shape[1]):
@@ -88,9 +103,9 @@ def _shared(streams: Array, links: Array, count: int) -> Array:
     return is_shared
 
 
-def work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array]:
+def work_of(sends: Sending, g: Group, has_folds: bool) -> tuple[Array, Array]:
     """Per stream, then per link, the fixed seconds of all messages, and the seconds for each byte of a piece."""
-    _, source, target, first, last, adds, _ = messages
+    (_, _, target, first, last, adds, _), sent, _ = sends
     adds = adds & has_folds
     streams, count = g.stream_count, last - first
 
@@ -99,7 +114,7 @@ def work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array
         found: Array = np.bincount((at + 1).ravel(), np.repeat(values, at.shape[1]), length + 1)[1:]
         return found
 
-    sent, folding = sent_in(g, source, target), g.folding[target][:, None]
+    folding = g.folding[target][:, None]
     fixed = total(sent.streams, streams, sent.latency)
     fixed += total(folding, streams, np.where(adds, g.fold_seconds[target], 0.0))
     per_piece = total(sent.streams, streams, count / sent.bandwidth)
@@ -129,7 +144,7 @@ def _rows(
         last_rows: memory for the last row on every stream, that which wrote each part at each member, and that which
             arrived by each door of each member; NONE in all of it.
     """
-    source, target, first, last, adds, message, _ = moves
+    source, target, first, last, adds, message, _, _ = moves
     streams, links, latency, bandwidth, door = sent
     link_bandwidth, folding, fold_seconds, memory_bandwidth = group
     rows, most = (

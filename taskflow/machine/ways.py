@@ -102,7 +102,11 @@ class Ways:
 
     def bandwidth(self, source: Array, target: Array) -> Array:
         """Bytes/s of the narrowest link on the way; within a device, of its memory."""
-        narrowest = self.bandwidth_of(self.links(source, target))
+        return self.bandwidth_along(self.links(source, target), source, target)
+
+    def bandwidth_along(self, links: Array, source: Array, target: Array) -> Array:
+        """The same, given the links from some devices to others."""
+        narrowest = self.bandwidth_of(links)
         return np.where(np.equal(source, target), self.memory_bandwidth[source], narrowest)
 
     def bandwidth_of(self, links: Array) -> Array:
@@ -112,11 +116,15 @@ class Ways:
 
     def doors(self, source: Array, target: Array) -> Array:
         """By which of its links a transfer comes to a device, from 0; 0 if that has one queue."""
+        return self.doors_along(self.links(source, target), target)
+
+    def doors_along(self, links: Array, target: Array) -> Array:
+        """The same, given the links from some devices to others."""
         if not self.has_doors.any():
-            return np.zeros(np.broadcast_shapes(np.shape(source), np.shape(target)), np.int32)
-        last, *others = np.moveaxis(self.links(source, target), -1, 0).copy()
-        for links in others:
-            np.copyto(last, links, where=links >= 0)
+            return np.zeros(links.shape[:-1], np.int32)
+        last, *others = np.moveaxis(links, -1, 0).copy()
+        for each in others:
+            np.copyto(last, each, where=each >= 0)
         return np.where(self.has_doors[target], self.link.door[last], np.int32(0))
 
     def door(self, source: int, target: int) -> int:

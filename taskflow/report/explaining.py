@@ -26,6 +26,7 @@ from taskflow.schedule import Policy, Schedule, program
 from taskflow.schedule.orders import Order, order_name, reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import judge_of
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import axis_kinds, data_parallel
 from taskflow.strategy.strategy import ParallelConfig, Strategy, effective_config
@@ -101,7 +102,7 @@ class _Explainer:
     @cached_property
     def judge(self) -> Judge:
         """What tries other strategies, from this one."""
-        judge = Judge(self.graph, self.machine, self.costs)
+        judge = judge_of(self.graph, self.machine, self.costs)
         judge.start(self.strategy)
         return judge
 

@@ -26,7 +26,7 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.searching.boundpass import bound_children
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.tables import SpaceTables, bound_tables
 from taskflow.strategy.strategy import ParallelConfig, Strategy
@@ -95,7 +95,7 @@ def search_exhaustively(
     space = space or Space(graph, machine)
     run = _Exhaustive(
         space,
-        Judge(graph, machine, costs),
+        PackedJudge(graph, machine, costs),
         costs,
         most_visits,
         progress or (lambda visited, best: None),
@@ -127,7 +127,7 @@ class _Exhaustive:
     def __init__(
         self,
         space: Space,
-        judge: Judge,
+        judge: PackedJudge,
         costs: CostModel,
         most_visits: int | None,
         progress: Callable[[int, float], None],

@@ -37,6 +37,7 @@ LEAD = 0.95  # times the best start: of what is slower walks are expected to fin
 # Operators that a strategy names: level stages need a table of the square of that.
 MOST_LEVEL = 5_000
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
+ALIKE = 16  # devices of a group that stand for all, about: 1,024 H100, 16 groups
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
 FAR = 1.2  # times the best start: what is slower, whatever its tensor parallelism, is changed no further
 SCHEDULES = (
@@ -80,7 +81,8 @@ class Pipelines:
 
     Args:
         starts: of whose degrees of tensor parallelism the best comes first.
-        row_seconds: that a prediction takes for every row.
+        row_seconds: that a prediction takes for every row. Of how many groups the first pipeline would take longer than
+            there is time, none is tried.
 
     Attributes:
         seconds: of the fastest so far.
@@ -98,22 +100,20 @@ class Pipelines:
         self._best_start = min((start.seconds for start in starts), default=math.inf)
         self._judging = 0.0  # seconds that it has taken so far
         hosts, devices = len({d.host for d in first.machine.devices}), len(first.machine.devices)
-        needed = (
-            TIMES * row_seconds * len(first.graph.operators) * devices * MICRO_BATCHES[0]
-        )  # for the first one
-        self._can_be = (
-            first.judge.is_quick
-            and not first.is_limited
-            and needed < PART * (budget.seconds or 0.0)
-        )
+        room = 0.0 if first.is_limited else PART * (budget.seconds or 0.0)
+        rows = (
+            TIMES * len(first.graph.operators) * MICRO_BATCHES[0]
+        )  # for every point of an operator
+        groups = [
+            count
+            for count in reversed(divisors(hosts if hosts > 1 else devices))
+            if count > 1 and row_seconds * rows * min(devices, ALIKE * count) < room
+        ]
+        self._can_be = len(groups) > 0
         ranked = [s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor]
         within = divisors(devices // hosts)
         self._options = PipelineOptions(
-            [
-                groups
-                for groups in reversed(divisors(hosts if hosts > 1 else devices))
-                if groups > 1
-            ],
+            groups,
             list(dict.fromkeys([*(t for t in ranked if t in within), *within])),
             (SCHEDULES[0], *MORE_SCHEDULES, *SCHEDULES[1:]),
             MICRO_BATCHES,

@@ -107,11 +107,10 @@ class Predictions:
         new = [
             order for order in orders if order not in known and id(strategy) not in self._left_out
         ]
-        rows = variant.judge.count_rows(strategy) if new else 0
-        may_order = variant.judge.is_quick and rows <= ORDERED_ROWS
-        new = [order for order in new if order is None or may_order]
-        timelines = variant.judge.timelines(strategy, new) if new else ()
         try:
+            rows = variant.judge.count_rows(strategy) if new else 0
+            new = [order for order in new if order is None or rows <= ORDERED_ROWS]
+            timelines = variant.judge.timelines(strategy, new) if new else ()
             for number, (order, said) in enumerate(zip(new, timelines, strict=True), 1):
                 known[order] = Outcome.of(variant.plan_of(strategy, order), said)
                 self.row_seconds = max(
@@ -147,15 +146,8 @@ class Predictions:
         return tuple(each for found in self._known.values() for each in found.values())
 
     def has_time(self, variant: Variant, strategy: Strategy, part: float = 1.0) -> bool:
-        """Whether a strategy was predicted, or can be before this part of the seconds of the budget is over.
-
-        A judge that is not quick has predicted whatever it has judged.
-        """
-        if (
-            self._budget.seconds is None
-            or id(strategy) in self._known
-            or not variant.judge.is_quick
-        ):
+        """Whether a strategy was predicted, or can be before this part of the seconds of the budget is over."""
+        if self._budget.seconds is None or id(strategy) in self._known:
             return True
         left = part * self._budget.seconds - self._budget.elapsed
         if left < self.each_seconds:

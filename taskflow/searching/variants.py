@@ -14,9 +14,9 @@ from taskflow.searching.bound import whole_seconds
 from taskflow.searching.fold import block_interiors
 from taskflow.searching.grids import Grids
 from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import judge_of
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
-from taskflow.searching.whole import judge_of
 from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import Strategy
 

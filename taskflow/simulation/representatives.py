@@ -1,8 +1,9 @@
 """Links under the rows of representatives: who loads which, and where rows that are like each other load them unalike.
 
 A transfer loads the links on its way, and rows of representatives stand for rows on other links. Links that the same
-kinds of rows load alike have one number: none is ever fuller than another, so one of them stands for all. What is known
-of a kind of region is kept, by costs and orbits.
+kinds of rows load alike have one number: none is ever fuller than another, so one of them stands for all. Rows that are
+like each other and load one link do so at once: the row that stands for them loads it as often. What is known of a kind
+of region is kept, by costs and orbits.
 """
 
 from __future__ import annotations
@@ -121,17 +122,19 @@ class LoadsUnder:
 
     Attributes:
         links, number: the links that are loaded, ascending; those that like rows load alike have one number, from 0.
-        link, some, others: links that two rows load which are like each other, and these.
+        count: of every entry, by how many rows that are like each other its link is loaded so: they do it at once.
     """
 
     def __init__(self, loads: KindLoads, like: Array) -> None:
         self.loads, self.like, of_rows = loads, like, like[loads.row]
         order = np.lexsort((loads.part, of_rows, loads.link))
-        link, of_rows, row = loads.link[order], of_rows[order], loads.row[order]
+        link, entries = loads.link[order], np.stack([of_rows, loads.part.view(np.int64)])[:, order]
         self.links = link[np.flatnonzero(np.diff(link, prepend=-1))]
-        self.number = _number_lists(link, np.stack([of_rows, loads.part[order].view(np.int64)]))
-        twice = np.flatnonzero((np.diff(link) == 0) & (np.diff(of_rows) == 0))
-        self.link, self.some, self.others = link[twice], row[twice], row[twice + 1]
+        self.number = _number_lists(link, entries)
+        begin = np.flatnonzero((np.diff(np.vstack([link, entries]), prepend=-1) != 0).any(axis=0))
+        often = np.diff(begin, append=len(link))
+        self.count = np.empty_like(link)
+        self.count[order] = np.repeat(often, often)
         self._among: dict[bytes, LoadsAmong] = {}
 
     def among(self, numbers: LinkNumbers) -> LoadsAmong:
@@ -170,7 +173,7 @@ class LoadsAmong:
     """What the rows of a kind load of links that have numbers.
 
     Attributes:
-        row, number, part: entries of rows that stand for others, each once.
+        row, number, part: entries of rows that stand for others, as often as like rows load a link at once.
         is_alike: whether rows take the seconds of those that stand for them, and load what these load, part for part.
     """
 
@@ -179,7 +182,8 @@ class LoadsAmong:
         loads = under.loads
         kept = np.flatnonzero(numbers.of[loads.link] >= 0)
         part = loads.part[kept].view(np.int64)
-        every, _ = distinct_columns(np.stack([loads.row[kept], numbers.of[loads.link[kept]], part]))
+        entries = loads.row[kept], numbers.of[loads.link[kept]], part, under.count[kept]
+        every, _ = distinct_columns(np.stack(entries))
         own = every[:, like[every[0]] == every[0]]
         many = np.bincount(like, minlength=len(like))
         mapped, often = distinct_columns(np.stack([like[every[0]], *every[1:]]))
@@ -190,7 +194,8 @@ class LoadsAmong:
             and (mapped == own).all()
             and (often == many[own[0]]).all()
         )
-        self.row, self.number, self.part = own[0], own[1], own[2].view(np.float64)
+        self.row, self.number, part = np.repeat(own[:3], own[3], axis=1)
+        self.part = part.view(np.float64)
 
     @cached_property
     def seen(self) -> Array:
@@ -199,6 +204,7 @@ class LoadsAmong:
         kept = np.flatnonzero(self._numbers.of[loads.link] >= 0)
         number, part = self._numbers.of[loads.link[kept]], loads.part[kept]
         code = _mix(number.astype(np.uint64) + _MIXING * part.view(np.uint64))
+        code = _mix(code + self.under.count[kept].astype(np.uint64))
         of_rows = _MIXING * (loads.seconds.view(np.uint64) ^ like.astype(np.uint64))
         np.add.at(of_rows, loads.row[kept], code)
         of_rows, span = _mix(of_rows), loads.span
@@ -223,7 +229,7 @@ def loads_of(peers: Peers[TaskGraph], costs: CostModel) -> tuple[list[KindLoads]
 
 
 def find_loads(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> tuple[Orbits, Loads]:
-    """The orbits in which rows that are like each other load links alike and share none; and what the rows load.
+    """The orbits in which rows that are like each other load links alike; and what the rows load.
 
     Where the orbits are finer than those of the peers, the loads are of no use.
     """
@@ -231,16 +237,9 @@ def find_loads(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> tuple[Orb
     under = [of.under(kind, orbits) for of, kind in zip(loads, peers.kinds, strict=True)]
     numbers = _number_links(under, _are_shared(peers, loads))
     among = [each.among(numbers) for each in under]
-    finer, is_shared = orbits, False
-    for each in under:
-        twice = numbers.of[each.link] >= 0
-        some, others = each.some[twice], each.others[twice]
-        is_shared |= len(some) > 0
-        ends = each.loads.rows.device[each.loads.span], each.loads.rows.source[each.loads.span]
-        for end in ends:
-            finer = finer.part(end[some], end[others])
+    finer = orbits
     is_alike = all(each.is_alike for each in among)
-    if not (is_alike and not is_shared):
+    if not is_alike:
         seen = np.zeros(len(orbits.of), np.int64)
         for weight, of_kind in zip(_weights(len(among)), among, strict=True):
             seen += of_kind.seen * weight

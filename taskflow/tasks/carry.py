@@ -102,7 +102,7 @@ def _carry(
 
     The sums of a message stand behind it, when all of it is there.
     """
-    source, target, first, last, adds, message, offset = moves
+    source, target, first, last, adds, message, _, offset = moves
     holder, target_ptr, targets, covered, arrives = memories
     number, most = counts
     steps, n, sums, folds = np.empty((8, most), np.int64), 0, np.empty((8, most), np.int64), 0

@@ -135,6 +135,7 @@ class Moves(NamedTuple):
         first, last: the parts (see `Cut`) from `first` to before `last`, which are a box; both ends have elements.
         adds: whether it is added to what is there.
         message: ascending; the boxes of one message travel as one.
+        number: which of the algorithm's messages it is of; one that carries more than there is room for is several.
         offset: so many elements of its message lie before it in the memory where what is to be added arrives.
     """
 
@@ -144,6 +145,7 @@ class Moves(NamedTuple):
     last: Array
     adds: Array
     message: Array
+    number: Array
     offset: Array
 
 
@@ -243,7 +245,7 @@ def _move(
     source, target, first, last, adds = columns
     boxes, before, tile, owner = parts
     most = int((last - first).sum())
-    found, n, message, along = np.empty((7, most), np.int64), 0, -1, _along(boxes, before)
+    found, n, message, along = np.empty((8, most), np.int64), 0, -1, _along(boxes, before)
     for k in range(len(source)):
         s, t, at, is_new, filled = source[k], target[k], first[k], True, 0
         while at < last[k]:
@@ -276,7 +278,7 @@ def _move(
             size = (before[end] - before[begin]) * found[4, n]
             if is_new or filled + size > room:
                 message, filled, is_new = message + 1, 0, False
-            found[5, n], found[6, n] = message, filled
+            found[5, n], found[6, n], found[7, n] = message, k, filled
             filled += size
             n += 1
             has[t, begin:end] = True
@@ -288,6 +290,7 @@ def _move(
         found[4, :n] > 0,
         found[5, :n],
         found[6, :n],
+        found[7, :n],
     )
 
 
@@ -355,35 +358,39 @@ def _served(serving: Array, owner: Array) -> tuple[Array, Array, Array]:
     return found[0, :n], found[1, :n], found[2, :n]
 
 
+def _nearest_first(hosts: Sequence[int], target: int) -> Array:
+    """All members: those of the target's host, then the others, each by their distance behind the target."""
+    of = np.array(hosts)
+    away = (np.arange(len(of)) - target) % len(of)
+    return np.lexsort((away, of != of[target]))
+
+
 def straight_messages(o: Outline) -> Messages:
     """Every owner takes its piece from all sources; every target takes every piece from the nearest that has it."""
     count = len(o.hosts)
     owner = np.array(sorted(set(o.targets) if o.name == "all-reduce" else o.owners))
-    tile = cut_of(o, owner).tile
-    found, piece = list[tuple[int, int, int, bool]](), range(len(owner))
+    tile, piece = cut_of(o, owner).tile[: len(owner)], np.arange(len(owner))
+    found = list[
+        tuple[Array, Array, Array, Array]
+    ]()  # sources, targets, pieces, whether it is added
     if o.name in SUMS:
-        around = range(1, count)
-        found += [
-            ((int(owner[k]) + away) % count, int(owner[k]), k, True)
-            for away in around
-            for k in piece
-        ]
+        away, k = np.divmod(np.arange(len(owner), count * len(owner)), len(owner))
+        found.append(((owner[k] + away) % count, owner[k], k, np.ones_like(k)))
     if o.name not in ("reduce", "reduce-scatter"):
-        holds = [(int(m), k) for k, m in enumerate(owner)] if o.name in SUMS else o.sources
-        having = [
-            [m for m, own in holds if own == (k if o.name in SUMS else tile[k])] for k in piece
-        ]
+        has = np.zeros((len(owner), count), np.bool_)
+        if o.name in SUMS:
+            has[piece, owner] = True
+        else:
+            member, held = np.array(o.sources).T
+            np.logical_or.at(has.T, member, held[:, None] == tile)
         for target in sorted(set(o.targets)):
-            for k in piece:
-                nearest = min(
-                    having[k], key=lambda m: (o.hosts[m] != o.hosts[target], (m - target) % count)
-                )
-                if target not in having[k]:
-                    found.append((nearest, target, k, False))
-        found.sort(
-            key=lambda each: (not each[3], (each[0] - each[1]) % count if not each[3] else 0)
-        )
-    source, target, first, adds = np.array(found).T
+            nearest = _nearest_first(o.hosts, target)
+            k = np.flatnonzero(~has[:, target])
+            source = nearest[has[k][:, nearest].argmax(axis=1)]
+            found.append((source, np.full_like(k, target), k, np.zeros_like(k)))
+    source, target, first, adds = np.concatenate(found, axis=1)
+    turn = np.lexsort(((source - target) % count * (adds == 0), adds == 0))
+    source, target, first, adds = (column[turn] for column in (source, target, first, adds))
     alike = np.stack([source, target, adds, first - np.arange(len(first))])
     begin = np.flatnonzero(
         np.diff(alike, prepend=-1).any(axis=0)

@@ -20,7 +20,7 @@ from taskflow import (
     single_device,
 )
 from taskflow.searching.bound import lower_bound
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.space import Space, power_of_two
 from tests import tiny
 from tests.strategies import examples, graphs, random_strategy
@@ -49,7 +49,7 @@ def all_strategies(space):
 
 
 def optimum(space, costs):
-    judge = Judge(space.graph, space.machine, costs)
+    judge = PackedJudge(space.graph, space.machine, costs)
     return min(judge.seconds(strategy) for strategy in all_strategies(space))
 
 
@@ -106,7 +106,7 @@ def test_below_the_optimum_of_all_strategies(case, slow, kind):
 def test_below_random_strategies(model, devices, seed):
     machine, generator = machine_of(devices, overhead_seconds=1e-7), np.random.default_rng(seed)
     space, costs = Space(model.graph, machine), CostModel.analytic(machine)
-    judge = Judge(model.graph, machine, costs)
+    judge = PackedJudge(model.graph, machine, costs)
     bound = lower_bound(space, costs)
     seconds = [judge.seconds(space.draw_strategy(generator)) for _ in range(3)]
     assert (
@@ -146,7 +146,7 @@ def test_below_random_strategies_on_slow_links(model, devices, bandwidth, seed):
     space, costs = Space(model.graph, machine), CostModel.analytic(machine)
     if generator.random() < 0.5:
         space.include(random_strategy(model.graph, machine, seed))
-    judge, bound = Judge(model.graph, machine, costs), lower_bound(space, costs)
+    judge, bound = PackedJudge(model.graph, machine, costs), lower_bound(space, costs)
     every = [
         data_parallel(model.graph, machine),
         *(space.draw_strategy(generator) for _ in range(6)),
@@ -171,7 +171,7 @@ def test_movement_is_a_part_of_it():
     known = [
         lower_bound(Space(graph, m, power_of_two), CostModel.analytic(m)) for m in (free, slow)
     ]
-    judge = Judge(graph, slow, CostModel.analytic(slow))
+    judge = PackedJudge(graph, slow, CostModel.analytic(slow))
     split, alone = (judge.seconds(rule(graph, slow)) for rule in (model_parallel, single_device))
     assert known[0] == pytest.approx(alone / 4, rel=1e-3) and split > alone
     assert 1.9 * known[0] < known[1] <= alone
@@ -205,7 +205,7 @@ def test_bytes_that_move_are_not_too_many(devices, share, algorithm):
 def test_what_splits_perfectly_reaches_the_bound():
     graph, machine = chain(), machine_of(4)
     space, costs = Space(graph, machine, power_of_two), CostModel.analytic(machine)
-    seconds = Judge(graph, machine, costs).seconds(data_parallel(graph, machine))
+    seconds = PackedJudge(graph, machine, costs).seconds(data_parallel(graph, machine))
     assert lower_bound(space, costs) == pytest.approx(seconds, rel=1e-3)
 
 
@@ -230,4 +230,6 @@ def test_a_start_with_parts_of_its_own_is_covered():
     start["fc.dweight"] = ParallelConfig({"o": 2}, (0, 1))
     before = lower_bound(space, costs)
     start = space.include(start)
-    assert lower_bound(space, costs) <= min(before, Judge(graph, machine, costs).seconds(start))
+    assert lower_bound(space, costs) <= min(
+        before, PackedJudge(graph, machine, costs).seconds(start)
+    )

@@ -13,7 +13,7 @@ from taskflow.searching import searching
 from taskflow.searching.budget import Budget
 from taskflow.searching.fold import block_interiors, find_repetitions, fold
 from taskflow.searching.grids import RESTS, Grids
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.starts import grid_starts, judged_starts, rule_starts, tight_starts
 from taskflow.searching.tied import TiedDescent
 from taskflow.searching.variants import Variant, leaner_variants
@@ -110,7 +110,7 @@ def test_every_grid_gives_the_numbers_of_one_device(tensor):
 def test_choices_are_legal_and_different():
     model, machine = transformer(), MachineModel.uniform(4)
     grids, costs = Grids(model.graph), CostModel.analytic(machine)
-    judge = Judge(model.graph, machine, costs)
+    judge = PackedJudge(model.graph, machine, costs)
     judge.start(taskflow.data_parallel(model.graph, machine))
     for name in grids.families:
         choices = grids.choices(name, range(4))
@@ -238,7 +238,10 @@ def test_interiors_are_what_one_layer_alone_reads():
 def test_a_tied_descent_changes_layers_alike_and_never_gets_slower():
     model = transformer(layers=4, batch=8)
     machine = MachineModel.uniform(4, SLOW, 1e9)
-    judge, grids = Judge(model.graph, machine, CostModel.analytic(machine)), Grids(model.graph)
+    judge, grids = (
+        PackedJudge(model.graph, machine, CostModel.analytic(machine)),
+        Grids(model.graph),
+    )
     start = taskflow.single_device(model.graph, machine)
     descent = TiedDescent(judge, grids, ShardedState(model.graph), start)
     before = seconds = descent.seconds
@@ -249,5 +252,5 @@ def test_a_tied_descent_changes_layers_alike_and_never_gets_slower():
     assert seconds < before
     for members in fold(model.graph)[0]:
         assert len({descent.strategy[name] for name in members}) == 1
-    other = Judge(model.graph, machine, CostModel.analytic(machine))
+    other = PackedJudge(model.graph, machine, CostModel.analytic(machine))
     assert other.seconds(completed(model.graph, descent.strategy)) == seconds

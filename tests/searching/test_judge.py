@@ -11,11 +11,11 @@ import taskflow
 from taskflow import CostModel, Device, MachineModel, lower, simulate
 from taskflow.core import columns
 from taskflow.graph.family import Family
-from taskflow.searching import judge as judging
 from taskflow.searching import packed
+from taskflow.searching import packed_judge as judging
 from taskflow.searching import pool as pools
-from taskflow.searching.judge import Judge
 from taskflow.searching.least import least_bytes
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
 from taskflow.tasks.memory import plan_memory
@@ -44,7 +44,10 @@ def clusters():
 def test_proposals_are_what_lowering_and_simulating_from_scratch_give(model, machine, seed):
     """Row for row, to the last bit of every start, and so is what is accepted under a limit."""
     graph, costs, generator = model.graph, CostModel.analytic(machine), np.random.default_rng(seed)
-    judge, strategy = Judge(graph, machine, costs), taskflow.random_strategy(graph, machine, seed)
+    judge, strategy = (
+        PackedJudge(graph, machine, costs),
+        taskflow.random_strategy(graph, machine, seed),
+    )
     seconds = judge.start(strategy)
     operators = leaders(graph)
     for _ in range(PROPOSALS):
@@ -82,7 +85,7 @@ def test_what_is_predicted_is_what_simulate_says(model, machine, seed, part):
     machine = machine.with_rates(memory_bytes=room)
     timeline = simulate(lower(graph, strategy, machine), costs)
     expected = timeline.seconds if timeline.peak_bytes.max(initial=0) <= room else math.inf
-    assert Judge(graph, machine, costs).predict(strategy) == expected
+    assert PackedJudge(graph, machine, costs).predict(strategy) == expected
 
 
 @settings(deadline=None)
@@ -90,7 +93,7 @@ def test_what_is_predicted_is_what_simulate_says(model, machine, seed, part):
 def test_a_proposal_that_is_not_accepted_leaves_no_trace(seed):
     graph, machine = network(layers=3), MachineModel.uniform(4)
     costs, generator = CostModel.analytic(machine), np.random.default_rng(seed)
-    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    judge, strategy = PackedJudge(graph, machine, costs), taskflow.data_parallel(graph, machine)
     seconds = judge.start(strategy)
     operators = leaders(graph)
     for _ in range(5):
@@ -109,7 +112,7 @@ def test_followers_with_a_configuration_of_their_own_keep_it():
     costs = CostModel.analytic(machine)
     strategy = taskflow.data_parallel(graph, machine)
     strategy["fc0.weight.update"] = taskflow.ParallelConfig({"o": 2})
-    judge = Judge(graph, machine, costs)
+    judge = PackedJudge(graph, machine, costs)
     judge.start(strategy)
     found = judge.propose("fc0", taskflow.ParallelConfig({}, (1,)))
     strategy["fc0"] = taskflow.ParallelConfig({}, (1,))
@@ -120,7 +123,7 @@ def test_what_follows_a_home_that_is_named_follows_it_here_too():
     graph, machine = taskflow.homes(network()), MachineModel.uniform(2)
     costs = CostModel.analytic(machine)
     strategy = taskflow.fully_sharded(graph, machine)
-    judge = Judge(graph, machine, costs)
+    judge = PackedJudge(graph, machine, costs)
     assert judge.start(strategy) == judged_from_scratch(graph, strategy, machine, costs)[-1]
     found = taskflow.search(graph, machine, costs, proposals=30, seed=0)
     assert simulate(lower(graph, found.strategy, machine), costs).seconds == found.seconds
@@ -133,7 +136,7 @@ def test_what_follows_a_home_that_is_named_follows_it_here_too():
 def test_what_needs_too_much_memory_is_infinitely_slow_but_can_be_left():
     graph = network()
     machine = MachineModel.uniform(2, Device(memory_bytes=9000))
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     assert judge.start(taskflow.single_device(graph, machine)) == math.inf
     assert judge.last_refusal.startswith("device 0 needs ")
     halves = {
@@ -144,7 +147,7 @@ def test_what_needs_too_much_memory_is_infinitely_slow_but_can_be_left():
 
 def test_an_illegal_proposal_is_refused_with_its_rule():
     graph, machine = network(), MachineModel.uniform(2)
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.data_parallel(graph, machine))
     assert judge.propose("fc0", taskflow.ParallelConfig({"b": 2}, (0, 7))) == math.inf
     assert judge.last_refusal == "operator 'fc0': device 7 is not among the machine's 2 devices"
@@ -154,7 +157,7 @@ def test_a_pool_that_is_full_is_emptied(monkeypatch):
     graph, machine = network(), MachineModel.uniform(2)
     costs = CostModel.analytic(machine)
     monkeypatch.setattr(judging, "POOL_BYTES", 0)
-    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    judge, strategy = PackedJudge(graph, machine, costs), taskflow.data_parallel(graph, machine)
     judge.start(strategy)
     for degrees in ({"o": 2}, {"b": 2}):
         judge._most_bytes, pool = 0, judge.pool
@@ -176,7 +179,7 @@ def test_a_pool_that_is_full_is_emptied(monkeypatch):
 def test_an_interrupted_refill_is_done_once_more(monkeypatch):
     graph, machine = network(), MachineModel.uniform(2)
     judge, config = (
-        Judge(graph, machine, CostModel.analytic(machine)),
+        PackedJudge(graph, machine, CostModel.analytic(machine)),
         taskflow.ParallelConfig({"o": 2}),
     )
     judge.start(taskflow.data_parallel(graph, machine))
@@ -202,7 +205,7 @@ def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
     monkeypatch.setattr(packed, "ROOM", 1)
     graph, machine = network(layers=3), MachineModel.uniform(4)
     costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
-    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    judge, strategy = PackedJudge(graph, machine, costs), taskflow.data_parallel(graph, machine)
     seconds = judge.start(strategy)
     for op in leaders(graph) * 2:
         strategy[op.name] = random_config(Family.of(op), machine, generator)
@@ -220,7 +223,7 @@ def test_an_input_that_nobody_reads_is_passed_over_when_rows_are_laid_anew():
     model, machine = network(), MachineModel.uniform(2)
     model.input("unread", (3,))
     costs, strategy = CostModel.analytic(machine), taskflow.data_parallel(model, machine)
-    judge = Judge(model, machine, costs)
+    judge = PackedJudge(model, machine, costs)
     seconds = judge.start(strategy)
     ends = judge.ends
     judge._lay_anew(10 * judge.rows)
@@ -233,7 +236,7 @@ def test_a_graph_of_one_operator():
         tiny.copy(taskflow.Graph().input("x", (8, 6), "float64"), "h").graph,
         MachineModel.uniform(2),
     )
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     assert math.isfinite(judge.start(taskflow.data_parallel(graph, machine)))
 
 
@@ -241,7 +244,7 @@ def test_a_graph_of_one_operator():
 @given(graphs(), st.integers(0, 1000))
 def test_no_device_takes_less_than_its_points_tell(model, seed):
     graph, machine = model.graph, MachineModel.uniform(3)
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     judge.start(random_strategy(graph, machine, seed))
     tables = tuple(judge.lowering.mover.table), tuple(judge.lowering.store.table)
     least = least_bytes(*tables, judge.index.current.points, 3)
@@ -252,7 +255,7 @@ def test_no_device_takes_less_than_its_points_tell(model, seed):
 def test_on_many_devices_a_strategy_is_refused_before_it_is_known_what_it_moves():
     machine = MachineModel.uniform(72, Device(memory_bytes=1 << 20))
     graph = network(batch=144, width=288)
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     assert math.isinf(judge.seconds(taskflow.single_device(graph, machine)))
     assert judge.last_refusal.startswith("device 0 needs ") and judge.last_refusal.endswith(
         " and has 1.000 MiB"

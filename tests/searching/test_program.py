@@ -8,7 +8,7 @@ from taskflow import CostModel, MachineModel, lower
 from taskflow.graph.family import Family
 from taskflow.machine.topology import torus
 from taskflow.searching import program as programs
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
 from tests.lowered import network
@@ -20,7 +20,7 @@ def test_rows_that_find_no_room_are_laid_anew(monkeypatch, room):
     monkeypatch.setattr(programs, "ROOM", room)
     graph, machine = network(layers=4), MachineModel.preset("p100", nodes=2)
     costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
-    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    judge, strategy = PackedJudge(graph, machine, costs), taskflow.data_parallel(graph, machine)
     judge.start(strategy)
     clears = []
     clear = judge.program.clear
@@ -39,7 +39,7 @@ def test_rows_that_find_no_room_are_laid_anew(monkeypatch, room):
 def test_only_what_changed_regions_have_to_do_with_is_laid_anew():
     """All updates read the learning rate, which is no reason to lay them anew."""
     graph, machine = network(layers=12), MachineModel.uniform(2)
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.data_parallel(graph, machine))
     judge.propose("fc5", taskflow.ParallelConfig({"o": 2}))
     assert 0 < judge.program.tables.counter["spans"][0] < len(judge.program.tables.span) / 4
@@ -49,7 +49,7 @@ def test_only_what_changed_regions_have_to_do_with_is_laid_anew():
 
 def test_a_proposal_that_is_not_accepted_leaves_no_rows():
     graph, machine = network(layers=4), MachineModel.uniform(2)
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.data_parallel(graph, machine))
     rows = judge.program.tables.counter["rows"][0]
     for _ in range(3):
@@ -61,7 +61,7 @@ def test_of_a_device_that_receives_by_several_links_no_arrival_implies_another()
     """A grid of 2 x 3: what comes by different links comes in no order."""
     graph, machine = network(layers=2), torus((2, 3))
     costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
-    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    judge, strategy = PackedJudge(graph, machine, costs), taskflow.data_parallel(graph, machine)
     judge.start(strategy)
     for op in leaders(graph) * 2:
         strategy[op.name] = random_config(Family.of(op), machine, generator)

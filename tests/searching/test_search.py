@@ -25,7 +25,7 @@ from taskflow.lowering import lower
 from taskflow.schedule.plan import Plan
 from taskflow.searching.budget import Budget
 from taskflow.searching.exhaustive import search_exhaustively
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.space import Space, power_of_two
 from taskflow.searching.starts import judged_starts, refuse
 from taskflow.searching.variants import Variant
@@ -133,7 +133,7 @@ def test_until_no_change_of_one_operator_helps():
     graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
     result = find(graph, machine, proposals=10, until_local=True)
     assert result.is_locally_optimal and result.proposals > 10
-    space, judge = Space(graph, machine), Judge(graph, machine, CostModel.analytic(machine))
+    space, judge = Space(graph, machine), PackedJudge(graph, machine, CostModel.analytic(machine))
     without_waits = judge.seconds(result.strategy)
     for name in space.names:
         for config in space.configs(name):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig
 from taskflow.graph.family import Family
-from taskflow.searching import judge as judging
-from taskflow.searching.judge import SLACK, Judge
+from taskflow.searching import packed_judge as judging
+from taskflow.searching.packed_judge import SLACK, PackedJudge
 from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
 from tests.lowered import network
@@ -60,7 +60,7 @@ def machines(draw):
 
 def assert_below(graph, machine, seed, proposals):
     generator, costs = np.random.default_rng(seed), CostModel.analytic(machine)
-    judge, operators = Judge(graph, machine, costs), leaders(graph)
+    judge, operators = PackedJudge(graph, machine, costs), leaders(graph)
     judge.start(taskflow.random_strategy(graph, machine, seed))
     for _ in range(proposals):
         chosen = generator.choice(
@@ -100,7 +100,7 @@ def test_copies_count_in_full():
     """Halves of a batch that lie on two devices, read by a third: nothing else takes noticeable time."""
     graph, machine = two_layers(), MachineModel.uniform(3, Device(kind="emulated"), **SLOW)
     first, second = (op.name for op in leaders(graph))
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.single_device(graph, machine, 2))
     sketched, true = sketched_and_true(
         judge, {first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))}
@@ -113,7 +113,7 @@ def test_a_sender_serves_one_after_the_other():
     """Eight parts that lie on one device: the last of those who read them waits for all."""
     graph, machine = two_layers(), MachineModel.uniform(9, Device(kind="emulated"), **SLOW)
     first, second = (op.name for op in leaders(graph))
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.single_device(graph, machine))
     changes = {first: ParallelConfig({}, (8,)), second: ParallelConfig({"b": 8})}
     sketched, true = sketched_and_true(judge, changes)
@@ -130,7 +130,7 @@ def test_the_link_of_a_host_serves_one_after_the_other():
     ]
     machine = replace(machine, links=tuple(slow))
     first, second = (op.name for op in leaders(graph))
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.single_device(graph, machine))
     changes = {first: ParallelConfig({"b": 8}), second: ParallelConfig({"i": 8})}
     sketched, true = sketched_and_true(judge, changes)
@@ -142,7 +142,7 @@ def test_a_sum_counts_half_at_least():
     """Eight partial sums, read whole by all of these devices."""
     graph, machine = two_layers(), MachineModel.uniform(8, Device(kind="emulated"), **SLOW)
     first, second = (op.name for op in leaders(graph))
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.data_parallel(graph, machine))
     sketched, true = sketched_and_true(
         judge, {first: ParallelConfig({"i": 8}), second: ParallelConfig({"o": 8})}
@@ -154,7 +154,7 @@ def test_what_is_hopeless_is_not_made(monkeypatch):
     monkeypatch.setattr(judging, "CALL_ROWS", 0)  # even for so small a graph
     graph, machine = two_layers(), MachineModel.uniform(3, Device(kind="emulated"), **SLOW)
     first, second = (op.name for op in leaders(graph))
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     seconds = judge.start(taskflow.single_device(graph, machine, 2))
     fragments = judge.pool.fragments
     changes = {first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))}
@@ -164,7 +164,7 @@ def test_what_is_hopeless_is_not_made(monkeypatch):
 
 def test_sketches_end_with_the_region_that_gives_a_stream_too_much_work():
     graph, machine = two_layers(), MachineModel.uniform(3, Device(kind="emulated"), **SLOW)
-    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     first, second = (op.name for op in leaders(graph))
     judge.start(
         taskflow.Strategy({first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))})
@@ -189,7 +189,7 @@ def test_sketches_end_with_the_region_that_gives_a_stream_too_much_work():
 
 def test_costs_that_are_not_those_of_rates_have_sketches_without_rows():
     graph, machine = two_layers(), MachineModel.local(2, "cpu")
-    judge = Judge(graph, machine, CostModel.measured(machine))
+    judge = PackedJudge(graph, machine, CostModel.measured(machine))
     judge.start(taskflow.data_parallel(graph, machine))
     work = np.zeros(judge.pool.sets.count)
     judge.pool.sketch(np.arange(len(judge.layout.kind)), judge.index.current.points, work, 0.0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Graph, MachineModel, single_device
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
 from taskflow.searching.walk import LocalDescent, Walk
@@ -141,7 +141,7 @@ def test_a_walk_is_plain_metropolis_hastings(model, seed):
     graph, machine = model.graph, MachineModel.uniform(3)
     walks = []
     for _ in range(2):
-        judge = Judge(graph, machine, CostModel.analytic(machine))
+        judge = PackedJudge(graph, machine, CostModel.analytic(machine))
         start = single_device(graph, machine)
         beta = 30.0 / judge.seconds(start)
         walks.append(

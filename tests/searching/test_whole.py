@@ -17,12 +17,9 @@ from taskflow import (
     single_device,
 )
 from taskflow.lowering import limits, movement
-from taskflow.searching import whole
-from taskflow.searching.budget import Budget
+from taskflow.searching import packed_judge
 from taskflow.searching.judge import Judge
-from taskflow.searching.predictions import Predictions
-from taskflow.searching.variants import Variant
-from taskflow.searching.whole import WholeJudge, judge_of
+from taskflow.searching.packed_judge import PackedJudge, judge_of
 from tests.searching.test_grids import transformer
 
 HOSTS = MachineModel.preset("p100", nodes=8)
@@ -35,13 +32,13 @@ def graph():
 
 def test_the_judge_is_by_how_many_rows_it_would_hold(monkeypatch):
     few = graph()
+    assert type(judge_of(few, HOSTS, COSTS)) is PackedJudge
+    monkeypatch.setattr(packed_judge, "HELD_ROWS", len(few.operators) * 32 - 1)
     assert type(judge_of(few, HOSTS, COSTS)) is Judge
-    monkeypatch.setattr(whole, "HELD_ROWS", len(few.operators) * 32 - 1)
-    assert type(judge_of(few, HOSTS, COSTS)) is WholeJudge
 
 
 def test_it_says_what_simulate_says():
-    judge = WholeJudge(graph(), HOSTS, COSTS)
+    judge = Judge(graph(), HOSTS, COSTS)
     strategy, alone = data_parallel(judge.graph, HOSTS), single_device(judge.graph, HOSTS)
     said = simulate(lower(judge.graph, strategy, HOSTS), COSTS)
     assert judge.start(strategy) == judge.seconds(strategy) == said.seconds
@@ -62,7 +59,7 @@ def test_it_says_what_simulate_says():
 
 def test_what_does_not_fit_or_is_none_is_refused():
     tight = HOSTS.with_rates(memory_bytes=1000)
-    judge = WholeJudge(graph(), tight, CostModel.analytic(tight))
+    judge = Judge(graph(), tight, CostModel.analytic(tight))
     strategy = data_parallel(judge.graph, tight)
     assert (
         judge.seconds(strategy) == math.inf
@@ -75,7 +72,7 @@ def test_what_does_not_fit_or_is_none_is_refused():
 
 
 def test_a_search_finds_no_less_than_the_best_start(monkeypatch):
-    monkeypatch.setattr(whole, "HELD_ROWS", 0)
+    monkeypatch.setattr(packed_judge, "HELD_ROWS", 0)
     monkeypatch.setattr(
         gc, "collect", int
     )  # of all tests' objects, once a strategy, it would take long
@@ -87,11 +84,6 @@ def test_a_search_finds_no_less_than_the_best_start(monkeypatch):
     assert found.seconds <= min(found.baseline_seconds.values())
     assert found.seconds == simulate(found.plan.apply(model, few, costs)[1], costs).seconds
     assert 0 < found.proposals <= 20
-    variant = Variant(model, few, costs, found.plan, None)
-    predictions = Predictions(Budget(None, 1e-9))
-    assert predictions.has_time(variant, found.strategy)  # it was judged, and so predicted
-    monkeypatch.undo()
-    assert not predictions.has_time(Variant(model, few, costs, found.plan, None), found.strategy)
 
 
 def test_what_needs_more_memory_than_is_free_is_refused_before_it_is_taken(monkeypatch):
