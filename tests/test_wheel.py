@@ -1,6 +1,7 @@
-"""The wheel: built, installed on every Python from 3.11 on that is here, and used far from the checkout.
+"""The wheel: built, installed on this Python and another one, and used far from the checkout.
 
-On other Pythons than this one no kernel is compiled: what is compiled is the same.
+The other one is the oldest that will do, else the newest that is here. No kernel is compiled there: what is compiled is
+the same.
 """
 
 import json
@@ -21,6 +22,7 @@ SOURCES = "taskflow", "ops", "pyproject.toml", "setup.cfg", "README.md", "LICENS
 PYTHONS = [f"3.{minor}" for minor in (11, 12, 13, 14)]
 FIRST_MODEL = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+OTHERS = [version for version in (PYTHONS[0], *reversed(PYTHONS[1:])) if version != HERE]
 
 pytestmark = pytest.mark.slow
 
@@ -60,31 +62,37 @@ def wheel(tmp_path_factory):
     return found
 
 
-def find_python(version):
-    """One that runs: on PATH, or one of pyenv's, whose shims on PATH may lead nowhere."""
-    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
-    for python in filter(None, [shutil.which(f"python{version}"), *map(str, kept)]):
-        if subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0:
-            return python
-    pytest.skip(f"there is no Python {version}")
+def runs(python):
+    """Whether there is such a program, and it can make environments."""
+    return subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0
 
 
-def installed(wheel, version, folder):
+def find_other():
+    """The first other one that runs: on PATH, or one of pyenv's, whose shims on PATH may lead nowhere."""
+    for version in OTHERS:
+        kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
+        for python in filter(None, [shutil.which(f"python{version}"), *map(str, kept)]):
+            if runs(python):
+                return python
+    pytest.skip("there is no other Python")
+
+
+def installed(wheel, is_here, folder):
     """A Python with the wheel in it, and what its environment must have."""
     install = ("-m", "pip", "install", "-q", "--no-compile")
-    if version == HERE:  # what it depends on is here already
+    if is_here:  # what it depends on is here already
         run(sys.executable, *install, "--no-deps", "--target", folder / "site", wheel)
         paths = [str(folder / "site"), sysconfig.get_paths()["purelib"]]
         return sys.executable, {"PYTHONPATH": os.pathsep.join(paths)}
-    run(find_python(version), "-m", "venv", folder / "venv")
+    run(find_other(), "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     run(python, "-I", *install, wheel)  # -I: not the packages of this checkout, by PYTHONPATH
     return python, {}
 
 
-@pytest.mark.parametrize("version", PYTHONS)
-def test_an_installed_wheel_works(wheel, version, tmp_path):
-    python, more = installed(wheel, version, tmp_path)
+@pytest.mark.parametrize("is_here", [True, False], ids=["here", "another"])
+def test_an_installed_wheel_works(wheel, is_here, tmp_path):
+    python, more = installed(wheel, is_here, tmp_path)
     away = tmp_path / "away"
     away.mkdir()
     environment = {n: v for n, v in os.environ.items() if n != "PYTHONPATH"} | more
@@ -95,7 +103,7 @@ def test_an_installed_wheel_works(wheel, version, tmp_path):
     command = (python, "-m", "taskflow")
     assert run(*command, "--version", **place) == f"taskflow {found}\n"
     assert run(*command, "machine", "h100", **place).startswith("h100: 8 devices on 1 hosts")
-    if version == HERE:
+    if is_here:
         model, sizes = "ops.models.lenet:build", ("--arg", "batch=8", "--devices", "2")
         for flags in ((), ("-O",)):  # without asserts all is the same
             assert "ms predicted" in run(python, *flags, "-c", FIRST_MODEL, **place)

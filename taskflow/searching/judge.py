@@ -26,7 +26,7 @@ from taskflow.tasks.task_graph import TaskGraph
 from taskflow.tasks.timeline import Timeline
 
 HELD_BYTES = 2 << 30  # of what is known of strategies: all is forgotten when it takes more
-HELD_TIMELINES = 64  # the same, of strategies
+SAID_ROWS = 1 << 20  # of timelines that are remembered, some hundred bytes each
 
 
 class Judge:
@@ -50,7 +50,7 @@ class Judge:
         self._devices = len(machine.devices)
         self._capacity = np.array([d.memory_bytes for d in machine.devices])
         self._other: Strategy | None = None
-        # By the identities of configurations: the strategy, and what was found or why nothing was.
+        # By the identities of configurations: the strategy, and what was found, or why nothing was.
         self._said: dict[object, tuple[Strategy, Timeline | str]] = {}
 
     def start(self, strategy: Strategy) -> float:
@@ -130,7 +130,8 @@ class Judge:
         """Of a strategy as lowered, found once."""
         key = frozenset((name, id(config)) for name, config in strategy.items())
         if key not in self._said:
-            if len(self._said) >= HELD_TIMELINES:
+            timelines = (said for _, said in self._said.values() if isinstance(said, Timeline))
+            if sum(len(each.task_graph) for each in timelines) > SAID_ROWS:
                 self._said.clear()
             self._make_room()
             held = strategy.copy()  # who asks may change it

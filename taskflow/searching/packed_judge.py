@@ -87,7 +87,6 @@ class PackedJudge(Judge):
 
     def _fill(self) -> None:
         """An empty pool and no current strategy."""
-        self.lowering = Lowering(self.graph, self.machine)
         self.layout = lay_out(self.lowering)
         self.pool = Pool(self.lowering, self.costs)
         self.index = Index(self.layout, self._devices)
@@ -170,6 +169,7 @@ class PackedJudge(Judge):
         strategy, allowed, self._is_refilling = self.strategy, self._allowed, True
         try:
             self._most_bytes = -1  # if this is interrupted, it is done once more
+            self.lowering = Lowering(self.graph, self.machine)
             self._fill()
             if len(strategy):
                 self.start(strategy)

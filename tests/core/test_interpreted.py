@@ -7,5 +7,5 @@ from benchmarks.interpreted import differences
 
 @pytest.mark.slow
 def test_as_python_and_compiled_rows_times_and_results_are_the_same_bits():
-    differing, ran = differences(30)
-    assert differing == 0 and ran >= 15
+    differing, ran = differences(20)
+    assert differing == 0 and ran >= 10
