@@ -423,7 +423,7 @@ class GroupPrices:
         return self._sending(outline, algorithm).messages
 
     def _sending(self, outline: Outline, algorithm: str) -> Sending:
-        """And what they take; "": see `Exchange.is_regular`."""
+        """The messages of one algorithm, and what they take of the group; "": straight from the nearest."""
         if not algorithm:
             return sending(self.group, straight_messages(outline))
         if outline.name == "all-to-all":  # nothing of it is known beforehand

@@ -123,8 +123,8 @@ class Ways:
         if not self.has_doors.any():
             return np.zeros(links.shape[:-1], np.int32)
         last, *others = np.moveaxis(links, -1, 0).copy()
-        for each in others:
-            np.copyto(last, each, where=each >= 0)
+        for hop in others:
+            np.copyto(last, hop, where=hop >= 0)
         return np.where(self.has_doors[target], self.link.door[last], np.int32(0))
 
     def door(self, source: int, target: int) -> int:

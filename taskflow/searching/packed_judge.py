@@ -1,4 +1,4 @@
-"""The judge that holds rows: strategy -> predicted seconds, and those of its neighbours a thousand times as fast.
+"""The judge that holds rows: strategy -> predicted seconds, and those of its neighbours much faster.
 
 It holds one current strategy, as fragments of a pool of packed rows. `propose` judges a neighbour of it, from the first
 span of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
