@@ -1,12 +1,9 @@
 """The page of a report in a real browser: zoom, selection, diff, what-if, theme, keyboard; no complaint, no network."""
 
-import json
-import time
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from benchmarks.first_looks import save_gpt_page
 from ops.models import gpt
 from ops.models.digits import mlp
 from taskflow import (
@@ -17,7 +14,6 @@ from taskflow import (
     data_parallel,
     model_parallel,
     search,
-    shard_state,
 )
 from taskflow.report.page import ReportInputs, report_data, save_page
 from tests.browser import OpenPage, started
@@ -337,26 +333,10 @@ def test_a_measured_run_is_shown_over_its_prediction(browser, tmp_path):
     trainer.step.close()
 
 
-def test_gpt_on_64_h100_is_small_and_opens_at_once(browser, tmp_path):
-    graph, machine = gpt.build(batch=512), MachineModel.preset("h100", nodes=8)
-    rule = data_parallel(graph, machine)
-    other = "sharded state", Plan(shard_state(graph, rule))
-    inputs = ReportInputs(
-        "GPT", graph, machine, CostModel.analytic(machine), Plan(rule), "data parallel", other
-    )
-    data = report_data(
-        replace(inputs, with_baselines=False, with_what_if=False)
-    )  # these take 5 kB, and half a minute
-    size = save_page(tmp_path / "gpt.html", data)
-    seconds = float("inf")
-    for _ in range(3):  # the fastest, since other tests run beside it
-        begin = time.monotonic()
-        opened = OpenPage(browser, tmp_path / "gpt.html")
-        opened.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        seconds = min(seconds, time.monotonic() - begin)
-        assert opened.run("STEPS[0].shown_devices.length") == 64
-        opened.close()
-    print(
-        f"{size / 1e6:.2f} MB, opened in {seconds:.2f} s, {len(json.dumps(data['steps'])) / 1e6:.2f} MB of steps"
-    )
-    assert size <= 5e6 and seconds <= 2.0
+def test_gpt_on_64_h100_is_small(browser, tmp_path):
+    """How fast it opens, `benchmarks/first_looks.py` says."""
+    size = save_gpt_page(tmp_path / "gpt.html")
+    opened = OpenPage(browser, tmp_path / "gpt.html")
+    assert opened.run("STEPS[0].shown_devices.length") == 64
+    opened.close()
+    assert size <= 5e6
