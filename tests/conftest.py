@@ -14,7 +14,12 @@ from hypothesis import HealthCheck, settings
 
 from taskflow.comm import launch
 from taskflow.searching.joint import finalists
-from tests.skipped import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: F401 (of this suite)
+from tests.skipped import (  # noqa: F401 (of this suite)
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_ignore_collect,
+)
 
 ROOT = Path(__file__).parents[1]
 pytest.register_assert_rewrite("tests.laws", "tests.refusals")

@@ -4,6 +4,8 @@ What skipped is kept in pytest's cache. A test that has run since is no longer a
 that run left out.
 """
 
+from pathlib import Path
+
 import pytest
 
 KEY = "taskflow/skipped"
@@ -13,6 +15,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--skipped", action="store_true", help="run what skipped in earlier runs, and nothing else"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file in which nothing skipped is not even imported."""
+    is_file = collection_path.is_file() and collection_path.is_relative_to(config.rootpath)
+    if not config.getoption("--skipped") or not is_file:
+        return None
+    file = collection_path.relative_to(config.rootpath).as_posix()
+    skipped = {name.partition("::")[0] for name in config.cache.get(KEY, [])}
+    return None if file in skipped else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -102,12 +102,26 @@ def test_two():
 """
 
 
+IMPORTED = """
+import os
+assert os.environ["THERE"] == "", "imported again"
+
+def test_three():
+    assert True
+"""
+
+
 def test_what_skipped_runs_again_and_nothing_else(tmp_path):
-    """Whether it passes then, fails, or skips once more; tests that other runs leave out stay as they are."""
+    """Whether it passes then, fails, or skips once more; tests that other runs leave out stay as they are.
+
+    Of a file where nothing skipped, nothing is imported again.
+    """
     (tmp_path / "conftest.py").write_text(
         "from tests.skipped import pytest_addoption, pytest_collection_modifyitems, pytest_configure\n"
+        "from tests.skipped import pytest_ignore_collect\n"
     )
     (tmp_path / "test_misses.py").write_text(MISSES)
+    (tmp_path / "test_misses_nothing.py").write_text(IMPORTED)
 
     def run(*options, there, right="torch browser"):
         command = [
@@ -132,11 +146,11 @@ def test_what_skipped_runs_again_and_nothing_else(tmp_path):
         )
         return done.stdout.splitlines()[-1].split(" in ")[0].strip("= ")
 
-    assert run("-n2", there="") == "1 passed, 2 skipped"
-    assert run("-k", "two", there="torch") == "1 passed, 2 deselected"
+    assert run("-n2", there="") == "2 passed, 2 skipped"
+    assert run("-k", "three", there="") == "1 passed, 3 deselected"
     assert run("-n2", "--skipped", there="torch") == "1 passed, 1 skipped"
     assert run("--skipped", there="torch browser", right="") == "1 failed, 2 deselected"
-    assert run("--skipped", there="torch browser") == "3 deselected"
+    assert run("--skipped", there="torch browser") == "no tests ran"
 
 
 ENDED = """
