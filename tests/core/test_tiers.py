@@ -35,7 +35,7 @@ def add_up(pairs, numbers):
     return pairs[0].sum
 """
 MAIN = """
-import pathlib, sys, time
+import contextlib, os, pathlib, sys, time
 import numpy as np
 import called
 
@@ -201,6 +201,9 @@ while not (pathlib.Path.home() / "cache/taskflow/compiler.lock").exists():
     once()
     time.sleep(0.002)
 ahead.withdraw()
+with contextlib.suppress(ChildProcessError):
+    while True:
+        os.wait()  # for each that was started, the one that came too late among them
 print("withdrawn", flush=True)
 sys.stdin.readline()
 ahead._hold(ahead._folder())
