@@ -122,7 +122,25 @@ def select(parts: Sequence[Array], which: Array) -> tuple[Selected, Array]:
         return Selected(np.zeros(0, np.int64), np.zeros(0, np.int64)), np.zeros(0, np.int64)
     length = np.array([len(part) for part in parts], np.int64)
     first, count = (np.cumsum(length) - length)[which], length[which]
-    return Selected(np.concatenate(parts), spread(first, count)), count
+    return Selected(joined(parts), spread(first, count)), count
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """`np.concatenate` of parts of one dtype. NumPy compares the fields of records part by part: 20 times as long."""
+    dtype = parts[0].dtype
+    if dtype.names is None:
+        return np.concatenate(parts)
+    as_bytes = np.dtype((np.void, dtype.itemsize))
+    found: Array = np.concatenate([part.view(as_bytes) for part in parts]).view(dtype)
+    return found
+
+
+def differences(values: Array, count: Array) -> Array:
+    """`np.diff(part, prepend=0)` of parts of so many values, one after the other."""
+    found: Array = np.diff(values, prepend=0)
+    begin = (np.cumsum(count) - count)[count > 0]
+    found[begin] = values[begin]
+    return found
 
 
 def distinct(values: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, Selected, gather, select
+from taskflow.core.columns import Array, Selected, differences, gather, select
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
 
@@ -35,6 +35,12 @@ class Found(NamedTuple):
     def gather(self, read: Callable[[Fragment], Array]) -> tuple[Array, Array]:
         """What is read of every region's fragment, one after the other; and the lengths."""
         return gather([read(fragment) for fragment in self.fragments], self.which)
+
+    def version_rows(self) -> tuple[Array, Array]:
+        """Rows of every version of every region, and per region how many versions there are."""
+        begin, count = self.gather(lambda f: f.version_row)
+        first = np.cumsum(count) - count
+        return np.delete(differences(begin, count), first), count - 1
 
     def select(self, read: Callable[[Fragment], Array]) -> Selected:
         """The same, which is not made yet."""

@@ -290,10 +290,7 @@ class Lowering:
         self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array
     ) -> tuple[TaskGraph, Array]:
         """The task graph, without algorithms, and which row everything is, in the order in which it is found."""
-        regions, (versions, _) = (
-            np.arange(len(self.regions)),
-            found.gather(lambda f: np.diff(f.version_row)),
-        )
+        regions, (versions, _) = np.arange(len(self.regions)), found.version_rows()
         count = np.concatenate([chosen.points[chosen.which], versions])
         check_room(int(count.sum()))
         first, instances = self._instances(found, regions)

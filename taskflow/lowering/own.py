@@ -131,7 +131,7 @@ def _numbers(
     """
     every = Found(found.fragments, np.arange(len(found.fragments)), found.shift)
     row, rows = every.gather(lambda f: f.row["ordinal"])
-    version_rows, versions = every.gather(lambda f: np.diff(f.version_row))
+    version_rows, versions = every.version_rows()
     size, rank = _cells(
         np.concatenate([chosen.points, version_rows]), np.concatenate([chosen.ordinal, row])
     )

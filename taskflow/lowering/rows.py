@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, distinct, gather, pointers, select, spread
+from taskflow.core.columns import Array, differences, distinct, gather, pointers, select, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
@@ -179,7 +179,7 @@ def move_columns(
     """The rows of the fragments of some regions, of which these are the first instances."""
     row, rows = found.gather(lambda f: f.row)
     arg, args = found.gather(lambda f: f.arg)
-    version_rows, _ = found.gather(lambda f: np.diff(f.version_row))
+    version_rows, _ = found.version_rows()
     shift = np.repeat(found.shift, rows)
     return {
         "kind": row["kind"].astype(np.uint8),
@@ -192,7 +192,7 @@ def move_columns(
         "collective": row["collective"].astype(np.uint8),
         "bytes": row["points"] * np.repeat(itemsize[regions], rows),
         "flops": np.zeros(len(row)),
-        "arg_count": found.gather(lambda f: np.diff(f.row["arg_end"], prepend=0))[0],
+        "arg_count": differences(row["arg_end"], rows),
         "arg_instance": arg["instance"] + np.repeat(first_instance, args),
         "arg_box": found.select(lambda f: padded(f.arg_box, ndim)),
         "arg_privilege": arg["privilege"].astype(np.uint8),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, pointers, spread
+from taskflow.core.columns import Array, differences, pointers, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.movement import Fragment
@@ -69,8 +69,8 @@ def sample_of(
     some = Found(found.fragments, found.which[regions], found.shift[regions])
     row, rows = some.gather(lambda f: f.row)
     arg, args = some.gather(lambda f: f.arg)
-    arg_count, _ = some.gather(lambda f: np.diff(f.row["arg_end"], prepend=0))
-    version_rows, versions = some.gather(lambda f: np.diff(f.version_row))
+    arg_count = differences(row["arg_end"], rows)
+    version_rows, versions = some.version_rows()
     device, instances = some.gather(lambda f: f.instance_device)
     first_point, points = pointers(chosen.points)[chosen.which], int(chosen.points.sum())
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.core.columns import Column, distinct, gather, select, spread
+from taskflow.core.columns import Column, differences, distinct, gather, joined, select, spread
 
 
 def test_a_column_keeps_what_was_added_while_it_grows():
@@ -44,3 +44,16 @@ def test_what_is_selected_is_what_is_gathered():
         == [10, 11, 0, 1, 2, 10, 11]
     )
     assert count.tolist() == [2, 3, 2]
+
+
+def test_records_are_joined_with_their_fields():
+    dtype = np.dtype([("a", np.int64), ("b", np.int64)])
+    parts = [np.array([(1, 2)], dtype), np.zeros(0, dtype), np.array([(3, 4), (5, 6)], dtype)[::-1]]
+    found = joined(parts)
+    assert found.dtype == dtype and found.tolist() == [(1, 2), (5, 6), (3, 4)]
+
+
+def test_differences_within_parts():
+    values, count = np.array([2, 5, 1, 1, 4]), np.array([0, 2, 0, 3, 0])
+    assert differences(values, count).tolist() == [2, 3, 1, 0, 3]
+    assert differences(np.zeros(0, np.int64), np.zeros(2, np.int64)).tolist() == []
