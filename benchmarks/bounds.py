@@ -34,7 +34,7 @@ def line(name: str, devices: int, scaling: str, seconds: float | None) -> str:
     )
     costs = CostModel.analytic(machine)
     judge = PackedJudge(graph, machine, costs)
-    found = start = min(judge.seconds(rule(graph, machine)) for rule in RULES.values())
+    found = start = min(judge.propose_all(rule(graph, machine)) for rule in RULES.values())
     searched = ""
     if seconds:
         result = taskflow.search(graph, machine, costs, seconds=seconds)

@@ -110,7 +110,7 @@ def walk(
     """Metropolis-Hastings from `start` for so many seconds."""
     chain = Walk(judge, Proposals(space), start, 1.0, np.random.default_rng(0))
     if math.isinf(chain.seconds):
-        raise ValueError(f"the first strategy is not feasible: {judge.last_refusal}")
+        raise ValueError(f"the first strategy is not feasible: {judge.refusal}")
     chain.beta = BETA / chain.seconds
     begin = time.process_time()
     with collect_rarely():

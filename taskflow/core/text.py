@@ -24,11 +24,6 @@ def describe_memory(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
-def describe_shortage(device: int, needed_bytes: float, memory_bytes: float) -> str:
-    """What a device needs and has."""
-    return f"device {device} needs {describe_memory(needed_bytes)} and has {describe_memory(memory_bytes)}"
-
-
 def contents(members: tuple[str, ...]) -> str:
     """What a fused operator contains, for people: ` (a + b)`; empty for an operator of its own."""
     return f" ({' + '.join(members)})" if members else ""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from taskflow.core.errors import CostError
 from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
@@ -25,8 +26,7 @@ from taskflow.report.plan import explain_plan
 from taskflow.schedule import Policy, Schedule, program
 from taskflow.schedule.orders import Order, order_name, reorder
 from taskflow.schedule.plan import Plan
-from taskflow.searching.judge import Judge
-from taskflow.searching.packed_judge import judge_of
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import axis_kinds, data_parallel
 from taskflow.strategy.strategy import ParallelConfig, Strategy, effective_config
@@ -100,9 +100,9 @@ class _Explainer:
         self.plan = explain_plan(timeline, order_name(order or program), again) if in_time else None
 
     @cached_property
-    def judge(self) -> Judge:
-        """What tries other strategies, from this one."""
-        judge = judge_of(self.graph, self.machine, self.costs)
+    def judge(self) -> PackedJudge:
+        """What ranks changes of this strategy."""
+        judge = PackedJudge(self.graph, self.machine, self.costs, is_roomy=True)
         judge.start(self.strategy)
         return judge
 
@@ -132,32 +132,36 @@ class _Explainer:
         return self._without_entry(op)
 
     def _best_of(self, name: str, configs: Sequence[ParallelConfig]) -> Alternative | None:
-        """The fastest of `configs` for the entry `name` instead of its own; None if there are none to try."""
-        best, best_seconds, refusal = None, math.inf, ""
-        for config in configs:
-            seconds = self.judge.propose(name, config, best_seconds)
-            if seconds < best_seconds:
-                best, best_seconds = config, seconds
-            elif math.isinf(seconds):
-                refusal = self.judge.last_refusal
-        if best is None:
-            return Alternative(None, len(configs), refusal=refusal) if configs else None
-        changed = self.strategy.copy()
-        changed[name] = best
-        return self._compare(best, len(configs), changed)
+        """The fastest of `configs` that fits, for the entry `name` instead of its own; None: there are none to try."""
+        seconds = [self.judge.propose(name, config) for config in configs]
+        refusal = self.judge.refusal
+        for k in sorted(range(len(configs)), key=lambda k: seconds[k]):
+            if math.isinf(seconds[k]):
+                break
+            changed = self.strategy.copy()
+            changed[name] = configs[k]
+            timeline = simulate(self.lowering.lower(changed), self.costs)
+            if not timeline.shortage:
+                return self._compare(configs[k], len(configs), timeline)
+            refusal = timeline.shortage
+        return Alternative(None, len(configs), refusal=refusal) if configs else None
 
     def _without_entry(self, op: Operator) -> Alternative:
         """What it would mean for an operator with an entry of its own to follow its forward operator instead."""
         changed = self.strategy.copy()
         del changed[op.name]
-        is_possible, refusal = math.isfinite(self.judge.start(changed)), self.judge.last_refusal
-        self.judge.start(self.strategy)
-        if not is_possible:
-            return Alternative(None, 1, refusal=refusal)
-        return self._compare(effective_config(op, changed)[0], 1, changed)
+        try:
+            timeline = simulate(self.lowering.lower(changed), self.costs)
+        except CostError:
+            raise
+        except ValueError as error:
+            return Alternative(None, 1, refusal=str(error))
+        if timeline.shortage:
+            return Alternative(None, 1, refusal=timeline.shortage)
+        return self._compare(effective_config(op, changed)[0], 1, timeline)
 
-    def _compare(self, config: ParallelConfig, tried: int, strategy: Strategy) -> Alternative:
-        step, changed = self.step, self._simulate(strategy)
+    def _compare(self, config: ParallelConfig, tried: int, timeline: Timeline) -> Alternative:
+        step, changed = self.step, self._break_down(timeline)
         compute = changed.path_seconds("compute") - step.path_seconds("compute")
         return Alternative(
             config, tried, changed.seconds, compute, changed.exposed_seconds - step.exposed_seconds

@@ -25,7 +25,9 @@ from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
 from taskflow.searching.boundpass import bound_children
+from taskflow.searching.judge import Judge
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.tables import SpaceTables, bound_tables
@@ -95,8 +97,7 @@ def search_exhaustively(
     space = space or Space(graph, machine)
     run = _Exhaustive(
         space,
-        PackedJudge(graph, machine, costs),
-        costs,
+        Judge(graph, machine, costs, Plan(Strategy({}))),
         most_visits,
         progress or (lambda visited, best: None),
     )
@@ -109,11 +110,9 @@ def search_exhaustively(
         run.judge_one({name: strategy[name] for name in space.names})
     run.visit(0, run.symmetries)
     if not math.isfinite(run.seconds):
-        if not run.judge.last_refusal:
+        if not run.refusal:
             raise ValueError(f"exhaustive search: no strategy was judged in {most_visits} visits")
-        raise ValueError(
-            f"exhaustive search: no strategy fits into memory; {run.judge.last_refusal}"
-        )
+        raise ValueError(f"exhaustive search: no strategy fits into memory; {run.refusal}")
     best = Strategy.of_graph(graph, run.best)
     count = count_strategies(space)
     return Optimum(
@@ -127,19 +126,20 @@ class _Exhaustive:
     def __init__(
         self,
         space: Space,
-        judge: PackedJudge,
-        costs: CostModel,
+        judge: Judge,
         most_visits: int | None,
         progress: Callable[[int, float], None],
     ) -> None:
         self.space, self.judge, self.progress = space, judge, progress
         self.most_visits = math.inf if most_visits is None else most_visits
-        self.bounds = Bounds(SpaceTables(space, costs))
+        self.bounds = Bounds(SpaceTables(space, judge.costs))
+        self.without_waits = PackedJudge(judge.graph, judge.machine, judge.costs, is_roomy=True)
         self.configs = self.bounds.configs
         self.symmetries = list(_symmetries(space, self.configs))
         self.chosen = np.full(len(space.names), -1, np.int64)
         self.best: Mapping[str, ParallelConfig] = {}
         self.seconds, self.judged, self.visited, self.pruned = math.inf, 0, 0, 0
+        self.refusal = ""  # what the last strategy that was faster than all before was short of
 
     @property
     def is_stopped(self) -> bool:
@@ -172,11 +172,14 @@ class _Exhaustive:
             self.judge_one({n: self.configs[k][numbers[k]] for k, n in enumerate(self.space.names)})
 
     def judge_one(self, configs: Mapping[str, ParallelConfig]) -> None:
-        """Simulate one strategy."""
+        """Simulate one strategy; where it is the fastest so far, see whether it fits."""
         self.judged += 1
-        seconds = self.judge.seconds(Strategy(configs), self.seconds)
+        strategy = Strategy(configs)
+        seconds = self.without_waits.propose_all(strategy, self.seconds)
         if seconds < self.seconds:
-            self.best, self.seconds = configs, seconds
+            self.refusal = self.judge.judge(strategy).shortage
+            if not self.refusal:
+                self.best, self.seconds = configs, seconds
 
 
 class Bounds:

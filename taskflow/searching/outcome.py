@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,8 +22,9 @@ class Outcome:
         seconds: of a step; infinite: it does not fit into memory.
         bytes_moved: between devices.
         peak_bytes: of the device that needs most.
-        shortage: what does not fit, see `taskflow.tasks.memory.shortage`; empty where all does.
+        shortage: what does not fit, see `taskflow.tasks.memory.shortage`, or why it cannot be; empty where all does.
         name: of the start that it is, else `found`; of a pipeline what it is.
+        with_room: its seconds if memory were no limit.
     """
 
     plan: Plan
@@ -31,6 +33,7 @@ class Outcome:
     peak_bytes: int
     shortage: str = ""
     name: str = FOUND
+    with_room: float = math.inf
 
     @classmethod
     def of(cls, plan: Plan, timeline: Timeline, name: str = FOUND) -> Outcome:
@@ -42,7 +45,13 @@ class Outcome:
             int(timeline.peak_bytes.max()),
             timeline.shortage,
             name,
+            timeline.seconds,
         )
+
+    @classmethod
+    def refused(cls, plan: Plan, why: str) -> Outcome:
+        """What comes of a plan that is illegal, or has too many rows for the memory here."""
+        return cls(plan, math.inf, 0, sys.maxsize, why)
 
     @property
     def fits(self) -> bool:

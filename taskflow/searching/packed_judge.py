@@ -1,16 +1,15 @@
-"""The judge that holds rows: strategy -> predicted seconds, and those of its neighbours much faster.
+"""The judge of changes: what differs from a strategy in a few operators -> seconds, by which a walk ranks.
 
 It holds one current strategy, as fragments of a pool of packed rows. `propose` judges a neighbour of it, from the first
 span of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
 accepted leaves no trace.
-No proposal has a memory plan, and waits for memory are left out; links are shared by `core.start_rule`.
-What `predict` gives is what `simulate` says: with a memory plan, its waits, and links that are shared fairly.
+No proposal has a memory plan, and waits for memory are left out; links are shared by `core.start_rule`. What `simulate`
+says, with a memory plan, its waits, and links that are shared fairly, `judge` asks of strategies as a whole.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,14 +17,11 @@ import numpy as np
 
 from taskflow.core.columns import Array, spread
 from taskflow.core.errors import CostError
-from taskflow.core.text import describe_shortage
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
-from taskflow.searching.judge import Judge
 from taskflow.searching.layout import Chosen, lay_out
-from taskflow.searching.least import least_bytes
 from taskflow.searching.pool import Index, Pool
 from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
@@ -41,15 +37,13 @@ from taskflow.tasks.memory import FEED_BLOCKS
 POOL_BYTES = (
     2 << 30
 )  # points, packed rows and all about them are forgotten when they take more before a proposal
-HELD_ROWS = 8_000_000  # of a graph, about, for which there is memory
 MARKS = 40  # groups before which the state is remembered, so that a proposal need not begin at the first row
 GROUPS = 4  # at least, between two marks
 # Times of other work, in rows: as many are passed meanwhile.
 SKETCH_ROWS = 800  # a third of the movement of a region on one device: what a sketch may take of it
 CALL_ROWS = 12000  # asking for a sketch
-PLANNED = 1.1  # times its memory a device may need by a quick look, before a whole strategy is refused without a plan
 SLACK = 1e-9  # of what is summed in another order
-MANY = 64  # devices of a machine on which what a whole strategy moves may take long, or much memory, to find out
+ROOMY = 1 << 62  # bytes
 PREPARED = 1 << 18  # changes of one operator that are remembered
 
 
@@ -63,13 +57,28 @@ class _Proposal:
     bytes: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-class PackedJudge(Judge):
-    """See the module."""
+class PackedJudge:
+    """Holds one current strategy. `propose` judges changes of it, `accept` makes them.
 
-    is_quick = True
+    Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device as far as a quick look
+    can tell, which takes all instances of a region to live as long as the region does: peaks of memory plans were found
+    within 1 % of that. What seems to need no more than the strategy that it was started with is let pass.
 
-    def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
-        super().__init__(graph, machine, costs)
+    Args:
+        is_roomy: memory is no limit.
+
+    Attributes:
+        strategy: the current one.
+        refusal: the rule that the last illegal change broke.
+    """
+
+    def __init__(
+        self, graph: Graph, machine: MachineModel, costs: CostModel, is_roomy: bool = False
+    ) -> None:
+        self.graph, self.machine, self.costs, self.refusal = graph, machine, costs, ""
+        self.strategy, self.lowering = Strategy({}), Lowering(graph, machine)
+        self._devices = len(machine.devices)
+        self._capacity = np.array([ROOMY if is_roomy else d.memory_bytes for d in machine.devices])
         self._allowed = self._capacity
         self._known = {op.name: op for op in graph.operators}
         self._number = {op.name: number for number, op in enumerate(graph.operators)}
@@ -112,16 +121,20 @@ class PackedJudge(Judge):
 
     def start(self, strategy: Strategy) -> float:
         """Make `strategy` the current one; its seconds. It may need too much memory, but it has to be legal."""
-        check_strategy(self.graph, strategy, self._devices)
-        seconds = self.seconds(strategy)
-        if self._proposed is None:
-            self._judge(*self._read(strategy.copy()), math.inf, is_forced=True)
+        self._forget()
+        self._allowed = np.full_like(self._capacity, ROOMY)
+        seconds = self._judge(*self._read(strategy.copy()), math.inf)
         self.accept()
-        self._allowed = self._capacity
-        if math.isfinite(seconds):  # its plan fits
-            staged = self._staged(self.pool.packed.bytes)
-            self._allowed = np.maximum(self._capacity, self._peaks + staged)
+        staged = self._staged(self.pool.packed.bytes)
+        self._allowed = np.maximum(self._capacity, self._peaks + staged)
         return seconds
+
+    def propose(self, name: str, config: ParallelConfig, limit: float = math.inf) -> float:
+        """Seconds of the current strategy with another configuration of the operator `name`.
+
+        What is slower than `limit` is given up early: then the result is infinite.
+        """
+        return self.propose_all({name: config}, limit)
 
     def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
         """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
@@ -131,22 +144,9 @@ class PackedJudge(Judge):
         except CostError:
             raise
         except ValueError as error:
-            self.last_refusal, self.last_excess = (
-                str(error),
-                sys.maxsize,
-            )  # memory would be of no help
+            self.refusal = str(error)
             return math.inf
         return self._judge(proposal, columns, limit)
-
-    def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
-        """Seconds of any strategy; `limit` as for `propose`. It counts as proposed."""
-        return self.propose_all(strategy.copy(), limit)
-
-    def seconds_with_room(self, strategy: Strategy) -> float:
-        """Seconds of a strategy if memory were no limit, at least; -inf: to find out would take long."""
-        if self._devices > MANY:
-            return -math.inf
-        return self._judge(*self._read(strategy.copy()), math.inf, is_forced=True)
 
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
@@ -187,11 +187,6 @@ class PackedJudge(Judge):
         """Rows of the current strategy's task graph."""
         return self.program.rows
 
-    def count_rows(self, strategy: Strategy) -> int:
-        """Rows of the task graph of any strategy; it counts as proposed."""
-        self.seconds(strategy)
-        return self.program.proposed_rows
-
     @property
     def ends(self) -> Array:
         """When each of them ends, in row order."""
@@ -205,7 +200,7 @@ class PackedJudge(Judge):
     # -- what changes --------------------------------------------------------------------------------------------------
 
     def _read(self, changes: Mapping[str, ParallelConfig]) -> tuple[_Proposal, list[Array]]:
-        """A proposal, and see `_columns`: a `Strategy` is judged as a whole."""
+        """A proposal, and see `_columns`: a `Strategy` is one as a whole."""
         own = self._own
         if isinstance(changes, Strategy):
             check_strategy(self.graph, changes, self._devices)
@@ -252,28 +247,18 @@ class PackedJudge(Judge):
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    def _judge(
-        self, p: _Proposal, columns: Sequence[Array], limit: float, is_forced: bool = False
-    ) -> float:
+    def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float) -> float:
         joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
         known, proposed = self.pool.fragments, self.index.proposed
         missing = self.index.find(joined, known, self.lowering.store)
         if len(missing):
-            if (
-                isinstance(p.changes, Strategy)
-                and self._devices > MANY
-                and not is_forced
-                and not self._may_fit()
-            ):
-                self.index.forget(known, known + len(missing))
-                return math.inf
             if math.isfinite(limit) and self._is_hopeless(p, limit, missing):
                 self.index.forget(known, known + len(missing))
                 return math.inf
             self.pool.add_fragments(missing, proposed.points, proposed.used[proposed.used >= 0])
         seconds = self._simulate(p, limit)
         if seconds <= limit and math.isfinite(seconds):
-            if not is_forced and not self._fits(p):
+            if not self._may_fit(p):
                 return math.inf
             self._proposed = p
         return seconds
@@ -350,57 +335,24 @@ class PackedJudge(Judge):
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def _fits(self, p: _Proposal) -> bool:
-        """Whether a proposal fits into memory, as far as a quick look can tell; `fits` plans it.
-
-        It does where all instances have room side by side. Else all instances of a region are taken to live as long
-        as the region does: plans were found within 1 % of the peak of that. A whole strategy whose peak is above the
-        capacity by up to a tenth is planned. Its neighbours, which are many, are held to the capacity, or to its own
-        peak if that is larger and yet its plan fits. What is said to fit may turn out not to, when `fits` plans it.
-        """
+    def _may_fit(self, p: _Proposal) -> bool:
+        """Whether a proposal seems to fit into memory: side by side, or as far as a quick look can tell."""
         staged = self._staged(self.pool.packed.bytes)
-        if np.all(p.bytes + staged <= self._capacity):
+        if np.all(p.bytes + staged <= self._allowed):
             return True
-        peak = self._peak(self._peaks.copy()) + staged
-        allowed = self._capacity if isinstance(p.changes, Strategy) else self._allowed
-        if np.all(peak <= allowed):
-            return True
-        if isinstance(p.changes, Strategy) and np.all(peak <= PLANNED * self._capacity):
-            return math.isfinite(self.predict(p.changes))
-        return self._is_within(peak, allowed)
+        return bool(np.all(self._peak(self._peaks.copy()) + staged <= self._allowed))
 
-    def _may_fit(self) -> bool:
-        """Whether a whole strategy may fit, as far as its points tell: nobody has looked at what it moves."""
-        lowering, every = self.lowering, np.arange(len(self.layout.kind))
-        known = tuple(lowering.mover.table), tuple(lowering.store.table), self.index.proposed.points
-        sizes, none, peak = (
-            least_bytes(*known, self._devices),
-            np.full_like(every, -1),
-            np.zeros_like(self._peaks),
-        )
-        alive, affected = np.zeros_like(self._alive), np.zeros_like(self._affected)
-        alive_peak(alive, self.layout.alive, every, none, every, sizes, peak, affected, True)
-        return self._is_within(peak + self._staged(sizes, every), PLANNED * self._capacity)
-
-    def _staged(self, sizes: Array, fragment: Array | None = None) -> Array:
+    def _staged(self, sizes: Array) -> Array:
         """What the proposal's feeds take beside the arenas of GPUs, about: their instances, FEED_BLOCKS times.
 
         Args:
             sizes: (fragments, devices) bytes.
-            fragment: of every region; default: those of the proposal.
         """
         if not len(self._fed):
             return np.zeros_like(self._peaks)
-        own = (self.index.proposed.fragment if fragment is None else fragment)[self._fed]
-        found: Array = FEED_BLOCKS * sizes[own[own >= 0]].sum(axis=0) * self._has_staging
-        return found
-
-    def _is_within(self, peak: Array, allowed: Array) -> bool:
-        device = int(np.argmax(peak - allowed))
-        if is_over := bool(peak[device] > allowed[device]):
-            self.last_refusal = describe_shortage(device, peak[device], self._capacity[device])
-            self.last_excess = int(peak[device] - self._capacity[device])
-        return not is_over
+        fragment = self.index.proposed.fragment[self._fed]
+        staged: Array = FEED_BLOCKS * sizes[fragment[fragment >= 0]].sum(axis=0) * self._has_staging
+        return staged
 
     def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
         """The peaks of all devices, of which those that the proposal changes; `is_kept`: it becomes the current one."""
@@ -416,12 +368,3 @@ class PackedJudge(Judge):
             is_kept,
         )
         return peaks
-
-    def _make_room(self) -> None:
-        """`_forget` does."""
-
-
-def judge_of(graph: Graph, machine: MachineModel, costs: CostModel) -> Judge:
-    """The judge of strategies of this graph."""
-    rows = len(graph.operators) * len(machine.devices)
-    return (Judge if rows > HELD_ROWS else PackedJudge)(graph, machine, costs)

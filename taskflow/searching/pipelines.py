@@ -110,7 +110,7 @@ class Pipelines:
             if count > 1 and row_seconds * rows * min(devices, ALIKE * count) < room
         ]
         self._can_be = len(groups) > 0
-        ranked = [s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor]
+        ranked = [s.tensor for s in sorted(starts, key=lambda s: s.outcome.with_room) if s.tensor]
         within = divisors(devices // hosts)
         self._options = PipelineOptions(
             groups,

@@ -27,7 +27,6 @@ import numpy as np
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import noted_interrupt
 from taskflow.comm.transport import Transport, connect
-from taskflow.core.errors import NoRoomError
 from taskflow.core.garbage import collect_rarely
 from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel, MeasuredCosts
@@ -39,6 +38,7 @@ from taskflow.searching.budget import Budget
 from taskflow.searching.fold import fold
 from taskflow.searching.joint import search_stages
 from taskflow.searching.outcome import Outcome, non_dominated
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.pipelines import PART, Pipelines
 from taskflow.searching.predictions import AS_LOWERED, ORDERS, Predictions
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
@@ -48,7 +48,6 @@ from taskflow.searching.starts import (
     check_starts,
     is_short,
     judged_starts,
-    likely_starts,
     random_start,
     refuse,
     rule_starts,
@@ -69,14 +68,16 @@ TIED = 0.5  # of what starts leave of the budget, at most
 WALKS = 3  # from starts; of each rank
 WALKING = 0.6  # of what is left then, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
-FINALISTS = 12  # strategies that `simulate` judges when all is over: LAST of those kept last, ends of tied descents
+FINALISTS = 8  # strategies that `simulate` judges when all is over: LAST of those kept last, ends of tied descents
 LAST = 4
 # Of the seconds of a budget for plans of stages: where memory is short, where the best start is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
 STAGED_EACH = 1.0  # seconds a device that these take, about; with less they are searched only where nothing fits
 STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
 PREDICTED = 0.3  # of the seconds of a budget, at most, are kept back for `simulate`
-RANDOM_DEVICES = 32  # of more a random strategy takes 50 times as long as the best start: a walk comes to nothing
+RANDOM = (
+    20.0  # times the best start: from a random strategy that takes longer a walk comes to nothing
+)
 
 
 @phase("search")
@@ -141,20 +142,18 @@ def search(
         has_room = any(start.fits for start in found) or random_start(first, found, seed, budget)
         if has_room:
             run.prepare(found, may_stage=space is None)
-            pipes = Pipelines(first, found, budget, run.predictions.row_seconds)
+            pipes = Pipelines(first, found, budget)
             with pipes.around(lambda: run.seconds):
                 run.search(found)
             run.go_on(until_local)
             run.piped = pipes.found
-        else:
-            run.predictions.ask_tight(found)
         if space is None and (not has_room or run.staging > 0) and not budget.is_interrupted:
             run.search_stages(first)
         if not has_room and not run.staged:
             pipes = Pipelines(first, found, budget)
             pipes.search(2 * PART)
             run.piped = pipes.found
-            if not any(each.fits for each in (*run.piped, *run.predictions.all)):
+            if not any(each.fits for each in run.piped):
                 refuse(found, first, len(named), budget)
         baseline = run.settle(found)
         own = run.result(found, baseline, left_out, first), budget.is_interrupted
@@ -208,7 +207,7 @@ class _Search:
         self.piped: list[Outcome] = []  # pipelines of experts
         self.best: Outcome
         self.is_local = False
-        self._walks = 0
+        self._walks, self._is_ranked = 0, False
 
     def prepare(self, starts: Sequence[Start], may_stage: bool) -> None:
         """Begin with the best start, and keep back what predictions take, and plans of stages where these may be."""
@@ -216,7 +215,6 @@ class _Search:
         is_fixed = not may_stage or isinstance(starts[0].variant.costs, MeasuredCosts)
         best = self.predictions.begin(starts, AS_LOWERED if is_fixed else ORDERS)
         self._keep(best.variant, best.strategy, best.seconds)
-        self.beta = BETA * len(best.variant.space.names) / self.seconds
         if self.budget.seconds is not None:
             self._predicting = min(
                 FINALISTS * self.predictions.each_seconds, PREDICTED * self.budget.seconds
@@ -233,7 +231,7 @@ class _Search:
         if count_strategies(self.variant.space) < 2:
             self.is_local = True
             return
-        is_quick = self.variant.judge.is_quick  # else there is no time for walks
+        is_quick = self._is_quick
         self._descend_tied(fitting, self._part(TIED if is_quick else 1.0))
         begin, walking, walked = (
             self.budget.used,
@@ -246,10 +244,28 @@ class _Search:
     def go_on(self, until_local: bool) -> None:
         """Spend the rest of it from the best found."""
         end = math.inf if until_local else 1.0
-        while self.variant.judge.is_quick and not self.is_local and self.budget.used < end:
+        while self._is_quick and not self.is_local and self.budget.used < end:
             self._descend(end)
             while self.is_local and self.budget.used < 1:
                 self._walk(self.strategy, min(self.budget.used + AGAIN, 1.0))
+
+    @property
+    def _is_quick(self) -> bool:
+        """Whether changes are judged fast enough for walks."""
+        return isinstance(self.variant.changes, PackedJudge)
+
+    @property
+    def _quick(self) -> PackedJudge:
+        changes = self.variant.changes
+        assert isinstance(changes, PackedJudge)
+        return changes
+
+    def _rank(self) -> None:
+        """Judge the best start as walks do, once; beta is relative to that."""
+        if not self._is_ranked:
+            self.seconds, self._is_ranked = self.variant.changes.start(self.strategy), True
+            self.history = [(0, self.seconds)]
+            self.beta = BETA * len(self.variant.space.names) / self.seconds
 
     def _part(self, part: float) -> float:
         """Of the budget that is left."""
@@ -261,34 +277,33 @@ class _Search:
             len(members) > 1 for members in fold(self.variant.graph)[0]
         ):
             return
+        self._rank()
         different = {start.tensor: start for start in reversed(fitting) if start.tensor}
         chosen = sorted(different.values(), key=lambda start: start.seconds)[:TIED_STARTS]
         end, best = self.budget.used + part, None
         for k, start in enumerate(chosen, 1):
             until = end if k == len(chosen) else (self.budget.used + end) / 2
-            descent = self._descend_from(
-                start.variant, start.variant.space.include(start.strategy), until
-            )
+            variant = start.variant
+            strategy = variant.space.include(start.strategy)
+            descent = TiedDescent(variant.changes, variant.grids, variant.sharded, strategy)
+            self._go_down(variant, descent, until)
             if best is None or descent.seconds < best[1].seconds:
-                best = start.variant, descent
+                best = variant, descent
         generator = self._generator()
         while best and best[1].is_done and self.budget.used < end:
-            strategy = best[1].kicked(generator)
-            if math.isfinite(best[0].judge.seconds(strategy)):
-                descent = self._descend_from(best[0], strategy, end)
-                best = min(best, (best[0], descent), key=lambda each: each[1].seconds)
             self.budget.done += 1
+            if other := best[1].kicked(generator):
+                self._go_down(best[0], other, end)
+                best = min(best, (best[0], other), key=lambda each: each[1].seconds)
 
-    def _descend_from(self, variant: Variant, strategy: Strategy, until: float) -> TiedDescent:
-        """A tied descent, until that part of the budget is used; what it found is kept."""
-        descent = TiedDescent(variant.judge, variant.grids, variant.sharded, strategy)
+    def _go_down(self, variant: Variant, descent: TiedDescent, until: float) -> None:
+        """Until that part of the budget is used; what the descent finds is kept."""
         while not descent.is_done and self.budget.used < until:
             self._step(variant, descent)
         self._ends.append((descent.seconds, len(self.history) - 1, variant, descent.strategy))
-        return descent
 
     def _starts(self, fitting: Sequence[Start]) -> Iterator[Strategy]:
-        """Different ones of the variant that is walked: the best, the starts, and of few devices a random one."""
+        """Different ones of the variant that is walked: the best, starts, and a random one that is not too slow."""
         different: list[Strategy] = []
         for strategy in (
             self.strategy,
@@ -297,8 +312,10 @@ class _Search:
             if not any(dict(strategy) == dict(other) for other in different):
                 different.append(strategy)
         yield from different[: WALKS - 1]
-        if len(self.variant.machine.devices) <= RANDOM_DEVICES:
-            yield self.variant.space.draw_strategy(self._generator())
+        strategy = self.variant.space.draw_strategy(self._generator())
+        self._quick.start(self.strategy)
+        if math.isfinite(self._quick.propose_all(strategy, RANDOM * self.seconds)):
+            yield strategy
 
     def _generator(self) -> np.random.Generator:
         """Random numbers of the next walk."""
@@ -309,18 +326,16 @@ class _Search:
         """Walk until that part of the budget is used."""
         if self.budget.used >= until:
             return
-        variant = self.variant
-        walk = Walk(
-            variant.judge, variant.proposals, start, self.beta, self._generator(), variant.sharded
-        )
-        if not math.isfinite(walk.seconds):
-            return
+        self._rank()
+        variant, generator = self.variant, self._generator()
+        walk = Walk(self._quick, variant.proposals, start, self.beta, generator, variant.sharded)
         while self.budget.used < until:
             self._step(variant, walk)
 
     def _descend(self, until: float) -> None:
+        self._rank()
         variant = self.variant
-        descent = LocalDescent(variant.judge, variant.space, self.strategy, variant.sharded)
+        descent = LocalDescent(self._quick, variant.space, self.strategy, variant.sharded)
         while not descent.is_done and self.budget.used < until:
             self._step(variant, descent)
         self.is_local = descent.is_done
@@ -350,7 +365,7 @@ class _Search:
                 found = search_stages(
                     first.graph, first.machine, first.costs, own, self.seed[0], first.grids.within
                 )
-            except ValueError as error:
+            except (ValueError, MemoryError) as error:
                 _log.info("search: %s", error)
             else:
                 self.staged = found
@@ -362,64 +377,49 @@ class _Search:
     def settle(self, starts: Sequence[Start]) -> dict[str, float]:
         """Choose what `simulate` says is fastest of what was kept last, of starts and stages; seconds of the starts.
 
-        Starts come by their seconds without waits; for the slowest there may be no time left.
+        Of what was kept there may be no time for some.
         """
-        fitting = [each for each in (*self.predictions.all, *self.staged, *self.piped) if each.fits]
-        best, last, tried, latest = (
-            min(fitting, key=lambda each: each.figures, default=None),
-            0,
-            0,
-            None,
-        )
-        baseline = {start.name: start.seconds for start in starts if not start.fits}
-        baseline |= {each.name: each.seconds for each in self.piped if each.name}
-        for number, name, variant, strategy in self._finalists(starts):
-            is_hurried = (
-                self.budget.is_interrupted and tried > 0 and not self.predictions.is_known(strategy)
-            )
-            is_late = is_hurried or not self.predictions.has_time(variant, strategy)
-            if (best and is_late) or (not name and tried == FINALISTS):
+        fitting = [each for each in self._outcomes(starts) if each.fits]
+        best = min(fitting, key=lambda each: each.figures)
+        last, tried, latest = 0, 0, None
+        for number, variant, strategy in self._finalists():
+            has_time = self.predictions.has_time(variant, strategy)
+            is_hurried = self.budget.is_interrupted and tried > 0
+            if tried == FINALISTS or not has_time or is_hurried:
                 continue
-            predicted = self.predictions.of(
-                variant, strategy, AS_LOWERED if name else self.predictions.orders
-            )
-            if not predicted:
-                continue
-            found = min(predicted, key=lambda each: each.figures)
-            tried += found.fits
-            latest = latest or found
-            if name:
-                baseline[name] = predicted[0].seconds
-            if found.fits and (best is None or found.figures < best.figures):
-                best, last = found, number
-        if best is None:
-            raise NoRoomError(
-                f"search: no strategy that fits into memory was found; {self.variant.judge.last_refusal}"
-            )
+            outcomes = self.predictions.of(variant, strategy, self.predictions.orders)
+            fastest = min(outcomes, key=lambda each: each.figures)
+            tried += fastest.fits
+            latest = latest or fastest
+            if fastest.fits and fastest.figures < best.figures:
+                best, last = fastest, number
         self.best, self.is_local = best, self.is_local and best is latest
         if self.history:
             self.history = [*self.history[:last], (self.history[last][0], best.seconds)]
-        return baseline
+        baseline = {start.name: start.seconds for start in starts}
+        return baseline | {each.name: each.seconds for each in self.piped if each.name}
 
-    def _finalists(self, starts: Sequence[Start]) -> Iterator[tuple[int, str, Variant, Strategy]]:
-        """Number in the history, name of the start if it is one, and the strategy: first what was kept last."""
-        latest = self._kept[: -LAST - 1 : -1]
+    def _finalists(self) -> Iterator[tuple[int, Variant, Strategy]]:
+        """Number in the history, and the strategy: first what was kept last, then ends of tied descents."""
+        yield from self._kept[: -LAST - 1 : -1]
         ends = {
-            seconds: (k, of, found) for seconds, k, of, found in reversed(self._ends)
+            seconds: (k, variant, strategy)
+            for seconds, k, variant, strategy in reversed(self._ends)
         }  # of equal ones the first
-        for number, variant, strategy in (*latest, *(ends[seconds] for seconds in sorted(ends))):
-            yield number, "", variant, strategy
-        for start in likely_starts(starts):
-            yield 0, start.name, start.variant, start.strategy
+        yield from (ends[seconds] for seconds in sorted(ends))
+
+    def _outcomes(self, starts: Sequence[Start]) -> Iterator[Outcome]:
+        """Each once: of starts, which have their names then, of what was found, of stages and pipelines."""
+        judged = {id(each): each for each in (start.outcome for start in starts)}
+        judged |= {id(each): each for each in self.predictions.all}
+        yield from (*judged.values(), *self.staged, *self.piped)
 
     def _named(self, starts: Sequence[Start]) -> Iterator[Outcome]:
-        """What was predicted; what is a start has its name."""
-        plans = {start.name: start.variant.plan_of(start.strategy) for start in starts}
-        for each in (*self.predictions.all, *self.staged, *self.piped):
-            yield replace(
-                each,
-                name=next((name for name, plan in plans.items() if plan == each.plan), each.name),
-            )
+        """All outcomes; what is a start has its name."""
+        plans = {start.name: start.outcome.plan for start in starts}
+        for each in self._outcomes(starts):
+            name = next((name for name, plan in plans.items() if plan == each.plan), each.name)
+            yield replace(each, name=name)
 
     def result(
         self,

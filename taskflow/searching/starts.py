@@ -8,18 +8,19 @@ follow, which compute again or gather again: they take longer than the grid itse
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from taskflow.core.errors import NoRoomError
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
 from taskflow.searching.budget import Budget
 from taskflow.searching.grids import RESTS
 from taskflow.searching.judge import Judge
+from taskflow.searching.outcome import Outcome
 from taskflow.searching.placement import divisors
 from taskflow.searching.variants import Variant, leaner_variants
 from taskflow.strategy.rules import RULES
@@ -31,8 +32,6 @@ HALVED = (
     "model parallel",
     "one weird trick",
 )  # rules that ask a machine only how many devices it has
-DOUBTED = 0.6  # of the memory: up to so much may be missing by the judge, and the rows fit still
-TIGHT = 4  # such starts that are predicted
 RANDOM_STARTS = 20  # tried when no start fits into memory
 RULING = 0.15  # of the seconds of a budget: then no other strategy is made by a rule
 STARTING, FITTING = (
@@ -48,9 +47,7 @@ class Start:
     Attributes:
         name, variant, strategy: what it is.
         tensor, rest: of a grid, the degree of tensor parallelism (0: it is none) and what is split otherwise.
-        seconds: without waits for memory; infinite: it does not fit.
-        with_room: the same if memory were no limit, of a grid.
-        refusal, excess: why not, and how many bytes are missing, about.
+        outcome: what comes of it.
     """
 
     name: str
@@ -58,15 +55,19 @@ class Start:
     strategy: Strategy
     tensor: int = 0
     rest: str = ""
-    seconds: float = math.inf
-    with_room: float = math.inf
-    refusal: str = ""
-    excess: int = 0
+    outcome: Outcome = field(
+        default_factory=lambda: Outcome.refused(Plan(Strategy({})), "not judged")
+    )
 
     @property
     def fits(self) -> bool:
         """Into memory."""
-        return math.isfinite(self.seconds)
+        return self.outcome.fits
+
+    @property
+    def seconds(self) -> float:
+        """Of a step; infinite: it does not fit."""
+        return self.outcome.seconds
 
 
 def judged_starts(
@@ -89,14 +90,9 @@ def judged_starts(
             break
         twin = None if start.name in named else _twin(start, found)
         if twin:
-            start.seconds, start.with_room = twin.seconds, twin.with_room
+            start.outcome = twin.outcome
             continue
-        judge = start.variant.judge
-        start.seconds = start.with_room = judge.seconds(start.strategy)
-        if not start.fits:
-            start.refusal, start.excess = judge.last_refusal, judge.last_excess
-            if start.tensor and start.excess < sys.maxsize:  # it is legal
-                start.with_room = judge.seconds_with_room(start.strategy)
+        start.outcome = start.variant.judge.judge(start.strategy)
         found.append(start)
     return found
 
@@ -111,15 +107,13 @@ def _twin(start: Start, found: Sequence[Start]) -> Start | None:
 def _all_starts(
     first: Variant, named: Mapping[str, Strategy], found: Sequence[Start], is_given: bool
 ) -> Iterator[Start]:
-    by_name = [Start(name, first, strategy) for name, strategy in named.items()]
-    is_quick, made = first.judge.is_quick, list[Start]()
-    yield from by_name if is_quick or is_given else ()
+    yield from (Start(name, first, strategy) for name, strategy in named.items())
     if is_given:
         return
+    made = list[Start]()
     for start in grid_starts(first):
         yield start  # it is judged meanwhile
         made.append(start)
-    yield from () if is_quick else by_name  # of so many devices these do not all do the same
     if all(start.fits for start in found):
         return
     for name in named:
@@ -135,29 +129,10 @@ def is_short(found: Sequence[Start]) -> bool:
     return any(_would_win(start, found) for start in found)
 
 
-def tight_starts(found: Sequence[Start]) -> list[Start]:
-    """Those whose rows may fit though the judge, for which regions live as a whole, says no; the fastest first."""
-    room = min(
-        (d.memory_bytes for start in found[:1] for d in start.variant.machine.devices), default=0
-    )
-    tight = (
-        s for s in found if not s.fits and math.isfinite(s.with_room) and s.excess <= DOUBTED * room
-    )
-    return sorted(tight, key=lambda start: start.with_room)
-
-
-def likely_starts(found: Sequence[Start]) -> list[Start]:
-    """Those that fit and some that may, the fastest first."""
-    return sorted(
-        [*tight_starts(found)[:TIGHT], *(s for s in found if s.fits)],
-        key=lambda start: start.with_room,
-    )
-
-
 def _would_win(start: Start, found: Sequence[Start]) -> bool:
     """Whether a grid does not fit, and would be faster with room for it than any other that does."""
     best = min((start.seconds for start in found), default=math.inf)
-    return bool(start.tensor) and not start.fits and start.with_room < best
+    return bool(start.tensor) and not start.fits and start.outcome.with_room < best
 
 
 def grid_starts(
@@ -208,8 +183,9 @@ def random_start(first: Variant, found: list[Start], seed: int, budget: Budget) 
         if (k or found) and (budget.used_seconds > FITTING or budget.is_interrupted):
             break
         strategy = first.space.draw_strategy(generator)
-        if math.isfinite(seconds := first.judge.seconds(strategy)):
-            found.append(Start(f"random {k}", first, strategy, seconds=seconds))
+        start = Start(f"random {k}", first, strategy, outcome=first.judge.judge(strategy))
+        if start.fits:
+            found.append(start)
             return True
     return False
 
@@ -229,15 +205,11 @@ def refuse(found: Sequence[Start], first: Variant, named: int, budget: Budget) -
     if budget.is_interrupted:
         raise KeyboardInterrupt
     if not found:
-        raise NoRoomError(
-            f"search: no start fits into memory (random strategy: {first.judge.last_refusal})"
-        )
-    least = min(found, key=lambda start: start.excess)
-    timeline = next(least.variant.judge.timelines(least.strategy, [None]))
-    why = timeline.shortage or least.refusal
+        raise NoRoomError("search: no start fits into memory, nor does a random strategy")
+    least = min(found, key=lambda start: start.outcome.peak_bytes)
     few = f" of the {len(found)} for which there was time" * (len(found) < named)
     raise NoRoomError(
-        f"search: no start{few} fits into memory; the one that takes least is '{least.name}': {why}"
+        f"search: no start{few} fits into memory; the one that takes least is '{least.name}': {least.outcome.shortage}"
     )
 
 

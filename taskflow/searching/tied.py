@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 
 import numpy as np
 
 from taskflow.searching.fold import fold
 from taskflow.searching.grids import Choice, Grids
-from taskflow.searching.judge import Judge
+from taskflow.searching.judge import WholeChanges
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import ParallelConfig, Strategy, completed
 
@@ -31,7 +33,13 @@ class TiedDescent:
     `strategy` and `seconds` are those of the judge's current strategy.
     """
 
-    def __init__(self, judge: Judge, grids: Grids, sharded: ShardedState, start: Strategy) -> None:
+    def __init__(
+        self,
+        judge: PackedJudge | WholeChanges,
+        grids: Grids,
+        sharded: ShardedState,
+        start: Strategy,
+    ) -> None:
         self.judge, self._sharded = judge, sharded
         self.strategy = completed(judge.graph, start).copy()
         self.seconds = judge.start(self.strategy)
@@ -58,12 +66,24 @@ class TiedDescent:
             self.seconds, self._left = seconds, len(self._moves)
         return True
 
-    def kicked(self, generator: np.random.Generator) -> Strategy:
-        """The strategy after some random moves, from which a descent may end elsewhere (iterated local search)."""
-        found = self.strategy.copy()
+    def kicked(self, generator: np.random.Generator) -> TiedDescent | None:
+        """Another descent, from the strategy after some random moves (iterated local search); None: that is too large.
+
+        It ends where this one does, or elsewhere. The judge's current strategy is that of the other one then.
+        """
+        other = copy(self)
+        other.strategy, changes = self.strategy.copy(), dict[str, ParallelConfig]()
         for number in generator.integers(len(self._moves), size=KICKS).tolist():
-            found.update(self._sharded.follow(found, self._moves[number]))
-        return found
+            move = self._sharded.follow(other.strategy, self._moves[number])
+            other.strategy.update(move)
+            changes.update(move)
+        self.judge.start(self.strategy)
+        other.seconds = self.judge.propose_all(changes)
+        if math.isinf(other.seconds):
+            return None
+        self.judge.accept()
+        other._next, other._left = 0, len(other._moves)
+        return other
 
 
 def _moves(

@@ -1,4 +1,4 @@
-"""Variants of a graph: what is computed again, and what has a home. Each has a judge, a space and grids of its own."""
+"""Variants of a graph: what is computed again, and what has a home. Each has judges, a space and grids of its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.bound import whole_seconds
 from taskflow.searching.fold import block_interiors
 from taskflow.searching.grids import Grids
-from taskflow.searching.judge import Judge
-from taskflow.searching.packed_judge import judge_of
+from taskflow.searching.judge import Judge, WholeChanges
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
 from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import Strategy
+
+HELD_ROWS = 8_000_000  # of a graph, about, for which there is memory
 
 
 class Variant:
@@ -43,8 +45,16 @@ class Variant:
 
     @cached_property
     def judge(self) -> Judge:
-        """Of its strategies."""
-        return judge_of(self.graph, self.machine, self.costs)
+        """Of its strategies as wholes."""
+        return Judge(self.graph, self.machine, self.costs, self.plan)
+
+    @cached_property
+    def changes(self) -> PackedJudge | WholeChanges:
+        """The judge of what changes in a strategy."""
+        rows = len(self.graph.operators) * len(self.machine.devices)
+        if rows > HELD_ROWS:
+            return WholeChanges(self.judge)
+        return PackedJudge(self.graph, self.machine, self.costs)
 
     @cached_property
     def space(self) -> Space:
@@ -75,12 +85,6 @@ class Variant:
     def sharded(self) -> ShardedState:
         """Of its strategies."""
         return ShardedState(self.graph)
-
-    def plan_of(self, strategy: Strategy, order: str | None = None) -> Plan:
-        """The plan that a strategy of this variant is, its rows in that order."""
-        return Plan(
-            strategy, schedule=order, recomputed=self.plan.recomputed, homes=self.plan.homes
-        )
 
 
 def leaner_variants(first: Variant) -> Iterator[Variant]:

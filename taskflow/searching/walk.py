@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from taskflow.searching.judge import Judge
+from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
 from taskflow.strategy.sharded import ShardedState
@@ -28,7 +28,7 @@ class Walk:
 
     def __init__(
         self,
-        judge: Judge,
+        judge: PackedJudge,
         proposals: Proposals,
         start: Strategy,
         beta: float,
@@ -68,7 +68,7 @@ class LocalDescent:
     """
 
     def __init__(
-        self, judge: Judge, space: Space, start: Strategy, sharded: ShardedState | None = None
+        self, judge: PackedJudge, space: Space, start: Strategy, sharded: ShardedState | None = None
     ) -> None:
         self.judge, self.space, self._sharded = judge, space, sharded
         self.strategy = space.include(start)

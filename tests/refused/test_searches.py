@@ -153,7 +153,9 @@ REFUSED = [
     (
         "an optimum that nothing fits",
         lambda graph: find(graph, small(64), search_exhaustively),
-        "exhaustive search: no strategy fits into memory; device 1 needs 640 B and has 64 B",
+        "exhaustive search: no strategy fits into memory; "
+        "device 1: the task graph needs 512 B (128 B for parameters and state, 384 B at the peak of a step), "
+        "the device has 64 B",
     ),
     (
         "a proof from costs that prove nothing",

@@ -9,7 +9,7 @@ from taskflow import CostModel, MachineModel, Plan, SearchInterrupted, Space, St
 from taskflow.core.errors import NoRoomError
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget
-from taskflow.searching.packed_judge import PackedJudge
+from taskflow.searching.judge import Judge
 from taskflow.searching.pipelines import Pipelines
 from taskflow.searching.starts import RANDOM_STARTS, rule_starts
 from taskflow.searching.variants import Variant
@@ -21,15 +21,15 @@ COSTS = CostModel.analytic(FOUR)
 
 @pytest.fixture
 def predicted(monkeypatch):
-    """The orders in which strategies were predicted, as they are asked for."""
-    found, timelines = [], PackedJudge.timelines
+    """The orders in which strategies were judged, each once, as they are asked for."""
+    found, outcomes = [], Judge.outcomes
 
     def spy(judge, strategy, orders):
-        for order, timeline in zip(orders, timelines(judge, strategy, orders), strict=True):
-            found.append(order)
-            yield timeline
+        for order in orders:
+            found.extend([order] * (not judge.is_known(strategy, order)))
+            yield from outcomes(judge, strategy, [order])
 
-    monkeypatch.setattr(PackedJudge, "timelines", spy)
+    monkeypatch.setattr(Judge, "outcomes", spy)
     return found
 
 
@@ -52,15 +52,15 @@ def test_a_budget_that_starts_spend_takes_one_prediction(predicted):
 
 
 def test_a_first_interrupt_among_the_starts_takes_one_prediction(predicted, monkeypatch):
-    seconds, judged = PackedJudge.seconds, []
+    judge_it, judged = Judge.judge, []
 
     def press(judge, strategy):
         judged.append(strategy)
         if len(judged) == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return seconds(judge, strategy)
+        return judge_it(judge, strategy)
 
-    monkeypatch.setattr(PackedJudge, "seconds", press)
+    monkeypatch.setattr(Judge, "judge", press)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(SearchInterrupted) as caught:
@@ -73,13 +73,13 @@ def test_a_first_interrupt_among_the_starts_takes_one_prediction(predicted, monk
 @pytest.fixture
 def judged(monkeypatch):
     """The strategies that a judge was asked for."""
-    found, seconds = [], PackedJudge.seconds
+    found, judge_it = [], Judge.judge
 
     def spy(judge, strategy):
         found.append(strategy)
-        return seconds(judge, strategy)
+        return judge_it(judge, strategy)
 
-    monkeypatch.setattr(PackedJudge, "seconds", spy)
+    monkeypatch.setattr(Judge, "judge", spy)
     return found
 
 
@@ -99,14 +99,14 @@ def test_where_nothing_fits_no_strategy_is_drawn_behind_the_budget(judged):
 @pytest.mark.parametrize("number", [0, 2, 30])
 def test_an_interrupt_where_nothing_fits_is_no_shortage(number, judged, monkeypatch):
     """Nothing to return: it is what ended the search."""
-    seconds = PackedJudge.seconds
+    judge_it = Judge.judge
 
     def press(judge, strategy):
         if len(judged) == number:
             os.kill(os.getpid(), signal.SIGINT)
-        return seconds(judge, strategy)
+        return judge_it(judge, strategy)
 
-    monkeypatch.setattr(PackedJudge, "seconds", press)
+    monkeypatch.setattr(Judge, "judge", press)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt) as caught:

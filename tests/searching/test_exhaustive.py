@@ -38,7 +38,7 @@ GRAPHS = {
 def seconds_of_all(space, costs):
     judge = PackedJudge(space.graph, space.machine, costs)
     for chosen in product(*(list(space.configs(name)) for name in space.names)):
-        yield judge.seconds(
+        yield judge.propose_all(
             Strategy.of_graph(space.graph, dict(zip(space.names, chosen, strict=True)))
         )
 
@@ -60,7 +60,7 @@ def test_the_optimum_of_enumeration(case, name):
     space = Space(graph, machine, device_lists=[(0,), (1,), (0, 1)])
     found = search_exhaustively(graph, machine, costs, space)
     assert found.is_proven and found.seconds == min(seconds_of_all(space, costs))
-    assert found.seconds == PackedJudge(graph, machine, costs).seconds(found.strategy)
+    assert found.seconds == PackedJudge(graph, machine, costs).propose_all(found.strategy)
     assert 0 < found.judged < found.strategies == count_strategies(space)
 
 
@@ -89,7 +89,7 @@ def test_bounds_are_below_the_seconds_of_every_completion(model, devices, seed, 
     for _ in range(4):
         numbers = [int(generator.integers(space.size(name))) for name in space.names]
         chosen = {name: space.config(name, k) for name, k in zip(space.names, numbers, strict=True)}
-        seconds = PackedJudge(model.graph, machine, costs).seconds(Strategy(chosen))
+        seconds = PackedJudge(model.graph, machine, costs).propose_all(Strategy(chosen))
         decided, before = np.full(len(numbers), -1, np.int64), 0.0
         for leader, number in enumerate(numbers):
             bound = bounds.of_children(decided, leader)[number]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 
 import ops
 from taskflow import (
@@ -13,9 +14,12 @@ from taskflow import (
     Executor,
     Graph,
     MachineModel,
+    Space,
     data_parallel,
     lower,
+    power_of_two,
     search,
+    search_exhaustively,
     simulate,
     single_device,
 )
@@ -72,6 +76,34 @@ def test_what_a_search_returns_is_accepted(kind, models):
     check()
     assert sum(share >= ENOUGH for share in refused) <= 0.05 * sum(s >= ENOUGH for s in seen)
     assert refused and len(refused) < len(seen) / 2
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_what_an_exhaustive_search_returns_is_accepted(kind):
+    """Memory for what some strategy of the space takes, in a small space; so it is seldom that nothing fits."""
+    seen = list[bool]()
+
+    @settings(max_examples=EXAMPLES)
+    @given(graphs(), st.sampled_from([0.6, 0.98, 1.0, 1.02]), st.integers(0, 99))
+    def check(model, share, seed):
+        roomy = P100.take(2).with_rates(kind=kind)
+        lists = [(0,), (1,), (0, 1)]
+        drawn = Space(model.graph, roomy, power_of_two, lists).draw_strategy(default_rng(seed))
+        known = simulate(lower(model.graph, drawn, roomy), CostModel.analytic(roomy))
+        machine = roomy.with_rates(memory_bytes=int(share * known.peak_bytes.max()))
+        costs, space = CostModel.analytic(machine), Space(model.graph, machine, power_of_two, lists)
+        try:
+            best = search_exhaustively(model.graph, machine, costs, space, [drawn], 40)
+        except ValueError as error:
+            assert "no strategy fits into memory; device " in str(error)
+            seen.append(False)
+            return
+        rows = lower(model.graph, best.strategy, machine)
+        assert not shortage(rows, plan_memory(rows))
+        seen.append(True)
+
+    check()
+    assert sum(seen) > len(seen) / 4
 
 
 def test_feeds_of_a_gpu_count():

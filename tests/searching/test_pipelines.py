@@ -8,6 +8,7 @@ import pytest
 
 import taskflow
 from taskflow import CostModel, MachineModel, lower, simulate
+from taskflow.core.errors import NoRoomError
 from taskflow.lowering import Lowering
 from taskflow.searching.budget import Budget
 from taskflow.searching.pipelines import (
@@ -222,7 +223,7 @@ def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
 
 def test_no_order_is_tried_of_what_has_more_rows_than_there_is_memory_for(monkeypatch):
     graph, machine = transformer(2, 32, "float32").graph, HOSTS.take(4)
-    monkeypatch.setattr("taskflow.searching.predictions.ORDERED_ROWS", 0)
+    monkeypatch.setattr("taskflow.searching.judge.ORDERED", 1 << 40)
     found = taskflow.search(graph, machine, CostModel.analytic(machine), proposals=50)
     assert (
         not found.plan.schedule and found.seconds == seconds_of(found.plan, graph, machine).seconds
@@ -257,10 +258,7 @@ def test_a_start_whose_rows_are_too_many_is_left_out(monkeypatch):
     monkeypatch.setattr(Lowering, "_ready", ready_of_some)
     assert dict(taskflow.search(graph, machine, costs, proposals=1).strategy) != dict(too_large)
     monkeypatch.setattr(Lowering, "_ready", out_of_memory)
-    with pytest.raises(
-        MemoryError,
-        match=r"^search: of no start that fits the devices is there memory here for all rows$",
-    ):
+    with pytest.raises(NoRoomError, match=r"'single device': out of memory here$"):
         taskflow.search(graph, machine, costs, proposals=1)
 
 

@@ -143,7 +143,7 @@ def test_a_walk_is_plain_metropolis_hastings(model, seed):
     for _ in range(2):
         judge = PackedJudge(graph, machine, CostModel.analytic(machine))
         start = single_device(graph, machine)
-        beta = 30.0 / judge.seconds(start)
+        beta = 30.0 / judge.propose_all(start)
         walks.append(
             Walk(judge, Proposals(Space(graph, machine)), start, beta, np.random.default_rng(seed))
         )

@@ -1,25 +1,25 @@
-"""A search on so many devices that no rows are held: every strategy is lowered and simulated as a whole."""
+"""Strategies as wholes: their outcomes, from representatives of devices, are what `simulate` says of all rows."""
 
-import gc
 import math
 
-import numpy as np
 import pytest
 
 from taskflow import (
     CostModel,
     MachineModel,
     ParallelConfig,
+    Plan,
+    Strategy,
     data_parallel,
     lower,
+    reorder,
     search,
     simulate,
     single_device,
 )
 from taskflow.lowering import limits, movement
-from taskflow.searching import packed_judge
-from taskflow.searching.judge import Judge
-from taskflow.searching.packed_judge import PackedJudge, judge_of
+from taskflow.searching import variants
+from taskflow.searching.judge import Judge, WholeChanges
 from tests.searching.test_grids import transformer
 
 HOSTS = MachineModel.preset("p100", nodes=8)
@@ -30,52 +30,64 @@ def graph():
     return transformer(2, 32, "float32").graph
 
 
-def test_the_judge_is_by_how_many_rows_it_would_hold(monkeypatch):
-    few = graph()
-    assert type(judge_of(few, HOSTS, COSTS)) is PackedJudge
-    monkeypatch.setattr(packed_judge, "HELD_ROWS", len(few.operators) * 32 - 1)
-    assert type(judge_of(few, HOSTS, COSTS)) is Judge
+def judge_on(machine):
+    return Judge(graph(), machine, CostModel.analytic(machine), Plan(Strategy({})))
 
 
 def test_it_says_what_simulate_says():
-    judge = Judge(graph(), HOSTS, COSTS)
+    judge = judge_on(HOSTS)
+    strategy = data_parallel(judge.graph, HOSTS)
+    rows = lower(judge.graph, strategy, HOSTS)
+    for order in (None, "critical_path"):
+        said = simulate(rows if order is None else reorder(rows, COSTS, order), COSTS)
+        assert not judge.is_known(strategy, order)
+        outcome = judge.judge(strategy, order)
+        peak = int(said.peak_bytes.max())
+        assert outcome.figures == (said.seconds, said.bytes_moved, peak) and outcome.fits
+        assert outcome.plan == Plan(strategy, schedule=order) and judge.is_known(strategy, order)
+    assert judge.judge(strategy) is judge.judge(strategy)
+    assert judge.seconds_of_judging(single_device(judge.graph, HOSTS)) > 0
+
+
+def test_a_strategy_that_changes_afterwards_is_another_one():
+    judge = judge_on(HOSTS)
     strategy, alone = data_parallel(judge.graph, HOSTS), single_device(judge.graph, HOSTS)
-    said = simulate(lower(judge.graph, strategy, HOSTS), COSTS)
-    assert judge.start(strategy) == judge.seconds(strategy) == said.seconds
-    assert judge.seconds(strategy, said.seconds / 2) == math.inf
-    timeline = next(judge.timelines(strategy, [None]))
-    assert not timeline.shortage and timeline.bytes_moved == said.bytes_moved
-    np.testing.assert_array_equal(timeline.peak_bytes, said.peak_bytes)
-    changes = {name: alone[name] for name in list(alone)[:3]}
+    before = judge.judge(strategy)
+    strategy.update({name: alone[name] for name in list(alone)[:3]})
+    after = judge.judge(strategy)
+    assert after.seconds == simulate(lower(judge.graph, strategy, HOSTS), COSTS).seconds
+    assert after.seconds != before.seconds
+
+
+def test_changes_are_judged_as_wholes():
+    judge = judge_on(HOSTS)
+    changes, strategy = WholeChanges(judge), data_parallel(judge.graph, HOSTS)
+    alone = single_device(judge.graph, HOSTS)
+    some = {name: alone[name] for name in list(alone)[:3]}
     both = strategy.copy()
-    both.update(changes)
-    seconds = judge.propose_all(changes)
-    assert seconds == simulate(lower(judge.graph, both, HOSTS), COSTS).seconds
-    judge.accept()
-    assert dict(judge.strategy) == dict(both)
-    strategy.update(changes)  # who owns it changes it
-    assert judge.seconds(strategy) == seconds != said.seconds
+    both.update(some)
+    seconds = judge.judge(both).seconds
+    assert changes.start(strategy) == judge.judge(strategy).seconds
+    assert changes.propose_all(some, seconds / 2) == math.inf
+    assert dict(changes.strategy) == dict(strategy)
+    assert changes.propose_all(some, seconds) == seconds
+    changes.accept()
+    assert dict(changes.strategy) == dict(both)
 
 
-def test_what_does_not_fit_or_is_none_is_refused():
-    tight = HOSTS.with_rates(memory_bytes=1000)
-    judge = Judge(graph(), tight, CostModel.analytic(tight))
-    strategy = data_parallel(judge.graph, tight)
-    assert (
-        judge.seconds(strategy) == math.inf
-        and judge.last_excess > 0
-        and "device" in judge.last_refusal
-    )
-    assert math.isfinite(judge.seconds_with_room(strategy))
+def test_what_does_not_fit_or_is_illegal_is_short_of_something():
+    judge = judge_on(HOSTS.with_rates(memory_bytes=1000))
+    strategy = data_parallel(judge.graph, judge.machine)
+    outcome = judge.judge(strategy)
+    assert outcome.seconds == math.inf and math.isfinite(outcome.with_room)
+    assert not outcome.fits and ": the task graph needs " in outcome.shortage
     strategy.update({"words": ParallelConfig({}, [40])})
-    assert judge.seconds(strategy) == math.inf and "'words'" in judge.last_refusal
+    outcome = judge.judge(strategy)
+    assert outcome.with_room == math.inf and outcome.shortage.startswith("operator 'words': ")
 
 
-def test_a_search_finds_no_less_than_the_best_start(monkeypatch):
-    monkeypatch.setattr(packed_judge, "HELD_ROWS", 0)
-    monkeypatch.setattr(
-        gc, "collect", int
-    )  # of all tests' objects, once a strategy, it would take long
+def test_a_search_without_memory_for_all_rows_finds_no_less_than_the_best_start(monkeypatch):
+    monkeypatch.setattr(variants, "HELD_ROWS", 0)
     model, few = graph(), MachineModel.preset("p100").take(2)
     costs = CostModel.analytic(few)
     found = search(model, few, costs, proposals=20)
