@@ -60,6 +60,8 @@ from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.own import Own
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
+Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter of those in use
+
 
 def lower(
     graph: Graph,
@@ -145,20 +147,19 @@ class Lowering:
         self.order = IssueOrder(table, self._args)
         self.kinds = RegionKinds(table, machine, self._moving)
 
-    def lower(self, strategy: Strategy, devices: Iterable[int] | Orbits | None = None) -> TaskGraph:
+    def lower(self, strategy: Strategy, devices: Devices | Orbits | None = None) -> TaskGraph:
         """See `taskflow.lower`."""
         ready = self._ready(strategy)
         if isinstance(devices, Orbits):
             return self._orbit_rows(ready)(devices)
         if devices is not None:
-            return self._own_rows(ready, self._marked(devices))
+            return self._own_rows(ready, self._marked(devices, ready.used))
         return self._all_rows(ready)
 
-    def lower_in_order(
-        self, strategy: Strategy, devices: Iterable[int], order: RowOrder
-    ) -> TaskGraph:
+    def lower_in_order(self, strategy: Strategy, devices: Devices, order: RowOrder) -> TaskGraph:
         """The rows of some devices in an order of all rows."""
-        return self._own_rows(self._ready(strategy), self._marked(devices), order)
+        ready = self._ready(strategy)
+        return self._own_rows(ready, self._marked(devices, ready.used), order)
 
     def order_of(self, rows: TaskGraph, order: Array, strategy: Strategy) -> RowOrder:
         """The order of all rows of a strategy, from that of all rows or those of representatives."""
@@ -258,8 +259,10 @@ class Lowering:
         none = np.zeros(0, np.int64)
         return with_algorithms(self._sample(none, none, found, regions), self._prices)
 
-    def _marked(self, devices: Iterable[int]) -> Array:
+    def _marked(self, devices: Devices, used: Array) -> Array:
         """Of every device, whether it is one of these; ValueError if there is no such device."""
+        if callable(devices):
+            devices = devices(tuple(sorted(used.tolist())))
         found = np.zeros(len(self.machine.devices), np.bool_)
         for device in devices:
             if not (is_whole(device, 0) and device < len(found)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +26,7 @@ from taskflow.graph.homes import homes
 from taskflow.graph.recompute import recompute
 from taskflow.lowering import Lowering, lower
 from taskflow.lowering.like import RowOrder
+from taskflow.lowering.lowering import Devices
 from taskflow.machine import MachineModel
 from taskflow.schedule.order_of_all import order_of_all
 from taskflow.schedule.orders import NAMED, Order, by_ordinal, check_order_name, order_name, reorder
@@ -118,7 +119,7 @@ class Plan:
         graph: Graph,
         machine: MachineModel,
         costs: CostModel,
-        devices: Iterable[int] | None = None,
+        devices: Devices | None = None,
         decide: Callable[[Callable[[], RowOrder]], RowOrder] = _decide_alone,
     ) -> tuple[Graph, TaskGraph]:
         """The graph that runs, and its rows in their order.
@@ -127,7 +128,8 @@ class Plan:
             graph, machine: that it is for.
             costs: seconds of rows, by which they are ordered.
             devices: only the rows that touch these, in one order of the rows of all devices, which are not made. Those
-                of one device are in the order in which they are among all rows that `apply` gives.
+                of one device are in the order in which they are among all rows that `apply` gives. Or a function that
+                gives these, of the devices in use.
             decide: gives all ranks what a function gives on one of them (`Transport.on_rank_0`); only that one needs
                 costs. By default each decides for itself.
 
