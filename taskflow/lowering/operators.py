@@ -34,7 +34,6 @@ class Launches:
         self._phases = phases_of(self.operators)
         self._number, self._store, self._ndim = number, store, ndim
         self._launches: dict[tuple[int, int], Launch] = {}
-        self._splits: dict[int, str] = {}
         self._shapes: dict[int, Shape] = {}  # by the model of points
 
     def choose(self, numbers: Array) -> DistinctPoints:
@@ -48,8 +47,6 @@ class Launches:
 
     def of(self, which: int, number: int) -> Launch:
         """The launch of an operator with points of this number."""
-        if number not in self._splits:
-            self._splits[number] = str(self._store.config(number))
         if (key := (which, number)) not in self._launches:
             op = self.operators[which]
             self._launches[key] = Launch(
@@ -60,7 +57,7 @@ class Launches:
                 tuple(self._number[r.name] for r in op.args),
                 self.identities[which],
                 op.follows or op.name,
-                self._splits[number],
+                self._store.config(number),
                 op.bound,
                 op.members,
                 op.step,
