@@ -23,6 +23,7 @@ from taskflow.comm.transport import LocalTransport
 from taskflow.execute import agreement
 from taskflow.schedule.orders import NAMED
 from taskflow.tasks.memory import plan_memory
+from tests.own import COLUMNS, assert_memory, assert_part, touching
 from tests.strategies import random_strategy
 
 TOLERANCE = 1e-10  # float64: relative to the largest element
@@ -246,3 +247,22 @@ def run_own(task_graph, feeds, steps=1, **options):
     """What `run` gives, of rows that nobody checks, since they are not all."""
     with mock.patch(f"{__name__}.check_own_plan"):
         return run(task_graph, feeds, steps, **options)
+
+
+def own_plans_are_parts_of_the_whole(graph, machine, plan, owners):
+    """Law 13 for plans: the rows of some devices are those of the whole that touch these, in order; all agree on one
+    hash; what lies on a device lies where it does in the whole. Every device has the order that all rows have."""
+    costs, every = CostModel.analytic(machine), list(range(len(machine.devices)))
+    _, whole = plan.apply(graph, machine, costs, devices=every)
+    _, rows = plan.apply(graph, machine, costs)
+    assert whole.is_complete
+    for device in every:
+        here, there = (np.flatnonzero(touching(each, [device])) for each in (whole, rows))
+        for name in (*COLUMNS, "bytes", "flops"):
+            columns = getattr(whole, name)[here], getattr(rows, name)[there]
+            np.testing.assert_array_equal(*columns, name)
+    for devices in owners:
+        _, own = plan.apply(graph, machine, costs, devices=devices)
+        assert_part(own, whole, devices)
+        assert own.own.agreed == whole.own.agreed
+        assert_memory(own, whole, devices)

@@ -30,14 +30,20 @@ def rows_of_host(
     Raises:
         ValueError: rows of a device are missing, or the rows of some devices are in another order than all rows.
     """
-    host = np.array(transport.hosts)[transport.ranks_of(len(task_graph.machine.devices))]
-    is_here = (host == transport.hosts[transport.rank]) | needs_all
+    is_here = devices_of_host(transport, len(task_graph.machine.devices)) | needs_all
     _check(task_graph, is_here)
     kept = _touching(task_graph, is_here)
     if kept.all() and is_here[list(task_graph.devices_used)].all():
         return task_graph, np.arange(len(kept))
     devices = tuple(np.flatnonzero(is_here).tolist())
     return _some_rows(task_graph, kept, devices), np.flatnonzero(kept)
+
+
+def devices_of_host(transport: Transport, devices: int) -> Array:
+    """Of each of so many devices, whether a rank of this rank's host drives it."""
+    hosts = np.array(transport.hosts)
+    found: Array = hosts[transport.ranks_of(devices)] == hosts[transport.rank]
+    return found
 
 
 def _check(task_graph: TaskGraph, is_here: Array) -> None:

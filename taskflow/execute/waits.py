@@ -1,16 +1,18 @@
-"""What rows wait for by what they touch: who wrote what they read, and who wrote or read what they overwrite."""
+"""What rows wait for by what they touch: who wrote what they read, and who wrote or read what they overwrite.
+
+The accesses of a memory are passed in row order. Those are kept that a later one may have to wait for: a write drops
+all that it covers, since who comes later waits for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array, distinct, pointers
+from taskflow.core.compiling import leaf, tiered
 from taskflow.tasks.task_graph import Privilege
-
-_MOST_PAIRS = 1 << 20  # that are compared at once, where several memories can be
 
 
 class Accesses(NamedTuple):
@@ -31,7 +33,6 @@ class Accesses(NamedTuple):
 
 def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
     """Row k waits for the rows `row[ptr[k] : ptr[k + 1]]`: all of them that no write in between has covered."""
-    found = [np.zeros(0, np.int64)]
     reads, writes = accesses.privilege != Privilege.WRITE, accesses.privilege != Privilege.READ
     which = np.concatenate(
         [np.flatnonzero(reads), np.flatnonzero(writes)]
@@ -39,31 +40,48 @@ def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
     is_write = np.arange(len(which)) >= reads.sum()
     order = np.lexsort((is_write, accesses.row[which], accesses.memory[which]))
     which, is_write = which[order], is_write[order]
-    row, box = accesses.row[which], accesses.box[which]
-    for later, earlier in _pairs(accesses.memory[which]):
-        matters = is_write[later] | is_write[earlier]
-        later, earlier = later[matters], earlier[matters]
-        (low, high), (other_low, other_high) = (
-            box[later].swapaxes(0, 1),
-            box[earlier].swapaxes(0, 1),
-        )
-        is_common = (np.minimum(high, other_high) > np.maximum(low, other_low)).all(axis=1)
-        covers = is_write[later] & ((low <= other_low) & (high >= other_high)).all(axis=1)
-        covered = np.full(len(row), len(row))
-        np.minimum.at(covered, earlier[covers], later[covers])
-        waits = is_common & (later <= covered[earlier]) & (row[later] != row[earlier])
-        found.append(row[later[waits]] * rows + row[earlier[waits]])
-    edges = distinct(np.concatenate(found))
+    row, memory, box = (column[which] for column in accesses[:3])
+    edges = distinct(_find_edges(row, memory, box, is_write, rows))
     return pointers(np.bincount(edges // rows, minlength=rows)), edges % rows
 
 
-def _pairs(memory: Array) -> Iterator[tuple[Array, Array]]:
-    """Every two accesses of one memory, the later and the earlier one; `memory` of each, in order."""
-    first = np.flatnonzero(np.diff(memory, prepend=-1))
-    size = np.diff(first, append=len(memory))
-    before = np.arange(len(memory)) - np.repeat(first, size)
-    part = np.repeat(np.cumsum(size * size) // (2 * _MOST_PAIRS), size)  # a memory is not divided
-    for at in np.split(np.arange(len(memory)), np.flatnonzero(np.diff(part)) + 1):
-        later = np.repeat(at, before[at])
-        end = np.cumsum(before[at])
-        yield later, later - 1 - (np.arange(len(later)) - np.repeat(end - before[at], before[at]))
+@tiered
+def _find_edges(row: Array, memory: Array, box: Array, is_write: Array, rows: int) -> Array:
+    """`rows` times a row, plus one for which it waits; some are found several times."""
+    found, edges = 0, np.empty(2 * len(row) + 1, np.int64)
+    most, kept = 0, np.empty(len(row), np.int64)
+    for k in range(len(row)):
+        if k == 0 or memory[k] != memory[k - 1]:
+            most = 0
+        if found + most > len(edges):
+            edges = np.concatenate((edges, np.empty(len(edges) + most, np.int64)))
+        left = 0
+        for earlier in kept[:most]:
+            matters = (is_write[k] or is_write[earlier]) and row[earlier] != row[k]
+            if matters and _is_common(box[k], box[earlier]):
+                edges[found] = row[k] * rows + row[earlier]
+                found += 1
+            if not (is_write[k] and _covers(box[k], box[earlier])):
+                kept[left] = earlier
+                left += 1
+        kept[left] = k
+        most = left + 1
+    return edges[:found]
+
+
+@leaf
+def _is_common(one: Array, other: Array) -> bool:
+    """Whether two boxes overlap."""
+    found = True
+    for d in range(one.shape[1]):
+        found = found and min(one[1, d], other[1, d]) > max(one[0, d], other[0, d])
+    return found
+
+
+@leaf
+def _covers(one: Array, other: Array) -> bool:
+    """Whether a box has all of another."""
+    found = True
+    for d in range(one.shape[1]):
+        found = found and one[0, d] <= other[0, d] and other[1, d] <= one[1, d]
+    return found

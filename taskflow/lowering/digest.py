@@ -35,8 +35,8 @@ def digest_of(
         machine: with its choice of collectives.
     """
     hasher = hashlib.blake2b(digest_size=16)
-    for text in (*_texts(launches, regions, orders), *map(str, machine.collectives.items())):
-        hasher.update(f"{text}\0".encode())
+    texts = *_texts(launches, regions, orders), *map(str, machine.collectives.items())
+    hasher.update("\0".join(texts).encode())
     for array in _arrays(launches, chosen, found, machine):
         hasher.update(f"{array.shape} ".encode())
         hasher.update(np.ascontiguousarray(array).tobytes())
@@ -49,7 +49,8 @@ def _texts(
     orders: Mapping[str, tuple[int, ...]],
 ) -> Iterable[str]:
     for launch in launches:
-        yield f"{launch.name} {launch.identity} {launch.step} {launch.args} {launch.split}"
+        degrees = launch.config.degrees  # the devices are in the columns
+        yield f"{launch.name} {launch.identity} {launch.step} {launch.args} {degrees}"
     for region in regions:
         yield f"{region.name} {region.shape} {region.dtype} {region.init} {orders.get(region.name)}"
 

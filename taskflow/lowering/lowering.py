@@ -9,9 +9,9 @@ once (`rows`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,30 +22,28 @@ from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import is_whole
 from taskflow.cost.model import CostModel, dtype_number
-from taskflow.graph.graph import Graph, Operator
-from taskflow.graph.phases import phases_of
+from taskflow.graph.graph import Graph
 from taskflow.graph.repeat import repeated
 from taskflow.lowering.digest import digest_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
 from taskflow.lowering.kinds import RegionKinds, with_peers
 from taskflow.lowering.life import lives, tabulate
+from taskflow.lowering.like import RowOrder, all_numbers_as_found, numbers_as_found
 from taskflow.lowering.limits import check_bytes, check_room
 from taskflow.lowering.movement import Fragment, Mover
+from taskflow.lowering.operators import Launches, kind_of, numbered
 from taskflow.lowering.orders import memory_orders
 from taskflow.lowering.own import own_part, regions_near
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
     DistinctPoints,
     IssueOrder,
-    Shape,
-    choose,
     in_order,
     move_columns,
     note_later_parts,
     padded,
     point_columns,
-    shape_of,
 )
 from taskflow.lowering.sample import sample_of
 from taskflow.machine import MachineModel
@@ -61,6 +59,8 @@ from taskflow.strategy.strategy import (
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.own import Own
 from taskflow.tasks.task_graph import Launch, TaskGraph
+
+Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter of those in use
 
 
 def lower(
@@ -131,34 +131,47 @@ class Lowering:
         doors, streams = machine.ways.most_doors, self._streams.of_device
         self.mover = Mover(machine.equals, few, doors, streams, self.lives, table, piece_bytes)
         self.orders = memory_orders(self.operators)
-        self.op_kind = _numbered([_kind_of(op) for op in self.operators])
-        self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]
-        self.cost_kind = _numbered(self._identities)
-        self.life_kind = _numbered([life.kind for life in self.lives])
+        self.op_kind = numbered([kind_of(op) for op in self.operators])
+        self.life_kind = numbered([life.kind for life in self.lives])
         self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
-        self._phases = phases_of(self.operators)
         self.compute_dtype = [
             dtype_number([r.dtype for r in op.args], op.kernel.window) for op in self.operators
         ]
-        self.dtype_kind = _numbered([r.dtype for r in self.regions])
+        self.dtype_kind = numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._args = np.array([len(op.args) for op in self.operators], np.int64)
         self.store = PointStore(self.operators, self.op_kind)
+        self.launches = Launches(graph, self.number, self.store, self.ndim)
+        self.cost_kind = numbered(self.launches.identities)
         self.fragments = Fragments(self.mover, self.store, self.life_kind)
         self.order = IssueOrder(table, self._args)
         self.kinds = RegionKinds(table, machine, self._moving)
-        self._launches: dict[tuple[int, int], Launch] = {}
-        self._splits: dict[int, str] = {}
-        self._shapes: dict[int, Shape] = {}  # by the model of points
 
-    def lower(self, strategy: Strategy, devices: Iterable[int] | Orbits | None = None) -> TaskGraph:
+    def lower(self, strategy: Strategy, devices: Devices | Orbits | None = None) -> TaskGraph:
         """See `taskflow.lower`."""
         ready = self._ready(strategy)
         if isinstance(devices, Orbits):
             return self._orbit_rows(ready)(devices)
         if devices is not None:
-            return self._own_rows(ready, self._marked(devices))
+            return self._own_rows(ready, self._marked(devices, ready.used))
         return self._all_rows(ready)
+
+    def lower_in_order(self, strategy: Strategy, devices: Devices, order: RowOrder) -> TaskGraph:
+        """The rows of some devices in an order of all rows."""
+        ready = self._ready(strategy)
+        return self._own_rows(ready, self._marked(devices, ready.used), order)
+
+    def order_of(self, rows: TaskGraph, order: Array, strategy: Strategy) -> RowOrder:
+        """The order of all rows of a strategy, from that of all rows or those of representatives."""
+        _, chosen, found, _ = self._ready(strategy)
+        if (peers := rows.peers) is None:
+            alone = np.arange(len(self.machine.devices))
+            numbers = all_numbers_as_found(chosen, found, self.order)
+            return RowOrder(alone, numbers[order], np.arange(len(order)))
+        count = peers.count[order]
+        representative = peers.orbits.representative[peers.orbits.of]
+        numbers = numbers_as_found(rows, chosen, found)
+        return RowOrder(representative, numbers[order], np.cumsum(count) - count)
 
     def rows_to_simulate(self, strategy: Strategy, costs: CostModel) -> TaskGraph:
         """Rows of which `simulate` says what it says of all.
@@ -187,7 +200,7 @@ class Lowering:
             raise ValueError("lower: the graph has no operators")
         check_strategy(self.graph, strategy, len(self.machine.devices))
         numbers = self.numbers(strategy)
-        chosen = choose(numbers, self.store, self._shape)
+        chosen = self.launches.choose(numbers)
         used = _as_named(chosen)
         return Ready(numbers, chosen, self.fragments.find(numbers, used), used)
 
@@ -195,12 +208,13 @@ class Lowering:
         check_room(sum(len(fragment.row) for fragment in ready.found.fragments))
         return with_algorithms(self._assemble(*ready)[0], self._prices)
 
-    def _own_rows(self, ready: Ready, is_own: Array) -> TaskGraph:
-        """The rows that touch the devices that are marked."""
+    def _own_rows(self, ready: Ready, is_own: Array, order: RowOrder | None = None) -> TaskGraph:
+        """The rows that touch the devices that are marked, in program order, or in that of all rows."""
         _, chosen, found, _ = ready
         is_near = regions_near(found, chosen, self.mover.table, is_own)
         x = sample_of(found, chosen, self.mover.table, is_near)
-        own = own_part(x, chosen, found, self.order, is_own)
+        representative = order and order.representative
+        own = own_part(x, chosen, found, self.order, is_own, representative)
         rows, row = self._assemble(ready.numbers, own.chosen, own.found, ready.used)
         whole, wholes = _placed(own.whole, row), self._moving(own.wholes, x.regions)
         algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
@@ -211,13 +225,18 @@ class Lowering:
         homes = self._homes(found, found.shift, lambda f: f.instance_device[f.homes])
         known = digest_of(*facts), homes, self._fetching(found), wholes, whole
         number = _placed(own.number, row)
-        return replace(
+        rows = replace(
             rows,
             point=_placed(own.place, row),
             ways=wholes.ways,
             groups=wholes.groups,
             own=Own(number, devices, *known),
         )
+        if order is None or own.alike is None:
+            return rows
+        number = _placed(order.place(*own.alike), row)
+        ordered = rows.own and rows.own.in_order_of_all(number, order.digest)
+        return replace(rows.reordered(np.argsort(number)), own=ordered)
 
     def _orbit_rows(self, ready: Ready) -> Callable[[Orbits], TaskGraph]:
         """A function that makes the rows of representatives of orbits, which it refines; see `alike`."""
@@ -240,8 +259,10 @@ class Lowering:
         none = np.zeros(0, np.int64)
         return with_algorithms(self._sample(none, none, found, regions), self._prices)
 
-    def _marked(self, devices: Iterable[int]) -> Array:
+    def _marked(self, devices: Devices, used: Array) -> Array:
         """Of every device, whether it is one of these; ValueError if there is no such device."""
+        if callable(devices):
+            devices = devices(tuple(sorted(used.tolist())))
         found = np.zeros(len(self.machine.devices), np.bool_)
         for device in devices:
             if not (is_whole(device, 0) and device < len(found)):
@@ -280,7 +301,7 @@ class Lowering:
         )
         row = np.arange(sum(len(part["kind"]) for part in [*parts, *moves]))
         launches = tuple(
-            self._launch(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True)
+            self.launches.of(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True)
         )
         return self._task_graph([*parts, *moves], row, launches, **instances)
 
@@ -304,7 +325,7 @@ class Lowering:
         task_graph = self._task_graph(
             [points, moves],
             row,
-            tuple(self._launch(op, number) for op, number in enumerate(numbers.tolist())),
+            tuple(self.launches.of(op, number) for op, number in enumerate(numbers.tolist())),
             dep_ptr=dep_ptr,
             dep_row=dep_row,
             homes=self._homes(found, first, lambda f: f.homes),
@@ -336,7 +357,7 @@ class Lowering:
             streams=streams,
             groups=groups,
             algorithm=np.full(len(kind), -1),
-            combine=self._combine,
+            combine=self.launches.combine,
             orders=self.orders,
             uses_tf32=self.graph.precision.dtype == "tf32",
             repeat=self.graph.repeat,
@@ -346,12 +367,7 @@ class Lowering:
 
     def _points(self, ops: Array, numbers: Array) -> dict[str, Any]:
         """The rows of operators with points of these numbers, instances left open."""
-        return point_columns(self._args[ops], choose(numbers, self.store, self._shape))
-
-    def _shape(self, model: int) -> Shape:
-        if model not in self._shapes:
-            self._shapes[model] = shape_of(self.store.points(model), self.ndim)
-        return self._shapes[model]
+        return point_columns(self._args[ops], self.launches.choose(numbers))
 
     def _instances(self, found: Found, regions: Array) -> tuple[Array, dict[str, Array]]:
         """The first instance of each of these regions, and the columns of all their instances."""
@@ -390,43 +406,6 @@ class Lowering:
             for name, k in regions.items()
         }
 
-    def _launch(self, which: int, number: int) -> Launch:
-        if number not in self._splits:
-            self._splits[number] = str(self.store.config(number))
-        if (key := (which, number)) not in self._launches:
-            op = self.operators[which]
-            self._launches[key] = Launch(
-                op.name,
-                op.kernel,
-                tuple(op.extents),
-                self._shape(self.store.model(number)).spans,
-                tuple(self.number[r.name] for r in op.args),
-                self._identities[which],
-                op.follows or op.name,
-                self._splits[number],
-                op.bound,
-                op.members,
-                op.step,
-                self._phases[which],
-                op.writes,
-            )
-        return self._launches[key]
-
-    @cached_property
-    def _combine(self) -> dict[int, str]:
-        made = {
-            self.number[r.name]: term.reduction
-            for op in self.operators
-            for r, term in zip(op.outputs, op.bound.pattern.outputs, strict=True)
-        }
-        for op, k in ((each, k) for each in self.operators for k in each.adds):
-            name = op.inputs[k].name
-            if made.setdefault(self.number[name], "sum") != "sum":
-                raise ValueError(
-                    f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum"
-                )
-        return made
-
 
 def _as_named(chosen: DistinctPoints) -> Array:
     """The devices in use, in the order in which the operators name them."""
@@ -443,34 +422,3 @@ def _placed(values: Array, row: Array) -> Array:
     found = np.empty_like(values)
     found[row] = values
     return found
-
-
-def _kind_of(op: Operator) -> tuple[object, ...]:
-    """What the points of an operator depend on besides its configuration."""
-    windows = tuple(op.windows.items())
-    itemsizes, picks = (
-        tuple(r.itemsize for r in op.args),
-        tuple(map(tuple, op.kernel.picks.items())),
-    )
-    return (
-        op.pattern,
-        tuple(op.extents.items()),
-        windows,
-        op.bound.shapes,
-        op.writes,
-        op.flops,
-        itemsizes,
-        picks,
-    )
-
-
-def _numbered(values: Sequence[Hashable]) -> list[int]:
-    """A number for every value; equal values have the same one."""
-    numbers: dict[Hashable, int] = {}
-    return [numbers.setdefault(v, len(numbers)) for v in values]
-
-
-def _identity(op: Operator, precision: str) -> str:
-    """Kernel, pattern, windows and dtypes: what a kernel's time depends on besides its tile shapes."""
-    dtypes = " ".join([r.dtype for r in op.args] + ["in tf32"] * (precision == "tf32"))
-    return f"{op.kernel.name} | {op.pattern} | {dict(op.windows)} | {dtypes}"

@@ -16,6 +16,7 @@ import numpy as np
 from taskflow.core.columns import Array, gather, pointers, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
+from taskflow.lowering.like import likeness_of
 from taskflow.lowering.movement import Fragment
 from taskflow.lowering.rows import DistinctPoints, IssueOrder
 from taskflow.lowering.sample import Sample, instances_of_arguments, kinds_of, parts_of
@@ -31,6 +32,8 @@ class OwnPart(NamedTuple):
         number: of every row as it is found (see `rows`), its number among the rows of all devices.
         place: of every row as it is found, its number among those of its operator, or of its version, on all devices.
         whole: of every row as it is found, which of `wholes` it is; -1: no collective.
+        alike: of every row as it is found, which of all rows, as these are found, is that of a representative that
+            stands for it, and how many before it are like that one; None where no representatives are given.
     """
 
     chosen: DistinctPoints
@@ -39,6 +42,7 @@ class OwnPart(NamedTuple):
     number: Array
     place: Array
     whole: Array
+    alike: tuple[Array, Array] | None
 
 
 def regions_near(found: Found, chosen: DistinctPoints, lives: Lives, is_own: Array) -> Array:
@@ -59,7 +63,12 @@ def regions_near(found: Found, chosen: DistinctPoints, lives: Lives, is_own: Arr
 
 
 def own_part(
-    x: Sample, chosen: DistinctPoints, found: Found, issue: IssueOrder, is_own: Array
+    x: Sample,
+    chosen: DistinctPoints,
+    found: Found,
+    issue: IssueOrder,
+    is_own: Array,
+    representative: Array | None = None,
 ) -> OwnPart:
     """What the devices that are marked have. A collective has no arguments of others: there may be thousands.
 
@@ -68,22 +77,26 @@ def own_part(
         chosen, found: of all devices.
         issue: the order of all rows.
         is_own: (devices,).
+        representative: of every device, the one that stands for it.
     """
     part = part_of(x, chosen, is_own)
     is_whole = part.is_node & np.append(np.zeros(x.points, np.bool_), x.row["kind"] == COLLECTIVE)
     has_all, of_wholes = is_whole[x.points + x.arg_row], np.zeros_like(part.is_here)
     of_wholes[part.instance[has_all]] = True
     wholes = parts_of(x, chosen, is_whole, has_all, of_wholes, np.zeros_like(of_wholes))
-    node, number, place = _numbers(x, chosen, found, issue, part.is_node)
+    numbers = _Numbers(x, chosen, found, issue)
+    node, issuer = numbers.issued(part.is_node)
+    alike = None if representative is None else likeness_of(x, chosen, representative)
     nothing = [_without_all(fragment) for fragment in found.fragments]
     which = np.where(x.kind >= 0, x.kind, len(part.fragments) + found.which)
     return OwnPart(
         chosen.only(part.is_node[: x.points]),
         Found([*part.fragments, *nothing], which, found.shift),
         Found(wholes, np.arange(len(x.regions)), x.found.shift),
-        number,
-        place,
+        numbers.of(node, issuer),
+        node - numbers.begin[issuer],
         np.where(is_whole[node], pointers(is_whole)[node], -1),
+        alike and (numbers.as_found(alike.node[node], issuer), alike.rank[node]),
     )
 
 
@@ -121,39 +134,56 @@ def _without_all(f: Fragment) -> Fragment:
     return Fragment(**empty | {"version_row": np.zeros_like(f.version_row)})
 
 
-def _numbers(
-    x: Sample, chosen: DistinctPoints, found: Found, issue: IssueOrder, is_node: Array
-) -> tuple[Array, Array, Array]:
-    """The nodes that are marked, as often as each is found, `OwnPart.number` and `OwnPart.place`.
+class _Numbers:
+    """The numbers of nodes of a sample among all rows.
 
     Nodes stand in lists: the points of an operator, or the rows of a version. Those of a list with one ordinal are a
-    cell; in the issue order the rows of a cell follow each other.
+    cell; in the issue order the rows of a cell follow each other. Issuers are all operators, then all versions.
+
+    Attributes:
+        begin: of every issuer, the first node of its list; behind all nodes: its region is left out.
     """
-    every = Found(found.fragments, np.arange(len(found.fragments)), found.shift)
-    row, rows = every.gather(lambda f: f.row["ordinal"])
-    version_rows, versions = every.version_rows()
-    size, rank = _cells(
-        np.concatenate([chosen.points, version_rows]), np.concatenate([chosen.ordinal, row])
-    )
-    first, count = pointers(versions)[:-1][found.which], versions[found.which]
-    lists = np.concatenate([chosen.which, len(chosen.points) + spread(first, count)])
-    start = _starts(size[lists], issue)  # of every operator and version, see `IssueOrder`
 
-    of_sample = spread(pointers(rows)[:-1][x.found.which], x.rows)
-    ordinal = np.concatenate([chosen.ordinal, row[of_sample]])
-    rank = np.concatenate([rank[: x.points], rank[x.points :][of_sample]])
-    begin = pointers(np.concatenate([chosen.points, x.version_rows, [0]]))
-    first = np.append(pointers(x.versions)[:-1], x.versions.sum())[x.kind]
-    step = np.where(x.kind < 0, 0, 1)  # regions that are left out have the empty list at the end
-    at = np.repeat(first, count) + spread(np.zeros_like(count), count) * np.repeat(step, count)
-    lists = np.concatenate([chosen.which, len(chosen.points) + at])
+    def __init__(self, x: Sample, chosen: DistinctPoints, found: Found, issue: IssueOrder) -> None:
+        every = Found(found.fragments, np.arange(len(found.fragments)), found.shift)
+        row, rows = every.gather(lambda f: f.row["ordinal"])
+        version_rows, versions = every.version_rows()
+        size, rank = _cells(
+            np.concatenate([chosen.points, version_rows]), np.concatenate([chosen.ordinal, row])
+        )
+        first, count = pointers(versions)[:-1][found.which], versions[found.which]
+        lists = np.concatenate([chosen.which, len(chosen.points) + spread(first, count)])
+        self._start = _starts(size[lists], issue)
+        self._found = pointers(size.sum(axis=1)[lists])
 
-    marked = np.flatnonzero(is_node)
-    ends = np.searchsorted(marked, begin)
-    node, count = gather([marked[a:b] for a, b in pairwise(ends.tolist())], lists)
-    issuer = np.repeat(np.arange(len(lists)), count)
-    number = start[issuer, ordinal[node]] + rank[node]
-    return node, number, node - np.repeat(begin[lists], count)
+        of_sample = spread(pointers(rows)[:-1][x.found.which], x.rows)
+        self._ordinal = np.concatenate([chosen.ordinal, row[of_sample]])
+        self._rank = np.concatenate([rank[: x.points], rank[x.points :][of_sample]])
+        begin = pointers(np.concatenate([chosen.points, x.version_rows, [0]]))
+        first = np.append(pointers(x.versions)[:-1], x.versions.sum())[x.kind]
+        step = np.where(
+            x.kind < 0, 0, 1
+        )  # regions that are left out have the empty list at the end
+        at = np.repeat(first, count) + spread(np.zeros_like(count), count) * np.repeat(step, count)
+        self._lists, self._ends = np.concatenate([chosen.which, len(chosen.points) + at]), begin
+        self.begin = begin[self._lists]
+
+    def issued(self, is_node: Array) -> tuple[Array, Array]:
+        """The nodes that are marked, as often as each is found, and their issuers."""
+        marked = np.flatnonzero(is_node)
+        ends = np.searchsorted(marked, self._ends)
+        node, count = gather([marked[a:b] for a, b in pairwise(ends.tolist())], self._lists)
+        return node, np.repeat(np.arange(len(self._lists)), count)
+
+    def of(self, node: Array, issuer: Array) -> Array:
+        """Which of all rows they are."""
+        found: Array = self._start[issuer, self._ordinal[node]] + self._rank[node]
+        return found
+
+    def as_found(self, node: Array, issuer: Array) -> Array:
+        """Which of all rows they are as these are found."""
+        found: Array = self._found[issuer] + node - self.begin[issuer]
+        return found
 
 
 def _cells(lengths: Array, ordinal: Array) -> tuple[Array, Array]:

@@ -126,11 +126,8 @@ class PointStore:
         ranks: tuple[int, ...] = ()
         devices = distinct = np.array(config.devices, np.int64)
         if len(set(config.devices)) < len(config.devices):
-            different = list(dict.fromkeys(config.devices))
-            ranks, distinct = (
-                tuple(map(different.index, config.devices)),
-                np.array(different, np.int64),
-            )
+            rank = {device: k for k, device in enumerate(dict.fromkeys(config.devices))}
+            ranks, distinct = tuple(map(rank.__getitem__, config.devices)), np.array([*rank])
         models, left = self._models.setdefault((config.degrees, ranks), {}), list(new)
         if config.degrees not in self._degrees:
             self._degrees[config.degrees] = self._describe(config.degrees)

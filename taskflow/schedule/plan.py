@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +25,10 @@ from taskflow.graph.graph import Graph
 from taskflow.graph.homes import homes
 from taskflow.graph.recompute import recompute
 from taskflow.lowering import Lowering, lower
+from taskflow.lowering.like import RowOrder
+from taskflow.lowering.lowering import Devices
 from taskflow.machine import MachineModel
+from taskflow.schedule.order_of_all import order_of_all
 from taskflow.schedule.orders import NAMED, Order, by_ordinal, check_order_name, order_name, reorder
 from taskflow.schedule.schedule import Policy, Schedule, ScheduleTable
 from taskflow.simulation.simulate import simulate
@@ -47,6 +50,11 @@ class PlanTable(StrategyTable, forbid_unknown_fields=True):
     homes: tuple[str, ...] = ()
     gathers_again: bool = True
     collectives: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def _decide_alone(act: Callable[[], RowOrder]) -> RowOrder:
+    """What the function gives here."""
+    return act()
 
 
 @dataclass(frozen=True)
@@ -107,15 +115,37 @@ class Plan:
         return graph, lower(graph, self.placement(graph, machine), machine, self.collectives)
 
     def apply(
-        self, graph: Graph, machine: MachineModel, costs: CostModel
+        self,
+        graph: Graph,
+        machine: MachineModel,
+        costs: CostModel,
+        devices: Devices | None = None,
+        decide: Callable[[Callable[[], RowOrder]], RowOrder] = _decide_alone,
     ) -> tuple[Graph, TaskGraph]:
         """The graph that runs, and its rows in their order.
+
+        Args:
+            graph, machine: that it is for.
+            costs: seconds of rows, by which they are ordered.
+            devices: only the rows that touch these, in one order of the rows of all devices, which are not made. Those
+                of one device are in the order in which they are among all rows that `apply` gives. Or a function that
+                gives these, of the devices in use.
+            decide: gives all ranks what a function gives on one of them (`Transport.on_rank_0`); only that one needs
+                costs. By default each decides for itself.
 
         Raises:
             ValueError: the plan does not fit the graph or the machine.
         """
-        graph, rows = self.lower(graph, machine)
-        return graph, rows if self.schedule is None else reorder(rows, costs, self.schedule)
+        if devices is None:
+            graph, rows = self.lower(graph, machine)
+            return graph, rows if self.schedule is None else reorder(rows, costs, self.schedule)
+        graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
+        lowering, strategy = Lowering(graph, machine), self.placement(graph, machine)
+        schedule = self.schedule
+        if schedule is None:
+            return graph, lowering.lower(strategy, devices)
+        order = decide(lambda: order_of_all(lowering, strategy, costs, schedule))
+        return graph, lowering.lower_in_order(strategy, devices, order)
 
     def predict(self, graph: Graph, machine: MachineModel, costs: CostModel) -> Timeline:
         """What `simulate` says of the plan, from the rows of representatives where these stand for all.

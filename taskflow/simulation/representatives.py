@@ -228,6 +228,23 @@ def loads_of(peers: Peers[TaskGraph], costs: CostModel) -> tuple[list[KindLoads]
     return found, np.concatenate([table.known[costs].seconds for table in peers.tables])
 
 
+def with_alike_loads(task_graph: TaskGraph, costs: CostModel) -> tuple[TaskGraph, Loads, Array]:
+    """Rows of representatives, made anew where rows that are like each other take other seconds or load links unalike.
+
+    Also what these rows load, and the seconds of the rows of all tables in turn.
+    """
+    peers = task_graph.peers
+    assert peers is not None, "rows of representatives"
+    kinds, known = loads_of(peers, costs)
+    orbits, loads = find_loads(peers, kinds)
+    while len(orbits) > len(peers.orbits):
+        task_graph = peers.lower(orbits)
+        peers = task_graph.peers
+        assert peers is not None, "rows of finer orbits"
+        orbits, loads = find_loads(peers, kinds)
+    return task_graph, loads, known
+
+
 def find_loads(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> tuple[Orbits, Loads]:
     """The orbits in which rows that are like each other load links alike; and what the rows load.
 

@@ -17,7 +17,7 @@ from taskflow.core.columns import pointers
 from taskflow.core.compiling import tiered
 from taskflow.core.start_rule import finish_of, latest, occupy, start_of
 from taskflow.cost.model import CostModel
-from taskflow.simulation.representatives import find_loads, loads_of
+from taskflow.simulation.representatives import with_alike_loads
 from taskflow.simulation.sharing import find_hops, find_tax, find_waits, schedule_fairly
 from taskflow.tasks.fair import fair_pass
 from taskflow.tasks.memory import needed_bytes, plan_memory, shortage, with_reuse
@@ -50,19 +50,13 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
 
 
 def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
-    peers = task_graph.peers
-    assert peers is not None
     if not costs.knows_no_rows:
         raise ValueError(
             "simulate: these are the rows of representatives, the costs know those of all devices"
         )
-    kinds, known = loads_of(peers, costs)
-    orbits, loads = find_loads(peers, kinds)
-    while len(orbits) > len(peers.orbits):
-        task_graph = peers.lower(orbits)
-        peers = task_graph.peers
-        assert peers is not None
-        orbits, loads = find_loads(peers, kinds)
+    task_graph, loads, known = with_alike_loads(task_graph, costs)
+    peers = task_graph.peers
+    assert peers is not None
     plan = plan_memory(task_graph, is_predicted=True)
     waiting = with_reuse(task_graph, plan)
     taken = costs.seconds_of_representatives(task_graph, known)

@@ -101,12 +101,16 @@ def _last_over(before: Array, after: Array, own: Array, row: Array, device: Arra
     clock, makers = _shared_clocks(ptr, awaited, own)
     needed = _needed(ptr, awaited, clock, makers, row)
     clock, makers = (np.cumsum(needed) - 1)[clock], makers[needed]
-    found, count = np.empty(len(row), np.int64), int(device.max(initial=-1)) + 1
-    first, order = grouped(device, count)
+    asked, place = np.unique(device, return_inverse=True)  # those of a rank are few
+    number = np.full(max(own.max(initial=-1), asked.max(initial=-1)) + 2, -1)  # -1: of none
+    number[asked] = np.arange(len(asked))
+    number = number[np.maximum(own, -1)]
+    found, count = np.empty(len(row), np.int64), len(asked)
+    first, order = grouped(place, count)
     for low in range(0, count, AT_ONCE):
         here = order[first[low] : first[min(low + AT_ONCE, count)]]
-        found[here] = _clocks(ptr, awaited, own, clock, makers, low)[
-            clock[row[here]], device[here] - low
+        found[here] = _clocks(ptr, awaited, number, clock, makers, low)[
+            clock[row[here]], place[here] - low
         ]
     return found
 

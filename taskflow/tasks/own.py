@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
 from taskflow.core.told import digest_of_bytes
@@ -43,6 +45,11 @@ class Own(Generic[Rows]):
         """Of the rows in another order, on which ranks must agree, too."""
         agreed = digest_of_bytes(self.agreed.encode() + order.tobytes()).hex()
         return replace(self.only(order), agreed=self.agreed and agreed)
+
+    def in_order_of_all(self, number: Array, order: bytes) -> Own[Rows]:
+        """Of the rows in an order of all rows, in which they have these numbers; `order`: a hash of it."""
+        agreed = digest_of_bytes(self.agreed.encode() + order).hex()
+        return replace(self.only(np.argsort(number)), number=np.sort(number), agreed=agreed)
 
     def spelled(self, origin: Array) -> Own[Rows]:
         """Of rows without collectives, each of which comes from one of these."""

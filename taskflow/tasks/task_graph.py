@@ -26,6 +26,7 @@ from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.phases import Phase
 from taskflow.machine import MachineModel
+from taskflow.strategy.strategy import ParallelConfig
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.groups import Groups as Groups
 from taskflow.tasks.own import Own
@@ -66,17 +67,8 @@ STREAMS = 5
 JOINED = -2  # an algorithm, see `TaskGraph`
 
 COLLECTIVES = (
-    *(
-        "",
-        "copy",
-        "all-reduce",
-        "reduce-scatter",
-        "all-gather",
-        "broadcast",
-        "all-to-all",
-        "reduce",
-    ),
-    *("halo", "gather", "scatter"),
+    *("", "copy", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all"),
+    *("reduce", "halo", "gather", "scatter"),
 )
 
 
@@ -84,6 +76,7 @@ COLLECTIVES = (
 class Launch:
     """What the rows of one operator share: the kernel and `spans`, the interval of every axis: (points, axes, 2).
 
+    `config` is for people and hashes alone: points and boxes follow from it.
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
     `step`: in which of the steps that the task graph repeats; `phase`: see `graph.phases`. `writes` are the positions
@@ -97,12 +90,17 @@ class Launch:
     args: tuple[int, ...]
     identity: str
     leader: str
-    split: str
+    config: ParallelConfig
     bound: BoundPattern
     members: tuple[str, ...] = ()
     step: int = 0
     phase: Phase = Phase.FORWARD
     writes: tuple[int, ...] = ()
+
+    @property
+    def split(self) -> str:
+        """The configuration as text."""
+        return str(self.config)
 
     def intervals(self, point: int) -> dict[str, tuple[int, int]]:
         """Axis -> interval of one point."""

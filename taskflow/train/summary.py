@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from taskflow.checkpoint.history import History
@@ -23,9 +23,8 @@ from taskflow.searching import SearchResult
 from taskflow.searching.at_home import ALONE
 from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
-from taskflow.tasks.memory import needed_bytes
 from taskflow.tasks.task_graph import TaskGraph
-from taskflow.tasks.timeline import Timeline
+from taskflow.train.rows import measured_everywhere, needed_everywhere
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,8 @@ class Summary:
         found: what a search gave, if there was one.
         runs: the graph that the plan has made.
         task_graph, step: its rows, and what runs them.
-        predicted_seconds: of a step.
+        predicted_seconds, bytes_moved: of a step.
+        lower_all: makes the rows of all devices, if `task_graph` has those of some.
         is_recorded: whether steps have timelines.
         console, transport: where it is printed, and who takes part.
     """
@@ -51,6 +51,8 @@ class Summary:
     task_graph: TaskGraph
     step: Executor
     predicted_seconds: float
+    bytes_moved: int
+    lower_all: Callable[[], TaskGraph]
     is_recorded: bool
     console: Console
     transport: Transport
@@ -86,15 +88,18 @@ class Summary:
             self.console.print(
                 "  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)"
             )
-        self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
-        for device, size in enumerate(needed_bytes(self.task_graph, self.step.plan).tolist()):
+        needed = needed_everywhere(self.step, self.transport)
+        self.console.print(f"bytes moved a step:  {self.bytes_moved}")
+        for device, size in enumerate(needed.tolist()):
             self.console.print(f"peak memory of device {device}: {describe_memory(size)}")
         if page is not None:
             self._write_page(page)
 
     def _write_page(self, page: str | Path) -> None:
         """The page of the plan, with the last step of all ranks if it was recorded."""
-        measured = self._measured() if self.is_recorded and self.step.seconds else None
+        measured = None
+        if self.is_recorded and self.step.seconds:
+            measured = measured_everywhere(self.step, self.transport, self.lower_all)
         plain = Plan(data_parallel(self.graph, self.machine))
         inputs = ReportInputs(
             title=f"A run on {len(self.machine.devices)} devices",
@@ -110,15 +115,3 @@ class Summary:
         )
         size = self.transport.on_rank_0(lambda: save_page(page, report_data(inputs)))
         self.console.print(f"written: {page} ({describe_bytes(size)})")
-
-    def _measured(self) -> Timeline:
-        """The last step, as all ranks together have measured it; each counts from its own start.
-
-        Rows that no rank carries out stay unknown: copies whose source a fold reads in shared memory.
-        """
-        own = self.step.timeline
-        found = self.transport.gather((own.start, own.end, own.seconds))
-        start, end = (
-            best.reduce([part[k] for part in found]) for k, best in enumerate((np.fmin, np.fmax))
-        )
-        return replace(own, start=start, end=end, seconds=max(part[2] for part in found))

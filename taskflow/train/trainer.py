@@ -39,11 +39,12 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.micro_batches import check_parts, most_micro_batches
 from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
-from taskflow.tasks.task_graph import Array
+from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.train.batches import Feeds
 from taskflow.train.callbacks import Callback, Moment, check_places
 from taskflow.train.loading import Source, reading, samples_of
 from taskflow.train.rates import Rate, check_rate
+from taskflow.train.rows import HostRows, has_own_rows
 from taskflow.train.session import Means, Session, check_fit
 from taskflow.train.sizes import Sizes
 from taskflow.train.summary import Summary
@@ -122,18 +123,13 @@ class Trainer:
         self.found: SearchResult | None = None
         self.plan = _in_time(self._choose(strategy, proposals), accumulate, order)
         self.strategy = self.plan.strategy
-        self._graph, self.task_graph = self.plan.lower(graph, self.machine)
-        self._rehearse()
-        if self.plan.schedule is not None:
-            found = self.transport.on_rank_0(
-                lambda: issue_order(self.task_graph, self.costs, self.plan.schedule)
-            )
-            self.task_graph = self.task_graph.reordered(found)
-            self._rehearse()
-        # costs are measured on rank 0 only, while the others wait
-        self.predicted_seconds = self.transport.on_rank_0(
-            lambda: simulate(self.task_graph, self.costs).seconds
-        )
+        self._rows = HostRows(self.plan, graph, self.machine, self.costs, self.transport)
+        self._has_own_rows = has_own_rows(self.machine, self.costs, self.transport)
+        if self._has_own_rows:
+            self._graph, self.task_graph = self._rows.lower()
+            self.predicted_seconds, self._bytes_moved = self._rows.predict()
+        else:
+            self._lower_all()
         if check:
             self._check_plan()
         self._record = (executor or {}).get(
@@ -143,6 +139,21 @@ class Trainer:
             self.task_graph, seed=seed, **{**(executor or {}), "record": self._record}
         )
         self._evaluators: dict[int, tuple[Graph | Resized, Sizes]] = {}
+
+    def _lower_all(self) -> None:
+        """All rows, in their order, and what they will take. Costs are measured on rank 0 alone."""
+        self._graph, self.task_graph = self.plan.lower(self.graph, self.machine)
+        self._rehearse()
+        if self.plan.schedule is not None:
+            found = self.transport.on_rank_0(
+                lambda: issue_order(self.task_graph, self.costs, self.plan.schedule)
+            )
+            self.task_graph = self.task_graph.reordered(found)
+            self._rehearse()
+        self.predicted_seconds = self.transport.on_rank_0(
+            lambda: simulate(self.task_graph, self.costs).seconds
+        )
+        self._bytes_moved = self.task_graph.bytes_moved
 
     def _fused(self, graph: Graph) -> Graph:
         return fuse(graph) if self._fuses else graph
@@ -177,9 +188,8 @@ class Trainer:
 
     def _check_plan(self) -> None:
         """One rank for all: an executor refuses ranks that have different rows."""
-        proof = self.transport.on_rank(
-            self.transport.size - 1, lambda: check_own_plan(self.task_graph)
-        )
+        rows = self._rows.lower_all if self._has_own_rows else lambda: self.task_graph
+        proof = self.transport.on_rank(self.transport.size - 1, lambda: check_own_plan(rows()))
         if proof.seconds > LONG_CHECK_SECONDS:
             self.console.print(f"plan: {proof}")
 
@@ -276,11 +286,15 @@ class Trainer:
         strategy = self.strategy.for_graph(transformed)
         parts = most_micro_batches(transformed, strategy, self.plan.parts)
         plan = replace(self.plan, strategy=strategy, parts=parts)
-        costs = CostModel.analytic(self.machine)  # as for evaluation
-        _, task_graph = plan.apply(graph, self.machine, costs)
-        step = Executor(task_graph, share=self.step, record=self._record)
+        step = Executor(self._applied(plan, graph), share=self.step, record=self._record)
         step.guard_updates(on_nan == "skip")
         return step
+
+    def _applied(self, plan: Plan, graph: Graph) -> TaskGraph:
+        """The rows of another graph of this model; the order of micro-batches does not depend on costs."""
+        costs = CostModel.analytic(self.machine)
+        rows = HostRows(plan, graph, self.machine, costs, self.transport)
+        return (rows.lower() if self._has_own_rows else plan.apply(graph, self.machine, costs))[1]
 
     def _train(self, session: Session, epochs: int, position: Position, leaves_out: bool) -> None:
         read, keeper, interrupts = session.read, session.keeper, session.interrupts
@@ -383,13 +397,10 @@ class Trainer:
     def _evaluator(self, graph: Graph | Resized) -> Sizes:
         """Its executors, which are kept; the first is of as many samples as training has."""
         if id(graph) not in self._evaluators:
-            costs = CostModel.analytic(
-                self.machine
-            )  # the order of micro-batches does not depend on it
 
             def make(one: Graph) -> Executor:
                 one = self._fused(one)
-                _, task_graph = self.plan.for_graph(one).apply(one, self.machine, costs)
+                task_graph = self._applied(self.plan.for_graph(one), one)
                 return Executor(task_graph, share=self.step, record=self._record)
 
             first = graph if isinstance(graph, Graph) else graph(samples_of(self.graph))
@@ -416,8 +427,9 @@ class Trainer:
             history: the measured step is its median step; default: the last step.
         """
         planned = self.graph, self.machine, self.costs, self.plan, self.found
-        ran = self._graph, self.task_graph, self.step, self.predicted_seconds, self._record
-        Summary(*planned, *ran, self.console, self.transport).print(page, history)
+        ran = self._graph, self.task_graph, self.step, self.predicted_seconds
+        rest = self._bytes_moved, self._rows.lower_all, self._record
+        Summary(*planned, *ran, *rest, self.console, self.transport).print(page, history)
 
 
 def _in_time(plan: Plan, accumulate: int, order: Order | Policy | Schedule | str | None) -> Plan:

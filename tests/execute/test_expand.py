@@ -19,7 +19,7 @@ from tests import laws
 from tests.collectives import by_copies
 from tests.lowered import network, row_text
 from tests.lowering.test_collective import gathered
-from tests.lowering.test_own import arguments, edges, touching
+from tests.own import arguments, edges, touching
 from tests.strategies import examples, feeds_of, graphs, random_strategy
 
 

@@ -1,0 +1,111 @@
+"""The rows of a plan that a rank trains with.
+
+On one host, and on GPUs and emulated devices, these are all rows. CPU ranks of several hosts have those of their host's
+devices alone, in the one order that rank 0 decides for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from taskflow.comm.transport import Transport
+from taskflow.cost.model import CostModel
+from taskflow.execute import Executor
+from taskflow.execute.own import devices_of_host
+from taskflow.graph.graph import Graph
+from taskflow.lowering.like import RowOrder
+from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
+from taskflow.tasks.memory import needed_bytes, plan_memory, with_reuse
+from taskflow.tasks.task_graph import Array, TaskGraph
+from taskflow.tasks.timeline import Timeline
+
+
+def has_own_rows(machine: MachineModel, costs: CostModel, transport: Transport) -> bool:
+    """Whether ranks have the rows of their host's devices alone. Costs that know rows know all of them."""
+    is_cpu = all(device.kind == "cpu" for device in machine.devices)
+    return is_cpu and len(set(transport.hosts)) > 1 and costs.knows_no_rows
+
+
+@dataclass
+class HostRows:
+    """The rows of a plan on this rank's host, and what its rows are on all.
+
+    Attributes:
+        plan, graph, machine, costs: what `Plan.apply` takes.
+        transport: of this rank.
+    """
+
+    plan: Plan
+    graph: Graph
+    machine: MachineModel
+    costs: CostModel
+    transport: Transport
+    _orders: list[RowOrder] = field(default_factory=list)
+
+    def lower(self) -> tuple[Graph, TaskGraph]:
+        """The graph that runs, and the rows of this rank's host; all ranks call it."""
+        return self._apply(self._here, self._decide)
+
+    def lower_all(self) -> TaskGraph:
+        """All rows, in the same order; any rank may call it."""
+        everywhere = range(len(self.machine.devices))
+        return self._apply(lambda used: everywhere, lambda act: self._orders[0])[1]
+
+    def _apply(
+        self,
+        devices: Callable[[Sequence[int]], Sequence[int]],
+        decide: Callable[[Callable[[], RowOrder]], RowOrder],
+    ) -> tuple[Graph, TaskGraph]:
+        return self.plan.apply(self.graph, self.machine, self.costs, devices, decide)
+
+    def _here(self, used: Sequence[int]) -> list[int]:
+        """The devices of this rank's host, under a plan that uses these."""
+        transport = self.transport.over(used)
+        return np.flatnonzero(devices_of_host(transport, len(self.machine.devices))).tolist()
+
+    def _decide(self, act: Callable[[], RowOrder]) -> RowOrder:
+        """What the function gives on rank 0."""
+        self._orders = [self.transport.on_rank_0(act)]
+        return self._orders[0]
+
+    def predict(self) -> tuple[float, int]:
+        """Seconds of a step, and bytes moved; all ranks call it."""
+
+        def act() -> tuple[float, int]:
+            timeline = self.plan.predict(self.graph, self.machine, self.costs)
+            return timeline.seconds, timeline.bytes_moved
+
+        return self.transport.on_rank_0(act)
+
+
+def needed_everywhere(step: Executor, transport: Transport) -> Array:
+    """Bytes that every device needs; all ranks call it."""
+    needed = transport.gather(needed_bytes(step.task_graph, step.plan))
+    found: Array = np.max(needed, axis=0)
+    return found
+
+
+def measured_everywhere(
+    step: Executor, transport: Transport, lower_all: Callable[[], TaskGraph]
+) -> Timeline | None:
+    """The last step of all ranks, on rank 0; each counts from its own start. All ranks call it.
+
+    Rows that no rank carries out stay unknown: copies whose source a fold reads in shared memory.
+    """
+    own = step.timeline
+    found = transport.gather((own.task_graph.numbers, own.start, own.end, own.seconds))
+    if transport.rank != 0:
+        return None
+    if not own.task_graph.is_complete:
+        rows = lower_all()
+        plan = plan_memory(rows)
+        own = replace(own, task_graph=with_reuse(rows, plan), peak_bytes=needed_bytes(rows, plan))
+    start, end = np.full((2, len(own.task_graph)), np.nan)
+    for numbers, begun, done, _ in found:
+        start[numbers] = np.fmin(start[numbers], begun)
+        end[numbers] = np.fmax(end[numbers], done)
+    return replace(own, start=start, end=end, seconds=max(part[3] for part in found))
