@@ -21,7 +21,7 @@ export HOME                         ?= $(CACHE)
 # Some hundred processes import the packages; where this is set, as in containers, each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs site links warm collect peers browser test skipped lint check format clean
+.PHONY: demo docs site links warm collect peers browser chromium test skipped lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
@@ -65,9 +65,11 @@ peers: $(STAMP)
 	  || echo "transformers cannot be had: its architectures are left out of the tests that import them" >&2
 
 # Tests of pages look at them in a real browser, and of traces in Perfetto; without these they skip by name.
-browser: $(STAMP)
+browser: chromium $(STAMP)
 	@$(FETCH) 'playwright>=1.50' 'perfetto>=0.16' 2>/dev/null \
 	  || echo "Playwright and perfetto cannot be had: the tests that use them will skip" >&2
+
+chromium:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
 	  || echo "Chromium cannot be had: the tests of pages will skip" >&2

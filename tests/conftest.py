@@ -14,12 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from taskflow.comm import launch
 from taskflow.searching.joint import finalists
-from tests.skipped import (  # noqa: F401 (of this suite)
-    pytest_addoption,
-    pytest_collection_modifyitems,
-    pytest_configure,
-    pytest_ignore_collect,
-)
+from tests import skipped
+from tests.skipped import pytest_addoption, pytest_configure, pytest_ignore_collect  # noqa: F401 (of this suite)
 
 ROOT = Path(__file__).parents[1]
 pytest.register_assert_rewrite("tests.laws", "tests.refusals")
@@ -40,6 +36,20 @@ settings.register_profile(
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
 )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    skipped.pytest_collection_modifyitems(config, items)
+    slow_first(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def slow_first(items: list[pytest.Item], workers: int) -> None:
+    """Each worker's share begins with slow tests: one that comes last keeps the others waiting."""
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    other = [item for item in items if not item.get_closest_marker("slow")]
+    cuts = [len(other) * k // workers for k in range(workers + 1)]
+    shares = [slow[k::workers] + other[cuts[k] : cuts[k + 1]] for k in range(workers)]
+    items[:] = [item for share in shares for item in share]
 
 
 def pytest_collection_finish() -> None:

@@ -26,6 +26,7 @@ def test_readme_runs(
     assert "ms predicted" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_readme_commands_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

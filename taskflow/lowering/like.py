@@ -110,7 +110,7 @@ def numbers_as_found(rows: TaskGraph, chosen: DistinctPoints, found: Found) -> A
 
 def all_numbers_as_found(chosen: DistinctPoints, found: Found, issue: IssueOrder) -> Array:
     """The same of all rows, in program order."""
-    moves, _ = found.gather(lambda f: np.diff(f.version_row))
+    moves, _ = found.version_rows()
     ordinal, _ = found.gather(lambda f: f.row["ordinal"])
     which, points = chosen.which, chosen.points[chosen.which]
     of_points = chosen.ordinal[spread(pointers(chosen.points)[:-1][which], points)]

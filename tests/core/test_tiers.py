@@ -172,6 +172,7 @@ def test_another_process_compiles_what_is_warm_and_ends_with_who_asked(package):
     assert len(files(package)) == 1 and nobody_compiles(package)
 
 
+@pytest.mark.slow
 def test_four_processes_share_one_that_compiles(package):
     processes = [start(package, UNTIL_COMPILED) for _ in range(4)]
     most = 0

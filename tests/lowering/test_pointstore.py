@@ -1,6 +1,7 @@
 """The store of points: what it takes from a model is what partitioning gives."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def test_operators_are_added_together_as_one_by_one():
     assert len(slots) > 2 and len(lowering.store.numbers(slots, config)) == len(slots)
 
 
+@pytest.mark.slow
 def test_a_region_beyond_32_bits_has_boxes_of_64():
     graph = ops.relu(Graph().input("x", (3, 2**33 + 5), "float32")).graph
     store, config = Lowering(graph, MachineModel.uniform(4)).store, ParallelConfig({"c": 4})

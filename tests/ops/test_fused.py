@@ -197,6 +197,7 @@ def test_the_same_bits_under_any_strategy(build, kind, options):
 
 
 @pytest.mark.parametrize("build, kind", crossed(BUILDS, [*TOLERANCE]))
+@pytest.mark.slow
 def test_in_half_there_are_fewer_roundings_under_any_strategy(build, kind):
     model = model_of(
         build, kind, ops.sgd

@@ -78,6 +78,7 @@ def test_names_of_devices_are_exchanged():
 
 @settings(max_examples=4)
 @given(graphs(steps=2), st.integers(2, 4), st.integers(0, 2**32 - 1), st.booleans())
+@pytest.mark.slow
 def test_bounds_are_below_the_seconds_of_every_completion(model, devices, seed, is_cpu):
     """Of a random strategy, with its first k operators decided, for every k."""
     kind = "cpu" if is_cpu else "emulated"

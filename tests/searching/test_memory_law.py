@@ -43,6 +43,7 @@ def backend_of(kind: str) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("models", MODELS)
+@pytest.mark.slow
 def test_what_a_search_returns_is_accepted(kind, models):
     seen, refused = list[float](), list[float]()
 

@@ -167,6 +167,7 @@ def test_cuts_are_moved_to_the_least_seconds_while_there_is_time():
     )
 
 
+@pytest.mark.slow
 def test_pipelines_of_one_host_have_groups_of_its_devices():
     machine = HOSTS.take(4)
     first = first_of(transformer(4, 32, "float32").graph, machine)
@@ -182,6 +183,7 @@ def test_pipelines_of_one_host_have_groups_of_its_devices():
     }
 
 
+@pytest.mark.slow
 def test_every_pipeline_that_is_tried_gives_the_numbers_of_one_device():
     """Law 1: of each schedule, level or not, the first ones, and the first ones with moved cuts."""
     model, machine = transformer(3, 8), MachineModel.uniform(4)
@@ -204,6 +206,7 @@ def test_every_pipeline_that_is_tried_gives_the_numbers_of_one_device():
         assert_close(run(rows, model.feeds, 2), expected)
 
 
+@pytest.mark.slow
 def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
     graph = transformer(2, 32, "float32").graph
     found = taskflow.search(graph, HOSTS, CostModel.analytic(HOSTS), proposals=20, seconds=120.0)
@@ -230,6 +233,7 @@ def test_no_order_is_tried_of_what_has_more_rows_than_there_is_memory_for(monkey
     )
 
 
+@pytest.mark.slow
 def test_where_nothing_else_fits_a_pipeline_of_experts_is_the_answer(monkeypatch):
     graph = transformer(2, 32, "float32").graph
     machine = HOSTS.with_rates(memory_bytes=12_000)
