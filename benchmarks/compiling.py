@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from taskflow.comm import launch
+
 ROOT = Path(__file__).parents[1]
 MODEL = ("ops/models/alexnet.py:build", "--devices", "4")
 COMMANDS = {
@@ -63,7 +65,8 @@ taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine)
 
 def cpu_seconds(command: Sequence[str | Path], cache: Path) -> float:
     """Seconds of a command and all that it starts."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
+    own = {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **launch.settings(), **own}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
