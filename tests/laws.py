@@ -21,6 +21,7 @@ from taskflow import (
 from taskflow.checking.checker import check_own_plan
 from taskflow.comm.transport import LocalTransport
 from taskflow.execute import agreement
+from taskflow.execute.own import devices_of_host
 from taskflow.schedule.orders import NAMED
 from taskflow.tasks.memory import plan_memory
 from tests.own import COLUMNS, assert_memory, assert_part, touching
@@ -241,6 +242,24 @@ def own_rows_give_the_bits_of_all(model, machine, strategy, **options):
     own = lower(model.graph, strategy, machine, devices=here)
     found = run_own(own, model.feeds, 2, **options)
     assert_equal(found, run(whole, model.feeds, 2, **options))
+
+
+def own_plans_give_the_bits_of_all(model, machine, plan, **options):
+    """The same of a plan, whose order rank 0 decides; False where the order is refused, for a barrier say."""
+    costs, world = CostModel.analytic(machine), agreement.connect()
+
+    def here(used):
+        return np.flatnonzero(devices_of_host(world.over(used), len(machine.devices))).tolist()
+
+    try:
+        _, whole = plan.apply(model.graph, machine, costs)
+    except ValueError as error:
+        assert "schedule '" in str(error)
+        return False
+    _, own = plan.apply(model.graph, machine, costs, devices=here, decide=world.on_rank_0)
+    found = run_own(own, model.feeds, 2, **options)
+    assert_equal(found, run(whole, model.feeds, 2, **options))
+    return True
 
 
 def run_own(task_graph, feeds, steps=1, **options):

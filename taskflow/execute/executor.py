@@ -64,8 +64,8 @@ class Executor:
         task_graph: from `lower`; the same on every rank, or on every rank the rows of at least its host's devices.
         seed: of initial values and random operators.
         share: another executor whose persistent regions are used instead of own ones (training and evaluation).
-        check: prove the plan, poison memory, put red zones round it and verify privileges of every task (slow). GPUs
-            then capture no graphs, and their scratch memory has no red zones.
+        check: prove the plan (where all rows are there), poison memory, put red zones round it and verify privileges of
+            every task (slow). GPUs then capture no graphs, and their scratch memory has no red zones.
         allow_nan: go on when a `loss` or a gradient is not finite; else such a step changes nothing, and raises.
         record: keep the times of every call for `timeline`.
         transport: what carries data between ranks: `shared` memory in place, MPI `messages`, or `auto`: shared memory
@@ -100,7 +100,7 @@ class Executor:
         )
         self._alone: OneCall = share._alone if share else self.transport.alone or OneCall()
         check_ranks(task_graph, seed, self.transport)
-        if check:  # on every rank, since each has columns of its own
+        if check and task_graph.is_complete:  # on every rank, since each has columns of its own
             check_own_plan(task_graph)
         # GPUs number flags, and emulated devices what is over, by the rows of all devices.
         needs_all = self._kind != "cpu"

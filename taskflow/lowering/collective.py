@@ -12,6 +12,7 @@ import numpy as np
 
 from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import covers, intersect, overlaps, put, same, volume
+from taskflow.lowering.line import Line, near
 from taskflow.lowering.moves import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -42,14 +43,17 @@ cut_dimension, parts_of = leaf(exchange.cut_dimension), leaf(moves.parts_of)
 
 
 @inner
-def reduce_together(s: State, tile: Tile, p: Points) -> bool:
-    """The sum of a tile as one row; False where a few devices do it or no such row moves the least."""
+def reduce_together(s: State, tile: Tile, p: Points, needs: Line) -> bool:
+    """The sum of a tile as one row; False where a few devices do it or no such row moves the least.
+
+    `needs`: of the version.
+    """
     box, needers, has_whole = (
         p.box[tile.kept[0]],
         np.zeros(s.devices, np.bool_),
         np.zeros(s.devices, np.bool_),
     )
-    for k in needs_of(s, s.version):
+    for k in near(needs, box):
         if overlaps(s.need_box[k], box):
             needers[s.need[k].device] = True
             has_whole[s.need[k].device] |= covers(s.need_box[k], box)
@@ -59,11 +63,11 @@ def reduce_together(s: State, tile: Tile, p: Points) -> bool:
         involved += needers[device] or source[device] >= 0
     if not count or not len(target) or involved <= s.few_sums:
         return False
-    if not is_whole and has_replica(owners_of(s, box, source >= 0)[0], source, tile, p):
+    if not is_whole and has_replica(owners_of(s, box, source >= 0, needs)[0], source, tile, p):
         return False
     pieces = pieces_of(s, box) if is_whole and len(target) > 1 else repeated(box, 1)
     for i in range(len(pieces)):
-        sum_in_row(s, pieces[i], is_whole, source, target, involved)
+        sum_in_row(s, pieces[i], is_whole, source, target, involved, needs)
     return True
 
 
@@ -85,9 +89,11 @@ def pieces_of(s: State, box: Any) -> Any:
 
 
 @inner
-def sum_in_row(s: State, box: Any, is_whole: bool, source: Any, target: Any, involved: int) -> None:
+def sum_in_row(
+    s: State, box: Any, is_whole: bool, source: Any, target: Any, involved: int, needs: Line
+) -> None:
     """A row that sums the partial results of a box."""
-    owner, owned = owners_of(s, box, source >= 0)
+    owner, owned = owners_of(s, box, source >= 0, needs)
     count, written, points = (source >= 0).sum(), owned, 0
     if is_whole:
         written, points = repeated(box, len(target)), (len(target) - 1) * volume(box)
@@ -227,11 +233,11 @@ def has_replica(owner: Any, source: Any, tile: Tile, p: Points) -> bool:
 
 
 @inner
-def gather_together(s: State, sources: int) -> None:
-    """One row for every box that many devices lack and that others hold in tiles, or whole."""
+def gather_together(s: State, line: Line) -> None:
+    """One row for every box that many devices lack and that others, of the line, hold in tiles, or whole."""
     needs = needs_of(s, s.version)
     done, alike = np.zeros(len(needs), np.bool_), np.empty(len(needs), np.int64)
-    if len(needs) <= s.few_gathers or not sources or lacking_of(s, needs)[1] <= s.few_gathers:
+    if len(needs) <= s.few_gathers or not line.total or lacking_of(s, needs)[1] <= s.few_gathers:
         return
     for i in range(len(needs)):
         if done[i]:
@@ -245,7 +251,7 @@ def gather_together(s: State, sources: int) -> None:
         if count > s.few_gathers:
             lacking, count = lacking_of(s, alike[:count])
             if count > s.few_gathers:
-                gather_box(s, needs[i], lacking, sources)
+                gather_box(s, needs[i], lacking, line)
 
 
 @inner
@@ -260,9 +266,9 @@ def lacking_of(s: State, needs: Any) -> tuple[Any, int]:
 
 
 @inner
-def gather_box(s: State, need: int, lacking: Any, sources: int) -> None:
+def gather_box(s: State, need: int, lacking: Any, line: Line) -> None:
     """One row that brings a box to all that lack it, if others hold it in disjoint tiles and these some or none."""
-    order, ptr, box = tiles_held(s, need, sources)
+    order, ptr, box = tiles_held(s, need, line)
     if not is_complete(s, need, lacking, order, ptr, box):
         return
     begin, points = s.args, 0
@@ -308,16 +314,12 @@ def is_complete(s: State, need: int, lacking: Any, order: Any, ptr: Any, box: An
 
 
 @inner
-def tiles_held(s: State, need: int, sources: int) -> tuple[Any, Any, Any]:
+def tiles_held(s: State, need: int, line: Line) -> tuple[Any, Any, Any]:
     """What is held of a needed box, by equal parts of it; where somebody has all of it, that alone."""
-    box, tile, count, whole = (
-        np.empty((sources, s.width), np.int64),
-        np.empty(sources, np.int64),
-        0,
-        -1,
-    )
-    which, n = np.empty(sources, np.int64), 0
-    for k in range(sources):
+    held, count, whole, n = near(line, s.need_box[need]), 0, -1, 0
+    box, tile = np.empty((len(held), s.width), np.int64), np.empty(len(held), np.int64)
+    which = np.empty(len(held), np.int64)
+    for k in held:
         if overlaps(s.held_box[k], s.need_box[need]):
             intersect(box[count], s.held_box[k], s.need_box[need])
             t = 0

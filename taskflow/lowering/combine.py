@@ -14,8 +14,9 @@ from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import put
 from taskflow.lowering.collective import reduce_together
 from taskflow.lowering.life import ADDS, SUMS, RegionLife
+from taskflow.lowering.line import Line, line_of
 from taskflow.lowering.moves import add_arg, add_copy, add_row, copy_in_rounds
-from taskflow.lowering.needs import owners_of
+from taskflow.lowering.needs import needs_of, owners_of
 from taskflow.lowering.state import (
     FOLD,
     READ,
@@ -42,8 +43,9 @@ def combine(s: State, life: RegionLife, e: int, p: Points) -> None:
     ):
         fold_local(s, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p)
     s.copies, s.sums, s.summands = 0, 0, 0
+    needs = line_of(needs_of(s, s.version), s.need_box, s.width)
     for t in range(len(tile_ptr) - 1):
-        sum_tile(s, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p)
+        sum_tile(s, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p, needs)
     copy_in_rounds(s)
     fold_sums(s)
 
@@ -97,20 +99,23 @@ def fold_local(s: State, tile: Tile, p: Points) -> None:
 
 
 @inner
-def sum_tile(s: State, tile: Tile, p: Points) -> None:
-    """Sum what is needed of a tile: among many devices in one row, else at the owners of its parts."""
+def sum_tile(s: State, tile: Tile, p: Points, needs: Line) -> None:
+    """Sum what is needed of a tile: among many devices in one row, else at the owners of its parts.
+
+    `needs`: of the version.
+    """
     kept, ptr, box = tile.kept, tile.ptr, p.box[tile.kept[0]]
     if len(tile.leader) == 1:  # every holder has the whole sum
         for i in range(ptr[0], ptr[1]):
             hold(s, p.device[kept[i]], p.instance[kept[i]], p.box[kept[i]])
         return
-    if reduce_together(s, tile, p):
+    if reduce_together(s, tile, p, needs):
         return
     holds = np.zeros(s.devices, np.bool_)
     for c in tile.leader:
         for i in range(ptr[c], ptr[c + 1]):
             holds[p.device[kept[i]]] = True
-    owner, owned = owners_of(s, box, holds)
+    owner, owned = owners_of(s, box, holds, needs)
     for i in range(len(owner)):
         add_sum(s, owner[i], owned[i], tile, p)
 

@@ -34,13 +34,13 @@ def digest_of(
         chosen, found: of all devices.
         machine: with its choice of collectives.
     """
-    hasher = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.sha256()  # twice as fast as BLAKE2 where processors know it: 100 MB
     texts = *_texts(launches, regions, orders), *map(str, machine.collectives.items())
     hasher.update("\0".join(texts).encode())
     for array in _arrays(launches, chosen, found, machine):
         hasher.update(f"{array.shape} ".encode())
         hasher.update(np.ascontiguousarray(array).tobytes())
-    return hasher.hexdigest()
+    return hasher.hexdigest()[:32]
 
 
 def _texts(

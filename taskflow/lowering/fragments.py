@@ -80,6 +80,7 @@ class Fragments:
                 self._fragments.append(fragment)
                 self._base.append(base[region])
                 self._known[key] = len(self._base) - 1
+        self.mover.forget()
         fragments, which = np.unique([self._known[key] for key in keys], return_inverse=True)
         shift = base - np.array(self._base, np.int64)[fragments][which]
         return Found([self._fragments[k] for k in fragments], which, shift)

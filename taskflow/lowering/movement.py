@@ -135,6 +135,10 @@ class Mover:
         ndim = self.lives[number].region.ndim
         return _fragment(State(self.memory), ndim, used, *found)
 
+    def forget(self) -> None:
+        """Give the memory back in which regions were played."""
+        self.memory = self.memory[:0].copy()
+
     def make_room(self, number: int, end: int, more: int) -> None:
         """Make room for playing a region that ended so, if it lacked some; see `moving.Played`.
 
@@ -203,4 +207,6 @@ def _sorted(edges: Array) -> Array:
     key = np.zeros(len(edges), np.int64)
     for name in edges.dtype.names or ():
         key = key * (edges[name].max() + 1) + edges[name]
+    if (key[1:] > key[:-1]).all():
+        return edges.copy()
     return edges[np.unique(key, return_index=True)[1]]

@@ -11,6 +11,7 @@ from taskflow.lowering.boxes import intersect, is_empty, overlaps
 from taskflow.lowering.collective import gather_together
 from taskflow.lowering.combine import combine
 from taskflow.lowering.life import ADDS, UPDATES, Lives, RegionLife, load
+from taskflow.lowering.line import Line, end_near, first_near, line_of
 from taskflow.lowering.moves import (
     add_arg,
     add_copy,
@@ -299,25 +300,25 @@ def homes_and_fetches(x: Played) -> Any:
 @inner
 def deliver(s: State, whole: Any) -> None:
     """Copy into every needed box what is not valid there."""
-    sources = s.held_boxes
-    gather_together(s, sources)
+    line = line_of(np.arange(s.held_boxes), s.held_box, s.width)
+    gather_together(s, line)
     near, spare = np.empty(len(s.held), np.int64), np.empty(len(s.held), np.int64)
     s.copies = 0
     for device in range(s.devices):
         s.device[device].asked = 0
     for need in needs_of(s, s.version):
-        serve(s, need, sources, near, spare)
+        serve(s, need, line, near, spare)
     exchange_together(s, whole)
     copy_in_rounds(s)
 
 
 @leaf
-def serve(s: State, need: int, sources: int, near: Any, spare: Any) -> None:
-    """Copies of what a need lacks, from the nearest; the first `sources` held boxes may be copied by all."""
+def serve(s: State, need: int, line: Line, near: Any, spare: Any) -> None:
+    """Copies of what a need lacks, from the nearest; the held boxes of the line may be copied by all."""
     target, left = find_instance(s, s.need[need].device, s.need_box[need]), missing(s, need)
     if not left:
         return
-    count = holders_of(s, need, sources, target, near)
+    count = holders_of(s, need, line, target, near)
     sort_first(near, count, spare)
     for i in range(count):
         k = near[i] % len(s.held)
@@ -329,15 +330,16 @@ def serve(s: State, need: int, sources: int, near: Any, spare: Any) -> None:
 
 
 @leaf
-def holders_of(s: State, need: int, sources: int, target: int, near: Any) -> int:
+def holders_of(s: State, need: int, line: Line, target: int, near: Any) -> int:
     """Who has a part of a need: first what its device has elsewhere, then its host, then other hosts.
 
     Of those as near it is who has been asked the least, then who has the same place on another host, then the next one.
-    The first `sources` held boxes may be copied by all, later ones by their own device. `near` gets numbers to sort:
-    how far away, and which held box.
+    The held boxes of the line may be copied by all, later ones by their own device. `near` gets numbers to sort: how
+    far away, and which held box.
     """
     device, n = s.need[need].device, 0
-    for k in range(sources):
+    for i in range(first_near(line, s.need_box[need]), end_near(line, s.need_box[need])):
+        k = line.number[line.key[i] % line.total]
         if s.held[k].instance != target and overlaps(s.held_box[k], s.need_box[need]):
             near[n] = distance(s, s.held[k].device, device) * len(s.held) + k
             n += 1
@@ -345,7 +347,7 @@ def holders_of(s: State, need: int, sources: int, target: int, near: Any) -> int
     while instance >= 0:
         k = s.instance[instance].first_held if instance != target else -1
         while k >= 0:
-            if k >= sources and overlaps(s.held_box[k], s.need_box[need]):
+            if k >= line.total and overlaps(s.held_box[k], s.need_box[need]):
                 near[n] = k
                 n += 1
             k = s.held[k].next

@@ -22,6 +22,7 @@ from taskflow.lowering.boxes import (
     volume,
 )
 from taskflow.lowering.life import ADDS, RegionLife
+from taskflow.lowering.line import Line, near
 from taskflow.lowering.state import State, add_instance, append, find_instance
 from taskflow.lowering.tiles import Points, by_number
 
@@ -204,13 +205,13 @@ class Wanted(NamedTuple):
 
 
 @inner
-def owners_of(s: State, tile: Any, holds: Any) -> tuple[Any, Any]:
-    """Which device sums which part of a tile; `holds`: the devices that have a partial result of it.
+def owners_of(s: State, tile: Any, holds: Any, needs: Line) -> tuple[Any, Any]:
+    """Which device sums which part of a tile; `holds`: who has a partial result of it, `needs`: of the version.
 
     The tile is cut at the borders of the needed boxes; a part that one device needs is summed there, one that several
     need is shared out among them, those first that hold a partial result already.
     """
-    wanted = wanted_of(s, tile)
+    wanted = wanted_of(s, tile, needs)
     parts = cut_at_borders(s, tile, wanted.box)
     owner, owned = np.empty(s.devices, np.int64), np.empty((s.devices, s.width), np.int64)
     able, cut, count = np.empty(s.devices, np.bool_), np.empty((s.devices, s.width), np.int64), 0
@@ -232,11 +233,11 @@ def owners_of(s: State, tile: Any, holds: Any) -> tuple[Any, Any]:
 
 
 @inner
-def wanted_of(s: State, tile: Any) -> Wanted:
+def wanted_of(s: State, tile: Any, needs: Line) -> Wanted:
     """What of a tile is needed of the version that is being moved."""
-    needs, count = needs_of(s, s.version), 0
-    box, device = np.empty((len(needs), s.width), np.int64), np.empty(len(needs), np.int64)
-    for k in needs:
+    around, count = near(needs, tile), 0
+    box, device = np.empty((len(around), s.width), np.int64), np.empty(len(around), np.int64)
+    for k in around:
         if overlaps(s.need_box[k], tile):
             intersect(box[count], s.need_box[k], tile)
             device[count] = s.need[k].device

@@ -7,6 +7,7 @@ these, points are found once, the first being the model of all others, which sha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -123,11 +124,7 @@ class PointStore:
 
     def _add(self, new: Mapping[int, int], config: ParallelConfig, known: dict[int, int]) -> None:
         """Add the points of operators of new kinds (with their ops): of those that have a model, on other devices."""
-        ranks: tuple[int, ...] = ()
-        devices = distinct = np.array(config.devices, np.int64)
-        if len(set(config.devices)) < len(config.devices):
-            rank = {device: k for k, device in enumerate(dict.fromkeys(config.devices))}
-            ranks, distinct = tuple(map(rank.__getitem__, config.devices)), np.array([*rank])
+        ranks, devices, distinct = _ranked(config.devices)
         models, left = self._models.setdefault((config.degrees, ranks), {}), list(new)
         if config.degrees not in self._degrees:
             self._degrees[config.degrees] = self._describe(config.degrees)
@@ -162,6 +159,14 @@ class PointStore:
     def _borders(self, ops: Sequence[int], config: ParallelConfig) -> Array:
         """Borders of the parts of every axis for every operator, see `add_points`."""
         return np.stack([cuts(self.operators[op], config)[2] for op in ops])
+
+
+@lru_cache(maxsize=64)  # operators that follow each other are on the same devices, often
+def _ranked(devices: tuple[int, ...]) -> tuple[tuple[int, ...], Array, Array]:
+    """Which of the different devices each is, none if all are different; the devices, and those that are different."""
+    rank = {device: k for k, device in enumerate(dict.fromkeys(devices))}
+    ranks = tuple(map(rank.__getitem__, devices)) if len(rank) < len(devices) else ()
+    return ranks, np.array(devices, np.int64), np.array([*rank], np.int64)
 
 
 def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]]:

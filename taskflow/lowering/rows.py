@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array, differences, distinct, gather, pointers, select, spread
+from taskflow.core.grouping import ranks
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
@@ -164,13 +165,9 @@ def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
 
 def ordinals(device: Array, count: Array) -> Array:
     """The number of every point among those of its operator on its device; `count`: points of every operator."""
+    devices = int(device.max(initial=-1)) + 1
     op = np.repeat(np.arange(len(count)), count)
-    order = np.lexsort((device, op))
-    begins = np.ones(len(op), np.bool_)
-    begins[1:] = (np.diff(device[order]) != 0) | (np.diff(op[order]) != 0)
-    found, at = np.empty(len(op), np.int64), np.arange(len(op))
-    found[order] = at - np.maximum.accumulate(np.where(begins, at, 0))
-    return found
+    return ranks(op * devices + device, len(count) * devices)
 
 
 def move_columns(

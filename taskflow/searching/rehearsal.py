@@ -83,6 +83,40 @@ def rehearse(
     return done
 
 
+def rehearse_own(
+    costs: MeasuredCosts,
+    own_rows: TaskGraph,
+    whole: Callable[[], TaskGraph],
+    rounds: int = ROUNDS,
+) -> None:
+    """Let `costs` learn on rank 0 the seconds of all rows, of which every rank has those of its host's devices.
+
+    Args:
+        costs: what learns.
+        own_rows: of this rank's host.
+        whole: makes all rows, on rank 0.
+        rounds: see `rehearse`.
+    """
+    transport = connect()
+    if transport.is_any(not can_rehearse(own_rows)):
+        return
+    rehearsal, times = Rehearsal(own_rows), list[Array]()
+    end = time.perf_counter() + LONG_SECONDS
+    while len(times) < rounds and not (
+        len(times) >= FEWEST and transport.on_rank_0(lambda: time.perf_counter() > end)
+    ):
+        times.append(rehearsal.time_own(1))
+    found = transport.gather((own_rows.numbers, np.concatenate(times)))
+    if transport.rank == 0:
+        rows = whole()
+        seconds = np.zeros((len(times), len(rows)))
+        for numbers, mine in found:
+            seconds[:, numbers] += mine
+        complete_seconds(rows, seconds, transport)
+        waiting = with_reuse(rows, plan_memory(rows))
+        costs.learn(rows, typical_seconds(waiting, seconds))
+
+
 def _groups(task_graphs: Sequence[TaskGraph]) -> Iterator[list[TaskGraph]]:
     """Those that follow each other whose arenas fit into memory together, beside the largest of an executor."""
     group: list[TaskGraph] = []
@@ -136,24 +170,33 @@ class Rehearsal:
         self._is_short = _time_all(self._program.calls).sum() < SHORT_SECONDS
 
     def time_rows(self, rounds: int) -> Array:
-        """Seconds of every row in every round, (rounds, rows), the same on all ranks.
+        """Seconds of every row in every round, (rounds, rows), the same on all ranks; see `complete_seconds`."""
+        seconds: Array = sum(self._transport.gather(self.time_own(rounds)))
+        complete_seconds(self.task_graph, seconds, self._transport)
+        return seconds
 
-        A transfer takes the latency of its link, and its copy where no fold makes it. NaN for collectives and for
-        transfers between hosts: what many do together, and what a network does, has a formula.
-        """
-        graph = self.task_graph
-        mine = np.zeros((rounds, len(graph)))
+    def time_own(self, rounds: int) -> Array:
+        """Seconds of the calls of this rank, by row, in every round; all ranks call it."""
+        mine = np.zeros((rounds, len(self.task_graph)))
         for number in range(rounds):
             if self._is_short:
                 _time_all(self._program.calls)
             self._transport.barrier()
             np.add.at(mine[number], self._program.rows, _time_all(self._program.calls))
-        seconds: Array = sum(self._transport.gather(mine))
-        seconds += graph.machine.ways.latency(graph.source, graph.device) * graph.is_transfer
-        host = np.array(self._transport.hosts)[self._transport.ranks_of(len(graph.machine.devices))]
-        is_between = graph.is_transfer & (host[graph.source] != host[graph.device])
-        seconds[:, is_between | (graph.kind == Kind.COLLECTIVE)] = np.nan
-        return seconds
+        return mine
+
+
+def complete_seconds(graph: TaskGraph, seconds: Array, transport: Transport) -> None:
+    """Add what calls do not take, to the seconds of all rows, (rounds, rows).
+
+    A transfer takes the latency of its link, and its copy where no fold makes it. NaN for collectives and for transfers
+    between hosts: what many do together, and what a network does, has a formula.
+    """
+    seconds += graph.machine.ways.latency(graph.source, graph.device) * graph.is_transfer
+    ranks = transport.over(graph.devices_used).ranks_of(len(graph.machine.devices))
+    host = np.array(transport.hosts)[ranks]
+    is_between = graph.is_transfer & (host[graph.source] != host[graph.device])
+    seconds[:, is_between | (graph.kind == Kind.COLLECTIVE)] = np.nan
 
 
 def typical_seconds(task_graph: TaskGraph, rounds: Array) -> Array:

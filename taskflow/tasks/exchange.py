@@ -12,7 +12,7 @@ nearest that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import sub
@@ -156,8 +156,12 @@ class Exchange:
         """Whether these arguments are one box, on a device each."""
         return (
             len({self.devices[k] for k in part}) == len(part)
-            and len({self.boxes[k] for k in part}) == 1
+            and len(set(self._distinct(part))) == 1
         )
+
+    def _distinct(self, part: range) -> Collection[Rect]:
+        """The boxes of these arguments, each object once: those that are equal are one, mostly."""
+        return {id(self.boxes[k]): self.boxes[k] for k in part}.values()
 
     @cached_property
     def tiles(self) -> list[Rect]:
@@ -219,7 +223,7 @@ class Exchange:
             tuple((member[k], own) for k, own in zip(self.having, of, strict=True)),
             tuple(member[k] for k in self.getting),
             tuple((member[k], self.boxes[source].volume * itemsize) for k, source in self.local),
-            min((self.boxes[k].volume for k in self.scratch), default=0),
+            min((box.volume for box in self._distinct(self.scratch)), default=0),
             tuple(serving.items()),
             tuple(place[host] for host in hosts),
             relays,
@@ -266,7 +270,10 @@ class Exchange:
     @cached_property
     def box_array(self) -> Array:
         """(arguments, 2, dimensions) their boxes; a scalar has one dimension."""
-        return np.array([[box.lo or (0,), box.hi or (1,)] for box in self.boxes], np.int64)
+        number = dict[int, int]()
+        which = [number.setdefault(id(box), len(number)) for box in self.boxes]
+        distinct = self._distinct(range(len(self.boxes)))
+        return np.array([[box.lo or (0,), box.hi or (1,)] for box in distinct], np.int64)[which]
 
     @cached_property
     def source_at(self) -> dict[int, int]:
@@ -369,7 +376,8 @@ def _holding(x: Exchange, outline: Outline, cut: Cut) -> Array:
     for k, (member, own) in reversed(list(zip(x.having, outline.sources, strict=True))):
         within = [t for t in x.targets_at.get(x.devices[k], ()) if x.instances[t] == x.instances[k]]
         is_whole = bool(within) and x.name == "all-gather" and x.boxes[within[0]].covers(x.boxes[k])
-        held[member, (cut.tile == own) | (x.name != "all-gather")] = within[0] if is_whole else k
+        parts = cut.tile == own if x.name == "all-gather" else slice(None)
+        held[member, parts] = within[0] if is_whole else k
     return held
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, pointers
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,24 @@ class Groups:
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
+
+    def without_twins(self, alone: Array) -> Groups:
+        """The groups without streams on which nothing else happens than on another one, which stays.
+
+        That is where the same groups occupy both. `alone`: streams that rows of no group occupy, which all stay.
+        """
+        count = max(self.streams.max(initial=-1), alone.max(initial=-1)) + 1
+        number, first = np.zeros(count, np.int64), 1  # equal where all groups so far are the same
+        for begin, end in pairwise(self.ptr.tolist()):
+            streams = self.streams[begin:end]
+            distinct, which = np.unique(number[streams], return_inverse=True)
+            number[streams] = first + which
+            first += len(distinct)
+        is_kept = np.zeros(count, np.bool_)
+        is_kept[np.unique(number, return_index=True)[1]] = True
+        is_kept[alone] = True
+        kept = is_kept[self.streams]
+        return replace(self, ptr=pointers(kept)[self.ptr], streams=self.streams[kept])
 
     def streams_of(self, group: int) -> list[int]:
         """The streams that a collective in this group occupies."""

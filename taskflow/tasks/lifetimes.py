@@ -12,6 +12,8 @@ compute on their device after rows of that device alone, and know no more of the
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from taskflow.core.compiling import tiered
@@ -78,7 +80,9 @@ def _uses(task_graph: TaskGraph) -> Columns:
 
 def _edges(task_graph: TaskGraph) -> Columns:
     """Rows, and rows that wait for them: by a dependence, or as the next ones on a stream of a device."""
-    row, stream = task_graph.occupied()
+    streams = task_graph.streams
+    groups = task_graph.groups.without_twins(np.unique(streams[streams >= 0]))
+    row, stream = replace(task_graph, groups=groups).occupied()
     kept = stream < STREAMS * len(task_graph.machine.devices)
     before, after = follows(row[kept], stream[kept])
     waiting = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))

@@ -1,33 +1,36 @@
 """The rows of a plan that a rank trains with.
 
 On one host, and on GPUs and emulated devices, these are all rows. CPU ranks of several hosts have those of their host's
-devices alone, in the one order that rank 0 decides for all.
+devices alone, in the one order that rank 0 decides for all. Rank 0 alone makes all rows, where these decide the order,
+or what a step takes: costs that are measured know them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
 from taskflow.comm.transport import Transport
-from taskflow.cost.model import CostModel
+from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
 from taskflow.execute.own import devices_of_host
 from taskflow.graph.graph import Graph
 from taskflow.lowering.like import RowOrder
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
+from taskflow.searching.rehearsal import rehearse_own
 from taskflow.tasks.memory import needed_bytes, plan_memory, with_reuse
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
 
 
-def has_own_rows(machine: MachineModel, costs: CostModel, transport: Transport) -> bool:
-    """Whether ranks have the rows of their host's devices alone. Costs that know rows know all of them."""
+def has_own_rows(machine: MachineModel, transport: Transport) -> bool:
+    """Whether ranks have the rows of their host's devices alone."""
     is_cpu = all(device.kind == "cpu" for device in machine.devices)
-    return is_cpu and len(set(transport.hosts)) > 1 and costs.knows_no_rows
+    return is_cpu and len(set(transport.hosts)) > 1
 
 
 @dataclass
@@ -48,19 +51,37 @@ class HostRows:
 
     def lower(self) -> tuple[Graph, TaskGraph]:
         """The graph that runs, and the rows of this rank's host; all ranks call it."""
-        return self._apply(self._here, self._decide)
+        if self.plan.schedule is not None and isinstance(self.costs, MeasuredCosts):
+            self._lower(replace(self.plan, schedule=None))  # by what it takes rows are ordered
+        return self._lower(self.plan)
+
+    def _lower(self, plan: Plan) -> tuple[Graph, TaskGraph]:
+        """Of a plan, whose rows are rehearsed where costs learn from that: rank 0's do."""
+        graph, rows = self._apply(plan, self._here, self._decide)
+        if isinstance(self.costs, MeasuredCosts):
+            self._rehearse(self.costs, plan, rows)
+        return graph, rows
 
     def lower_all(self) -> TaskGraph:
         """All rows, in the same order; any rank may call it."""
         everywhere = range(len(self.machine.devices))
-        return self._apply(lambda used: everywhere, lambda act: self._orders[0])[1]
+        return self._apply(self.plan, lambda used: everywhere, lambda act: self._orders[0])[1]
 
     def _apply(
         self,
+        plan: Plan,
         devices: Callable[[Sequence[int]], Sequence[int]],
         decide: Callable[[Callable[[], RowOrder]], RowOrder],
     ) -> tuple[Graph, TaskGraph]:
-        return self.plan.apply(self.graph, self.machine, self.costs, devices, decide)
+        return plan.apply(self.graph, self.machine, self.costs, devices, decide)
+
+    def _rehearse(self, costs: MeasuredCosts, plan: Plan, rows: TaskGraph) -> None:
+        @cache
+        def whole() -> TaskGraph:
+            return plan.apply(self.graph, self.machine, costs)[1]
+
+        if not self.transport.on_rank_0(lambda: costs.is_rehearsed(whole())):
+            rehearse_own(costs, rows, whole)
 
     def _here(self, used: Sequence[int]) -> list[int]:
         """The devices of this rank's host, under a plan that uses these."""

@@ -124,7 +124,7 @@ class Trainer:
         self.plan = _in_time(self._choose(strategy, proposals), accumulate, order)
         self.strategy = self.plan.strategy
         self._rows = HostRows(self.plan, graph, self.machine, self.costs, self.transport)
-        self._has_own_rows = has_own_rows(self.machine, self.costs, self.transport)
+        self._has_own_rows = has_own_rows(self.machine, self.transport)
         if self._has_own_rows:
             self._graph, self.task_graph = self._rows.lower()
             self.predicted_seconds, self._bytes_moved = self._rows.predict()

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from taskflow import Graph, MachineModel
+from taskflow import Graph, MachineModel, Plan
+from taskflow.schedule.orders import NAMED
 from taskflow.testing import check_operator
 from tests import laws, tiny
 from tests.ops.strategies import operator_graphs
@@ -48,6 +49,15 @@ def driver(draw, way, models, options):
 def own_rows(draw, way, models, options):
     """Halos, uneven splits and updates among them."""
     laws.own_rows_give_the_bits_of_all(*way.placed(draw, models), **options)
+
+
+def own_plans(draw, way, models, options):
+    """Micro-batches, stages and orders; memory is checked in some."""
+    model, machine = draw(models), way.machine(draw)
+    placed, machine, strategy = draw(plans_in_time(model, machine))
+    plan = Plan(strategy, schedule=draw(st.sampled_from(sorted(NAMED))))
+    options = options | {"check": draw(st.booleans())}
+    laws.own_plans_give_the_bits_of_all(placed, machine, plan, **options)
 
 
 def repeated_steps(draw, way, models, options):
@@ -147,7 +157,13 @@ TOGETHER = {
         schedules: 10,
     },
     "uneven pace": {any_strategy: 40},
-    "hosts": {any_strategy: 40, own_rows: 80, given_up_steps: 10, shared_regions: 20},
+    "hosts": {
+        any_strategy: 40,
+        own_rows: 80,
+        own_plans: 30,
+        given_up_steps: 10,
+        shared_regions: 20,
+    },
     "emulated": {any_strategy: 20, given_up_steps: 2},
     "GPU": {any_strategy: 40, any_order: 10, shared_regions: 10, given_up_steps: 6, schedules: 10},
 }

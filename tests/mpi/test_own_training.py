@@ -69,7 +69,7 @@ def batches(samples):
     return Batches({"x": x, "t": random.integers(0, 8, samples).astype(np.int32)}, 4 * DEVICES)
 
 
-def trained(rule, order, is_own, check=True):
+def trained(rule, order, is_own, check=True, costs=CostModel.analytic):
     """A trainer after two epochs on two hosts: what it has seen, and the bits of all regions."""
     machine = MachineModel.uniform(DEVICES)
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +80,7 @@ def trained(rule, order, is_own, check=True):
             plain_network(),
             machine=machine,
             strategy=rule,
-            costs=CostModel.analytic(machine),
+            costs=costs(machine),
             quiet=True,
             check=check,
             order=order,
@@ -111,6 +111,24 @@ def test_ranks_that_decide_nothing_make_their_own_rows_alone(case):
         if connect().rank > 0:
             patch.setattr(Lowering, "_all_rows", None)
         trained(*CASES[case], is_own=True, check=False)
+
+
+@pytest.mark.parametrize("case", ["data", "pipeline"])
+def test_own_rows_are_rehearsed(case):
+    """Rank 0 learns what all rows take, in the order in which they run; the numbers are those of other costs."""
+    with pytest.MonkeyPatch.context() as patch:
+        if connect().rank > 0:
+            patch.setattr(Lowering, "_all_rows", None)
+        trainer, found = trained(*CASES[case], is_own=True, check=False, costs=CostModel.measured)
+        _, expected = trained(*CASES[case], is_own=True, check=False)
+    assert (found[:2], found[3]) == (expected[:2], expected[3])
+    if connect().rank == 0:
+        plan, machine, costs = trainer.plan, trainer.machine, trainer.costs
+        rows = plan.apply(trainer.graph, machine, costs)[1]
+        assert costs.is_rehearsed(rows)
+        assert trainer.predicted_seconds == taskflow.simulate(rows, costs).seconds > 0
+        points = rows.kind == taskflow.Kind.POINT
+        assert (costs.seconds(rows)[points] > 0).all()
 
 
 @pytest.fixture
