@@ -31,9 +31,7 @@ from taskflow.searching.predictions import ORDERS
 from taskflow.searching.starts import judged_starts, rule_starts
 from taskflow.searching.variants import Variant
 
-# Grids, the fastest without waits for memory and fair links, that `simulate` predicts.
-PREDICTED = 6
-ORDERED = 2  # of these, the fastest, in all orders of rows
+ORDERED = 2  # grids, the fastest, in all orders of rows
 MACHINES = {
     "8 H100": ("h100", 8),
     "64 H100": ("h100", 64),
@@ -161,15 +159,11 @@ def best_grid(first: Variant) -> tuple[str, float, float]:
         for start in judged_starts(first, named, Budget(1, None), is_given=False)
         if start.fits
     ]
-    found, ordered = [("none", math.inf)], math.inf
-    for k, start in enumerate(sorted(starts, key=lambda start: start.seconds)[:PREDICTED]):
-        timelines = start.variant.judge.timelines(
-            start.strategy, ORDERS if k < ORDERED else ORDERS[:1]
-        )
-        seconds = [timeline.seconds if fits else math.inf for timeline, fits in timelines]
-        found.append((start.name, seconds[0]))
-        ordered = min(ordered, *seconds)
-    return *min(found, key=lambda each: each[1]), ordered
+    best = sorted(starts, key=lambda start: start.seconds)[:ORDERED]
+    if not best:
+        return "none", math.inf, math.inf
+    outcomes = (x for start in best for x in start.variant.judge.outcomes(start.strategy, ORDERS))
+    return best[0].name, best[0].seconds, min(outcome.seconds for outcome in outcomes)
 
 
 def best_pipeline(first: Variant) -> tuple[str, float]:

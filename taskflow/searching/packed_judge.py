@@ -39,10 +39,6 @@ POOL_BYTES = (
 )  # points, packed rows and all about them are forgotten when they take more before a proposal
 MARKS = 40  # groups before which the state is remembered, so that a proposal need not begin at the first row
 GROUPS = 4  # at least, between two marks
-# Times of other work, in rows: as many are passed meanwhile.
-SKETCH_ROWS = 800  # a third of the movement of a region on one device: what a sketch may take of it
-CALL_ROWS = 12000  # asking for a sketch
-SLACK = 1e-9  # of what is summed in another order
 ROOMY = 1 << 62  # bytes
 PREPARED = 1 << 18  # changes of one operator that are remembered
 
@@ -249,13 +245,12 @@ class PackedJudge:
 
     def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float) -> float:
         joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-        known, proposed = self.pool.fragments, self.index.proposed
+        known = self.pool.fragments
         missing = self.index.find(joined, known, self.lowering.store)
-        if len(missing):
-            if math.isfinite(limit) and self._is_hopeless(p, limit, missing):
-                self.index.forget(known, known + len(missing))
-                return math.inf
-            self.pool.add_fragments(missing, proposed.points, proposed.used[proposed.used >= 0])
+        if len(missing) and self._is_too_slow(p, limit, missing):
+            self.pool.drop()
+            self.index.forget(known, known + len(missing))
+            return math.inf
         seconds = self._simulate(p, limit)
         if seconds <= limit and math.isfinite(seconds):
             if not self._may_fit(p):
@@ -263,28 +258,25 @@ class PackedJudge:
             self._proposed = p
         return seconds
 
-    def _is_hopeless(self, p: _Proposal, limit: float, missing: Array) -> bool:
-        """Whether the step takes longer than the limit, as can be told without the fragments that are to be made.
+    def _is_too_slow(self, p: _Proposal, limit: float, missing: Array) -> bool:
+        """Make the fragments of some regions; True: before the last one a proposal is known to be above the limit.
 
-        First by the work of what is there. Then with sketches of the missing: fewer rows and dependences end no later,
-        to the last bit, since a start is a largest and an end a sum; where they stand for several, sums are rounded.
-        A sketch that takes longer than the fragment is not tried.
+        What takes least comes first: the work of all streams without them, with one, with three and so on; a pass in
+        which collectives take the least that any algorithm does; then these are priced.
         """
-        if len(missing) * self._devices * SKETCH_ROWS < CALL_ROWS + self.program.rows:
-            return False
-        if self._simulate(p, limit) > limit:
+        proposed, is_limited = self.index.proposed, math.isfinite(limit)
+        used = proposed.used[proposed.used >= 0]
+        done = 0
+        while done < len(missing):
+            if is_limited and self._simulate(p, limit) > limit:
+                return True
+            more = missing[done : 2 * done + 1] if is_limited else missing
+            self.pool.add_fragments(more, proposed.points, used)
+            done += len(more)
+        if is_limited and self._simulate(p, limit) > limit:
             return True
-        layout, parts = self.layout, self.pool.op_rows.data["parts"]
-        touching = [layout.op[layout.op_ptr[r] : layout.op_ptr[r + 1]] for r in missing.tolist()]
-        if (parts[self.index.proposed.rows[np.concatenate(touching)]] > 1).any():
-            return False  # sketches know nothing of ordinals
-        rounded = limit * (1.0 + SLACK)
-        is_short = self.pool.sketch(
-            missing, self.index.proposed.points, p.work, rounded * (1.0 + SLACK)
-        )
-        seconds = self._simulate(p, rounded) if is_short else math.inf
-        self.pool.drop_sketches()
-        return seconds > rounded
+        self.pool.settle()
+        return False
 
     def _simulate(self, p: _Proposal, limit: float) -> float:
         """The one pass from the first changed span, over the proposed fragments."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -20,10 +19,11 @@ from taskflow.core.geometry import Rect
 from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.lowering import Lowering
 from taskflow.lowering.pointstore import PointStore
+from taskflow.machine.equal import in_order
+from taskflow.searching.arriving import entrances_of, least_seconds
 from taskflow.searching.layout import BY_POINTS, Chosen, Layout
 from taskflow.searching.memo import find_fragments, forget_last, refill
 from taskflow.searching.packed import ARG_NUMBERS, GROWING, ROW, ROWS, SOURCE, TARGET, empty
-from taskflow.searching.receiving import links_of
 from taskflow.simulation.sharing import paces_of
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.streams import StreamSets, StreamTable
@@ -37,20 +37,19 @@ class Pool:
 
     def __init__(self, lowering: Lowering, costs: CostModel) -> None:
         from taskflow.searching.packing import pack_points  # numba: imported on first use
-        from taskflow.searching.sketch import sketch
 
         self.lowering, self.costs = lowering, costs
-        self._pack, self._sketch, self._rates = pack_points, sketch, tuple(costs.rates)
+        self._pack, self._rates = pack_points, tuple(costs.rates)
         self.packed = empty(len(lowering.machine.devices))
         self._column_bytes = table_bytes(self.packed)
         self.op_rows = Column(ROWS)
         self.sets = StreamSets(StreamTable(lowering.machine))
         self._ops: dict[tuple[int, int], int] = {}
         self._is_rated = isinstance(costs, AnalyticCosts)  # else every row is asked for
-        self._sketched_from = self.packed.filled.copy()
-        self._collectives: dict[
-            bytes, tuple[int, float]
-        ] = {}  # set of streams and seconds, by a digest of arguments
+        self._settled = self.packed.filled.copy()
+        self._entrances = tuple(entrances_of(lowering.machine, costs.rates.throughput))
+        # set of streams and seconds, by a digest of arguments
+        self._collectives: dict[bytes, tuple[int, float]] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -74,6 +73,7 @@ class Pool:
                 self._pack_points(list(new.values()), [number for _, number in new])
             )
             self._ops.update(zip(new, range(first, first + len(new)), strict=True))
+            self._settled = self.packed.filled.copy()
         return [self._ops[key] for key in keys]
 
     def _pack_points(self, ops: Sequence[int], numbers: Sequence[int]) -> Array:
@@ -93,17 +93,34 @@ class Pool:
         return found
 
     def add_fragments(self, regions: Array, numbers: Array, used: Array) -> None:
-        """Append the fragments of some regions, given the points of all operators and the devices in use."""
-        row = int(self.packed.filled["rows"][0])
+        """Append the fragments of some regions, given the points of all operators and the devices in use.
+
+        Collectives take less than they do until `settle` finds what they do take; `drop` takes all out again that was
+        appended since then.
+        """
+        row, pending = (int(self.packed.filled[name][0]) for name in ("rows", "pending"))
         self._pack_regions(regions, numbers, used)
-        self._settle_collectives()
-        if not self._is_rated:
-            made = [
-                (int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store))
-                for k in regions.tolist()
-            ]
-            end = int(self.packed.filled["rows"][0])
-            self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
+        if self._is_rated:
+            self._bound_collectives(pending)
+            return
+        self._price_collectives()
+        made = [
+            (int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store))
+            for k in regions.tolist()
+        ]
+        end = int(self.packed.filled["rows"][0])
+        self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
+
+    def settle(self) -> bool:
+        """Keep what was appended; whether any of it takes more seconds now."""
+        has_open = bool(self.packed.filled["pending"][0])
+        self._price_collectives()
+        self._settled = self.packed.filled.copy()
+        return has_open
+
+    def drop(self) -> None:
+        """Take the fragments out that are not settled."""
+        self.packed.filled[:] = self._settled
 
     def _pack_regions(self, regions: Array, numbers: Array, used: Array) -> None:
         from taskflow.lowering import moving  # numba: imported on first use
@@ -124,41 +141,18 @@ class Pool:
             else:
                 mover.make_room(int(regions[min(done, len(regions) - 1)]), end, more)
 
-    def sketch(self, regions: Array, numbers: Array, work: Array, limit: float) -> bool:
-        """Append sketches of some regions, until `drop_sketches`; False: with them a stream works above the limit.
+    def _bound_collectives(self, first: int) -> None:
+        """The least seconds of the collectives from number `first` on, and the streams of their devices."""
+        p, equals = self.packed, tuple(self.lowering.machine.equals)
+        pending, none = p.pending[first : p.filled["pending"][0]], np.zeros(0, np.int64)
+        if not len(pending):
+            return
+        p.seconds[pending["row"]] = least_seconds(pending, p.arg, self._entrances)
+        for row, begin, count, width in pending[["row", "first", "args", "width"]].tolist():
+            ring = in_order(p.arg[begin : begin + count * width : width], equals).tolist()
+            p.streams[row] = self.sets.of_group(ring, none, none)
 
-        Args:
-            regions, numbers: as for `add_fragments`.
-            work: seconds that every stream has to do in all, without these regions; is changed.
-            limit: in seconds.
-        """
-        done, self._sketched_from = 0, self.packed.filled.copy()
-        while done < len(regions):
-            tables = tuple(self.lowering.mover.table), tuple(self.lowering.store.table), self._links
-            of_pool = self._is_rated, tuple(self.packed)
-            column, made, is_long = self._sketch(
-                regions[done:], numbers, *tables, *of_pool, work, limit
-            )
-            done += made
-            if is_long:
-                return False
-            if column >= 0:
-                self._grow(column)
-        return True
-
-    def drop_sketches(self) -> None:
-        """Take the sketches out again."""
-        self.packed.filled[:] = self._sketched_from
-
-    @cached_property
-    def _links(self) -> tuple[object, ...]:
-        """`receiving.Links` as a plain tuple."""
-        mover = self.lowering.mover
-        return tuple(
-            links_of(self.costs.rates, mover.equals.host, mover.few, self.sets, mover.streams)
-        )
-
-    def _settle_collectives(self) -> None:
+    def _price_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""
         p = self.packed
         for row, name, itemsize, size, first, count, width in p.pending[

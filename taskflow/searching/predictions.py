@@ -20,9 +20,9 @@ AS_LOWERED: tuple[Order, ...] = (None,)
 ORDERS: tuple[Order, ...] = None, "critical_path", "forward_first", "first_ready"
 NEXT, NEXT_UNTIL = (
     4,
-    0.4,
+    0.5,
 )  # starts, the best included, in the best order; until when, of the seconds
-ORDERING = 0.25  # of the seconds of a budget: then no other order is tried
+ORDERING = 0.4  # of the seconds of a budget: then no other order is tried
 
 
 class Predictions:

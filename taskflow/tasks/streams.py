@@ -126,6 +126,11 @@ class StreamTable:
             self._groups[ring] = np.flatnonzero(is_used[:-1])
         return self._groups[ring]
 
+    def of_devices(self, devices: Array) -> Array:
+        """The streams in which these devices send and receive, sorted."""
+        streams = np.unique(np.concatenate([self.sending[devices], self.receiving[devices]]))
+        return streams[streams >= 0]
+
 
 class StreamSets:
     """Sets of streams and of links, numbered, since rows of a search that occupy the same streams are many.
@@ -192,8 +197,7 @@ class StreamSets:
         """The set of a collective among the devices of a ring, which takes these parts of these links."""
         key = bytes(np.array(ring)), links.tobytes(), parts.tobytes()
         if key not in self._groups:
-            streams = self._table.of_group(tuple(ring))
-            self._streams.add(streams[streams < self.count - len(self._table.machine.links)])
+            self._streams.add(self._table.of_devices(np.array(ring)))
             kept = self._is_shared[self._table.first_link + links]
             self._add_hops(links[kept], parts[kept], np.zeros(kept.sum()))
             self._hop_ptr.add(np.array([self._hop.length]))
