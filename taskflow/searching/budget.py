@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Real
+from time import perf_counter as clock
 
 from taskflow.core.numbers import is_whole
 from taskflow.core.tiers import Cold
@@ -31,7 +31,7 @@ class Budget:
     done: int = 0
     is_interrupted: bool = False
     kept_back: float = 0.0
-    _begin: float = field(default_factory=time.perf_counter)
+    _begin: float = field(default_factory=lambda: clock())  # as it is when it is asked for
     _cold: float = field(default_factory=lambda: Cold.seconds)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Budget:
     def elapsed(self) -> float:
         """Seconds since it was made that count."""
         cold = min(Cold.seconds - self._cold, COLD * (self.seconds or 0.0))
-        return time.perf_counter() - self._begin - cold
+        return clock() - self._begin - cold
 
     @property
     def left_seconds(self) -> float:

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -219,7 +220,8 @@ def test_a_space_with_none_of_the_starts_is_searched_from_a_random_one():
     assert {d for config in result.strategy.values() for d in config.devices} <= {1, 2}
 
 
-def test_a_budget_in_seconds_ends():
+def test_a_budget_in_seconds_ends(monkeypatch):
+    monkeypatch.setattr("taskflow.searching.budget.clock", process_time)  # whatever else runs here
     find(
         small(), MachineModel.uniform(2, SLOW), proposals=1
     )  # loads what is compiled, which may take half a second
