@@ -25,12 +25,12 @@ class RowOrder(NamedTuple):
 
     Attributes:
         representative: of every device, the one that stands for it.
-        found: of every row of representatives, in their order, which of all rows it is as these are found.
+        row: of every row of representatives, in their order, which of all rows it is as these are found.
         begin: of every one of them, where the rows that are like it begin among all rows in order.
     """
 
     representative: Array
-    found: Array
+    row: Array
     begin: Array
 
     @property
@@ -39,9 +39,9 @@ class RowOrder(NamedTuple):
         return digest_of_bytes(b"".join(column.tobytes() for column in self))
 
     def place(self, like: Array, rank: Array) -> Array:
-        """Which of all rows in order rows are; `like`: a row of `found` for each, `rank`: see `Likeness`."""
-        by_number = np.argsort(self.found)
-        at = np.searchsorted(self.found, like, sorter=by_number)
+        """Which of all rows in order rows are; `like`: one of `row` for each, `rank`: see `Likeness`."""
+        by_number = np.argsort(self.row)
+        at = np.searchsorted(self.row, like, sorter=by_number)
         found: Array = self.begin[by_number[at]] + rank
         return found
 
