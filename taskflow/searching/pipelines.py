@@ -34,8 +34,6 @@ MICRO_BATCHES = (
 PART = 0.25  # of the seconds of a budget, at most: before walks, and as much behind them if one is the fastest
 CLIMBING = 0.4  # of the seconds behind walks: then no other climb begins, and cuts are moved
 LEAD = 0.95  # times the best start: of what is slower walks are expected to find something faster
-# Operators that a strategy names: level stages need a table of the square of that.
-MOST_LEVEL = 5_000
 ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
 ALIKE = 16  # devices of a group that stand for all, about: 1,024 H100, 16 groups
 TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
@@ -117,7 +115,7 @@ class Pipelines:
             list(dict.fromkeys([*(t for t in ranked if t in within), *within])),
             (SCHEDULES[0], *MORE_SCHEDULES, *SCHEDULES[1:]),
             MICRO_BATCHES,
-            (True, False) if len(families(first.graph)) <= MOST_LEVEL else (False,),
+            (True, False),
         )
 
     @property

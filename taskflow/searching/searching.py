@@ -72,7 +72,9 @@ FINALISTS = 8  # strategies that `simulate` judges when all is over: LAST of tho
 LAST = 4
 # Of the seconds of a budget for plans of stages: where memory is short, where the best start is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
-STAGED_EACH = 1.0  # seconds a device that these take, about; with less they are searched only where nothing fits
+STAGED_PLANS = (
+    40  # that are judged, about; with time for fewer they are searched only where nothing fits
+)
 STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
 PREDICTED = 0.3  # of the seconds of a budget, at most, are kept back for `simulate`
 RANDOM = (
@@ -221,7 +223,7 @@ class _Search:
             )
             part = STAGED_LEAN if best.variant.plan.recomputed else STAGED * is_short(starts)
             self.staging = may_stage * part * self.budget.seconds
-            if self.staging < STAGED_EACH * len(best.variant.machine.devices):
+            if self.staging < STAGED_PLANS * self.predictions.each_seconds:
                 self.staging = 0.0
             self.budget.kept_back = self._predicting + self.staging
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import cached_property
 
 from taskflow.cost.model import CostModel
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph
+from taskflow.lowering.limits import check_room
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
 from taskflow.searching.bound import whole_seconds
@@ -20,7 +22,9 @@ from taskflow.searching.space import Space
 from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import Strategy
 
-HELD_ROWS = 8_000_000  # of a graph, about, for which there is memory
+_log = logging.getLogger(__name__)
+
+POINT_ROWS = 2  # rows for a point of every operator on every device, about: with what it moves
 
 
 class Variant:
@@ -50,9 +54,11 @@ class Variant:
 
     @cached_property
     def changes(self) -> PackedJudge | WholeChanges:
-        """The judge of what changes in a strategy."""
-        rows = len(self.graph.operators) * len(self.machine.devices)
-        if rows > HELD_ROWS:
+        """The judge of what changes in a strategy: it holds all rows, where there is memory for them."""
+        try:
+            check_room(POINT_ROWS * len(self.graph.operators) * len(self.machine.devices))
+        except MemoryError as error:
+            _log.info("search: every change is judged as a whole: %s", error)
             return WholeChanges(self.judge)
         return PackedJudge(self.graph, self.machine, self.costs)
 

@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.numbers import is_whole
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph
@@ -129,18 +130,44 @@ def level_cuts(work: Sequence[float], count: int) -> list[int]:
     At most as many stages as there are numbers in `work`.
     """
     done = np.concatenate([[0.0], np.cumsum(work)])
-    squares = np.where(
-        np.tri(len(done), dtype=np.bool_), np.inf, (done - done[:, None]) ** 2
-    )  # from a cut to the next
-    least, before = squares[0], list[np.ndarray]()
+    least, before = np.where(np.arange(len(done)) > 0, done**2, np.inf), list[Array]()
     for _ in range(count - 1):
-        sums = least[:, None] + squares
-        before.append(sums.argmin(axis=0))
-        least = sums.min(axis=0)
+        least, cut = _with_one_cut_more(least, done)
+        before.append(cut)
     cuts = [len(work)]
     for each in reversed(before):
         cuts.append(int(each[cuts[-1]]))
     return cuts[:0:-1]
+
+
+def _with_one_cut_more(least: Array, done: Array) -> tuple[Array, Array]:
+    """For every end of the last stage the least sum of squares, and where that stage begins, the first of equal ones.
+
+    The later the end, the later the best beginning (divide and conquer): the middle of a range of ends has the halves
+    look before it, or behind it.
+
+    Args:
+        least: sum of the squares of all stages before, for every beginning of the last one.
+        done: work before every operator.
+    """
+    sums, cut = np.full(len(done), np.inf), np.zeros(len(done), np.int64)
+    begin, end = np.array([1]), np.array([len(done)])
+    low, high = np.array([0]), np.array([len(done) - 2])
+    while len(begin):
+        middle = (begin + end) // 2
+        tried = np.minimum(high, middle - 1) - low + 1
+        start, first = spread(low, tried), pointers(tried)[:-1]
+        values = least[start] + (done[np.repeat(middle, tried)] - done[start]) ** 2
+        sums[middle] = np.minimum.reduceat(values, first)
+        place = np.where(
+            values == np.repeat(sums[middle], tried), np.arange(len(values)), len(values)
+        )
+        cut[middle] = start[np.minimum.reduceat(place, first)]
+        begin, end = np.append(begin, middle + 1), np.append(middle, end)
+        low, high = np.append(low, cut[middle]), np.append(cut[middle], high)
+        has_ends = begin < end
+        begin, end, low, high = (column[has_ends] for column in (begin, end, low, high))
+    return sums, cut
 
 
 def config_in_stage(

@@ -87,7 +87,7 @@ def test_what_does_not_fit_or_is_illegal_is_short_of_something():
 
 
 def test_a_search_without_memory_for_all_rows_finds_no_less_than_the_best_start(monkeypatch):
-    monkeypatch.setattr(variants, "HELD_ROWS", 0)
+    monkeypatch.setattr(variants, "check_room", no_room)
     model, few = graph(), MachineModel.preset("p100").take(2)
     costs = CostModel.analytic(few)
     found = search(model, few, costs, proposals=20)
@@ -96,6 +96,10 @@ def test_a_search_without_memory_for_all_rows_finds_no_less_than_the_best_start(
     assert found.seconds <= min(found.baseline_seconds.values())
     assert found.seconds == simulate(found.plan.apply(model, few, costs)[1], costs).seconds
     assert 0 < found.proposals <= 20
+
+
+def no_room(rows):
+    raise MemoryError(f"{rows} rows")
 
 
 def test_what_needs_more_memory_than_is_free_is_refused_before_it_is_taken(monkeypatch):

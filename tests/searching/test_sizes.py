@@ -1,0 +1,63 @@
+"""No cliffs: on any number of hosts a search tries the same kinds of plan, and calls the same functions.
+
+What is left out on some stands in the table of `docs/architecture.md`, with the figure that says why.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import taskflow
+from taskflow import CostModel, Graph, MachineModel, search
+from tests import tiny
+
+ROOT = Path(taskflow.__file__).parent
+LAYERS = "searching", "schedule", "collective"  # which decide what is tried
+PROPOSALS = 80  # so that chance leaves no function out
+
+
+def left_out():
+    """The functions in the first column of the table."""
+    text = (ROOT.parent / "docs" / "architecture.md").read_text()
+    table = text.partition("## What is left out at some sizes")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def trained():
+    """Two layers whose samples and units can be split over 512 devices."""
+    graph = Graph()
+    h = tiny.tanh(tiny.linear(graph.input("x", (4096, 1024), "float32"), 1024, name="up"))
+    tiny.sgd(tiny.mean_square(tiny.linear(h, 1024, name="down")), momentum=0.9)
+    return graph
+
+
+def tried(hosts):
+    """The names of functions that a search calls, and the kinds of its starts."""
+    machine = MachineModel.join([MachineModel.preset("p100").take(1)] * hosts)
+    graph, called = trained(), set()
+
+    def note(frame, event, argument):
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(str(ROOT)):
+            layer = Path(path).relative_to(ROOT).parts[0]
+            called.update({frame.f_code.co_name} if layer in LAYERS else ())
+
+    costs = CostModel.analytic(machine)
+    sys.setprofile(note)
+    try:
+        found = search(graph, machine, costs, proposals=PROPOSALS, seed=0)
+    finally:
+        sys.setprofile(None)
+    return called, {re.sub(r"\d+", "n", name) for name in found.baseline_seconds}
+
+
+@pytest.mark.parametrize("hosts", [(8, 16), pytest.param((8, 64, 512), marks=pytest.mark.slow)])
+def test_the_same_is_tried_on_any_number_of_hosts(hosts):
+    tried(hosts[0] // 2)  # what is compiled, or imported, on first use
+    first, *others = map(tried, hosts)
+    for called, kinds in others:
+        assert kinds == first[1]
+        assert called ^ first[0] <= left_out()
