@@ -56,11 +56,14 @@ def tried(hosts):
 
 
 def forget():
-    """What functions of taskflow remember (`functools.cache`): they are called again."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("taskflow.")]
-    for value in (value for module in modules for value in vars(module).values()):
-        if callable(clear := getattr(value, "cache_clear", None)):
-            clear()
+    """What functions of these layers remember (`functools.cache`): they are called again."""
+    layers = tuple(f"taskflow.{layer}." for layer in LAYERS)
+    for module in [module for name, module in sys.modules.items() if name.startswith(layers)]:
+        for value in vars(module).values():
+            if str(getattr(value, "__module__", "")).startswith(layers) and hasattr(
+                value, "cache_clear"
+            ):
+                value.cache_clear()
 
 
 @pytest.mark.parametrize("hosts", [(8, 16), pytest.param((8, 64, 512), marks=pytest.mark.slow)])
