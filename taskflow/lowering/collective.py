@@ -1,4 +1,4 @@
-"""Collectives among many devices, compiled by numba: which sums and gathers are one row, and what that row is.
+"""Sums among many devices, compiled by numba: which are one row, and what that row is.
 
 Among a few devices an all-reduce is no operation of its own: it is what folds at several owners and copies to the
 others make up. Among more it is one row, and `exchange` says how it is carried out.
@@ -11,18 +11,15 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf
-from taskflow.lowering.boxes import covers, intersect, overlaps, put, same, volume
+from taskflow.lowering.boxes import covers, overlaps, put, volume
 from taskflow.lowering.moves import (
-    ALL_GATHER,
     ALL_REDUCE,
-    BROADCAST,
     REDUCE,
     REDUCE_SCATTER,
     add_arg,
     add_collective,
 )
-from taskflow.lowering.needs import cut_out, missing, needs_of, owners_of
-from taskflow.lowering.sorting import bits, sort
+from taskflow.lowering.needs import needs_of, owners_of
 from taskflow.lowering.state import (
     READ,
     READ_WRITE,
@@ -33,7 +30,7 @@ from taskflow.lowering.state import (
     hold,
     note_write,
 )
-from taskflow.lowering.tiles import Points, Tile, by_number
+from taskflow.lowering.tiles import Points, Tile
 from taskflow.tasks import exchange, moves
 
 cut_dimension, parts_of = leaf(exchange.cut_dimension), leaf(moves.parts_of)
@@ -221,168 +218,3 @@ def has_replica(owner: Any, source: Any, tile: Tile, p: Points) -> bool:
                     if p.device[tile.kept[i]] == device:
                         return True
     return False
-
-
-# -- gathers as one row ------------------------------------------------------------------------------------------------
-
-
-@inner
-def gather_together(s: State, sources: int) -> None:
-    """One row for every box that many devices lack and that others hold in tiles, or whole."""
-    needs = needs_of(s, s.version)
-    done, alike = np.zeros(len(needs), np.bool_), np.empty(len(needs), np.int64)
-    if len(needs) <= s.few_gathers or not sources or lacking_of(s, needs)[1] <= s.few_gathers:
-        return
-    for i in range(len(needs)):
-        if done[i]:
-            continue
-        count = 0
-        for j in range(i, len(needs)):
-            if not done[j] and same(s.need_box[needs[j]], s.need_box[needs[i]]):
-                done[j] = True
-                alike[count] = needs[j]
-                count += 1
-        if count > s.few_gathers:
-            lacking, count = lacking_of(s, alike[:count])
-            if count > s.few_gathers:
-                gather_box(s, needs[i], lacking, sources)
-
-
-@inner
-def lacking_of(s: State, needs: Any) -> tuple[Any, int]:
-    """Device -> the need that is not valid there, or -1; and how many."""
-    lacking, count = np.full(s.devices, -1, np.int64), 0
-    for need in needs:
-        if missing(s, need):
-            lacking[s.need[need].device] = need
-            count += 1
-    return lacking, count
-
-
-@inner
-def gather_box(s: State, need: int, lacking: Any, sources: int) -> None:
-    """One row that brings a box to all that lack it, if others hold it in disjoint tiles and these some or none."""
-    order, ptr, box = tiles_held(s, need, sources)
-    if not is_complete(s, need, lacking, order, ptr, box):
-        return
-    begin, points = s.args, 0
-    for t in range(len(ptr) - 1):
-        near, sent = nearest(s, order[ptr[t] : ptr[t + 1]], lacking)
-        points += sent * volume(box[t])
-        for k in near:
-            add_arg(s, s.held[k].instance, box[t], READ)
-    if not points:  # all of them have it, in other instances
-        s.args = begin
-        return
-    middle = s.args
-    for device in range(s.devices):
-        if lacking[device] >= 0:
-            target, is_source = find_instance(s, device, s.need_box[need]), False
-            for a in range(begin, middle):
-                is_source = is_source or s.arg[a].instance == target
-            add_arg(s, target, s.need_box[need], READ_WRITE if is_source else WRITE)
-    if not add_collective(s, begin, middle, BROADCAST if len(ptr) == 2 else ALL_GATHER, points):
-        return
-    for device in range(s.devices):
-        if lacking[device] >= 0:  # a tile that is there stays as it is
-            target = find_instance(s, device, s.need_box[need])
-            for i in range(missing(s, lacking[device])):
-                note_write(s, target, s.work[i], s.issuer, s.rows - 1 - s.first)
-            hold(s, device, target, s.need_box[need])
-
-
-@inner
-def is_complete(s: State, need: int, lacking: Any, order: Any, ptr: Any, box: Any) -> bool:
-    """True where the tiles are the needed box, each point once, and every device has some of them or none."""
-    total, held, left = volume(s.need_box[need]), 0, 1
-    put(s.work[0], s.need_box[need])
-    for t in range(len(box)):
-        held += volume(box[t])
-        left = cut_out(s, left, box[t])
-    if left or held != total:
-        return False
-    for device in range(s.devices):
-        if lacking[device] >= 0 and own_volume(s, lacking[device], order, ptr, box) != total:
-            return False
-    return True
-
-
-@inner
-def tiles_held(s: State, need: int, sources: int) -> tuple[Any, Any, Any]:
-    """What is held of a needed box, by equal parts of it; where somebody has all of it, that alone."""
-    box, tile, count, whole = (
-        np.empty((sources, s.width), np.int64),
-        np.empty(sources, np.int64),
-        0,
-        -1,
-    )
-    which, n = np.empty(sources, np.int64), 0
-    for k in range(sources):
-        if overlaps(s.held_box[k], s.need_box[need]):
-            intersect(box[count], s.held_box[k], s.need_box[need])
-            t = 0
-            while not same(box[t], box[count]):
-                t += 1
-            if t == count:
-                whole = t if same(box[t], s.need_box[need]) else whole
-                count += 1
-            which[n], tile[n] = k, t
-            n += 1
-    if whole >= 0:
-        only = 0
-        for i in range(n):
-            if tile[i] == whole:
-                which[only] = which[i]
-                only += 1
-        put(box[0], box[whole])
-        n, count = only, 1
-        tile[:n] = 0
-    order, ptr = by_number(tile[:n], count)
-    return which[order], ptr, box[:count]
-
-
-@leaf
-def own_volume(s: State, need: int, order: Any, ptr: Any, box: Any) -> int:
-    """Points of the tiles that a device holds where it needs them, and of what it lacks."""
-    target, points = find_instance(s, s.need[need].device, s.need_box[need]), 0
-    for i in range(missing(s, need)):
-        points += volume(s.work[i])
-    for t in range(len(box)):
-        for i in range(ptr[t], ptr[t + 1]):
-            if s.held[order[i]].instance == target:
-                points += volume(box[t])
-                break
-    return points
-
-
-@inner
-def nearest(s: State, holders: Any, lacking: Any) -> tuple[Any, int]:
-    """The holders that are the nearest one of some device, by device and instance; how many devices ask another."""
-    used, sent = np.zeros(len(holders), np.bool_), 0
-    for device in range(s.devices):
-        if lacking[device] >= 0:
-            best = nearest_of(s, holders, device)
-            used[best] = True
-            sent += s.held[holders[best]].device != device
-    found = numbers(used)
-    key, shift = np.empty(len(found), np.int64), bits(len(s.held))
-    for i in range(len(found)):
-        held = s.held[holders[found[i]]]
-        key[i] = ((held.device * len(s.instance) + held.instance) << shift) + found[i]
-    key = sort(key)
-    for i in range(len(found)):
-        found[i] = holders[key[i] & ((1 << shift) - 1)]
-    return found, sent
-
-
-@leaf
-def nearest_of(s: State, holders: Any, device: int) -> int:
-    """Which of the holders is on the device, else on its host, else the next by number."""
-    best, least = 0, -1
-    for i in range(len(holders) if len(holders) > 1 else 0):
-        source = s.held[holders[i]].device
-        is_far = s.device[source].host != s.device[device].host
-        away = is_far * s.devices + (source - device) % s.devices
-        if least < 0 or away < least:
-            best, least = i, away
-    return best
