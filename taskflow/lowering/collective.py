@@ -20,6 +20,7 @@ from taskflow.lowering.moves import (
     add_collective,
 )
 from taskflow.lowering.needs import needs_of, owners_of
+from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import (
     READ,
     READ_WRITE,
@@ -58,6 +59,8 @@ def reduce_together(s: State, tile: Tile, p: Points) -> bool:
         return False
     if not is_whole and has_replica(owners_of(s, box, source >= 0)[0], source, tile, p):
         return False
+    if is_whole and not s.piece_bytes and sum_by_replicas(s, box, tile, p, needers):
+        return True
     pieces = pieces_of(s, box) if is_whole and len(target) > 1 else repeated(box, 1)
     for i in range(len(pieces)):
         sum_in_row(s, pieces[i], is_whole, source, target, involved)
@@ -67,12 +70,15 @@ def reduce_together(s: State, tile: Tile, p: Points) -> bool:
 @inner
 def pieces_of(s: State, box: Any) -> Any:
     """A box cut into pieces of at most `piece_bytes`, as far as one dimension allows."""
-    wanted = -(-volume(box) * s.itemsize // s.piece_bytes) if s.piece_bytes else 1
-    if wanted <= 1 or s.is_scalar:
-        return repeated(box, 1)
-    d = 2 * cut_dimension((box[1::2] - box[::2]), wanted)
+    return cut_in(box, -(-volume(box) * s.itemsize // s.piece_bytes) if s.piece_bytes else 1)
+
+
+@inner
+def cut_in(box: Any, count: int) -> Any:
+    """A box cut into so many pieces, as far as one dimension allows."""
+    d = 2 * cut_dimension((box[1::2] - box[::2]), count)
     lo, extent = box[d], box[d + 1] - box[d]
-    pieces = repeated(box, min(wanted, extent))
+    pieces = repeated(box, max(1, min(count, extent)))
     for i in range(len(pieces)):
         pieces[i, d], pieces[i, d + 1] = (
             lo + i * extent // len(pieces),
@@ -187,6 +193,61 @@ def repeated(box: Any, count: int) -> Any:
     for k in range(count):
         put(found[k], box)
     return found
+
+
+@inner
+def sum_by_replicas(s: State, box: Any, tile: Tile, p: Points, needers: Any) -> bool:
+    """The sum of a tile by all that have replicas of its parts, which share it out; False where this is not so.
+
+    Of the teams on the same hosts each sums a piece, and who lacks the others gathers them; a team on other hosts sums
+    all of it for itself.
+    """
+    teams = teams_of(tile, p, needers)
+    number, like, size = np.empty((3, len(teams)), np.int64)
+    for k in range(len(teams)):
+        first = 0
+        while first < k and not are_near(s, p, teams[first], teams[k]):
+            first += 1
+        size[k] = 0
+        number[k], like[k] = size[first], first
+        size[first] += 1
+    for k in range(len(teams)):
+        source, pieces = np.full(s.devices, -1, np.int64), cut_in(box, size[like[k]])
+        for point in teams[k]:
+            source[p.device[point]] = p.instance[point]
+        target, piece = numbers(source >= 0), pieces[number[k] % len(pieces)]
+        sum_in_row(s, piece, True, source, target, len(target))
+    return len(teams) > 0
+
+
+@inner
+def teams_of(tile: Tile, p: Points, needers: Any) -> Any:
+    """(teams, parts) points: in team k the k-th replica of every part; no team where not all need the sum, or there is
+    one of each.
+    """
+    ptr, leader, none = tile.ptr, tile.leader, np.empty((0, 0), np.int64)
+    count, shift = ptr[leader[0] + 1] - ptr[leader[0]], bits(len(p.device))
+    found, is_in = np.empty((count, len(leader)), np.int64), np.zeros(len(needers), np.bool_)
+    for g in range(len(leader)):
+        points = tile.kept[ptr[leader[g]] : ptr[leader[g] + 1]]
+        key = sort((p.device[points] << shift) + points) & ((1 << shift) - 1)
+        if count < 2 or len(key) != count:
+            return none
+        for k in range(count):
+            device = p.device[key[k]]
+            if is_in[device] or not needers[device]:
+                return none
+            is_in[device], found[k, g] = True, key[k]
+    return found
+
+
+@leaf
+def are_near(s: State, p: Points, one: Any, other: Any) -> bool:
+    """Whether every point of one team is on the host of that of the other."""
+    for g in range(len(one)):  # noqa: SIM110 - compiled
+        if s.device[p.device[one[g]]].host != s.device[p.device[other[g]]].host:
+            return False
+    return True
 
 
 @inner
