@@ -317,7 +317,7 @@ class GroupPrices:
         self._priced: dict[tuple[Outline, str], tuple[float, Array]] = {}
 
     def best(self, outline: Outline, algorithm: str | None = None) -> Choice:
-        """The fastest algorithm of a regular collective, or the one given, if it serves; "": straight from the nearest.
+        """The fastest algorithm of a regular collective, or the one given, if it serves; "": straight, in turn.
 
         Where all is even that is no better than the algorithm `straight`.
         """
@@ -423,7 +423,7 @@ class GroupPrices:
         return self._sending(outline, algorithm).messages
 
     def _sending(self, outline: Outline, algorithm: str) -> Sending:
-        """The messages of one algorithm, and what they take of the group; "": straight from the nearest."""
+        """The messages of one algorithm, and what they take of the group; "": straight, in turn."""
         if not algorithm:
             return sending(self.group, straight_messages(outline))
         if outline.name == "all-to-all":  # nothing of it is known beforehand

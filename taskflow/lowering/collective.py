@@ -1,4 +1,4 @@
-"""Collectives among many devices, compiled by numba: which sums and gathers are one row, and what that row is.
+"""Sums among many devices, compiled by numba: which are one row, and what that row is.
 
 Among a few devices an all-reduce is no operation of its own: it is what folds at several owners and copies to the
 others make up. Among more it is one row, and `exchange` says how it is carried out.
@@ -11,18 +11,16 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf
-from taskflow.lowering.boxes import covers, intersect, overlaps, put, same, volume
+from taskflow.lowering.boxes import covers, overlaps, put, volume
 from taskflow.lowering.line import Line, near
 from taskflow.lowering.moves import (
-    ALL_GATHER,
     ALL_REDUCE,
-    BROADCAST,
     REDUCE,
     REDUCE_SCATTER,
     add_arg,
     add_collective,
 )
-from taskflow.lowering.needs import cut_out, missing, needs_of, owners_of
+from taskflow.lowering.needs import owners_of
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import (
     READ,
@@ -34,7 +32,7 @@ from taskflow.lowering.state import (
     hold,
     note_write,
 )
-from taskflow.lowering.tiles import Points, Tile, by_number
+from taskflow.lowering.tiles import Points, Tile
 from taskflow.tasks import exchange, moves
 
 cut_dimension, parts_of = leaf(exchange.cut_dimension), leaf(moves.parts_of)
@@ -65,6 +63,8 @@ def reduce_together(s: State, tile: Tile, p: Points, needs: Line) -> bool:
         return False
     if not is_whole and has_replica(owners_of(s, box, source >= 0, needs)[0], source, tile, p):
         return False
+    if is_whole and not s.piece_bytes and sum_by_replicas(s, box, tile, p, needers):
+        return True
     pieces = pieces_of(s, box) if is_whole and len(target) > 1 else repeated(box, 1)
     for i in range(len(pieces)):
         sum_in_row(s, pieces[i], is_whole, source, target, involved, needs)
@@ -74,12 +74,15 @@ def reduce_together(s: State, tile: Tile, p: Points, needs: Line) -> bool:
 @inner
 def pieces_of(s: State, box: Any) -> Any:
     """A box cut into pieces of at most `piece_bytes`, as far as one dimension allows."""
-    wanted = -(-volume(box) * s.itemsize // s.piece_bytes) if s.piece_bytes else 1
-    if wanted <= 1 or s.is_scalar:
-        return repeated(box, 1)
-    d = 2 * cut_dimension((box[1::2] - box[::2]), wanted)
+    return cut_in(box, -(-volume(box) * s.itemsize // s.piece_bytes) if s.piece_bytes else 1)
+
+
+@inner
+def cut_in(box: Any, count: int) -> Any:
+    """A box cut into so many pieces, as far as one dimension allows."""
+    d = 2 * cut_dimension((box[1::2] - box[::2]), count)
     lo, extent = box[d], box[d + 1] - box[d]
-    pieces = repeated(box, min(wanted, extent))
+    pieces = repeated(box, max(1, min(count, extent)))
     for i in range(len(pieces)):
         pieces[i, d], pieces[i, d + 1] = (
             lo + i * extent // len(pieces),
@@ -199,6 +202,61 @@ def repeated(box: Any, count: int) -> Any:
 
 
 @inner
+def sum_by_replicas(s: State, box: Any, tile: Tile, p: Points, needers: Any) -> bool:
+    """The sum of a tile by all that have replicas of its parts, which share it out; False where this is not so.
+
+    Of the teams on the same hosts each sums a piece, and who lacks the others gathers them; a team on other hosts sums
+    all of it for itself.
+    """
+    teams = teams_of(tile, p, needers)
+    number, like, size = np.empty((3, len(teams)), np.int64)
+    for k in range(len(teams)):
+        first = 0
+        while first < k and not are_near(s, p, teams[first], teams[k]):
+            first += 1
+        size[k] = 0
+        number[k], like[k] = size[first], first
+        size[first] += 1
+    for k in range(len(teams)):
+        source, pieces = np.full(s.devices, -1, np.int64), cut_in(box, size[like[k]])
+        for point in teams[k]:
+            source[p.device[point]] = p.instance[point]
+        target, piece = numbers(source >= 0), pieces[number[k] % len(pieces)]
+        sum_in_row(s, piece, True, source, target, len(target))
+    return len(teams) > 0
+
+
+@inner
+def teams_of(tile: Tile, p: Points, needers: Any) -> Any:
+    """(teams, parts) points: in team k the k-th replica of every part; no team where not all need the sum, or there is
+    one of each.
+    """
+    ptr, leader, none = tile.ptr, tile.leader, np.empty((0, 0), np.int64)
+    count, shift = ptr[leader[0] + 1] - ptr[leader[0]], bits(len(p.device))
+    found, is_in = np.empty((count, len(leader)), np.int64), np.zeros(len(needers), np.bool_)
+    for g in range(len(leader)):
+        points = tile.kept[ptr[leader[g]] : ptr[leader[g] + 1]]
+        key = sort((p.device[points] << shift) + points) & ((1 << shift) - 1)
+        if count < 2 or len(key) != count:
+            return none
+        for k in range(count):
+            device = p.device[key[k]]
+            if is_in[device] or not needers[device]:
+                return none
+            is_in[device], found[k, g] = True, key[k]
+    return found
+
+
+@leaf
+def are_near(s: State, p: Points, one: Any, other: Any) -> bool:
+    """Whether every point of one team is on the host of that of the other."""
+    for g in range(len(one)):  # noqa: SIM110 - compiled
+        if s.device[p.device[one[g]]].host != s.device[p.device[other[g]]].host:
+            return False
+    return True
+
+
+@inner
 def choose_sources(tile: Tile, points: Points, needers: Any) -> tuple[Any, int]:
     """Per device the instance of the partial result that it contributes, or -1, and how many; 0 if one gave two.
 
@@ -227,164 +285,3 @@ def has_replica(owner: Any, source: Any, tile: Tile, p: Points) -> bool:
                     if p.device[tile.kept[i]] == device:
                         return True
     return False
-
-
-# -- gathers as one row ------------------------------------------------------------------------------------------------
-
-
-@inner
-def gather_together(s: State, line: Line) -> None:
-    """One row for every box that many devices lack and that others, of the line, hold in tiles, or whole."""
-    needs = needs_of(s, s.version)
-    done, alike = np.zeros(len(needs), np.bool_), np.empty(len(needs), np.int64)
-    if len(needs) <= s.few_gathers or not line.total or lacking_of(s, needs)[1] <= s.few_gathers:
-        return
-    for i in range(len(needs)):
-        if done[i]:
-            continue
-        count = 0
-        for j in range(i, len(needs)):
-            if not done[j] and same(s.need_box[needs[j]], s.need_box[needs[i]]):
-                done[j] = True
-                alike[count] = needs[j]
-                count += 1
-        if count > s.few_gathers:
-            lacking, count = lacking_of(s, alike[:count])
-            if count > s.few_gathers:
-                gather_box(s, needs[i], lacking, line)
-
-
-@inner
-def lacking_of(s: State, needs: Any) -> tuple[Any, int]:
-    """Device -> the need that is not valid there, or -1; and how many."""
-    lacking, count = np.full(s.devices, -1, np.int64), 0
-    for need in needs:
-        if missing(s, need):
-            lacking[s.need[need].device] = need
-            count += 1
-    return lacking, count
-
-
-@inner
-def gather_box(s: State, need: int, lacking: Any, line: Line) -> None:
-    """One row that brings a box to all that lack it, if others hold it in disjoint tiles and these some or none."""
-    order, ptr, box = tiles_held(s, need, line)
-    if not is_complete(s, need, lacking, order, ptr, box):
-        return
-    begin, points = s.args, 0
-    for t in range(len(ptr) - 1):
-        near, sent = nearest(s, order[ptr[t] : ptr[t + 1]], lacking)
-        points += sent * volume(box[t])
-        for k in near:
-            add_arg(s, s.held[k].instance, box[t], READ)
-    if not points:  # all of them have it, in other instances
-        s.args = begin
-        return
-    middle = s.args
-    for device in range(s.devices):
-        if lacking[device] >= 0:
-            target, is_source = find_instance(s, device, s.need_box[need]), False
-            for a in range(begin, middle):
-                is_source = is_source or s.arg[a].instance == target
-            add_arg(s, target, s.need_box[need], READ_WRITE if is_source else WRITE)
-    if not add_collective(s, begin, middle, BROADCAST if len(ptr) == 2 else ALL_GATHER, points):
-        return
-    for device in range(s.devices):
-        if lacking[device] >= 0:  # a tile that is there stays as it is
-            target = find_instance(s, device, s.need_box[need])
-            for i in range(missing(s, lacking[device])):
-                note_write(s, target, s.work[i], s.issuer, s.rows - 1 - s.first)
-            hold(s, device, target, s.need_box[need])
-
-
-@inner
-def is_complete(s: State, need: int, lacking: Any, order: Any, ptr: Any, box: Any) -> bool:
-    """True where the tiles are the needed box, each point once, and every device has some of them or none."""
-    total, held, left = volume(s.need_box[need]), 0, 1
-    put(s.work[0], s.need_box[need])
-    for t in range(len(box)):
-        held += volume(box[t])
-        left = cut_out(s, left, box[t])
-    if left or held != total:
-        return False
-    for device in range(s.devices):
-        if lacking[device] >= 0 and own_volume(s, lacking[device], order, ptr, box) != total:
-            return False
-    return True
-
-
-@inner
-def tiles_held(s: State, need: int, line: Line) -> tuple[Any, Any, Any]:
-    """What is held of a needed box, by equal parts of it; where somebody has all of it, that alone."""
-    held, count, whole, n = near(line, s.need_box[need]), 0, -1, 0
-    box, tile = np.empty((len(held), s.width), np.int64), np.empty(len(held), np.int64)
-    which = np.empty(len(held), np.int64)
-    for k in held:
-        if overlaps(s.held_box[k], s.need_box[need]):
-            intersect(box[count], s.held_box[k], s.need_box[need])
-            t = 0
-            while not same(box[t], box[count]):
-                t += 1
-            if t == count:
-                whole = t if same(box[t], s.need_box[need]) else whole
-                count += 1
-            which[n], tile[n] = k, t
-            n += 1
-    if whole >= 0:
-        only = 0
-        for i in range(n):
-            if tile[i] == whole:
-                which[only] = which[i]
-                only += 1
-        put(box[0], box[whole])
-        n, count = only, 1
-        tile[:n] = 0
-    order, ptr = by_number(tile[:n], count)
-    return which[order], ptr, box[:count]
-
-
-@leaf
-def own_volume(s: State, need: int, order: Any, ptr: Any, box: Any) -> int:
-    """Points of the tiles that a device holds where it needs them, and of what it lacks."""
-    target, points = find_instance(s, s.need[need].device, s.need_box[need]), 0
-    for i in range(missing(s, need)):
-        points += volume(s.work[i])
-    for t in range(len(box)):
-        for i in range(ptr[t], ptr[t + 1]):
-            if s.held[order[i]].instance == target:
-                points += volume(box[t])
-                break
-    return points
-
-
-@inner
-def nearest(s: State, holders: Any, lacking: Any) -> tuple[Any, int]:
-    """The holders that are the nearest one of some device, by device and instance; how many devices ask another."""
-    used, sent = np.zeros(len(holders), np.bool_), 0
-    for device in range(s.devices):
-        if lacking[device] >= 0:
-            best = nearest_of(s, holders, device)
-            used[best] = True
-            sent += s.held[holders[best]].device != device
-    found = numbers(used)
-    key, shift = np.empty(len(found), np.int64), bits(len(s.held))
-    for i in range(len(found)):
-        held = s.held[holders[found[i]]]
-        key[i] = ((held.device * len(s.instance) + held.instance) << shift) + found[i]
-    key = sort(key)
-    for i in range(len(found)):
-        found[i] = holders[key[i] & ((1 << shift) - 1)]
-    return found, sent
-
-
-@leaf
-def nearest_of(s: State, holders: Any, device: int) -> int:
-    """Which of the holders is on the device, else on its host, else the next by number."""
-    best, least = 0, -1
-    for i in range(len(holders) if len(holders) > 1 else 0):
-        source = s.held[holders[i]].device
-        is_far = s.device[source].host != s.device[device].host
-        away = is_far * s.devices + (source - device) % s.devices
-        if least < 0 or away < least:
-            best, least = i, away
-    return best

@@ -30,6 +30,7 @@ from taskflow.lowering.state import (
     note_write,
 )
 from taskflow.lowering.tiles import Points, Tile, tile_of, tiles_of
+from taskflow.tasks.turns import new_turns, whose_turn
 
 
 @inner
@@ -116,51 +117,35 @@ def sum_tile(s: State, tile: Tile, p: Points, needs: Line) -> None:
         for i in range(ptr[c], ptr[c + 1]):
             holds[p.device[kept[i]]] = True
     owner, owned = owners_of(s, box, holds, needs)
+    turns = new_turns(len(kept))
     for i in range(len(owner)):
-        add_sum(s, owner[i], owned[i], tile, p)
+        add_sum(s, owner[i], owned[i], tile, p, turns)
 
 
-@leaf
-def add_sum(s: State, owner: int, box: Any, tile: Tile, p: Points) -> None:
+@inner
+def add_sum(s: State, owner: int, box: Any, tile: Tile, p: Points, turns: Any) -> None:
     """A box that its owner sums: the instances, its own first, and the copies of what others have."""
     k, ptr, begin = append(s, s.sums, len(s.sum)), tile.ptr, s.summands
-    end = begin + len(tile.leader)
+    end, holder = begin + len(tile.leader), p.device[tile.kept]
     if k < 0 or append(s, end, len(s.summand)) < 0:
         return
     s.sums, s.summands = k + 1, end
     s.sum[k].device, s.sum[k].end = owner, end
     put(s.sum_box[k], box)
     for n in range(begin, end):
-        c, own = tile.leader[n - begin], -1
-        for j in range(ptr[c], ptr[c + 1]):
-            if p.device[tile.kept[j]] == owner:
-                own = p.instance[tile.kept[j]]
-        if own >= 0:
+        c = tile.leader[n - begin]
+        giver = whose_turn(s.device["host"], holder, (ptr[c], ptr[c + 1]), owner, turns)
+        source = tile.kept[giver]
+        if holder[giver] == owner:
             at = begin + (n > begin and s.summand[begin] == find_instance(s, owner, box))
             for j in range(n, at, -1):
                 s.summand[j] = s.summand[j - 1]
-            s.summand[at] = own
+            s.summand[at] = p.instance[source]
         else:
-            source = replica_of(s, tile, c, owner, p)
             s.summand[n] = add_instance(s, owner, box, True)
             copy = add_copy(s, p.device[source], p.instance[source], owner, s.summand[n])
             if copy >= 0:
                 put(s.copy_box[copy], box)
-
-
-@leaf
-def replica_of(s: State, tile: Tile, c: int, owner: int, p: Points) -> int:
-    """The point of a colour from which an owner gets its part: of its host, if there is one; they take turns."""
-    near, host = 0, s.device[owner].host
-    for i in range(tile.ptr[c], tile.ptr[c + 1]):
-        near += s.device[p.device[tile.kept[i]]].host == host
-    number = owner % (near if near else tile.ptr[c + 1] - tile.ptr[c])
-    for i in range(tile.ptr[c], tile.ptr[c + 1]):
-        if not near or s.device[p.device[tile.kept[i]]].host == host:
-            if number == 0:
-                return int(tile.kept[i])
-            number -= 1
-    return -1
 
 
 @leaf

@@ -11,7 +11,10 @@ The rules:
   So a halo arrives beside the rows that the producer wrote, with no copy of those.
 * Partial results are combined where they are needed: a box needed by one device is summed there (reduce-scatter); one
   needed by several is cut among them, summed in parts and gathered (all-reduce). Bytes are the minimum for both.
+* Of partial results with replicas the k-th of all sum together: on the same hosts each of these teams a piece.
 * What more than a few devices sum or gather together is one row, a collective; an all-to-all, where it is named.
+* Of those that hold a piece the nearest gives it, and of these each in turn (see `tasks.turns`). Devices that then
+  gather nothing from each other are in different rows.
 * Of equal devices none is chosen by its number: they stand as the points name them (see `machine.equal`). So a
   strategy on other equal devices has the same rows, with other names.
 * A persistent region lives, between steps, in the instances from which the first readers of a step read.

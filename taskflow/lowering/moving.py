@@ -8,8 +8,8 @@ import numpy as np
 
 from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.lowering.boxes import intersect, is_empty, overlaps
-from taskflow.lowering.collective import gather_together
 from taskflow.lowering.combine import combine
+from taskflow.lowering.gathers import gather_together
 from taskflow.lowering.life import ADDS, UPDATES, Lives, RegionLife, load
 from taskflow.lowering.line import Line, end_near, first_near, line_of
 from taskflow.lowering.moves import (
@@ -22,6 +22,7 @@ from taskflow.lowering.moves import (
 )
 from taskflow.lowering.needs import cut_out, gather_needs, make_instances, missing, needs_of
 from taskflow.lowering.ordinals import number_feeds, number_moves, ordinals_of
+from taskflow.lowering.pieces import HeldPieces, giver_of, pieces_of
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.sorting import sort_first
 from taskflow.lowering.state import (
@@ -36,11 +37,9 @@ from taskflow.lowering.state import (
     note_write,
     state_in,
 )
-from taskflow.lowering.tiles import Points
+from taskflow.lowering.tiles import Points, by_number
 from taskflow.machine.equal import Equals, in_order
 
-# Copies of one device that are counted, so that the numbers of `holders_of` fit into 63 bits.
-MOST_ASKED = 1 << 12
 DONE, NO_MEMORY, NO_STATE, NOBODY = range(4)  # how playing a region ends; see `play_region`
 
 
@@ -300,54 +299,69 @@ def homes_and_fetches(x: Played) -> Any:
 @inner
 def deliver(s: State, whole: Any) -> None:
     """Copy into every needed box what is not valid there."""
-    line = line_of(np.arange(s.held_boxes), s.held_box, s.width)
-    gather_together(s, line)
-    near, spare = np.empty(len(s.held), np.int64), np.empty(len(s.held), np.int64)
+    sources = np.arange(s.held_boxes)
+    gather_together(s, line_of(sources, s.held_box, s.width))
     s.copies = 0
-    for device in range(s.devices):
-        s.device[device].asked = 0
-    for need in needs_of(s, s.version):
-        serve(s, need, line, near, spare)
+    needs = lacking_by_device(s)
+    if len(needs):
+        pieces = pieces_of(s, sources, s.held_box[: len(sources)])
+        line = line_of(np.arange(len(pieces.box)), pieces.box, s.width)
+        near, spare = np.empty(len(s.held), np.int64), np.empty(len(s.held), np.int64)
+        for need in needs:
+            serve(s, need, pieces, line, near, spare)
     exchange_together(s, whole)
     copy_in_rounds(s)
 
 
+@inner
+def lacking_by_device(s: State) -> Any:
+    """The needs of the version that lack something, by device."""
+    needs, count = needs_of(s, s.version), 0
+    device = np.empty(len(needs), np.int64)
+    for need in needs:
+        if missing(s, need):
+            needs[count], device[count] = need, s.need[need].device
+            count += 1
+    return needs[by_number(device[:count], s.devices)[0]]
+
+
 @leaf
-def serve(s: State, need: int, line: Line, near: Any, spare: Any) -> None:
-    """Copies of what a need lacks, from the nearest; the held boxes of the line may be copied by all."""
+def serve(s: State, need: int, pieces: HeldPieces, line: Line, near: Any, spare: Any) -> None:
+    """Copies of what a need lacks, from the nearest; `line`: of the pieces."""
     target, left = find_instance(s, s.need[need].device, s.need_box[need]), missing(s, need)
-    if not left:
+    if not left:  # another need of the device has brought it
         return
-    count = holders_of(s, need, line, target, near)
+    count = holders_of(s, need, pieces, line, left, near)
     sort_first(near, count, spare)
     for i in range(count):
         k = near[i] % len(s.held)
-        copy_from(s, k, s.need[need].device, target, left)
-        left = cut_out(s, left, s.held_box[k])
+        if s.held[k].instance != target:
+            copy_from(s, k, s.need[need].device, target, left)
+            left = cut_out(s, left, s.held_box[k])
         if not left:
             return
     s.lost = 1 + need
 
 
 @leaf
-def holders_of(s: State, need: int, line: Line, target: int, near: Any) -> int:
-    """Who has a part of a need: first what its device has elsewhere, then its host, then other hosts.
+def holders_of(s: State, need: int, pieces: HeldPieces, line: Line, left: int, near: Any) -> int:
+    """Who has a part of the first boxes in `work`: what the device has elsewhere, then its host, then other hosts.
 
-    Of those as near it is who has been asked the least, then who has the same place on another host, then the next one.
-    The held boxes of the line may be copied by all, later ones by their own device. `near` gets numbers to sort: how
-    far away, and which held box.
+    Of every piece it is the holder whose turn it is; what has arrived since is for its own device. `near` gets numbers
+    to sort: how far away, and which held box.
     """
     device, n = s.need[need].device, 0
     for i in range(first_near(line, s.need_box[need]), end_near(line, s.need_box[need])):
-        k = line.number[line.key[i] % line.total]
-        if s.held[k].instance != target and overlaps(s.held_box[k], s.need_box[need]):
+        t = line.number[line.key[i] % line.total]
+        if is_missing(s, left, pieces.box[t]):
+            k = pieces.held[giver_of(s, pieces, t, device)]
             near[n] = distance(s, s.held[k].device, device) * len(s.held) + k
             n += 1
     instance = s.device[device].first_value
     while instance >= 0:
-        k = s.instance[instance].first_held if instance != target else -1
+        k = s.instance[instance].first_held
         while k >= 0:
-            if k >= line.total and overlaps(s.held_box[k], s.need_box[need]):
+            if k >= len(pieces.held) and is_missing(s, left, s.held_box[k]):
                 near[n] = k
                 n += 1
             k = s.held[k].next
@@ -356,14 +370,18 @@ def holders_of(s: State, need: int, line: Line, target: int, near: Any) -> int:
 
 
 @leaf
+def is_missing(s: State, left: int, box: Any) -> bool:
+    """Whether some of a box is in the first boxes in `work`."""
+    for i in range(left):  # noqa: SIM110 - compiled
+        if overlaps(s.work[i], box):
+            return True
+    return False
+
+
+@leaf
 def distance(s: State, source: int, device: int) -> int:
-    """How far one device is from another; see `holders_of`."""
-    if source == device:
-        return 0
-    one, other = s.device[source], s.device[device]
-    asked = (one.host != other.host) * MOST_ASKED + min(one.asked, MOST_ASKED - 1)
-    turn = (one.place != other.place) * s.devices + (source - device) % s.devices
-    return int(asked * 2 * s.devices + turn)
+    """0 on a device, 1 on a host, 2 between hosts."""
+    return int(source != device) + int(s.device[source].host != s.device[device].host)
 
 
 @leaf
@@ -374,6 +392,5 @@ def copy_from(s: State, k: int, device: int, target: int, left: int) -> None:
             copy = add_copy(s, s.held[k].device, s.held[k].instance, device, target)
             if copy < 0:
                 return
-            s.device[s.held[k].device].asked += s.held[k].device != device
             intersect(s.copy_box[copy], s.work[i], s.held_box[k])
             hold(s, device, target, s.copy_box[copy])

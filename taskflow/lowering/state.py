@@ -38,8 +38,7 @@ class State(Tables):
         lost: 1 + the first need that nobody can serve, or 0.
 
     Tables; `next` of the last one is -1, and so is every first or latest one that there is not:
-        device: its host, its kind (see `machine.equal`), its place among those of its host, how many copies of the
-            version it is asked for, and its instances that hold values, in order.
+        device: its host, its kind (see `machine.equal`), and its instances that hold values, in order.
         version: its needs, in order.
         instance: its device, whether it holds a partial result, and `next` of those of its device that hold values;
             the latest of those who wrote and of those who read since; what of the version is valid in it, in order.
@@ -82,7 +81,7 @@ class State(Tables):
         *("is_full", "lost"),
     )
     tables: ClassVar = {
-        "device": record("host", "kind", "place", "asked", "first_value", "last_value"),
+        "device": record("host", "kind", "first_value", "last_value"),
         "version_needs": record("first", "last"),
         "latest_need": "devices",
         "instance": record(
@@ -164,7 +163,6 @@ def clear(s: State, memory: Any, width: int, hosts: Any, kinds: Any) -> None:
     for d in range(s.devices):
         at = s.device[d]
         at.host, at.kind, at.first_value, at.last_value = hosts[d], kinds[d], -1, -1
-        at.place = s.device[d - 1].place + 1 if d > 0 and hosts[d - 1] == hosts[d] else 0
     for v in range(len(s.version_needs)):
         at = s.version_needs[v]
         at.first, at.last = -1, -1

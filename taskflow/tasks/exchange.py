@@ -6,8 +6,8 @@ in the order in which arguments name them (see `machine.equal`). What all have, 
 pieces along one dimension; where each has a tile, the tile is cut into the pieces that it owns. What moves is worked
 out in `moves`, where prices are found, too.
 
-An exchange that is not regular (see `is_regular`) has no algorithm: every owner takes what it lacks straight from the
-nearest that has it.
+An exchange that is not regular (see `is_regular`) has no algorithm: every owner takes what it lacks straight from one
+that has it, see `turns`.
 """
 
 from __future__ import annotations
@@ -296,10 +296,9 @@ class Exchange:
             found.setdefault(self.devices[k], []).append(k)
         return found
 
-    def distance(self, source: int, device: int) -> tuple[bool, int]:
-        """Near devices first; at equal distance every device has another one first, so that all are busy."""
-        away = self.ring.index(source) - self.ring.index(device)
-        return self.hosts[source] != self.hosts[device], away % len(self.ring)
+    def distance(self, source: int, device: int) -> int:
+        """0 on a device, 1 on a host, 2 between hosts."""
+        return int(source != device) + int(self.hosts[source] != self.hosts[device])
 
 
 # -- along messages ----------------------------------------------------------------------------------------------------

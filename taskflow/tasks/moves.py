@@ -21,6 +21,7 @@ from taskflow.tasks.cuts import Cut as Cut
 from taskflow.tasks.cuts import cut_boxes as cut_boxes
 from taskflow.tasks.cuts import cut_dimension as cut_dimension
 from taskflow.tasks.steps import SUMS, Messages
+from taskflow.tasks.turns import new_turns, whose_turn
 
 TILED = (
     "reduce-scatter",
@@ -358,15 +359,22 @@ def _served(serving: Array, owner: Array) -> tuple[Array, Array, Array]:
     return found[0, :n], found[1, :n], found[2, :n]
 
 
-def _nearest_first(hosts: Sequence[int], target: int) -> Array:
-    """All members: those of the target's host, then the others, each by their distance behind the target."""
-    of = np.array(hosts)
-    away = (np.arange(len(of)) - target) % len(of)
-    return np.lexsort((away, of != of[target]))
+@tiered
+def _givers(hosts: Array, has: Array, targets: Array) -> Array:
+    """(3, n) from whom targets take the pieces that they lack: sources, targets, pieces; `has`: (pieces, members)."""
+    found, n = np.empty((3, len(has) * len(targets)), np.int64), 0
+    for piece in range(len(has)):
+        holder, turns = np.flatnonzero(has[piece]), new_turns(len(hosts))
+        for target in targets:
+            if not has[piece, target]:
+                giver = holder[whose_turn(hosts, holder, (0, len(holder)), target, turns)]
+                found[0, n], found[1, n], found[2, n] = giver, target, piece
+                n += 1
+    return found[:, :n]
 
 
 def straight_messages(o: Outline) -> Messages:
-    """Every owner takes its piece from all sources; every target takes every piece from the nearest that has it."""
+    """Every owner takes its piece from all sources; every target takes every piece from a holder, see `turns`."""
     count = len(o.hosts)
     owner = np.array(sorted(set(o.targets) if o.name == "all-reduce" else o.owners))
     tile, piece = cut_of(o, owner).tile[: len(owner)], np.arange(len(owner))
@@ -383,11 +391,8 @@ def straight_messages(o: Outline) -> Messages:
         else:
             member, held = np.array(o.sources).T
             np.logical_or.at(has.T, member, held[:, None] == tile)
-        for target in sorted(set(o.targets)):
-            nearest = _nearest_first(o.hosts, target)
-            k = np.flatnonzero(~has[:, target])
-            source = nearest[has[k][:, nearest].argmax(axis=1)]
-            found.append((source, np.full_like(k, target), k, np.zeros_like(k)))
+        givers = _givers(np.array(o.hosts), has, np.unique(o.targets))
+        found.append((*givers, np.zeros_like(givers[0])))
     source, target, first, adds = np.concatenate(found, axis=1)
     turn = np.lexsort(((source - target) % count * (adds == 0), adds == 0))
     source, target, first, adds = (column[turn] for column in (source, target, first, adds))

@@ -7,7 +7,7 @@ where no such calls do (then it is copies and folds, as everywhere else). Source
   it is reduced to a holder and broadcast from there. Pieces that are even slices are a reduce-scatter, others a reduce
   each.
 * What every device holds an even slice of and wants whole is an all-gather, what one holds and all want a broadcast;
-  all other movement is sends, each from the nearest holder. What others pass on (a two-level all-to-all) is no call:
+  all other movement is sends, each from a holder, in turn. What others pass on (a two-level all-to-all) is no call:
   it goes as its messages say.
 """
 
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from taskflow.core.geometry import Rect
 from taskflow.tasks.exchange import SUMS, Exchange
+from taskflow.tasks.turns import new_turns, whose_turn
 
 
 @dataclass(frozen=True)
@@ -160,14 +161,18 @@ def _broadcast(
 
 
 def _sends(x: Exchange) -> list[LibraryCall]:
-    """Every part of every target from the nearest source that has it."""
-    calls = []
-    for k in range(x.sources, x.sources + x.targets):
+    """Every part of every target from a source that has it, in turn."""
+    calls, holders = list[LibraryCall](), dict[Rect, list[int]]()
+    for s in x.having:
+        holders.setdefault(x.boxes[s], []).append(s)
+    turns = [new_turns(len(each)) for each in holders.values()]
+    for k in x.getting:
         device, missing = x.devices[k], [x.boxes[k]]
-        for s in sorted(
-            range(x.sources),
-            key=lambda s: (x.devices[s] != device, x.distance(x.devices[s], device), s),
-        ):
+        givers = []
+        for each, turn in zip(holders.values(), turns, strict=True):
+            named = [x.devices[s] for s in each]
+            givers.append(each[whose_turn(x.hosts, named, (0, len(each)), device, turn)])
+        for s in sorted(givers, key=lambda s: x.distance(x.devices[s], device)):
             for box in [p.intersect(x.boxes[s]) for p in missing if p.overlaps(x.boxes[s])]:
                 if x.instances[s] != x.instances[k]:
                     calls.append(send(x.devices[s], device, s, k, box))

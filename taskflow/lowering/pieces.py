@@ -1,0 +1,82 @@
+"""Pieces of a region that devices hold, each of which one or several hold, compiled by numba."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taskflow.core.compiling import inner, leaf
+from taskflow.lowering.boxes import same
+from taskflow.lowering.sorting import bits, sort
+from taskflow.lowering.state import State
+from taskflow.tasks.turns import new_turns, whose_turn
+
+_PRIME, _FACTOR = (1 << 31) - 1, 40503  # of a hash of boxes; a product of both is far from 63 bits
+
+
+class HeldPieces(NamedTuple):
+    """Who holds what, by pieces (equal boxes) and then by devices.
+
+    Attributes:
+        held, device: numbers of held boxes, and where each is.
+        ptr: the holders of piece t are `held[ptr[t] : ptr[t + 1]]`.
+        box: of every piece.
+        turns: see `taskflow.tasks.turns`.
+    """
+
+    held: Any
+    device: Any
+    ptr: Any
+    box: Any
+    turns: Any
+
+
+@inner
+def pieces_of(s: State, held: Any, box: Any) -> HeldPieces:
+    """The pieces that some held boxes are, or parts of which they are; `box`: that of each."""
+    piece, first = numbered(box)
+    ptr, key, shift = (
+        np.zeros(len(first) + 1, np.int64),
+        np.empty(len(held), np.int64),
+        bits(len(held)),
+    )
+    for i in range(len(held)):
+        ptr[piece[i] + 1] += 1
+        key[i] = ((piece[i] * s.devices + s.held[held[i]].device) << shift) + i
+    order, device = sort(key) & ((1 << shift) - 1), np.empty(len(held), np.int64)
+    for i in range(len(held)):
+        device[i] = s.held[held[order[i]]].device
+    return HeldPieces(held[order], device, np.cumsum(ptr), box[first], new_turns(len(held)))
+
+
+@leaf
+def giver_of(s: State, pieces: HeldPieces, t: int, reader: int) -> int:
+    """Which of `pieces.held` a device takes piece `t` from; its own, if it has it."""
+    span = pieces.ptr[t], pieces.ptr[t + 1]
+    return int(whose_turn(s.device["host"], pieces.device, span, reader, pieces.turns))
+
+
+@inner
+def numbered(box: Any) -> tuple[Any, Any]:
+    """Numbers of boxes, equal for equal ones, and the first box of every number."""
+    number, first, count = np.empty(len(box), np.int64), np.empty(len(box), np.int64), 0
+    slot = np.full(2 * len(box) + 1, -1)
+    for k in range(len(box)):
+        at = hash_of(box[k]) % len(slot)
+        while slot[at] >= 0 and not same(box[first[slot[at]]], box[k]):
+            at = (at + 1) % len(slot)
+        if slot[at] < 0:
+            slot[at], first[count] = count, k
+            count += 1
+        number[k] = slot[at]
+    return number, first[:count]
+
+
+@leaf
+def hash_of(box: Any) -> int:
+    """A number below a prime."""
+    found = 0
+    for k in range(len(box)):
+        found = (found * _FACTOR + int(box[k]) % _PRIME) % _PRIME
+    return found

@@ -1,0 +1,104 @@
+"""Partial sums of which there are replicas: all that have some share out the sum, and no device is special."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from taskflow import (
+    Device,
+    Executor,
+    Kind,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    check_plan,
+    lower,
+)
+from taskflow.strategy.orbits import orbits_of
+from tests import tiny
+from tests.lowered import matrix
+
+HOSTS = MachineModel.preset("h100", nodes=8)
+
+
+def summed(parts, replicas, within, columns=64, machine=HOSTS, **options):
+    """The graph, strategy and rows of a sum that all devices need.
+
+    `within`: what is on the devices of one host, "replicas" or "parts".
+    """
+    count = parts * replicas
+    total = tiny.column_sum(matrix(parts, columns), "sum")
+    y = total.graph.input("y", (count, columns), "float64")
+    graph = total.graph
+    graph.output("read", tiny.add_row(y, total, "read"))
+    devices = np.arange(count).reshape(parts, replicas)
+    if within == "parts":
+        devices = np.arange(count).reshape(replicas, parts).T
+    configs = {
+        "sum": ParallelConfig({"b": parts, None: replicas}, devices.ravel().tolist()),
+        "read": ParallelConfig({"b": count}),
+    }
+    strategy = Strategy.of_graph(graph, configs)
+    return graph, strategy, lower(graph, strategy, machine, **options)
+
+
+def collectives(rows):
+    """Name, members and elements of the box of every collective."""
+    found = []
+    for task in rows:
+        if task.kind == Kind.COLLECTIVE and task.name == "sum":
+            x = rows.exchange(task.row)
+            assert x.is_regular
+            found.append((task.collective, sorted(x.members), x.boxes[x.sources].volume))
+    return found
+
+
+def orbits(graph, strategy):
+    peers = lower(graph, strategy, HOSTS, devices=orbits_of(graph, strategy, HOSTS)).peers
+    return len(peers.orbits)
+
+
+def test_replicas_on_a_host_sum_a_piece_each_and_the_host_gathers_them():
+    graph, strategy, rows = summed(8, 8, "replicas")
+    sums = [("all-reduce", list(range(k, 64, 8)), 8) for k in range(8)]
+    gathers = [("all-gather", list(range(k, k + 8)), 64) for k in range(0, 64, 8)]
+    assert collectives(rows) == sums + gathers
+    assert orbits(graph, strategy) == 1
+
+
+def test_replicas_on_other_hosts_sum_all_of_it():
+    graph, strategy, rows = summed(8, 8, "parts")
+    assert collectives(rows) == [("all-reduce", list(range(k, k + 8)), 64) for k in range(0, 64, 8)]
+    assert orbits(graph, strategy) == 1
+
+
+def test_where_there_are_more_replicas_than_elements_several_sum_the_same():
+    *_, rows = summed(8, 8, "replicas", columns=4)
+    found = collectives(rows)
+    assert found[:8] == [("all-reduce", list(range(k, 64, 8)), 1) for k in range(8)]
+
+
+def test_pieces_are_of_all():
+    *_, rows = summed(8, 8, "replicas", piece_bytes=1 << 20)
+    assert [(name, len(members)) for name, members, _ in collectives(rows)] == [("all-reduce", 64)]
+
+
+def test_a_named_algorithm_sums():
+    *_, rows = summed(8, 8, "replicas", collectives={"all-reduce": "ring"})
+    algorithm = rows.algorithm[[t.row for t in rows if t.collective == "all-reduce"]]
+    assert [rows.ways[k].algorithm for k in algorithm] == ["ring"] * 8
+
+
+@pytest.mark.parametrize("columns", [1, 5, 12])
+@pytest.mark.parametrize("within", ["replicas", "parts"])
+def test_the_sum_is_right(within, columns):
+    parts, replicas = (3, 4) if within == "replicas" else (4, 3)
+    machine = MachineModel.uniform(12)
+    machine = replace(machine, devices=tuple(Device(host=d // 4) for d in range(12)))
+    graph, _, rows = summed(parts, replicas, within, columns, machine)
+    check_plan(graph, rows)
+    random = np.random.default_rng(0)
+    x, y = random.random((parts, columns)), random.random((12, columns))
+    with Executor(rows) as step:
+        np.testing.assert_allclose(step({"x": x, "y": y})["read"], y + x.sum(0), 1e-12)
