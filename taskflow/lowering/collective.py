@@ -63,7 +63,7 @@ def reduce_together(s: State, tile: Tile, p: Points, needs: Line) -> bool:
         return False
     if not is_whole and has_replica(owners_of(s, box, source >= 0, needs)[0], source, tile, p):
         return False
-    if is_whole and not s.piece_bytes and sum_by_replicas(s, box, tile, p, needers):
+    if is_whole and not s.piece_bytes and sum_by_replicas(s, box, tile, p, needers, needs):
         return True
     pieces = pieces_of(s, box) if is_whole and len(target) > 1 else repeated(box, 1)
     for i in range(len(pieces)):
@@ -202,7 +202,7 @@ def repeated(box: Any, count: int) -> Any:
 
 
 @inner
-def sum_by_replicas(s: State, box: Any, tile: Tile, p: Points, needers: Any) -> bool:
+def sum_by_replicas(s: State, box: Any, tile: Tile, p: Points, needers: Any, needs: Line) -> bool:
     """The sum of a tile by all that have replicas of its parts, which share it out; False where this is not so.
 
     Of the teams on the same hosts each sums a piece, and who lacks the others gathers them; a team on other hosts sums
@@ -222,7 +222,7 @@ def sum_by_replicas(s: State, box: Any, tile: Tile, p: Points, needers: Any) -> 
         for point in teams[k]:
             source[p.device[point]] = p.instance[point]
         target, piece = numbers(source >= 0), pieces[number[k] % len(pieces)]
-        sum_in_row(s, piece, True, source, target, len(target))
+        sum_in_row(s, piece, True, source, target, len(target), needs)
     return len(teams) > 0
 
 
