@@ -79,12 +79,13 @@ def test_what_a_search_returns_is_accepted(kind, models):
     assert refused and len(refused) < len(seen) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_what_an_exhaustive_search_returns_is_accepted(kind):
     """Memory for what some strategy of the space takes, in a small space; so it is seldom that nothing fits."""
     seen = list[bool]()
 
-    @settings(max_examples=EXAMPLES)
+    @settings(max_examples=EXAMPLES // 5)
     @given(graphs(), st.sampled_from([0.6, 0.98, 1.0, 1.02]), st.integers(0, 99))
     def check(model, share, seed):
         roomy = P100.take(2).with_rates(kind=kind)
