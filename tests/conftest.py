@@ -47,8 +47,11 @@ def slow_first(items: list[pytest.Item], workers: int) -> None:
     """Each worker's share begins with slow tests: one that comes last keeps the others waiting."""
     slow = [item for item in items if item.get_closest_marker("slow")]
     other = [item for item in items if not item.get_closest_marker("slow")]
-    cuts = [len(other) * k // workers for k in range(workers + 1)]
-    shares = [slow[k::workers] + other[cuts[k] : cuts[k + 1]] for k in range(workers)]
+    shares = [
+        part[len(part) * k // workers : len(part) * (k + 1) // workers]
+        for k in range(workers)
+        for part in (slow, other)
+    ]
     items[:] = [item for share in shares for item in share]
 
 
