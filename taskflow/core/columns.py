@@ -131,16 +131,16 @@ def joined(parts: Sequence[Array]) -> Array:
     if dtype.names is None:
         return np.concatenate(parts)
     as_bytes = np.dtype((np.void, dtype.itemsize))
-    found: Array = np.concatenate([part.view(as_bytes) for part in parts]).view(dtype)
-    return found
+    records: Array = np.concatenate([part.view(as_bytes) for part in parts]).view(dtype)
+    return records
 
 
 def differences(values: Array, count: Array) -> Array:
     """`np.diff(part, prepend=0)` of parts of so many values, one after the other."""
-    found: Array = np.diff(values, prepend=0)
-    begin = (np.cumsum(count) - count)[count > 0]
-    found[begin] = values[begin]
-    return found
+    steps: Array = np.diff(values, prepend=0)
+    first = (np.cumsum(count) - count)[count > 0]
+    steps[first] = values[first]
+    return steps
 
 
 def distinct(values: Array) -> Array:

@@ -8,7 +8,10 @@ import functools
 import io
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -33,6 +36,14 @@ def world() -> "MPI.Intracomm":
 def comm() -> "MPI.Intracomm":
     """All ranks: one when run alone."""
     return world()
+
+
+@pytest.fixture
+def folder(comm: "MPI.Intracomm") -> Iterator[Path]:
+    """One folder for all ranks. (`tmp_path` of several ranks at once stumbles over its own tidying up.)"""
+    with TemporaryDirectory() if comm.rank == 0 else nullcontext() as made:
+        yield Path(comm.bcast(made))
+        comm.barrier()
 
 
 def stop_every_rank(config: pytest.Config, report: str) -> NoReturn:

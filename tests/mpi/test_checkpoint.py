@@ -1,9 +1,5 @@
 """Checkpoints by several ranks: written in parallel, read under any strategy, refused by all ranks alike."""
 
-from contextlib import nullcontext
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import pytest
 
 import taskflow
@@ -15,14 +11,6 @@ pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 
 SIZE = world_size()
 RULES = ["single_device", "data_parallel", "model_parallel", "one_weird_trick"]
-
-
-@pytest.fixture
-def folder(comm):
-    """One folder for all ranks. (`tmp_path` of several ranks at once stumbles over its own tidying up.)"""
-    with TemporaryDirectory() if comm.rank == 0 else nullcontext() as made:
-        yield Path(comm.bcast(made))
-        comm.barrier()
 
 
 def executor(rule):

@@ -2,9 +2,6 @@
 
 import json
 import re
-import shutil
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,7 +93,7 @@ def trained(rule, order, is_own, check=True, costs=CostModel.analytic):
         return trainer, (*seen, kept.bits(trainer.step))
 
 
-# Among more ranks an order is searched for five seconds, and proves no more.
+# The search of an order takes its five seconds where there are more ranks, and proves what it proves on two.
 SEARCHED = pytest.param("searched", marks=pytest.mark.two_ranks)
 
 
@@ -133,16 +130,6 @@ def test_own_rows_are_rehearsed(case):
         assert trainer.predicted_seconds == taskflow.simulate(rows, costs).seconds > 0
         points = rows.kind == taskflow.Kind.POINT
         assert (costs.seconds(rows)[points] > 0).all()
-
-
-@pytest.fixture
-def folder(comm):
-    """One folder for all ranks, see `test_checkpoint`."""
-    name = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
-    yield Path(name)
-    comm.barrier()
-    if comm.rank == 0:
-        shutil.rmtree(name)
 
 
 def test_a_report_tells_of_all_devices(folder, capfd):

@@ -2,9 +2,6 @@
 
 import json
 import re
-import shutil
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,16 +13,6 @@ from taskflow.tasks.task_graph import Kind
 from tests.lowered import network
 
 pytestmark = pytest.mark.two_ranks  # with more it takes no other way
-
-
-@pytest.fixture
-def folder(comm):
-    """One folder for all ranks, see `test_checkpoint`."""
-    name = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
-    yield Path(name)
-    comm.barrier()
-    if comm.rank == 0:
-        shutil.rmtree(name)
 
 
 def test_a_run_on_all_ranks(folder):
