@@ -143,7 +143,7 @@ def exchange_together(s: State, whole: Any) -> None:
     """
     sends, receives, points = np.zeros(s.devices, np.int64), np.zeros(s.devices, np.int64), 0
     key, count, shift = np.empty(s.copies, np.int64), 0, bits(s.copies)
-    for k in range(s.copies if s.exchanges and s.rows == s.first else 0):
+    for k in range(s.copies if s.devices > s.few_exchanges and s.rows == s.first else 0):
         source, device = s.copy[k].source, s.copy[k].device
         if source != device:
             sends[source], receives[device] = 1, 1
@@ -153,6 +153,7 @@ def exchange_together(s: State, whole: Any) -> None:
     if (
         sends.sum() < 2
         or receives.sum() < 2
+        or (sends | receives).sum() <= s.few_exchanges
         or classify_exchange(s, whole, receives.copy(), points) != ALL_TO_ALL
     ):
         return
@@ -163,7 +164,7 @@ def exchange_together(s: State, whole: Any) -> None:
     for k in order:
         add_arg(s, s.copy[k].instance, s.copy_box[k], WRITE)
     members = members_of(s, begin)
-    for k in order if s.exchanges == all_to_all.BY_RELAYS else order[:0]:
+    for k in order if s.has_relays else order[:0]:
         relay = relay_of(s.copy[k].source, s.copy[k].device, members, s.device["host"])
         if relay != s.copy[k].source:
             add_arg(s, add_instance(s, relay, s.copy_box[k], True), s.copy_box[k], WRITE)
