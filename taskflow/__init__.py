@@ -44,6 +44,7 @@ from taskflow.schedule.orders import reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted, SearchResult, search, search_at_home
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
+from taskflow.searching.grid_plan import grid
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.searching.whatif import Case, what_if
 from taskflow.simulation.simulate import simulate
@@ -126,6 +127,7 @@ __all__ = [
     "fit_machine",
     "fully_sharded",
     "fuse",
+    "grid",
     "homes",
     "is_sum",
     "launch_beside",
