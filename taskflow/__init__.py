@@ -33,7 +33,7 @@ from taskflow.graph.precision import precision
 from taskflow.graph.rebuild import replace_regions
 from taskflow.graph.recompute import recompute
 from taskflow.graph.update import launch_beside, update
-from taskflow.graph.window import Window
+from taskflow.graph.window import Image, Window
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device, Link
@@ -85,6 +85,7 @@ __all__ = [
     "Executor",
     "Explanation",
     "Graph",
+    "Image",
     "Kernel",
     "Kind",
     "Link",
