@@ -446,9 +446,7 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "lstm": (
         3,
         3,
-        lambda m, x: ops.lstm(x, m.number(1, 6), **m.pick([{}, {"fused": True}, {"ahead": True}]))[
-            0
-        ],
+        lambda m, x: ops.lstm(x, m.number(1, 6), fused=m.pick([False, True]))[0],
     ),
     "gru": (3, 3, lambda m, x: ops.gru(x, m.number(1, 6), group=m.number(1, 2))[0]),
     "rnn": (3, 3, lambda m, x: ops.rnn(x, m.number(1, 6))[0]),
