@@ -11,7 +11,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -22,8 +22,12 @@ from taskflow.graph.graph import Graph
 Result = TypeVar("Result")
 
 
-def build_model(model: str, arguments: Sequence[str]) -> Graph:
+def build_model(
+    model: str, arguments: Sequence[str], sizes: Mapping[str, object] | None = None
+) -> Graph:
     """The graph that the function of `MODULE:FUNCTION` builds.
+
+    `sizes` are given to the parameters of these names that `arguments` leave out.
 
     Raises:
         ValueError: there is no such module or function, its arguments are others, it fails, or gives no graph.
@@ -33,7 +37,9 @@ def build_model(model: str, arguments: Sequence[str]) -> Graph:
         raise ValueError(f"model '{model}': is MODULE:FUNCTION")
     where = f"model '{model}'"
     function = _function(where, _module(where, module_name), name)
-    chosen = dict(_argument(text) for text in arguments)
+    takes = inspect.signature(function).parameters
+    chosen = {name: value for name, value in (sizes or {}).items() if name in takes}
+    chosen |= dict(_argument(text) for text in arguments)
     try:
         inspect.signature(function).bind(**chosen)
     except TypeError as error:
