@@ -10,6 +10,7 @@ end_together()  # first: a rank may end while it imports
 
 from taskflow import checkpoint, schedule
 from taskflow.backend import Array, Context, CudaSource
+from taskflow.bridges import ExportedPlan, ImportedJob, export_plan, import_job
 from taskflow.checking.checker import Proof, check_plan
 from taskflow.checking.rules import PlanError
 from taskflow.core.compiling import njit
@@ -84,8 +85,10 @@ __all__ = [
     "Device",
     "Executor",
     "Explanation",
+    "ExportedPlan",
     "Graph",
     "Image",
+    "ImportedJob",
     "Kernel",
     "Kind",
     "Link",
@@ -125,11 +128,13 @@ __all__ = [
     "data_parallel",
     "differentiate",
     "explain",
+    "export_plan",
     "fit_machine",
     "fully_sharded",
     "fuse",
     "grid",
     "homes",
+    "import_job",
     "is_sum",
     "launch_beside",
     "lower",
