@@ -6,8 +6,10 @@ Nothing here runs in a step; what kernels share is in `tiles`.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -95,6 +97,28 @@ def gradient_of_first(
 def no_gradient(op: Operator, *gradients: LogicalRegion | None) -> tuple[None, ...]:
     """The backward function of what is piecewise constant."""
     return (None,) * len(op.inputs)
+
+
+def takes_old(
+    keyword: str, advice: str, translate: Callable[[Any], dict[str, Any]]
+) -> Callable[[Callable[_Options, _Result]], Callable[_Options, _Result]]:
+    """A function that takes a keyword of older releases, too, with a warning that says what to write: `advice`.
+
+    `translate` makes today's keywords of its value.
+    """
+
+    def decorate(function: Callable[_Options, _Result]) -> Callable[_Options, _Result]:
+        @wraps(function)
+        def call(*args: _Options.args, **options: _Options.kwargs) -> _Result:
+            if keyword in options:
+                what = f"{function.__name__}({keyword}=...) is of an older release: {advice}"
+                warnings.warn(what, FutureWarning, stacklevel=2)
+                options.update(translate(options.pop(keyword)))
+            return function(*args, **options)
+
+        return call
+
+    return decorate
 
 
 def parameters(

@@ -34,7 +34,7 @@ from taskflow.graph.precision import precision
 from taskflow.graph.rebuild import replace_regions
 from taskflow.graph.recompute import recompute
 from taskflow.graph.update import launch_beside, update
-from taskflow.graph.window import Window
+from taskflow.graph.window import Image, Window
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device, Link
@@ -45,6 +45,7 @@ from taskflow.schedule.orders import reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted, SearchResult, search, search_at_home
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
+from taskflow.searching.grid_plan import grid
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.searching.whatif import Case, what_if
 from taskflow.simulation.simulate import simulate
@@ -86,6 +87,7 @@ __all__ = [
     "Explanation",
     "ExportedPlan",
     "Graph",
+    "Image",
     "ImportedJob",
     "Kernel",
     "Kind",
@@ -130,6 +132,7 @@ __all__ = [
     "fit_machine",
     "fully_sharded",
     "fuse",
+    "grid",
     "homes",
     "import_job",
     "is_sum",

@@ -3,7 +3,7 @@
 """
 
 import ops
-from ops.models.common import predict_words, tokens
+from ops.models.common import of_parameters, predict_words, tokens
 from taskflow import Graph, LogicalRegion
 
 
@@ -23,20 +23,23 @@ def build(
 ) -> Graph:
     """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators.
 
+    A `dtype` of "mixed_bfloat16" has float32 parameters and computes in bfloat16, as `taskflow.precision` does.
     The rows of the embedding are a multiple of `vocabulary_multiple`: with 64 (50,304 rows) products over them are
     faster on GPUs. No number changes: scores behind the vocabulary have no part in the loss, and no gradient.
     """
     graph, columns = Graph(), -(-vocabulary // vocabulary_multiple) * vocabulary_multiple
     x, t = tokens(graph, "x", batch, sequence), tokens(graph, "t", batch, sequence)
     small = ops.normal(0.0, 0.02)
-    h = ops.embedding(x, columns, hidden, name="embed", dtype=dtype, weight_init=small)
+    h = ops.embedding(
+        x, columns, hidden, name="embed", dtype=of_parameters(dtype), weight_init=small
+    )
     h = ops.dropout(ops.position_embedding(h, name="position"), dropout, training, name="drop")
     for k in range(layers):
         h = _layer(h, heads, dropout, training, f"layer{k}", fused)
     h = ops.layer_norm(h, name="norm")
     y = ops.einsum("bse,ve->bsv", h, graph.regions["embed.weight"], name="fc")
-    rates = {"lr": lr, "betas": (0.9, 0.95), "weight_decay": 0.1}
-    return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **rates)
+    options = {"lr": lr, "betas": (0.9, 0.95), "weight_decay": 0.1, "dtype": dtype}
+    return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **options)
 
 
 def _layer(

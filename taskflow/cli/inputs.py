@@ -54,7 +54,7 @@ def add_problem(
     parser.add_argument(
         "model",
         metavar="MODULE:FUNCTION",
-        help="a function that builds a Graph (or FILE.py:FUNCTION)",
+        help="a function that builds a Graph (or FILE.py:FUNCTION), or Hugging Face's config.json",
     )
     parser.add_argument(
         "--arg",

@@ -266,7 +266,7 @@ def _middles(graph: Graph) -> dict[str, float]:
     depths = _depths(graph)
     flops = np.zeros(max(depths.values(), default=0) + 1)
     for op in graph.operators:
-        flops[depths[op.follows or op.name]] += _flops(op)
+        flops[depths[op.follows or op.name]] += op.total_flops
     ends = np.cumsum(flops)
     middles = (ends - flops / 2) / max(ends[-1], 1.0)
     return {name: float(middles[depth]) for name, depth in depths.items()}
@@ -299,12 +299,10 @@ def _tables(graph: Graph) -> dict[str, list[Operator]]:
             if region.role == "parameter":
                 readers.setdefault(region.name, []).append(op)
     return {
-        n: ops for n, ops in readers.items() if sum(map(_flops, ops)) < prod(graph.regions[n].shape)
+        n: ops
+        for n, ops in readers.items()
+        if sum(op.total_flops for op in ops) < prod(graph.regions[n].shape)
     }
-
-
-def _flops(op: Operator) -> float:
-    return op.flops * prod(op.extents.values())
 
 
 # The rules that have names of their own: what the command line takes, and where a search starts, in this order.

@@ -68,7 +68,7 @@ def test_gradients_are_right_after_another_differentiation() -> None:
         )
 
 
-@pytest.mark.parametrize("way", [{}, {"ahead": True}, {"fused": True}])
+@pytest.mark.parametrize("way", [{}, {"fused": True}])
 def test_the_last_cell_state_alone_may_be_differentiated(way: dict[str, bool]) -> None:
     graph = Graph()
     x = graph.input("x", (2, 3, 2), "float64")
@@ -102,6 +102,13 @@ def test_weights_shared_by_two_sequences_that_start_from_one_state() -> None:
         np.testing.assert_allclose(
             results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name
         )
+
+
+def test_keywords_of_older_releases_warn() -> None:
+    graph = Graph()
+    with pytest.warns(FutureWarning, match=r"lstm\(ahead=\.\.\.\) .* fused=True"):
+        made, _ = ops.lstm(graph.input("x", (2, 3, 2)), 2, ahead=True)
+    assert made.shape == (2, 3, 2)
 
 
 def test_steps_of_a_group_follow_the_first() -> None:
