@@ -8,9 +8,9 @@ import ops
 from taskflow import Graph, LogicalRegion
 
 
-def tokens(graph: Graph, name: str, batch: int, length: int) -> LogicalRegion:
-    """An input of word numbers (batch, length), whose axes are called b and s."""
-    return replace(graph.input(name, (batch, length), "int32"), axes=("b", "s"))
+def tokens(graph: Graph, name: str, *extents: int) -> LogicalRegion:
+    """An input of word numbers (batch, length) or (length,), whose axes are called b and s."""
+    return replace(graph.input(name, extents, "int32"), axes=("b", "s")[-len(extents) :])
 
 
 def finish(

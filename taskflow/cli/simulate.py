@@ -13,6 +13,7 @@ from taskflow.cli.inputs import (
     find_plan,
     read_problem,
 )
+from taskflow.cli.lengths import simulate_lengths
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.sweep import add_sweep, device_counts, is_sweep, sweep
 from taskflow.cli.types import Act, Commands, natural, positive
@@ -31,6 +32,12 @@ def add_parser(commands: Commands) -> None:
     add_schedule(parser)
     add_sweep(parser)
     add_dot(parser)
+    parser.add_argument(
+        "--lengths",
+        metavar="FILE",
+        help="the steps of the model for each line of FILE, its argument `lengths`: by a rule as it is, and with parts "
+        "of equal work",
+    )
     parser = _add(
         commands, "trace", _trace, "write the predicted step for chrome://tracing or Perfetto"
     )
@@ -70,6 +77,8 @@ def _add(
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    if options.lengths:
+        return simulate_lengths(options)
     if is_sweep(options):
         return sweep(options, lambda problem: find_plan(options, problem))
     options.devices = options.devices and options.devices[0]
