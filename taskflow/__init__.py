@@ -10,6 +10,7 @@ end_together()  # first: a rank may end while it imports
 
 from taskflow import checkpoint, schedule
 from taskflow.backend import Array, Context, CudaSource
+from taskflow.bridges import ExportedPlan, ImportedJob, export_plan, import_job
 from taskflow.checking.checker import Proof, check_plan
 from taskflow.checking.rules import PlanError
 from taskflow.core.compiling import njit
@@ -44,6 +45,7 @@ from taskflow.schedule.orders import reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted, SearchResult, search, search_at_home
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
+from taskflow.searching.grid_plan import grid
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.searching.whatif import Case, what_if
 from taskflow.simulation.simulate import simulate
@@ -84,8 +86,10 @@ __all__ = [
     "Device",
     "Executor",
     "Explanation",
+    "ExportedPlan",
     "Graph",
     "Image",
+    "ImportedJob",
     "Kernel",
     "Kind",
     "Link",
@@ -126,10 +130,13 @@ __all__ = [
     "differentiate",
     "even_work",
     "explain",
+    "export_plan",
     "fit_machine",
     "fully_sharded",
     "fuse",
+    "grid",
     "homes",
+    "import_job",
     "is_sum",
     "launch_beside",
     "lower",

@@ -12,6 +12,7 @@ from functools import partial
 from math import inf
 
 from ops.attention.fused_attention import fused_attention
+from ops.attention.heads import project_from_heads, project_to_heads
 from ops.attention.linear_attention import check_heads, check_scale, memory_linear_attention
 from ops.attention.packed_attention import packed_attention
 from ops.building import (
@@ -19,20 +20,16 @@ from ops.building import (
     check_region,
     checked,
     distinct,
-    launch_all,
     launch_first,
-    parameters,
-    term,
     terms,
 )
 from ops.cuda import attention as gpu_attention
-from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Layouts, contract, multiply_matrices
 from ops.elementwise.arithmetic import add
 from ops.elementwise.arithmetic import where as choose
 from ops.elementwise.dropout import dropout
 from ops.loss.softmax import softmax
-from ops.tiles import deliver, matrix, result_matrix, work_array
+from ops.tiles import deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -100,9 +97,12 @@ def multihead_attention(
         raise ValueError(f"{where}: lengths, and fused, memory_linear or a memory")
     graph = x.graph
     name = graph.unique_name(name or "attention", "q")
-    q = _to_heads(x, features, num_heads, bias, f"{name}.q")
+    q = project_to_heads(x, num_heads, features // num_heads, bias, f"{name}.q")
     with graph.following(q.name):
-        k, v = (_to_heads(source, features, num_heads, bias, f"{name}.{part}") for part in "kv")
+        k, v = (
+            project_to_heads(source, num_heads, features // num_heads, bias, f"{name}.{part}")
+            for part in "kv"
+        )
     if lengths is not None:
         y = packed_attention(q, k, v, lengths, is_causal, f"{name}.scores")
     elif fused:
@@ -113,7 +113,7 @@ def multihead_attention(
         y = scaled_dot_product_attention(
             q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask
         )
-    return _from_heads(y, bias, f"{name}.out")
+    return project_from_heads(y, features, bias, f"{name}.out")
 
 
 def scaled_dot_product_attention(
@@ -225,86 +225,3 @@ def _scores_backward(
     q, k = op.inputs
     gq = contract(f"{op.name}.dq", f"{y_term}, {k_term} -> {q_term}", gy, k, scale)
     return gq, contract(f"{op.name}.dk", f"{y_term}, {q_term} -> {k_term}", gy, q, scale)
-
-
-# -- projections -------------------------------------------------------------------------------------------------------
-
-
-def _to_heads(x: LogicalRegion, features: int, heads: int, bias: bool, name: str) -> LogicalRegion:
-    """y[b, s, k, d] = sum over i of x[b, s, i] weight[(k d), i] + bias[(k d)]"""
-    points = term(distinct(x.axes[:-1], ("i", "k", "d")))
-    pattern = f"{points} i, (k ^d) i -> {points} k ^d"
-    return _project(x, (features, x.shape[-1]), heads, bias, name, pattern, "(k ^d)", "i")
-
-
-def _from_heads(x: LogicalRegion, bias: bool, name: str) -> LogicalRegion:
-    """y[b, s, o] = sum over k, d of x[b, s, k, d] weight[o, (k d)] + bias[o]"""
-    points = term(distinct(x.axes[:-2], ("o", "k", "d")))
-    features, heads = x.shape[-2] * x.shape[-1], x.shape[-2]
-    pattern = f"{points} k ^d, o (k ^d) -> {points} o"
-    return _project(x, (features, features), heads, bias, name, pattern, "o", "k")
-
-
-def _project(
-    x: LogicalRegion,
-    shape: tuple[int, int],
-    heads: int,
-    bias: bool,
-    name: str,
-    pattern: str,
-    rows: str,
-    summed: str,
-) -> LogicalRegion:
-    """A product with `<name>.weight` whose rows or columns are grouped by heads; a bias has the axes of its rows."""
-    read, y_term = pattern.split(" -> ")
-    kernel, inputs = _forward.bind(summed=summed), [x, *parameters(x, name, shape, bias)]
-    pattern, backward = (
-        f"{read}{f', {rows}' if bias else ''} -> {y_term}",
-        partial(_project_backward, summed=summed),
-    )
-    return launch_first(name, pattern, inputs, kernel=kernel, sizes={"k": heads}, backward=backward)
-
-
-def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[LogicalRegion, ...]:
-    (x, weight, *_), ((x_term, weight_term, *rows), (y_term,)) = op.inputs, terms(op)
-    sizes = {"k": op.extents["k"]}
-    gx = launch_first(
-        f"{op.name}.dx",
-        f"{y_term}, {weight_term} -> {x_term}",
-        [gy, weight],
-        kernel=_dx.bind(summed=summed),
-        sizes=sizes,
-    )
-    kernel = _gradient_parameters.bind(summed=summed)
-    pattern = f"{y_term}, {x_term} -> {', '.join((weight_term, *rows))}"
-    return gx, *launch_all(f"{op.name}.dweight", pattern, [gy, x], kernel=kernel, sizes=sizes)
-
-
-_READ, _MADE = {"i": -1, "k": -2}, {"i": -2, "k": -1}  # dimensions that are features, of x and of y
-
-
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
-def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
-    *bias, y = rest
-    if ctx.interval(summed)[0] != 0:
-        bias = []  # once among the partial sums
-    left = matrix(ctx, "x", x, _READ[summed])
-    with result_matrix(ctx, "y", y, _MADE[summed]) as flat:
-        if not (bias and multiply_with(ctx, left, weight, flat, "bias", bias[0])):
-            ctx.xp.matmul(left, weight.T, out=flat)
-            if bias:
-                ctx.xp.add(flat, bias[0], out=flat)
-
-
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
-def _dx(ctx: Context, gy: Array, weight: Array, gx: Array, *, summed: str) -> None:
-    with result_matrix(ctx, "gx", gx, _READ[summed]) as flat:
-        ctx.xp.matmul(matrix(ctx, "gy", gy, _MADE[summed]), weight, out=flat)
-
-
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
-def _gradient_parameters(
-    ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str
-) -> None:
-    left, right = matrix(ctx, "gy", gy, _MADE[summed]), matrix(ctx, "x", x, _READ[summed])
-    multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

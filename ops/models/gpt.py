@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import ops
-from ops.models.common import predict_words, tokens
+from ops.models.common import of_parameters, predict_words, tokens
 from taskflow import Graph, LogicalRegion
 
 SMALL = ops.normal(0.0, 0.02)
@@ -28,17 +28,20 @@ def build(
 ) -> Graph:
     """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators.
 
+    A `dtype` of "mixed_bfloat16" has float32 parameters and computes in bfloat16, as `taskflow.precision` does.
     The rows of the embedding are a multiple of `vocabulary_multiple`: with 64 (50,304 rows) products over them are
     faster on GPUs. No number changes: scores behind the vocabulary have no part in the loss, and no gradient.
     """
     graph, columns = Graph(), -(-vocabulary // vocabulary_multiple) * vocabulary_multiple
     x, t = tokens(graph, "x", batch, sequence), tokens(graph, "t", batch, sequence)
-    h = ops.embedding(x, columns, hidden, name="embed", dtype=dtype, weight_init=SMALL)
+    h = ops.embedding(
+        x, columns, hidden, name="embed", dtype=of_parameters(dtype), weight_init=SMALL
+    )
     h = ops.dropout(ops.position_embedding(h, name="position"), dropout, training, name="drop")
     attention: dict[str, Any] = {"dropout_p": dropout, "fused": fused}
     for k in range(layers):
         h = _layer(h, heads, dropout, training, f"layer{k}", attention)
-    return _predict(h, "bse,ve->bsv", t, training, vocabulary, lr)
+    return _predict(h, "bse,ve->bsv", t, training, vocabulary, lr, dtype)
 
 
 def packed(
@@ -60,21 +63,27 @@ def packed(
     graph = Graph()
     x, t = tokens(graph, "x", sum(lengths)), tokens(graph, "t", sum(lengths))
     at = graph.constant("positions", [k for n in lengths for k in range(n)], "int32")
-    options: dict[str, Any] = {"dtype": dtype, "weight_init": SMALL}
+    options: dict[str, Any] = {"dtype": of_parameters(dtype), "weight_init": SMALL}
     h = ops.embedding(x, vocabulary, hidden, name="embed", **options)
     h = ops.add(h, ops.embedding(at, sequence, hidden, name="position", **options))
     for k in range(layers):
         h = _layer(h, heads, dropout, training, f"layer{k}", {"lengths": lengths})
-    return _predict(h, "se,ve->sv", t, training, vocabulary, lr)
+    return _predict(h, "se,ve->sv", t, training, vocabulary, lr, dtype)
 
 
 def _predict(
-    h: LogicalRegion, product: str, t: LogicalRegion, training: bool, vocabulary: int, lr: float
+    h: LogicalRegion,
+    product: str,
+    t: LogicalRegion,
+    training: bool,
+    vocabulary: int,
+    lr: float,
+    dtype: str,
 ) -> Graph:
     graph, h = h.graph, ops.layer_norm(h, name="norm")
     y = ops.einsum(product, h, graph.regions["embed.weight"], name="fc")
-    rates = {"lr": lr, "betas": (0.9, 0.95), "weight_decay": 0.1}
-    return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **rates)
+    options = {"lr": lr, "betas": (0.9, 0.95), "weight_decay": 0.1, "dtype": dtype}
+    return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **options)
 
 
 def _layer(

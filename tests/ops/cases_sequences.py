@@ -182,24 +182,6 @@ case(
     {"x": (3, 3, 2)},
 )
 case(
-    "lstm ahead",
-    lambda x: ops.lstm(x, 3, ahead=True)[0],
-    lambda v: lstm(v, 1, 3)[0],
-    {"x": (3, 3, 2)},
-)
-case(
-    "lstm ahead of two layers without bias, in groups",
-    lambda x: ops.lstm(x, 2, layers=2, bias=False, group=2, ahead=True)[0],
-    lambda v: lstm(v, 2, 2)[0],
-    {"x": (3, 3, 2)},
-)
-case(
-    "lstm ahead, an early hidden state",
-    lambda x: ops.slice(ops.lstm(x, 2, ahead=True)[0], 1, 1, 2),
-    lambda v: lstm(v, 1, 2)[0][:, 1:2],
-    {"x": (3, 3, 2)},
-)
-case(
     "lstm, fused",
     lambda x: ops.lstm(x, 3, fused=True)[0],
     lambda v: lstm(v, 1, 3)[0],
