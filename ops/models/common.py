@@ -5,12 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 import ops
+import taskflow
 from taskflow import Graph, LogicalRegion
 
+MIXED = "mixed_"  # before a dtype, as Keras calls its policies: float32 parameters, that dtype in between
 
-def tokens(graph: Graph, name: str, batch: int, length: int) -> LogicalRegion:
-    """An input of word numbers (batch, length), whose axes are called b and s."""
-    return replace(graph.input(name, (batch, length), "int32"), axes=("b", "s"))
+
+def of_parameters(dtype: str) -> str:
+    """The dtype of parameters in a model of `dtype`: that one, or float32 where it is mixed (`mixed_bfloat16`)."""
+    return "float32" if dtype.startswith(MIXED) else dtype
+
+
+def tokens(graph: Graph, name: str, *extents: int) -> LogicalRegion:
+    """An input of word numbers (batch, length) or (length,), whose axes are called b and s."""
+    return replace(graph.input(name, extents, "int32"), axes=("b", "s")[-len(extents) :])
 
 
 def finish(
@@ -18,10 +26,14 @@ def finish(
     loss: LogicalRegion,
     training: bool,
     optimizer: Callable[..., object] = ops.sgd,
+    dtype: str = "float32",
     **options: Any,
 ) -> Graph:
-    """Fetch the loss and, in training, append backward and update operators."""
+    """Fetch the loss and, in training, append backward and update operators; a mixed `dtype` is a precision."""
     graph.output("loss", loss)
+    if dtype.startswith(MIXED):
+        graph = taskflow.precision(graph, dtype.removeprefix(MIXED))
+        loss = graph.regions[loss.name]
     if training:
         optimizer(loss, **options)
     return graph

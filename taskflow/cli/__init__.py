@@ -7,7 +7,17 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from taskflow.cli import check, collective, completion, doctor, report, run, search, simulate
+from taskflow.cli import (
+    check,
+    collective,
+    completion,
+    doctor,
+    export,
+    report,
+    run,
+    search,
+    simulate,
+)
 from taskflow.cli import machine as machine_command
 from taskflow.core.text import printable
 from taskflow.core.version import our_version
@@ -18,6 +28,7 @@ SUBCOMMANDS = (
     search,
     simulate,
     report,
+    export,
     check,
     machine_command,
     collective,

@@ -47,6 +47,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--validate", action="store_true", help="hold the presets to published measurements"
     )
+    parser.add_argument(
+        "--all", action="store_true", help="with --validate: every published figure, by set"
+    )
     parser.add_argument("--out", metavar="FILE", help="write a machine file")
     add_json(parser, "devices and links, or the rows of --validate,")
     parser.set_defaults(act=_run)
@@ -137,7 +140,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.measure + options.validate + bool(options.machine) != 1:
         raise ValueError("machine: name a preset or a file, or ask for --measure or --validate")
     if options.validate:
-        return 0 if validate(options.json) else 1
+        return 0 if validate(options.all, options.json) else 1
     if options.measure:
         machine = measure_machine(MachineModel.local(options.devices))
         _report(machine, options)

@@ -51,7 +51,7 @@ def with_own_steps(task_graph: TaskGraph, kept: Collection[int] = ()) -> TaskGra
         return task_graph
     if task_graph.own is not None and task_graph.own.wholes is not None:
         return _with_own_wholes(task_graph, task_graph.own, rows)
-    machine = replace(task_graph.machine, collectives_by=OWN, library=())
+    machine = replace(task_graph.machine.with_library(OWN), library=())
     stepped = with_algorithms(task_graph, CollectiveCosts.of(machine))
     algorithm = task_graph.algorithm.copy()
     algorithm[rows] = len(task_graph.ways) + stepped.algorithm[rows]

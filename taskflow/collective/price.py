@@ -22,6 +22,7 @@ from taskflow.collective.rows import Sending, rows_of, sending, work_of
 from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
 from taskflow.machine.library import LIBRARY
+from taskflow.machine.protocol import OWN
 from taskflow.tasks import exchange as exchanges
 from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.exchange import Exchange
@@ -146,8 +147,9 @@ class CollectiveCosts:
 
         An estimate may be above what lowering finds, never below it.
         """
-        costs = CollectiveCosts(machine)
-        return CollectiveCosts(machine, costs._winners()) if len(machine.devices) > SMALL else costs
+        if len(machine.devices) <= SMALL:
+            return CollectiveCosts(machine)
+        return CollectiveCosts(machine, CollectiveCosts(machine.with_library(OWN))._winners())
 
     def _winners(self) -> Mapping[str, Collection[str]]:
         """Collective -> algorithms that are the fastest for some size: among all, those of a host, one of each host."""

@@ -5,6 +5,8 @@ version = 1                # of this format; may be left out
 name = "two GPUs a host"
 collectives = { all-reduce = "ring" }  # algorithms; what is not named is chosen by cost
 collectives_by = "own"     # what moves collectives: the steps of such algorithms, or the library `nccl`
+overlap = "under"          # collectives travel under compute; or `behind` it, see `MachineModel`
+jitter = [[0.5, 1.0], [0.99, 1.2]]  # of kernels: [share, factor], see `MachineModel.jitter`
 hosts = 4                  # the rest describes one host of four alike; device numbers count within a host
 shared = ["network"]       # places that all hosts have in common; other names are places of each host, `pcie@3`
 
@@ -12,6 +14,7 @@ shared = ["network"]       # places that all hosts have in common; other names a
 count = 2                  # this many alike; all other keys are the fields of `Device`
 kind = "cuda"
 rates = { float64 = 5.3e12 }
+slowdown = 1.1             # all that it does takes so many times as long; may be left out
 
 [[link]]                   # both directions, unless `directed = true`
 ends = [[0, 1], "pcie"]    # a link for every device of the list
@@ -19,6 +22,7 @@ bandwidth = 16e9
 latency_seconds = 1e-6
 kind = "pci"               # or `nvlink`, `network`
 efficiency = 0.75          # the share of the bandwidth that large transfers reach
+load = 0.3                 # share of the bandwidth that others take all the time; may be left out
 
 [[protocol]]               # of the library: what is given here instead of the published figures; see `Protocol`
 algorithm = "ring"
@@ -48,9 +52,9 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from msgspec import Meta, Struct, defstruct, structs
 
 from taskflow.core.files import check_version, fit, parse_toml
-from taskflow.machine.device import Device, Link
+from taskflow.machine.device import SLOWED, Device, Link, slowed
 from taskflow.machine.library import LibraryTimes
-from taskflow.machine.protocol import OWN, Protocol, read_protocols
+from taskflow.machine.protocol import OWN, UNDER, Protocol, read_protocols
 
 VERSION, LARGEST_BYTES = 1, 16 << 20
 MOST_DEVICES, MOST_LINKS = 1 << 12, 1 << 20  # the routes of 4,096 devices take half a GiB
@@ -69,11 +73,13 @@ class MachineTable(Struct, forbid_unknown_fields=True):
     name: str = "machine"
     collectives: dict[str, str] = {}
     collectives_by: str = OWN
+    overlap: str = UNDER
     hosts: Count | None = None
     shared: list[str] = []
     link: list[dict[str, Any]] = []
     library: list[dict[str, Any]] = []
     protocol: list[dict[str, Any]] = []
+    jitter: list[tuple[float, float]] = []
 
 
 class LinkTable(Struct, forbid_unknown_fields=True):
@@ -85,16 +91,19 @@ class LinkTable(Struct, forbid_unknown_fields=True):
     kind: str = "pci"
     efficiency: float = 1.0
     directed: bool = False
+    load: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
     @property
     def facts(self) -> dict[str, Any]:
         """Of every link that it stands for, without its ends."""
-        return {name: getattr(self, name) for name in LINK_FACTS}
+        facts = {name: getattr(self, name) for name in LINK_FACTS}
+        return {**facts, "bandwidth": self.bandwidth * (1 - self.load)}
 
 
 LINK_FACTS = tuple(f.name for f in fields(Link) if f.name != "ends")
 _FIELDS = [(name, kind, None) for name, kind in get_type_hints(Device).items()]
-DeviceTable = defstruct("DeviceTable", [("count", Count, 1), *_FIELDS], forbid_unknown_fields=True)
+_MORE = [("count", Count, 1), ("slowdown", Annotated[float, Meta(gt=0)], 1.0)]
+DeviceTable = defstruct("DeviceTable", [*_MORE, *_FIELDS], forbid_unknown_fields=True)
 LibraryTable = defstruct(
     "LibraryTable", [*get_type_hints(LibraryTimes).items()], forbid_unknown_fields=True
 )
@@ -108,8 +117,10 @@ class MachineParts(NamedTuple):
     name: str
     collectives: dict[str, str]
     library: tuple[LibraryTimes, ...]
+    jitter: tuple[tuple[float, float], ...]
     collectives_by: str
     protocols: tuple[Protocol, ...]
+    overlap: str
 
 
 def read_machine(text: str, hosts: int | None = None) -> MachineParts:
@@ -152,8 +163,8 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
         for k, entry in enumerate(table.library)
     )
     protocols = read_protocols(table.protocol) if table.protocol else ()
-    rest = table.collectives, library, table.collectives_by, protocols
-    return MachineParts(devices, links, table.name, *rest)
+    rest = tuple(table.jitter), table.collectives_by, protocols, table.overlap
+    return MachineParts(devices, links, table.name, table.collectives, library, *rest)
 
 
 def _check_count(what: str, count: int, most: int) -> None:
@@ -167,7 +178,10 @@ def write_machine(parts: MachineParts) -> str:
     lines = [f"version = {VERSION}"]
     lines += [
         f"{key} = {_value(getattr(parts, key))}"
-        for key in ("name", "collectives", "collectives_by")
+        for key in ("name", "collectives", "collectives_by", "overlap")
+    ]
+    lines += [
+        *([f"jitter = {_value(parts.jitter)}"] if parts.jitter else []),
     ]
     for device, group in groupby(devices):
         lines += ["", "[[device]]", f"count = {len(list(group))}"]
@@ -224,7 +238,11 @@ def _devices(number: int, entry: Mapping[str, Any], has_hosts: bool) -> list[dic
     if has_hosts and "host" in entry:
         raise ValueError(f"{where}: 'host' is for files without 'hosts'")
     _check_count("devices", table.count, MOST_DEVICES)
-    return [{name: getattr(table, name) for name in entry if name != "count"}] * table.count
+    keys = {name: getattr(table, name) for name in entry if name not in ("count", "slowdown")}
+    if table.slowdown != 1:
+        slow = slowed(Device(**keys), table.slowdown)
+        keys |= {name: getattr(slow, name) for name in SLOWED}
+    return [keys] * table.count
 
 
 def _links(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from taskflow.machine.machinefile import (
     read_machine,
     write_machine,
 )
-from taskflow.machine.protocol import NCCL, OWN, Protocol, check_library
+from taskflow.machine.protocol import BEHIND, NCCL, OWN, UNDER, Protocol, check_library
 from taskflow.machine.routes import link_lengths
 from taskflow.machine.ways import Ways
 
@@ -70,6 +70,13 @@ class MachineModel:
     GPUs, as few devices as there may be; `protocols` are its figures, where they are not the published ones. What no
     call of the library does goes in steps. `library`: what its calls were measured to take, which is taken for certain;
     on a machine by `own` each is one more algorithm, `library`.
+
+    `overlap` says what the system that is modelled does: collectives travel `under` compute, so that gradients are
+    summed under the backward pass, as FSDP and taskflow itself do it; or `behind` it: while one is under way nothing is
+    computed on its devices, as in Megatron without --overlap-grad-reduce.
+
+    `jitter`: the quantiles of how many times as long kernels take, (share, factor) both ascending, a line between;
+    `CostModel.with_jitter` draws.
     """
 
     devices: tuple[Device, ...]
@@ -77,8 +84,10 @@ class MachineModel:
     name: str = "machine"
     collectives: Mapping[str, str] = field(default_factory=dict, hash=False)
     library: tuple[LibraryTimes, ...] = ()
+    jitter: tuple[tuple[float, float], ...] = ()
     collectives_by: str = OWN
     protocols: tuple[Protocol, ...] = ()
+    overlap: str = UNDER
 
     def __post_init__(self) -> None:
         count = len(self.devices)
@@ -95,7 +104,16 @@ class MachineModel:
             raise ValueError(
                 f"machine '{self.name}': collectives are algorithms by name, not {self.collectives!r}"
             )
-        check_library(f"machine '{self.name}'", self.collectives_by)
+        check_library(f"machine '{self.name}'", self.collectives_by, self.overlap)
+
+        quantiles = np.array(self.jitter, float).reshape(-1, 2)
+        if (
+            not ((quantiles >= 0) & (quantiles < np.inf)).all()
+            or (np.diff(quantiles, axis=0) < 0).any()
+            or (quantiles[:, 0] > 1).any()
+        ):
+            rule = "is pairs of a share in [0, 1] and a factor from 0, both ascending"
+            raise ValueError(f"machine '{self.name}': jitter {rule}, not {self.jitter}")
 
     def _check_twins(self) -> None:
         """Refuse what a route, or a price, would take one of and leave out in silence."""
@@ -231,8 +249,9 @@ class MachineModel:
         return replace(self, devices=self.devices[:count], links=links)
 
     def with_rates(self, **rates: Any) -> MachineModel:
-        """The same machine with the given fields of every device replaced; `bandwidth`, `latency_seconds`: links."""
-        of_links = {k: rates.pop(k) for k in ("bandwidth", "latency_seconds") if k in rates}
+        """The same machine with the given fields of every device replaced; those of links, as `bandwidth`, too."""
+        names = [f.name for f in fields(Link) if f.name not in ("ends", "kind")]
+        of_links = {name: rates.pop(name) for name in names if name in rates}
         return replace(
             self,
             devices=tuple(replace(d, **rates) for d in self.devices),
@@ -256,12 +275,21 @@ class MachineModel:
 
     def with_library(self, name: str) -> MachineModel:
         """The same machine, whose collectives are moved by `own` steps, or by `nccl`."""
-        return replace(self, collectives_by=name)
+        return replace(self, collectives_by=name, overlap=self.overlap if name == NCCL else UNDER)
+
+    def with_overlap(self, name: str) -> MachineModel:
+        """The same machine, whose collectives travel `under` compute, or `behind` it."""
+        return replace(self, overlap=name)
 
     @cached_property
     def has_library(self) -> bool:
         """Whether calls of a library move its collectives: NCCL is for GPUs, and their emulation."""
         return self.collectives_by == NCCL and all(d.kind != "cpu" for d in self.devices)
+
+    @property
+    def holds_compute(self) -> bool:
+        """Whether a collective keeps its devices from computing."""
+        return self.overlap == BEHIND
 
     def shares(self, devices: Sequence[int]) -> tuple[float, ...] | None:
         """The part of some work that each of these devices does in equal time, by flop/s; None: they are equal."""

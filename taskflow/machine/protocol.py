@@ -23,6 +23,7 @@ ALGORITHMS = "ring", "tree", "nvls", "nvls-tree"
 NAMES = "LL", "LL128", "Simple"
 OWN, NCCL = "own", "nccl"
 LIBRARIES = OWN, NCCL
+UNDER, BEHIND = "under", "behind"  # compute, whatever it is that collectives travel
 HOST_COUNTS = 3  # one, two, more: bandwidths differ
 _LONGEST_SECONDS, _MOST_SIZES = 1.0, 64
 PUBLISHED = Path(__file__).with_name("nccl.toml")
@@ -91,7 +92,7 @@ ProtocolTable = defstruct(
 )
 
 
-class PublishedTable(Struct, forbid_unknown_fields=True):
+class LibraryFile(Struct, forbid_unknown_fields=True):
     """The file of published figures.
 
     Attributes:
@@ -106,9 +107,9 @@ class PublishedTable(Struct, forbid_unknown_fields=True):
 
 
 @cache
-def published() -> PublishedTable:
+def published() -> LibraryFile:
     """What NCCL says of itself."""
-    return fit(parse_toml(read_text(PUBLISHED)), PublishedTable)
+    return fit(parse_toml(read_text(PUBLISHED)), LibraryFile)
 
 
 def read_protocols(entries: Sequence[Mapping[str, Any]] = ()) -> tuple[Protocol, ...]:
@@ -125,10 +126,17 @@ def read_protocols(entries: Sequence[Mapping[str, Any]] = ()) -> tuple[Protocol,
     return tuple(_protocol(entry) for entry in known.values())
 
 
-def check_library(where: str, name: object) -> None:
-    """Refuse what moves no collectives."""
-    if name not in LIBRARIES:
-        raise ValueError(f"{where}: collectives_by is one of {', '.join(LIBRARIES)}, not {name!r}")
+def check_library(where: str, name: object, overlap: object) -> None:
+    """Refuse what moves no collectives, and an overlap that nobody could run."""
+    for what, value, able in (
+        ("collectives_by", name, LIBRARIES),
+        ("overlap", overlap, (UNDER, BEHIND)),
+    ):
+        if value not in able:
+            raise ValueError(f"{where}: {what} is one of {', '.join(able)}, not {value!r}")
+    if overlap == BEHIND and name == OWN:
+        rule = f"steps go beside compute; overlap '{BEHIND}' is for collectives_by '{NCCL}'"
+        raise ValueError(f"{where}: {rule}")
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[str, str]:
