@@ -11,6 +11,7 @@ from functools import partial
 from math import inf
 
 from ops.attention.fused_attention import fused_attention
+from ops.attention.grouped import repeat_heads
 from ops.attention.linear_attention import check_heads, check_scale, memory_linear_attention
 from ops.building import (
     check_positive,
@@ -46,6 +47,7 @@ def multihead_attention(
     memory_linear: bool = False,
     fused: bool = False,
     mask: LogicalRegion | None = None,
+    kv_heads: int | None = None,
 ) -> LogicalRegion:
     """Multi-head attention (Vaswani et al., NeurIPS 2017), as torch.nn.MultiheadAttention with batch_first.
 
@@ -64,6 +66,8 @@ def multihead_attention(
         fused: by `fused_attention`, one operator without dropout, which sees the keys whole.
         mask: of bool, whether a query sees a key, or of floating point, added to the scores; its shape broadcasts to
             (batch, heads, queries, keys). A query that sees no key gives zeros (before the last projection).
+        kv_heads: heads of keys and values, a divisor of `num_heads`: as many heads of queries share each
+            (`repeat_heads`). None: as many as there are.
 
     Returns:
         (batch, queries, features).
@@ -88,11 +92,20 @@ def multihead_attention(
     if (memory_linear or fused) and mask is not None:
         kind = "fused" if fused else "memory-linear"
         raise ValueError(f"{where}: {kind} attention has no mask, '{mask.name}' was given")
+    shared = num_heads if kv_heads is None else kv_heads
+    check_positive(where, kv_heads=shared)
+    if num_heads % shared:
+        raise ValueError(f"{where}: kv_heads is {shared}, which does not divide {num_heads} heads")
     graph, features = x.graph, x.shape[2]
     name = graph.unique_name(name or "attention", "q")
     q = _to_heads(x, features, num_heads, bias, f"{name}.q")
-    with graph.following(q.name):
-        k, v = (_to_heads(source, features, num_heads, bias, f"{name}.{part}") for part in "kv")
+    width = features // num_heads * shared
+    if shared == num_heads:
+        with graph.following(q.name):
+            k, v = (_to_heads(source, width, shared, bias, f"{name}.{part}") for part in "kv")
+    else:
+        k, v = (_to_heads(source, width, shared, bias, f"{name}.{part}") for part in "kv")
+        k, v = (repeat_heads(r, num_heads // shared, f"{r.name}.repeated") for r in (k, v))
     if fused:
         y = fused_attention(q, k, v, is_causal, f"{name}.scores")
     elif memory_linear:

@@ -2,6 +2,8 @@
 768, 12 heads, layer norm before each part, output tied to the embedding. 124,439,808 parameters (the released model's).
 """
 
+from typing import Any, Literal
+
 import ops
 from ops.models.common import of_parameters, predict_words, tokens
 from taskflow import Graph, LogicalRegion
@@ -18,10 +20,11 @@ def build(
     lr: float = 6e-4,
     training: bool = True,
     dtype: str = "float32",
-    fused: bool = False,
+    fused: bool | Literal["attention"] = False,
     vocabulary_multiple: int = 1,
 ) -> Graph:
-    """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators.
+    """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators, or
+    of "attention" alone, beside what eager frameworks run otherwise: a loss that keeps its softmax.
 
     A `dtype` of "mixed_bfloat16" has float32 parameters and computes in bfloat16, as `taskflow.precision` does.
     The rows of the embedding are a multiple of `vocabulary_multiple`: with 64 (50,304 rows) products over them are
@@ -38,20 +41,33 @@ def build(
         h = _layer(h, heads, dropout, training, f"layer{k}", fused)
     h = ops.layer_norm(h, name="norm")
     y = ops.einsum("bse,ve->bsv", h, graph.regions["embed.weight"], name="fc")
-    options = {"lr": lr, "betas": (0.9, 0.95), "weight_decay": 0.1, "dtype": dtype}
+    options: dict[str, Any] = {
+        "is_eager": fused == "attention",
+        "lr": lr,
+        "betas": (0.9, 0.95),
+        "weight_decay": 0.1,
+        "dtype": dtype,
+    }
     return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **options)
 
 
 def _layer(
-    x: LogicalRegion, heads: int, dropout: float, training: bool, name: str, fused: bool
+    x: LogicalRegion, heads: int, dropout: float, training: bool, name: str, fused: bool | str
 ) -> LogicalRegion:
     h = ops.layer_norm(x, name=f"{name}.norm1")
     h = ops.multihead_attention(
-        h, heads, None, True, dropout, training=training, name=f"{name}.attention", fused=fused
+        h,
+        heads,
+        None,
+        True,
+        dropout,
+        training=training,
+        name=f"{name}.attention",
+        fused=bool(fused),
     )
     x = ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop1"), name=f"{name}.add1")
     h = ops.layer_norm(x, name=f"{name}.norm2")
-    if fused:
+    if fused is True:
         h = ops.feed_forward(h, 4 * x.shape[-1], name=name)
     else:
         h = ops.gelu(
