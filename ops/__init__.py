@@ -13,9 +13,11 @@ from ops.attention.attention import scaled_dot_product_attention as scaled_dot_p
 from ops.attention.fused_attention import fused_attention as fused_attention
 from ops.attention.grouped import repeat_heads as repeat_heads
 from ops.attention.linear_attention import memory_linear_attention as memory_linear_attention
+from ops.attention.packed_attention import packed_attention as packed_attention
+from ops.attention.rotary import RotaryScaling as RotaryScaling
 from ops.attention.rotary import rotary_embedding as rotary_embedding
+from ops.dense.convolution import conv1d as conv1d
 from ops.dense.convolution import conv2d as conv2d
-from ops.dense.convolution1d import conv1d as conv1d
 from ops.dense.convolution3d import adaptive_avg_pool3d as adaptive_avg_pool3d
 from ops.dense.convolution3d import avg_pool3d as avg_pool3d
 from ops.dense.convolution3d import conv3d as conv3d

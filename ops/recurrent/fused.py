@@ -14,7 +14,6 @@ from functools import partial
 from ops.building import distinct, launch_all, launch_first, terms
 from ops.expressions.assign import run_parts
 from ops.recurrent import products
-from ops.recurrent.ahead import input_gates
 from ops.recurrent.cells import State, lstm_gradient, lstm_program
 from ops.recurrent.layers import RecurrentWeights
 from ops.tiles import contiguous, deliver, matrix, result_matrix, work_array, zeros
@@ -28,7 +27,7 @@ def lstm_fused(
     b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
     _, weight_hh, *biases = weights.regions
     state = initial or ()
-    gates = input_gates(x, weights, is_time_first=False)
+    gates = _input_gates(x, weights)
     wide, narrow, last = f"{b} ^{s} ^g ^h", f"{b} ^{s} ^h", f"{b} 1 ^h"
     before = [f"{b} 1 ^m", last] if state else []
     read = [wide, "^g ^h ^m", *["^g ^h"] * len(biases), *before]
@@ -42,6 +41,29 @@ def lstm_fused(
     )
     weights.steps.append(f"{weights.name}.steps")
     return hs, (h, c)
+
+
+def _input_gates(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
+    """`<name>.x`: W_ih x for all steps, (batch, steps, 4, hidden)."""
+    b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
+    return launch_first(
+        f"{weights.name}.x",
+        f"{b} {s} i, g h i -> {b} {s} g h",
+        [x, weights.regions[0]],
+        kernel=products.product.bind(axis="i"),
+        backward=_input_gates_backward,
+    )
+
+
+def _input_gates_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
+    (x_term, weight_term), (y_term,) = terms(op)
+    x, weight = op.inputs
+    of_x = f"{y_term}, {weight_term} -> {x_term}"
+    of_weight = f"{y_term}, {x_term} -> {weight_term}"
+    return (
+        launch_first(f"{op.name}.dx", of_x, [gy, weight], kernel=products.input_gradient),
+        launch_first(f"{op.name}.dweight_ih", of_weight, [gy, x], kernel=products.weight_gradient),
+    )
 
 
 def _steps_backward(

@@ -99,6 +99,13 @@ class CostModel(ABC):
         """
         return MeasuredCosts(machine, cache, backend)
 
+    def with_jitter(self, seed: int = 0) -> CostModel:
+        """These costs with the machine's `jitter`, one draw of it: kernels take a random number of times as long.
+
+        Every row that runs on a device, no transfer and no collective, has its own number; equal seeds give equal ones.
+        """
+        return JitteredCosts(self, seed)
+
     def seconds(self, task_graph: TaskGraph) -> Array:
         """Seconds of every row.
 
@@ -172,6 +179,36 @@ class CostModel(ABC):
         ramp = np.where(size > 0, rates.ramp[device], 0.0)
         seconds: Array = rates.overhead[device] + size / rates.bandwidth[device] + ramp
         return seconds
+
+
+class JitteredCosts(CostModel):
+    """See `CostModel.with_jitter`."""
+
+    is_shared_out = False
+
+    def __init__(self, costs: CostModel, seed: int) -> None:
+        super().__init__(costs.machine)
+        self._costs, self._seed = costs, seed
+
+    def on(self, machine: MachineModel) -> CostModel:
+        """The same draw on another machine."""
+        return JitteredCosts(self._costs.on(machine), self._seed)
+
+    def seconds(self, task_graph: TaskGraph) -> Array:
+        """Seconds of every row, and some more."""
+        seconds, quantiles = self._costs.seconds(task_graph), np.array(self.machine.jitter)
+        here = ~task_graph.is_communication
+        if len(quantiles):
+            drawn = np.random.default_rng(self._seed).random(len(seconds))[here]
+            seconds[here] *= np.interp(drawn, *quantiles.T)
+        return seconds
+
+    def source(self, task_graph: TaskGraph, row: int) -> str:
+        """That of the costs."""
+        return self._costs.source(task_graph, row)
+
+    def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
+        return self._costs._points(task_graph, rows)
 
 
 def _check_costs(task_graph: TaskGraph, rows: Array, seconds: Array) -> None:

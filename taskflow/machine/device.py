@@ -6,7 +6,7 @@ Rates are in flop/s and bytes/s, times in seconds, sizes in bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from numbers import Integral, Real
 from operator import attrgetter
@@ -148,6 +148,20 @@ class Device:
     def rate(self, dtype: str) -> float:
         """Peak flop/s of a dtype; integers count as float32."""
         return self.rates.get(dtype, self.flops_per_second / (2 if dtype == "float64" else 1))
+
+
+SLOWED = "flops_per_second", "rates", "memory_bandwidth", "overhead_seconds"
+
+
+def slowed(device: Device, factor: float) -> Device:
+    """The device, all of whose tasks take so many times as long."""
+    return replace(
+        device,
+        flops_per_second=device.flops_per_second / factor,
+        rates={dtype: rate / factor for dtype, rate in device.rates.items()},
+        memory_bandwidth=device.memory_bandwidth / factor,
+        overhead_seconds=device.overhead_seconds * factor,
+    )
 
 
 _TABLES = ("rates", "attention_shares")

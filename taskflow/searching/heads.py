@@ -110,6 +110,7 @@ class Heads:
         key = (
             op.bound.key,
             op.flops,
+            op.work,
             (op.kernel.window, op.kernel.work),
             tuple(r.dtype for r in op.args),
             op.overwrites,

@@ -7,7 +7,7 @@ from tests.refusals import each_refused, of_files
 
 DEVICE, LINK = "[[device]]\ncount = 2\n", "[[link]]\nends = [0, 1]\n"
 DEVICE_KEYS = (
-    "count, kind, host, memory_bytes, flops_per_second, memory_bandwidth, overhead_seconds, rates, "
+    "count, slowdown, kind, host, memory_bytes, flops_per_second, memory_bandwidth, overhead_seconds, rates, "
     "compute_efficiency, memory_efficiency, half_flops, half_bytes, sends_by_link, collective_share, "
     "reserved_bytes, communicator_bytes, burst_efficiency, exposed_share, attention, attention_shares"
 )
@@ -25,7 +25,7 @@ FILES = [
         "an unknown table",
         DEVICE + "[[node]]",
         "object contains unknown field 'node'; the fields are device, version, name, collectives, hosts, "
-        "shared, link, library",
+        "shared, link, library, jitter",
     ),
     (
         "an unknown key",
