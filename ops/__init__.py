@@ -12,6 +12,7 @@ from ops.attention.attention import multihead_attention as multihead_attention
 from ops.attention.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from ops.attention.fused_attention import fused_attention as fused_attention
 from ops.attention.linear_attention import memory_linear_attention as memory_linear_attention
+from ops.attention.packed_attention import packed_attention as packed_attention
 from ops.attention.rotary import RotaryScaling as RotaryScaling
 from ops.attention.rotary import rotary_embedding as rotary_embedding
 from ops.dense.convolution import conv1d as conv1d

@@ -10,6 +10,7 @@ end_together()  # first: a rank may end while it imports
 
 from taskflow import checkpoint, schedule
 from taskflow.backend import Array, Context, CudaSource
+from taskflow.bridges import ExportedPlan, ImportedJob, export_plan, import_job
 from taskflow.checking.checker import Proof, check_plan
 from taskflow.checking.rules import PlanError
 from taskflow.core.compiling import njit
@@ -51,6 +52,7 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import (
     axis_kinds,
     data_parallel,
+    even_work,
     fully_sharded,
     model_parallel,
     one_weird_trick,
@@ -84,8 +86,10 @@ __all__ = [
     "Device",
     "Executor",
     "Explanation",
+    "ExportedPlan",
     "Graph",
     "Image",
+    "ImportedJob",
     "Kernel",
     "Kind",
     "Link",
@@ -124,12 +128,15 @@ __all__ = [
     "count_strategies",
     "data_parallel",
     "differentiate",
+    "even_work",
     "explain",
+    "export_plan",
     "fit_machine",
     "fully_sharded",
     "fuse",
     "grid",
     "homes",
+    "import_job",
     "is_sum",
     "launch_beside",
     "lower",

@@ -56,7 +56,7 @@ def fused_attention(
     )
     options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
-    kernel, backward = _forward.bind(**options), partial(_backward, flops=5 * features, **options)
+    kernel, backward = forward.bind(**options), partial(_backward, flops=5 * features, **options)
     return launch_first(
         name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features
     )
@@ -75,7 +75,7 @@ def _backward(
     (q_term, k_term, v_term), (y_term, row) = terms(op)
     inputs = f"{q_term}, {k_term}, {v_term}"
     pattern = f"{y_term}, {y_term}, {row}, {inputs} -> {inputs}"
-    kernel = _gradients.bind(**options)
+    kernel = gradients.bind(**options)
     return launch_all(
         f"{op.name}.dx", pattern, [gy, *op.outputs, *op.inputs], kernel=kernel, flops=flops
     )
@@ -87,7 +87,7 @@ def _backward(
 
 
 @partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward)
-def _forward(
+def forward(
     ctx: Context,
     q: Array,
     k: Array,
@@ -98,6 +98,7 @@ def _forward(
     scale: float,
     is_causal: bool,
 ) -> None:
+    """The result and, of every query, the logarithm of its sum of exponentials."""
     for rows, scores in blocks(ctx, heads(q), heads(k), 0, scale, is_causal):
         shape = *block_shape(heads(q), heads(k))[:3], 1
         most, total = (ctx.scratch(slot, shape, q.dtype)[:, :, : scores.shape[2]] for slot in "mt")
@@ -112,7 +113,7 @@ def _forward(
 
 
 @partial(Kernel, cuda=gpu_attention.gradients)
-def _gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
+def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
     """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
     gy, y, statistics, q, k, v, *made = arrays
     products, offset = (

@@ -16,9 +16,9 @@ def of_parameters(dtype: str) -> str:
     return "float32" if dtype.startswith(MIXED) else dtype
 
 
-def tokens(graph: Graph, name: str, batch: int, length: int) -> LogicalRegion:
-    """An input of word numbers (batch, length), whose axes are called b and s."""
-    return replace(graph.input(name, (batch, length), "int32"), axes=("b", "s"))
+def tokens(graph: Graph, name: str, *extents: int) -> LogicalRegion:
+    """An input of word numbers (batch, length) or (length,), whose axes are called b and s."""
+    return replace(graph.input(name, extents, "int32"), axes=("b", "s")[-len(extents) :])
 
 
 def finish(

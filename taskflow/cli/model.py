@@ -12,7 +12,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -24,8 +24,12 @@ Result = TypeVar("Result")
 CONFIGURED = "ops.models.huggingface:build"  # makes graphs of configurations
 
 
-def build_model(model: str, arguments: Sequence[str]) -> Graph:
+def build_model(
+    model: str, arguments: Sequence[str], sizes: Mapping[str, object] | None = None
+) -> Graph:
     """The graph that the function of `MODULE:FUNCTION` builds, or that of a configuration, `FILE.json`.
+
+    `sizes` are given to the parameters of these names that `arguments` leave out.
 
     Raises:
         ValueError: there is no such module or function, its arguments are others, it fails, or gives no graph.
@@ -37,7 +41,9 @@ def build_model(model: str, arguments: Sequence[str]) -> Graph:
         raise ValueError(f"model '{model}': is MODULE:FUNCTION or FILE.json")
     where = f"model '{model}'"
     function = _function(where, _module(where, module_name), name)
-    chosen = dict(_argument(text) for text in arguments)
+    takes = inspect.signature(function).parameters
+    chosen = {name: value for name, value in (sizes or {}).items() if name in takes}
+    chosen |= dict(_argument(text) for text in arguments)
     try:
         inspect.signature(function).bind(**chosen)
     except TypeError as error:

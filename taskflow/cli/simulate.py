@@ -15,7 +15,16 @@ from taskflow.cli.inputs import (
     find_plan,
     read_problem,
 )
-from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
+from taskflow.cli.lengths import simulate_lengths
+from taskflow.cli.output import (
+    add_dot,
+    output_file,
+    progress_bar,
+    show,
+    show_job,
+    show_table,
+    write_dot,
+)
 from taskflow.cli.sweep import add_sweep, device_counts, is_sweep, sweep
 from taskflow.cli.types import Act, Commands, natural, positive
 from taskflow.report import explain
@@ -34,6 +43,12 @@ def add_parser(commands: Commands) -> None:
     add_schedule(parser)
     add_sweep(parser)
     add_dot(parser)
+    parser.add_argument(
+        "--lengths",
+        metavar="FILE",
+        help="the steps of the model for each line of FILE, its argument `lengths`: by a rule as it is, and with parts "
+        "of equal work",
+    )
     parser.add_argument(
         "--jitter",
         type=positive,
@@ -80,11 +95,14 @@ def _add(
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    if options.lengths:
+        return simulate_lengths(options)
     if is_sweep(options):
         return sweep(options, lambda problem: find_plan(options, problem))
     options.devices = options.devices and options.devices[0]
     problem = read_problem(options)
     plan = find_plan(options, problem)
+    show_job(problem)
     graph, rows = plan.apply(problem.graph, problem.machine, problem.costs)
     timeline = simulate(rows, problem.costs)
     show_table(step_table(break_down(timeline, graph, lambda op: op.name)))
@@ -138,6 +156,7 @@ def _explain(options: argparse.Namespace) -> int:
     if options.json:
         show_data("explanation", {**record(found), "machine": problem.machine.name})
         return 0
+    show_job(problem)
     for number, part in enumerate(explanation_parts(found, options.rows)):
         if number:
             show("")

@@ -91,7 +91,7 @@ def sweep(options: argparse.Namespace, find: Callable[[Problem], SearchResult | 
         problem.graph,
         problem.machine,
         problem.costs,
-        lambda graph, machine, costs: find(Problem(graph, machine, costs)),
+        lambda graph, machine, costs: find(Problem(graph, machine, costs, problem.file)),
         devices=counts,
         scales=options.scale,
         sensitivities=options.sensitivities,

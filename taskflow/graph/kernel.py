@@ -147,6 +147,12 @@ class Kernel:
         return replace(self, options={**self.options, **plain})
 
     @property
+    def is_addition(self) -> bool:
+        """Whether it computes the sum of its inputs and nothing else."""
+        made = self.expression
+        return made is not None and len(made.names) > 1 and made.text == " + ".join(made.names)
+
+    @property
     def name(self) -> str:
         """Module, qualified name and options; equal from run to run."""
         return _name(self.function, self.options)

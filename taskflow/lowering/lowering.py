@@ -24,6 +24,7 @@ from taskflow.core.numbers import is_whole
 from taskflow.cost.model import CostModel, dtype_number
 from taskflow.graph.graph import Graph
 from taskflow.graph.repeat import repeated
+from taskflow.lowering.additions import Additions
 from taskflow.lowering.digest import digest_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
@@ -141,6 +142,7 @@ class Lowering:
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._args = np.array([len(op.args) for op in self.operators], np.int64)
         self.store = PointStore(self.operators, self.op_kind)
+        self.additions = Additions(self.operators, graph.outputs.values(), self.store)
         self.launches = Launches(graph, self.number, self.store, self.ndim)
         self.cost_kind = numbered(self.launches.identities)
         self.fragments = Fragments(self.mover, self.store, self.life_kind)
@@ -274,9 +276,11 @@ class Lowering:
         """The points of every operator, by their numbers in the store."""
         strategy = completed(self.graph, strategy)
         configs = (effective_config(op, strategy)[0] for op in self.operators)
-        return np.array(
+        numbers = np.array(
             [self.store.number(op, config) for op, config in enumerate(configs)], np.int64
         )
+        self.additions.settle(numbers)
+        return numbers
 
     def sample(
         self, points: Sequence[tuple[int, int]], fragments: Sequence[tuple[int, Fragment]]

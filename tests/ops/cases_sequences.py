@@ -337,6 +337,28 @@ for causal in (False, True):
         lambda v, causal=causal: attend(v["q"], v["k"], v["v"], causal),
         {"q": (2, extents[0], 2, 3), "k": (2, extents[1], 2, 3), "v": (2, extents[1], 2, 2)},
     )
+    case(
+        f"packed_attention{', causal' if causal else ''}",
+        lambda q, k, v, causal=causal: ops.packed_attention(q, k, v, (2, 0, 4, 1), causal),
+        lambda v, causal=causal: np.concatenate(
+            [
+                attend(*(v[n][None, a:b] for n in "qkv"), causal)[0]
+                for a, b in ((0, 2), (2, 6), (6, 7))
+            ]
+        ),
+        {"q": (7, 2, 3), "k": (7, 2, 3), "v": (7, 2, 2)},
+    )
+case(
+    "multihead_attention, packed",
+    lambda x: ops.multihead_attention(x, 2, is_causal=True, lengths=(0, 3, 5)),
+    lambda v: np.concatenate(
+        [
+            attention({**v, "x": v["x"][None, a:b]}, 2, is_causal=True)[0]
+            for a, b in ((0, 3), (3, 5))
+        ]
+    ),
+    {"x": (5, 4)},
+)
 case(
     "multihead_attention, fused",
     lambda x: ops.multihead_attention(x, 2, is_causal=True, fused=True),
