@@ -294,15 +294,14 @@ def check_dim(where: str, dim: int, ndim: int) -> int:
 
 def pair(where: str, key: str, value: int | Sequence[int]) -> tuple[int, int]:
     """A number for both spatial dimensions, or one each."""
-    found = integers(where, key, value, 2, "two")
+    found = integers(where, key, value, 2)
     return found[0], found[1]
 
 
-def integers(
-    where: str, key: str, value: int | Sequence[int], count: int, word: str
-) -> tuple[int, ...]:
+def integers(where: str, key: str, value: int | Sequence[int], count: int) -> tuple[int, ...]:
     """A number for each of so many dimensions, or one for all; ValueError for anything else."""
     values: Sequence[Any] = value if isinstance(value, Sequence) else (value,) * count
     if len(values) != count or not all(map(is_integer, values)):
-        raise ValueError(f"{where}: {key} is {value!r}, an integer or {word} are needed")
+        needed = ("an integer is", "an integer or two are", "an integer or three are")[count - 1]
+        raise ValueError(f"{where}: {key} is {value!r}, {needed} needed")
     return tuple(map(int, values))

@@ -52,6 +52,7 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import (
     axis_kinds,
     data_parallel,
+    even_work,
     fully_sharded,
     model_parallel,
     one_weird_trick,
@@ -127,6 +128,7 @@ __all__ = [
     "count_strategies",
     "data_parallel",
     "differentiate",
+    "even_work",
     "explain",
     "export_plan",
     "fit_machine",

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from taskflow import Kernel, differentiate, update
+from taskflow import Kernel, Pointwise, differentiate, update
 from tests.windows import concat as concat
 from tests.windows import conv as conv
 from tests.windows import parameter, term
@@ -44,10 +44,13 @@ def _add(ctx, x, y, z):
     np.add(x, y, out=z)
 
 
+ADD = Kernel(_add, expression=Pointwise("x + y", ("x", "y")))
+
+
 def add(x, y, name="add"):
     t = term(x)
     return x.graph.launch(
-        name, f"{t}, {t} -> {t}", [x, y], kernel=_add, backward=lambda op, gz: (gz, gz)
+        name, f"{t}, {t} -> {t}", [x, y], kernel=ADD, backward=lambda op, gz: (gz, gz)
     )
 
 

@@ -154,7 +154,7 @@ def relate(x, matrix, dim=0, name="relate"):
         kernel=partial(_relate, dim, matrix),
         windows={"hull": hull(matrix, axes[dim])},
         backward=lambda op, gy: relate(gy, matrix.T, dim, f"{op.name}.dx"),
-        work={"hull": 2.0},
+        flops={"hull": 2.0},
     )
 
 

@@ -7,12 +7,17 @@ the query's configuration, softmax and weighted sum that of the scores, unless t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from math import inf
+from typing import TypedDict, Unpack
 
 from ops.attention.fused_attention import fused_attention
+from ops.attention.grouped import repeat_heads
 from ops.attention.heads import project_from_heads, project_to_heads
 from ops.attention.linear_attention import check_heads, check_scale, memory_linear_attention
+from ops.attention.packed_attention import packed_attention
 from ops.building import (
     check_positive,
     check_region,
@@ -31,6 +36,13 @@ from ops.tiles import deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
+class AttentionKernel(TypedDict, total=False):
+    """How attention is made; nothing said: composed of operators."""
+
+    memory_linear: bool
+    fused: bool
+
+
 def multihead_attention(
     x: LogicalRegion,
     num_heads: int,
@@ -41,14 +53,16 @@ def multihead_attention(
     training: bool = True,
     name: str | None = None,
     *,
-    memory_linear: bool = False,
-    fused: bool = False,
     mask: LogicalRegion | None = None,
+    lengths: Sequence[int] | None = None,
+    kv_heads: int | None = None,
+    **kernel: Unpack[AttentionKernel],
 ) -> LogicalRegion:
     """Multi-head attention (Vaswani et al., NeurIPS 2017), as torch.nn.MultiheadAttention with batch_first.
 
     Args:
-        x: (batch, queries, features), floating point: makes the queries, and keys and values without a `memory`.
+        x: (batch, queries, features), floating point: makes the queries, and keys and values without a `memory`; with
+            `lengths` (tokens, features).
         num_heads: divides the features.
         memory: (batch, keys, its features), floating point: makes keys and values (cross attention).
         is_causal: whether query number q sees only the keys up to number q.
@@ -62,39 +76,57 @@ def multihead_attention(
         fused: by `fused_attention`, one operator without dropout, which sees the keys whole.
         mask: of bool, whether a query sees a key, or of floating point, added to the scores; its shape broadcasts to
             (batch, heads, queries, keys). A query that sees no key gives zeros (before the last projection).
+        lengths: of documents that lie one behind the other, see `packed_attention`, which it is then.
+        kv_heads: heads of keys and values, a divisor of `num_heads`: as many heads of queries share each
+            (`repeat_heads`). None: as many as there are.
 
     Returns:
-        (batch, queries, features).
+        (batch, queries, features), with `lengths` (tokens, features).
 
     Raises:
-        ValueError: the shapes do not agree, the features do not divide into heads, a dtype is wrong, there is dropout
-            or a mask where there can be none, or both `memory_linear` and `fused` are asked for.
+        ValueError: the shapes do not agree, the features do not divide into heads, a dtype is wrong, there is dropout,
+            a mask or a memory where there can be none, or two of `memory_linear`, `fused` and `lengths` are asked for.
     """
-    source = x if memory is None else memory
-    where = checked("multihead_attention", name or "attention", x, ndim=(3,))
-    checked("multihead_attention", name or "attention", source, "memory", ndim=(3,))
+    source, ndim = x if memory is None else memory, (3,) if lengths is None else (2,)
+    where = checked("multihead_attention", name or "attention", x, ndim=ndim)
+    checked("multihead_attention", name or "attention", source, "memory", ndim=ndim)
     check_positive(where, num_heads=num_heads)
-    if x.shape[2] % num_heads:
-        raise ValueError(f"{where}: {x.shape[2]} features do not divide into {num_heads} heads")
+    if unknown := sorted(kernel.keys() - AttentionKernel.__annotations__.keys()):
+        raise TypeError(f"{where}: there is no argument '{unknown[0]}'")
+    memory_linear, fused = kernel.get("memory_linear", False), kernel.get("fused", False)
+    features = x.shape[-1]
+    if features % num_heads:
+        raise ValueError(f"{where}: {features} features do not divide into {num_heads} heads")
     if source.shape[0] != x.shape[0]:
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{source.name}' is {source.shape}")
     if memory_linear and fused:
         raise ValueError(f"{where}: it is either memory_linear or fused, not both")
-    if (memory_linear or fused) and dropout_p and training:
-        kind = "fused" if fused else "memory-linear"
+    is_packed = lengths is not None
+    kinds = {"fused": fused, "memory-linear": memory_linear, "packed": is_packed}
+    kind = next((kind for kind, is_asked in kinds.items() if is_asked), None)
+    if kind and dropout_p and training:
         raise ValueError(f"{where}: {kind} attention has no dropout, dropout_p is {dropout_p}")
-    if (memory_linear or fused) and mask is not None:
-        kind = "fused" if fused else "memory-linear"
+    if kind and mask is not None:
         raise ValueError(f"{where}: {kind} attention has no mask, '{mask.name}' was given")
-    graph, features = x.graph, x.shape[2]
+    if is_packed and (fused or memory_linear or memory is not None):
+        raise ValueError(f"{where}: lengths, and fused, memory_linear or a memory")
+    shared = num_heads if kv_heads is None else kv_heads
+    check_positive(where, kv_heads=shared)
+    if num_heads % shared or (is_packed and shared != num_heads):
+        raise ValueError(f"{where}: kv_heads is {shared}, of {num_heads} heads")
+    graph = x.graph
     name = graph.unique_name(name or "attention", "q")
     q = project_to_heads(x, num_heads, features // num_heads, bias, f"{name}.q")
-    with graph.following(q.name):
+    with graph.following(q.name) if shared == num_heads else nullcontext():
         k, v = (
-            project_to_heads(source, num_heads, features // num_heads, bias, f"{name}.{part}")
+            project_to_heads(source, shared, features // num_heads, bias, f"{name}.{part}")
             for part in "kv"
         )
-    if fused:
+    if shared < num_heads:
+        k, v = (repeat_heads(r, num_heads // shared, f"{r.name}.repeated") for r in (k, v))
+    if lengths is not None:
+        y = packed_attention(q, k, v, lengths, is_causal, f"{name}.scores")
+    elif fused:
         y = fused_attention(q, k, v, is_causal, f"{name}.scores")
     elif memory_linear:
         y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")

@@ -14,6 +14,7 @@ from ops.building import (
     launch_all,
     launch_first,
     parameters,
+    term,
     terms,
 )
 from ops.dense.linear import multiply_gradients, multiply_with
@@ -31,21 +32,22 @@ def project_to_heads(
     """y[b, s, k, d] = sum over i of x[b, s, i] weight[(k d), i] + bias[(k d)]: `linear`, seen as heads.
 
     Args:
-        x: (batch, positions, features), floating point.
+        x: (batch, positions, features) or (positions, features), floating point.
         num_heads, head_features: of the result; their product is the number of rows of `<name>.weight`.
         bias: whether to add `<name>.bias`.
         name: of the operator.
 
     Returns:
-        (batch, positions, num_heads, head_features).
+        (batch, positions, num_heads, head_features), or without a batch.
 
     Raises:
         ValueError: `x` has other dimensions or another dtype, or a number is not positive.
     """
-    where = checked("project_to_heads", name, x, ndim=(3,))
+    where = checked("project_to_heads", name, x, ndim=(2, 3))
     check_positive(where, num_heads=num_heads, head_features=head_features)
-    b, s = distinct(x.axes[:2], ("i", "k", "d"))
-    pattern, shape = f"{b} {s} i, (k ^d) i -> {b} {s} k ^d", (num_heads * head_features, x.shape[2])
+    points = term(distinct(x.axes[:-1], ("i", "k", "d")))
+    pattern = f"{points} i, (k ^d) i -> {points} k ^d"
+    shape = num_heads * head_features, x.shape[-1]
     name = x.graph.unique_name(name or "project_to_heads")
     return _project(x, shape, num_heads, bias, name, pattern, "(k ^d)", "i")
 
@@ -56,23 +58,24 @@ def project_from_heads(
     """y[b, s, o] = sum over k, d of x[b, s, k, d] weight[o, (k d)] + bias[o]: `linear` of all heads.
 
     Args:
-        x: (batch, positions, heads, features), floating point.
+        x: (batch, positions, heads, features) or (positions, heads, features), floating point.
         out_features: rows of `<name>.weight`.
         bias: whether to add `<name>.bias`.
         name: of the operator.
 
     Returns:
-        (batch, positions, out_features).
+        (batch, positions, out_features), or without a batch.
 
     Raises:
         ValueError: `x` has other dimensions or another dtype, or `out_features` is not positive.
     """
-    where = checked("project_from_heads", name, x, ndim=(4,))
+    where = checked("project_from_heads", name, x, ndim=(3, 4))
     check_positive(where, out_features=out_features)
-    b, s = distinct(x.axes[:2], ("o", "k", "d"))
-    pattern, shape = f"{b} {s} k ^d, o (k ^d) -> {b} {s} o", (out_features, x.shape[2] * x.shape[3])
+    points = term(distinct(x.axes[:-2], ("o", "k", "d")))
+    pattern = f"{points} k ^d, o (k ^d) -> {points} o"
+    shape = out_features, x.shape[-2] * x.shape[-1]
     name = x.graph.unique_name(name or "project_from_heads")
-    return _project(x, shape, x.shape[2], bias, name, pattern, "o", "k")
+    return _project(x, shape, x.shape[-2], bias, name, pattern, "o", "k")
 
 
 def _project(
@@ -102,7 +105,7 @@ def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[
         f"{op.name}.dx",
         f"{y_term}, {weight_term} -> {x_term}",
         [gy, weight],
-        kernel=_dx,
+        kernel=_dx.bind(summed=summed),
         sizes=sizes,
     )
     kernel = _gradient_parameters.bind(summed=summed)
@@ -110,9 +113,7 @@ def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[
     return gx, *launch_all(f"{op.name}.dweight", pattern, [gy, x], kernel=kernel, sizes=sizes)
 
 
-def _flat(ctx: Context, slot: str, a: Array) -> Array:
-    """The first two dimensions by all others."""
-    return matrix(ctx, slot, a, 2)
+_READ, _MADE = {"i": -1, "k": -2}, {"i": -2, "k": -1}  # dimensions that are features, of x and of y
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
@@ -120,8 +121,8 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
     *bias, y = rest
     if ctx.interval(summed)[0] != 0:
         bias = []  # once among the partial sums
-    left = _flat(ctx, "x", x)
-    with result_matrix(ctx, "y", y, 2) as flat:
+    left = matrix(ctx, "x", x, _READ[summed])
+    with result_matrix(ctx, "y", y, _MADE[summed]) as flat:
         if not (bias and multiply_with(ctx, left, weight, flat, "bias", bias[0])):
             ctx.xp.matmul(left, weight.T, out=flat)
             if bias:
@@ -129,14 +130,14 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
-def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
-    with result_matrix(ctx, "gx", gx, 2) as flat:
-        ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=flat)
+def _dx(ctx: Context, gy: Array, weight: Array, gx: Array, *, summed: str) -> None:
+    with result_matrix(ctx, "gx", gx, _READ[summed]) as flat:
+        ctx.xp.matmul(matrix(ctx, "gy", gy, _MADE[summed]), weight, out=flat)
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
 def _gradient_parameters(
     ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str
 ) -> None:
-    left, right = _flat(ctx, "gy", gy), _flat(ctx, "x", x)
+    left, right = matrix(ctx, "gy", gy, _MADE[summed]), matrix(ctx, "x", x, _READ[summed])
     multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

@@ -41,6 +41,7 @@ def read_program(graph: Graph, task_graph: TaskGraph) -> tuple[GraphTables, dict
     launches["points"] = [len(launch.spans) for launch in task_graph.launches]
     launches["inputs"] = [len(op.inputs) for op in graph.operators]
     launches["outputs"] = [len(op.outputs) for op in graph.operators]
+    launches["is_addition"] = [op.kernel.is_addition for op in graph.operators]
     launches["args"] = pointers(launches["inputs"] + launches["outputs"])[:-1]
     bound, extent, term, dim, dim_axis, reduced = bounds.tables()
     tables = GraphTables(

@@ -10,7 +10,7 @@ from taskflow.core.columns import Array, record
 from taskflow.core.compiling import leaf
 from taskflow.graph import window as window_rule
 
-LAUNCH = record("bound", "spans", "points", "args", "inputs", "outputs")
+LAUNCH = record("bound", "spans", "points", "args", "inputs", "outputs", "is_addition")
 # Versions, -1 for none; whether later parts may be added to what is there, and whether the first is added to a version.
 ARGUMENT = record("region", "reads", "makes", "privilege", "launch", "accumulates", "adds")
 BOUND = record("terms", "extents", "axes")  # where they begin, and the number of axes
@@ -131,15 +131,40 @@ def whole_measure(g: GraphTables) -> None:
             arg = g.arg[first + k]
             if k < inputs and not arg.adds:
                 continue
-            bound = g.bound[g.launch[launch].bound]
-            term, volume, weight = g.term[bound.terms + k], 1, 1
-            for n in range(term.reduced, term.reduced_end):
-                extent = g.extent[bound.extents + g.reduced[n]]
-                volume *= extent
-                weight *= scattered(g.reduced[n], extent)
+            volume, weight = whole_of_inputs(g, launch)
+            if not g.launch[launch].is_addition:
+                volume, weight = whole_of_axes(g, launch, k)
             if arg.adds:
                 volume, weight = volume + 1, weight + base_weight()
             g.version[arg.makes].volume, g.version[arg.makes].weight = volume, weight
+
+
+@leaf
+def whole_of_axes(g: GraphTables, launch: int, k: int) -> tuple[int, int]:
+    """Volume and weight of all parts of argument `k`: of all its reduced axes."""
+    bound = g.bound[g.launch[launch].bound]
+    term, volume, weight = g.term[bound.terms + k], 1, 1
+    for n in range(term.reduced, term.reduced_end):
+        extent = g.extent[bound.extents + g.reduced[n]]
+        volume *= extent
+        weight *= scattered(g.reduced[n], extent)
+    return volume, weight
+
+
+@leaf
+def whole_of_inputs(g: GraphTables, launch: int) -> tuple[int, int]:
+    """Volume and weight of all parts of a sum: of all those of what is added."""
+    volume, weight = 0, 0
+    for k in range(g.launch[launch].inputs):
+        version = g.version[g.arg[g.launch[launch].args + k].reads]
+        volume, weight = volume + version.volume, weight + summand_factor(k) * version.weight
+    return volume, weight
+
+
+@leaf
+def summand_factor(k: int) -> int:
+    """By which the weight of input `k` of an addition counts, so that a part of another does not stand for its own."""
+    return scattered(62, k + 1)
 
 
 @leaf

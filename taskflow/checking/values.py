@@ -1,7 +1,8 @@
 """Values: every row in turn on versions and parts instead of numbers. Compiled.
 
 A feed gives version 0 of an input, a home version 0 of a persistent region. A point wants complete values of the
-versions that program order gives, in the boxes that its pattern gives; what it writes is a version of its own, partial
+versions that program order gives, in the boxes that its pattern gives; an addition takes parts of them, too, and
+what it makes is then that part of the sum. What a point writes is a version of its own, partial
 where it has a part of a reduced axis. A copy carries what lies in its box. A fold, or a step of a collective, wants
 parts of one version and adds them up. At the end homes and fetches hold the last versions.
 """
@@ -34,6 +35,7 @@ from taskflow.checking.terms import (
     measure,
     put_term_box,
     spans_fit,
+    summand_factor,
     whole_measure,
 )
 from taskflow.core.columns import Array, record
@@ -141,14 +143,41 @@ def check_point(t: Machinery, row: int) -> bool:
             return False
     for k in range(launch.inputs):
         i, arg = t.plan.arg_instance[first + k], t.program.arg[launch.args + k]
-        is_read = i >= 0 and not arg.adds
-        if is_read and not has_value(t, row, first + k, i, t.plan.arg_box[first + k], arg.reads):
+        box = t.plan.arg_box[first + k]
+        is_read = (
+            i >= 0 and not arg.adds and not (launch.is_addition and is_part(t, i, box, arg.reads))
+        )
+        if is_read and not has_value(t, row, first + k, i, box, arg.reads):
             return False
     for k in range(count):
         i, arg = t.plan.arg_instance[first + k], t.program.arg[launch.args + k]
         if i >= 0 and arg.makes >= 0 and not check_made(t, row, k, launch.args + k):
             return False
     return True
+
+
+@leaf
+def is_part(t: Machinery, i: int, box: Array, version: int) -> bool:
+    """Whether a box of an instance holds some parts of this version, the same ones everywhere."""
+    at = find(t.pieces, i, box, t.plan.instance[i].dims)
+    return at >= 0 and has_token(
+        t.pieces, at, version, t.pieces.piece[at].volume, t.pieces.piece[at].weight
+    )
+
+
+@leaf
+def added(t: Machinery, row: int) -> tuple[int, int]:
+    """Volume and weight of what an addition adds up: of what lies in its inputs."""
+    launch, first = t.program.launch[t.plan.row[row].launch], t.plan.arg_ptr[row]
+    volume, weight = 0, 0
+    for k in range(launch.inputs if launch.is_addition else 0):
+        i, factor = t.plan.arg_instance[first + k], summand_factor(k)
+        at = find(t.pieces, i, t.plan.arg_box[first + k], t.plan.instance[i].dims) if i >= 0 else -1
+        is_whole = at < 0 or t.pieces.piece[at].volume == 0
+        version = t.program.version[t.program.arg[launch.args + k].reads]
+        volume += version.volume if is_whole else t.pieces.piece[at].volume
+        weight += factor * (version.weight if is_whole else t.pieces.piece[at].weight)
+    return volume, weight
 
 
 @leaf
@@ -163,7 +192,9 @@ def check_made(t: Machinery, row: int, k: int, at: int) -> bool:
         0,
     )
     if k >= t.program.launch[r.launch].inputs or arg.adds:
-        volume, weight = measure(t.program, r.launch, k, r.point)
+        volume, weight = added(t, row)
+        if not t.program.launch[r.launch].is_addition:
+            volume, weight = measure(t.program, r.launch, k, r.point)
         if arg.accumulates and t.plan.arg_privilege[here] == READ_WRITE:
             so_far = find(t.pieces, i, box, t.plan.instance[i].dims)
             if so_far >= 0 and t.pieces.piece[so_far].version == version:

@@ -14,15 +14,17 @@ from taskflow.cli.machine import SIMPLE_MACHINES, find_machine
 from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
+from taskflow.cost.traced import TracedCosts, is_traced
 from taskflow.graph.graph import Graph
 from taskflow.graph.recompute import recompute, recomputed
 from taskflow.machine import MachineModel
 from taskflow.machine.machinefile import preset_names
 from taskflow.report.describe import describe_plan
-from taskflow.schedule import Schedule, chimera, program, zb_v
+from taskflow.schedule import POLICIES, Schedule, program
 from taskflow.schedule.found import NAME as SEARCHED
 from taskflow.schedule.orders import NAMED
 from taskflow.schedule.plan import Plan
+from taskflow.schedule.schedule import Groups, in_loops
 from taskflow.strategy.rules import RULES
 from taskflow.strategy.stages import stages
 from taskflow.strategy.strategy import Strategy
@@ -77,7 +79,7 @@ def add_problem(
         default="analytic",
         metavar="MODEL",
         help="analytic (a roofline of the machine's rates, the default), measured (kernels timed on this machine), or "
-        "a file that keeps measured costs",
+        "a file that keeps measured costs, or of `taskflow costs`",
     )
     add_from(parser)
 
@@ -181,14 +183,13 @@ def _with_options(plan: Plan, options: argparse.Namespace, graph: Graph) -> Plan
     return plan
 
 
-def _groups(schedule: str | None, devices: int, count: int | None) -> list[tuple[int, ...]] | None:
+def _groups(schedule: str | None, devices: int, count: int | None) -> Groups | None:
     """The devices of every stage where a policy asks for some, or there are more stages than devices; else None."""
-    each = range(devices)
-    if schedule == zb_v.name:
-        return [(d,) for d in (*each, *reversed(each))]
-    if schedule == chimera.name:
-        return [(d, devices - 1 - d) for d in each]
-    return [(k % devices,) for k in range(count)] if count and count > devices else None
+    policy = POLICIES.get(schedule or "")
+    placement = policy.placement if policy else in_loops
+    if placement is in_loops and (count or 0) <= devices:
+        return None
+    return placement([(d,) for d in range(devices)], count)
 
 
 def find_order(name: str) -> Schedule | str:
@@ -220,7 +221,9 @@ def find_start(name: str, problem: Problem) -> Strategy:
 
 
 def find_costs(name: str, machine: MachineModel) -> CostModel:
-    """Analytic costs, measured ones, or measured ones that a file keeps."""
+    """Analytic costs, measured ones, measured ones that a file keeps, or those of a trace."""
     if name == "analytic":
         return CostModel.analytic(machine)
+    if is_traced(name):
+        return TracedCosts.load(name, machine)
     return CostModel.measured(machine, None if name == "measured" else name)

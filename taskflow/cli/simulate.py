@@ -15,6 +15,7 @@ from taskflow.cli.inputs import (
     find_plan,
     read_problem,
 )
+from taskflow.cli.lengths import simulate_lengths
 from taskflow.cli.output import (
     add_dot,
     output_file,
@@ -42,6 +43,12 @@ def add_parser(commands: Commands) -> None:
     add_schedule(parser)
     add_sweep(parser)
     add_dot(parser)
+    parser.add_argument(
+        "--lengths",
+        metavar="FILE",
+        help="the steps of the model for each line of FILE, its argument `lengths`: by a rule as it is, and with parts "
+        "of equal work",
+    )
     parser.add_argument(
         "--jitter",
         type=positive,
@@ -88,6 +95,8 @@ def _add(
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    if options.lengths:
+        return simulate_lengths(options)
     if is_sweep(options):
         return sweep(options, lambda problem: find_plan(options, problem))
     options.devices = options.devices and options.devices[0]

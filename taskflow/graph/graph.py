@@ -144,13 +144,15 @@ class Operator:
     @property
     def total_flops(self) -> float:
         """Floating point operations of all points."""
-        points, total = prod(self.extents.values()), 0.0
-        for name, flops in self.work:
-            image = self.windows[name]
-            assert isinstance(image, Image), "`launch` refuses others"
-            axis = self.extents[image.axis]
-            total += flops * (image.work((0, axis)) * (points // axis))
-        return total + self.flops * points
+        points = prod(self.extents.values())
+        return self.flops * points + sum(self.image_flops(name) for name, _ in self.work)
+
+    def image_flops(self, name: str) -> float:
+        """Those that `work` says of a dimension with an image."""
+        image: Image = self.windows[name]
+        points = prod(self.extents.values())
+        extent = self.extents[image.axis]
+        return dict(self.work)[name] * (image.work((0, extent)) * (points // extent))
 
     @property
     def pattern(self) -> str:
@@ -351,10 +353,9 @@ class Graph:
         writes: Sequence[LogicalRegion | int] = (),
         adds: Sequence[LogicalRegion | int] = (),
         backward: Backward | None = None,
-        flops: float | None = None,
+        flops: float | Mapping[str, float] | None = None,
         dtype: str | Sequence[str] | None = None,
         layout: str | None = None,
-        work: Mapping[str, float] | None = None,
     ) -> LogicalRegion | tuple[LogicalRegion, ...]:
         """Append an operator; its outputs are new regions.
 
@@ -370,20 +371,18 @@ class Graph:
             adds: inputs that the kernel adds to, and does not look at: a split of an axis that one lacks makes parts,
                 which are added to it in their order. `add[...]` around its term says the same.
             backward: `backward(op, *output_gradients)`, a region or None per input, built from operators.
-            flops: floating point operations per point of all axes; default 2 where an axis is reduced, else 1, and 0
-                where `work` is given.
+            flops: floating point operations per point of all axes; default 2 where an axis is reduced, else 1. Or
+                dimension with an Image -> those per point of it and of all axes but the one that it follows.
             dtype: of the outputs (one, or one each); default: that of the first floating input.
             layout: the pattern again, each term's dimensions in the order in which the kernel is fast when they lie so
                 in memory, slowest first. A wish: another operator may have decided; the arrays are views either way.
-            work: dimension with an Image -> floating point operations per point of it and of all axes but the one that
-                it follows; they come on top of `flops`.
 
         Returns:
             The output region; a tuple for several; an empty tuple for none.
 
         Raises:
-            ValueError: extents disagree, an axis has no extent, an input cannot be updated in place, `flops` or `work`
-                is no finite number from 0, `work` names no Image, or `layout` is no reordering of the pattern.
+            ValueError: extents disagree, an axis has no extent, an input cannot be updated in place, `flops` is no
+                finite number from 0 or names no Image, or `layout` is no reordering of the pattern.
             TypeError: an input is not a region, `kernel` is no function, or kernels take no such dtype.
         """
         where = f"'{name}'"
@@ -401,12 +400,15 @@ class Graph:
         for k in positions:
             if inputs[k].is_constant:
                 raise ValueError(f"{where}: '{names[k]}' is a constant, which nothing updates")
-        if flops is not None:
-            check_not_negative(where, "flops", flops)
-        for dim, amount in (work or {}).items():
-            check_not_negative(where, f"work of '{dim}'", amount)
+        work = flops if isinstance(flops, Mapping) else {}
+        for dim, amount in work.items():
+            check_not_negative(where, f"flops of '{dim}'", amount)
             if not isinstance(bound.windows.get(dim), Image):
-                raise ValueError(f"{where}: work of '{dim}', which has no Image")
+                raise ValueError(f"{where}: flops of '{dim}', which has no Image")
+        if isinstance(flops, Mapping):
+            flops = 0.0
+        elif flops is not None:
+            check_not_negative(where, "flops", flops)
         orders = parse_orders(where, layout, bound.pattern) if layout else ()
         self.names.add(unique := self.unique_name(name))
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
@@ -417,7 +419,7 @@ class Graph:
         outputs = tuple(self._region(n, shape, t, "value", names) for n, shape, t, names in columns)
         if flops is None:
             is_sum = any(map(bound.reduced_axes, range(len(outputs))))
-            flops = 0.0 if work else 2.0 if is_sum else 1.0
+            flops = 2.0 if is_sum else 1.0
         operator = Operator(
             unique,
             kernel,
@@ -429,7 +431,7 @@ class Graph:
             flops,
             self._follows,
             orders,
-            work=tuple((work or {}).items()),
+            work=tuple(work.items()),
         )
         self.operators.append(operator)
         return outputs[0] if len(outputs) == 1 else outputs

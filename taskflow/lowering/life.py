@@ -175,7 +175,7 @@ def _versions(touch: Array, event_ptr: Array) -> tuple[Array, Array, Array]:
 
 # -- with points, compiled by numba ------------------------------------------------------------------------------------
 
-UPDATES, ADDS, SUMS = np.array([Role.UPDATES, Role.ADDS, Role.SUMS])
+READS, UPDATES, ADDS, SUMS = np.array([Role.READS, Role.UPDATES, Role.ADDS, Role.SUMS])
 
 
 class RegionLife(NamedTuple):
@@ -186,7 +186,7 @@ class RegionLife(NamedTuple):
         ops: how many operators touch it; they are issuers 0, 1, ..., version v is issuer `ops + v`.
         event, producer: see `Life`.
         event_ptr: the first point of every event.
-        is_partial: of every event, whether its points leave partial results.
+        is_partial: of every event, whether its points leave partial results, or read them as they are.
         itemsize, is_persistent, is_fetched, is_scalar: of the region.
     """
 
@@ -226,9 +226,9 @@ def load(region: int, lives: Lives, points_of: Any, table: PointTable) -> tuple[
 
 @leaf
 def load_event(life: RegionLife, e: int, number: int, table: PointTable, points: Points) -> bool:
-    """Put down the points of one event, of this number; whether it leaves partial results."""
+    """Put down the points of one event, of this number; whether they leave partial results, or read them so."""
     of, begin, argument = table.record[number], life.event_ptr[e], life.event[e].argument
-    made, is_partial = life.event[e].made, False
+    made, is_partial = life.event[e].made, of.takes_parts != 0
     for i in range(of.points):
         points.device[begin + i] = table.device[of.first_device + i]
     if made >= 0:

@@ -21,9 +21,11 @@ from taskflow.collective.price import CollectiveCosts
 from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import is_whole
-from taskflow.cost.model import CostModel, dtype_number
+from taskflow.cost.model import CostModel
+from taskflow.cost.rates import rate_number
 from taskflow.graph.graph import Graph
 from taskflow.graph.repeat import repeated
+from taskflow.lowering.additions import Additions
 from taskflow.lowering.digest import digest_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
@@ -135,12 +137,13 @@ class Lowering:
         self.life_kind = numbered([life.kind for life in self.lives])
         self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
         self.compute_dtype = [
-            dtype_number([r.dtype for r in op.args], op.kernel.window) for op in self.operators
+            rate_number([r.dtype for r in op.args], op.kernel) for op in self.operators
         ]
         self.dtype_kind = numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._args = np.array([len(op.args) for op in self.operators], np.int64)
         self.store = PointStore(self.operators, self.op_kind)
+        self.additions = Additions(self.operators, graph.outputs.values(), self.store)
         self.launches = Launches(graph, self.number, self.store, self.ndim)
         self.cost_kind = numbered(self.launches.identities)
         self.fragments = Fragments(self.mover, self.store, self.life_kind)
@@ -274,9 +277,11 @@ class Lowering:
         """The points of every operator, by their numbers in the store."""
         strategy = completed(self.graph, strategy)
         configs = (effective_config(op, strategy)[0] for op in self.operators)
-        return np.array(
+        numbers = np.array(
             [self.store.number(op, config) for op, config in enumerate(configs)], np.int64
         )
+        self.additions.settle(numbers)
+        return numbers
 
     def sample(
         self, points: Sequence[tuple[int, int]], fragments: Sequence[tuple[int, Fragment]]

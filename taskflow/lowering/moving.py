@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf, tiered
-from taskflow.lowering.boxes import intersect, is_empty, overlaps
+from taskflow.lowering.boxes import intersect, is_empty, overlaps, same
 from taskflow.lowering.combine import combine
 from taskflow.lowering.gathers import gather_together
-from taskflow.lowering.life import ADDS, UPDATES, Lives, RegionLife, load
+from taskflow.lowering.life import ADDS, READS, UPDATES, Lives, RegionLife, load
 from taskflow.lowering.line import Line, end_near, first_near, line_of
 from taskflow.lowering.moves import (
     add_arg,
@@ -273,12 +273,25 @@ def consume(s: State, life: RegionLife, e: int, p: Points) -> None:
     begin, end, issuer = life.event_ptr[e], life.event_ptr[e + 1], life.event[e].issuer
     for point in range(begin, end):
         if not is_empty(p.box[point]):
-            p.instance[point] = find_instance(s, p.device[point], p.box[point])
+            p.instance[point] = (
+                part_for(life, point, p)
+                if life.is_partial[e] and life.event[e].role == READS
+                else find_instance(s, p.device[point], p.box[point])
+            )
             note_read(s, p.instance[point], p.box[point], issuer, point - begin)
     if life.event[e].role == UPDATES or life.event[e].role == ADDS:
         for point in range(begin, end):
             if p.instance[point] >= 0:
                 note_write(s, p.instance[point], p.box[point], issuer, point - begin)
+
+
+@leaf
+def part_for(life: RegionLife, reader: int, p: Points) -> int:
+    """The instance in which the parts of a point's box and device are added up."""
+    for point in range(life.event_ptr[0], life.event_ptr[1]):
+        if p.device[point] == p.device[reader] and same(p.box[point], p.box[reader]):
+            return int(p.instance[point])
+    return -1
 
 
 @inner

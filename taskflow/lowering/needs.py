@@ -76,8 +76,11 @@ def gather_needs(s: State, life: RegionLife, points: Points, fetch: Any) -> Any:
 
 @leaf
 def needs_value(life: RegionLife, e: int, colour: int) -> bool:
-    """Whether points of this colour need the version before: of those that add parts to it, only the first do."""
-    return bool(life.event[e].role != ADDS or not life.is_partial[e] or colour == 0)
+    """Whether points of this colour need the version before, whole.
+
+    Of those that add parts to it, only the first do; who reads its parts does not.
+    """
+    return bool(not life.is_partial[e] or (life.event[e].role == ADDS and colour == 0))
 
 
 @inner

@@ -33,6 +33,7 @@ from taskflow.lowering.pointtable import (
     kinds_of,
 )
 from taskflow.strategy.partition import OperatorPoints, cuts, make_points, partition, volume
+from taskflow.strategy.parts import HeldParts, of_parts
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
 Degrees = tuple[tuple[str, Degree], ...]
@@ -79,6 +80,7 @@ class PointStore:
         self._model: list[int] = []  # per number
         self._points: dict[int, OperatorPoints] = {}
         self._numbers: dict[ParallelConfig, dict[int, int]] = {}  # and by kind
+        self._numbers_of_parts: dict[object, dict[bytes, int]] = {}  # by devices
 
     def number(self, op: int, config: ParallelConfig) -> int:
         """The number of the points of operator number `op` under a configuration.
@@ -96,6 +98,39 @@ class PointStore:
         if new:
             self._add(new, config, known)
         return [known[kind] for kind in kinds]
+
+    def number_of_parts(self, op: int, parts: HeldParts, config: ParallelConfig) -> int:
+        """The number of the points of an addition that are where partial results are; `config`: of who makes these.
+
+        -1 where its axes cannot be split so.
+        """
+        distinct, rank = _in_turn(parts.device)
+        key = self.kind[op], *(column.tobytes() for column in (rank, parts.box, parts.colour))
+        numbers = self._numbers_of_parts.setdefault(key, {})
+        if (devices := distinct.tobytes()) not in numbers:
+            model = next(iter(numbers.values()), -1)
+            points = (
+                self.points(model) if model >= 0 else of_parts(self.operators[op], config, parts)
+            )
+            numbers[devices] = (
+                -1 if points is None else self._add_parts(op, points, parts, distinct, model)
+            )
+        return numbers[devices]
+
+    def _add_parts(
+        self, op: int, points: OperatorPoints, parts: HeldParts, distinct: Array, model: int
+    ) -> int:
+        """Add the points of an addition, like those of a model, on the devices of its parts."""
+        kind, columns = self.kind[op], (points.spans, points.boxes, points.colours)
+        args = kind, model, parts.device, *columns, distinct, self._kind_columns
+        while (end := add_parts(*args, tuple(self.table))) != FITS:
+            self._double(end)
+        number = len(self._made)
+        self._model.append(number if model < 0 else model)
+        self._made.append((op, points.config))
+        if model < 0:
+            self._points[number] = points
+        return number
 
     @property
     def size_bytes(self) -> int:
@@ -147,8 +182,12 @@ class PointStore:
             if found == FAULT:
                 partition(self.operators[new[left[0]]], config)  # says what is wrong
             elif found != FITS:
-                self.table = doubled(self.table, GROWING[found])
-                self._table_bytes = table_bytes(self.table)
+                self._double(found)
+
+    def _double(self, column: int) -> None:
+        """Twice as much room where there was too little."""
+        self.table = doubled(self.table, GROWING[column])
+        self._table_bytes = table_bytes(self.table)
 
     def _describe(self, degrees: Degrees) -> tuple[Array, Array, bool]:
         """Numbers of the axes and of their parts, and whether all parts are balanced."""
@@ -167,6 +206,13 @@ def _ranked(devices: tuple[int, ...]) -> tuple[tuple[int, ...], Array, Array]:
     rank = {device: k for k, device in enumerate(dict.fromkeys(devices))}
     ranks = tuple(map(rank.__getitem__, devices)) if len(rank) < len(devices) else ()
     return ranks, np.array(devices, np.int64), np.array([*rank], np.int64)
+
+
+def _in_turn(devices: Array) -> tuple[Array, Array]:
+    """The different devices in order of appearance, and which of them each is."""
+    names, first, which = np.unique(devices, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return names[order], np.argsort(order)[which]
 
 
 def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]]:
@@ -220,6 +266,18 @@ def add_points(
     return len(kinds), FITS
 
 
+@tiered
+def add_parts(
+    kind: int, model: int, where: Any, spans: Any, boxes: Any, colours: Any, distinct: Any, tables: Any, store: Any
+) -> int:  # fmt: skip
+    """Append the points of an addition of partial results: FITS; else nothing is appended. See `add_points`."""
+    k, t = Kinds(*tables), PointTable(*store)
+    if model >= 0:
+        return int(add_like(model, distinct, t))
+    groups = np.full(1, colours.max() + 1, np.int64)
+    return int(put_points(kind, where, spans, boxes, colours, groups, True, distinct, k, t))
+
+
 @leaf
 def add_like(model: int, distinct: Any, t: PointTable) -> int:
     """Append the points of a model on other devices: FITS; else nothing is appended."""
@@ -258,10 +316,8 @@ def add_kind(
     kind: int, axis: Any, parts: Any, borders: Any, devices: Any, distinct: Any, k: Kinds, t: PointTable
 ) -> int:  # fmt: skip
     """Append the points of an operator: FITS; else nothing is appended. Arguments as for `add_points`, of one."""
-    a, b = k.first[kind], k.first[kind + 1]
-    axes, dims, arguments, term = b[0] - a[0], b[3] - a[3], b[5] - a[5], k.first_term[kind]
-    made = k.made[kind]
-    where, spans, boxes, colours, found, fault = make_points(
+    a, b, made = k.first[kind], k.first[kind + 1], k.made[kind]
+    where, spans, boxes, colours, groups, fault = make_points(
         axis,
         parts,
         borders,
@@ -272,11 +328,22 @@ def add_kind(
         k.dim_extent[a[3] : b[3]],
         k.window[a[3] : b[3]],
         k.images,
-        k.reduced[a[4] : b[4]].reshape(made, axes),
+        k.reduced[a[4] : b[4]].reshape(made, b[0] - a[0]),
     )
     if fault >= 0:
         return FAULT
-    count = len(where)
+    return put_points(kind, where, spans, boxes, colours, groups, False, distinct, k, t)
+
+
+@inner
+def put_points(
+    kind: int, where: Any, spans: Any, boxes: Any, colours: Any, groups: Any, takes_parts: bool, distinct: Any,
+    k: Kinds, t: PointTable,
+) -> int:  # fmt: skip
+    """Append points that `make_points` made: FITS; else nothing is appended."""
+    a, b = k.first[kind], k.first[kind + 1]
+    dims, arguments, term = b[3] - a[3], b[5] - a[5], k.first_term[kind]
+    count, made = len(where), k.made[kind]
     more = (count, 2 * count * dims, count * made, made, count, 1)
     room = (
         len(t.device),
@@ -290,6 +357,7 @@ def add_kind(
         if t.length[column] + more[column] > room[column]:
             return column
     put_record(t, count, dims, made, term)
+    t.record[t.length[RECORD]].takes_parts = takes_parts
     rank_of = np.zeros(distinct.max() + 1, np.int64)
     for i in range(len(distinct)):
         rank_of[distinct[i]] = i
@@ -311,7 +379,7 @@ def add_kind(
         for j in range(made):
             t.colour[t.length[COLOUR] + p * made + j] = colours[p, j]
     for j in range(made):
-        t.partial[t.length[PARTIAL] + j] = found[j] > 1
+        t.partial[t.length[PARTIAL] + j] = groups[j] > 1
     for column in range(6):
         t.length[column] += more[column]
     return FITS

@@ -19,7 +19,8 @@ DEVICE, BOX, COLOUR, PARTIAL, MODEL, RECORD = range(
 )  # columns that fill up, by their number in `length`
 
 # Of some points: the first one's device and how many they are; their first box and the dimensions of all terms; their
-# first colour and the made terms; the first of `partial` and of `term`; the first of what a model has.
+# first colour and the made terms; the first of `partial` and of `term`; the first of what a model has; whether they
+# read partial results, see `additions`.
 RECORD_DTYPE = record(
     *(
         "first_device",
@@ -31,7 +32,7 @@ RECORD_DTYPE = record(
         "first_partial",
         "first_term",
     ),
-    "first_model",
+    *("first_model", "takes_parts"),
 )
 
 

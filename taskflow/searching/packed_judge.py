@@ -10,6 +10,7 @@ says, with a memory plan, its waits, and links that are shared fairly, `judge` a
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ from taskflow.strategy.strategy import (
     check_config,
     check_strategy,
     completed,
+    effective_config,
 )
 from taskflow.tasks.memory import FEED_BLOCKS
 
@@ -74,7 +76,7 @@ class PackedJudge:
         self.graph, self.machine, self.costs, self.refusal = graph, machine, costs, ""
         self.strategy, self.lowering = Strategy({}), Lowering(graph, machine)
         self._devices = len(machine.devices)
-        self._capacity = np.array([ROOMY if is_roomy else d.memory_bytes for d in machine.devices])
+        self._capacity = np.array([ROOMY if is_roomy else d.free_bytes for d in machine.devices])
         self._allowed = self._capacity
         self._known = {op.name: op for op in graph.operators}
         self._number = {op.name: number for number, op in enumerate(graph.operators)}
@@ -241,10 +243,29 @@ class PackedJudge:
             )
         return held[1]
 
+    def _with_additions(self, p: _Proposal, columns: Array) -> Array:
+        """The columns, with those of additions that add partial results, or do so no longer."""
+        additions = self.lowering.additions
+        touched = additions.behind(columns[0].tolist())
+        if not touched:
+            return columns
+        operators, named = self.lowering.operators, ChainMap({**p.changes}, self.strategy.data)
+        numbers, is_other = self.index.current.points.copy(), ~np.isin(columns[0], touched)
+        numbers[columns[0]] = columns[1]
+        for op in touched:
+            number = additions.number(op, numbers)
+            if number < 0:
+                config, _ = effective_config(operators[op], named)
+                number = self.lowering.store.number(op, config)
+            numbers[op] = number
+        rows = self.pool.add_points(touched, numbers[touched].tolist())
+        settled = np.array([touched, numbers[touched], rows], np.int64)
+        return np.concatenate([columns[:, is_other], settled], axis=1)
+
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float) -> float:
-        joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+        joined = self._with_additions(p, np.concatenate(columns, axis=1))
         known = self.pool.fragments
         missing = self.index.find(joined, known, self.lowering.store)
         if len(missing) and self._is_too_slow(p, limit, missing):

@@ -20,6 +20,7 @@ from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.homes import is_home
 from taskflow.graph.samples import sample_axes, sample_groups
 from taskflow.machine import MachineModel
+from taskflow.strategy.even import cut_evenly
 from taskflow.strategy.strategy import (
     Degree,
     ParallelConfig,
@@ -98,6 +99,15 @@ def _by_rates(config: ParallelConfig, machine: MachineModel) -> ParallelConfig:
     return (
         config if shares is None else ParallelConfig({config.degrees[0][0]: shares}, config.devices)
     )
+
+
+def even_work(graph: Graph, machine: MachineModel, strategy: Strategy | None = None) -> Strategy:
+    """A strategy (default: data parallel) whose axes with an `Image` are cut into parts of equal work, not points.
+
+    Axes that are as long and have as many parts are cut alike, so nothing moves between operators that did not before.
+    Where no image says what `work` is it is the strategy itself.
+    """
+    return cut_evenly(graph, machine, strategy or data_parallel(graph, machine))
 
 
 def fully_sharded(graph: Graph, machine: MachineModel, within: Strategy | None = None) -> Strategy:
@@ -310,6 +320,7 @@ RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
     "single_device": single_device,
     "data_parallel": data_parallel,
     "proportional": proportional,
+    "even_work": even_work,
     "fully_sharded": fully_sharded,
     "model_parallel": model_parallel,
     "one_weird_trick": one_weird_trick,

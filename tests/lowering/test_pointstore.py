@@ -18,7 +18,7 @@ from tests.strategies import examples, graphs
 def columns_of(store, number):
     """What the columns say about the points of a number, as `OperatorPoints` would have it."""
     t = store.table
-    first, count, box, dims, colour, outputs, partial, _, size = t.record[number].tolist()
+    first, count, box, dims, colour, outputs, partial, _, size, _ = t.record[number].tolist()
     return {
         "device": t.device[first : first + count],
         "boxes": t.box[box : box + 2 * count * dims].reshape(count, dims, 2),

@@ -163,6 +163,10 @@ FIRST = {
         SEQUENCE,
         lambda x: ops.fused_attention(_heads(x), _heads(x), _heads(x), is_causal=True),
     ),
+    "packed_attention": (
+        SEQUENCE,
+        lambda x: ops.packed_attention(*[ops.reshape(x, (18, 2, 4))] * 3, (5, 13), True),
+    ),
     "lstm": (SEQUENCE, lambda x: ops.lstm(x, 5)[0]),
     "gru": (SEQUENCE, lambda x: ops.gru(x, 5)[0]),
     "mixture_of_experts": (ROWS, lambda x: ops.mixture_of_experts(x, 3, 5, 2, 0.8)[0]),

@@ -253,6 +253,12 @@ def scores(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
     return operator(x, m.input((b, keys, h, d)), m.input((b, keys, h, d)))
 
 
+def packed(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """Over documents between random borders."""
+    borders = sorted(m.number(0, x.shape[0]) for _ in range(m.number(0, 3)))
+    return ops.packed_attention(x, ops.tanh(x), m.input(x.shape), [0, *borders, x.shape[0]])
+
+
 def added(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
     """Something to the points of a dimension that an index names."""
     dim, picks = m.dim(x), m.number(1, 4)
@@ -439,6 +445,7 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "multihead_attention": (3, 3, attention),
     "scaled_dot_product_attention": (4, 4, partial(scores, ops.scaled_dot_product_attention)),
     "fused_attention": (4, 4, partial(scores, ops.fused_attention)),
+    "packed_attention": (3, 3, packed),
     "memory_linear_attention": (4, 4, partial(scores, ops.memory_linear_attention)),
     "rotary_embedding": (3, 3, turned),
     "mixture_of_experts": (2, 3, mixture),

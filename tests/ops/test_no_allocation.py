@@ -207,7 +207,6 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
     ),
     "rotary_embedding": (HEADS, ops.rotary_embedding),
     "lstm": (TOKENS, lambda x: ops.lstm(x, 64)[0]),
-    "lstm, ahead": (TOKENS, lambda x: ops.lstm(x, 64, ahead=True)[0]),
     "lstm, fused": (TOKENS, lambda x: ops.lstm(x, 64, fused=True)[0]),
     "gru": (TOKENS, lambda x: ops.gru(x, 64)[0]),
     "rnn": (TOKENS, lambda x: ops.rnn(x, 64)[0]),

@@ -10,6 +10,7 @@ import pytest
 import ops
 from ops.attention import linear_attention
 from taskflow import (
+    Constant,
     Graph,
     LogicalRegion,
     MachineModel,
@@ -109,6 +110,11 @@ def test_keywords_of_older_releases_warn() -> None:
     with pytest.warns(FutureWarning, match=r"lstm\(ahead=\.\.\.\) .* fused=True"):
         made, _ = ops.lstm(graph.input("x", (2, 3, 2)), 2, ahead=True)
     assert made.shape == (2, 3, 2)
+    image, ones = graph.input("image", (2, 3, 4, 4)), Constant(1.0)
+    with pytest.warns(FutureWarning, match="use weight_init= and bias_init="):
+        ops.conv_transpose2d(image, 2, 3, name="up", inits=(ones, None))
+    assert graph.regions["up.weight"].init == ones
+    assert graph.regions["up.bias"].init != ones
 
 
 def test_steps_of_a_group_follow_the_first() -> None:

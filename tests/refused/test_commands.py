@@ -53,8 +53,8 @@ def syntax_message():
 
 
 RULES = (
-    "one of single_device, data_parallel, proportional, fully_sharded, model_parallel, one_weird_trick, "
-    "operator_placement, placed_tables"
+    "one of single_device, data_parallel, proportional, even_work, fully_sharded, model_parallel, "
+    "one_weird_trick, operator_placement, placed_tables"
 )
 CASES = "--scale, --sensitivities, --pareto, --json and several --devices print cases"
 WIDER = "strategy: operator 'fc': axis 'o' is 4 in the graph and 5 in the strategy"

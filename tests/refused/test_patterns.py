@@ -118,9 +118,9 @@ REFUSED = [
         "image of axis 'b': low has 2 points and high 1",
     ),
     (
-        "work of a window",
-        launching("w -> b", (4,), windows={"w": Window("b")}, work={"w": 2.0}),
-        "'op': work of 'w', which has no Image",
+        "flops of a window",
+        launching("w -> b", (4,), windows={"w": Window("b")}, flops={"w": 2.0}),
+        "'op': flops of 'w', which has no Image",
     ),
     (
         "window nowhere",

@@ -1,0 +1,102 @@
+"""Additions of partial results: where these lie in parts on the same devices, they are added there before they travel.
+
+```
+ q.dx in parts --all-reduce--> + --> x.dx      q.dx in parts --> + --> x.dx in parts --all-reduce--> x.dx
+ k.dx in parts --all-reduce--^                 k.dx in parts --^
+```
+
+An addition reads its inputs so if nobody else reads them and nobody fetches them. What its configuration says then
+decides nothing: its result is needed where those who read it are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from taskflow.core.columns import Array
+from taskflow.graph.graph import LogicalRegion, Operator
+from taskflow.lowering.pointstore import PointStore
+from taskflow.strategy.parts import HeldParts, are_alike, parts_of
+
+Maker = tuple[int, int]  # an operator, and which of its outputs
+
+
+class Additions:
+    """The operators of a graph that may add partial results, and the numbers of their points.
+
+    Args:
+        operators: of the graph.
+        fetched: regions that are fetched.
+        store: of points.
+
+    Attributes:
+        makers: operator -> who makes its inputs; in program order.
+        readers: operator -> the operators of `makers` that read what it makes.
+    """
+
+    def __init__(
+        self, operators: Sequence[Operator], fetched: Collection[LogicalRegion], store: PointStore
+    ) -> None:
+        self._operators, self._store = operators, store
+        reads = Counter(r.name for op in operators for r in op.inputs)
+        made: dict[str, Maker] = {}
+        kept = {r.name for r in fetched} | {
+            op.inputs[k].name for op in operators for k in op.writes
+        }
+        self.makers: dict[int, tuple[Maker, ...]] = {}
+        self.readers: dict[int, list[int]] = {}
+        for number, op in enumerate(operators):
+            names = [r.name for r in op.inputs]
+            is_own = all(reads[name] == names.count(name) and name in made for name in names)
+            if _is_addition(op) and is_own:
+                self.makers[number] = tuple(made[name] for name in names)
+                for maker, _ in set(self.makers[number]):
+                    self.readers.setdefault(maker, []).append(number)
+            for k, term in enumerate(op.bound.pattern.outputs):
+                if term.reduction == "sum" and op.outputs[k].name not in kept:
+                    made[op.outputs[k].name] = number, k
+        self._parts: dict[Maker, HeldParts | None] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+
+    def settle(self, numbers: Array) -> None:
+        """Put the numbers of their points in, where they add parts; `numbers`: of the points of every operator."""
+        for op in self.makers:
+            found = self.number(op, numbers)
+            numbers[op] = found if found >= 0 else numbers[op]
+
+    def behind(self, operators: Iterable[int]) -> list[int]:
+        """The operators of `makers` that may add other parts where these operators change; in program order."""
+        found, new = set[int](), {*operators}
+        while new:
+            found |= new & self.makers.keys()
+            new = {reader for op in new for reader in self.readers.get(op, ())} - found
+        return sorted(found)
+
+    def number(self, op: int, numbers: Array) -> int:
+        """The number of the points of an addition where it adds parts; -1: it adds complete values."""
+        makers = self.makers[op]
+        key = (self._store.kind[op], *((int(numbers[maker]), k) for maker, k in makers))
+        if key not in self._numbers:
+            parts = [self._parts_of(int(numbers[maker]), k) for maker, k in makers]
+            self._numbers[key] = self._number_of(op, parts, int(numbers[makers[0][0]]))
+        return self._numbers[key]
+
+    def _number_of(self, op: int, parts: Sequence[HeldParts | None], maker: int) -> int:
+        first = parts[0]
+        if first is None or not all(each and are_alike(first, each) for each in parts):
+            return -1
+        return self._store.number_of_parts(op, first, self._store.config(maker))
+
+    def _parts_of(self, number: int, made: int) -> HeldParts | None:
+        if (number, made) not in self._parts:
+            self._parts[number, made] = parts_of(self._store.points(number), made)
+        return self._parts[number, made]
+
+
+def _is_addition(op: Operator) -> bool:
+    """Whether it adds regions of one shape, element by element."""
+    terms = op.bound.terms
+    return (
+        op.kernel.is_addition and len(set(terms)) == 1 and not op.windows and len(op.outputs) == 1
+    )
