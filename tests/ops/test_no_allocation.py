@@ -151,7 +151,7 @@ OTHERS += [
     "recurrent_weights",
     "uniform",
 ]
-OTHERS += ["Edges", "edges", "graph_order", "zeros"]
+OTHERS += ["RotaryScaling", "Edges", "edges", "graph_order", "zeros"]
 
 
 def ring(x: Region) -> ops.Edges:
