@@ -14,6 +14,7 @@ from taskflow.cli.machine import SIMPLE_MACHINES, find_machine
 from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
+from taskflow.cost.traced import TracedCosts, is_traced
 from taskflow.graph.graph import Graph
 from taskflow.graph.recompute import recompute, recomputed
 from taskflow.machine import MachineModel
@@ -78,7 +79,7 @@ def add_problem(
         default="analytic",
         metavar="MODEL",
         help="analytic (a roofline of the machine's rates, the default), measured (kernels timed on this machine), or "
-        "a file that keeps measured costs",
+        "a file that keeps measured costs, or of `taskflow costs`",
     )
     add_from(parser)
 
@@ -220,7 +221,9 @@ def find_start(name: str, problem: Problem) -> Strategy:
 
 
 def find_costs(name: str, machine: MachineModel) -> CostModel:
-    """Analytic costs, measured ones, or measured ones that a file keeps."""
+    """Analytic costs, measured ones, measured ones that a file keeps, or those of a trace."""
     if name == "analytic":
         return CostModel.analytic(machine)
+    if is_traced(name):
+        return TracedCosts.load(name, machine)
     return CostModel.measured(machine, None if name == "measured" else name)

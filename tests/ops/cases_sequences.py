@@ -305,6 +305,16 @@ def attention(
     return project("out", y.reshape(*y.shape[:2], -1))
 
 
+def of_all_heads(v: Values, times: int, width: int, name: str = "attention") -> Values:
+    """The parameters of keys and values, each head of `width` rows so many times: as if no head were shared."""
+    whole = dict(v)
+    for key, a in v.items():
+        if key.startswith((f"{name}.k.", f"{name}.v.")):
+            heads = a.reshape(-1, width, *a.shape[1:])
+            whole[key] = np.repeat(heads, times, axis=0).reshape(-1, *a.shape[1:])
+    return whole
+
+
 case(
     "scaled_dot_product_attention",
     ops.scaled_dot_product_attention,
@@ -377,6 +387,19 @@ case(
     lambda v: attention(v, 2, is_causal=True),
     {"x": (2, 3, 4)},
 )
+case(
+    "repeat_heads",
+    lambda x: ops.repeat_heads(x, 3),
+    lambda v: np.repeat(v["x"], 3, axis=2),
+    {"x": (2, 3, 2, 4)},
+)
+for kind in ("", ", fused"):
+    case(
+        f"multihead_attention, grouped queries{kind}",
+        lambda x, f=bool(kind): ops.multihead_attention(x, 4, is_causal=True, kv_heads=2, fused=f),
+        lambda v: attention(of_all_heads(v, 2, 2), 4, is_causal=True),
+        {"x": (2, 3, 8)},
+    )
 case(
     "multihead_attention, memory-linear",
     lambda x: ops.multihead_attention(x, 2, is_causal=True, memory_linear=True),
