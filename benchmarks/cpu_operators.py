@@ -84,7 +84,7 @@ CASES = {
         ),
         dict.fromkeys("qkv", HEADS),
     ),
-    "lstm 32x64x256": Case(lambda x: ops.lstm(x, 256, ahead=True)[0], lstm, {"x": (32, 64, 256)}),
+    "lstm 32x64x256": Case(lambda x: ops.lstm(x, 256, fused=True)[0], lstm, {"x": (32, 64, 256)}),
 }
 
 

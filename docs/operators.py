@@ -57,6 +57,8 @@ WHY = {
     ): "one pass over the keys of a query; `memory_linear_attention` splits them",
     ("fused_attention", "w"): "each score needs the features of a head whole; heads split them",
     ("fused_attention", "e"): "each slope needs the features of a value whole; heads split them",
+    ("packed_attention", "c"): "each score needs the features of a head whole; heads split them",
+    ("packed_attention", "e"): "each slope needs the features of a value whole; heads split them",
     ("feed_forward", "i"): "the activation needs whole sums",
     ("topk", "s"): "the order of all points decides; no sum or maximum of parts gives it",
     (

@@ -6,8 +6,10 @@ Nothing here runs in a step; what kernels share is in `tiles`.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -95,6 +97,28 @@ def gradient_of_first(
 def no_gradient(op: Operator, *gradients: LogicalRegion | None) -> tuple[None, ...]:
     """The backward function of what is piecewise constant."""
     return (None,) * len(op.inputs)
+
+
+def takes_old(
+    keyword: str, advice: str, translate: Callable[[Any], dict[str, Any]]
+) -> Callable[[Callable[_Options, _Result]], Callable[_Options, _Result]]:
+    """A function that takes a keyword of older releases, too, with a warning that says what to write: `advice`.
+
+    `translate` makes today's keywords of its value.
+    """
+
+    def decorate(function: Callable[_Options, _Result]) -> Callable[_Options, _Result]:
+        @wraps(function)
+        def call(*args: _Options.args, **options: _Options.kwargs) -> _Result:
+            if keyword in options:
+                what = f"{function.__name__}({keyword}=...) is of an older release: {advice}"
+                warnings.warn(what, FutureWarning, stacklevel=2)
+                options.update(translate(options.pop(keyword)))
+            return function(*args, **options)
+
+        return call
+
+    return decorate
 
 
 def parameters(
@@ -270,15 +294,14 @@ def check_dim(where: str, dim: int, ndim: int) -> int:
 
 def pair(where: str, key: str, value: int | Sequence[int]) -> tuple[int, int]:
     """A number for both spatial dimensions, or one each."""
-    found = integers(where, key, value, 2, "two")
+    found = integers(where, key, value, 2)
     return found[0], found[1]
 
 
-def integers(
-    where: str, key: str, value: int | Sequence[int], count: int, word: str
-) -> tuple[int, ...]:
+def integers(where: str, key: str, value: int | Sequence[int], count: int) -> tuple[int, ...]:
     """A number for each of so many dimensions, or one for all; ValueError for anything else."""
     values: Sequence[Any] = value if isinstance(value, Sequence) else (value,) * count
     if len(values) != count or not all(map(is_integer, values)):
-        raise ValueError(f"{where}: {key} is {value!r}, an integer or {word} are needed")
+        needed = ("an integer is", "an integer or two are", "an integer or three are")[count - 1]
+        raise ValueError(f"{where}: {key} is {value!r}, {needed} needed")
     return tuple(map(int, values))

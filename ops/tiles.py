@@ -79,8 +79,11 @@ def origin(a: Array) -> Array:
 
 
 def channels_last(a: Array) -> Array:
-    """The view (images, height, width, channels) of an array of images, or of a convolution's weights."""
-    return a.transpose(0, 2, 3, 1)
+    """The view (images, height, width, channels) of an array of images, or of a convolution's weights.
+
+    Sequences have a height of 1.
+    """
+    return (a if a.ndim == 4 else a[:, :, None]).transpose(0, 2, 3, 1)
 
 
 def last(a: Array, dim: int) -> Array:

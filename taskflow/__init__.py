@@ -10,6 +10,7 @@ end_together()  # first: a rank may end while it imports
 
 from taskflow import checkpoint, schedule
 from taskflow.backend import Array, Context, CudaSource
+from taskflow.bridges import ExportedPlan, ImportedJob, export_plan, import_job
 from taskflow.checking.checker import Proof, check_plan
 from taskflow.checking.rules import PlanError
 from taskflow.core.compiling import njit
@@ -33,7 +34,7 @@ from taskflow.graph.precision import precision
 from taskflow.graph.rebuild import replace_regions
 from taskflow.graph.recompute import recompute
 from taskflow.graph.update import launch_beside, update
-from taskflow.graph.window import Window
+from taskflow.graph.window import Image, Window
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device, Link
@@ -44,12 +45,14 @@ from taskflow.schedule.orders import reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted, SearchResult, search, search_at_home
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
+from taskflow.searching.grid_plan import grid
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.searching.whatif import Case, what_if
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import (
     axis_kinds,
     data_parallel,
+    even_work,
     fully_sharded,
     model_parallel,
     one_weird_trick,
@@ -83,7 +86,10 @@ __all__ = [
     "Device",
     "Executor",
     "Explanation",
+    "ExportedPlan",
     "Graph",
+    "Image",
+    "ImportedJob",
     "Kernel",
     "Kind",
     "Link",
@@ -122,11 +128,15 @@ __all__ = [
     "count_strategies",
     "data_parallel",
     "differentiate",
+    "even_work",
     "explain",
+    "export_plan",
     "fit_machine",
     "fully_sharded",
     "fuse",
+    "grid",
     "homes",
+    "import_job",
     "is_sum",
     "launch_beside",
     "lower",

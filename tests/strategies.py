@@ -108,6 +108,7 @@ def _grow(draw, graph, pool):
         "add",
         "concat",
         "stencil",
+        "relate",
         "max",
         "centre",
         "dropout",
@@ -127,6 +128,8 @@ def _grow(draw, graph, pool):
         ]
     if kind == "stencil":
         return [_stencil(draw, x, draw(st.integers(0, 1)))]
+    if kind == "relate":
+        return [_relate(draw, x, draw(st.integers(0, 1)))]
     if kind == "max":
         return [tiny.scale_rows(tiny.tanh(x), tiny.row_max(x))]
     if kind == "heads":
@@ -175,6 +178,17 @@ def _stencil(draw, x, dim):
         return tiny.stencil(x, 0)  # the batch keeps its extent
     stride = draw(st.integers(1, 2)) if dim else 1
     return tiny.stencil(x, dim, size, stride, padding, dilation)
+
+
+def _relate(draw, x, dim):
+    """A random relation with points that read nothing; a narrow band ascends at both ends, others do not."""
+    generator = np.random.default_rng(draw(st.integers(0, 99)))
+    extent = x.shape[dim] if dim == 0 else draw(st.integers(1, 9))
+    matrix = generator.normal(size=(extent, x.shape[dim]))
+    keep = generator.random(matrix.shape) < draw(st.sampled_from([0.2, 0.6]))
+    if draw(st.booleans()):
+        keep &= np.abs(np.subtract.outer(np.arange(extent), np.arange(x.shape[dim]))) < 2
+    return tiny.relate(x, matrix * keep, dim)
 
 
 def _aside(draw, graph, pool):

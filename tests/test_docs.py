@@ -28,7 +28,7 @@ OTHERS = {
         "normal",
         "uniform",
     ),
-    *("to_torch", "to_dtensor", "DTensorPlan", "ParameterGroup", "gradients"),
+    *("to_torch", "to_dtensor", "DTensorPlan", "ParameterGroup", "RotaryScaling", "gradients"),
     *("zeros", "RecurrentWeights", "recurrent_weights", "gru_steps", "lstm_steps", "rnn_steps"),
 }
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.sources import PACKAGES, ROOT, imports_in, is_within, owner, parse, refuse, sources
 
-ENTRIES = 20  # folders and modules at the top of a package
+ENTRIES = 21  # folders and modules at the top of a package
 NO_ENTRIES = {"__init__.py", "__main__.py", "py.typed", "__pycache__"}
 FILE_LINES, MEDIAN_LINES = 500, 180
 PARAMETERS = 12  # of a function; `self` and `cls` are not counted

@@ -15,6 +15,7 @@ from tests.windows import concat as concat
 from tests.windows import conv as conv
 from tests.windows import parameter, term
 from tests.windows import part as part
+from tests.windows import relate as relate
 from tests.windows import stencil as stencil
 
 # -- elementwise -------------------------------------------------------------------------------------------------------

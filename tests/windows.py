@@ -1,11 +1,11 @@
-"""Small operators for the tests of the core that read through windows: halo, stride, offset, transposed."""
+"""Small operators for the tests of the core that read through windows: halo, stride, offset, transposed, by a table."""
 
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
-from taskflow import Normal, Window
+from taskflow import Image, Normal, Window
 
 WEIGHTS = (0.5, -0.3, 0.8, 0.2, -0.6, 0.4, 0.1)  # of a stencil's points
 
@@ -127,6 +127,34 @@ def part(x, dim, start, end, name="part", axes=None):
         windows={"whole": Window(axis, padding=-start)},
         sizes={axis: end - start},
         backward=backward,
+    )
+
+
+def hull(matrix, axis):
+    """The image of the rows of a matrix: what is between the first and the last that is not zero."""
+    is_read = matrix != 0
+    first, last = is_read.argmax(axis=1), matrix.shape[1] - is_read[:, ::-1].argmax(axis=1)
+    return Image(axis, first, np.where(is_read.any(axis=1), last, first))
+
+
+def _relate(dim, matrix, ctx, x, y):
+    (lo, hi), (first, end) = ((ctx.rect(k).lo[dim], ctx.rect(k).hi[dim]) for k in (1, 0))
+    read = np.tensordot(matrix[lo:hi, first:end], np.moveaxis(x, dim, 0), 1)
+    y[...] = np.moveaxis(read, 0, dim)
+
+
+def relate(x, matrix, dim=0, name="relate"):
+    """`y = matrix x` along `dim`, of which each point reads an interval, or nothing."""
+    axes = list(x.axes)
+    read = " ".join([*axes[:dim], "hull", *axes[dim + 1 :]])
+    return x.graph.launch(
+        name,
+        f"{read} -> {term(x)}",
+        [x],
+        kernel=partial(_relate, dim, matrix),
+        windows={"hull": hull(matrix, axes[dim])},
+        backward=lambda op, gy: relate(gy, matrix.T, dim, f"{op.name}.dx"),
+        flops={"hull": 2.0},
     )
 
 

@@ -7,30 +7,40 @@ the query's configuration, softmax and weighted sum that of the scores, unless t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from math import inf
+from typing import TypedDict, Unpack
 
 from ops.attention.fused_attention import fused_attention
+from ops.attention.grouped import repeat_heads
+from ops.attention.heads import project_from_heads, project_to_heads
 from ops.attention.linear_attention import check_heads, check_scale, memory_linear_attention
+from ops.attention.packed_attention import packed_attention
 from ops.building import (
     check_positive,
     check_region,
     checked,
     distinct,
-    launch_all,
     launch_first,
-    parameters,
     terms,
 )
 from ops.cuda import attention as gpu_attention
-from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Layouts, contract, multiply_matrices
 from ops.elementwise.arithmetic import add
 from ops.elementwise.arithmetic import where as choose
 from ops.elementwise.dropout import dropout
 from ops.loss.softmax import softmax
-from ops.tiles import deliver, matrix, result_matrix, work_array
+from ops.tiles import deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+
+
+class AttentionKernel(TypedDict, total=False):
+    """How attention is made; nothing said: composed of operators."""
+
+    memory_linear: bool
+    fused: bool
 
 
 def multihead_attention(
@@ -43,14 +53,16 @@ def multihead_attention(
     training: bool = True,
     name: str | None = None,
     *,
-    memory_linear: bool = False,
-    fused: bool = False,
     mask: LogicalRegion | None = None,
+    lengths: Sequence[int] | None = None,
+    kv_heads: int | None = None,
+    **kernel: Unpack[AttentionKernel],
 ) -> LogicalRegion:
     """Multi-head attention (Vaswani et al., NeurIPS 2017), as torch.nn.MultiheadAttention with batch_first.
 
     Args:
-        x: (batch, queries, features), floating point: makes the queries, and keys and values without a `memory`.
+        x: (batch, queries, features), floating point: makes the queries, and keys and values without a `memory`; with
+            `lengths` (tokens, features).
         num_heads: divides the features.
         memory: (batch, keys, its features), floating point: makes keys and values (cross attention).
         is_causal: whether query number q sees only the keys up to number q.
@@ -64,36 +76,57 @@ def multihead_attention(
         fused: by `fused_attention`, one operator without dropout, which sees the keys whole.
         mask: of bool, whether a query sees a key, or of floating point, added to the scores; its shape broadcasts to
             (batch, heads, queries, keys). A query that sees no key gives zeros (before the last projection).
+        lengths: of documents that lie one behind the other, see `packed_attention`, which it is then.
+        kv_heads: heads of keys and values, a divisor of `num_heads`: as many heads of queries share each
+            (`repeat_heads`). None: as many as there are.
 
     Returns:
-        (batch, queries, features).
+        (batch, queries, features), with `lengths` (tokens, features).
 
     Raises:
-        ValueError: the shapes do not agree, the features do not divide into heads, a dtype is wrong, there is dropout
-            or a mask where there can be none, or both `memory_linear` and `fused` are asked for.
+        ValueError: the shapes do not agree, the features do not divide into heads, a dtype is wrong, there is dropout,
+            a mask or a memory where there can be none, or two of `memory_linear`, `fused` and `lengths` are asked for.
     """
-    source = x if memory is None else memory
-    where = checked("multihead_attention", name or "attention", x, ndim=(3,))
-    checked("multihead_attention", name or "attention", source, "memory", ndim=(3,))
+    source, ndim = x if memory is None else memory, (3,) if lengths is None else (2,)
+    where = checked("multihead_attention", name or "attention", x, ndim=ndim)
+    checked("multihead_attention", name or "attention", source, "memory", ndim=ndim)
     check_positive(where, num_heads=num_heads)
-    if x.shape[2] % num_heads:
-        raise ValueError(f"{where}: {x.shape[2]} features do not divide into {num_heads} heads")
+    if unknown := sorted(kernel.keys() - AttentionKernel.__annotations__.keys()):
+        raise TypeError(f"{where}: there is no argument '{unknown[0]}'")
+    memory_linear, fused = kernel.get("memory_linear", False), kernel.get("fused", False)
+    features = x.shape[-1]
+    if features % num_heads:
+        raise ValueError(f"{where}: {features} features do not divide into {num_heads} heads")
     if source.shape[0] != x.shape[0]:
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{source.name}' is {source.shape}")
     if memory_linear and fused:
         raise ValueError(f"{where}: it is either memory_linear or fused, not both")
-    if (memory_linear or fused) and dropout_p and training:
-        kind = "fused" if fused else "memory-linear"
+    is_packed = lengths is not None
+    kinds = {"fused": fused, "memory-linear": memory_linear, "packed": is_packed}
+    kind = next((kind for kind, is_asked in kinds.items() if is_asked), None)
+    if kind and dropout_p and training:
         raise ValueError(f"{where}: {kind} attention has no dropout, dropout_p is {dropout_p}")
-    if (memory_linear or fused) and mask is not None:
-        kind = "fused" if fused else "memory-linear"
+    if kind and mask is not None:
         raise ValueError(f"{where}: {kind} attention has no mask, '{mask.name}' was given")
-    graph, features = x.graph, x.shape[2]
+    if is_packed and (fused or memory_linear or memory is not None):
+        raise ValueError(f"{where}: lengths, and fused, memory_linear or a memory")
+    shared = num_heads if kv_heads is None else kv_heads
+    check_positive(where, kv_heads=shared)
+    if num_heads % shared or (is_packed and shared != num_heads):
+        raise ValueError(f"{where}: kv_heads is {shared}, of {num_heads} heads")
+    graph = x.graph
     name = graph.unique_name(name or "attention", "q")
-    q = _to_heads(x, features, num_heads, bias, f"{name}.q")
-    with graph.following(q.name):
-        k, v = (_to_heads(source, features, num_heads, bias, f"{name}.{part}") for part in "kv")
-    if fused:
+    q = project_to_heads(x, num_heads, features // num_heads, bias, f"{name}.q")
+    with graph.following(q.name) if shared == num_heads else nullcontext():
+        k, v = (
+            project_to_heads(source, shared, features // num_heads, bias, f"{name}.{part}")
+            for part in "kv"
+        )
+    if shared < num_heads:
+        k, v = (repeat_heads(r, num_heads // shared, f"{r.name}.repeated") for r in (k, v))
+    if lengths is not None:
+        y = packed_attention(q, k, v, lengths, is_causal, f"{name}.scores")
+    elif fused:
         y = fused_attention(q, k, v, is_causal, f"{name}.scores")
     elif memory_linear:
         y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")
@@ -101,7 +134,7 @@ def multihead_attention(
         y = scaled_dot_product_attention(
             q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask
         )
-    return _from_heads(y, bias, f"{name}.out")
+    return project_from_heads(y, features, bias, f"{name}.out")
 
 
 def scaled_dot_product_attention(
@@ -213,88 +246,3 @@ def _scores_backward(
     q, k = op.inputs
     gq = contract(f"{op.name}.dq", f"{y_term}, {k_term} -> {q_term}", gy, k, scale)
     return gq, contract(f"{op.name}.dk", f"{y_term}, {q_term} -> {k_term}", gy, q, scale)
-
-
-# -- projections -------------------------------------------------------------------------------------------------------
-
-
-def _to_heads(x: LogicalRegion, features: int, heads: int, bias: bool, name: str) -> LogicalRegion:
-    """y[b, s, k, d] = sum over i of x[b, s, i] weight[(k d), i] + bias[(k d)]"""
-    b, s = distinct(x.axes[:2], ("i", "k", "d"))
-    pattern = f"{b} {s} i, (k ^d) i -> {b} {s} k ^d"
-    return _project(x, (features, x.shape[2]), heads, bias, name, pattern, "(k ^d)", "i")
-
-
-def _from_heads(x: LogicalRegion, bias: bool, name: str) -> LogicalRegion:
-    """y[b, s, o] = sum over k, d of x[b, s, k, d] weight[o, (k d)] + bias[o]"""
-    b, s = distinct(x.axes[:2], ("o", "k", "d"))
-    features, heads = x.shape[2] * x.shape[3], x.shape[2]
-    pattern = f"{b} {s} k ^d, o (k ^d) -> {b} {s} o"
-    return _project(x, (features, features), heads, bias, name, pattern, "o", "k")
-
-
-def _project(
-    x: LogicalRegion,
-    shape: tuple[int, int],
-    heads: int,
-    bias: bool,
-    name: str,
-    pattern: str,
-    rows: str,
-    summed: str,
-) -> LogicalRegion:
-    """A product with `<name>.weight` whose rows or columns are grouped by heads; a bias has the axes of its rows."""
-    read, y_term = pattern.split(" -> ")
-    kernel, inputs = _forward.bind(summed=summed), [x, *parameters(x, name, shape, bias)]
-    pattern, backward = (
-        f"{read}{f', {rows}' if bias else ''} -> {y_term}",
-        partial(_project_backward, summed=summed),
-    )
-    return launch_first(name, pattern, inputs, kernel=kernel, sizes={"k": heads}, backward=backward)
-
-
-def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[LogicalRegion, ...]:
-    (x, weight, *_), ((x_term, weight_term, *rows), (y_term,)) = op.inputs, terms(op)
-    sizes = {"k": op.extents["k"]}
-    gx = launch_first(
-        f"{op.name}.dx",
-        f"{y_term}, {weight_term} -> {x_term}",
-        [gy, weight],
-        kernel=_dx,
-        sizes=sizes,
-    )
-    kernel = _gradient_parameters.bind(summed=summed)
-    pattern = f"{y_term}, {x_term} -> {', '.join((weight_term, *rows))}"
-    return gx, *launch_all(f"{op.name}.dweight", pattern, [gy, x], kernel=kernel, sizes=sizes)
-
-
-def _flat(ctx: Context, slot: str, a: Array) -> Array:
-    """The first two dimensions by all others."""
-    return matrix(ctx, slot, a, 2)
-
-
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
-def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
-    *bias, y = rest
-    if ctx.interval(summed)[0] != 0:
-        bias = []  # once among the partial sums
-    left = _flat(ctx, "x", x)
-    with result_matrix(ctx, "y", y, 2) as flat:
-        if not (bias and multiply_with(ctx, left, weight, flat, "bias", bias[0])):
-            ctx.xp.matmul(left, weight.T, out=flat)
-            if bias:
-                ctx.xp.add(flat, bias[0], out=flat)
-
-
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
-def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
-    with result_matrix(ctx, "gx", gx, 2) as flat:
-        ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=flat)
-
-
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
-def _gradient_parameters(
-    ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str
-) -> None:
-    left, right = _flat(ctx, "gy", gy), _flat(ctx, "x", x)
-    multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

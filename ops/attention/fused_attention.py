@@ -56,10 +56,17 @@ def fused_attention(
     )
     options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
-    kernel, backward = _forward.bind(**options), partial(_backward, flops=5 * features, **options)
+    features *= _seen_share(q.shape[1], k.shape[1]) if is_causal else 1.0
+    kernel, backward = forward.bind(**options), partial(_backward, flops=5 * features, **options)
     return launch_first(
         name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features
     )
+
+
+def _seen_share(queries: int, keys: int) -> float:
+    """The share of pairs in which a query sees the key, of causal attention: about half."""
+    both = min(queries, keys)
+    return (both * (both + 1) / 2 + (queries - both) * keys) / (queries * keys)
 
 
 def _backward(
@@ -75,7 +82,7 @@ def _backward(
     (q_term, k_term, v_term), (y_term, row) = terms(op)
     inputs = f"{q_term}, {k_term}, {v_term}"
     pattern = f"{y_term}, {y_term}, {row}, {inputs} -> {inputs}"
-    kernel = _gradients.bind(**options)
+    kernel = gradients.bind(**options)
     return launch_all(
         f"{op.name}.dx", pattern, [gy, *op.outputs, *op.inputs], kernel=kernel, flops=flops
     )
@@ -86,8 +93,8 @@ def _backward(
 # Arrays are (batch, points, heads, features), statistics (batch, heads, queries).
 
 
-@partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward)
-def _forward(
+@partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward, work="attention")
+def forward(
     ctx: Context,
     q: Array,
     k: Array,
@@ -98,6 +105,7 @@ def _forward(
     scale: float,
     is_causal: bool,
 ) -> None:
+    """The result and, of every query, the logarithm of its sum of exponentials."""
     for rows, scores in blocks(ctx, heads(q), heads(k), 0, scale, is_causal):
         shape = *block_shape(heads(q), heads(k))[:3], 1
         most, total = (ctx.scratch(slot, shape, q.dtype)[:, :, : scores.shape[2]] for slot in "mt")
@@ -111,8 +119,8 @@ def _forward(
         ctx.xp.add(most[..., 0], total[..., 0], out=statistics[:, :, rows])
 
 
-@partial(Kernel, cuda=gpu_attention.gradients)
-def _gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
+@partial(Kernel, cuda=gpu_attention.gradients, work="attention gradients")
+def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
     """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
     gy, y, statistics, q, k, v, *made = arrays
     products, offset = (

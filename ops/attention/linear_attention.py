@@ -92,7 +92,7 @@ def check_heads(
 def check_scale(where: str, scale: float | None, q: LogicalRegion) -> float:
     """The factor of the scores, 1 / sqrt(d) where none is given."""
     return (
-        float(q.shape[3] ** -0.5)
+        float(q.shape[-1] ** -0.5)
         if scale is None
         else check_number(where, "scale", scale, "a finite number")
     )

@@ -6,6 +6,7 @@ positions, so that a split over the sequence turns as one device does.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -23,12 +24,35 @@ from ops.cuda import kernels as gpu
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
+@dataclass(frozen=True)
+class RotaryScaling:
+    """Angles for contexts that are longer than those of training: frequency f of pair i becomes
+    f (kept + (1 - kept) / factor), where kept = clip(offset + per_frequency f + per_pair i, 0, 1).
+
+    With `factor` alone all positions are divided by it (Chen et al. 2023, arXiv 2306.15595); a ramp over frequencies
+    is Llama 3.1's, one over the pairs YaRN's (Peng et al. 2023, arXiv 2309.00071).
+
+    Attributes:
+        factor: how many times longer.
+        offset, per_frequency, per_pair: of the ramp between frequencies that are divided (0) and kept (1).
+        magnitude: of what is turned, as a multiple of what it was.
+    """
+
+    factor: float = 1.0
+    offset: float = 0.0
+    per_frequency: float = 0.0
+    per_pair: float = 0.0
+    magnitude: float = 1.0
+
+
 def rotary_embedding(
     x: LogicalRegion,
     base: float = 10000.0,
     interleaved: bool = False,
     offset: int = 0,
     name: str | None = None,
+    *,
+    scaling: RotaryScaling | None = None,
 ) -> LogicalRegion:
     """Pair i of d/2 at position p is turned by the angle (offset + p) base^(-2i/d): RoFormer, Su et al. 2021 (arXiv
     2104.09864, equation 34).
@@ -40,13 +64,14 @@ def rotary_embedding(
             Llama.
         offset: the position of the first point.
         name: of the operator.
+        scaling: of the angles; None: as they are.
 
     Returns:
         The shape of `x`.
 
     Raises:
-        ValueError: `x` has fewer than three dimensions or an odd number of features, `base` is not positive, or the
-            dtype is wrong.
+        ValueError: `x` has fewer than three dimensions or an odd number of features, `base` or the factor of `scaling`
+            is not positive, or the dtype is wrong.
     """
     where = checked("rotary_embedding", name, x)
     if x.ndim < 3 or x.shape[-1] % 2:
@@ -56,21 +81,36 @@ def rotary_embedding(
         )
     check_number(where, "base", base, "a positive finite number")
     check_not_negative(where, offset=offset)
+    scaling = RotaryScaling() if scaling is None else scaling
+    check_number(where, "scaling.factor", scaling.factor, "a positive finite number")
     lead = distinct(x.axes[:-1], ("f", "pair"))
     axes = term((*lead, "(f ^pair)" if interleaved else "(^pair ^f)"))
-    return _launch(x, name or "rotary_embedding", axes, base, interleaved, offset, 1.0)
+    return _launch(x, name or "rotary_embedding", axes, base, interleaved, offset, scaling, 1.0)
 
 
 def _launch(
-    x: LogicalRegion, name: str, axes: str, base: float, interleaved: bool, offset: int, sign: float
+    x: LogicalRegion,
+    name: str,
+    axes: str,
+    base: float,
+    interleaved: bool,
+    offset: int,
+    scaling: RotaryScaling,
+    sign: float,
 ) -> LogicalRegion:
     def backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
         """The gradient is turned back."""
-        return _launch(gy, f"{op.name}.dx", terms(op)[1][0], base, interleaved, offset, -sign)
+        axes = terms(op)[1][0]
+        return _launch(gy, f"{op.name}.dx", axes, base, interleaved, offset, scaling, -sign)
 
     features = x.shape[-1]
     kernel = _turn.bind(
-        base=base, features=features, interleaved=interleaved, offset=offset, sign=sign
+        base=base,
+        features=features,
+        interleaved=interleaved,
+        offset=offset,
+        scaling=scaling,
+        sign=sign,
     )
     sizes = {"pair": 2, "f": features // 2}
     return launch_first(
@@ -88,13 +128,19 @@ def _turn(
     features: int,
     interleaved: bool,
     offset: int,
+    scaling: RotaryScaling,
     sign: float,
 ) -> None:
     lo, hi = ctx.rect(1).lo[1], ctx.rect(1).hi[1]
-    frequencies = base ** (-2 * np.arange(*ctx.interval("f")) / features)
+    pairs = np.arange(*ctx.interval("f"))
+    frequencies = base ** (-2 * pairs / features)
+    ramp = scaling.offset + scaling.per_frequency * frequencies + scaling.per_pair * pairs
+    kept = np.clip(ramp, 0.0, 1.0)
+    frequencies *= kept + (1.0 - kept) / scaling.factor
     angle = np.arange(offset + lo, offset + hi)[:, None] * frequencies
     angle = angle.reshape(angle.shape[0], *[1] * (x.ndim - 3), angle.shape[1])
-    cos, sin = ctx.xp.cos(angle).astype(x.dtype), (sign * ctx.xp.sin(angle)).astype(x.dtype)
+    cos = (scaling.magnitude * ctx.xp.cos(angle)).astype(x.dtype)
+    sin = (sign * scaling.magnitude * ctx.xp.sin(angle)).astype(x.dtype)
     (a, b), (turned_a, turned_b) = _pairs(x, interleaved), _pairs(y, interleaved)
     product = ctx.scratch("product", a.shape, a.dtype)
     ctx.xp.multiply(a, cos, out=turned_a)

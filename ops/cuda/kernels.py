@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from numpy.typing import DTypeLike
 
@@ -119,14 +120,16 @@ def turn(
     features: int,
     interleaved: bool,
     offset: int,
+    scaling: Any,
     sign: float,
 ) -> None:
-    """See `rotary`."""
+    """See `rotary`; `scaling` is a RotaryScaling."""
     pairs = x.shape[-1] // 2
     step, apart = (2, 1) if interleaved else (1, pairs)
     layout = x.shape[1], prod(x.shape[2:-1]), pairs, step, apart
     where = offset + ctx.rect(1).lo[1], ctx.interval("f")[0], features // 2
-    numbers = *layout, *where, base, sign, x.size // 2
+    ramp = scaling.offset, scaling.per_frequency, scaling.per_pair
+    numbers = *layout, *where, base, scaling.factor, *ramp, scaling.magnitude, sign, x.size // 2
     launch(ctx, ROTARY, f"turn_{widest(x, y)}", x.size // 2, [x], [y], *numbers)
 
 

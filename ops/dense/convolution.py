@@ -1,7 +1,4 @@
-"""Convolution of images: columns of what every window reads, and one matrix product.
-
-Kernels ask for channels-last memory: there the product is the output itself, and columns are copies of long stretches.
-Windows of 3 by 3 go by `winograd`; a GPU has its own ways (`ops.cuda.convolution`).
+"""Convolution of sequences and images.
 
 Splits over `n` (Sample), over `o` and `c` (Parameter; `c` gives partial sums), over `h` and `w` (Attribute: each tile
 reads a halo of its neighbours) and, with groups, over `g`.
@@ -9,48 +6,63 @@ reads a halo of its neighbours) and, with groups, over `g`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
+from typing import Any
 
 from ops.building import (
+    check_not_negative,
     check_positive,
     checked,
+    integers,
     launch_first,
     layout_channels_last,
-    pair,
     parameters,
     term,
-    terms,
 )
-from ops.cpu import windows as cpu_windows
-from ops.cuda import convolution as gpu_convolution
-from ops.cuda import rows as gpu_rows
-from ops.dense import winograd
-from ops.elementwise.activation import RELU
-from ops.elementwise.pointwise import computes
+from ops.dense import convolution_kernels as kernels
 from ops.initializers import Init
-from ops.tiles import channels_last, contiguous, deliver, reach, spatial, work_array
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
+from taskflow import Kernel, LogicalRegion, Operator, Window
 
-_BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
-_REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
-
-Windows = tuple[Window, Window]
+Sizes = int | Sequence[int]
 SPATIAL = {
     1: ("x", "w", "q"),
     2: ("yx", "hw", "pq"),
 }  # axes of inputs, of outputs, and of outputs in the gradient
 
 
+def conv1d(
+    x: LogicalRegion,
+    out_channels: int,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    bias: bool = True,
+    name: str | None = None,
+    *,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
+) -> LogicalRegion:
+    """One-dimensional cross-correlation, as torch.nn.functional.conv1d; see `conv2d`.
+
+    Args, returns and raises as there, of (batch, channels, length) and numbers.
+    """
+    where = checked("conv1d", name, x, ndim=(3,))
+    windows = windows_over(where, x, kernel_size, stride, padding, dilation)
+    rest = (out_channels, groups, bias, weight_init, bias_init)
+    return _convolve(where, name or "conv1d", x, windows, *rest)
+
+
 def conv2d(
     x: LogicalRegion,
     out_channels: int,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
     bias: bool = True,
     name: str | None = None,
@@ -76,24 +88,12 @@ def conv2d(
         ValueError: `x` has not four dimensions, the channels do not divide into the groups, or the windows do not fit.
     """
     where = checked("conv2d", name, x, ndim=(4,))
-    windows = image_windows(where, x, kernel_size, stride, padding, dilation)
-    inits = weight_init, bias_init
-    return launch_convolution(
-        where, name or "conv2d", x, windows, out_channels, groups, bias, inits, image_kernels()
-    )
+    windows = windows_over(where, x, kernel_size, stride, padding, dilation)
+    rest = (out_channels, groups, bias, weight_init, bias_init)
+    return _convolve(where, name or "conv2d", x, windows, *rest)
 
 
-@dataclass(frozen=True)
-class ConvolutionKernels:
-    """The kernels of a convolution and of its gradients; the first three are told `windows` and `is_grouped`."""
-
-    forward: Kernel
-    of_x: Kernel
-    of_weight: Kernel
-    of_bias: Kernel
-
-
-def launch_convolution(
+def _convolve(
     where: str,
     name: str,
     x: LogicalRegion,
@@ -101,342 +101,194 @@ def launch_convolution(
     out_channels: int,
     groups: int,
     bias: bool,
-    inits: tuple[Init | None, Init | None],
-    kernels: ConvolutionKernels,
-    weights: Sequence[LogicalRegion] = (),
+    weight_init: Init | None,
+    bias_init: Init | None,
 ) -> LogicalRegion:
-    """A convolution over the last one or two dimensions of `x`; ValueError: the channels do not fit.
+    check_channels(where, x, out_channels, groups)
+    name = x.graph.unique_name(name)
+    shape = (out_channels, x.shape[1] // groups, *(w.size for w in windows))
+    weights = parameters(x, name, shape, bias, weight_init, bias_init)
+    return Convolution(windows, groups).forward(name, x, *weights, backward=convolution_backward)
 
-    It has parameters of its own, unless `weights` are given: the weight, and the bias if there is one.
-    """
+
+def check_channels(where: str, x: LogicalRegion, out_channels: int, groups: int) -> None:
+    """ValueError unless the channels are positive and divide into the groups."""
     check_positive(where, out_channels=out_channels, groups=groups)
     for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
         if channels % groups:
             raise ValueError(
                 f"{where}: {what} is {channels}, which does not divide into {groups} groups"
             )
-    name = x.graph.unique_name(name)
-    shape = (out_channels, x.shape[1] // groups, *(w.size for w in windows))
-    c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
-    read, made, _ = SPATIAL[len(windows)]
-    elements = term([f"^k{axis}" for axis in made])
-    pattern = (
-        f"n {c} {term(read)}, {o} c {elements}{f', {o}' if bias else ''} -> n {o} {term(made)}"
-    )
-    return launch_first(
-        name,
-        pattern,
-        [x, *(weights or parameters(x, name, shape, bias, *inits))],
-        kernel=replace(
-            kernels.forward.bind(windows=both(windows), is_grouped=groups > 1),
-            window=_saving(windows, groups),
-        ),
-        sizes={"g": groups} if groups > 1 else {},
-        windows=dict(zip(read, windows, strict=True)),
-        backward=partial(_backward, kernels=kernels),
-        layout=windows_layout(pattern, windows),
-    )
 
 
-def image_windows(
+def windows_over(
     where: str,
     x: LogicalRegion,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int],
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int] = 1,
-) -> Windows:
-    """The windows of the axes `h` and `w` over the last two dimensions of `x`; ValueError when they do not fit."""
-    sizes, strides = pair(where, "kernel_size", kernel_size), pair(where, "stride", stride)
-    paddings, dilations = pair(where, "padding", padding), pair(where, "dilation", dilation)
-    for k, extent in enumerate(x.shape[-2:]):
-        check_positive(where, kernel_size=sizes[k], stride=strides[k], dilation=dilations[k])
-        if paddings[k] < 0:
-            raise ValueError(f"{where}: padding is {paddings[k]}, it cannot be negative")
-        span = dilations[k] * (sizes[k] - 1) + 1
-        if span > extent + 2 * paddings[k]:
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes = 1,
+) -> tuple[Window, ...]:
+    """The windows over the dimensions of `x` behind the second, for the axes `d`, `h` and `w`.
+
+    Raises:
+        ValueError: they do not fit, or there are other than a number for all dimensions or one each.
+    """
+    extents = x.shape[2:]
+    named = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
+    numbers = [integers(where, key, value, len(extents)) for key, value in named.items()]
+    windows = []
+    for axis, extent, size, step, edge, gap in zip(
+        "dhw"[-len(extents) :], extents, *numbers, strict=True
+    ):
+        check_positive(where, kernel_size=size, stride=step, dilation=gap)
+        check_not_negative(where, padding=edge)
+        windows.append(Window(axis, size, step, edge, gap))
+        span = gap * (size - 1) + 1
+        if span > extent + 2 * edge:
             raise ValueError(
                 f"{where}: a window of {span} points does not fit into the {extent} points of '{x.name}' "
-                f"and a padding of {paddings[k]}"
+                f"and a padding of {edge}"
             )
-    return (
-        Window("h", sizes[0], strides[0], paddings[0], dilations[0]),
-        Window("w", sizes[1], strides[1], paddings[1], dilations[1]),
-    )
+    return tuple(windows)
 
 
-def both(windows: Sequence[Window]) -> Windows:
-    """A sequence is an image of one line."""
-    return (Window("h"), windows[0]) if len(windows) == 1 else (windows[0], windows[1])
+@dataclass(frozen=True)
+class Convolution:
+    """Inputs `x` (n, c, ...), weights (o, c, ...) and outputs `y` (n, o, ...) over one or two dimensions.
 
+    Each of the three is a product of the other two. A convolution and its gradients are these products, and so are a
+    transposed one (`x` of the output) and its gradients.
 
-def _saving(windows: Sequence[Window], groups: int) -> int:
-    """The size of square windows of stride 1 over all channels of images, else 0; see `taskflow.Kernel`."""
-    sizes = {w.size if (w.stride, w.dilation) == (1, 1) else 0 for w in windows}
-    return sizes.pop() if groups == 1 and len(windows) == 2 and len(sizes) == 1 else 0
+    Attributes:
+        windows: of every dimension, for the axes of the outputs.
+        groups: channels are convolved in so many groups of their own: `(g c)` and `(g o)`.
+    """
 
+    windows: Sequence[Window]
+    groups: int = 1
 
-def windows_layout(pattern: str, windows: Sequence[Window]) -> str | None:
-    """Channels last for images, any for sequences."""
-    return layout_channels_last(pattern) if len(windows) == 2 else None
+    @classmethod
+    def of(cls, op: Operator) -> Convolution:
+        """That of an operator that is one of its products."""
+        windows = [replace(w, transposed=False) for w in op.windows.values()]
+        return cls(windows, op.extents.get("g", 1))
 
+    @property
+    def axes(self) -> tuple[str, str, str]:
+        """Of inputs, of outputs, and of outputs where windows are put back over inputs."""
+        return SPATIAL[len(self.windows)]
 
-def _backward(
-    op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels
-) -> tuple[LogicalRegion, ...]:
-    (x_term, weight_term, *_), (y_term,) = terms(op)
-    x, weight, *bias = op.inputs
-    read, made, back = SPATIAL[x.ndim - 2]
-    windows = [op.windows[axis] for axis in read]
-    groups = {"g": op.extents["g"]} if "g" in op.extents else {}
-    options = {"windows": both(windows), "is_grouped": bool(groups)}
-    y_back, x_made = y_term.replace(term(made), term(back)), x_term.replace(term(read), term(made))
-    x_pattern, weight_pattern = (
-        f"{y_back}, {weight_term} -> {x_made}",
-        f"{y_term}, {x_term} -> {weight_term}",
-    )
-    gradients = [
-        launch_first(
-            f"{op.name}.dx",
-            x_pattern,
-            [gy, weight],
-            kernel=replace(kernels.of_x.bind(**options), window=_saving(windows, len(groups) + 1)),
-            sizes={**groups, **dict(zip(made, x.shape[2:], strict=True))},
-            windows={
-                axis: replace(w, transposed=True) for axis, w in zip(back, windows, strict=True)
-            },
-            flops=2 * prod(op.extents[axis] for axis in made) / prod(x.shape[2:]),
-            layout=windows_layout(x_pattern, windows),
-        ),
-        launch_first(
-            f"{op.name}.dweight",
-            weight_pattern,
-            [gy, x],
-            kernel=replace(
-                kernels.of_weight.bind(**options), window=_saving(windows, len(groups) + 1)
-            ),
-            sizes={**groups, **{f"k{axis}": w.size for axis, w in zip(made, windows, strict=True)}},
-            windows=op.windows,
-            layout=windows_layout(weight_pattern, windows),
-        ),
-    ]
-    if bias:
-        pattern, kernel = f"{y_term} -> {terms(op)[0][2]}", kernels.of_bias
-        gradients.append(
-            launch_first(f"{op.name}.dbias", pattern, [gy], kernel=kernel, sizes=groups, flops=1)
+    @property
+    def channels(self) -> tuple[str, str]:
+        """The terms of the channels of inputs and of outputs."""
+        return ("c", "o") if self.groups == 1 else ("(g c)", "(g o)")
+
+    @property
+    def _weight(self) -> str:
+        return f"{self.channels[1]} c {term([f'^k{axis}' for axis in self.axes[1]])}"
+
+    def forward(
+        self,
+        name: str,
+        x: LogicalRegion,
+        weight: LogicalRegion,
+        *bias: LogicalRegion,
+        extents: Sequence[int] = (),
+        **options: Any,
+    ) -> LogicalRegion:
+        """y = x * weight + bias; its `extents` are needed where windows leave several possible."""
+        (c, o), (read, made, _) = self.channels, self.axes
+        inputs = [f"n {c} {term(read)}", self._weight, *[o] * len(bias)]
+        return self._launch(
+            name,
+            f"{', '.join(inputs)} -> n {o} {term(made)}",
+            [x, weight, *bias],
+            kernels.convolve,
+            sizes=dict(zip(made, extents)),
+            windows=dict(zip(read, self.windows, strict=True)),
+            **options,
         )
-    return tuple(gradients)
 
-
-# -- kernels -----------------------------------------------------------------------------------------------------------
-#
-# Arrays are channels-last here. Columns are (groups, images, h, w, kh, kw, channels of the group): what every window
-# reads. As a matrix per group, outputs by elements of a window, they are one side of the products.
-
-
-def _join_relu(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
-    """A ReLU behind a convolution, whose channels are not split then; see `taskflow.Kernel`."""
-    return (
-        other.kernel.bind(is_rectified=True) if not is_kept and computes(op, RELU.value) else None
-    )
-
-
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True, join=_join_relu)
-def convolve(
-    ctx: Context,
-    x: Array,
-    weight: Array,
-    *rest: Array,
-    windows: Windows,
-    is_grouped: bool,
-    is_rectified: bool = False,
-) -> None:
-    """y = x * weight + bias of one tile, perhaps with a ReLU; the bias, if there is one, and y are `rest`."""
-    *biases, y = rest
-    bias = (
-        biases[0] if biases and ctx.interval("c")[0] == 0 else None
-    )  # once among the partial sums
-    groups, corner = (
-        _groups(ctx, is_grouped),
-        _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0)),
-    )
-    source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
-    weight = contiguous(ctx, "weight", channels_last(weight))
-    if ctx.is_cuda:
-        gpu_convolution.forward(
-            ctx, source, weight, bias, out, windows, corner, groups, is_rectified
+    def of_x(
+        self,
+        name: str,
+        y: LogicalRegion,
+        weight: LogicalRegion,
+        extents: Sequence[int],
+        **options: Any,
+    ) -> LogicalRegion:
+        """The gradient of x from that of y; the extents of x are `extents`."""
+        (c, o), (_, made, back) = self.channels, self.axes
+        put_back = [replace(w, transposed=True) for w in self.windows]
+        return self._launch(
+            name,
+            f"n {o} {term(back)}, {self._weight} -> n {c} {term(made)}",
+            [y, weight],
+            kernels.gradient_x,
+            sizes=dict(zip(made, extents, strict=True)),
+            windows=dict(zip(back, put_back, strict=True)),
+            flops=2 * prod(y.shape[2:]) / prod(extents),
+            **options,
         )
-    elif winograd.fits(windows, groups, source, out):
-        winograd.forward(ctx, source, weight, bias, out, corner)
-    else:
-        matrix = _by_output(weight, groups).transpose(0, 2, 1)
-        for images, lines, columns in _blocks(ctx, out, groups, matrix.shape[1]):
-            block = out[images, lines]
-            read = _read(ctx, source[images], columns, block, lines, windows, corner)
-            _multiply(ctx, read, matrix, _by_group(block, groups))
-            if bias is not None:
-                ctx.xp.add(block, bias, out=block)
-    if is_rectified and not ctx.is_cuda:
-        ctx.xp.maximum(out, 0, out=out)
-    deliver(ctx, out, channels_last(y))
+
+    def of_weight(self, name: str, y: LogicalRegion, x: LogicalRegion) -> LogicalRegion:
+        """The gradient of the weight from that of y."""
+        (c, o), (read, made, _) = self.channels, self.axes
+        return self._launch(
+            name,
+            f"n {o} {term(made)}, n {c} {term(read)} -> {self._weight}",
+            [y, x],
+            kernels.gradient_weight,
+            sizes={f"k{axis}": w.size for axis, w in zip(made, self.windows, strict=True)},
+            windows=dict(zip(read, self.windows, strict=True)),
+        )
+
+    def of_bias(self, name: str, y: LogicalRegion) -> LogicalRegion:
+        """The gradient of the bias from that of y."""
+        (_, o), (_, made, _) = self.channels, self.axes
+        pattern, sizes = f"n {o} {term(made)} -> {o}", self.sizes
+        return launch_first(name, pattern, [y], kernel=kernels.gradient_bias, sizes=sizes, flops=1)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Of the axis `g`, if there is one."""
+        return {"g": self.groups} if self.groups > 1 else {}
+
+    def _launch(
+        self,
+        name: str,
+        pattern: str,
+        inputs: Sequence[LogicalRegion],
+        kernel: Kernel,
+        *,
+        sizes: dict[str, int],
+        **options: Any,
+    ) -> LogicalRegion:
+        """Images are wished to lie with their channels last, sequences in any order."""
+        is_image = len(self.windows) == 2
+        lines = [] if is_image else [Window("h")]  # a sequence is an image of one line
+        bound = kernel.bind(windows=(*lines, *self.windows), is_grouped=self.groups > 1)
+        return launch_first(
+            name,
+            pattern,
+            inputs,
+            kernel=replace(bound, window=self._square()),
+            sizes=self.sizes | sizes,
+            layout=layout_channels_last(pattern) if is_image else None,
+            **options,
+        )
+
+    def _square(self) -> int:
+        """The size of square windows of stride 1 over all channels of images, else 0; see `taskflow.Kernel`."""
+        sizes = {w.size if (w.stride, w.dilation) == (1, 1) else 0 for w in self.windows}
+        return sizes.pop() if self.groups == 1 and len(self.windows) == 2 and len(sizes) == 1 else 0
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
-def gradient_x(
-    ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool
-) -> None:
-    """Columns of gradients, each added where it was read."""
-    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
-    gradient, out = (
-        contiguous(ctx, "gy", channels_last(gy)),
-        work_array(ctx, "gx", channels_last(gx)),
-    )
-    weight = contiguous(ctx, "weight", channels_last(weight))
-    if ctx.is_cuda:
-        gpu_convolution.gradient_x(ctx, gradient, weight, out, windows, corner, groups)
-        deliver(ctx, out, channels_last(gx))
-        return
-    ctx.xp.copyto(out, 0)
-    if winograd.fits(windows, groups, out, gradient):
-        winograd.gradient_x(ctx, gradient, weight, out, corner)
-    elif gradient.size:  # else no window reads this tile
-        matrix = _by_output(weight, groups)
-        for images, lines, columns in _blocks(ctx, gradient, groups, matrix.shape[2]):
-            block = gradient[images, lines]
-            _multiply(ctx, _by_group(block, groups), matrix, columns)
-            top, left = corner[0] + lines.start * windows[0].stride, corner[1]
-            ctx.call(
-                cpu_windows.add_columns,
-                _as_windows(columns, block, windows),
-                out[images],
-                top,
-                left,
-                *_steps(windows),
-            )
-    deliver(ctx, out, channels_last(gx))
-
-
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
-def gradient_weight(
-    ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool
-) -> None:
-    """The weight's gradient of one tile: sums over its images and points."""
-    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
-    gradient, source = (
-        contiguous(ctx, "gy", channels_last(gy)),
-        contiguous(ctx, "x", channels_last(x)),
-    )
-    out = work_array(ctx, "gweight", channels_last(gweight))
-    if ctx.is_cuda:
-        gpu_convolution.gradient_weight(ctx, gradient, source, out, windows, corner, groups)
-    elif winograd.fits(windows, groups, source, gradient):
-        winograd.gradient_weight(ctx, gradient, source, out, corner)
-    else:
-        if out.dtype.itemsize == 2:  # sums over many pixels
-            out = ctx.scratch("wide", out.shape, "float32")
-        total = _by_output(out, groups)
-        part = ctx.scratch("part", total.shape, total.dtype)
-        ctx.xp.copyto(total, 0)
-        for images, lines, columns in _blocks(ctx, gradient, groups, total.shape[2]):
-            block = gradient[images, lines]
-            read = _read(ctx, source[images], columns, block, lines, windows, corner)
-            _multiply(ctx, _by_group(block, groups).transpose(0, 2, 1), read, part)
-            ctx.xp.add(total, part, out=total)
-    deliver(ctx, out, channels_last(gweight))
-
-
-@partial(Kernel, is_captured=True, cuda=gpu_rows.sums_of_channels)
-def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
-    """Per image first: two short sums are more exact than a long one."""
-    by_image = ctx.scratch("by_image", gy.shape[:2], gy.dtype)
-    ctx.xp.sum(gy, axis=(2, 3), out=by_image)
-    ctx.xp.sum(by_image, axis=0, out=gbias)
-
-
-def image_kernels() -> ConvolutionKernels:
-    """The kernels of convolutions over two dimensions."""
-    return ConvolutionKernels(convolve, gradient_x, gradient_weight, _gradient_bias)
-
-
-def _multiply(ctx: Context, a: Array, b: Array, out: Array) -> None:
-    """A product per group; where it sums nothing (one channel per group) NumPy's matmul is slow."""
-    (ctx.xp.multiply if a.shape[2] == 1 else ctx.xp.matmul)(a, b, out=out)
-
-
-def _groups(ctx: Context, is_grouped: bool) -> int:
-    lo, hi = ctx.interval("g") if is_grouped else (0, 1)
-    return int(hi - lo)
-
-
-def _corner(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int]:
-    """Where the window of the first output starts in an array that holds `tile`, perhaps outside of it."""
-    top, left = (
-        reach(w, interval)[0] for w, interval in zip(windows, spatial(outputs), strict=True)
-    )
-    return top - tile.lo[2], left - tile.lo[3]
-
-
-def _by_output(weight: Array, groups: int) -> Array:
-    """Per group: output channels by elements of a window."""
-    return weight.reshape(groups, len(weight) // groups, -1)
-
-
-def _by_group(pixels: Array, groups: int) -> Array:
-    """Per group: pixels by channels of the group."""
-    return pixels.reshape(-1, groups, pixels.shape[3] // groups).transpose(1, 0, 2)
-
-
-def _blocks(
-    ctx: Context, y: Array, groups: int, elements: int
-) -> Iterator[tuple[slice, slice, Array]]:
-    """Images and lines of the outputs `y`, several images or some lines of one, and memory for their columns."""
-    images, height, width, out_channels = y.shape
-    least_bytes = _REUSE * out_channels * elements * y.itemsize
-    outputs = max(_BLOCK_BYTES, least_bytes) // max(groups * elements * y.itemsize, 1)
-    together = max(1, min(images, outputs // max(height * width, 1)))
-    lines = height if together > 1 else max(1, min(height, outputs // max(width, 1)))
-    memory = ctx.scratch("columns", (groups * together * lines * width * elements,), y.dtype)
-    for n in range(0, images, together):
-        for h in range(0, height, lines):
-            block = slice(n, min(n + together, images)), slice(h, min(h + lines, height))
-            count = (block[0].stop - n) * (block[1].stop - h) * width
-            yield *block, memory[: groups * count * elements].reshape(groups, count, elements)
-
-
-def _read(
-    ctx: Context,
-    x: Array,
-    columns: Array,
-    block: Array,
-    lines: slice,
-    windows: Windows,
-    corner: tuple[int, int],
-) -> Array:
-    """The matrices of what the windows of the outputs `block`, the lines `lines` of these images, read of `x`."""
-    if (
-        corner == (0, 0)
-        and all(w.size == w.stride == 1 for w in windows)
-        and x.shape[:3] == block.shape[:3]
-    ):
-        return _by_group(x, len(columns))
-    top = corner[0] + lines.start * windows[0].stride
-    ctx.call(
-        cpu_windows.to_columns,
-        x,
-        _as_windows(columns, block, windows),
-        top,
-        corner[1],
-        *_steps(windows),
-    )
-    return columns
-
-
-def _as_windows(columns: Array, block: Array, windows: Windows) -> Array:
-    vertical, horizontal = windows
-    return columns.reshape(len(columns), *block.shape[:3], vertical.size, horizontal.size, -1)
-
-
-def _steps(windows: Windows) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Strides and dilations."""
-    vertical, horizontal = windows
-    return (vertical.stride, horizontal.stride), (vertical.dilation, horizontal.dilation)
+def convolution_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    """The gradients of input, weight and, if there is one, bias of `Convolution.forward`."""
+    x, weight, *biases = op.inputs
+    convolution = Convolution.of(op)
+    gx = convolution.of_x(f"{op.name}.dx", gy, weight, x.shape[2:])
+    gweight = convolution.of_weight(f"{op.name}.dweight", gy, x)
+    return gx, gweight, *(convolution.of_bias(f"{op.name}.dbias", gy) for _ in biases)

@@ -6,10 +6,16 @@ reads them all, so that the product is as large as in one operator. Pooling goes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from ops.building import check_positive, checked, integers, parameters
-from ops.dense.convolution import image_kernels, image_windows, launch_convolution
+from ops.building import checked, integers, parameters
+from ops.dense.convolution import (
+    Convolution,
+    Sizes,
+    check_channels,
+    convolution_backward,
+    windows_over,
+)
 from ops.initializers import Init
 from ops.reduce.adaptive_pooling import adaptive_avg_pool2d
 from ops.reduce.pooling import avg_pool2d, max_pool2d
@@ -17,14 +23,12 @@ from ops.shape.expand import unsqueeze
 from ops.shape.padding import pad
 from ops.shape.rearrange import concat, permute, reshape
 from ops.shape.sections import slice
-from taskflow import LogicalRegion
-
-Sizes = int | Sequence[int]
+from taskflow import LogicalRegion, Window
 
 
 def triple(where: str, key: str, value: Sizes) -> tuple[int, int, int]:
     """A number for depth, height and width, or one each; ValueError for anything else."""
-    found = integers(where, key, value, 3, "three")
+    found = integers(where, key, value, 3)
     return found[0], found[1], found[2]
 
 
@@ -62,47 +66,39 @@ def conv3d(
         ValueError: `x` has not five dimensions, the channels do not divide into the groups, or a window does not fit.
     """
     where = checked("conv3d", name, x, ndim=(5,))
-    check_positive(where, out_channels=out_channels, groups=groups)
-    sizes, strides = triple(where, "kernel_size", kernel_size), triple(where, "stride", stride)
-    paddings, dilations = triple(where, "padding", padding), triple(where, "dilation", dilation)
-    if x.shape[1] % groups:
-        raise ValueError(
-            f"{where}: channels is {x.shape[1]}, which does not divide into {groups} groups"
-        )
+    windows = windows_over(where, x, kernel_size, stride, padding, dilation)
+    check_channels(where, x, out_channels, groups)
     name = x.graph.unique_name(name or "conv3d")
-    shape = (out_channels, x.shape[1] // groups, *sizes)
+    shape = (out_channels, x.shape[1] // groups, *(w.size for w in windows))
     weight, *biases = parameters(x, name, shape, bias, weight_init, bias_init)
-    planes = _planes(where, name, x, sizes[0], strides[0], paddings[0], dilations[0])
-    (n, _, _, h, w), depth = x.shape, planes[0].shape[2]
-    turned = [
-        unsqueeze(permute(p, (0, 2, 1, 3, 4), f"{name}.turned"), 3, f"{name}.plane") for p in planes
-    ]
-    beside = turned[0] if len(turned) == 1 else concat(turned, 3, f"{name}.planes")
-    images = reshape(beside, (n * depth, x.shape[1] * sizes[0], h, w), f"{name}.images")
-    windows = image_windows(where, images, sizes[1:], strides[1:], paddings[1:], dilations[1:])
-    flat = reshape(weight, (shape[0], shape[1] * sizes[0], *sizes[1:]), f"{name}.flat")
-    rest = (out_channels, groups, bias, (None, None), image_kernels(), [flat, *biases])
-    y = launch_convolution(where, name, images, windows, *rest)
-    volumes = reshape(y, (n, depth, *y.shape[1:]), f"{name}.volumes")
+    planes, depth = _planes(name, x, windows[0])
+    flat = reshape(weight, (shape[0], shape[1] * shape[2], *shape[3:]), f"{name}.flat")
+    y = Convolution(windows[1:], groups).forward(
+        name, planes, flat, *biases, backward=convolution_backward
+    )
+    volumes = reshape(y, (x.shape[0], depth, *y.shape[1:]), f"{name}.volumes")
     return permute(volumes, (0, 2, 1, 3, 4), f"{name}.back")
 
 
-def _planes(
-    where: str, name: str, x: LogicalRegion, size: int, stride: int, padding: int, dilation: int
-) -> list[LogicalRegion]:
-    """For every position in depth of a window the planes that stand there, one for each result."""
-    check_positive(where, kernel_size=size, stride=stride, dilation=dilation)
-    reach, depth = dilation * (size - 1) + 1, x.shape[2]
-    if padding < 0 or depth + 2 * padding < reach:
-        raise ValueError(
-            f"{where}: a window of {reach} planes does not fit into the {depth} planes of '{x.name}' "
-            f"and a padding of {padding}"
+def _planes(name: str, x: LogicalRegion, window: Window) -> tuple[LogicalRegion, int]:
+    """For every result in depth an image with all planes of its window, and how many results there are.
+
+    The images are (batch * results, channels * planes of a window, height, width).
+    """
+    batch, channels, _, height, width = x.shape
+    if edge := window.padding:
+        x = pad(x, (0, 0, 0, 0, edge, edge), name=f"{name}.pad")
+    last = (x.shape[2] - (window.size - 1) * window.dilation - 1) // window.stride * window.stride
+    beside = []
+    for start in range(0, window.size * window.dilation, window.dilation):
+        taken = slice(x, 2, start, start + last + 1, f"{name}.taken", step=window.stride)
+        beside.append(
+            unsqueeze(permute(taken, (0, 2, 1, 3, 4), f"{name}.turned"), 3, f"{name}.plane")
         )
-    if padding:
-        x = pad(x, (0, 0, 0, 0, padding, padding), name=f"{name}.pad")
-    last = (x.shape[2] - reach) // stride * stride
-    starts = [k * dilation for k in range(size)]
-    return [slice(x, 2, start, start + last + 1, f"{name}.taken", step=stride) for start in starts]
+    planes = beside[0] if len(beside) == 1 else concat(beside, 3, f"{name}.planes")
+    depth = last // window.stride + 1
+    shape = (batch * depth, channels * window.size, height, width)
+    return reshape(planes, shape, f"{name}.images"), depth
 
 
 def max_pool3d(

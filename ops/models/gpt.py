@@ -2,9 +2,14 @@
 768, 12 heads, layer norm before each part, output tied to the embedding. 124,439,808 parameters (the released model's).
 """
 
+from collections.abc import Sequence
+from typing import Any, Literal
+
 import ops
-from ops.models.common import predict_words, tokens
+from ops.models.common import of_parameters, predict_words, tokens
 from taskflow import Graph, LogicalRegion
+
+SMALL = ops.normal(0.0, 0.02)
 
 
 def build(
@@ -18,37 +23,94 @@ def build(
     lr: float = 6e-4,
     training: bool = True,
     dtype: str = "float32",
-    fused: bool = False,
+    fused: bool | Literal["attention"] = False,
     vocabulary_multiple: int = 1,
 ) -> Graph:
-    """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators.
+    """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators, or
+    of "attention" alone, beside what eager frameworks run otherwise: a loss that keeps its softmax.
 
+    A `dtype` of "mixed_bfloat16" has float32 parameters and computes in bfloat16, as `taskflow.precision` does.
     The rows of the embedding are a multiple of `vocabulary_multiple`: with 64 (50,304 rows) products over them are
     faster on GPUs. No number changes: scores behind the vocabulary have no part in the loss, and no gradient.
     """
     graph, columns = Graph(), -(-vocabulary // vocabulary_multiple) * vocabulary_multiple
     x, t = tokens(graph, "x", batch, sequence), tokens(graph, "t", batch, sequence)
-    small = ops.normal(0.0, 0.02)
-    h = ops.embedding(x, columns, hidden, name="embed", dtype=dtype, weight_init=small)
+    h = ops.embedding(
+        x, columns, hidden, name="embed", dtype=of_parameters(dtype), weight_init=SMALL
+    )
     h = ops.dropout(ops.position_embedding(h, name="position"), dropout, training, name="drop")
+    attention: dict[str, Any] = {"dropout_p": dropout, "fused": bool(fused)}
     for k in range(layers):
-        h = _layer(h, heads, dropout, training, f"layer{k}", fused)
-    h = ops.layer_norm(h, name="norm")
-    y = ops.einsum("bse,ve->bsv", h, graph.regions["embed.weight"], name="fc")
-    rates = {"lr": lr, "betas": (0.9, 0.95), "weight_decay": 0.1}
-    return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **rates)
+        h = _layer(h, heads, dropout, training, f"layer{k}", attention, fused is True)
+    is_eager = fused == "attention"
+    return _predict(h, "bse,ve->bsv", t, training, vocabulary, lr, dtype, is_eager)
+
+
+def packed(
+    lengths: Sequence[int] = (1024,) * 8,
+    sequence: int = 1024,
+    layers: int = 12,
+    hidden: int = 768,
+    heads: int = 12,
+    vocabulary: int = 50257,
+    dropout: float = 0.0,
+    lr: float = 6e-4,
+    training: bool = True,
+    dtype: str = "float32",
+) -> Graph:
+    """Words `x` and the words that follow them `t`, (tokens,) each, of documents that lie one behind the other.
+
+    `lengths`: of the documents, each at most `sequence`.
+    """
+    graph = Graph()
+    x, t = tokens(graph, "x", sum(lengths)), tokens(graph, "t", sum(lengths))
+    at = graph.constant("positions", [k for n in lengths for k in range(n)], "int32")
+    options: dict[str, Any] = {"dtype": of_parameters(dtype), "weight_init": SMALL}
+    h = ops.embedding(x, vocabulary, hidden, name="embed", **options)
+    h = ops.add(h, ops.embedding(at, sequence, hidden, name="position", **options))
+    for k in range(layers):
+        h = _layer(h, heads, dropout, training, f"layer{k}", {"lengths": lengths})
+    return _predict(h, "se,ve->sv", t, training, vocabulary, lr, dtype)
+
+
+def _predict(
+    h: LogicalRegion,
+    product: str,
+    t: LogicalRegion,
+    training: bool,
+    vocabulary: int,
+    lr: float,
+    dtype: str,
+    is_eager: bool = False,
+) -> Graph:
+    graph, h = h.graph, ops.layer_norm(h, name="norm")
+    y = ops.einsum(product, h, graph.regions["embed.weight"], name="fc")
+    options: dict[str, Any] = {
+        "is_eager": is_eager,
+        "lr": lr,
+        "betas": (0.9, 0.95),
+        "weight_decay": 0.1,
+        "dtype": dtype,
+    }
+    return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **options)
 
 
 def _layer(
-    x: LogicalRegion, heads: int, dropout: float, training: bool, name: str, fused: bool
+    x: LogicalRegion,
+    heads: int,
+    dropout: float,
+    training: bool,
+    name: str,
+    attention: dict[str, Any],
+    is_joined: bool = False,
 ) -> LogicalRegion:
     h = ops.layer_norm(x, name=f"{name}.norm1")
     h = ops.multihead_attention(
-        h, heads, None, True, dropout, training=training, name=f"{name}.attention", fused=fused
+        h, heads, None, True, training=training, name=f"{name}.attention", **attention
     )
     x = ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop1"), name=f"{name}.add1")
     h = ops.layer_norm(x, name=f"{name}.norm2")
-    if fused:
+    if is_joined:
         h = ops.feed_forward(h, 4 * x.shape[-1], name=name)
     else:
         h = ops.gelu(

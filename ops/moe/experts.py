@@ -14,6 +14,7 @@ from math import ceil, prod
 from ops.building import check_number, check_positive, checked, launch_first, terms
 from ops.dense.linear import linear
 from ops.elementwise.activation import gelu
+from ops.elementwise.arithmetic import multiply
 from ops.initializers import Init, uniform
 from ops.loss.softmax import softmax
 from ops.moe.dispatch import combine, dispatch
@@ -33,6 +34,7 @@ def mixture_of_experts(
     name: str | None = None,
     *,
     parts: int = 1,
+    gated: bool = False,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     """Experts of two layers each, of which every token gets `k` (GShard, Lepikhin et al., ICLR 2021; for k = 1 the
     Switch Transformer, Fedus, Zoph and Shazeer, JMLR 23, 2022).
@@ -57,6 +59,8 @@ def mixture_of_experts(
             `.bias` of the last two.
         parts: of dimension 0: the load-balance loss is the mean of those of so many equal runs of tokens. With as many
             `groups`, micro-batches do not wait for each other, and a pipeline may have them.
+        gated: whether the activated layer is multiplied by one more of its shape, `<name>.factor` (SwiGLU, where the
+            activation is `ops.silu`: Shazeer 2020, arXiv 2002.05202; Mixtral's experts).
 
     Returns:
         y, of the shape of `x`, and the load-balance loss, a scalar that is 1 at its least for an even gate: add a
@@ -83,12 +87,14 @@ def mixture_of_experts(
     with graph.following(f"{name}.dispatch"):
         slots = expert_slots(choices, num_experts, capacity, groups, f"{name}.slots")
     graph.output(f"{name}.dropped", count_dropped(slots, f"{name}.dropped"))
-    h = dispatch(x, slots, num_experts, capacity, groups, f"{name}.dispatch")
-    h = _expert_linear(h, hidden_features, bias, f"{name}.up", "d", "h")
+    given = dispatch(x, slots, num_experts, capacity, groups, f"{name}.dispatch")
+    h = _expert_linear(given, hidden_features, bias, f"{name}.up", "d", "h")
     with graph.following(f"{name}.up"):
-        h = _expert_linear(
-            activation(h, name=f"{name}.act"), x.shape[-1], bias, f"{name}.down", "h", "d"
-        )
+        h = activation(h, name=f"{name}.act")
+        if gated:
+            factor = _expert_linear(given, hidden_features, bias, f"{name}.factor", "d", "h")
+            h = multiply(h, factor, f"{name}.product")
+        h = _expert_linear(h, x.shape[-1], bias, f"{name}.down", "h", "d")
     with graph.following(f"{name}.dispatch"):
         y = combine(h, slots, weights, groups, f"{name}.combine")
     return y, load_balance_loss(probabilities, choices, f"{name}.balance", parts=parts)

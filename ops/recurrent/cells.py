@@ -6,12 +6,12 @@ A cell is a program (see `ops.expressions.program`) on the gates before activati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ops.building import launch_all, term, terms
 from ops.expressions.assign import assign
 from ops.expressions.program import Program, program
-from taskflow import LogicalRegion, Operator, Window
+from taskflow import LogicalRegion, Operator
 
 State = tuple[LogicalRegion, LogicalRegion]
 
@@ -73,10 +73,26 @@ GRU_GRADIENT = assign.bind(
 # -- an LSTM's cell as an operator -------------------------------------------------------------------------------------
 
 
-def cell_gradients(
+def launch_cell(gates: LogicalRegion, c: LogicalRegion) -> State:
+    """`<gates>.cell`: the state after the step whose gates are `gates`, (..., 4, hidden); `c` is (..., hidden)."""
+    lead = gates.axes[:-2]
+    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
+    with gates.graph.following(gates.name):
+        new_h, new_c, _ = launch_all(
+            f"{gates.name}.cell",
+            f"{wide}, {narrow} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
+            [gates, c],
+            kernel=assign.bind(program=lstm_program(1)),
+            backward=_cell_backward,
+            flops=10,
+        )
+    return new_h, new_c
+
+
+def _cell_backward(
     op: Operator, gh: LogicalRegion | None, gc: LogicalRegion | None, gactive: LogicalRegion | None
 ) -> State:
-    """The gradients of the gates and of c, the last input, of the cell `op`, from those of h' and c' that flow."""
+    """The gradients of the gates and of c, from those of h' and c' that flow."""
     assert gactive is None, "only the state is public"
     narrow, wide = terms(op)[1][1:]
     known = {name: g for name, g in (("gh", gh), ("flowing", gc)) if g is not None}
@@ -90,36 +106,3 @@ def cell_gradients(
         flops=20,
     )
     return gates, c
-
-
-def launch_cell(
-    gates: LogicalRegion,
-    c: LogicalRegion,
-    inputs: LogicalRegion | None = None,
-    step: int = 0,
-    backward: Callable[..., object] = cell_gradients,
-) -> State:
-    """`<gates>.cell`: the state after the step whose gates are `gates`, (..., 4, hidden); `c` is (..., hidden).
-
-    With `inputs`, (batch, steps, 4, hidden), step `step` of them is added to the gates, here (batch, 1, 4, hidden), and
-    `backward` is for gates, inputs and c.
-    """
-    lead, windows = gates.axes[:-2], dict[str, Window]()
-    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
-    read = [(wide, gates), (narrow, c)]
-    if inputs is not None:
-        at = f"{lead[1]}{step}"
-        windows = {at: Window(lead[1], padding=-step)}
-        read.insert(1, (term((lead[0], at, "^g", "h")), inputs))
-    patterns, regions = zip(*read, strict=True)
-    with gates.graph.following(gates.name):
-        new_h, new_c, _ = launch_all(
-            f"{gates.name}.cell",
-            f"{', '.join(patterns)} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
-            regions,
-            kernel=assign.bind(program=lstm_program(len(regions) - 1)),
-            backward=backward,
-            windows=windows,
-            flops=10,
-        )
-    return new_h, new_c

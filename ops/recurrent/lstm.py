@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import checked, distinct, launch_first, term
+from ops.building import checked, distinct, launch_first, takes_old, term
 from ops.recurrent import products
-from ops.recurrent.ahead import lstm_ahead
 from ops.recurrent.cells import State, launch_cell
 from ops.recurrent.fused import lstm_fused
 from ops.recurrent.layers import RecurrentWeights, Stack, product_backward, weights_of_step
@@ -107,6 +106,7 @@ def lstm_steps(
     return steps, [(h, c) for h, c in last]
 
 
+@takes_old("ahead", "it does nothing; fused=True is faster than it was", lambda _: {})
 def lstm(
     x: LogicalRegion,
     hidden_size: int,
@@ -118,7 +118,6 @@ def lstm(
     group: int = 1,
     name: str = "lstm",
     *,
-    ahead: bool = False,
     fused: bool = False,
 ) -> tuple[LogicalRegion, list[State]]:
     """An LSTM over dimension 1, unrolled, as torch.nn.LSTM with batch_first.
@@ -127,10 +126,9 @@ def lstm(
         x: (batch, steps, input), floating point.
         initial: states of (batch, 1, hidden); zeros by default.
         hidden_size, layers, bias, dropout, training, group, name: as for `lstm_steps`.
-        ahead: one product of the inputs of all steps ahead of a layer's steps, the operator `<name>.l0.x`. It is faster
-            than one a step, but a layer begins when the layer below has ended.
-        fused: that product, and one operator `<name>.l0.steps` for all steps of a layer. It is fastest on one device,
-            but only the batch can be split.
+        fused: one product of the inputs of all steps, the operator `<name>.l0.x`, and one operator `<name>.l0.steps`
+            for all steps of a layer. It is faster, but a layer begins when the layer below has ended, and only the
+            batch can be split.
 
     Returns:
         the hidden states of the last layer, (batch, steps, hidden); and the last state (h, c) of each layer.
@@ -141,7 +139,7 @@ def lstm(
     if fused and group != 1:
         raise ValueError(f"lstm '{name}': group is {group!r}, but fused steps are one operator")
     stack = Stack("lstm", hidden_size, layers, bias, dropout, training, group, name).named(x)
-    if not (ahead or fused):
+    if not fused:
         hs, states = stack.unroll(lstm_cell, stack.steps_of(x), initial)
         return concat(hs, 1, f"{stack.name}.concat"), [(h, c) for h, c in states]
     checked("lstm", name, x, ndim=(3,))
@@ -149,15 +147,6 @@ def lstm(
     last = []
     for layer in range(layers):
         x = stack.drop(layer, x)
-        weights, before = stack.weights(layer, x), initial[layer] if initial else None
-        if fused:
-            x, state = lstm_fused(x, weights, before)
-        else:
-            steps, state = lstm_ahead(x, weights, before, group)
-            x = concat(
-                steps,
-                1,
-                f"{stack.name}.concat" if layer == layers - 1 else f"{stack.name}.l{layer}.concat",
-            )
+        x, state = lstm_fused(x, stack.weights(layer, x), initial[layer] if initial else None)
         last.append(state)
     return x, last

@@ -35,12 +35,9 @@ def gates(
 
 
 @partial(Kernel, is_captured=True)
-def product(
-    ctx: Context, x: Array, weight: Array, *rest: Array, axis: str, is_time_first: bool = False
-) -> None:
+def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str) -> None:
     """W x + biases; of partial sums over `axis` the first part adds these."""
     *biases, y = rest
-    x, y = _turned(is_time_first, x, y)
     with result_matrix(ctx, "y", y, -2) as flat:
         ctx.xp.matmul(matrix(ctx, "x", x), matrix(ctx, "weight", weight, 2).T, out=flat)
         if biases and ctx.interval(axis)[0] == 0:
@@ -71,19 +68,16 @@ def _flat(ctx: Context, slot: object, a: Array) -> Array:
 
 
 @partial(Kernel, is_captured=True)
-def input_gradient(
-    ctx: Context, ggates: Array, weight: Array, gx: Array, *, is_time_first: bool = False
-) -> None:
+def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
     """gx = ggates W, with the dimensions of all gates taken as one."""
-    ggates, gx = _turned(is_time_first, ggates, gx)
     with result_matrix(ctx, "gx", gx) as flat:
         ctx.xp.matmul(matrix(ctx, "ggates", ggates, -2), matrix(ctx, "weight", weight, 2), out=flat)
 
 
 @partial(Kernel, is_captured=True)
-def weight_gradient(ctx: Context, *args: Array, is_time_first: bool = False) -> None:
+def weight_gradient(ctx: Context, *args: Array) -> None:
     """The sum over steps of ggatesᵀ x, as one product of the steps one after the other."""
-    inputs, gweight = _turned(is_time_first, *args[:-1]), args[-1]
+    *inputs, gweight = args
     count = len(inputs) // 2
     left = _stacked(
         ctx, "ggates", [matrix(ctx, ("ggates", k), a, -2) for k, a in enumerate(inputs[:count])]
@@ -101,21 +95,6 @@ def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:
     for k, part in enumerate(parts):
         ctx.xp.copyto(out[k * height : (k + 1) * height], part)
     return out
-
-
-def _turned(is_time_first: bool, *arrays: Array) -> Sequence[Array]:
-    """(batch, steps, ...) as (steps, batch, ...), if they lie so in memory."""
-    return [a.swapaxes(0, 1) for a in arrays] if is_time_first else arrays
-
-
-@partial(Kernel, is_captured=True)
-def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
-    """The sum over steps of ggatesᵀ h, as one product; `ggates` has all steps, of which the last may have no h."""
-    *hs, gweight = args
-    left = matrix(ctx, "ggates", ggates.swapaxes(0, 1)[: len(hs)], -2)
-    right = _stacked(ctx, "h", [matrix(ctx, ("h", k), h) for k, h in enumerate(hs)])
-    with result_matrix(ctx, "gweight", gweight) as flat:
-        ctx.xp.matmul(left.T, right, out=flat)
 
 
 @partial(Kernel, is_captured=True, cuda=gpu_rows.sums_of_rows)

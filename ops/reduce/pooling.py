@@ -18,7 +18,7 @@ from ops.building import (
 )
 from ops.cuda import windows as gpu_windows
 from ops.cuda.windows import window_loops
-from ops.dense.convolution import Windows, image_windows
+from ops.dense.convolution import windows_over
 from ops.shape.rearrange import reshape
 from ops.tiles import (
     channels_last,
@@ -31,7 +31,7 @@ from ops.tiles import (
     taps,
     work_array,
 )
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
 
 
 def max_pool2d(
@@ -139,7 +139,7 @@ def _launch(
 ) -> LogicalRegion:
     """`where`: what messages call it, if not by `kind`."""
     where = where or checked(kind, name, x, ndim=(4,))
-    windows = image_windows(
+    windows = windows_over(
         where, x, kernel_size, kernel_size if stride is None else stride, padding
     )
     for window in windows:
@@ -190,7 +190,7 @@ def _backward(op: Operator, gy: LogicalRegion, *_: LogicalRegion | None) -> Logi
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
+def _read(ctx: Context, x: Array, windows: Sequence[Window], value: float) -> Array:
     """All that the windows of the output tile read, padding included."""
     vertical, horizontal = spatial(ctx.rect(1))
     box = reach(windows[0], vertical), reach(windows[1], horizontal)
@@ -203,7 +203,7 @@ def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
-def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
+def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Sequence[Window]) -> None:
     out = work_array(ctx, "y", channels_last(y))
     where = work_array(ctx, "index", channels_last(index))
     source = contiguous(ctx, "x", channels_last(x))
@@ -215,7 +215,9 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) ->
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
-def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
+def _max_gradient(
+    ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Sequence[Window]
+) -> None:
     out = work_array(ctx, "gx", channels_last(gx))
     ctx.xp.copyto(out, 0)
     if gy.size:
@@ -226,7 +228,9 @@ def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: 
     deliver(ctx, out, channels_last(gx))
 
 
-def _numbers(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int, int, int, int, int]:
+def _numbers(
+    windows: Sequence[Window], outputs: Rect, tile: Rect
+) -> tuple[int, int, int, int, int, int]:
     """Where the first window starts in an array that holds `tile`, perhaps outside of it; sizes; strides."""
     vertical, horizontal = windows
     (first, _), (second, _) = spatial(outputs)
@@ -238,7 +242,7 @@ def _numbers(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int, int
 
 
 @partial(Kernel, cuda=gpu_windows.mean)
-def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
+def _mean(ctx: Context, x: Array, y: Array, *, windows: Sequence[Window]) -> None:
     padded = _read(ctx, x, windows, 0)
     for (i, j), view in taps(padded, windows, y.shape[2:]):
         if i == j == 0:
@@ -249,7 +253,7 @@ def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
 
 
 @partial(Kernel, cuda=gpu_windows.mean_gradient)
-def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Windows) -> None:
+def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Sequence[Window]) -> None:
     gx.fill(0)
     if gy.size == 0:  # no window reads this tile
         return

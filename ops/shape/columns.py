@@ -8,10 +8,10 @@ from functools import partial
 from math import prod
 
 from ops.building import checked, launch_first, pair
-from ops.dense.convolution import Windows, image_windows
+from ops.dense.convolution import windows_over
 from ops.shape.rearrange import reshape
 from ops.tiles import overlap, pad_into, reach, spatial, taps
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 Pair = int | Sequence[int]
 
@@ -38,7 +38,7 @@ def unfold(
         ValueError: `x` has not four dimensions or is of another dtype, or the windows do not fit.
     """
     where = checked("unfold", name, x, ndim=(4,))
-    windows = image_windows(where, x, kernel_size, stride, padding, dilation)
+    windows = windows_over(where, x, kernel_size, stride, padding, dilation)
     name = x.graph.unique_name(name or "unfold")
     taken = launch_first(
         name,
@@ -81,7 +81,7 @@ def fold(
     """
     where = checked("fold", name, x, ndim=(3,))
     sizes = pair(where, "output_size", output_size)
-    windows = image_windows(
+    windows = windows_over(
         where, replace(x, shape=(*x.shape[:1], 1, *sizes)), kernel_size, stride, padding, dilation
     )
     points, counts = (
@@ -101,7 +101,7 @@ def fold(
 
 
 def _add_windows(
-    name: str, columns: LogicalRegion, windows: Windows, sizes: Sequence[int]
+    name: str, columns: LogicalRegion, windows: Sequence[Window], sizes: Sequence[int]
 ) -> LogicalRegion:
     return launch_first(
         name,
@@ -118,11 +118,11 @@ def _add_windows(
     )
 
 
-def _take_backward(op: Operator, gy: LogicalRegion, *, windows: Windows) -> LogicalRegion:
+def _take_backward(op: Operator, gy: LogicalRegion, *, windows: Sequence[Window]) -> LogicalRegion:
     return _add_windows(f"{op.name}.dx", gy, windows, op.inputs[0].shape[2:])
 
 
-def _put_backward(op: Operator, gy: LogicalRegion, *, windows: Windows) -> LogicalRegion:
+def _put_backward(op: Operator, gy: LogicalRegion, *, windows: Sequence[Window]) -> LogicalRegion:
     _, _, i, j, p, q = op.inputs[0].shape
     pattern = "n c y x -> n c ^i ^j h w"
     sizes = {"i": i, "j": j, "h": p, "w": q}
@@ -142,7 +142,7 @@ def _put_backward(op: Operator, gy: LogicalRegion, *, windows: Windows) -> Logic
 
 
 @Kernel
-def _take(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
+def _take(ctx: Context, x: Array, y: Array, *, windows: Sequence[Window]) -> None:
     vertical, horizontal = spatial(ctx.rect(1))
     box, tile = (reach(windows[0], vertical), reach(windows[1], horizontal)), spatial(ctx.rect(0))
     padded = x
@@ -154,7 +154,7 @@ def _take(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
 
 
 @Kernel
-def _put(ctx: Context, columns: Array, y: Array, *, windows: Windows) -> None:
+def _put(ctx: Context, columns: Array, y: Array, *, windows: Sequence[Window]) -> None:
     y.fill(0)
     if columns.size == 0:  # no window reads this tile
         return

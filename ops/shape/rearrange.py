@@ -137,7 +137,6 @@ def put_together(
     has_gaps: bool = False,
     backward: Callable[..., object] | None = None,
     dtype: str | None = None,
-    layout: Callable[[str], str] | None = None,
 ) -> LogicalRegion:
     """`xs` at `offsets` along `dim` of a region of `extent` points there and of these axes, zeros in gaps."""
     at = tuple(offsets)
@@ -146,7 +145,7 @@ def put_together(
     read = ", ".join(term((*axes[:dim], part, *axes[dim + 1 :])) for part in parts)
     return launch_first(
         name,
-        pattern := f"{read} -> {term(axes)}",
+        f"{read} -> {term(axes)}",
         xs,
         kernel=kernel,
         sizes={axes[dim]: extent},
@@ -156,7 +155,6 @@ def put_together(
         },
         backward=backward,
         dtype=dtype or xs[0].dtype,
-        layout=layout and layout(pattern),
     )
 
 

@@ -183,7 +183,8 @@ class Site:
     def _target(self, value: Any, placeholder: LogicalRegion) -> LogicalRegion:
         """The region in the place of one that a builder has made, with its first values if it is new."""
         if isinstance(value, Weight):
-            made = self.weight(value, init=placeholder.init)
+            init: Any = placeholder.init  # no constant
+            made = self.weight(value, init=init)
         else:
             made = value if isinstance(value, LogicalRegion) else self.constant(value)
         if made.shape != placeholder.shape:

@@ -87,10 +87,15 @@ class _Noting(Context):
         self.plain = context
         self.xp = _Numpy(self.calls)
 
-    def part(self, rects: Sequence[Rect], intervals: Mapping[str, tuple[int, int]]) -> Context:
-        found = super().part(rects, intervals)
+    def part(
+        self,
+        rects: Sequence[Rect],
+        intervals: Mapping[str, tuple[int, int]],
+        is_alike: bool = True,
+    ) -> Context:
+        found = super().part(rects, intervals, is_alike)
         assert isinstance(found, _Noting)
-        found.plain = self.plain.part(rects, intervals)
+        found.plain = self.plain.part(rects, intervals, is_alike)
         return found
 
     def call(self, function: Callable[..., object], *args: object) -> None:

@@ -176,10 +176,20 @@ class Context:
         """`(lo, hi)` of an axis of the operator's pattern."""
         return self.boxes()[1][axis]
 
-    def part(self, rects: Sequence[Rect], intervals: Mapping[str, tuple[int, int]]) -> Context:
-        """What a kernel is told that is called for a part of the point, with the same scratch memory."""
+    def part(
+        self,
+        rects: Sequence[Rect],
+        intervals: Mapping[str, tuple[int, int]],
+        is_alike: bool = True,
+    ) -> Context:
+        """What a kernel is told that is called for a part of the point, with the same scratch memory.
+
+        Parts that are not alike, of other shapes, have other arrays in it.
+        """
         found = copy(self)
         found._boxes = tuple(rects), dict(intervals)
+        if not is_alike:
+            found._scratch, found._offsets = {}, {}
         return found
 
     def adds_to(self, output: int) -> bool:

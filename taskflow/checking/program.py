@@ -15,6 +15,7 @@ from taskflow.checking.terms import ARGUMENT, BOUND, DIMENSION, LAUNCH, TERM, VE
 from taskflow.core.columns import Array, pointers
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.pattern import BoundPattern
+from taskflow.graph.window import Image, window_row
 from taskflow.tasks.task_graph import Launch, Privilege, TaskGraph
 
 
@@ -51,6 +52,7 @@ def read_program(graph: Graph, task_graph: TaskGraph) -> tuple[GraphTables, dict
         _records(versions, VERSION),
         np.arange(len(number)),
         np.zeros((2, task_graph.arg_box.shape[2]), np.int64),
+        bounds.images(),
     )
     return tables, latest
 
@@ -181,6 +183,7 @@ class _Bounds:
         self._dims: list[tuple[int, ...]] = []
         self._dim_axes: list[int] = []
         self._reduced: list[int] = []
+        self._images: list[Array] = [np.zeros(0, np.int64)]
 
     def number(self, bound: BoundPattern) -> int:
         """The number of a pattern, which the graph keeps alive."""
@@ -199,18 +202,17 @@ class _Bounds:
                 window = bound.windows.get(names[0]) if len(names) == 1 else None
                 begin = len(self._dim_axes)
                 self._dim_axes += [axes[window.axis]] if window else [axes[n] for n in names]
-                rule = window and (
-                    1,
-                    window.size,
-                    window.stride,
-                    window.padding,
-                    window.dilation,
-                    window.transposed,
-                )
-                self._dims.append((begin, len(self._dim_axes), extent, *(rule or (0,) * 6)))
+                rule = window_row(window, sum(map(len, self._images)))
+                if isinstance(window, Image):
+                    self._images.append(window.table)
+                self._dims.append((begin, len(self._dim_axes), extent, *rule))
             if k in bound.made:
                 self._reduced += sorted(axes[a] for a in bound.reduced_axes(bound.made.index(k)))
             self._terms.append((first, len(self._dims), reduced, len(self._reduced)))
+
+    def images(self) -> Array:
+        """The tables of all images."""
+        return np.concatenate(self._images)
 
     def tables(self) -> tuple[Array, ...]:
         """As `GraphTables` wants them."""

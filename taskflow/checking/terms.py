@@ -25,6 +25,7 @@ DIMENSION = record(
 VERSION = record("region", "number", "volume", "weight")  # the last two: of all parts of a sum
 
 image, within = leaf(window_rule.image), leaf(window_rule.within)
+table_image, BY_RULE = leaf(window_rule.table_image), window_rule.BY_RULE
 
 
 class GraphTables(NamedTuple):
@@ -37,6 +38,7 @@ class GraphTables(NamedTuple):
         version: `VERSION` records; the last one is of no region.
         fed: per region its version 0.
         tile: (2, dimensions) for boxes that are at hand.
+        images: the tables of all images, see `pattern.PatternTable`.
     """
 
     launch: Array
@@ -51,6 +53,7 @@ class GraphTables(NamedTuple):
     version: Array
     fed: Array
     tile: Array
+    images: Array
 
 
 @leaf
@@ -73,7 +76,10 @@ def put_term_box(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, 
     at, term, volume = g.launch[launch].spans + point * bound.axes, g.term[bound.terms + k], 1
     for n in range(term.first, term.end):
         dim, low, high, is_contiguous = g.dim[n], 0, 1, True
-        if dim.window:
+        if dim.window > BY_RULE:
+            span = g.spans[at + g.dim_axis[dim.first]]
+            low, high = table_image(span[0], span[1], g.images, dim.size, dim.stride, dim.padding)
+        elif dim.window:
             span = g.spans[at + g.dim_axis[dim.first]]
             low, high = image(
                 span[0],

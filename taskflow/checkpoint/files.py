@@ -80,7 +80,13 @@ def save_owned(
         files = {name: size for name, size, entries, *_ in parts if entries}
         regions = {name: entry for _, _, entries, *_ in parts for name, entry in entries.items()}
         is_finite = all(is_finite for *_, is_finite, _ in parts)
-        made = replace(manifest, files=files, regions=regions, is_finite=is_finite)
+        made = replace(
+            manifest,
+            files=files,
+            regions=regions,
+            is_finite=is_finite,
+            constants=executor.regions.constants,
+        )
         return transport.on_rank_0(lambda: publish(draft, made, keep))
     except (OSError, ValueError):
         if transport.rank == 0:
@@ -215,6 +221,10 @@ def _match(executor: Executor, path: Path, manifest: Manifest, ignore_extra: boo
             raise ValueError(
                 f"{where}: region '{name}' is {entry.shape} {entry.dtype} there, {region.shape} {region.dtype} here"
             )
+
+    constants = executor.regions.constants.items()
+    if other := [n for n, digest in constants if manifest.constants.get(n, digest) != digest]:
+        raise ValueError(f"{where}: other values are in the constant {_names(other)}")
 
 
 def _names(names: list[str]) -> str:

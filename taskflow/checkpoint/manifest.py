@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,6 +56,7 @@ class ManifestTable(Struct, forbid_unknown_fields=True):
     files: dict[Annotated[str, Meta(pattern=_FILE)], Any]
     regions: dict[str, Any]
     is_finite: bool = True
+    constants: dict[str, _Digest] = {}
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Manifest:
         files: file name -> bytes.
         regions: the graph's persistent regions.
         is_finite: whether all numbers in them are.
+        constants: the graph's constants, and digests of their values, which are not held.
     """
 
     steps: int
@@ -77,6 +79,7 @@ class Manifest:
     files: dict[str, int]
     regions: dict[str, Entry]
     is_finite: bool = True
+    constants: dict[str, str] = field(default_factory=dict)
 
     def render(self) -> str:
         """The text of `manifest.json`."""
@@ -114,7 +117,9 @@ def parse_manifest(text: str) -> Manifest:
             raise ValueError(
                 f"region '{name}': there is no file '{entry.file}' or no dtype '{entry.dtype}'"
             )
-    manifest = Manifest(table.steps, table.seed, table.notes, files, regions, table.is_finite)
+    manifest = Manifest(
+        table.steps, table.seed, table.notes, files, regions, table.is_finite, table.constants
+    )
     for file, layout in manifest.layouts.items():
         if layout.size_bytes != files[file]:
             raise ValueError(

@@ -5,20 +5,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
-from taskflow.cli.machine import find_machine
+from taskflow.bridges.exporting import JobFile
+from taskflow.cli.jobs import JobProblem, add_from, read_file
+from taskflow.cli.machine import SIMPLE_MACHINES, find_machine
 from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
+from taskflow.cost.traced import TracedCosts, is_traced
 from taskflow.graph.graph import Graph
 from taskflow.graph.recompute import recompute, recomputed
 from taskflow.machine import MachineModel
+from taskflow.machine.machinefile import preset_names
 from taskflow.report.describe import describe_plan
-from taskflow.schedule import Schedule, chimera, program, zb_v
+from taskflow.schedule import POLICIES, Schedule, program
 from taskflow.schedule.found import NAME as SEARCHED
 from taskflow.schedule.orders import NAMED, named
 from taskflow.schedule.plan import Plan
+from taskflow.schedule.schedule import Groups, in_loops
 from taskflow.strategy.rules import RULES
 from taskflow.strategy.stages import stages
 from taskflow.strategy.strategy import Strategy
@@ -28,11 +34,19 @@ DEFAULT = "data_parallel"  # a strategy
 
 @dataclass(frozen=True)
 class Problem:
-    """What there is to search, simulate or explain."""
+    """What there is to search, simulate or explain; `file`: of another system, whose job it is."""
 
     graph: Graph
     machine: MachineModel
     costs: CostModel
+    file: JobFile | None = None
+
+    @cached_property
+    def job(self) -> JobProblem | None:
+        """The job of the file."""
+        if self.file is None:
+            return None
+        return JobProblem(self.file, self.graph, self.machine, self.costs)
 
 
 def add_problem(
@@ -42,7 +56,7 @@ def add_problem(
     parser.add_argument(
         "model",
         metavar="MODULE:FUNCTION",
-        help="a function that builds a Graph (or FILE.py:FUNCTION)",
+        help="a function that builds a Graph (or FILE.py:FUNCTION), or Hugging Face's config.json",
     )
     parser.add_argument(
         "--arg",
@@ -65,8 +79,9 @@ def add_problem(
         default="analytic",
         metavar="MODEL",
         help="analytic (a roofline of the machine's rates, the default), measured (kernels timed on this machine), or "
-        "a file that keeps measured costs",
+        "a file that keeps measured costs, or of `taskflow costs`",
     )
+    add_from(parser)
 
 
 def add_strategy(parser: argparse.ArgumentParser) -> None:
@@ -114,13 +129,27 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
 
 def read_problem(options: argparse.Namespace) -> Problem:
     """The graph, machine and costs that the options name; ValueError where they do not fit."""
-    machine = find_machine(options.machine, options.nodes, options.devices)
-    graph = build_model(options.model, options.arguments)
-    return Problem(graph, machine, find_costs(options.costs, machine))
+    file = read_file(options)
+    machine = find_machine(options.machine, *_extent(options, file))
+    graph = build_model(options.model, options.arguments, file.sizes if file else {})
+    return Problem(graph, machine, find_costs(options.costs, machine), file)
+
+
+def _extent(options: argparse.Namespace, file: JobFile | None) -> tuple[int | None, int | None]:
+    """Hosts and devices of the machine: those of the options, else those of the job of a file."""
+    nodes, devices = options.nodes, options.devices
+    if file is None or file.devices is None or nodes or devices:
+        return nodes, devices
+    is_preset = options.machine in preset_names()
+    if is_preset:
+        nodes = -(-file.devices // len(find_machine(options.machine).devices))
+    return nodes, file.devices if is_preset or options.machine in SIMPLE_MACHINES else None
 
 
 def find_plan(options: argparse.Namespace, problem: Problem) -> Plan:
-    """The plan that the options name."""
+    """The plan that the options name, or of the job of a file."""
+    if problem.job and options.strategy == DEFAULT and not options.parts:
+        return _with_options(problem.job.plan, options, problem.graph)
     if options.parts and options.strategy != DEFAULT:
         instead = f"leave out --strategy {options.strategy}"
         raise ValueError(f"--parts {options.parts} makes a strategy of its own: {instead}")
@@ -155,14 +184,13 @@ def _with_options(plan: Plan, options: argparse.Namespace, graph: Graph) -> Plan
     return plan
 
 
-def _groups(schedule: str | None, devices: int, count: int | None) -> list[tuple[int, ...]] | None:
+def _groups(schedule: str | None, devices: int, count: int | None) -> Groups | None:
     """The devices of every stage where a policy asks for some, or there are more stages than devices; else None."""
-    each = range(devices)
-    if schedule == zb_v.name:
-        return [(d,) for d in (*each, *reversed(each))]
-    if schedule == chimera.name:
-        return [(d, devices - 1 - d) for d in each]
-    return [(k % devices,) for k in range(count)] if count and count > devices else None
+    policy = POLICIES.get(schedule or "")
+    placement = policy.placement if policy else in_loops
+    if placement is in_loops and (count or 0) <= devices:
+        return None
+    return placement([(d,) for d in range(devices)], count)
 
 
 def find_order(name: str) -> Schedule | str:
@@ -194,7 +222,9 @@ def find_start(name: str, problem: Problem) -> Strategy:
 
 
 def find_costs(name: str, machine: MachineModel) -> CostModel:
-    """Analytic costs, measured ones, or measured ones that a file keeps."""
+    """Analytic costs, measured ones, measured ones that a file keeps, or those of a trace."""
     if name == "analytic":
         return CostModel.analytic(machine)
+    if is_traced(name):
+        return TracedCosts.load(name, machine)
     return CostModel.measured(machine, None if name == "measured" else name)

@@ -1,6 +1,7 @@
 """A model from the command line: `MODULE:FUNCTION` with `--arg name=value` -> Graph.
 
-The module is a dotted name, looked up from the current folder first, or a Python file. What goes wrong in the user's
+The module is a dotted name, looked up from the current folder first, or a Python file. A `FILE.json` is a configuration
+of Hugging Face, of which `ops.models.huggingface` makes the graph. What goes wrong in the user's
 code is said in one line, with the place.
 """
 
@@ -11,7 +12,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -20,20 +21,29 @@ from taskflow.cli.packages import explain_foreign_ops, foreign_ops
 from taskflow.graph.graph import Graph
 
 Result = TypeVar("Result")
+CONFIGURED = "ops.models.huggingface:build"  # makes graphs of configurations
 
 
-def build_model(model: str, arguments: Sequence[str]) -> Graph:
-    """The graph that the function of `MODULE:FUNCTION` builds.
+def build_model(
+    model: str, arguments: Sequence[str], sizes: Mapping[str, object] | None = None
+) -> Graph:
+    """The graph that the function of `MODULE:FUNCTION` builds, or that of a configuration, `FILE.json`.
+
+    `sizes` are given to the parameters of these names that `arguments` leave out.
 
     Raises:
         ValueError: there is no such module or function, its arguments are others, it fails, or gives no graph.
     """
+    if model.endswith(".json"):
+        model, arguments = CONFIGURED, [f"config={model}", *arguments]
     module_name, colon, name = model.rpartition(":")
     if not colon or not module_name or not name:
-        raise ValueError(f"model '{model}': is MODULE:FUNCTION")
+        raise ValueError(f"model '{model}': is MODULE:FUNCTION or FILE.json")
     where = f"model '{model}'"
     function = _function(where, _module(where, module_name), name)
-    chosen = dict(_argument(text) for text in arguments)
+    takes = inspect.signature(function).parameters
+    chosen = {name: value for name, value in (sizes or {}).items() if name in takes}
+    chosen |= dict(_argument(text) for text in arguments)
     try:
         inspect.signature(function).bind(**chosen)
     except TypeError as error:

@@ -52,15 +52,22 @@ def write_dot(options: argparse.Namespace, problem: Problem, plan: Plan) -> None
         )
 
 
-def write(path: Path, text: str) -> None:
-    """Write a text file and say so."""
+def write(path: Path, text: str, is_told: bool = True) -> None:
+    """Write a text file and say so, unless it is not to be told."""
     replace_file(path, text, sys.maxsize)
-    show(f"written: {path}")
+    if is_told:
+        show(f"written: {path}")
 
 
 def show(text: str) -> None:
     """Lines for people."""
     sys.stdout.write(printable(f"{text}\n", keep="\n"))
+
+
+def show_job(problem: Problem) -> None:
+    """What the file of a job says and a plan cannot."""
+    for line in problem.job.lines() if problem.job else ():
+        show(line)
 
 
 def show_table(table: Table) -> None:

@@ -75,7 +75,7 @@ def _report(options: argparse.Namespace) -> int:
     problem = read_problem(options)
     found = _search(problem, options) if options.search else None
     plan = found.plan if found else find_plan(options, problem)
-    name = "searched" if found else _name(options)
+    name = "searched" if found else _name(options, problem)
     with progress_bar() as show_progress:
         inputs = ReportInputs(
             title=options.title or options.model,
@@ -99,7 +99,9 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _name(options: argparse.Namespace) -> str:
+def _name(options: argparse.Namespace, problem: Problem) -> str:
+    if problem.job and problem.job.plan and options.strategy == DEFAULT:
+        return problem.job.name
     if options.parts:
         return f"pipeline of {options.parts} micro-batches"
     return (

@@ -8,6 +8,7 @@ import signal
 import time
 
 from taskflow.cli.inputs import Problem, add_problem, find_start, read_problem
+from taskflow.cli.jobs import JobProblem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.sweep import add_sweep, device_counts, is_sweep, sweep
 from taskflow.cli.types import Commands, natural, positive, positive_seconds
@@ -54,6 +55,8 @@ def _search(options: argparse.Namespace) -> int:
         return sweep(options, lambda problem: _run_search(problem, options))
     options.devices = options.devices and options.devices[0]
     problem, status = read_problem(options), 0
+    if problem.job and problem.job.can_climb:
+        return _search_job(problem.job, options)
     try:
         result = _run_search(problem, options)
     except SearchInterrupted as interrupted:
@@ -77,6 +80,7 @@ def _search(options: argparse.Namespace) -> int:
 def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
     """Search within the budget of the options; what they leave open is `search`'s default."""
     starts = {name: find_start(name, problem) for name in options.start}
+    starts |= {job.name: job.plan.strategy} if (job := problem.job) else {}
     budget = {
         name: value
         for name in ("proposals", "seconds")
@@ -102,6 +106,21 @@ def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
             until_local=options.until_local,
             **budget,
         )
+
+
+def _search_job(job: JobProblem, options: argparse.Namespace) -> int:
+    """What is better than the job of a file, in the words of its system."""
+    with progress_bar() as show_progress:
+        show_progress(0, 1, f"search: in the words of {job.file.system}")
+        found = job.search(job.plan, options.proposals, options.seconds)
+    for line in job.lines():
+        show(line)
+    show_table(job.table(found))
+    show(job.words(found))
+    if options.out:
+        found.best.outcome.plan.save(options.out)
+        show(f"written: {options.out}")
+    return 0
 
 
 def _described(seconds: float) -> str:

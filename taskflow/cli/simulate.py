@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+import numpy as np
+
 from taskflow.cli.data import add_json, record, show_data
 from taskflow.cli.inputs import (
     add_problem,
@@ -13,11 +15,21 @@ from taskflow.cli.inputs import (
     find_plan,
     read_problem,
 )
-from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
+from taskflow.cli.lengths import simulate_lengths
+from taskflow.cli.output import (
+    add_dot,
+    output_file,
+    progress_bar,
+    show,
+    show_job,
+    show_table,
+    write_dot,
+)
 from taskflow.cli.sweep import add_sweep, device_counts, is_sweep, sweep
 from taskflow.cli.types import Act, Commands, natural, positive
 from taskflow.report import explain
 from taskflow.report.breakdown import break_down
+from taskflow.report.describe import describe_seconds
 from taskflow.report.explanation import explanation_parts, step_table
 from taskflow.report.pipeline import pipeline_diagram
 from taskflow.simulation.simulate import simulate
@@ -31,6 +43,19 @@ def add_parser(commands: Commands) -> None:
     add_schedule(parser)
     add_sweep(parser)
     add_dot(parser)
+    parser.add_argument(
+        "--lengths",
+        metavar="FILE",
+        help="the steps of the model for each line of FILE, its argument `lengths`: by a rule as it is, and with parts "
+        "of equal work",
+    )
+    parser.add_argument(
+        "--jitter",
+        type=positive,
+        metavar="DRAWS",
+        help="simulate so many draws of the machine file's jitter of kernels, too",
+    )
+    parser.add_argument("--seed", type=natural, default=0, help="of the first draw (default: 0)")
     parser = _add(
         commands, "trace", _trace, "write the predicted step for chrome://tracing or Perfetto"
     )
@@ -70,16 +95,31 @@ def _add(
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    if options.lengths:
+        return simulate_lengths(options)
     if is_sweep(options):
         return sweep(options, lambda problem: find_plan(options, problem))
     options.devices = options.devices and options.devices[0]
     problem = read_problem(options)
     plan = find_plan(options, problem)
+    show_job(problem)
     graph, rows = plan.apply(problem.graph, problem.machine, problem.costs)
     timeline = simulate(rows, problem.costs)
     show_table(step_table(break_down(timeline, graph, lambda op: op.name)))
     if plan.schedule is not None:
         show(pipeline_diagram(timeline))
+    if options.jitter:
+        seeds = range(options.seed, options.seed + options.jitter)
+        drawn = [simulate(rows, problem.costs.with_jitter(seed)).seconds for seed in seeds]
+        shown = {"least": 0.0, "median": 0.5, "9 of 10 below": 0.9, "most": 1.0}
+        values = ((name, np.quantile(drawn, share)) for name, share in shown.items())
+        show("")
+        show_table(
+            [
+                (f"a step with jitter, {options.jitter} draws", ""),
+                *((name, describe_seconds(float(value))) for name, value in values),
+            ]
+        )
     write_dot(options, problem, plan)
     return 0
 
@@ -116,6 +156,7 @@ def _explain(options: argparse.Namespace) -> int:
     if options.json:
         show_data("explanation", {**record(found), "machine": problem.machine.name})
         return 0
+    show_job(problem)
     for number, part in enumerate(explanation_parts(found, options.rows)):
         if number:
             show("")

@@ -49,7 +49,8 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=FACTOR[,...]",
         help="what if the machine were so; may be repeated, for a case each. "
-        + "; ".join(f"{name}: {what}" for name, what in SCALES.items()),
+        + "; ".join(f"{name}: {what}" for name, what in SCALES.items())
+        + "; device:K: seconds of all that device K does; link:A-B: bandwidth of the link between A and B",
     )
     parser.add_argument(
         "--sensitivities",
@@ -90,7 +91,7 @@ def sweep(options: argparse.Namespace, find: Callable[[Problem], SearchResult | 
         problem.graph,
         problem.machine,
         problem.costs,
-        lambda graph, machine, costs: find(Problem(graph, machine, costs)),
+        lambda graph, machine, costs: find(Problem(graph, machine, costs, problem.file)),
         devices=counts,
         scales=options.scale,
         sensitivities=options.sensitivities,

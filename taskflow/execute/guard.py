@@ -23,7 +23,7 @@ import numpy as np
 
 from taskflow.comm.transport import Transport
 from taskflow.core.dtypes import is_finite
-from taskflow.core.random import Constant, Distribution
+from taskflow.core.random import Constant, Distribution, Values
 from taskflow.core.text import is_loss, is_norm
 from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, REPLAY, RankProgram
@@ -372,6 +372,8 @@ def _early_states(
 
 
 def _begins_finite(init: Distribution) -> bool:
+    if isinstance(init, Values):
+        return bool(np.isfinite(init.array).all())
     return not isinstance(init, Constant) or isfinite(init.value)
 
 

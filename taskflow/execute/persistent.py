@@ -18,7 +18,7 @@ from taskflow.comm.transport import Transport
 from taskflow.core.arrays import as_array, cast_array
 from taskflow.core.dtypes import is_finite
 from taskflow.core.geometry import Rect
-from taskflow.core.random import Constant, fill, random_key
+from taskflow.core.random import Constant, Values, fill, random_key
 from taskflow.execute.memory import Memory
 from taskflow.graph.graph import LogicalRegion
 from taskflow.tasks.everywhere import homes_of
@@ -50,6 +50,8 @@ def borrow(graph: TaskGraph, lender: TaskGraph, transport: Transport) -> Loan:
     others = {r.name: r for r in lender.regions}
     loan = Loan({}, [], [])
     for name in graph.homes:
+        if regions[name].is_constant and others.get(name) != regions[name]:
+            continue  # it has values of its own
         if name not in lender.homes:
             raise ValueError(f"executor: the shared executor has no region '{name}'")
         mine, theirs = regions[name], others[name]
@@ -118,8 +120,10 @@ class PersistentRegions:
 
     def initialise(self) -> None:
         """Fill in first values, unless they are another executor's: functions of (seed, region name, global index)."""
-        for name, homes in self.graph.homes.items() if self._base is None else ():
+        for name, homes in self.graph.homes.items():
             region, key = self._regions[name], random_key(self.run.seed, name)
+            if self._base is not None and not region.is_constant:
+                continue
             if self.memory.begins_zeroed and region.init == Constant(0.0):
                 continue  # what is not touched now costs nothing
             for instance, rect in homes:
@@ -134,8 +138,14 @@ class PersistentRegions:
 
     @property
     def names(self) -> list[str]:
-        """All names."""
-        return list(self._regions)
+        """Of those that can change."""
+        return [name for name, region in self._regions.items() if not region.is_constant]
+
+    @property
+    def constants(self) -> dict[str, str]:
+        """Name -> digest of the values of those that cannot."""
+        states = self._regions.items()
+        return {name: r.init.digest for name, r in states if isinstance(r.init, Values)}
 
     @property
     def are_updated(self) -> bool:
@@ -167,6 +177,8 @@ class PersistentRegions:
     def cast(self, name: str, value: Array | float) -> Array:
         """The value in the dtype of a region; ValueError as `write`."""
         region, where = self.region(name), f"write '{name}'"
+        if region.is_constant:
+            raise ValueError(f"{where}: it is a constant, which nothing updates")
         given = as_array(where, value)
         if given.shape != region.shape:
             raise ValueError(

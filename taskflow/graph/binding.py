@@ -7,7 +7,7 @@ from math import prod
 from typing import SupportsInt
 
 from taskflow.graph.pattern import BoundPattern, Pattern, Term
-from taskflow.graph.window import Window
+from taskflow.graph.window import AnyWindow, Image, Window
 
 
 def bind(
@@ -16,7 +16,7 @@ def bind(
     input_names: Sequence[str],
     input_shapes: Sequence[tuple[int, ...]],
     sizes: Mapping[str, int],
-    windows: Mapping[str, Window],
+    windows: Mapping[str, AnyWindow],
 ) -> BoundPattern:
     """Give every axis its extent from the input shapes, `sizes` and `windows`, and check that they agree.
 
@@ -80,7 +80,7 @@ class Bindings:
         names: Sequence[str],
         shapes: Sequence[tuple[int, ...]],
         sizes: Mapping[str, int],
-        windows: Mapping[str, Window],
+        windows: Mapping[str, AnyWindow],
     ) -> BoundPattern:
         """`bind` of a pattern as text where inputs `adds` are added to; what was asked before is not read again."""
         key = pattern, adds, tuple(shapes), tuple(sizes.items()), tuple(windows.items())
@@ -104,8 +104,10 @@ def check_arguments(
         if not isinstance(given, Mapping):
             raise TypeError(f"{where}: {what} is {given!r}, a dictionary is needed")
         for key, value in given.items():
-            if what == "windows" and not isinstance(value, Window):
-                raise TypeError(f"{where}: window '{key}' is {value!r}, a Window is needed")
+            if what == "windows" and not isinstance(value, Window | Image):
+                raise TypeError(
+                    f"{where}: window '{key}' is {value!r}, a Window or an Image is needed"
+                )
             if what == "sizes":
                 whole_numbers(f"{where}: size of axis '{key}'", [value])
     if backward is not None and not callable(backward):
@@ -194,26 +196,33 @@ def _learn_windows(
     extents: _Extents,
     terms: Sequence[Term],
     shapes: Sequence[tuple[int, ...]],
-    windows: Mapping[str, Window],
+    windows: Mapping[str, AnyWindow],
 ) -> None:
-    """An axis known only through its window gets its extent from the window's arithmetic."""
+    """An axis known only through its window gets its extent from the window's arithmetic; a table says it always."""
     for term, shape in zip(terms, shapes, strict=True):
         for dim, extent in zip(term.dims, shape, strict=True):
             window = windows.get(dim[0]) if len(dim) == 1 else None
-            if window is not None and window.axis not in extents.known and not window.transposed:
-                extents.learn(
-                    window.axis, window.output_extent(extent), f"the window of '{dim[0]}'"
+            if window is None:
+                continue
+            if window.axis in extents.known and not isinstance(window, Image):
+                continue
+            if (points := window.axis_extent(extent)) is not None:
+                extents.learn(window.axis, points, f"the window of '{dim[0]}'")
+            if isinstance(window, Image) and (last := int(window.high.max())) > extent:
+                raise ValueError(
+                    f"{extents.where}: the image of axis '{window.axis}' reads up to {last} of '{dim[0]}', "
+                    f"which has {extent} points"
                 )
 
 
-def _stray_window(pattern: Pattern, windows: Mapping[str, Window]) -> str | None:
+def _stray_window(pattern: Pattern, windows: Mapping[str, AnyWindow]) -> str | None:
     """A window that follows an axis of no term."""
     names = {n for t in pattern.inputs + pattern.outputs for d in t.dims for n in d}
     return next((key for key, window in windows.items() if window.axis not in names), None)
 
 
 def _check_known(
-    where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]
+    where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, AnyWindow]
 ) -> None:
     names = {n for t in pattern.inputs for d in t.dims for n in d}
     grouped = {n for t in pattern.inputs for d in t.dims if len(d) > 1 for n in d}
@@ -234,7 +243,7 @@ def _check_known(
 
 
 def _in_order(
-    pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]
+    pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, AnyWindow]
 ) -> dict[str, int]:
     order: dict[str, int] = {}
     for name in (n for t in pattern.inputs + pattern.outputs for d in t.dims for n in d):

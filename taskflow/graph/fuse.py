@@ -165,6 +165,7 @@ def _fused(
         orders=_joined_orders(op, k, other, is_kept),
         flops=sum(one.flops * prod(one.extents.values()) for one in (op, other))
         / prod(bound.extents.values()),
+        work=other.work,
         follows=None if op.follows is None or other.follows is None else op.follows,
         members=(*(other.members or (other.name,)), *(op.members or (op.name,))),
     )

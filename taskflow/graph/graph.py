@@ -17,17 +17,19 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from taskflow.core.arrays import as_array, cast_array
 from taskflow.core.dtypes import is_floating, known_dtype
 from taskflow.core.geometry import Rect
-from taskflow.core.random import Constant, Distribution, as_distribution
+from taskflow.core.random import Constant, Distribution, Values, as_distribution
 from taskflow.core.text import contents, listed
 from taskflow.graph.binding import Bindings, check_arguments, positions_of, whole_numbers
 from taskflow.graph.dtypes import Precision, output_dtypes
 from taskflow.graph.kernel import Function, Kernel, as_kernel
 from taskflow.graph.pattern import BoundPattern, parse_orders
 from taskflow.graph.program_order import Numbers, ProgramOrder
-from taskflow.graph.window import Window
+from taskflow.graph.window import AnyWindow, Image
 from taskflow.machine.device import check_not_negative
 
 Backward = Callable[..., Any]
@@ -65,6 +67,11 @@ class LogicalRegion:
     def is_persistent(self) -> bool:
         """True when the region keeps its value from one step to the next."""
         return self.role in ("parameter", "state")
+
+    @property
+    def is_constant(self) -> bool:
+        """True when nothing updates it, see `Graph.constant`."""
+        return isinstance(self.init, Values)
 
     @property
     def is_floating(self) -> bool:
@@ -115,6 +122,7 @@ class Operator:
         step: in which of several steps it runs (see `graph.repeat`).
         is_backward: whether `differentiate` appended it (see `graph.phases`).
         beside: the region that it is elementwise with, where what does so may be split on its own (see `completed`).
+        work: dimension with an image -> flops of a point of it and of every axis but the one that it follows.
     """
 
     name: str
@@ -131,6 +139,20 @@ class Operator:
     step: int = 0
     is_backward: bool = False
     beside: str | None = None
+    work: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def total_flops(self) -> float:
+        """Floating point operations of all points."""
+        points = prod(self.extents.values())
+        return self.flops * points + sum(self.image_flops(name) for name, _ in self.work)
+
+    def image_flops(self, name: str) -> float:
+        """Those that `work` says of a dimension with an image."""
+        image: Image = self.windows[name]
+        points = prod(self.extents.values())
+        extent = self.extents[image.axis]
+        return dict(self.work)[name] * (image.work((0, extent)) * (points // extent))
 
     @property
     def pattern(self) -> str:
@@ -143,8 +165,8 @@ class Operator:
         return self.bound.extents
 
     @property
-    def windows(self) -> Mapping[str, Window]:
-        """Dimension name -> Window."""
+    def windows(self) -> Mapping[str, Any]:
+        """Dimension name -> Window or Image."""
         return self.bound.windows
 
     @property
@@ -256,6 +278,24 @@ class Graph:
             name, shape, dtype, "parameter" if trainable else "state", init=distribution
         )
 
+    def constant(self, name: str, values: ArrayLike, dtype: str | None = None) -> LogicalRegion:
+        """A state of given first values that nothing updates: edges of a graph, positions of tokens.
+
+        It lies on every device that reads it, so that nothing moves in a step. A checkpoint has its digest alone.
+
+        Args:
+            name: of the region.
+            values: of any shape.
+            dtype: NumPy dtype name; default: that of `values`.
+
+        Raises:
+            ValueError: the name is taken, there are no values, or the dtype cannot hold one.
+        """
+        where = f"constant '{name}'"
+        array = as_array(where, values)
+        array = cast_array(where, array, known_dtype(where, dtype or array.dtype.name))
+        return self._region(name, array.shape, array.dtype.name, "state", init=Values(array.copy()))
+
     def _region(
         self,
         name: str,
@@ -309,11 +349,11 @@ class Graph:
         *,
         kernel: Kernel | Function,
         sizes: Mapping[str, int] | None = None,
-        windows: Mapping[str, Window] | None = None,
+        windows: Mapping[str, AnyWindow] | None = None,
         writes: Sequence[LogicalRegion | int] = (),
         adds: Sequence[LogicalRegion | int] = (),
         backward: Backward | None = None,
-        flops: float | None = None,
+        flops: float | Mapping[str, float] | None = None,
         dtype: str | Sequence[str] | None = None,
         layout: str | None = None,
     ) -> LogicalRegion | tuple[LogicalRegion, ...]:
@@ -326,12 +366,13 @@ class Graph:
             kernel: a function, or a `taskflow.Kernel` that says more about one. `kernel(ctx, *inputs, *outputs)` gets
                 arrays of one point's tiles and writes every output tile fully; `ctx` is a `taskflow.Context`.
             sizes: extents of axes that no input gives.
-            windows: dimension name -> Window for halo, stride and offset.
+            windows: dimension name -> Window for halo, stride and offset, Image for what a table says.
             writes: inputs (regions or positions) that the kernel updates in place.
             adds: inputs that the kernel adds to, and does not look at: a split of an axis that one lacks makes parts,
                 which are added to it in their order. `add[...]` around its term says the same.
             backward: `backward(op, *output_gradients)`, a region or None per input, built from operators.
-            flops: floating point operations per point of all axes; default 2 where an axis is reduced, else 1.
+            flops: floating point operations per point of all axes; default 2 where an axis is reduced, else 1. Or
+                dimension with an Image -> those per point of it and of all axes but the one that it follows.
             dtype: of the outputs (one, or one each); default: that of the first floating input.
             layout: the pattern again, each term's dimensions in the order in which the kernel is fast when they lie so
                 in memory, slowest first. A wish: another operator may have decided; the arrays are views either way.
@@ -341,7 +382,7 @@ class Graph:
 
         Raises:
             ValueError: extents disagree, an axis has no extent, an input cannot be updated in place, `flops` is no
-                finite number from 0, or `layout` is no reordering of the pattern.
+                finite number from 0 or names no Image, or `layout` is no reordering of the pattern.
             TypeError: an input is not a region, `kernel` is no function, or kernels take no such dtype.
         """
         where = f"'{name}'"
@@ -356,7 +397,17 @@ class Graph:
         )
         positions = (*positions_of(where, "writes", writes, inputs), *bound.pattern.adds)
         bound.check_writes(where, positions, names)
-        if flops is not None:
+        for k in positions:
+            if inputs[k].is_constant:
+                raise ValueError(f"{where}: '{names[k]}' is a constant, which nothing updates")
+        work = flops if isinstance(flops, Mapping) else {}
+        for dim, amount in work.items():
+            check_not_negative(where, f"flops of '{dim}'", amount)
+            if not isinstance(bound.windows.get(dim), Image):
+                raise ValueError(f"{where}: flops of '{dim}', which has no Image")
+        if isinstance(flops, Mapping):
+            flops = 0.0
+        elif flops is not None:
             check_not_negative(where, "flops", flops)
         orders = parse_orders(where, layout, bound.pattern) if layout else ()
         self.names.add(unique := self.unique_name(name))
@@ -366,11 +417,9 @@ class Graph:
             made, bound.shapes[len(inputs) :], dtypes, bound.axis_names([r.axes for r in inputs])
         )
         outputs = tuple(self._region(n, shape, t, "value", names) for n, shape, t, names in columns)
-        flops = (
-            (2.0 if any(map(bound.reduced_axes, range(len(outputs)))) else 1.0)
-            if flops is None
-            else flops
-        )
+        if flops is None:
+            is_sum = any(map(bound.reduced_axes, range(len(outputs))))
+            flops = 2.0 if is_sum else 1.0
         operator = Operator(
             unique,
             kernel,
@@ -382,6 +431,7 @@ class Graph:
             flops,
             self._follows,
             orders,
+            work=tuple(work.items()),
         )
         self.operators.append(operator)
         return outputs[0] if len(outputs) == 1 else outputs

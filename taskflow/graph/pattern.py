@@ -10,7 +10,7 @@ extents. What a split axis means is derived from where it stands:
 
 Marks: `^c` is never split; `(h d)` is one dimension made of two axes, the left one slowest; `1` is a dimension of one
 point; a lone `.` is a term without dimensions, a scalar. A dimension of an input may be the image of an axis under a
-`Window` (halo, offset, stride): the name that stands in the term is then a key of `windows`.
+`Window` (halo, offset, stride) or an `Image` (a table): the name that stands in the term is then a key of `windows`.
 
 Takes strings and shapes; gives a `Pattern` and, with shapes, a `BoundPattern` that maps intervals of axes to boxes.
 """
@@ -27,7 +27,7 @@ import numpy as np
 
 from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
-from taskflow.graph.window import Interval, Window, within
+from taskflow.graph.window import AnyWindow, Image, Interval, window_row, within
 
 Order = tuple[int, ...]  # the dimensions of an argument in memory, slowest first; see `orders`
 
@@ -163,7 +163,10 @@ class PatternTable:
         term_ptr: first dimension of every term, and their number.
         dim_ptr, dim_axis: the axes of every dimension.
         dim_extent: of every dimension.
-        window: per dimension: 1 if it has a window, then its size, stride, padding, dilation and 1 if transposed.
+        window: per dimension: `BY_RULE` if it has a window, then its size, stride, padding, dilation and 1 if
+            transposed; `BY_TABLE` if it has an image, then where its table begins in `images`, the points of its axis
+            and its levels.
+        images: the tables of all images.
         reduced: (made terms, axes), whether splitting the axis makes partial results; see `BoundPattern.made`.
     """
 
@@ -173,12 +176,14 @@ class PatternTable:
     dim_axis: np.ndarray[Any, np.dtype[np.int64]]
     dim_extent: np.ndarray[Any, np.dtype[np.int64]]
     window: np.ndarray[Any, np.dtype[np.int64]]
+    images: np.ndarray[Any, np.dtype[np.int64]]
     reduced: np.ndarray[Any, np.dtype[np.bool_]]
 
     @property
     def columns(self) -> tuple[np.ndarray[Any, np.dtype[Any]], ...]:
         """What `partition.make_points` wants."""
-        return self.extents, self.dim_ptr, self.dim_axis, self.dim_extent, self.window, self.reduced
+        of_dims = self.dim_ptr, self.dim_axis, self.dim_extent, self.window, self.images
+        return self.extents, *of_dims, self.reduced
 
 
 @dataclass(frozen=True)
@@ -188,13 +193,13 @@ class BoundPattern:
     Attributes:
         pattern: the parsed pattern.
         extents: axis -> number of points, in order of first appearance (outputs last).
-        windows: dimension name -> Window.
+        windows: dimension name -> Window or Image.
         shapes: one shape per term, inputs then outputs.
     """
 
     pattern: Pattern
     extents: Mapping[str, int]
-    windows: Mapping[str, Window]
+    windows: Mapping[str, AnyWindow]
     shapes: tuple[tuple[int, ...], ...]
 
     @property
@@ -267,6 +272,9 @@ class BoundPattern:
         dims = [d for t in self.terms for d in t.dims]
         windows = [self.windows.get(d[0]) if len(d) == 1 else None for d in dims]
         made = len(self.made)
+        tables = {w: w.table for w in windows if isinstance(w, Image)}
+        begins = pointers([len(table) for table in tables.values()]).tolist()
+        first = dict[object, int](zip(tables, begins))
         return PatternTable(
             np.array(list(self.extents.values()), np.int64),
             pointers([len(t.dims) for t in self.terms]),
@@ -274,12 +282,10 @@ class BoundPattern:
             np.array([number[self._axis(n)] for d in dims for n in d], np.int64),
             np.array([e for shape in self.shapes for e in shape], np.int64),
             np.array(
-                [
-                    (1, w.size, w.stride, w.padding, w.dilation, w.transposed) if w else (0,) * 6
-                    for w in windows
-                ],
+                [window_row(w, first.get(w, 0)) for w in windows],
                 np.int64,
             ).reshape(-1, 6),
+            np.concatenate([np.zeros(0, np.int64), *tables.values()]),
             np.array(
                 [[a in self.reduced_axes(k) for a in number] for k in range(made)], np.bool_
             ).reshape(made, len(number)),

@@ -1,11 +1,20 @@
-"""Windows: how a dimension of an input follows an axis, with halo, stride and offset."""
+"""Windows: how a dimension of an input follows an axis, with halo, stride and offset, or by a table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from taskflow.core.columns import Array, pointers
 
 Interval = tuple[int, int]
+BY_RULE, BY_TABLE = 1, 2  # of a row of `PatternTable.window`: 0 for no window
 
 
 def image(
@@ -26,6 +35,21 @@ def image(
         first, last = lo * stride - padding, (hi - 1) * stride - padding + reach
     first, last = max(first, 0), min(last + 1, extent)
     return (first, last) if lo < hi and first < last else (0, 0)
+
+
+def table_image(lo: int, hi: int, table: Any, first: int, points: int, levels: int) -> Interval:
+    """See `Image.image`; `partition` compiles it. `first`: where in `table` the columns of the image begin."""
+    if lo >= hi or table[first + hi] == table[first + lo]:
+        return 0, 0
+    low = first + points + 1
+    high = low + levels * points
+    if levels == 1:
+        return table[low + lo], table[high + hi - 1]
+    level = 0
+    while 2 << level <= hi - lo:
+        level += 1
+    one, other = level * points + lo, level * points + hi - (1 << level)
+    return min(table[low + one], table[low + other]), max(table[high + one], table[high + other])
 
 
 def within(low: int, high: int, extent: int, first: int, end: int) -> tuple[int, int, bool]:
@@ -85,6 +109,120 @@ class Window:
             *interval, extent, self.size, self.stride, self.padding, self.dilation, self.transposed
         )
 
+    def axis_extent(self, extent: int) -> int | None:
+        """Extent of the axis where an input dimension of `extent` says it."""
+        return None if self.transposed else self.output_extent(extent)
+
+    def scale(self, points: int, extent: int) -> int:
+        """How many points of a dimension of `extent` one of the axis is; 0: tiles overlap, or leave some out."""
+        is_plain = not self.padding and not self.transposed and self.size == self.stride
+        is_whole = self.dilation == 1 and self.stride * points == extent
+        return self.stride if is_plain and is_whole else 0
+
     def output_extent(self, extent: int) -> int:
         """Extent of the axis when the padding is the same on both ends of an input dimension of `extent`."""
         return (extent + 2 * self.padding - self.dilation * (self.size - 1) - 1) // self.stride + 1
+
+
+@dataclass(frozen=True)
+class Image:
+    """How a dimension of an input follows an axis by a table: point `j` of `axis` reads `low[j] <= q < high[j]`.
+
+    An interval of the axis reads the smallest interval that holds what its points read; where `low[j] == high[j]` a
+    point reads nothing. Images are equal where their tables are, which are compared by a digest.
+
+    Source: Treichler et al., "Dependent partitioning", OOPSLA 2016: the image of a partition under a range field.
+
+    Raises:
+        TypeError: `axis` is no name, or the tables are not of whole numbers.
+        ValueError: the tables are of different lengths, or a point reads what is outside or less than nothing.
+    """
+
+    axis: str
+    low: Array = field(repr=False, compare=False)
+    high: Array = field(repr=False, compare=False)
+    digest: str = field(default="", init=False)
+
+    def __init__(self, axis: str, low: Sequence[int] | Array, high: Sequence[int] | Array) -> None:
+        where = f"image of axis '{axis}'"
+        if not isinstance(axis, str):
+            raise TypeError(f"image: axis is {axis!r}, the name of an axis is needed")
+        tables = [np.asarray(table) for table in (low, high)]
+        if any(table.ndim != 1 or table.dtype.kind not in "iu" for table in tables):
+            raise TypeError(f"{where}: low and high are tables of whole numbers, one a point")
+        low, high = (np.ascontiguousarray(table, np.int64) for table in tables)
+        if len(low) != len(high) or not len(low):
+            raise ValueError(f"{where}: low has {len(low)} points and high {len(high)}")
+        wrong = np.flatnonzero((low < 0) | (low > high))
+        if len(wrong):
+            k = int(wrong[0])
+            raise ValueError(f"{where}: point {k} reads {low[k]} to {high[k]}")
+        digest = hashlib.sha256(low.tobytes() + high.tobytes()).hexdigest()[:16]
+        for name, value in (("axis", axis), ("low", low), ("high", high), ("digest", digest)):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def table(self) -> Array:
+        """Flat: how much all points before each read, and the largest of the last ones; then `levels` of the first that
+        some points read; then as many of the last.
+
+        Level k has the range of the 2**k points from each on (a sparse table). Where both ends ascend there is one
+        level, in which points that read nothing have the first that is read behind them, and the last before.
+        """
+        is_read, points = self.high > self.low, len(self.low)
+        low = np.where(is_read, self.low, np.iinfo(np.int64).max)
+        high = np.where(is_read, self.high, 0)
+        before = pointers(self.high - self.low)
+        after, until = np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
+        if (after[is_read] == low[is_read]).all() and (until[is_read] == high[is_read]).all():
+            return np.concatenate([before, after, until])
+        lows, highs, step = [low], [high], 1
+        while 2 * step <= points:
+            for columns, choose in ((lows, np.minimum), (highs, np.maximum)):
+                column = columns[-1].copy()
+                choose(column[:-step], column[step:], out=column[:-step])
+                columns.append(column)
+            step *= 2
+        return np.concatenate([before, *lows, *highs])
+
+    @property
+    def levels(self) -> int:
+        """See `table`."""
+        return (len(self.table) - 1) // len(self.low) // 2
+
+    def image(self, interval: Interval, extent: int) -> Interval:
+        """The points of an input dimension of `extent` that `interval` of the axis reads."""
+        low, high = table_image(*interval, self.table, 0, len(self.low), self.levels)
+        return int(low), int(high)
+
+    def work(self, interval: Interval) -> int:
+        """How much the points of an interval read in all, what several of them read as often."""
+        before = self.table
+        return int(before[interval[1]] - before[interval[0]])
+
+    def axis_extent(self, extent: int) -> int:
+        """Extent of the axis."""
+        return len(self.low)
+
+    def scale(self, points: int, extent: int) -> int:
+        """0: see `Window.scale`."""
+        return 0
+
+
+AnyWindow = Window | Image
+
+
+def window_row(window: AnyWindow | None, first: int) -> tuple[int, ...]:
+    """A row of `PatternTable.window`; `first`: where the table of an image begins."""
+    if window is None:
+        return (0,) * 6
+    if isinstance(window, Image):
+        return BY_TABLE, first, len(window.low), window.levels, 0, 0
+    return (
+        BY_RULE,
+        window.size,
+        window.stride,
+        window.padding,
+        window.dilation,
+        int(window.transposed),
+    )

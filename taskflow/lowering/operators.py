@@ -97,6 +97,7 @@ def kind_of(op: Operator) -> tuple[object, ...]:
         op.bound.shapes,
         op.writes,
         op.flops,
+        op.work,
         itemsizes,
         picks,
     )

@@ -327,6 +327,7 @@ def add_kind(
         k.dim_axis[a[2] : b[2]],
         k.dim_extent[a[3] : b[3]],
         k.window[a[3] : b[3]],
+        k.images,
         k.reduced[a[4] : b[4]].reshape(made, b[0] - a[0]),
     )
     if fault >= 0:
@@ -364,6 +365,14 @@ def put_points(
         at = t.length[MODEL] + p
         t.device[t.length[DEVICE] + p], t.device_rank[at] = where[p], rank_of[where[p]]
         t.flops[at] = k.flops[kind] * volume(spans, p)
+    for d in range(a[3], b[3]):
+        if k.work[d] > 0.0:
+            axis, first = k.dim_axis[a[2] + k.dim_ptr[a[1] + d - a[3]]], k.window[d, 1]
+            for p in range(count):
+                low, high = spans[p, axis, 0], spans[p, axis, 1]
+                read = k.images[first + high] - k.images[first + low]
+                of_others = volume(spans, p) / (high - low)
+                t.flops[t.length[MODEL] + p] += k.work[d] * (read * of_others)
     put_sizes(t.bytes, t.length[MODEL], boxes, k, a[5], term + 1, arguments)
     put_pairs(t.box, t.length[BOX], boxes)
     for p in range(count):

@@ -9,6 +9,8 @@ import numpy as np
 
 from taskflow.core.columns import Array, pointers, record
 from taskflow.graph.graph import Operator
+from taskflow.graph.pattern import PatternTable
+from taskflow.graph.window import BY_TABLE
 from taskflow.strategy.partition import split_numbers
 
 FITS, FAULT = -2, -1  # what adding points may end with, see `pointstore.add_points`
@@ -77,8 +79,9 @@ class Kinds(NamedTuple):
     Attributes:
         axis: (kinds, names + 1) which of an operator's axes has the name, -1: none that can be split.
         flops: of a point of all axes.
+        work: of every dimension with an image, flops of a point of it and of all axes but that which it follows.
         first: (kinds + 1, 6) where these begin: extents, `dim_ptr`, `dim_axis`, dimensions, `reduced`, arguments.
-        extents, dim_ptr, dim_axis, dim_extent, window, reduced: see `pattern.PatternTable`.
+        extents, dim_ptr, dim_axis, dim_extent, window, images, reduced: see `pattern.PatternTable`.
         made: number of made terms, see `BoundPattern.made`.
         itemsize: bytes of an element of every argument.
         picks: of every argument a bit for each argument that indexes its first dimension (see `Kernel.picks`).
@@ -87,12 +90,14 @@ class Kinds(NamedTuple):
 
     axis: Array
     flops: Array
+    work: Array
     first: Array
     extents: Array
     dim_ptr: Array
     dim_axis: Array
     dim_extent: Array
     window: Array
+    images: Array
     reduced: Array
     made: Array
     itemsize: Array
@@ -112,6 +117,22 @@ def axis_names(operators: Sequence[Operator]) -> dict[str, int]:
 def _picks(op: Operator, k: int) -> int:
     """The arguments that index argument `k`, a bit for each."""
     return sum(1 << other for other in op.kernel.picks.get(k, ()))
+
+
+def _work(op: Operator) -> list[float]:
+    """Of every dimension, flops of a point of it, where an image says which."""
+    work = dict(op.work)
+    names = (dim[0] if dim else "" for term in op.bound.terms for dim in term.dims)
+    return [work.pop(name, 0.0) for name in names]  # once, where several inputs have it
+
+
+def _windows(tables: Sequence[PatternTable]) -> Array:
+    """Those of all tables in turn; what images begin with, too."""
+    first = pointers([len(t.images) for t in tables])
+    windows = np.concatenate([np.zeros((0, 6), np.int64), *(t.window for t in tables)])
+    moved = np.repeat(first[:-1], [len(t.window) for t in tables])
+    windows[:, 1] += np.where(windows[:, 0] == BY_TABLE, moved, 0)
+    return windows
 
 
 def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
@@ -140,12 +161,14 @@ def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
     return Kinds(
         axis,
         np.array([float(op.flops) for op in operators]),
+        np.array([work for op in operators for work in _work(op)], np.float64),
         np.stack([pointers([len(part) for part in column]) for column in columns], axis=1),
         extents,
         dim_ptr,
         dim_axis,
         dim_extent,
-        np.concatenate([none.reshape(0, 6), *(t.window for t in tables)]),
+        _windows(tables),
+        np.concatenate([none, *(t.images for t in tables)]),
         reduced.astype(np.bool_),
         np.array([len(op.bound.made) for op in operators], np.int64),
         itemsize,

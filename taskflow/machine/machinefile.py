@@ -4,6 +4,7 @@
 version = 1                # of this format; may be left out
 name = "two GPUs a host"
 collectives = { all-reduce = "ring" }  # algorithms; what is not named is chosen by cost
+jitter = [[0.5, 1.0], [0.99, 1.2]]  # of kernels: [share, factor], see `MachineModel.jitter`
 hosts = 4                  # the rest describes one host of four alike; device numbers count within a host
 shared = ["network"]       # places that all hosts have in common; other names are places of each host, `pcie@3`
 
@@ -11,11 +12,13 @@ shared = ["network"]       # places that all hosts have in common; other names a
 count = 2                  # this many alike; all other keys are the fields of `Device`
 kind = "cuda"
 rates = { float64 = 5.3e12 }
+slowdown = 1.1             # all that it does takes so many times as long; may be left out
 
 [[link]]                   # both directions, unless `directed = true`
 ends = [[0, 1], "pcie"]    # a link for every device of the list
 bandwidth = 16e9
 latency_seconds = 1e-6
+load = 0.3                 # share of the bandwidth that others take all the time; may be left out
 
 [[library]]                # what a collective of NCCL was measured to take; see `LibraryTimes`
 collective = "all-reduce"
@@ -40,7 +43,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from msgspec import Meta, Struct, defstruct, structs
 
 from taskflow.core.files import check_version, fit, parse_toml
-from taskflow.machine.device import Device, Link
+from taskflow.machine.device import SLOWED, Device, Link, slowed
 from taskflow.machine.library import LibraryTimes
 
 VERSION, LARGEST_BYTES = 1, 16 << 20
@@ -63,6 +66,7 @@ class MachineTable(Struct, forbid_unknown_fields=True):
     shared: list[str] = []
     link: list[dict[str, Any]] = []
     library: list[dict[str, Any]] = []
+    jitter: list[tuple[float, float]] = []
 
 
 class LinkTable(Struct, forbid_unknown_fields=True):
@@ -72,10 +76,12 @@ class LinkTable(Struct, forbid_unknown_fields=True):
     bandwidth: float
     latency_seconds: float = 0.0
     directed: bool = False
+    load: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
 _FIELDS = [(name, kind, None) for name, kind in get_type_hints(Device).items()]
-DeviceTable = defstruct("DeviceTable", [("count", Count, 1), *_FIELDS], forbid_unknown_fields=True)
+_MORE = [("count", Count, 1), ("slowdown", Annotated[float, Meta(gt=0)], 1.0)]
+DeviceTable = defstruct("DeviceTable", [*_MORE, *_FIELDS], forbid_unknown_fields=True)
 LibraryTable = defstruct(
     "LibraryTable", [*get_type_hints(LibraryTimes).items()], forbid_unknown_fields=True
 )
@@ -89,6 +95,7 @@ class MachineParts(NamedTuple):
     name: str
     collectives: dict[str, str]
     library: tuple[LibraryTimes, ...]
+    jitter: tuple[tuple[float, float], ...]
 
 
 def read_machine(text: str, hosts: int | None = None) -> MachineParts:
@@ -132,7 +139,8 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
         LibraryTimes(**structs.asdict(fit(entry, LibraryTable, f"library entry {k}")))
         for k, entry in enumerate(table.library)
     )
-    return MachineParts(devices, links, table.name, table.collectives, library)
+    jitter = tuple(table.jitter)
+    return MachineParts(devices, links, table.name, table.collectives, library, jitter)
 
 
 def _check_count(what: str, count: int, most: int) -> None:
@@ -142,11 +150,12 @@ def _check_count(what: str, count: int, most: int) -> None:
 
 def write_machine(parts: MachineParts) -> str:
     """The text of a machine file that reads back equal."""
-    devices, links, name, collectives, library = parts
+    devices, links, name, collectives, library, jitter = parts
     lines = [
         f"version = {VERSION}",
         f"name = {_value(name)}",
         f"collectives = {_value(collectives)}",
+        *([f"jitter = {_value(jitter)}"] if jitter else []),
     ]
     for device, group in groupby(devices):
         lines += ["", "[[device]]", f"count = {len(list(group))}"]
@@ -207,7 +216,11 @@ def _devices(number: int, entry: Mapping[str, Any], has_hosts: bool) -> list[dic
     if has_hosts and "host" in entry:
         raise ValueError(f"{where}: 'host' is for files without 'hosts'")
     _check_count("devices", table.count, MOST_DEVICES)
-    return [{name: getattr(table, name) for name in entry if name != "count"}] * table.count
+    keys = {name: getattr(table, name) for name in entry if name not in ("count", "slowdown")}
+    if table.slowdown != 1:
+        slow = slowed(Device(**keys), table.slowdown)
+        keys |= {name: getattr(slow, name) for name in SLOWED}
+    return [keys] * table.count
 
 
 def _links(
@@ -223,7 +236,7 @@ def _links(
             raise ValueError(f"{where}: ends at device {place} of {devices}")
     for a, b in product(first, second):
         for ends in ((a, b),) if table.directed else ((a, b), (b, a)):
-            yield ends, table.bandwidth, table.latency_seconds
+            yield ends, table.bandwidth * (1 - table.load), table.latency_seconds
 
 
 def _paired(links: Sequence[Link]) -> Iterator[tuple[Place, float, float, bool, Place]]:

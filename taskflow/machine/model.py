@@ -64,7 +64,8 @@ class MachineModel:
     Up to four devices sum and gather by copies to one another, which orders can overlap; p devices need 2 p (p - 1) of
     them for a sum. More of them do it together, in collectives, by the algorithm that is the fastest. `collectives`
     says otherwise: name -> algorithm, or `copies`; see `with_collectives`. `library`: what collectives of NCCL were
-    measured to take; where there is a measurement, it is one more algorithm, `library`.
+    measured to take; where there is a measurement, it is one more algorithm, `library`. `jitter`: the quantiles of how
+    many times as long kernels take, (share, factor) both ascending, a line between; `CostModel.with_jitter` draws.
     """
 
     devices: tuple[Device, ...]
@@ -72,6 +73,7 @@ class MachineModel:
     name: str = "machine"
     collectives: Mapping[str, str] = field(default_factory=dict, hash=False)
     library: tuple[LibraryTimes, ...] = ()
+    jitter: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.devices)
@@ -88,6 +90,15 @@ class MachineModel:
             raise ValueError(
                 f"machine '{self.name}': collectives are algorithms by name, not {self.collectives!r}"
             )
+
+        quantiles = np.array(self.jitter, float).reshape(-1, 2)
+        if (
+            not ((quantiles >= 0) & (quantiles < np.inf)).all()
+            or (np.diff(quantiles, axis=0) < 0).any()
+            or (quantiles[:, 0] > 1).any()
+        ):
+            rule = "is pairs of a share in [0, 1] and a factor from 0, both ascending"
+            raise ValueError(f"machine '{self.name}': jitter {rule}, not {self.jitter}")
 
     def _check_twins(self) -> None:
         """Refuse what a route, or a price, would take one of and leave out in silence."""
@@ -187,7 +198,12 @@ class MachineModel:
     def save(self, path: str | Path) -> None:
         """Write a TOML machine file that loads equal, atomically."""
         parts = MachineParts(
-            self.devices, self.links, self.name, dict(self.collectives), self.library
+            self.devices,
+            self.links,
+            self.name,
+            dict(self.collectives),
+            self.library,
+            self.jitter,
         )
         replace_file(path, write_machine(parts), LARGEST_BYTES)
 

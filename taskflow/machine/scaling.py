@@ -1,20 +1,22 @@
 """Scaled machines: the same devices and links, faster or slower by factors; what a what-if asks about.
 
 A factor multiplies what its name says: rates (`flops`, `memory_bandwidth`, `network`, `links`), bytes (`memory`) or
-seconds (`latency`, `overhead`), so that a factor above 1 makes these two slower.
+seconds (`latency`, `overhead`), so that a factor above 1 makes these two slower. A name with a colon is of one of
+them: `device:3` multiplies the seconds of all that device 3 does, `link:0-switch` the bandwidth of the link between
+these two places, both ways: 0.7 is what others leave of it who load it by 30 %.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import inf
+from math import inf, prod
 from numbers import Real
 
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.machine.device import Device
+from taskflow.machine.device import Device, Link, slowed
 from taskflow.machine.model import MachineModel
 
 SCALES = {  # name -> what is multiplied
@@ -27,6 +29,7 @@ SCALES = {  # name -> what is multiplied
     "memory": "bytes of the devices' memory",
 }
 OF_LINKS = "network", "links", "latency"
+DEVICE, LINK = "device", "link"  # what a name with a colon is of
 
 
 def scale_machine(machine: MachineModel, factors: Mapping[str, float]) -> MachineModel:
@@ -42,27 +45,41 @@ def scale_machine(machine: MachineModel, factors: Mapping[str, float]) -> Machin
     factors = {name: float(factor) for name, factor in factors.items() if factor != 1}
     if not factors:
         return machine
-    latency, of_class = (
-        factors.get("latency", 1.0),
-        [factors.get(name, 1.0) for name in ("links", "network")],
+    links = _scaled_links(machine, factors)
+    library = () if any(map(is_of_links, factors)) else machine.library
+    devices = tuple(
+        slowed(_scaled(d, factors), factors.get(f"{DEVICE}:{k}", 1.0))
+        for k, d in enumerate(machine.devices)
     )
-    links = tuple(
+    return replace(machine, devices=devices, links=links, library=library)
+
+
+def is_of_links(name: str) -> bool:
+    """Whether a scale multiplies what links do."""
+    return name in OF_LINKS or name.startswith(f"{LINK}:")
+
+
+def _scaled_links(machine: MachineModel, factors: Mapping[str, float]) -> tuple[Link, ...]:
+    latency = factors.get("latency", 1.0)
+    of_class = [factors.get(name, 1.0) for name in ("links", "network")]
+    return tuple(
         replace(
-            x,
-            bandwidth=x.bandwidth * of_class[is_between],
-            latency_seconds=x.latency_seconds * latency,
+            link,
+            bandwidth=link.bandwidth
+            * of_class[is_between]
+            * prod(factors.get(name, 1.0) for name in _names(link)),
+            latency_seconds=link.latency_seconds * latency,
         )
-        for x, is_between in zip(
+        for link, is_between in zip(
             machine.links, is_between_hosts(machine).astype(int).tolist(), strict=True
         )
     )
-    library = () if factors.keys() & set(OF_LINKS) else machine.library
-    return replace(
-        machine,
-        devices=tuple(_scaled(d, factors) for d in machine.devices),
-        links=links,
-        library=library,
-    )
+
+
+def _names(link: Link) -> tuple[str, str]:
+    """What its scale may be called: the ends in either order."""
+    first, second = link.ends
+    return f"{LINK}:{first}-{second}", f"{LINK}:{second}-{first}"
 
 
 def scalable(machine: MachineModel) -> list[str]:
@@ -96,12 +113,23 @@ def _scaled(device: Device, factors: Mapping[str, float]) -> Device:
     )
 
 
+def _is_one(machine: MachineModel, name: str) -> bool:
+    """Whether a name is that of a device or link of the machine."""
+    kind, _, what = name.partition(":")
+    if kind == DEVICE:
+        return what in map(str, range(len(machine.devices)))
+    return kind == LINK and any(name in _names(link) for link in machine.links)
+
+
 def _check(machine: MachineModel, name: str, factor: float) -> None:
-    if name not in SCALES:
-        raise ValueError(f"scale '{name}': is one of {', '.join(SCALES)}")
+    if ":" in name and not _is_one(machine, name):
+        raise ValueError(f"scale '{name}': machine '{machine.name}' has no such device or link")
+    if ":" not in name and name not in SCALES:
+        known = ", ".join(SCALES)
+        raise ValueError(f"scale '{name}': is one of {known}, device:NUMBER or link:END-END")
     if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 < factor < inf:
         raise ValueError(f"scale '{name}': its factor is a positive number, not {factor!r}")
-    if name not in scalable(machine):
+    if name in SCALES and name not in scalable(machine):
         has = f"{len(machine.links)} links and {len(machine.hosts)} hosts"
         raise ValueError(
             f"scale '{name}': multiplies the {SCALES[name]}; machine '{machine.name}' has {has}"

@@ -9,9 +9,10 @@ interlaced and 3F1B (nnScaler, Lin et al., OSDI 2024).
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import zip_longest
 
-from taskflow.schedule.schedule import Place, Policy, Step
+from taskflow.schedule.schedule import Groups, Place, Policy, Step
 
 
 def backward(place: Place, stage: int, part: int) -> list[Step]:
@@ -113,9 +114,14 @@ def v_stages(place: Place) -> set[int]:
     return own
 
 
-@Policy
+def there_and_back(groups: Groups, count: int | None = None) -> Groups:
+    """Two stages a group: (0,), (1,), (2,), (2,), (1,), (0,)."""
+    return [*groups, *reversed(groups)]
+
+
+@partial(Policy, placement=there_and_back)
 def zb_v(place: Place) -> list[Step]:
-    """Two stages a device, there and back: `stages(..., devices=[(0,), (1,), (2,), (2,), (1,), (0,)])`.
+    """Two stages a device, there and back.
 
     All devices are played as if all steps took as long, but at the turn twice as long.
     """
@@ -151,13 +157,14 @@ def by_moments(place: Place, period: int, backward: int = 1) -> list[Step]:
     ]
 
 
-@Policy
-def chimera(place: Place) -> list[Step]:
-    """Two pipelines through the same devices in opposite directions.
+def crossed(groups: Groups, count: int | None = None) -> Groups:
+    """Stage k is on the k-th group and on the k-th from the end: (0, 3), (1, 2), (2, 1), (3, 0)."""
+    return [(*one, *other) for one, other in zip(groups, reversed(groups), strict=True)]
 
-    Its strategy is `stages(..., devices=[(0, 3), (1, 2), (2, 1), (3, 0)])`: stage k is on device k for one direction,
-    and on the k-th from the end for the other one.
-    """
+
+@partial(Policy, placement=crossed)
+def chimera(place: Place) -> list[Step]:
+    """Two pipelines through the same devices in opposite directions."""
     return by_moments(place, 2)
 
 

@@ -81,6 +81,14 @@ class Place(NamedTuple):
     again: frozenset[int] = frozenset()
 
 
+Groups = Sequence[tuple[int, ...]]
+
+
+def in_loops(groups: Groups, count: int | None = None) -> Groups:
+    """Group after group, from the first again where there are more stages."""
+    return [groups[k % len(groups)] for k in range(count or len(groups))]
+
+
 @dataclass(frozen=True)
 class Policy:
     """A rule that makes the list of every device, see `taskflow.schedule.policies`.
@@ -89,9 +97,12 @@ class Policy:
 
     Attributes:
         steps: gives the steps of a device at a place.
+        placement: gives the devices of every stage, of groups of devices in their order and how many stages there are
+            (None: as many as it takes); what `taskflow.stages(devices=)` takes.
     """
 
     steps: Callable[[Place], Sequence[Step]]
+    placement: Callable[[Groups, int | None], Groups] = in_loops
 
     @property
     def name(self) -> str:

@@ -61,20 +61,39 @@ class Grids:
         self._sequences: dict[int, Mapping[str, str]] = {}  # by degree, see `_sequence`
 
     def strategy(
-        self, devices: Sequence[int], tensor: int, rest: str = "replicas"
+        self,
+        devices: Sequence[int],
+        tensor: int,
+        rest: str = "replicas",
+        context: int = 1,
+        expert: int = 1,
     ) -> Strategy | None:
         """Each operator over all devices, `tensor` neighbours for a part of the samples; None: there is no such grid.
 
         Args:
-            devices: their number is a multiple of `tensor`.
+            devices: their number is a multiple of `tensor` times `context`.
             tensor: degree of tensor parallelism.
             rest: one of RESTS.
+            context: degree of context parallelism: parts of the sequence of all operators, `tensor` devices apart.
+            expert: degree of expert parallelism: parts of the experts, over devices that split samples otherwise.
         """
-        data = len(devices) // tensor
+        data = len(devices) // (tensor * context)
         if (tensor > 1 and not self._chosen(tensor)) or data > self._most_samples:
             return None
+        if (context > 1 and not self.sequence) or (expert > 1 and not self._experts):
+            return None
         chosen = {name: self.config(name, devices, data, tensor, rest) for name in self.families}
+        if context > 1:
+            for name in self.families:
+                chosen[name] = self._in_context(name, devices, (data, context, tensor), rest)
+        for name, (along, slots) in self._experts.items() if expert > 1 else ():
+            degrees = (slots, data * context // expert), (along, expert), (REPLICAS, tensor)
+            chosen[name] = grid_config(self.families[name], devices, degrees)
         return Strategy.of_graph(self.graph, chosen)
+
+    def has_product(self, name: str) -> bool:
+        """Whether a leader multiplies by weights, or scores keys."""
+        return name in self._is_weighted or name in self.scores
 
     def within(self, devices: int) -> dict[str, Strategy]:
         """Grids of so many devices with tensor parallelism, by name."""
@@ -151,6 +170,54 @@ class Grids:
         ]
         other = max(others, key=lambda a: family.most[a], default=REPLICAS)
         return grid_config(family, devices, ((other, data), (axis, tensor)))
+
+    def _in_context(
+        self, name: str, devices: Sequence[int], extents: tuple[int, int, int], rest: str
+    ) -> ParallelConfig:
+        """The configuration of one operator in a grid of data, context and tensor parallelism."""
+        family, sample, (data, context, tensor) = (
+            self.families[name],
+            self.samples.get(name),
+            extents,
+        )
+        if family.is_of_numbers:
+            return replicas(devices)
+        along = self.sequence.get(name) or REPLICAS
+        split = self._chosen(tensor).get(name) if tensor > 1 else None
+        if split is None and rest == "sequence":
+            split = along
+        degrees = (sample, data), (along, context), (split or REPLICAS, tensor)
+        return grid_config(family, devices, degrees)
+
+    @cached_property
+    def sequence(self) -> Mapping[str, str]:
+        """Leader -> its axis in the group of data, not of samples, that most operators have: queries, not keys."""
+        groups = [g for g in self._groups if self._is_data(g) and not self._is_sample(g)]
+        found: dict[str, str] = {}
+        for name, axis in reversed(max(groups, key=len, default=[])):
+            if axis in self.families[name].leader.split_axes:
+                found[name] = axis
+        return found
+
+    @cached_property
+    def scores(self) -> tuple[str, ...]:
+        """Leaders that have the axis of the sequence twice, of queries and of keys: the core of attention."""
+        groups = [g for g in self._groups if self._is_data(g) and not self._is_sample(g)]
+        times = Counter(name for name, _ in max(groups, key=len, default=[]))
+        return tuple(name for name in self.families if times[name] > 1)
+
+    @cached_property
+    def _experts(self) -> Mapping[str, tuple[str, str | None]]:
+        """Leaders with a product for each expert -> the axis of experts, and that of their slots."""
+        found: dict[str, tuple[str, str | None]] = {}
+        for name in self._is_weighted & self.families.keys():
+            leader, weights = self.families[name].leader, self._weight_axes[name]
+            read = leader.bound.term_axes[0]
+            made = leader.bound.term_axes[len(leader.inputs)]
+            if read & weights - made and (along := read & weights & made):
+                slots = (a for a in leader.extents if a in read & made and a not in weights)
+                found[name] = min(along), next(slots, None)
+        return {name: found[name] for name in self.families if name in found}
 
     # -- which axis --------------------------------------------------------------------------------------------------
 

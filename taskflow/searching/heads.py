@@ -110,7 +110,8 @@ class Heads:
         key = (
             op.bound.key,
             op.flops,
-            op.kernel.window,
+            op.work,
+            (op.kernel.window, op.kernel.work),
             tuple(r.dtype for r in op.args),
             op.overwrites,
             id(rows[1]),

@@ -151,11 +151,11 @@ class Space:
         return self._cases[key]
 
     def is_even(self, op: Operator) -> bool:
-        """Whether all parts of `op`, which may follow another, are those of `degrees`, cut evenly."""
+        """Whether all parts of `op`, which may follow another, are those of `degrees`, and have equal work."""
         leader = op.follows or op.name
         is_named = op.name != leader and op.name in self._named
         uneven = any(not isinstance(d, int) for c in self._extra[leader] for _, d in c.degrees)
-        return not (is_named or uneven or self._choices[leader].has_fractions)
+        return not (is_named or uneven or op.work or self._choices[leader].has_fractions)
 
     def draw_strategy(self, generator: np.random.Generator) -> Strategy:
         """A strategy of configurations drawn one by one."""

@@ -23,7 +23,7 @@ from taskflow.searching.judge import Judge
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.placement import divisors
 from taskflow.searching.variants import Variant, leaner_variants
-from taskflow.strategy.rules import RULES
+from taskflow.strategy.rules import RULES, even_work
 from taskflow.strategy.sharded import shard_state
 from taskflow.strategy.strategy import Strategy, check_strategy, completed
 
@@ -158,6 +158,9 @@ def grid_starts(
         name = f"tensor {tensor}, {rest}{also}" if tensor > 1 else f"data{also}"
         if not variant.plan.homes:
             yield Start(name, variant, strategy, tensor, rest)
+            even = even_work(variant.graph, variant.machine, strategy)
+            if even is not strategy:
+                yield Start(f"{name}, even work", variant, even, tensor, rest)
         if (sharded := variant.sharded.of(strategy)) != strategy:
             yield Start(
                 name if variant.plan.homes else f"{name}, sharded state",

@@ -154,6 +154,7 @@ def content(operators: Sequence[Operator]) -> tuple[object, ...]:
                 tuple(op.extents.items()),
                 tuple(op.windows.items()),
                 op.flops,
+                op.work,
                 shared,
                 dtypes,
             )

@@ -17,7 +17,7 @@ from taskflow.core.errors import NoRoomError
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
-from taskflow.machine.scaling import OF_LINKS, scalable, scale_machine
+from taskflow.machine.scaling import DEVICE, OF_LINKS, is_of_links, scalable, scale_machine
 from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.result import SearchInterrupted, SearchResult
@@ -109,6 +109,56 @@ def what_if(
             raise interrupted
 
 
+@dataclass(frozen=True)
+class Straggler:
+    """What one slow device costs.
+
+    Attributes:
+        device: its number; it stands for all that do the same.
+        seconds: of a step in which all that it does takes `slower` times as long.
+        path_seconds: what the device has of that step's critical path, before it became slow. So the path says that
+            the step takes (slower - 1) path_seconds longer.
+    """
+
+    device: int
+    seconds: float
+    path_seconds: float
+
+
+def stragglers(
+    graph: Graph,
+    plan: Plan,
+    machine: MachineModel,
+    costs: CostModel,
+    slower: float = 1.1,
+    most: int = 8,
+) -> list[Straggler]:
+    """A step for each device as the slow one: the `most` that compute longest, those that cost most first.
+
+    Raises:
+        ValueError: `slower` is no positive number, or costs are measured.
+    """
+    _check_costs(costs, {f"{DEVICE}:0": slower})
+    busy = _computing(plan.predict(graph, machine, costs))
+    slow = []
+    for device in sorted(busy, key=busy.__getitem__, reverse=True)[:most]:
+        scaled = scale_machine(machine, {f"{DEVICE}:{device}": slower})
+        timeline = plan.predict(graph, scaled, costs.on(scaled))
+        on_path = _computing(timeline, timeline.critical_path()).get(device, 0.0)
+        slow.append(Straggler(device, timeline.seconds, on_path / slower))
+    return sorted(slow, key=lambda straggler: -straggler.seconds)
+
+
+def _computing(timeline: Timeline, rows: Sequence[int] | None = None) -> dict[int, float]:
+    """Device -> seconds of what it does itself, of all rows or of some."""
+    task_graph = timeline.task_graph
+    here = ~task_graph.is_communication
+    if rows is not None:
+        here &= np.isin(np.arange(len(here)), rows)
+    spent = np.bincount(task_graph.device[here], (timeline.end - timeline.start)[here])
+    return {device: float(s) for device, s in enumerate(spent) if s > 0}
+
+
 def _in_use(machine: MachineModel) -> MachineModel:
     """The machine without the links that nothing passes: machines that are equal so are alike."""
     used = np.unique(machine.routes[machine.routes >= 0]).tolist()
@@ -117,7 +167,7 @@ def _in_use(machine: MachineModel) -> MachineModel:
 
 def _check_costs(costs: CostModel, factors: Mapping[str, float]) -> None:
     """Refuse to scale what was measured."""
-    scaled = [name for name in factors if name not in (*OF_LINKS, "memory")]
+    scaled = [name for name in factors if not (is_of_links(name) or name == "memory")]
     if scaled and isinstance(costs, MeasuredCosts):
         rule = "costs are measured, on devices as they are; analytic costs scale"
         raise ValueError(f"what if: scale '{scaled[0]}': {rule}")

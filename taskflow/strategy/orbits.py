@@ -163,9 +163,7 @@ def _axes_of(op: Operator, names: Sequence[str], extent: int) -> tuple[list[str]
     window = op.windows.get(names[0]) if len(names) == 1 else None
     if window is None:
         return list(names), 1
-    is_plain = not window.padding and not window.transposed and window.size == window.stride
-    is_whole = window.dilation == 1 and window.stride * op.extents[window.axis] == extent
-    return [window.axis], window.stride if is_plain and is_whole else 0
+    return [window.axis], window.scale(op.extents[window.axis], extent)
 
 
 def _tiling(

@@ -155,6 +155,7 @@ def _refuse(op: Operator, spans: Array) -> None:
 # -- compiled ----------------------------------------------------------------------------------------------------------
 
 image, within = leaf(window_rule.image), leaf(window_rule.within)
+table_image, BY_RULE = leaf(window_rule.table_image), window_rule.BY_RULE
 
 
 @tiered
@@ -214,14 +215,21 @@ def put_boxes(
     dim_axis: Any,
     dim_extent: Any,
     window: Any,
+    images: Any,
 ) -> int:
     """The box of every term for the intervals of every point; the first point at fault, or -1.
 
-    All in one call: passing eight arrays on for every dimension of every point took most of the time.
+    All in one call: passing nine arrays on for every dimension of every point took most of the time.
     """
     fault = count
     for d in range(len(dim_extent)):
         for n in range(count):
+            if window[d, 0] > BY_RULE:
+                axis = dim_axis[dim_ptr[d]]
+                boxes[n, d, 0], boxes[n, d, 1] = table_image(
+                    spans[n, axis, 0], spans[n, axis, 1], images, window[d, 1], window[d, 2], window[d, 3]
+                )  # fmt: skip
+                continue
             if window[d, 0]:
                 axis = dim_axis[dim_ptr[d]]
                 boxes[n, d, 0], boxes[n, d, 1] = image(
@@ -252,6 +260,7 @@ def make_points(
     dim_axis: Any,
     dim_extent: Any,
     window: Any,
+    images: Any,
     reduced: Any,
 ) -> tuple[Any, Any, Any, Any, Any, int]:
     """The points of an operator.
@@ -292,7 +301,7 @@ def make_points(
             continue
         device[n] = device[p]
         n += 1
-    fault = put_boxes(boxes, intervals, n, extents, dim_ptr, dim_axis, dim_extent, window)
+    fault = put_boxes(boxes, intervals, n, extents, dim_ptr, dim_axis, dim_extent, window, images)
     return device[:n], intervals[:n], boxes[:n], colours[:n], number_colours(colours[:n]), fault
 
 

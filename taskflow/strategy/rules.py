@@ -20,6 +20,7 @@ from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.homes import is_home
 from taskflow.graph.samples import sample_axes, sample_groups
 from taskflow.machine import MachineModel
+from taskflow.strategy.even import cut_evenly
 from taskflow.strategy.strategy import (
     Degree,
     ParallelConfig,
@@ -98,6 +99,15 @@ def _by_rates(config: ParallelConfig, machine: MachineModel) -> ParallelConfig:
     return (
         config if shares is None else ParallelConfig({config.degrees[0][0]: shares}, config.devices)
     )
+
+
+def even_work(graph: Graph, machine: MachineModel, strategy: Strategy | None = None) -> Strategy:
+    """A strategy (default: data parallel) whose axes with an `Image` are cut into parts of equal work, not points.
+
+    Axes that are as long and have as many parts are cut alike, so nothing moves between operators that did not before.
+    Where no image says what `work` is it is the strategy itself.
+    """
+    return cut_evenly(graph, machine, strategy or data_parallel(graph, machine))
 
 
 def fully_sharded(graph: Graph, machine: MachineModel, within: Strategy | None = None) -> Strategy:
@@ -266,7 +276,7 @@ def _middles(graph: Graph) -> dict[str, float]:
     depths = _depths(graph)
     flops = np.zeros(max(depths.values(), default=0) + 1)
     for op in graph.operators:
-        flops[depths[op.follows or op.name]] += _flops(op)
+        flops[depths[op.follows or op.name]] += op.total_flops
     ends = np.cumsum(flops)
     middles = (ends - flops / 2) / max(ends[-1], 1.0)
     return {name: float(middles[depth]) for name, depth in depths.items()}
@@ -299,12 +309,10 @@ def _tables(graph: Graph) -> dict[str, list[Operator]]:
             if region.role == "parameter":
                 readers.setdefault(region.name, []).append(op)
     return {
-        n: ops for n, ops in readers.items() if sum(map(_flops, ops)) < prod(graph.regions[n].shape)
+        n: ops
+        for n, ops in readers.items()
+        if sum(op.total_flops for op in ops) < prod(graph.regions[n].shape)
     }
-
-
-def _flops(op: Operator) -> float:
-    return op.flops * prod(op.extents.values())
 
 
 # The rules that have names of their own: what the command line takes, and where a search starts, in this order.
@@ -312,6 +320,7 @@ RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
     "single_device": single_device,
     "data_parallel": data_parallel,
     "proportional": proportional,
+    "even_work": even_work,
     "fully_sharded": fully_sharded,
     "model_parallel": model_parallel,
     "one_weird_trick": one_weird_trick,

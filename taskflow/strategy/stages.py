@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import prod
 
 import numpy as np
 
@@ -105,7 +104,7 @@ def flops_of(graph: Graph, found: Sequence[Family]) -> list[float]:
     """Floating-point operations of every family."""
     flops = dict.fromkeys((f.leader.name for f in found), 0.0)
     for op in graph.operators:
-        flops[op.follows or op.name] += op.flops * prod(op.extents.values())
+        flops[op.follows or op.name] += op.total_flops
     return list(flops.values())
 
 

@@ -143,3 +143,30 @@ def test_the_best_so_far_of_an_interrupted_sweep(model, capsys, monkeypatch):
 def test_only_one_rank_prints(model, capsys, monkeypatch):
     monkeypatch.setattr(sweep, "world_rank", lambda: 1)
     assert run(capsys, "simulate", f"{model}:build", "--json") == ""
+
+
+PACKED = """
+import taskflow
+def build(lengths):
+    graph = taskflow.Graph()
+    x = graph.input("x", (sum(lengths), 8), "float64")
+    end = [sum(lengths[: k + 1]) for k, n in enumerate(lengths) for _ in range(n)]
+    begin = [sum(lengths[:k]) for k, n in enumerate(lengths) for _ in range(n)]
+    windows = {"t": taskflow.Image("s", begin, end)}
+    copy = lambda ctx, x, y: None
+    graph.launch("op", "t ^d -> s ^d", [x], kernel=copy, windows=windows, flops={"t": 1e6})
+    return graph
+"""
+
+
+def test_steps_of_batches_of_documents(tmp_path, monkeypatch, capsys):
+    (tmp_path / "packed_documents.py").write_text(PACKED)
+    (tmp_path / "lengths.txt").write_text("30 10, 10 10\n\n15 15 15 15\n")
+    monkeypatch.chdir(tmp_path)
+    model = ("packed_documents:build", "--devices", "2", "--lengths", "lengths.txt")
+    rows = [line.split() for line in run(capsys, "simulate", *model).splitlines()]
+    assert rows[0][:4] == ["steps", "of", "2", "batches"]
+    assert float(rows[-1][-1]) == pytest.approx((900 + 2 * 225) / (600 + 2 * 225), rel=0.02)
+    for text, said in (("a 3", "'a' is no length"), ("\n0 0\n", "has a line of lengths")):
+        (tmp_path / "lengths.txt").write_text(text)
+        assert main(["simulate", *model]) == 2 and said in capsys.readouterr().err

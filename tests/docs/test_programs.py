@@ -54,9 +54,10 @@ def commands(language: str) -> list[tuple[str, str]]:
     ]
 
 
-def test_commands_that_run_stand_in_the_readme_alone() -> None:
-    """Its test runs them; a page that has some needs one of its own."""
-    assert {page for page, _ in commands("sh")} == {"README.md"}
+def test_commands_that_run_stand_in_pages_with_a_test_of_their_own() -> None:
+    """Of the README (tests/test_readme.py) and of jobs (tests/bridges/test_pages.py)."""
+    jobs = {path.relative_to(ROOT).as_posix() for path in (DOCS / "jobs").glob("*.md")}
+    assert {page for page, _ in commands("sh")} == {"README.md"} | jobs
 
 
 class Parsed(Exception):

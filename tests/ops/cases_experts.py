@@ -34,7 +34,7 @@ def place(choices: Array, experts: int, capacity: int, groups: int) -> Array:
 
 
 def experts(
-    v: Values, k: int, factor: float, groups: int, name: str = "experts"
+    v: Values, k: int, factor: float, groups: int, gated: bool = False, name: str = "experts"
 ) -> tuple[Array, Array, Array]:
     """Output, load-balance loss and number of dropped choices of a layer."""
     x, (count, _) = v["x"], v[f"{name}.gate.weight"].shape
@@ -55,6 +55,9 @@ def experts(
                 for part in UP_DOWN
             )
             h = gelu(up["weight"] @ x[index[:-1]] + up["bias"])
+            if gated:
+                more = {w: v[f"{name}.factor.{w}"][choices[index]] for w in ("weight", "bias")}
+                h = h * (more["weight"] @ x[index[:-1]] + more["bias"])
             y[index[:-1]] += weights[index] * (down["weight"] @ h + down["bias"])
     load = np.bincount(choices.ravel(), minlength=count) / choices.size
     return y, count * (load * p.reshape(-1, count).mean(0)).sum(), (slots < 0).sum()
@@ -64,21 +67,28 @@ UP_DOWN = ("up", "down")
 
 
 def layer(
-    name: str, shape: Sequence[int], count: int, k: int, factor: float, groups: int = 1
+    name: str,
+    shape: Sequence[int],
+    count: int,
+    k: int,
+    factor: float,
+    groups: int = 1,
+    gated: bool = False,
 ) -> None:
     """Both results of a layer in one region, so that both are checked with their gradients."""
 
     def build(x: LogicalRegion) -> LogicalRegion:
-        y, balance = ops.mixture_of_experts(x, count, 3, k, factor, groups)
+        y, balance = ops.mixture_of_experts(x, count, 3, k, factor, groups, gated=gated)
         return ops.add(y, balance)
 
-    case(name, build, lambda v: np.add(*experts(v, k, factor, groups)[:2]), {"x": shape})
+    case(name, build, lambda v: np.add(*experts(v, k, factor, groups, gated)[:2]), {"x": shape})
 
 
 layer("mixture_of_experts", (3, 2, 5), 3, 2, 1.0)
 layer("mixture_of_experts in groups", (6, 2, 3), 3, 2, 1.0, groups=3)
 layer("mixture_of_experts of one choice", (7, 3), 3, 1, 0.8)
 layer("mixture_of_experts with room for all", (5, 2, 3), 2, 2, 9.0)
+layer("mixture_of_experts, gated", (4, 2, 3), 2, 2, 1.0, gated=True)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -177,14 +187,17 @@ case(
 # -- rotary embedding --------------------------------------------------------------------------------------------------
 
 
-def rotary(x: Array, base: float, offset: int, interleaved: bool) -> Array:
-    """Multiplication of complex numbers."""
+def rotary(x: Array, base: float, offset: int, interleaved: bool, scaled: bool = False) -> Array:
+    """Multiplication of complex numbers; `scaled`: by `SCALING`."""
     half = x.shape[-1] // 2
     first, second = (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
     angle = (offset + np.arange(x.shape[1]))[:, None] * base ** (-np.arange(half) / half)
+    if scaled:
+        angle *= [1.0, (0.45 + 0.55 / 4.0), 1 / 4.0]
     turned = (first + 1j * second) * np.exp(1j * angle).reshape(
         x.shape[1], *[1] * (x.ndim - 3), half
     )
+    turned *= 1.5 if scaled else 1.0
     parts = turned.real, turned.imag
     return np.stack(parts, -1).reshape(x.shape) if interleaved else np.concatenate(parts, -1)
 
@@ -197,3 +210,12 @@ for interleaved in (False, True):
             lambda v, i=interleaved: rotary(v["x"], 100.0, 3, i),
             {"x": shape},
         )
+
+# Of pairs 0, 1 and 2 of frequencies 1, 100^(-1/3) and less, with 0.45 of the second kept.
+SCALING = ops.RotaryScaling(4.0, 0.45 - 100.0 ** (-1 / 3) + 0.6, 1.0, -0.6, 1.5)
+case(
+    "rotary_embedding, scaled",
+    lambda x: ops.rotary_embedding(x, 100.0, offset=3, scaling=SCALING),
+    lambda v: rotary(v["x"], 100.0, 3, False, scaled=True),
+    {"x": (2, 5, 3, 6)},
+)

@@ -175,7 +175,12 @@ def routed(m: Maker, x: LogicalRegion) -> LogicalRegion:
 
 def mixture(m: Maker, x: LogicalRegion) -> LogicalRegion:
     y, balance = ops.mixture_of_experts(
-        x, m.number(2, 4), m.number(1, 6), m.number(1, 2), groups=m.divisor(x.shape[0])
+        x,
+        m.number(2, 4),
+        m.number(1, 6),
+        m.number(1, 2),
+        groups=m.divisor(x.shape[0]),
+        gated=m.chance(),
     )
     return ops.add(y, balance)
 
@@ -235,8 +240,9 @@ def expanded(m: Maker, x: LogicalRegion) -> LogicalRegion:
 def turned(m: Maker, x: LogicalRegion) -> LogicalRegion:
     """Rotary heads of an even number of features."""
     even = ops.linear(x, 2 * m.number(1, 3))
+    scaling = ops.RotaryScaling(4.0, 0.5, m.number(0, 1), -0.25, 1.25) if m.chance() else None
     return ops.rotary_embedding(
-        ops.unsqueeze(even, 2) if m.chance() else even, interleaved=m.chance()
+        ops.unsqueeze(even, 2) if m.chance() else even, interleaved=m.chance(), scaling=scaling
     )
 
 
@@ -245,6 +251,26 @@ def scores(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
     if m.chance():
         return operator(x, ops.relu(x), ops.tanh(x), is_causal=True)
     return operator(x, m.input((b, keys, h, d)), m.input((b, keys, h, d)))
+
+
+def related(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """Over random edges, with or without messages."""
+    count = m.generator.integers(0, 4, x.shape[0])
+    count[m.number(0, len(count) - 1)] += 1
+    indptr = [0, *count.cumsum().tolist()]
+    edges = ops.edges(m.graph, indptr, m.generator.integers(0, x.shape[0], indptr[-1]))
+    reduce = m.pick(["sum", "mean", "max"])
+    if m.chance():
+        return ops.aggregate(x, edges, reduce=reduce)
+    return ops.sum_edges(
+        ops.tanh(ops.to_edges(x, edges, m.pick(["source", "target"]))), edges, reduce
+    )
+
+
+def packed(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """Over documents between random borders."""
+    borders = sorted(m.number(0, x.shape[0]) for _ in range(m.number(0, 3)))
+    return ops.packed_attention(x, ops.tanh(x), m.input(x.shape), [0, *borders, x.shape[0]])
 
 
 def added(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
@@ -433,6 +459,8 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "multihead_attention": (3, 3, attention),
     "scaled_dot_product_attention": (4, 4, partial(scores, ops.scaled_dot_product_attention)),
     "fused_attention": (4, 4, partial(scores, ops.fused_attention)),
+    "related": (2, 3, related),
+    "packed_attention": (3, 3, packed),
     "memory_linear_attention": (4, 4, partial(scores, ops.memory_linear_attention)),
     "rotary_embedding": (3, 3, turned),
     "mixture_of_experts": (2, 3, mixture),
@@ -440,9 +468,7 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "lstm": (
         3,
         3,
-        lambda m, x: ops.lstm(x, m.number(1, 6), **m.pick([{}, {"fused": True}, {"ahead": True}]))[
-            0
-        ],
+        lambda m, x: ops.lstm(x, m.number(1, 6), fused=m.pick([False, True]))[0],
     ),
     "gru": (3, 3, lambda m, x: ops.gru(x, m.number(1, 6), group=m.number(1, 2))[0]),
     "rnn": (3, 3, lambda m, x: ops.rnn(x, m.number(1, 6))[0]),

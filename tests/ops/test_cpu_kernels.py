@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ops
-from ops.dense import convolution
+from ops.dense import convolution_kernels as convolution
 from ops.expressions import math as cpu_math
 from taskflow import Graph
 

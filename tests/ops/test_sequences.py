@@ -10,6 +10,7 @@ import pytest
 import ops
 from ops.attention import linear_attention
 from taskflow import (
+    Constant,
     Graph,
     LogicalRegion,
     MachineModel,
@@ -68,7 +69,7 @@ def test_gradients_are_right_after_another_differentiation() -> None:
         )
 
 
-@pytest.mark.parametrize("way", [{}, {"ahead": True}, {"fused": True}])
+@pytest.mark.parametrize("way", [{}, {"fused": True}])
 def test_the_last_cell_state_alone_may_be_differentiated(way: dict[str, bool]) -> None:
     graph = Graph()
     x = graph.input("x", (2, 3, 2), "float64")
@@ -102,6 +103,18 @@ def test_weights_shared_by_two_sequences_that_start_from_one_state() -> None:
         np.testing.assert_allclose(
             results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name
         )
+
+
+def test_keywords_of_older_releases_warn() -> None:
+    graph = Graph()
+    with pytest.warns(FutureWarning, match=r"lstm\(ahead=\.\.\.\) .* fused=True"):
+        made, _ = ops.lstm(graph.input("x", (2, 3, 2)), 2, ahead=True)
+    assert made.shape == (2, 3, 2)
+    image, ones = graph.input("image", (2, 3, 4, 4)), Constant(1.0)
+    with pytest.warns(FutureWarning, match="use weight_init= and bias_init="):
+        ops.conv_transpose2d(image, 2, 3, name="up", inits=(ones, None))
+    assert graph.regions["up.weight"].init == ones
+    assert graph.regions["up.bias"].init != ones
 
 
 def test_steps_of_a_group_follow_the_first() -> None:

@@ -53,14 +53,14 @@ def syntax_message():
 
 
 RULES = (
-    "one of single_device, data_parallel, proportional, fully_sharded, model_parallel, one_weird_trick, "
-    "operator_placement, placed_tables"
+    "one of single_device, data_parallel, proportional, even_work, fully_sharded, model_parallel, "
+    "one_weird_trick, operator_placement, placed_tables"
 )
 CASES = "--scale, --sensitivities, --pareto, --json and several --devices print cases"
 WIDER = "strategy: operator 'fc': axis 'o' is 4 in the graph and 5 in the strategy"
 # What is simulated, and its message.
 MODELS = [
-    ("model", "model 'model': is MODULE:FUNCTION"),
+    ("model", "model 'model': is MODULE:FUNCTION or FILE.json"),
     ("no_such.module:build", "model 'no_such.module:build': there is no module 'no_such'"),
     ("ops.models.no:build", "model 'ops.models.no:build': there is no module 'ops.models.no'"),
     ("no.py:build", "model 'no.py:build': there is no file 'no.py'"),
@@ -136,7 +136,8 @@ REFUSED = [
     ("search --devices 2,4 --task-dot t.dot", f"--task-dot writes one plan; {CASES}"),
     (
         "search --scale speed=2",
-        "scale 'speed': is one of network, links, latency, flops, memory_bandwidth, overhead, memory",
+        "scale 'speed': is one of network, links, latency, flops, memory_bandwidth, overhead, memory, "
+        "device:NUMBER or link:END-END",
     ),
     ("explain --machine m.toml --devices 2", "machine 'one': has 1 devices, not 2"),
     (

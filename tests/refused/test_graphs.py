@@ -189,7 +189,7 @@ REFUSED = [
             ({"sizes": 3}, "sizes is 3, a dictionary is needed"),
             ({"sizes": {"c": 1.5}}, "size of axis 'c': 1.5 is given, whole numbers are needed"),
             ({"sizes": {"c": True}}, "size of axis 'c': True is given, whole numbers are needed"),
-            ({"windows": {"b": 3}}, "window 'b' is 3, a Window is needed"),
+            ({"windows": {"b": 3}}, "window 'b' is 3, a Window or an Image is needed"),
             ({"backward": 3}, "backward is 3, a function is needed"),
         )
     ),

@@ -1,6 +1,6 @@
 """Patterns, windows and extents that cannot be."""
 
-from taskflow import Graph, Pattern, Window
+from taskflow import Graph, Image, Pattern, Window
 from tests import tiny
 from tests.refusals import each_refused
 
@@ -91,6 +91,36 @@ REFUSED = [
         "window in an output",
         launching("b -> w", (4,), windows={"w": Window("b")}),
         "'op': 'w' is a window; a window belongs into an input",
+    ),
+    (
+        "image in an output",
+        launching("b -> w", (4,), windows={"w": Image("b", [0], [1])}),
+        "'op': 'w' is a window; a window belongs into an input",
+    ),
+    (
+        "image of another length",
+        launching("w, b -> b", (4,), (3,), windows={"w": Image("b", [0, 1], [1, 2])}),
+        "'op': axis 'b' is 3 in 'r1' and 2 in the window of 'w'",
+    ),
+    (
+        "image of more than there is",
+        launching("w -> b", (4,), windows={"w": Image("b", [0, 1], [1, 5])}),
+        "'op': the image of axis 'b' reads up to 5 of 'w', which has 4 points",
+    ),
+    (
+        "image that ends before it begins",
+        lambda: Image("b", [0, 3], [1, 2]),
+        "image of axis 'b': point 1 reads 3 to 2",
+    ),
+    (
+        "image of two lengths",
+        lambda: Image("b", [0, 3], [1]),
+        "image of axis 'b': low has 2 points and high 1",
+    ),
+    (
+        "flops of a window",
+        launching("w -> b", (4,), windows={"w": Window("b")}, flops={"w": 2.0}),
+        "'op': flops of 'w', which has no Image",
     ),
     (
         "window nowhere",

@@ -255,3 +255,32 @@ def test_a_tied_descent_changes_layers_alike_and_never_gets_slower():
         assert len({descent.strategy[name] for name in members}) == 1
     other = PackedJudge(model.graph, machine, CostModel.analytic(machine))
     assert other.propose_all(completed(model.graph, descent.strategy)) == seconds
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        {},
+        {"tensor": 2, "rest": "sequence"},
+        {"sharded": "parameters"},
+        {"tensor": 2, "sharded": "state"},
+        {"tensor": 2, "stages": 2, "parts": 2, "recomputed": ("b0.scores", "f0")},
+    ],
+)
+def test_a_grid_by_degrees_is_a_plan_that_changes_no_number(degrees):
+    model, machine = transformer(), MachineModel.uniform(4)
+    plan = taskflow.grid(model.graph, machine, **degrees)
+    graph, rows = plan.apply(model.graph, machine, CostModel.analytic(machine))
+    assert len(rows.devices_used) == 4
+    taskflow.check_plan(graph, rows)
+    assert_close(run(rows, model.feeds), one_device(model, machine))
+
+
+def test_a_grid_that_cannot_be_says_why():
+    graph, machine = transformer().graph, MachineModel.uniform(4)
+    with pytest.raises(ValueError, match="grid: tensor 3 x 1 stages on 4 devices: they do not"):
+        taskflow.grid(graph, machine, tensor=3)
+    with pytest.raises(ValueError, match="grid: rest is 'rows'"):
+        taskflow.grid(graph, machine, rest="rows")
+    with pytest.raises(ValueError, match="grid: sharded is 'all'"):
+        taskflow.grid(graph, machine, sharded="all")

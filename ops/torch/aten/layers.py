@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.dense.convolution import conv2d
-from ops.dense.convolution1d import conv1d
+from ops.dense.convolution import conv1d, conv2d
 from ops.dense.convolution3d import conv3d
 from ops.dense.linear import linear
 from ops.dense.product import einsum, matmul
@@ -107,8 +106,7 @@ def _convolution(ndim: int) -> Rule:
         strides, dilations = as_many(stride, ndim), as_many(dilation, ndim)
         if isinstance(padding, str):
             x, padding = _same_padding(x, padding, size, dilations)
-        numbers = (size, strides, as_many(padding, ndim), dilations)
-        args = tuple(n[0] for n in numbers) if ndim == 1 else numbers
+        args = size, strides, as_many(padding, ndim), dilations
 
         def make(name: str) -> Region:
             made: Region = build(x, weight.shape[0], *args, groups, bias is not None, name=name)

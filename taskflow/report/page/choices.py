@@ -14,9 +14,10 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult
 from taskflow.searching.outcome import FOUND, Outcome, non_dominated
 from taskflow.searching.starts import rule_starts
-from taskflow.searching.whatif import Find, what_if
+from taskflow.searching.whatif import Find, stragglers, what_if
 
 MOST_STARTS = 12  # of a search that are simulated again, for bytes and memory
+SLOWER = 1.1  # of one device
 NETWORK, FLOPS = (0.25, 0.5, 1.0, 2.0, 4.0, 10.0), (0.5, 1.0, 2.0)  # factors
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what
@@ -104,8 +105,8 @@ def what_if_columns(
     """Seconds of plans where network and flops are so many times what they are; None for costs measured on one machine.
 
     The network is the links between hosts, or those within where there is one host. The first plan is asked about every
-    pair of factors and, by `sensitivities`, each rate; the others about networks. A plan keeps its strategy and is
-    lowered for each machine, so collectives are chosen anew.
+    pair of factors, by `sensitivities` each rate, by `stragglers` one slow device; the others about networks. A plan
+    keeps its strategy and is lowered for each machine, so collectives are chosen anew.
     """
     if isinstance(costs, MeasuredCosts):
         return None
@@ -128,15 +129,25 @@ def what_if_columns(
             seconds.append(None if case.refusal else _finite(case.seconds))
         points = [[n, f, s] for (n, f), s in zip([(1.0, 1.0), *pairs], seconds, strict=True)]
         found.append({"name": name, "points": points})
-    (base,) = what_if(
-        graph, machine, costs, _giving(next(iter(plans.values()))), sensitivities=True
-    )
+    first = next(iter(plans.values()))
+    (base,) = what_if(graph, machine, costs, _giving(first), sensitivities=True)
+    progress(done, total, "what if: one device is slow")
+    slow = stragglers(graph, first, machine, costs, SLOWER) if math.isfinite(base.seconds) else []
     factors = {"network": NETWORK if network else (1.0,), "flops": FLOPS}
     return {
         "of_network": network,
         **factors,
         "plans": found,
         "sensitivities": dict(base.sensitivities),
+        "slower": SLOWER,
+        "stragglers": [
+            {
+                "device": one.device,
+                "longer": one.seconds / base.seconds - 1,
+                "by_path": (SLOWER - 1) * one.path_seconds / base.seconds,
+            }
+            for one in slow
+        ],
     }
 
 

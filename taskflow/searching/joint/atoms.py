@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from math import prod
 
 import numpy as np
 
@@ -141,7 +140,7 @@ def _merged(graph: Graph, leader: dict[str, int], starts: list[int]) -> list[int
     """The bounds of at most MOST_ATOMS atoms."""
     work = np.zeros(1 + max(leader.values(), default=0))
     for op in graph.operators:
-        work[leader[op.name]] += op.flops * prod(op.extents.values())
+        work[leader[op.name]] += op.total_flops
     while len(starts) > MOST_ATOMS:
         each = np.add.reduceat(work, starts)
         starts.pop(int(np.argmin(each[:-1] + each[1:])) + 1)

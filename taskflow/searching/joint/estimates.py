@@ -72,7 +72,7 @@ class Estimates:
         self.tables, self.atoms = tables, tables.pricing.atoms
         self.rates, self.machine = tables.pricing.costs.rates, tables.machine
         self._stages, self._steps = cache(self._stage), cache(steps_of)
-        self._room = np.array([device.memory_bytes for device in self.machine.devices], float)
+        self._room = np.array([device.free_bytes for device in self.machine.devices], float)
 
     def estimate(self, pipeline: PlannedPipeline) -> Estimate | None:
         """None: a stage cannot be split so."""

@@ -87,7 +87,12 @@ function renderWhatIf() {
       { name: "rate", of: ([name]) => name.replaceAll("_", " ") },
       { name: "", of: ([, x]) => make("span", { class: "bar", style: `width:${Math.abs(x) / most * 140}px;background:var(--${x < 0 ? "good" : "bad"})` }) },
       { name: "%", of: ([, x]) => x.toFixed(2), isNumber: true },
-    ], rates));
+    ], rates),
+    table(`How much longer a step takes, in %, where one device is ${found.slower} × as slow; devices that do the same are one`, [
+      { name: "device", of: x => x.device, isNumber: true },
+      { name: "%", of: x => (100 * x.longer).toFixed(2), isNumber: true },
+      { name: "its part of the critical path", of: x => (100 * x.by_path).toFixed(2), isNumber: true },
+    ], found.stragglers));
   renderWhatIfChart(found);
   showWhatIf();
 }

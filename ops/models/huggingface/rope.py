@@ -1,0 +1,57 @@
+"""Scaled rotary positions as transformers has them: keys of a configuration -> RotaryScaling."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, floor, log, pi
+
+import ops
+from ops.models.huggingface.config import Rope, Rotary
+
+
+def rotary_of(config: Rotary, features: int, sequence: int) -> tuple[float, ops.RotaryScaling]:
+    """The base of the angles, and their scaling, for heads of so many features and sequences of that length."""
+    rope = config.rope_parameters or config.rope_scaling or Rope()
+    base, kind = rope.rope_theta or config.rope_theta, rope.rope_type or rope.type or "default"
+    trained = rope.original_max_position_embeddings or config.max_position_embeddings
+    scaling = ops.RotaryScaling(rope.factor)
+    if kind == "linear":
+        return base, scaling
+    if kind == "llama3":
+        width = rope.high_freq_factor - rope.low_freq_factor
+        per_frequency = trained / (2 * pi * width)
+        offset = -rope.low_freq_factor / width
+        return base, replace(scaling, offset=offset, per_frequency=per_frequency)
+    if kind == "yarn":
+        return base, _yarn(rope, features, base, trained, config.max_position_embeddings)
+    if kind == "dynamic":  # another base where the sequence is longer than in training
+        longer = max(sequence / config.max_position_embeddings, 1.0)
+        growth = rope.factor * longer - (rope.factor - 1)
+        base *= growth ** (features / (features - 2))
+    return base, ops.RotaryScaling()
+
+
+def _yarn(rope: Rope, features: int, base: float, trained: int, longest: int) -> ops.RotaryScaling:
+    """Pairs that turn more than `beta_fast` times in training are kept, those below `beta_slow` divided."""
+    factor = rope.factor if rope.factor != 1.0 else longest / trained
+    low, high = (
+        features * log(trained / (turns * 2 * pi)) / (2 * log(base))
+        for turns in (rope.beta_fast or 32, rope.beta_slow or 1)
+    )
+    if rope.truncate:
+        low, high = floor(low), ceil(high)
+    low, high = max(low, 0), min(high, features - 1)
+    width = high - low or 0.001
+    magnitude = rope.attention_factor
+    if magnitude is None:
+        magnitude = _magnitude(factor, rope.mscale or 1.0)
+        if rope.mscale and rope.mscale_all_dim:
+            magnitude /= _magnitude(factor, rope.mscale_all_dim)
+        elif rope.mscale:
+            magnitude = _magnitude(factor, 1.0)
+    offset = (low + width) / width
+    return ops.RotaryScaling(factor, offset, per_pair=-1 / width, magnitude=magnitude)
+
+
+def _magnitude(factor: float, scale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * scale * log(factor) + 1.0

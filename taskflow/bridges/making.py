@@ -1,0 +1,81 @@
+"""Plans of recipes: the strategy, micro-batches, schedule and sharding that the words of a recipe stand for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+from taskflow.bridges.facts import JobFacts
+from taskflow.bridges.layers import Layers
+from taskflow.bridges.recipe import Recipe, check_layout
+from taskflow.graph.graph import Graph
+from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
+from taskflow.searching.grids import Grids
+from taskflow.strategy.sharded import shard_state
+from taskflow.strategy.stages import stages
+from taskflow.strategy.strategy import Strategy
+
+
+class PlanMaker:
+    """Makes plans of recipes for one graph and machine; what they share is made once."""
+
+    def __init__(self, graph: Graph, machine: MachineModel) -> None:
+        self.machine, self.layers = machine, Layers.of(graph)
+        self._known: dict[tuple[object, ...], tuple[Graph, Grids]] = {}
+
+    @cached_property
+    def facts(self) -> JobFacts:
+        """What words of other systems mean for this graph and machine."""
+        shape = next((region.shape for region in self.layers.graph.inputs if region.shape), (1,))
+        length = shape[1] if len(shape) > 1 else 1
+        return JobFacts(self.layers.count, shape[0], length, len(self.machine.devices))
+
+    def plan(self, recipe: Recipe) -> Plan:
+        """The plan of a recipe.
+
+        Raises:
+            ValueError: the machine has too few devices, the layout is that of another model, or the model cannot be
+                split so.
+        """
+        if recipe.devices > len(self.machine.devices):
+            have = len(self.machine.devices)
+            raise ValueError(f"recipe: it is for {recipe.devices} devices, the machine has {have}")
+        check_layout("recipe", recipe.layout, self.layers.count)
+        plan = Plan(
+            Strategy(),
+            recipe.micro_batches,
+            recipe.schedule or None,
+            self.layers.recomputed(recipe.recomputation),
+            self._homes(recipe),
+            recipe.gathers_again if recipe.sharding == "parameters" else True,
+        )
+        graph, grids = self.transformed(plan)
+        strategy = self._strategy(recipe, graph, grids)
+        return replace(plan, strategy=shard_state(graph, strategy) if recipe.sharding else strategy)
+
+    def transformed(self, plan: Plan) -> tuple[Graph, Grids]:
+        """The graph that runs under a plan, and its grids."""
+        key = plan.recomputed, plan.homes, plan.gathers_again
+        if key not in self._known:
+            graph = plan.transform(self.layers.graph)
+            self._known[key] = graph, Grids(graph)
+        return self._known[key]
+
+    def _homes(self, recipe: Recipe) -> tuple[str, ...]:
+        if recipe.sharding != "parameters":
+            return ()
+        return tuple(region.name for region in self.layers.graph.parameters)
+
+    def _strategy(self, recipe: Recipe, graph: Graph, grids: Grids) -> Strategy:
+        size, degrees = recipe.group, (recipe.context, recipe.expert)
+        within = grids.strategy(range(size), recipe.tensor, recipe.rest, *degrees)
+        if within is None:
+            said = f"tensor {recipe.tensor}, context {recipe.context}, expert {recipe.expert}"
+            raise ValueError(f"recipe: the model has no grid of {said}, data {recipe.data}")
+        cuts, groups = self.layers.cuts(recipe.layout), recipe.groups()
+        if len(cuts) < 2:
+            return within
+        devices = [range(groups[k] * size, (groups[k] + 1) * size) for k, _ in cuts]
+        names = [name for _, name in cuts[1:]]
+        return stages(graph, self.machine, cuts=names, within=within, devices=devices)

@@ -1,0 +1,228 @@
+"""The best plan that a system can say: a climb over recipes, judged by the simulator.
+
+From a recipe one word is changed after the other, and kept where a step is shorter; of what does not fit into memory
+that which needs least is kept. What a system cannot say is not tried. Layers are moved between stages, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from math import inf
+
+from taskflow.bridges.facts import System
+from taskflow.bridges.making import PlanMaker
+from taskflow.bridges.recipe import Recipe, even_layout, with_ends
+from taskflow.cost.model import CostModel
+from taskflow.schedule.plan import Plan
+from taskflow.searching.budget import Budget
+from taskflow.searching.outcome import Outcome
+from taskflow.searching.variants import Variant
+from taskflow.strategy.stages import level_cuts
+from taskflow.strategy.strategy import Strategy
+
+DEGREES = ("tensor", "context", "expert", "data", "pipeline")
+FACTORS = (2, 3, 5, 7)  # by which a degree grows and another one falls
+SHARDINGS = ("", "state", "parameters")
+KINDS = ("", "attention", "cheap", "layers")  # of recomputation
+
+
+@dataclass(frozen=True)
+class SaidPlan:
+    """A recipe and what comes of it."""
+
+    recipe: Recipe
+    outcome: Outcome
+
+    def rank(self, most_bytes: float) -> tuple[bool, float]:
+        """Less is better: seconds, where it fits into memory and so many bytes; else bytes."""
+        is_large = not self.outcome.fits or self.outcome.peak_bytes > most_bytes
+        return is_large, self.outcome.peak_bytes if is_large else self.outcome.seconds
+
+
+class RecipeSearch:
+    """Recipes that a system can say, judged once each.
+
+    Args:
+        start: from which it climbs.
+        budget: in judged recipes or seconds.
+        most_bytes: of a device; what takes more counts as what does not fit.
+
+    Attributes:
+        best: so far.
+        history: all that were the best when they were judged, the first one included.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        maker: PlanMaker,
+        costs: CostModel,
+        start: Recipe,
+        budget: Budget,
+        most_bytes: float = inf,
+    ) -> None:
+        self._system, self._maker, self._costs, self._budget = system, maker, costs, budget
+        self.most_bytes = most_bytes
+        self._known: dict[Recipe, SaidPlan | None] = {}
+        first = self.judge(start)
+        if first is None:
+            raise ValueError("recipe: the model cannot be split so on the machine")
+        self.best, self.history = first, [first]
+
+    def judge(self, recipe: Recipe) -> SaidPlan | None:
+        """What comes of the nearest recipe that the system can say; None: there is no such plan."""
+        recipe = self._system.said(recipe, self._maker.facts)
+        if recipe not in self._known:
+            self._budget.done += 1
+            graph, machine = self._maker.layers.graph, self._maker.machine
+            try:
+                plan = self._maker.plan(recipe)
+                outcome = Outcome.of(plan, plan.predict(graph, machine, self._costs))
+                self._known[recipe] = SaidPlan(recipe, outcome)
+            except (ValueError, MemoryError):
+                self._known[recipe] = None
+        return self._known[recipe]
+
+    def climb(self) -> SaidPlan:
+        """Change one word after the other until nothing helps, or the budget is spent."""
+        before: SaidPlan | None = None
+        while before is not self.best and not self._is_over:
+            before = self.best
+            for change in CHANGES:
+                self.try_all(change)
+        return self.best
+
+    @property
+    def _is_over(self) -> bool:
+        return self._budget.used >= 1
+
+    def try_all(self, change: Change) -> None:
+        """The changes of one kind, again from where one helped."""
+        helped = True
+        while helped and not self._is_over:
+            helped = False
+            for recipe in change(self.best.recipe, self):
+                if self._is_over or helped:
+                    break
+                found = self.judge(recipe)
+                if found and found.rank(self.most_bytes) < self.best.rank(self.most_bytes):
+                    self.best, helped = found, True
+                    self.history.append(found)
+
+    def level_layout(self, stages: int) -> tuple[str, ...]:
+        """Layers so that stages take equally long, as if all were whole on the first device."""
+        letters, work = self._maker.layers.letters, self.unit_seconds
+        bounds = [0, *level_cuts(work, stages), len(work)]
+        return tuple(letters[a:b] for a, b in pairwise(bounds))
+
+    @property
+    def unit_seconds(self) -> Sequence[float]:
+        """Of the embedding, every layer and the loss."""
+        layers = self._maker.layers
+        first = Variant(layers.graph, self._maker.machine, self._costs, Plan(Strategy()), None)
+        left = iter(first.family_seconds)
+        return [sum(next(left) for _ in unit) for unit in layers.units]
+
+    @property
+    def layers(self) -> int:
+        """Of the model."""
+        return self._maker.layers.count
+
+    @property
+    def host(self) -> int:
+        """Devices of a host."""
+        return len(self._maker.machine.hosts[0])
+
+
+Change = Callable[[Recipe, RecipeSearch], Iterator[Recipe]]
+
+
+def _rests(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+    yield from (replace(recipe, rest=rest) for rest in ("sequence", "replicas"))
+
+
+def _shardings(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+    for sharding in SHARDINGS:
+        for again in (True, False) if sharding == "parameters" else (True,):
+            yield replace(recipe, sharding=sharding, gathers_again=again)
+
+
+def _recomputations(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+    """Less of it may need more micro-batches, which are smaller."""
+    for times, kind in product((1, 2, 4), KINDS):
+        parts = recipe.micro_batches * times
+        yield replace(recipe, recomputation=kind, micro_batches=parts)
+
+
+def _micro_batches(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+    yield replace(recipe, micro_batches=recipe.micro_batches * 2)
+    if recipe.micro_batches % 2 == 0:
+        yield replace(recipe, micro_batches=recipe.micro_batches // 2)
+
+
+def layouts(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+    """Several stages for a group or one, even, level, and with both ends counted as layers."""
+    if recipe.pipeline == 1:
+        return
+    for several in dict.fromkeys((recipe.per_group, 1, 2, 3, 4)):
+        count = several * recipe.pipeline
+        if count <= search.layers:
+            for layout in dict.fromkeys(
+                (
+                    search.level_layout(count),
+                    even_layout(count, search.layers),
+                    even_layout(count, search.layers, 1, 1),
+                    even_layout(count, search.layers, 0, 1),
+                )
+            ):
+                yield replace(recipe, layout=layout, schedule="")
+
+
+def moved(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+    """A layer of one stage in another one."""
+    counts = [letters.count("t") for letters in recipe.layout]
+    for k in sorted(range(len(counts)), key=lambda k: -len(recipe.layout[k])):
+        for other in sorted(range(len(counts)), key=lambda k: len(recipe.layout[k])):
+            if other != k and counts[k] > 1:
+                other_counts = [n - (j == k) + (j == other) for j, n in enumerate(counts)]
+                yield replace(recipe, layout=with_ends(other_counts))
+
+
+def _degrees(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+    """One degree falls by a factor, another one grows; tensor parallelism stays within a host."""
+    for falls in DEGREES:
+        for grows in DEGREES:
+            for factor in FACTORS:
+                value = getattr(recipe, falls)
+                if falls == grows or value % factor or "expert" in (falls, grows):
+                    continue
+                other = replace(
+                    recipe,
+                    **{falls: value // factor, grows: getattr(recipe, grows) * factor},
+                )
+                if other.tensor * other.context <= search.host and other.pipeline <= search.layers:
+                    yield _with_layout(recipe, other, search)
+
+
+def _with_layout(recipe: Recipe, other: Recipe, search: RecipeSearch) -> Recipe:
+    """With as many samples in a micro-batch, and stages for its groups."""
+    parts = recipe.micro_batches * recipe.data / other.data
+    other = replace(other, micro_batches=max(1, int(parts)))
+    if other.pipeline == recipe.pipeline:
+        return other
+    if other.pipeline == 1:
+        return replace(other, layout=(), schedule="")
+    return replace(other, layout=search.level_layout(other.pipeline), schedule="")
+
+
+CHANGES: tuple[Change, ...] = (
+    _recomputations,
+    _rests,
+    _shardings,
+    layouts,
+    _micro_batches,
+    _degrees,
+    moved,
+)

@@ -1,0 +1,231 @@
+"""Recognition: the recipe of a plan, from its strategy, and what of the plan the recipe does not say.
+
+Takes any plan; gives the `Recipe` whose plan is most like it, and the differences between both plans. How a plan was
+made is not asked: the degrees are those with which most operators are split as they are. A difference that is undone
+in the plan of the recipe gives that part of the plan back, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, product
+
+import numpy as np
+
+from taskflow.bridges.layers import RECOMPUTED
+from taskflow.bridges.making import PlanMaker
+from taskflow.bridges.recipe import V_SCHEDULES, Recipe, even_layout
+from taskflow.graph.family import families
+from taskflow.graph.graph import Graph
+from taskflow.graph.samples import sample_groups
+from taskflow.report.describe import describe_split
+from taskflow.schedule.orders import order_name
+from taskflow.schedule.plan import Plan
+from taskflow.searching.grids import RESTS
+from taskflow.strategy.micro_batches import micro_batches
+from taskflow.strategy.strategy import ParallelConfig, Strategy, parts
+
+FIELDS = ("parts", "schedule", "recomputed", "homes", "gathers_again", "collectives")
+SHOWN = 3  # operators of a difference
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A part of a plan that another plan lacks.
+
+    Attributes:
+        what: it is, for people.
+        fields: of the plan, as the first plan has them.
+        entries: operator -> its configuration in the first plan; None: that does not name it.
+    """
+
+    what: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+    entries: Mapping[str, ParallelConfig | None] = field(default_factory=dict)
+
+    def undo(self, plan: Plan) -> Plan:
+        """The other plan with this part as the first has it."""
+        strategy = plan.strategy.copy()
+        for name, config in self.entries.items():
+            if config is None:
+                strategy.pop(name, None)
+            else:
+                strategy[name] = config
+        return replace(plan, strategy=strategy, **self.fields)  # type: ignore[arg-type]
+
+
+def differences(plan: Plan, other: Plan) -> list[Difference]:
+    """What is different in `other`: fields one by one, operators by how they are split in both."""
+    found = [
+        Difference(
+            f"{name}: {_shown(getattr(plan, name))} instead of {_shown(getattr(other, name))}",
+            {name: getattr(plan, name)},
+        )
+        for name in FIELDS
+        if getattr(plan, name) != getattr(other, name)
+    ]
+    alike: dict[tuple[str, str], dict[str, ParallelConfig | None]] = {}
+    for name in dict.fromkeys([*plan.strategy, *other.strategy]):
+        here, there = plan.strategy.get(name), other.strategy.get(name)
+        if (here and _bare(here)) != (there and _bare(there)):
+            alike.setdefault((_split(here), _split(there)), {})[name] = here
+    for (here_said, there_said), entries in alike.items():
+        named = ", ".join(list(entries)[:SHOWN]) + " ..." * (len(entries) > SHOWN)
+        what = f"{len(entries)} operators ({named}): {here_said} instead of {there_said}"
+        found.append(Difference(what, entries=entries))
+    return found
+
+
+def _split(config: ParallelConfig | None) -> str:
+    return "as the operator it follows" if config is None else describe_split(config)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"{len(value)} names"
+    if isinstance(value, int | Mapping):
+        return str(value)
+    return "as lowered" if value is None else order_name(value)  # type: ignore[arg-type]
+
+
+def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
+    """The recipe that is most like the plan, and the plan with all its micro-batches in `parts`."""
+    graph, grids = maker.transformed(plan)
+    plan = _with_parts(graph, plan)
+    units = [_devices_of(unit, plan.strategy) for unit in maker.layers.units]
+    schedule = order_name(plan.schedule) if plan.schedule is not None else ""
+    layout, groups = _stages(units, maker.layers.letters, schedule in V_SCHEDULES)
+    size = len(groups[0])
+    found = Recipe(
+        pipeline=len(groups),
+        layout=layout,
+        micro_batches=plan.parts,
+        schedule=schedule if isinstance(plan.schedule, str) else "",
+        sharding=_sharding(graph, plan),
+        gathers_again=plan.gathers_again if plan.homes else True,
+        recomputation=_recomputation(plan, maker),
+    )
+    ends = maker.layers.units
+    names = [name for unit in (ends[0], *ends[1:-1][:1], ends[-1]) for name in unit]
+    wanted = {name: _bare(_in_group(plan.strategy[name], groups)) for name in names}
+    best = 0
+    for degrees in _candidates(size, wanted):
+        tensor, context, expert, rest = degrees
+        made = grids.strategy(range(size), tensor, rest, context, expert)
+        alike = sum(_bare(made[n]) == config for n, config in wanted.items()) if made else 0
+        if alike > best or not best:
+            best, data = alike, size // (tensor * context)
+            found = replace(
+                found, tensor=tensor, context=context, expert=expert, data=data, rest=rest
+            )
+    return found, plan
+
+
+def _candidates(
+    size: int, wanted: Mapping[str, ParallelConfig]
+) -> Iterator[tuple[int, int, int, str]]:
+    """Degrees that occur: of tensor, context and expert parallelism, and what is left over, plain ones first."""
+    seen = {parts(n) for config in wanted.values() for _, n in config.degrees} | {1}
+    able = sorted(n for n in seen if size % n == 0)
+    for expert, context, tensor in product(able, repeat=3):
+        if size % (tensor * context) == 0 and (size // tensor) % expert == 0:
+            for rest in RESTS if tensor > 1 else RESTS[:1]:
+                yield tensor, context, expert, rest
+
+
+def _with_parts(graph: Graph, plan: Plan) -> Plan:
+    """The plan with a strategy of one micro-batch, where all its micro-batches are equal tiles of one."""
+    count = max(
+        (len(config.devices) // len(set(config.devices)) for config in plan.strategy.values()),
+        default=1,
+    )
+    if count < 2:
+        return plan
+    sample, one = sample_groups(graph), plan.strategy.copy()
+    for family in families(graph, plan.strategy):
+        name = family.leader.name
+        axes = [axis for axis in sample.get(name, ()) if axis in family.leader.split_axes]
+        config = plan.strategy.get(name)
+        if config is not None and axes and len(config.devices) % count == 0:
+            one[name] = _one_part(config, axes, count)
+    try:
+        is_same = micro_batches(graph, one, count) == plan.strategy
+    except ValueError:
+        is_same = False
+    return replace(plan, strategy=one, parts=plan.parts * count) if is_same else plan
+
+
+def _one_part(config: ParallelConfig, axes: Sequence[str], count: int) -> ParallelConfig:
+    """A configuration without its micro-batches."""
+    degrees = dict(config.degrees)
+    axis = next((a for a in axes if parts(degrees.get(a, 1)) % count == 0), None)
+    if axis is None:
+        return config
+    degrees[axis] = parts(degrees[axis]) // count
+    points = np.array(config.devices).reshape([parts(n) for _, n in config.degrees])
+    order = [list(degrees).index(axis)]
+    first = np.moveaxis(points, order, [0])[: degrees[axis]]
+    kept = np.moveaxis(first, [0], order)
+    rest = {a: n for a, n in degrees.items() if a != axis or n != 1}
+    return ParallelConfig(rest, kept.reshape(-1).tolist())
+
+
+def _devices_of(unit: Sequence[str], strategy: Strategy) -> tuple[int, ...]:
+    """The devices of most of its operators, without those that make numbers alone; none: it has no operators."""
+    counted = Counter(tuple(sorted(set(strategy[name].devices))) for name in unit)
+    return max(counted, key=lambda devices: (counted[devices], len(devices)), default=())
+
+
+def _stages(
+    units: Sequence[tuple[int, ...]], letters: str, is_v: bool
+) -> tuple[tuple[str, ...], list[tuple[int, ...]]]:
+    """The letters of every stage, and the groups of devices in their order."""
+    filled = list(units)
+    for k, devices in enumerate(units):
+        if not devices:
+            filled[k] = filled[k - 1] if k else next(d for d in units if d)
+    runs = [(d, len(list(run))) for d, run in groupby(filled)]
+    groups, ends = list(dict.fromkeys(d for d, _ in runs)), np.cumsum([n for _, n in runs]).tolist()
+    layout = tuple(letters[end - n : end] for end, (_, n) in zip(ends, runs, strict=True))
+    way = Recipe(pipeline=len(groups), layout=layout, schedule="zb_v" if is_v else "").groups()
+    is_regular = [groups.index(d) for d, _ in runs] == way
+    is_apart = len({d for group in groups for d in group}) == sum(map(len, groups))
+    is_even = len({len(group) for group in groups}) == 1
+    if is_regular and is_apart and is_even:
+        return layout if len(layout) > 1 else (), groups
+    every = tuple(sorted({d for group in groups for d in group}))
+    if is_apart and is_even and len(groups) <= len(letters) - 2:
+        return even_layout(len(groups), len(letters) - 2), groups
+    return (), [every]
+
+
+def _bare(config: ParallelConfig) -> ParallelConfig:
+    """A configuration without axes that are in one part."""
+    if all(parts(n) > 1 for _, n in config.degrees):
+        return config
+    return ParallelConfig({a: n for a, n in config.degrees if parts(n) > 1}, config.devices)
+
+
+def _in_group(config: ParallelConfig, groups: Sequence[tuple[int, ...]]) -> ParallelConfig:
+    """A configuration as if its group were devices 0, 1, ...; as it is where it is on others."""
+    devices = set(config.devices)
+    group = next((g for g in groups if devices <= set(g)), None)
+    if group is None:
+        return config
+    place = {device: k for k, device in enumerate(group)}
+    return ParallelConfig(dict(config.degrees), [place[d] for d in config.devices])
+
+
+def _sharding(graph: Graph, plan: Plan) -> str:
+    if plan.homes:
+        return "parameters"
+    followers = {op.name for op in graph.operators if op.follows is not None and op.beside}
+    return "state" if followers & plan.strategy.keys() else ""
+
+
+def _recomputation(plan: Plan, maker: PlanMaker) -> str:
+    """The kind of recomputation that has most names in common, and fewest others."""
+    named = set(plan.recomputed)
+    return min(RECOMPUTED, key=lambda kind: len(named ^ set(maker.layers.recomputed(kind))))

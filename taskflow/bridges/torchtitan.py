@@ -1,0 +1,270 @@
+"""torchtitan: its configuration in Python, and the TOML of releases before February 2026.
+
+Source: pytorch/torchtitan, `torchtitan/config/configs.py`, `distributed/pipeline_parallel.py` and
+`distributed/activation_checkpoint.py`, August 2026; `config/job_config.py` of before. A Python file is read, never run:
+of one function, the numbers and texts that it gives to configurations. `llama3.py:llama3_8b` names the function.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from taskflow.bridges.facts import ACCUMULATING, JobFacts, System, Told, divided, micro_batches
+from taskflow.bridges.megatron import regular
+from taskflow.bridges.recipe import Recipe, even_layout
+from taskflow.bridges.shell import calculate
+from taskflow.core.files import naming, parse_toml, read_text
+
+SCHEDULES = {  # names of torch.distributed.pipelining
+    "1F1B": "one_f_one_b",
+    "GPipe": "gpipe",
+    "Interleaved1F1B": "interleaved",
+    "LoopedBFS": "looped_bfs",
+    "ZBVZeroBubble": "zb_v",
+}
+NAMES = {here: name for name, here in SCHEDULES.items()}
+RECOMPUTED = {"FullAC": "layers", "SelectiveAC": "cheap", "full": "layers", "selective": "cheap"}
+PARALLELISM = {
+    *("data_parallel_replicate_degree", "data_parallel_shard_degree", "tensor_parallel_degree"),
+    *("enable_sequence_parallel", "pipeline_parallel_degree", "module_fqns_per_model_part"),
+    *("pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers"),
+    *("pipeline_parallel_layers_per_stage", "pipeline_parallel_schedule", "num_pp_microbatches"),
+    *("pipeline_parallel_microbatch_size", "context_parallel_degree", "expert_parallel_degree"),
+    *("fsdp_reshard_after_forward", "spmd_backend"),
+}
+EMBEDDING, ENDS = "tok_embeddings", ("norm", "lm_head")
+WHERE = "torchtitan"
+
+
+def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
+    """The sections of a file: parallelism, training, activation_checkpoint, model."""
+    with naming(f"torchtitan file '{path}'"):
+        text = read_text(path)
+        sections = parse_toml(text) if path.suffix == ".toml" else _of_python(text, variant)
+    parallelism, training = (sections.get(name, {}) for name in ("parallelism", "training"))
+    if not parallelism and not training:
+        raise ValueError(
+            f"torchtitan file '{path}': it configures neither parallelism nor training"
+        )
+    length = training.get("max_context_length", training.get("seq_len"))
+    sizes = {"sequence": length, "batch": training.get("global_batch_size", -1)}
+    if training.get("num_tokens_per_train_step", -1) > 0 and length:
+        sizes["batch"] = training["num_tokens_per_train_step"] // length
+    unread = [f"parallelism.{n} = {parallelism[n]}" for n in parallelism if n not in PARALLELISM]
+    if training.get("enable_cpu_offload"):
+        unread.append("training.enable_cpu_offload")
+    named = {name: n for name, n in sizes.items() if isinstance(n, int) and n > 0}
+    return Told(sections, named, None, unread)
+
+
+def _of_python(text: str, function: str) -> dict[str, dict[str, Any]]:
+    """What a function, or a module, gives to its configurations, by section."""
+    try:
+        tree: ast.AST = ast.parse(text)
+    except SyntaxError as error:
+        raise ValueError(f"is no Python: {error.msg}, line {error.lineno}") from error
+    functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    if function and function not in functions:
+        raise ValueError(f"has no function '{function}', it has {', '.join(functions) or 'none'}")
+    if function:
+        tree = functions[function]
+    elif (
+        sum("Config" in ast.unparse(f.returns or ast.Constant("")) for f in functions.values()) > 1
+    ):
+        raise ValueError(f"name one of its functions, FILE:{next(iter(functions))} for example")
+    found: dict[str, dict[str, Any]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            section = {"ParallelismConfig": "parallelism", "TrainingConfig": "training"}
+            if called in section:
+                found.setdefault(section[called], {}).update(_keywords(node))
+            elif called.partition(".")[0] in RECOMPUTED:
+                found["activation_checkpoint"] = {"mode": called.partition(".")[0]}
+            elif called == "model_registry" and node.args:
+                found["model"] = {"flavor": calculate(node.args[0])}
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            *_, section_name, name = ["", "", *ast.unparse(node.targets[0]).split(".")]
+            if section_name in ("parallelism", "training"):
+                found.setdefault(section_name, {})[name] = _value(name, node.value)
+    return found
+
+
+def _keywords(call: ast.Call) -> dict[str, Any]:
+    return {word.arg: _value(word.arg, word.value) for word in call.keywords if word.arg}
+
+
+def _value(name: str, node: ast.expr) -> Any:
+    try:
+        return calculate(node)
+    except ValueError as error:
+        raise ValueError(f"{name} is '{ast.unparse(node)}', which only a run knows") from error
+
+
+def read(told: Told, facts: JobFacts) -> Recipe:
+    """The recipe of sections."""
+    words, training = told.words.get("parallelism", {}), told.words.get("training", {})
+    tensor, context, pipeline = (
+        words.get(f"{name}_parallel_degree", 1) for name in ("tensor", "context", "pipeline")
+    )
+    data = divided(WHERE, facts.devices, tensor * context * pipeline, "devices")
+    copies, shards = (words.get(f"data_parallel_{n}_degree", d) for n, d in _DATA)
+    if copies * (data // copies if shards < 0 else shards) != data:
+        raise ValueError(
+            f"{WHERE}: {copies} times {shards} data parallel, {data} are left of {facts.devices} devices"
+        )
+    is_sharded = copies != data or context > 1
+    if is_sharded and copies > 1:
+        told.unread.append(f"{copies} copies of sharded parameters: one, sharded over {data}")
+    micro = _samples(training, facts)
+    if pipeline > 1 and "num_pp_microbatches" not in words:
+        micro = words.get("pipeline_parallel_microbatch_size", micro)
+    parts = micro_batches(WHERE, facts, data, told.sizes.get("batch"), micro)
+    schedule = words.get("pipeline_parallel_schedule", "1F1B")
+    if pipeline > 1 and schedule not in SCHEDULES:
+        told.unread.append(f"pipeline_parallel_schedule {schedule}: 1F1B")
+    named = SCHEDULES.get(schedule, "one_f_one_b")
+    mode = told.words.get("activation_checkpoint", {}).get("mode", "")
+    is_sequence = tensor > 1 and words.get("enable_sequence_parallel", True)
+    resharding = words.get("fsdp_reshard_after_forward", "default")
+    return Recipe(
+        tensor=tensor,
+        context=context,
+        expert=words.get("expert_parallel_degree", 1),
+        data=data,
+        rest="sequence" if is_sequence else "replicas",
+        pipeline=pipeline,
+        layout=_layout(words, facts, named) if pipeline > 1 else (),
+        micro_batches=parts,
+        schedule=named if pipeline > 1 else ACCUMULATING if parts > 1 else "",
+        sharding="parameters" if is_sharded else "",
+        gathers_again=not is_sharded
+        or resharding == "always"
+        or (resharding == "default" and pipeline == 1),
+        recomputation=RECOMPUTED.get(mode, ""),
+    )
+
+
+_DATA = (("replicate", 1), ("shard", -1))
+
+
+def _samples(training: Mapping[str, Any], facts: JobFacts) -> int | None:
+    """Of a micro-batch on a device."""
+    if tokens := training.get("num_tokens_per_microbatch_per_dp_rank"):
+        return divided(WHERE, tokens, facts.length, "words of a micro-batch")
+    size = training.get("local_batch_size", training.get("batch_size"))
+    return None if size is None else int(size)
+
+
+def _layout(words: Mapping[str, Any], facts: JobFacts, schedule: str) -> tuple[str, ...]:
+    count = (
+        words.get("pipeline_parallel_degree", 1) * (schedule not in ("one_f_one_b", "gpipe")) or 0
+    )
+    if parts := words.get("module_fqns_per_model_part"):
+        letters = tuple("".join(map(_letter, part)) for part in parts)
+    else:
+        ends = [
+            words.get(f"pipeline_parallel_{end}_stage_less_layers", 1) for end in ("first", "last")
+        ]
+        each = words.get("pipeline_parallel_layers_per_stage")
+        stages = words["pipeline_parallel_degree"] + count
+        stages = -(-(facts.layers + sum(ends)) // each) if each else stages
+        letters = even_layout(stages, facts.layers, *ends)
+    if schedule != "zb_v":
+        return letters
+    turn = len(letters) // 2  # the two stages at the turn are one here
+    return *letters[: turn - 1], letters[turn - 1] + letters[turn], *letters[turn + 1 :]
+
+
+def _letter(name: str) -> str:
+    if name == EMBEDDING:
+        return "E"
+    if name.startswith("layers."):
+        return "t"
+    return "" if name == "norm" else "L"
+
+
+def said(recipe: Recipe, facts: JobFacts) -> Recipe:
+    """Without what torchtitan cannot say: state that is sharded alone, other schedules, operators along samples."""
+    rest = "sequence" if recipe.rest == "samples" else recipe.rest
+    found = replace(recipe, rest=rest if recipe.tensor > 1 else "replicas", offload=())
+    if found.sharding == "state" or (found.context > 1 and not found.sharding):
+        found = replace(found, sharding="parameters", gathers_again=False)
+    if found.sharding and found.data * found.context == 1:
+        found = replace(found, sharding="")
+    if found.recomputation == "attention":
+        found = replace(found, recomputation="cheap")
+    if found.pipeline == 1:
+        return replace(found, schedule=ACCUMULATING if found.micro_batches > 1 else "")
+    if found.is_v and len(found.layout) == 2 * found.pipeline - 1:
+        return found
+    found = regular(found, facts)
+    several = found.per_group > 1
+    able = ("interleaved", "looped_bfs") if several else ("one_f_one_b", "gpipe")
+    return found if found.schedule in able else replace(found, schedule=able[0])
+
+
+def write(recipe: Recipe, facts: JobFacts) -> str:
+    """A function that takes a `Trainer.Config` and gives it the plan."""
+    tokens = facts.samples // (recipe.data * recipe.micro_batches) * facts.length
+    training = {
+        "num_tokens_per_microbatch_per_dp_rank": tokens,
+        "num_tokens_per_train_step": facts.samples * facts.length,
+        "max_context_length": facts.length,
+    }
+    kind = {"layers": "FullAC", "cheap": "SelectiveAC"}.get(recipe.recomputation)
+    lines = [
+        f'"""A plan for {recipe.devices} devices, as torchtitan has its configurations."""\n',
+        "from torchtitan.config import ParallelismConfig",
+        f"from torchtitan.distributed.activation_checkpoint import {kind}" if kind else "",
+        "\n\ndef with_plan(config):",
+        '    """Give a `Trainer.Config` the plan; the model and all else stay."""',
+        "    config.parallelism = ParallelismConfig(",
+        *(f"        {name}={value!r}," for name, value in _parallelism(recipe).items()),
+        "    )",
+        *(f"    config.training.{name} = {value}" for name, value in training.items()),
+        f"    config.activation_checkpoint = {f'{kind}.Config()' if kind else None}",
+        "    return config\n",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _parallelism(recipe: Recipe) -> dict[str, object]:
+    is_sharded = recipe.sharding == "parameters"
+    found: dict[str, object] = {
+        "data_parallel_replicate_degree": 1 if is_sharded else recipe.data,
+        "data_parallel_shard_degree": recipe.data if is_sharded else 1,
+        "tensor_parallel_degree": recipe.tensor,
+        "enable_sequence_parallel": recipe.rest == "sequence",
+        "context_parallel_degree": recipe.context,
+        "expert_parallel_degree": recipe.expert,
+        "fsdp_reshard_after_forward": "always" if recipe.gathers_again else "never",
+        "pipeline_parallel_degree": recipe.pipeline,
+    }
+    if recipe.pipeline > 1:
+        found["pipeline_parallel_schedule"] = NAMES[recipe.schedule]
+        found["num_pp_microbatches"] = recipe.micro_batches
+        found["module_fqns_per_model_part"] = _modules(recipe)
+    return found
+
+
+def _modules(recipe: Recipe) -> list[list[str]]:
+    layout: Sequence[str] = recipe.layout
+    if recipe.is_v:
+        turn = len(layout) // 2
+        half = -(-len(layout[turn]) // 2)
+        layout = [*layout[:turn], layout[turn][:half], layout[turn][half:], *layout[turn + 1 :]]
+    parts, layer = list[list[str]](), 0
+    for letters in layout:
+        names = [EMBEDDING] * letters.startswith("E")
+        names += [f"layers.{layer + k}" for k in range(letters.count("t"))]
+        layer += letters.count("t")
+        parts.append([*names, *ENDS] if letters.endswith("L") else names)
+    return parts
+
+
+TORCHTITAN = System("torchtitan", tell, read, said, write)

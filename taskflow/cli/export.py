@@ -1,0 +1,77 @@
+"""`taskflow export`: a plan in the words of another system, and what these cannot say."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from taskflow.bridges.exporting import SYSTEMS, TARGETS, export_plan
+from taskflow.bridges.making import PlanMaker
+from taskflow.bridges.nearest import RecipeSearch
+from taskflow.bridges.recognising import recognise
+from taskflow.cli.data import add_json, show_data
+from taskflow.cli.inputs import (
+    add_problem,
+    add_schedule,
+    add_strategy,
+    find_plan,
+    read_problem,
+)
+from taskflow.cli.output import output_file, show, write
+from taskflow.cli.types import Commands, positive_seconds
+from taskflow.searching.budget import Budget
+
+SECONDS = 60.0  # of --nearest
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the subcommand to argparse's `commands`."""
+    parser = commands.add_parser(
+        "export",
+        help="write a plan in the words of another system",
+        description="Write a plan as flags of Megatron-LM, a configuration of torchtitan, DeepSpeed's JSON, placements "
+        "of DTensor, or as it is (json). Parts that the other system cannot say are named, with what they cost.",
+    )
+    add_problem(parser)
+    add_strategy(parser)
+    add_schedule(parser)
+    parser.add_argument("--to", required=True, choices=TARGETS, help="the other system")
+    parser.add_argument(
+        "--nearest",
+        action="store_true",
+        help="search for the fastest plan that the other system can say, from the nearest one",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=positive_seconds,
+        default=SECONDS,
+        help=f"of --nearest (default: {SECONDS:g})",
+    )
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write it there")
+    add_json(parser, "the text and what it does not say")
+    parser.set_defaults(act=_export)
+
+
+def _export(options: argparse.Namespace) -> int:
+    problem = read_problem(options)
+    plan = find_plan(options, problem)
+    graph, machine, costs = problem.graph, problem.machine, problem.costs
+    if options.nearest and options.to in SYSTEMS:
+        maker = PlanMaker(graph, machine)
+        recipe, _ = recognise(plan, maker)
+        budget = Budget(None, options.seconds)
+        plan = RecipeSearch(SYSTEMS[options.to], maker, costs, recipe, budget).climb().outcome.plan
+    found = export_plan(graph, plan, machine, costs, options.to)
+    if options.out:
+        write(options.out, found.text, is_told=not options.json)
+    if options.json:
+        unsaid = [{"what": each.what, "seconds": each.seconds} for each in found.unsaid]
+        seconds, planned = found.outcome.with_room, found.original.with_room
+        said = {"system": found.system, "text": found.text, "seconds": seconds}
+        show_data("export", {**said, "planned_seconds": planned, "unsaid": unsaid})
+    elif options.out:
+        show(str(found))
+    else:
+        show(found.text)
+        sys.stderr.write(f"{found}\n")
+    return 0

@@ -1,0 +1,74 @@
+"""`grid`: the plan that an expert writes by degrees, of the grids that a search begins with, for any machine.
+
+graph + degrees -> Plan. Data parallelism is over what is left of the devices; tensor parallel devices are neighbours,
+stages are contiguous. What each degree splits follows from patterns alone (see `grids`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from taskflow.graph.graph import Graph
+from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
+from taskflow.searching.grids import RESTS, Grids
+from taskflow.strategy.sharded import shard_state
+from taskflow.strategy.stages import stages as staged
+from taskflow.strategy.strategy import Strategy
+
+Sharded = Literal["", "state", "parameters"]
+
+
+def grid(
+    graph: Graph,
+    machine: MachineModel,
+    *,
+    tensor: int = 1,
+    stages: int = 1,
+    parts: int = 1,
+    rest: str = "replicas",
+    sharded: Sharded = "",
+    recomputed: Iterable[str] = (),
+    schedule: str | None = None,
+    gathers_again: bool = True,
+) -> Plan:
+    """The plan of data x tensor x pipeline parallelism on all devices of a machine.
+
+    Args:
+        graph: with its optimizer.
+        machine: devices / (tensor * stages) of its devices are data parallel.
+        tensor: degree of tensor parallelism, of neighbours (Megatron-LM).
+        stages: of a pipeline, with about equal work each; stage k has the k-th part of the devices.
+        parts: micro-batches.
+        rest: how operators that tensor parallelism does not split are split: "replicas", along "samples", or along the
+            "sequence" (sequence parallelism).
+        sharded: "state": the optimizer's state over what is data parallel (ZeRO-1 and 2); "parameters": these too
+            (ZeRO-3, FSDP).
+        recomputed: names of forward operators that are computed again.
+        schedule: a name; default: "one_f_one_b" for several stages, "by_ordinal" for several micro-batches, else none.
+        gathers_again: whether the backward pass gathers sharded parameters again.
+
+    Raises:
+        ValueError: devices do not divide so, or the graph cannot be split so.
+    """
+    devices = len(machine.devices)
+    where = f"grid: tensor {tensor} x {stages} stages on {devices} devices"
+    if tensor < 1 or stages < 1 or devices % (tensor * stages):
+        raise ValueError(f"{where}: they do not divide the devices")
+    if rest not in RESTS:
+        raise ValueError(f"grid: rest is '{rest}', it is one of {', '.join(RESTS)}")
+    if sharded not in ("", "state", "parameters"):
+        raise ValueError(f"grid: sharded is '{sharded}', it is state, parameters or nothing")
+    homes = tuple(r.name for r in graph.parameters) if sharded == "parameters" else ()
+    if schedule is None and parts > 1:
+        schedule = "one_f_one_b" if stages > 1 else "by_ordinal"
+    plan = Plan(Strategy({}), parts, schedule, tuple(recomputed), homes, gathers_again)
+    work = plan.transform(graph)
+    strategy = Grids(work).strategy(range(devices // stages), tensor, rest)
+    if strategy is None:
+        raise ValueError(f"{where}: nothing of the graph can be split so")
+    if stages > 1:
+        strategy = staged(work, machine, stages, within=strategy)
+    strategy = shard_state(work, strategy) if sharded else strategy
+    return Plan(strategy, parts, schedule, plan.recomputed, homes, gathers_again)

@@ -1,0 +1,90 @@
+"""Even work: where images make points of an axis unlike, parts are cut so that devices have equal work, not points."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.core.geometry import fraction_bounds
+from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.samples import sample_groups
+from taskflow.machine import MachineModel
+from taskflow.machine.device import Device
+from taskflow.strategy.strategy import ParallelConfig, Strategy, effective_config, parts
+
+Key = tuple[
+    bool, int, int
+]  # of axes that are cut alike: whether it carries samples, its extent, its parts
+
+
+def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strategy:
+    """The strategy with axes that have an `Image` cut into parts of equal work; see `rules.even_work`.
+
+    Axes that are as long and have as many parts are cut alike, by the work of all their operators together, in seconds
+    of an ideal device. So what one operator leaves where it is the next one finds. On unequal devices parts are in
+    proportion to their rates. Without an image of which there is `work` it is the strategy as it is.
+    """
+    if not any(op.work for op in graph.operators):
+        return strategy
+    strategy = strategy.copy()
+    samples = sample_groups(graph)
+    axes = {
+        op.name: {
+            (axis in samples.get(op.name, ()), op.extents[axis], parts(degree)): axis
+            for axis, degree in effective_config(op, strategy)[0].degrees
+            if axis in op.split_axes and parts(degree) > 1
+        }
+        for op in graph.operators
+    }
+    uneven = {
+        key
+        for op in graph.operators
+        for key, axis in axes[op.name].items()
+        if any(op.windows[name].axis == axis for name, _ in op.work)
+    }
+    work: dict[Key, Array] = {key: np.zeros(key[1]) for key in uneven}
+    for op in graph.operators:
+        device = machine.devices[effective_config(op, strategy)[0].devices[0]]
+        for key in axes[op.name].keys() & uneven:
+            work[key] += _seconds(op, axes[op.name][key], device)
+    for name, config in strategy.items():
+        found = {axis: key for key, axis in axes.get(name, {}).items() if key in uneven}
+        shares = machine.shares(config.devices) if len(config.degrees) == 1 else None
+        degrees = {
+            axis or None: fractions_of(work[found[axis]], found[axis][2], shares)
+            if axis in found
+            else degree
+            for axis, degree in config.degrees
+        }
+        strategy[name] = ParallelConfig(degrees, config.devices)
+    return strategy
+
+
+def _seconds(op: Operator, axis: str, device: Device) -> Array:
+    """Of every point of an axis, at the peak rates of a device."""
+    extent = op.extents[axis]
+    flops, size = op.total_flops, sum(region.size_bytes for region in op.args)
+    uniform, found = flops, np.zeros(extent)
+    for name, _ in op.work:
+        image, of_image = op.windows[name], op.image_flops(name)
+        if image.axis == axis and of_image:
+            found += of_image / image.work((0, extent)) * (image.high - image.low)
+            uniform -= of_image
+    found += uniform / extent
+    dtype = next((r.dtype for r in op.args if r.is_floating), "float32")
+    seconds = max(flops / device.rate(dtype), size / device.memory_bandwidth)
+    return found * (seconds / flops) if flops else np.full(extent, seconds / extent)
+
+
+def fractions_of(work: Array, count: int, shares: tuple[float, ...] | None) -> tuple[float, ...]:
+    """Fractions of an axis whose parts have equal work, or work by shares; no part is empty."""
+    extent, done = len(work), np.concatenate([[0.0], np.cumsum(work)])
+    wanted = done[-1] * np.cumsum(shares or [1 / count] * count)[:-1]
+    after = np.clip(np.searchsorted(done, wanted), 1, extent)
+    cuts = after - (wanted - done[after - 1] < done[after] - wanted)
+    parts_before = np.arange(1, count)
+    cuts = np.maximum.accumulate(np.maximum(cuts - parts_before, 0)) + parts_before
+    cuts = np.minimum(cuts, extent - parts_before[::-1])
+    fractions = tuple((np.diff([0, *cuts.tolist(), extent]) / extent).tolist())
+    assert fraction_bounds(extent, fractions) == [0, *cuts.tolist(), extent]
+    return fractions

@@ -1,0 +1,82 @@
+"""The subcommand export, and `--from`: what they print is what the library gives."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ops.models import gpt
+from taskflow import CostModel, MachineModel, export_plan, import_job
+from taskflow.cli import main
+from tests.commands import refusal
+
+SIZES = {"batch": 8, "sequence": 16, "layers": 2, "hidden": 32, "heads": 4, "vocabulary": 64}
+MODEL = ["ops.models.gpt:build", "--arg", "dropout=0"]
+FLAGS = (
+    "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --vocab-size 64 "
+    "--global-batch-size 8 --micro-batch-size 1 --tensor-model-parallel-size ${T} --nnodes 1 "
+    "--nproc-per-node 4 --some-kernel"
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run.sh").write_text("T=2\npython pretrain_gpt.py " + FLAGS)
+
+
+def test_the_job_of_a_file_is_simulated_and_exported(capsys):
+    """The machine has as many devices as the job."""
+    given = [*MODEL, "--from", "run.sh", "--machine", "h100"]
+    graph = gpt.build(**SIZES, dropout=0)
+    machine = MachineModel.preset("h100").take(4)
+    costs = CostModel.analytic(machine)
+    job = import_job("run.sh", graph, machine)
+    assert job.unread == ("--some-kernel",)
+    assert main(["simulate", *given]) == 0
+    assert capsys.readouterr().out.startswith("run.sh: not read: --some-kernel\n")
+    assert main(["export", *given, "--to", "deepspeed", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    wanted = export_plan(graph, job.plan, machine, costs, "deepspeed")
+    assert (found["text"], found["unsaid"]) == (wanted.text, [])
+    assert main(["export", *given, "--to", "json", "--out", "plan.json"]) == 0
+    assert json.loads(Path("plan.json").read_text()) == job.plan.to_table()
+
+
+def test_parameters_lie_where_they_are_used(capsys):
+    given = [*MODEL, "--from", "run.sh", "--machine", "h100", "--to", "dtensor"]
+    assert main(["export", *given, "--set", "T=4"]) == 0
+    found = json.loads(capsys.readouterr().out)["parameters"]
+    placed = {"first": 0, "mesh": [4], "strides": [1]}
+    assert found["layer0.fc1.weight"] == {**placed, "placements": ["Shard(0)"]}
+    assert found["layer0.fc2.weight"] == {**placed, "placements": ["Shard(1)"]}
+    assert found["layer0.norm1.weight"] == {**placed, "placements": ["Replicate()"]}
+
+
+REFUSED = {
+    "--from no.sh": "'no.sh': there is no such file",
+    "--from run.sh --set T": "--set is NAME=VALUE, not 'T'",
+    "--set T=1": "--set T=1: is for a script of --from",
+    "--from run.sh --set T=3": "Megatron-LM: 4 devices do not divide into 3",
+    "--from run.sh --set T=x": "'run.sh': --tensor-model-parallel-size is a number, not 'x'",
+    "--from run.sh --arg batch=16": "Megatron-LM: the batch of a step is 8, the model has 16; build it with 8",
+    "--from wrong.json": "DeepSpeed file 'wrong.json': is no configuration of DeepSpeed",
+    "--from wrong.py": "torchtitan file 'wrong.py': name one of its functions, FILE:one for example",
+    "--from wrong.py:three": "torchtitan file 'wrong.py': has no function 'three', it has one, two",
+    "--from wrong.py:two": "torchtitan file 'wrong.py': tensor_parallel_degree is 'ranks()', which only a run knows",
+    "--from short.txt": "FlexFlow file 'short.txt': ends early",
+    "--from other.txt": "FlexFlow file 'other.txt': 'nobody' is no operator that a strategy of the model names",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_what_a_job_cannot_be(capsys, options):
+    config = (
+        "def {}() -> 'Trainer.Config':\n    return ParallelismConfig(tensor_parallel_degree={})\n"
+    )
+    Path("wrong.py").write_text(config.format("one", 1) + config.format("two", "ranks()"))
+    Path("wrong.json").write_text("{}")
+    Path("short.txt").write_text("2\nloss\n0\n0\n0\n")
+    Path("other.txt").write_text("1\nnobody\n0\n1\n1\n1\n0\n")
+    said = refusal(capsys, "simulate", *MODEL, "--machine", "h100", *options.split())
+    assert said == REFUSED[options]
