@@ -7,13 +7,24 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from taskflow.cli import check, completion, doctor, export, report, run, search, simulate
+from taskflow.cli import check, completion, costs, doctor, export, report, run, search, simulate
 from taskflow.cli import machine as machine_command
 from taskflow.core.text import printable
 from taskflow.core.version import our_version
 from taskflow.report.console import make_console, show_compiling
 
-SUBCOMMANDS = (run, search, simulate, report, export, check, machine_command, doctor, completion)
+SUBCOMMANDS = (
+    run,
+    search,
+    simulate,
+    report,
+    export,
+    check,
+    costs,
+    machine_command,
+    doctor,
+    completion,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from taskflow.cli.machine import SIMPLE_MACHINES, find_machine
 from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
+from taskflow.cost.traced import TracedCosts, is_traced
 from taskflow.graph.graph import Graph
 from taskflow.graph.recompute import recompute, recomputed
 from taskflow.machine import MachineModel
@@ -21,7 +22,7 @@ from taskflow.machine.machinefile import preset_names
 from taskflow.report.describe import describe_plan
 from taskflow.schedule import POLICIES, Schedule, program
 from taskflow.schedule.found import NAME as SEARCHED
-from taskflow.schedule.orders import NAMED
+from taskflow.schedule.orders import NAMED, named
 from taskflow.schedule.plan import Plan
 from taskflow.schedule.schedule import Groups, in_loops
 from taskflow.strategy.rules import RULES
@@ -78,7 +79,7 @@ def add_problem(
         default="analytic",
         metavar="MODEL",
         help="analytic (a roofline of the machine's rates, the default), measured (kernels timed on this machine), or "
-        "a file that keeps measured costs",
+        "a file that keeps measured costs, or of `taskflow costs`",
     )
     add_from(parser)
 
@@ -121,7 +122,8 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule",
         metavar="NAME|FILE",
-        help=f"the order of the rows: {', '.join(NAMED)}, searched, or a schedule file (default: as lowered)",
+        help=f"the order of the rows: {', '.join(NAMED)} (prefetch:2 is two layers ahead), searched, or a schedule "
+        "file (default: as lowered)",
     )
 
 
@@ -193,7 +195,7 @@ def _groups(schedule: str | None, devices: int, count: int | None) -> Groups | N
 
 def find_order(name: str) -> Schedule | str:
     """The name of an order or policy, or a schedule from a file."""
-    if name in (*NAMED, SEARCHED):
+    if name == SEARCHED or named(name) is not None:
         return name
     if not Path(name).is_file():
         raise ValueError(
@@ -220,7 +222,9 @@ def find_start(name: str, problem: Problem) -> Strategy:
 
 
 def find_costs(name: str, machine: MachineModel) -> CostModel:
-    """Analytic costs, measured ones, or measured ones that a file keeps."""
+    """Analytic costs, measured ones, measured ones that a file keeps, or those of a trace."""
     if name == "analytic":
         return CostModel.analytic(machine)
+    if is_traced(name):
+        return TracedCosts.load(name, machine)
     return CostModel.measured(machine, None if name == "measured" else name)

@@ -19,6 +19,7 @@ from taskflow.cost.measure import measure_machine
 from taskflow.cost.measure_gpu import measure_host_link
 from taskflow.machine import MachineModel
 from taskflow.machine.machinefile import preset_names
+from taskflow.machine.nccl_tests import with_nccl_tests
 from taskflow.machine.topology import of_name
 
 SIMPLE_MACHINES: dict[str, Callable[[int], MachineModel]] = {
@@ -51,6 +52,13 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "--all", action="store_true", help="with --validate: every published figure, by set"
+    )
+    parser.add_argument(
+        "--nccl-tests",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="what all_reduce_perf and the like printed: times of the library's collectives",
     )
     parser.add_argument("--out", metavar="FILE", help="write a machine file")
     add_json(parser, "devices and links, or the rows of --validate,")
@@ -149,7 +157,8 @@ def _run(options: argparse.Namespace) -> int:
         if machine.devices[0].kind == "cuda" and not (options.out or options.json):
             _report_host_link()
         return 0
-    _report(find_machine(options.machine, options.nodes, options.devices), options)
+    machine = find_machine(options.machine, options.nodes, options.devices)
+    _report(with_nccl_tests(machine, options.nccl_tests), options)
     return 0
 
 
