@@ -197,16 +197,22 @@ class MachineModel:
         return MachineModel(*parts._replace(name=name if nodes == 1 else f"{nodes} x {name}"))
 
     @staticmethod
-    def load(path: str | Path) -> MachineModel:
+    def load(path: str | Path, nodes: int | None = None) -> MachineModel:
         """Read a TOML machine file.
+
+        Args:
+            path: of the file.
+            nodes: so many hosts instead of those that the file says; it describes one of them (`hosts`).
 
         Raises:
             ValueError: there is no file, or what is wrong in it.
         """
+        if nodes is not None and not is_whole(nodes):
+            raise ValueError(f"machine file '{path}': nodes is a positive number, not {nodes!r}")
         if not Path(path).is_file():
             raise ValueError(f"machine file '{path}': there is no such file")
         with naming(f"machine file '{path}'"):
-            machine = MachineModel(*read_machine(read_text(path, LARGEST_BYTES)))
+            machine = MachineModel(*read_machine(read_text(path, LARGEST_BYTES), nodes))
             _ = machine.ways  # all devices reach each other
         return machine
 
