@@ -54,6 +54,14 @@ def test_the_job_of_a_file_is_simulated_and_exported(capsys):
     assert json.loads(Path("plan.json").read_text()) == job.plan.to_table()
 
 
+def test_a_strategy_file_is_a_start_of_a_search(capsys):
+    Path("flexflow.txt").write_text("1\nlayer0.fc1\n0\n3\n2 1 2\n4\n0 1 2 3\n")
+    given = ["--arg", "batch=8", "--arg", "layers=1", "--arg", "hidden=32", "--arg", "heads=4"]
+    given += ["--arg", "sequence=16", "--arg", "vocabulary=64", "--from", "flexflow.txt"]
+    assert main(["search", *MODEL, *given, "--proposals", "2", "--devices", "4"]) == 0
+    assert "\nflexflow.txt " in capsys.readouterr().out
+
+
 def test_parameters_lie_where_they_are_used(capsys):
     given = [*MODEL, "--from", "run.sh", "--machine", "h100", "--to", "dtensor"]
     assert main(["export", *given, "--set", "T=4"]) == 0
@@ -78,6 +86,11 @@ REFUSED = {
     "--from short.txt": "FlexFlow file 'short.txt': ends early",
     "--from other.txt": "FlexFlow file 'other.txt': 'nobody' is no operator that a strategy of the model names",
 }
+
+
+def test_nearest_is_for_systems_that_cannot_say_all(capsys):
+    given = [*MODEL, "--machine", "h100", "--to", "json", "--nearest"]
+    assert refusal(capsys, "export", *given) == "--nearest: json says every plan"
 
 
 @pytest.mark.parametrize("options", REFUSED)
