@@ -212,8 +212,8 @@ class MachineModel:
         """One machine of several, unequal ones say: devices and hosts are numbered on.
 
         Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
-        is what joins the machines; equal links between these become one, too. `collectives` are those of the first; no
-        `library` was measured on all.
+        is what joins the machines; equal links between these become one, too. `collectives` and `jitter` are those of
+        the first; no `library` was measured on all.
         `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
         """
         devices: list[Device] = []
@@ -226,7 +226,11 @@ class MachineModel:
                 links.append(replace(link, ends=(first, second)))
         name = name or " + ".join(m.name for m in machines)
         return MachineModel(
-            tuple(devices), tuple(dict.fromkeys(links)), name, machines[0].collectives
+            tuple(devices),
+            tuple(dict.fromkeys(links)),
+            name,
+            machines[0].collectives,
+            jitter=machines[0].jitter,
         )
 
     def take(self, count: int) -> MachineModel:
