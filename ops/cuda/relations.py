@@ -1,0 +1,73 @@
+"""Segments of edges on GPUs; see `ops.relations`. Arrays are (rows, features) or (rows, heads, features)."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+from ops.cuda.kernels import launch, source, widest
+from taskflow import Array, Context, Kernel
+
+RELATIONS = source("relations")
+
+
+def _line(a: Array) -> int:
+    return prod(a.shape[1:])
+
+
+@partial(Kernel, takes_mixed=True)
+def sum_rows(ctx: Context, x: Array, borders: Array, *rest: Array, reads: tuple[str, ...]) -> None:
+    """See `aggregate` and `sum_edges`."""
+    *others, y = rest
+    given: dict[str, Any] = dict(zip(reads, others, strict=True))
+    weight = given.get("weight", 0)
+    scales = _line(weight) if "weight" in reads and weight.ndim == 2 else 1
+    at = ctx.rect(2 + reads.index("weight")).lo[0] if "order" in reads else 0
+    heads = y.shape[1] if y.ndim == 3 else 1
+    numbers = ctx.rect(0).lo[0], at, heads, scales, y.shape[-1], y.size
+    inputs = [x, borders, given.get("index", 0), given.get("order", 0), weight]
+    launch(ctx, RELATIONS, f"sum_rows_{widest(x, y)}", y.size, inputs, [y], *numbers)
+
+
+@partial(Kernel, takes_mixed=True)
+def largest_rows(ctx: Context, x: Array, borders: Array, y: Array) -> None:
+    """See `sum_edges`."""
+    name, numbers = f"largest_rows_{widest(x, y)}", (_line(y), y.size)
+    launch(ctx, RELATIONS, name, y.size, [x, borders], [y], *numbers)
+
+
+@partial(Kernel, takes_mixed=True)
+def take_rows(ctx: Context, x: Array, index: Array, y: Array) -> None:
+    """See `to_edges`."""
+    numbers = ctx.rect(0).lo[0], _line(y), y.size
+    launch(ctx, RELATIONS, f"take_rows_{widest(x, y)}", y.size, [x, index], [y], *numbers)
+
+
+@partial(Kernel, takes_mixed=True)
+def products(ctx: Context, gy: Array, x: Array, targets: Array, sources: Array, y: Array) -> None:
+    """The gradient of the weights of edges."""
+    heads = y.shape[1] if y.ndim == 2 else 1
+    numbers = ctx.rect(0).lo[0], ctx.rect(1).lo[0], heads, x.shape[-1], y.size
+    name = f"edge_products_{widest(gy, x, y)}"
+    launch(ctx, RELATIONS, name, y.size, [gy, x, targets, sources], [y], *numbers)
+
+
+@partial(Kernel, takes_mixed=True)
+def softmax(ctx: Context, x: Array, targets: Array, y: Array) -> None:
+    """See `edge_softmax`."""
+    _softmax(ctx, "edge_softmax", [x], targets, y)
+
+
+@partial(Kernel, takes_mixed=True)
+def softmax_gradient(ctx: Context, gy: Array, y: Array, targets: Array, gx: Array) -> None:
+    """See `edge_softmax`."""
+    _softmax(ctx, "edge_softmax_gradient", [gy, y], targets, gx)
+
+
+def _softmax(ctx: Context, kernel: str, read: list[Array], targets: Array, y: Array) -> None:
+    number = len(read) + 1  # of the output
+    first = ctx.rect(number).lo[0] - ctx.rect(0).lo[0]
+    numbers = first, len(y), _line(y), len(targets)
+    name, threads = f"{kernel}_{widest(*read, y)}", read[0].size
+    launch(ctx, RELATIONS, name, threads, [*read, targets], [y], *numbers)
