@@ -226,8 +226,8 @@ class MachineModel:
         """One machine of several, unequal ones say: devices and hosts are numbered on.
 
         Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
-        is what joins the machines; equal links between these become one, too. `collectives` and what moves them are
-        those of the first; no `library` was measured on all.
+        is what joins the machines; equal links between these become one, too. `collectives`, what moves them and
+        `jitter` are those of the first; no `library` was measured on all.
         `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
         """
         devices: list[Device] = []
