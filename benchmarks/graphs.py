@@ -3,7 +3,7 @@
     python benchmarks/graphs.py
 
 On one thread: the fused sum over edges of digits and of R-MAT (2^14 vertices), 64 features, against scipy's product of
-a sparse matrix, and against its three stages (messages, their weights, their sum). For four devices: bytes of a training
+a sparse matrix, and against its three stages (messages, weights, sums). For four devices: bytes of a training
 step on digits with neighbours near each other, where a part reads what lies between its first and last neighbour, and
 where it reads all vertices. On eight H100: the step of a GCN with equal vertices, with equal work, and of a search.
 PyTorch Geometric and DGL, whose kernels are the fastest peers, are left out: they do not install here.
