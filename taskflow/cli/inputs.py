@@ -22,7 +22,7 @@ from taskflow.machine.machinefile import preset_names
 from taskflow.report.describe import describe_plan
 from taskflow.schedule import POLICIES, Schedule, program
 from taskflow.schedule.found import NAME as SEARCHED
-from taskflow.schedule.orders import NAMED
+from taskflow.schedule.orders import NAMED, named
 from taskflow.schedule.plan import Plan
 from taskflow.schedule.schedule import Groups, in_loops
 from taskflow.strategy.rules import RULES
@@ -122,7 +122,8 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule",
         metavar="NAME|FILE",
-        help=f"the order of the rows: {', '.join(NAMED)}, searched, or a schedule file (default: as lowered)",
+        help=f"the order of the rows: {', '.join(NAMED)} (prefetch:2 is two layers ahead), searched, or a schedule "
+        "file (default: as lowered)",
     )
 
 
@@ -194,7 +195,7 @@ def _groups(schedule: str | None, devices: int, count: int | None) -> Groups | N
 
 def find_order(name: str) -> Schedule | str:
     """The name of an order or policy, or a schedule from a file."""
-    if name in (*NAMED, SEARCHED):
+    if name == SEARCHED or named(name) is not None:
         return name
     if not Path(name).is_file():
         raise ValueError(
