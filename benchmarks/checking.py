@@ -12,10 +12,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import resource
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings

@@ -1,6 +1,6 @@
 """Collectives: the price of a row against its steps spelled out as rows and simulated; and MultiTree's rounds.
 
-    python -m benchmarks.collectives [--largest 64]
+    python benchmarks/collectives.py [--largest 64]
 
 Every algorithm that serves a collective, on eight machines, with four sizes: `simulate` of the row, and of what the
 executor runs in its place. Prints the lines of acceptance.
@@ -9,7 +9,11 @@ executor runs in its place. Prints the lines of acceptance.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 

@@ -17,6 +17,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from ops.models import gpt
 from taskflow import CostModel, MachineModel, Plan, data_parallel, shard_state
 from taskflow.report.page import ReportInputs, report_data, save_page

@@ -13,7 +13,11 @@ the measured ones, and measured / predicted, which may be 1.05; and the same wit
 """
 
 import argparse
+import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import golden
 import numpy as np

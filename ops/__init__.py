@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ops.attention.attention import multihead_attention as multihead_attention
 from ops.attention.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from ops.attention.fused_attention import fused_attention as fused_attention
+from ops.attention.grouped import repeat_heads as repeat_heads
 from ops.attention.linear_attention import memory_linear_attention as memory_linear_attention
 from ops.attention.packed_attention import packed_attention as packed_attention
 from ops.attention.rotary import RotaryScaling as RotaryScaling
@@ -109,6 +110,7 @@ from ops.loss.elementwise import mean_squared_error as mean_squared_error
 from ops.loss.elementwise import mse_loss as mse_loss
 from ops.loss.elementwise import smooth_l1_loss as smooth_l1_loss
 from ops.loss.in_one import softmax_cross_entropy as softmax_cross_entropy
+from ops.loss.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from ops.loss.metrics import accuracy as accuracy
 from ops.loss.metrics import perplexity as perplexity
 from ops.loss.metrics import root_mean_squared_error as root_mean_squared_error
@@ -170,6 +172,13 @@ from ops.reduce.reductions import sum as sum
 from ops.reduce.reductions import sum_to as sum_to
 from ops.reduce.sorting import argsort as argsort
 from ops.reduce.sorting import sort as sort
+from ops.relations.edges import Edges as Edges
+from ops.relations.edges import edges as edges
+from ops.relations.edges import graph_order as graph_order
+from ops.relations.softmax import edge_softmax as edge_softmax
+from ops.relations.sums import aggregate as aggregate
+from ops.relations.sums import sum_edges as sum_edges
+from ops.relations.sums import to_edges as to_edges
 from ops.shape.columns import fold as fold
 from ops.shape.columns import unfold as unfold
 from ops.shape.expand import cast as cast

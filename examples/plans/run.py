@@ -2,11 +2,12 @@
 
 There are four devices, or as many as a plan says; ranks drive as many each. Without mpirun one process drives them all.
 Printed are the seconds of a step, predicted and measured, and the largest difference of a loss or parameter from those
-of one device. Predicted is what devices would take that nothing else uses; `--emulated` ones wait for as long as
-predicted, so four of them need no four cores.
+of one device. Predicted is what devices would take that nothing else uses: where there are fewer cores than devices,
+which is said, they share them and take longer. `--emulated` ones wait for as long as predicted and need no cores.
 """
 
 import argparse
+import os
 from functools import cache
 from importlib import import_module
 from typing import NamedTuple
@@ -81,10 +82,12 @@ def compare(name: str, is_emulated: bool) -> str:
     if found.rank > 0:
         return ""
     predicted = taskflow.simulate(rows, costs)
+    devices, cores = len(machine.devices), os.cpu_count() or 1
+    shared = "" if is_emulated or devices <= cores else f", {devices} devices on {cores} cores"
     return (
         f"{name:15} {predicted.seconds * 1e3:8.2f} ms predicted, {found.seconds * 1e3:8.2f} ms measured, "
         f"{max(predicted.peak_bytes) / 1e3:3.0f} kB at most on a device, loss {found.numbers['loss'][-1]:.6f}, "
-        f"difference {difference:.1e}\n"
+        f"difference {difference:.1e}{shared}\n"
     )
 
 

@@ -8,10 +8,13 @@ the query's configuration, softmax and weighted sum that of the scores, unless t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from math import inf
+from typing import TypedDict, Unpack
 
 from ops.attention.fused_attention import fused_attention
+from ops.attention.grouped import repeat_heads
 from ops.attention.heads import project_from_heads, project_to_heads
 from ops.attention.linear_attention import check_heads, check_scale, memory_linear_attention
 from ops.attention.packed_attention import packed_attention
@@ -33,6 +36,13 @@ from ops.tiles import deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
+class AttentionKernel(TypedDict, total=False):
+    """How attention is made; nothing said: composed of operators."""
+
+    memory_linear: bool
+    fused: bool
+
+
 def multihead_attention(
     x: LogicalRegion,
     num_heads: int,
@@ -43,10 +53,10 @@ def multihead_attention(
     training: bool = True,
     name: str | None = None,
     *,
-    memory_linear: bool = False,
-    fused: bool = False,
     mask: LogicalRegion | None = None,
     lengths: Sequence[int] | None = None,
+    kv_heads: int | None = None,
+    **kernel: Unpack[AttentionKernel],
 ) -> LogicalRegion:
     """Multi-head attention (Vaswani et al., NeurIPS 2017), as torch.nn.MultiheadAttention with batch_first.
 
@@ -67,6 +77,8 @@ def multihead_attention(
         mask: of bool, whether a query sees a key, or of floating point, added to the scores; its shape broadcasts to
             (batch, heads, queries, keys). A query that sees no key gives zeros (before the last projection).
         lengths: of documents that lie one behind the other, see `packed_attention`, which it is then.
+        kv_heads: heads of keys and values, a divisor of `num_heads`: as many heads of queries share each
+            (`repeat_heads`). None: as many as there are.
 
     Returns:
         (batch, queries, features), with `lengths` (tokens, features).
@@ -79,6 +91,9 @@ def multihead_attention(
     where = checked("multihead_attention", name or "attention", x, ndim=ndim)
     checked("multihead_attention", name or "attention", source, "memory", ndim=ndim)
     check_positive(where, num_heads=num_heads)
+    if unknown := sorted(kernel.keys() - AttentionKernel.__annotations__.keys()):
+        raise TypeError(f"{where}: there is no argument '{unknown[0]}'")
+    memory_linear, fused = kernel.get("memory_linear", False), kernel.get("fused", False)
     features = x.shape[-1]
     if features % num_heads:
         raise ValueError(f"{where}: {features} features do not divide into {num_heads} heads")
@@ -95,14 +110,20 @@ def multihead_attention(
         raise ValueError(f"{where}: {kind} attention has no mask, '{mask.name}' was given")
     if is_packed and (fused or memory_linear or memory is not None):
         raise ValueError(f"{where}: lengths, and fused, memory_linear or a memory")
+    shared = num_heads if kv_heads is None else kv_heads
+    check_positive(where, kv_heads=shared)
+    if num_heads % shared or (is_packed and shared != num_heads):
+        raise ValueError(f"{where}: kv_heads is {shared}, of {num_heads} heads")
     graph = x.graph
     name = graph.unique_name(name or "attention", "q")
     q = project_to_heads(x, num_heads, features // num_heads, bias, f"{name}.q")
-    with graph.following(q.name):
+    with graph.following(q.name) if shared == num_heads else nullcontext():
         k, v = (
-            project_to_heads(source, num_heads, features // num_heads, bias, f"{name}.{part}")
+            project_to_heads(source, shared, features // num_heads, bias, f"{name}.{part}")
             for part in "kv"
         )
+    if shared < num_heads:
+        k, v = (repeat_heads(r, num_heads // shared, f"{r.name}.repeated") for r in (k, v))
     if lengths is not None:
         y = packed_attention(q, k, v, lengths, is_causal, f"{name}.scores")
     elif fused:

@@ -56,10 +56,17 @@ def fused_attention(
     )
     options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
+    features *= _seen_share(q.shape[1], k.shape[1]) if is_causal else 1.0
     kernel, backward = forward.bind(**options), partial(_backward, flops=5 * features, **options)
     return launch_first(
         name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features
     )
+
+
+def _seen_share(queries: int, keys: int) -> float:
+    """The share of pairs in which a query sees the key, of causal attention: about half."""
+    both = min(queries, keys)
+    return (both * (both + 1) / 2 + (queries - both) * keys) / (queries * keys)
 
 
 def _backward(
@@ -86,7 +93,7 @@ def _backward(
 # Arrays are (batch, points, heads, features), statistics (batch, heads, queries).
 
 
-@partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward)
+@partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward, work="attention")
 def forward(
     ctx: Context,
     q: Array,
@@ -112,7 +119,7 @@ def forward(
         ctx.xp.add(most[..., 0], total[..., 0], out=statistics[:, :, rows])
 
 
-@partial(Kernel, cuda=gpu_attention.gradients)
+@partial(Kernel, cuda=gpu_attention.gradients, work="attention gradients")
 def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
     """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
     gy, y, statistics, q, k, v, *made = arrays

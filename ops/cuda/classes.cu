@@ -26,14 +26,14 @@
     right[blockIdx.x] = found;                                                                                       \
   }                                                                                                                  \
   extern "C" __global__ void entropy_gradient_##name##_##index(                                                      \
-      const A* gtotal, const A* gright, const T* y, const A* largest, const I* t, A* gy, long long lo,               \
+      const A* gtotal, const A* gright, const T* y, const A* largest, const I* t, T* gy, long long lo,               \
       long long width, long long classes, double smoothing, long long count) {                                       \
     long long k = THREAD;                                                                                            \
     if (k >= count) return;                                                                                          \
     long long row = k / width, c = k % width;                                                                        \
     A g = exp((A)y[k] - largest[row]) * gtotal[row];                                                                 \
     if (smoothing) g += (A)(smoothing / classes) * gright[row];                                                      \
-    gy[k] = (long long)t[row] - lo == c ? g + (A)(1 - smoothing) * gright[row] : g;                                  \
+    gy[k] = (T)((long long)t[row] - lo == c ? g + (A)(1 - smoothing) * gright[row] : g);                             \
   }                                                                                                                  \
   /* How many scores stand before the right one: larger, or equal and of an earlier class. */                        \
   extern "C" __global__ void count_before_##name##_##index(const T* y, const I* t, const A* right, A* before,        \

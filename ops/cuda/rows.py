@@ -184,6 +184,18 @@ def entropy_gradient(ctx: Context, *arrays: Array, classes: int, smoothing: floa
     launch(ctx, CLASSES, name, gy.size, [gtotal, gright, y, largest, t], [gy], *numbers)
 
 
+def losses_of_rows(ctx: Context, y: Array, t: Array, losses: Array, levels: Array) -> None:
+    """See `linear_cross_entropy`; of a class out of range NaN."""
+    name, width = f"cross_entropy_{y.dtype}_{t.dtype}", y.shape[1]
+    launch(ctx, SOFTMAX, name, t.size * BLOCK, [y, t], [levels, losses], width, width)
+
+
+def score_gradients(ctx: Context, g: Array, minus: Array, y: Array, level: Array, t: Array) -> None:
+    """See `linear_cross_entropy`: in the place of the scores `y`."""
+    name, width = f"entropy_gradient_{y.dtype}_{t.dtype}", y.shape[1]
+    launch(ctx, CLASSES, name, y.size, [g, minus, y, level, t], [y], 0, width, width, 0.0, y.size)
+
+
 @partial(Kernel, takes_mixed=True)
 def count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
     """See `cross_entropy`."""

@@ -210,9 +210,8 @@ def _backward(
     y, largest, t = op.inputs
     pattern = f"{row}, {row}, {full}, {row}, {row} -> {full}"
     kernel = _gradient.bind(**options)
-    gx = launch_first(
-        f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10
-    )
+    inputs = [gtotal, gright, y, largest, t]
+    gx = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype)
     return gx, None, None
 
 

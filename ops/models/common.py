@@ -9,6 +9,7 @@ import taskflow
 from taskflow import Graph, LogicalRegion
 
 MIXED = "mixed_"  # before a dtype, as Keras calls its policies: float32 parameters, that dtype in between
+EAGER = "eager_loss"  # operators of a loss that is kept whole
 
 
 def of_parameters(dtype: str) -> str:
@@ -29,10 +30,13 @@ def finish(
     dtype: str = "float32",
     **options: Any,
 ) -> Graph:
-    """Fetch the loss and, in training, append backward and update operators; a mixed `dtype` is a precision."""
+    """Fetch the loss and, in training, append backward and update operators.
+
+    A mixed `dtype` is a precision; operators of the loss compute in float32, as those of PyTorch's autocast do.
+    """
     graph.output("loss", loss)
     if dtype.startswith(MIXED):
-        graph = taskflow.precision(graph, dtype.removeprefix(MIXED))
+        graph = taskflow.precision(graph, dtype.removeprefix(MIXED), wide=[f"{EAGER}*"])
         loss = graph.regions[loss.name]
     if training:
         optimizer(loss, **options)
@@ -60,9 +64,17 @@ def predict_words(
     t: LogicalRegion,
     training: bool,
     words: int | None = None,
+    is_eager: bool = False,
     **options: Any,
 ) -> Graph:
-    """The end of a language model: cross entropy over the first `words` columns of `y`, perplexity, optimizer."""
-    loss = ops.softmax_cross_entropy(y, t, name="loss", classes=words)
+    """The end of a language model: cross entropy over the first `words` columns of `y`, perplexity, optimizer.
+
+    The vocabulary may be split. `is_eager`: by a softmax and a choice that are kept whole, as eager frameworks run it.
+    """
+    if is_eager:
+        levels = ops.log_softmax(ops.slice(y, 2, 0, words or y.shape[2]), name=f"{EAGER}.levels")
+        loss = ops.nll_loss(levels, t, name="loss")
+    else:
+        loss = ops.cross_entropy(y, t, name="loss", classes=words)
     graph.output("perplexity", ops.perplexity(loss))
     return finish(graph, loss, training, **options)

@@ -3,7 +3,7 @@
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import ops
 from ops.models.common import of_parameters, predict_words, tokens
@@ -23,10 +23,11 @@ def build(
     lr: float = 6e-4,
     training: bool = True,
     dtype: str = "float32",
-    fused: bool = False,
+    fused: bool | Literal["attention"] = False,
     vocabulary_multiple: int = 1,
 ) -> Graph:
-    """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators.
+    """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators, or
+    of "attention" alone, beside what eager frameworks run otherwise: a loss that keeps its softmax.
 
     A `dtype` of "mixed_bfloat16" has float32 parameters and computes in bfloat16, as `taskflow.precision` does.
     The rows of the embedding are a multiple of `vocabulary_multiple`: with 64 (50,304 rows) products over them are
@@ -38,10 +39,11 @@ def build(
         x, columns, hidden, name="embed", dtype=of_parameters(dtype), weight_init=SMALL
     )
     h = ops.dropout(ops.position_embedding(h, name="position"), dropout, training, name="drop")
-    attention: dict[str, Any] = {"dropout_p": dropout, "fused": fused}
+    attention: dict[str, Any] = {"dropout_p": dropout, "fused": bool(fused)}
     for k in range(layers):
-        h = _layer(h, heads, dropout, training, f"layer{k}", attention)
-    return _predict(h, "bse,ve->bsv", t, training, vocabulary, lr, dtype)
+        h = _layer(h, heads, dropout, training, f"layer{k}", attention, fused is True)
+    is_eager = fused == "attention"
+    return _predict(h, "bse,ve->bsv", t, training, vocabulary, lr, dtype, is_eager)
 
 
 def packed(
@@ -79,10 +81,17 @@ def _predict(
     vocabulary: int,
     lr: float,
     dtype: str,
+    is_eager: bool = False,
 ) -> Graph:
     graph, h = h.graph, ops.layer_norm(h, name="norm")
     y = ops.einsum(product, h, graph.regions["embed.weight"], name="fc")
-    options = {"lr": lr, "betas": (0.9, 0.95), "weight_decay": 0.1, "dtype": dtype}
+    options: dict[str, Any] = {
+        "is_eager": is_eager,
+        "lr": lr,
+        "betas": (0.9, 0.95),
+        "weight_decay": 0.1,
+        "dtype": dtype,
+    }
     return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **options)
 
 
@@ -93,6 +102,7 @@ def _layer(
     training: bool,
     name: str,
     attention: dict[str, Any],
+    is_joined: bool = False,
 ) -> LogicalRegion:
     h = ops.layer_norm(x, name=f"{name}.norm1")
     h = ops.multihead_attention(
@@ -100,7 +110,7 @@ def _layer(
     )
     x = ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop1"), name=f"{name}.add1")
     h = ops.layer_norm(x, name=f"{name}.norm2")
-    if attention.get("fused"):
+    if is_joined:
         h = ops.feed_forward(h, 4 * x.shape[-1], name=name)
     else:
         h = ops.gelu(

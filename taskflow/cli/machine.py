@@ -19,6 +19,7 @@ from taskflow.cost.measure import measure_machine
 from taskflow.cost.measure_gpu import measure_host_link
 from taskflow.machine import MachineModel
 from taskflow.machine.machinefile import preset_names
+from taskflow.machine.nccl_tests import with_nccl_tests
 from taskflow.machine.topology import of_name
 
 SIMPLE_MACHINES: dict[str, Callable[[int], MachineModel]] = {
@@ -37,7 +38,9 @@ def add_parser(commands: Commands) -> None:
     )
     names = ", ".join(preset_names())
     parser.add_argument("machine", nargs="?", help=f"a TOML file, one of {names}, or torus:8x8")
-    parser.add_argument("--nodes", type=int, help="hosts of a preset (default: 1)")
+    parser.add_argument(
+        "--nodes", type=int, help="hosts of a preset (default: 1), or of a file of equal ones"
+    )
     parser.add_argument(
         "--devices", type=int, help="only the first so many devices; with --measure: that many"
     )
@@ -49,6 +52,13 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "--all", action="store_true", help="with --validate: every published figure, by set"
+    )
+    parser.add_argument(
+        "--nccl-tests",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="what all_reduce_perf and the like printed: times of the library's collectives",
     )
     parser.add_argument("--out", metavar="FILE", help="write a machine file")
     add_json(parser, "devices and links, or the rows of --validate,")
@@ -68,12 +78,12 @@ def find_machine(name: str, nodes: int | None = None, devices: int | None = None
             raise ValueError(f"machine '{name}': --nodes is for presets")
         return SIMPLE_MACHINES[name](devices or 4)
     if name.endswith(".toml") or ":" in name:
-        if nodes is not None:
-            what = "file" if name.endswith(".toml") else "topology"
+        is_file = name.endswith(".toml")
+        if nodes is not None and not is_file:
             raise ValueError(
-                f"machine {what} '{name}': says itself how many hosts there are; --nodes is for presets"
+                f"machine topology '{name}': says itself how many hosts there are; --nodes is for presets and files"
             )
-        machine = MachineModel.load(name) if name.endswith(".toml") else of_name(name)
+        machine = MachineModel.load(name, nodes) if is_file else of_name(name)
     else:
         machine = MachineModel.preset(name, 1 if nodes is None else nodes)
     return machine if devices is None else machine.take(devices)
@@ -147,7 +157,8 @@ def _run(options: argparse.Namespace) -> int:
         if machine.devices[0].kind == "cuda" and not (options.out or options.json):
             _report_host_link()
         return 0
-    _report(find_machine(options.machine, options.nodes, options.devices), options)
+    machine = find_machine(options.machine, options.nodes, options.devices)
+    _report(with_nccl_tests(machine, options.nccl_tests), options)
     return 0
 
 

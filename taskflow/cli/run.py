@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from taskflow.cli.types import Commands, natural, positive
-from taskflow.comm.hosts import AGENT, Hosts
+from taskflow.comm.hosts import AGENT, Hosts, interface_settings
 from taskflow.comm.launch import launch_environment, rank_command, run_job
+from taskflow.comm.slurm import Allocation
 from taskflow.core.system import PATIENCE, PATIENCE_SECONDS, RESTART, count_cores
 
 _NO_FAILURE = 0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
@@ -28,7 +29,10 @@ def add_parser(commands: Commands) -> None:
         "once. When a rank dies, stops or leaves, or a task of a step does not end, all end, and it is said where.",
     )
     parser.add_argument(
-        "-n", dest="ranks", type=positive, help="number of ranks (default: one per core)"
+        "-n",
+        dest="ranks",
+        type=positive,
+        help="number of ranks (default: one per core; in a job of Slurm one per task, or per GPU)",
     )
     parser.add_argument(
         "--threads", type=positive, help="BLAS threads of each rank (default: cores // ranks)"
@@ -74,10 +78,10 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(act=_run)
 
 
-def _hosts(options: argparse.Namespace) -> Hosts | None:
+def _hosts(options: argparse.Namespace, job: Allocation | None) -> Hosts | None:
     """The hosts that are asked for, tried."""
     if options.hosts is None:
-        if options.interface or options.agent != AGENT:
+        if (options.interface and not job) or options.agent != AGENT:
             raise ValueError("run: --interface and --agent are for --hosts")
         return None
     hosts = Hosts.parse(options.hosts, options.interface, options.agent)
@@ -94,18 +98,21 @@ def _run(options: argparse.Namespace) -> int:
         raise ValueError(f"run: --patience is a number of seconds, not {options.patience}")
     if not options.is_module and not Path(options.script).is_file():
         raise ValueError(f"run: there is no file '{options.script}'")
-    hosts = _hosts(options)
-    ranks = options.ranks or (hosts.ranks if hosts else count_cores())
+    job = None if options.hosts else Allocation.of(os.environ)
+    hosts = _hosts(options, job)
+    ranks = options.ranks or (hosts.ranks if hosts else job.ranks if job else count_cores())
+    threads = options.threads or (job.threads if job else None)
     further = shlex.split(options.mpirun)
     is_one_host = hosts is None and not any("host" in word for word in further)
+    is_one_host = is_one_host and (job is None or job.nodes == 1)
     script = ["-m", options.script] if options.is_module else [options.script]
     patience = {} if options.patience is None else {PATIENCE: str(options.patience)}
     for restart in range(options.restarts + 1):
-        fullest = max(hosts.slots.values()) if hosts else ranks
-        environment = (
-            launch_environment(os.environ, fullest, options.threads, is_one_host) | patience
-        )
+        fullest = max(hosts.slots.values()) if hosts else -(-ranks // (job.nodes if job else 1))
+        environment = launch_environment(os.environ, fullest, threads, is_one_host) | patience
         environment |= {RESTART: str(restart)} | (hosts.settings() if hosts else {})
+        if job:
+            environment |= job.settings() | interface_settings(options.interface)
         on_hosts = hosts.options(environment) if hosts else []
         command = rank_command(ranks, [*script, *options.arguments], [*on_hosts, *further])
         status, is_asked = run_job(command, environment, is_one_host)

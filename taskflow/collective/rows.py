@@ -12,9 +12,9 @@ import numpy as np
 
 from taskflow.collective.group import Group, Sent, sent_in
 from taskflow.core.columns import Array, pointers
-from taskflow.core.compiling import leaf, tiered
+from taskflow.core.compiling import inlined, inner, tiered
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
-from taskflow.tasks.moves import Outline, boxes_of, cut_of, moves_of
+from taskflow.tasks.moves import Moves, Outline, boxes_of, cut_of, moves_of
 from taskflow.tasks.steps import Messages
 
 NONE, NOBODY = -1, -2
@@ -74,15 +74,15 @@ def rows_of(g: Group, outline: Outline, sends: Sending) -> CollectiveRows:
     moves = moves_of(outline, messages, cut, boxes)
     end = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1)) * outline.unit_bytes
     local = np.array(outline.local, np.int64).reshape(-1, 2)
-    last = (
+    latest = (
         np.full(g.stream_count, NONE),
         np.full((g.count, len(end) - 1), NONE, np.int32),  # by NumPy, which asks for huge pages
         np.full((g.count, g.most_doors), NONE),
     )
     sent = Sent(*(column[moves.number] for column in sent))
-    columns = g.link_bandwidth, g.folding, g.fold_seconds, g.memory_bandwidth
-    ptr, before, taken, load, *loads = _rows(
-        tuple(moves), end, local, tuple(sent), columns, is_shared, last
+    folding = g.folding, g.fold_seconds, g.memory_bandwidth
+    ptr, before, taken, load, *loads = _write(
+        tuple(moves), end, local, tuple(sent), folding, g.link_bandwidth, is_shared, latest
     )
     return CollectiveRows(ptr, before, taken, load, Loads(*loads) if len(loads[1]) else None)
 
@@ -125,119 +125,199 @@ def work_of(sends: Sending, g: Group, has_folds: bool) -> tuple[Array, Array]:
     return np.concatenate([fixed, np.zeros_like(per_link)]), np.concatenate([per_piece, per_link])
 
 
-@tiered
-def _rows(
-    moves: tuple[Array, ...],
-    end: Array,
-    local: Array,
-    sent: tuple[Array, ...],
-    group: tuple[Array, ...],
-    is_shared: Array,
-    last_rows: tuple[Array, ...],
-) -> tuple[Array, ...]:
-    """Columns of `CollectiveRows`, of its `Loads` too.
+# -- rows one by one ---------------------------------------------------------------------------------------------------
 
-    Args:
-        end: bytes of all parts before one.
-        sent: `Sent`, of all moves.
-        group: bandwidth of links; the stream, fixed seconds and bytes/s of folds of every member.
-        last_rows: memory for the last row on every stream, that which wrote each part at each member, and that which
-            arrived by each door of each member; NONE in all of it.
-    """
-    source, target, first, last, adds, message, _, _ = moves
-    streams, links, latency, bandwidth, door = sent
-    link_bandwidth, folding, fold_seconds, memory_bandwidth = group
-    rows, most = (
-        len(local) + len(source) + adds.sum(),
-        len(local) + 6 * len(source) + 2 * (last - first).sum(),
-    )
-    ptr, before, n, row, begun = np.zeros(rows + 1, np.int64), np.empty(most, np.int64), 0, 0, 0
-    taken, waiting, peak, load = (
+
+class _RowColumns(NamedTuple):
+    """Columns of `CollectiveRows` and of its `Loads`, with room for all of them."""
+
+    ptr: Array
+    before: Array
+    taken: Array
+    waiting: Array
+    peak: Array
+    load: Array
+    hop_ptr: Array
+    hop: Array
+
+
+class _Folding(NamedTuple):
+    """Of every member: the stream, the fixed seconds and the bytes/s of its folds."""
+
+    stream: Array
+    seconds: Array
+    bandwidth: Array
+
+
+class _Latest(NamedTuple):
+    """The last rows: on every stream, which wrote each part at each member, and arrived by each door of each member."""
+
+    on: Array
+    writer: Array
+    scratch: Array
+
+
+@inner
+def _no_rows(local: Array, moves: Moves, sent: Sent, links: int) -> _RowColumns:
+    """With room for all of them."""
+    count = len(local) + len(moves.source)
+    waits = count + 5 * len(moves.source) + 2 * (moves.last - moves.first).sum()
+    rows = count + moves.adds.sum()
+    return _RowColumns(
+        np.zeros(rows + 1, np.int64),
+        np.empty(waits, np.int64),
         np.empty(rows),
         np.zeros(rows),
         np.ones(rows),
-        np.zeros(len(link_bandwidth) + 1),
-    )
-    hop_ptr, hop, hops = (
+        np.zeros(links + 1),
         np.zeros(rows + 1, np.int64),
-        np.empty(len(source) * links.shape[1], np.int64),
-        0,
+        np.empty(sent.links.size, np.int64),
     )
-    on, writer, scratch = last_rows
+
+
+@inner
+def _written(rows: _RowColumns, n: int, bandwidth: Array) -> tuple[Array, ...]:
+    """Columns of `CollectiveRows`, then of its `Loads`, without the room that is left."""
+    hop = rows.hop[: rows.hop_ptr[-1]].copy()
+    loads = rows.hop_ptr, hop, 1.0 / bandwidth[hop], rows.peak, rows.waiting
+    return rows.ptr, rows.before[:n].copy(), rows.taken, rows.load, *loads
+
+
+@tiered
+def _write(
+    move_columns: tuple[Array, ...],
+    end: Array,
+    local: Array,
+    sent_columns: tuple[Array, ...],
+    folding_columns: tuple[Array, ...],
+    bandwidth: Array,
+    is_shared: Array,
+    latest_columns: tuple[Array, ...],
+) -> tuple[Array, ...]:
+    """Columns of `CollectiveRows`, of its `Loads` too: folds of what members have, then message by message.
+
+    Args:
+        move_columns: `Moves`.
+        end: bytes of all parts before one.
+        local: members that fold parts of their own, and the bytes.
+        sent_columns: `Sent`, of all moves.
+        folding_columns: `_Folding`.
+        bandwidth: of links.
+        is_shared: see `Sending`.
+        latest_columns: memory for `_Latest`, NONE in all of it.
+    """
+    moves, sent = Moves(*move_columns), Sent(*sent_columns)
+    folding, latest = _Folding(*folding_columns), _Latest(*latest_columns)
+    rows = _no_rows(local, moves, sent, len(bandwidth))
+    row = n = begun = 0
     for member, size in local:
-        n = _add(before, n, on[folding[member]])
-        taken[row] = fold_seconds[member] + size / memory_bandwidth[member]
-        on[folding[member]] = row
+        n = _occupy(rows, n, row, latest.on, folding.stream[member])
+        rows.taken[row] = folding.seconds[member] + size / folding.bandwidth[member]
         row += 1
-        ptr[row] = n
-    for k in range(len(source)):
-        s, t = source[k], target[k]
-        for stream in streams[k]:
-            if stream >= 0:
-                n = _add(before, n, on[stream])
-                on[stream] = row
-        n = _add_writers(before, n, writer[s], first[k], last[k])
-        if adds[k]:
-            n = _add(before, n, scratch[t, door[k]])
-        else:
-            writer[t, first[k] : last[k]] = row
-        if k == 0 or message[k] != message[k - 1]:
-            waiting[row] = latency[k]
-        moved = end[last[k]] - end[first[k]]
-        taken[row], peak[row] = waiting[row] + moved / bandwidth[k], bandwidth[k]
-        load[-1] += moved
-        for link in links[k]:
-            if link >= 0:
-                load[link] += moved
-                if is_shared[link]:
-                    hop[hops] = link
-                    hops += 1
+        rows.ptr[row] = n
+    for k in range(len(moves.source)):
+        rows.hop_ptr[row + 1] = rows.hop_ptr[row]
+        is_first = k == 0 or moves.message[k] != moves.message[k - 1]
+        n = _move(rows, n, row, moves, k, end, sent, is_shared, latest, is_first)
         row += 1
-        ptr[row], hop_ptr[row] = n, hops
-        if k + 1 < len(source) and message[k + 1] == message[k]:
+        rows.ptr[row] = n
+        if k + 1 < len(moves.source) and moves.message[k + 1] == moves.message[k]:
             continue
         arrived = row - 1
-        while begun <= k:
-            if adds[begun]:
-                n = _add(before, n, arrived)
-                n = _add(before, n, on[folding[t]])
-                n = _add_writers(before, n, writer[t], first[begun], last[begun])
-                writer[t, first[begun] : last[begun]] = row
-                on[folding[t]] = scratch[t, door[k]] = row
-                size = end[last[begun]] - end[first[begun]]
-                taken[row] = fold_seconds[t] + 3 * size / memory_bandwidth[t]
+        for other in range(begun, k + 1):
+            if moves.adds[other]:
+                n = _fold(rows, n, row, moves, other, end, folding, latest, arrived)
+                latest.scratch[moves.target[k], sent.door[k]] = row
                 row += 1
-                ptr[row], hop_ptr[row] = n, hops
-            begun += 1
-    hop = hop[:hops].copy()
-    return (
-        ptr,
-        before[:n].copy(),
-        taken,
-        load,
-        hop_ptr,
-        hop,
-        1.0 / link_bandwidth[hop],
-        peak,
-        waiting,
-    )
+                rows.ptr[row], rows.hop_ptr[row] = n, rows.hop_ptr[row - 1]
+        begun = k + 1
+    return _written(rows, n, bandwidth)
 
 
-@leaf
-def _add(before: Array, n: int, row: int) -> int:
+@inlined
+def _move(
+    rows: _RowColumns,
+    n: int,
+    row: int,
+    moves: Moves,
+    k: int,
+    end: Array,
+    sent: Sent,
+    is_shared: Array,
+    latest: _Latest,
+    is_first: bool,
+) -> int:
+    """Move number `k`; the first of a message waits for its latency. See `_wait` for `n`."""
+    target, first, last = moves.target[k], moves.first[k], moves.last[k]
+    for stream in sent.streams[k]:
+        if stream >= 0:
+            n = _occupy(rows, n, row, latest.on, stream)
+    n = _wait_for_writers(rows, n, latest.writer[moves.source[k]], first, last)
+    if moves.adds[k]:
+        n = _wait(rows, n, latest.scratch[target, sent.door[k]])
+    else:
+        latest.writer[target, first:last] = row
+    if is_first:
+        rows.waiting[row] = sent.latency[k]
+    size = end[last] - end[first]
+    rows.taken[row] = rows.waiting[row] + size / sent.bandwidth[k]
+    rows.peak[row] = sent.bandwidth[k]
+    rows.load[-1] += size
+    for link in sent.links[k]:
+        if link >= 0:
+            rows.load[link] += size
+            if is_shared[link]:
+                rows.hop[rows.hop_ptr[row + 1]] = link
+                rows.hop_ptr[row + 1] += 1
+    return n
+
+
+@inlined
+def _fold(
+    rows: _RowColumns,
+    n: int,
+    row: int,
+    moves: Moves,
+    k: int,
+    end: Array,
+    folding: _Folding,
+    latest: _Latest,
+    arrived: int,
+) -> int:
+    """The sum of what move number `k` brought, once row `arrived`, the last of its message, is over."""
+    target, first, last = moves.target[k], moves.first[k], moves.last[k]
+    n = _wait(rows, n, arrived)
+    n = _occupy(rows, n, row, latest.on, folding.stream[target])
+    n = _wait_for_writers(rows, n, latest.writer[target], first, last)
+    latest.writer[target, first:last] = row
+    size = end[last] - end[first]
+    rows.taken[row] = folding.seconds[target] + 3 * size / folding.bandwidth[target]
+    return n
+
+
+@inlined
+def _wait(rows: _RowColumns, n: int, row: int) -> int:
+    """Note that the row waits for another one; `n` waits are noted, before and then in all."""
     if row == NONE:
         return n
-    before[n] = row
+    rows.before[n] = row
     return n + 1
 
 
-@leaf
-def _add_writers(before: Array, n: int, writer: Array, first: int, last: int) -> int:
+@inlined
+def _occupy(rows: _RowColumns, n: int, row: int, on: Array, stream: int) -> int:
+    n = _wait(rows, n, on[stream])
+    on[stream] = row
+    return n
+
+
+@inlined
+def _wait_for_writers(rows: _RowColumns, n: int, writer: Array, first: int, last: int) -> int:
     latest = NONE
-    for piece in range(first, last):
-        if writer[piece] != latest:
-            latest = writer[piece]
-            n = _add(before, n, latest)
+    for part in range(first, last):
+        if writer[part] != latest:
+            latest = writer[part]
+            n = _wait(rows, n, latest)
     return n
 
 

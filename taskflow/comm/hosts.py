@@ -36,6 +36,19 @@ _PASSED_ON = (
 )  # how what a rank needs begins
 
 
+def interface_settings(interface: str) -> dict[str, str]:
+    """Environment of mpirun for ranks that use this interface between hosts; nothing where it is empty."""
+    names = (
+        "PRTE_MCA_prte_if_include",
+        "OMPI_MCA_oob_tcp_if_include",
+        "OMPI_MCA_btl_tcp_if_include",
+        INTERFACE,
+    )
+    table = dict.fromkeys(names, interface)
+    table["OMPI_MCA_btl"] = "^ofi,openib,uct"  # TCP and shared memory; no probing for others
+    return table if interface else {}
+
+
 @dataclass(frozen=True)
 class Hosts:
     """Hosts of one job.
@@ -79,18 +92,7 @@ class Hosts:
         table["PRTE_MCA_rmaps_default_mapping_policy"] = (
             "slot"  # the first host is filled, not oversubscribed
         )
-        if self.interface:
-            names = (
-                "PRTE_MCA_prte_if_include",
-                "OMPI_MCA_oob_tcp_if_include",
-                "OMPI_MCA_btl_tcp_if_include",
-                INTERFACE,
-            )
-            table |= dict.fromkeys(names, self.interface)
-            table["OMPI_MCA_btl"] = (
-                "^ofi,openib,uct"  # TCP and shared memory; no probing for other networks
-            )
-        return table
+        return table | interface_settings(self.interface)
 
     def options(self, environment: Mapping[str, str]) -> list[str]:
         """What mpirun is told: the hosts, and which variables of its environment all ranks get."""

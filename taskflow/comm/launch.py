@@ -21,7 +21,13 @@ from threading import Thread
 from types import FrameType
 from typing import IO
 
-from taskflow.core.system import count_cores, end_with_parent, outlives_terminal
+from taskflow.core.system import (
+    STEP_SIZE,
+    count_cores,
+    end_with_parent,
+    outlives_terminal,
+    step_tasks_here,
+)
 
 _ASK = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
@@ -50,8 +56,9 @@ def rank_settings(environment: Mapping[str, str]) -> dict[str, str]:
     Where shared memory is too small for the segments of the host's ranks, without which Open MPI ends the job, they are
     temporary files.
     """
-    local = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")
-    one_host = local == environment.get("OMPI_COMM_WORLD_SIZE")
+    local = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE") or step_tasks_here(environment) or 1
+    size = environment.get("OMPI_COMM_WORLD_SIZE") or environment.get(STEP_SIZE)
+    one_host = str(local) == size
     table = {
         name: value for name, value in settings().items() if one_host or name != "OMPI_MCA_btl"
     }

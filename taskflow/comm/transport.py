@@ -207,6 +207,11 @@ class MpiTransport(Transport):
                 signal.SIGHUP, signal.getsignal(signal.SIGHUP) or signal.SIG_DFL
             )  # MPI has swallowed it
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        if self.size == 1 < world_size():
+            raise ValueError(
+                f"{world_size()} processes were started, but MPI joins none of them; of Slurm, ask for "
+                "`srun --mpi=pmix`, or start them by `taskflow run` in the job"
+            )
         self.alone = OneCall()
         names = self._world.allgather(host_name())
         numbers = {name: k for k, name in enumerate(dict.fromkeys(names))}

@@ -9,10 +9,12 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import signal
 import socket
 import struct
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -110,11 +112,13 @@ def host_address() -> str:
 
 PATIENCE, RESTART = "TASKFLOW_PATIENCE", "TASKFLOW_RESTART"
 PATIENCE_SECONDS = 60.0
-_SIZE = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"
-_RANK = "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"
+STEP_TASKS = "SLURM_STEP_TASKS_PER_NODE"
+STEP_SIZE = "SLURM_STEP_NUM_TASKS"  # what `srun` starts; the shell of a job is no step
+_SIZE = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", STEP_SIZE
+_RANK = "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"
 _JOB = "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID"
 _LOCAL_SIZE = "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"
-_LOCAL_RANK = "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK"
+_LOCAL_RANK = "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"
 
 
 def _number(names: tuple[str, ...], default: int) -> int:
@@ -160,9 +164,24 @@ def restart_number() -> int:
     return _number((RESTART,), 0)
 
 
+def numbers_by_node(text: str) -> list[int]:
+    """Of `2(x3),1`, as Slurm says what each node of a job has, [2, 2, 2, 1]."""
+    numbers = []
+    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        numbers += [int(number)] * int(times or 1)
+    return numbers
+
+
+def step_tasks_here(environment: Mapping[str, str]) -> int | None:
+    """How many tasks of its step `srun` has started on this node; None in no step."""
+    node, text = environment.get("SLURM_NODEID", ""), environment.get(STEP_TASKS, "")
+    tasks = numbers_by_node(text)
+    return tasks[int(node)] if node.isdigit() and int(node) < len(tasks) else None
+
+
 def local_size() -> int:
     """Number of ranks of this host; all of the job where the launcher does not say."""
-    return _number(_LOCAL_SIZE, world_size())
+    return _number(_LOCAL_SIZE, step_tasks_here(os.environ) or world_size())
 
 
 def local_rank() -> int:

@@ -1,4 +1,5 @@
 """Costs: how many seconds each row of a task graph takes.
 
-`model` has CostModel, analytic or measured; `measure` and `measure_gpu` find the rates of the machine at hand.
+`model` has CostModel, analytic or measured, by the `rates` of devices; `measure` and `measure_gpu` find those of the
+machine at hand.
 """

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,40 +23,21 @@ from taskflow.core.errors import CostError
 from taskflow.cost.factors import Factors, row_keys
 from taskflow.cost.kept import KeptTimes
 from taskflow.cost.measure_gpu import DeviceTimes
+from taskflow.cost.rates import (
+    ATTENTION,
+    KINDS,
+    WINOGRAD,
+    DeviceRates,
+    RateKind,
+    Rates,
+    rate_number,
+)
 from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sample_move, time_call
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
-
-
-class DeviceRates(NamedTuple):
-    """What decides how long rows within a device take.
-
-    Attributes:
-        overhead, bandwidth, ramp: per device, of what moves data.
-        flops, compute_ramp: (dtypes, devices) flop/s, dtypes as `dtype_number` gives them, and per device the seconds
-            of the ramp of what computes; of no meaning but for analytic costs.
-    """
-
-    overhead: Array
-    bandwidth: Array
-    ramp: Array
-    flops: Array
-    compute_ramp: Array
-
-
-class Rates(NamedTuple):
-    """What decides how long rows take: (devices, devices) of transfers, then see `DeviceRates`."""
-
-    latency: Array
-    throughput: Array
-    overhead: Array
-    bandwidth: Array
-    ramp: Array
-    flops: Array
-    compute_ramp: Array
 
 
 class CostModel(ABC):
@@ -81,13 +61,16 @@ class CostModel(ABC):
             overhead=np.array([d.overhead_seconds for d in devices]),
             bandwidth=bandwidth,
             ramp=np.array([d.half_bytes for d in devices]) / bandwidth,
-            flops=np.ones((len(_DTYPES) + len(WINOGRAD), len(devices))),
+            flops=np.ones((len(KINDS), len(devices))),
             compute_ramp=np.zeros(len(devices)),
+            exposed=np.zeros(len(devices)),
         )
         self._collectives = CollectiveCosts.of(machine)
 
     @staticmethod
-    def analytic(machine: MachineModel, use_tf32: bool = False) -> AnalyticCosts:
+    def analytic(
+        machine: MachineModel, use_tf32: bool = False, *, is_burst: bool = False
+    ) -> AnalyticCosts:
         """A roofline with ramps from the machine's rates, of the dtype in which an operator computes.
 
         Large tasks take overhead + max(flops / rate, bytes / bandwidth); `machine.efficiency` has the whole curve, and
@@ -96,8 +79,9 @@ class CostModel(ABC):
         Args:
             machine: rates of its devices and links.
             use_tf32: float32 operators run at the rate of TensorFloat-32, where a device has one.
+            is_burst: products run at the rate of one on an idle device, not of step after step.
         """
-        return AnalyticCosts(machine, use_tf32)
+        return AnalyticCosts(machine, use_tf32, is_burst)
 
     @staticmethod
     def measured(
@@ -244,23 +228,41 @@ class AnalyticCosts(CostModel):
 
     knows_no_rows = True
 
-    def __init__(self, machine: MachineModel, use_tf32: bool = False) -> None:
+    def __init__(
+        self, machine: MachineModel, use_tf32: bool = False, is_burst: bool = False
+    ) -> None:
         super().__init__(machine)
-        devices, self._use_tf32 = machine.devices, use_tf32
-        name = {"float32": "tf32" if use_tf32 else "float32"}
-        shares = np.array([d.compute_efficiency for d in devices])
-        flops = np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
-        saves = [d.kind == "cuda" and not (use_tf32 and "tf32" in d.rates) for d in devices]
-        flops = np.vstack(
-            [flops, *(np.where(saves, times, 1.0) * flops[0] for times in WINOGRAD.values())]
+        devices, self._use_tf32, self._is_burst = machine.devices, use_tf32, is_burst
+        shares = np.array(
+            [(is_burst and d.burst_efficiency) or d.compute_efficiency for d in devices]
         )
-        ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
-        self.within = self.within._replace(flops=shares * flops, compute_ramp=ramp)
-        self._dtype_of: dict[tuple[str, int], int] = {}
+        flops = np.array([self._peaks(kind) for kind in KINDS])
+        for is_backward, work in enumerate(ATTENTION):
+            of_kernels = [
+                d.attention_share(bool(is_backward)) / s if d.attention else 1.0
+                for d, s in zip(devices, shares, strict=True)
+            ]
+            flops[[kind.work == work for kind in KINDS]] *= of_kernels
+        ramp = np.array(
+            [d.half_flops / (d.compute_efficiency * d.rate("float32")) for d in devices]
+        )
+        exposed = np.array([d.exposed_share for d in devices])
+        self.within = self.within._replace(flops=shares * flops, compute_ramp=ramp, exposed=exposed)
+        self._kind_of: dict[tuple[str, int, str], int] = {}
+
+    def _peaks(self, kind: RateKind) -> list[float]:
+        """Peak flop/s of every device; what a window saves is as if it were faster."""
+        is_tf32 = self._use_tf32 and kind.dtype == "float32"
+        peaks = []
+        for d in self.machine.devices:
+            saves = d.kind == "cuda" and not (is_tf32 and "tf32" in d.rates)
+            times = WINOGRAD.get(kind.window, 1.0) if saves else 1.0
+            peaks.append(times * d.rate("tf32" if is_tf32 else kind.dtype))
+        return peaks
 
     def on(self, machine: MachineModel) -> AnalyticCosts:
         """A roofline of the machine's own rates."""
-        return AnalyticCosts(machine, self._use_tf32)
+        return AnalyticCosts(machine, self._use_tf32, self._is_burst)
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
         """What the seconds of a row consist of, and at what rates."""
@@ -271,7 +273,7 @@ class AnalyticCosts(CostModel):
             return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
         dtype, number = task_dtype(task_graph, row), int(task_graph.device[row])
         rate, bandwidth = (
-            self.within.flops[self._dtypes(task_graph, row), number],
+            self.within.flops[self._kinds(task_graph, row), number],
             self.within.bandwidth[number],
         )
         is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
@@ -283,11 +285,16 @@ class AnalyticCosts(CostModel):
         )
         return f"roofline: {does}, {device.overhead_seconds:.4g} s to launch"
 
-    def task_seconds(self, device: Array, dtype: Array, flops: Array, size_bytes: Array) -> Array:
-        """Seconds of tasks, elementwise: devices by number, dtypes as `dtype_number` gives them."""
+    def task_seconds(self, device: Array, kind: Array, flops: Array, size_bytes: Array) -> Array:
+        """Seconds of tasks, elementwise: devices by number, kinds as `rate_number` gives them."""
         rates = self.within
-        compute, memory = flops / rates.flops[dtype, device], size_bytes / rates.bandwidth[device]
-        seconds = curve_seconds(compute, memory, rates.compute_ramp[device], rates.ramp[device])
+        seconds = curve_seconds(
+            flops / rates.flops[kind, device],
+            size_bytes / rates.bandwidth[device],
+            rates.compute_ramp[device],
+            rates.ramp[device],
+            rates.exposed[device],
+        )
         return rates.overhead[device] + seconds
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
@@ -296,45 +303,26 @@ class AnalyticCosts(CostModel):
             task_graph.flops[rows],
             task_graph.bytes[rows],
         )
-        return self.task_seconds(device, self._dtypes(task_graph, rows), flops, size)
+        return self.task_seconds(device, self._kinds(task_graph, rows), flops, size)
 
-    def _dtypes(self, task_graph: TaskGraph, rows: Array | int) -> Array:
-        """Number of the dtype of each point."""
+    def _kinds(self, task_graph: TaskGraph, rows: Array | int) -> Array:
+        """Number of the rate of each point."""
         known, keys = (
-            self._dtype_of,
-            [(launch.identity, launch.kernel.window) for launch in task_graph.launches],
+            self._kind_of,
+            [(k.identity, k.kernel.window, k.kernel.work) for k in task_graph.launches],
         )
         for launch, key in zip(task_graph.launches, keys, strict=True):
             if key not in known:
                 dtypes = [task_graph.regions[n].dtype for n in launch.args]
-                known[key] = dtype_number(dtypes, launch.kernel.window)
+                known[key] = rate_number(dtypes, launch.kernel)
         numbers: Array = np.array([known[key] for key in keys], np.int64)
         return np.take(numbers, task_graph.launch[rows])
-
-
-_DTYPES = ("float32", "float64", "float16", "bfloat16")
-# Window of a convolution -> how many times fewer products a GPU's library needs for it in float32, by the algorithm of
-# Winograd on tiles of 6 x 6 points: (7 - w) outputs of w products each a side. Source: Lavin and Gray, "Fast algorithms
-# for convolutional neural networks", CVPR 2016; cuDNN calls it CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED.
-WINOGRAD = {w: ((7 - w) * w / 6) ** 2 for w in (3, 5)}
-
-
-def dtype_number(dtypes: Sequence[str], window: int = 0) -> int:
-    """Number, for `AnalyticCosts.task_seconds`, of the dtype in which an operator with arguments of these computes.
-
-    That is the first floating one; operators on integers count as float32. Convolutions in float32 with a window that
-    GPUs save flops of (`WINOGRAD`) have numbers of their own behind those of the dtypes.
-    """
-    number = next((_DTYPES.index(dtype) for dtype in dtypes if dtype in _DTYPES), 0)
-    return (
-        number if number or window not in WINOGRAD else len(_DTYPES) + list(WINOGRAD).index(window)
-    )
 
 
 def task_dtype(task_graph: TaskGraph, row: int) -> str:
     """The dtype in which a point computes."""
     launch = task_graph.launches[int(task_graph.launch[row])]
-    return _DTYPES[dtype_number([task_graph.regions[n].dtype for n in launch.args])]
+    return KINDS[rate_number([task_graph.regions[n].dtype for n in launch.args])].dtype
 
 
 class MeasuredCosts(CostModel):

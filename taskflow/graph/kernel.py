@@ -75,6 +75,9 @@ class Kernel:
         picks: number of an argument -> those of the arguments that index its first dimension, if it touches no more of
             it than a row for every index; its work is priced by that.
         window: of a convolution with square windows of stride 1, their size: GPUs save flops of small ones in float32.
+        narrows: a precision casts its inputs to half as those of products, though it makes statistics alone, which stay
+            float32.
+        work: what a device may have a rate of its own for: "attention", forward, or "attention gradients".
         apart: what a user asks for so that micro-batches need not wait for each other here, `{parts}` in the place of
             their number: `ops.batch_norm(..., parts={parts})`; for messages.
 
@@ -100,6 +103,8 @@ class Kernel:
     join: Join | None = None
     picks: Mapping[int, Sequence[int]] = field(default_factory=dict, hash=False)
     window: int = 0
+    narrows: bool = False
+    work: str = ""
     apart: str = ""
 
     def __post_init__(self) -> None:

@@ -14,8 +14,9 @@ Rejected: half copies of all inputs of an operator, which rounds statistics and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 
 import numpy as np
@@ -33,7 +34,10 @@ from taskflow.graph.update import launch_beside
 
 
 def precision(
-    graph: Graph, dtype: str, loss_scale: float | str | LossScale | None = "default"
+    graph: Graph,
+    dtype: str,
+    loss_scale: float | str | LossScale | None = "default",
+    wide: Iterable[str] = (),
 ) -> Graph:
     """The same graph computing in `dtype`; called after the model is built and before an optimizer is.
 
@@ -44,6 +48,8 @@ def precision(
             "bfloat16". Parameters are float32 in any case, and so are what is fed and fetched.
         loss_scale: "dynamic", a number, or None. By default dynamic for float16, and none for the others. Steps whose
             gradients are not finite then change nothing but the scale (state `loss_scale`).
+        wide: operators that compute in float32, by name or pattern (`"loss*"`): what they read is cast to it first, as
+            PyTorch's autocast does with losses.
 
     Raises:
         ValueError: no such dtype or loss scale, or the graph was differentiated or got a precision already.
@@ -58,7 +64,7 @@ def precision(
     other = rebuild(graph, graph.operators)
     other.precision = Precision(dtype, _loss_scale(dtype, loss_scale))
     if dtype in HALF:
-        _Narrowing(other, dtype).run()
+        _Narrowing(other, dtype, tuple(wide)).run()
     return other
 
 
@@ -141,8 +147,8 @@ def _cast_backward(op: Operator, gradient: LogicalRegion) -> LogicalRegion:
 class _Narrowing:
     """Replaces the operators of a graph of its own by half ones, with casts before them where needed."""
 
-    def __init__(self, graph: Graph, dtype: str) -> None:
-        self.graph, self.dtype = graph, dtype
+    def __init__(self, graph: Graph, dtype: str, wide: Sequence[str] = ()) -> None:
+        self.graph, self.dtype, self.wide = graph, dtype, wide
         self.made_by: dict[
             str, tuple[Operator, int]
         ] = {}  # region -> who made it, and as which argument
@@ -158,14 +164,23 @@ class _Narrowing:
 
     def _add(self, op: Operator) -> None:
         graph = self.graph
-        outputs = tuple(self._narrowed(op, k) for k in range(len(op.outputs)))
+        is_wide = any(fnmatchcase(op.name, pattern) for pattern in self.wide)
+        outputs = (
+            op.outputs
+            if is_wide
+            else tuple(map(partial(self._narrowed, op), range(len(op.outputs))))
+        )
         is_half = any(r.dtype == self.dtype for r in outputs)
-        casts = is_half and any(
-            is_product(op.bound, k) for k, r in enumerate(outputs) if r.dtype == self.dtype
+        casts = op.kernel.narrows or (
+            is_half
+            and any(is_product(op.bound, k) for k, r in enumerate(outputs) if r.dtype == self.dtype)
         )
         inputs = [graph.regions[r.name] if r.role == "value" else r for r in op.inputs]
-        if casts:
-            inputs = [r if k in op.writes else self._cast(r, op, k) for k, r in enumerate(inputs)]
+        if casts or is_wide:
+            dtype = "float32" if is_wide else self.dtype
+            inputs = [
+                r if k in op.writes else self._cast(r, dtype, op, k) for k, r in enumerate(inputs)
+            ]
         graph.regions.update({r.name: r for r in outputs})
         new = replace(op, inputs=tuple(inputs), outputs=outputs)
         graph.operators.append(new)
@@ -178,13 +193,14 @@ class _Narrowing:
         )
         return region if stays else replace(region, dtype=self.dtype)
 
-    def _cast(self, region: LogicalRegion, reader: Operator, k: int) -> LogicalRegion:
-        """`region` in half: cast where it is made, so that half of it moves, or where it is read first."""
-        if region.dtype != "float32" or not region.shape:
+    def _cast(self, region: LogicalRegion, dtype: str, reader: Operator, k: int) -> LogicalRegion:
+        """`region` in another dtype: cast where it is made, so that half of it moves, or where it is read first."""
+        other = "float32" if dtype == self.dtype else self.dtype
+        if region.dtype != other or not region.shape:
             return region
-        key = region.name, self.dtype
+        key = region.name, dtype
         if key not in self.casts:
-            self.casts[key] = cast(region, self.dtype, *self.made_by.get(region.name, (reader, k)))
+            self.casts[key] = cast(region, dtype, *self.made_by.get(region.name, (reader, k)))
         return self.casts[key]
 
     def _fetched(self, region: LogicalRegion) -> LogicalRegion:

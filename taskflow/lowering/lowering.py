@@ -21,7 +21,8 @@ from taskflow.collective.price import CollectiveCosts
 from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import is_whole
-from taskflow.cost.model import CostModel, dtype_number
+from taskflow.cost.model import CostModel
+from taskflow.cost.rates import rate_number
 from taskflow.graph.graph import Graph
 from taskflow.graph.repeat import repeated
 from taskflow.lowering.additions import Additions
@@ -137,7 +138,7 @@ class Lowering:
         self.life_kind = numbered([life.kind for life in self.lives])
         self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
         self.compute_dtype = [
-            dtype_number([r.dtype for r in op.args], op.kernel.window) for op in self.operators
+            rate_number([r.dtype for r in op.args], op.kernel) for op in self.operators
         ]
         self.dtype_kind = numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])

@@ -69,47 +69,61 @@ def sample_of(
     some = Found(found.fragments, found.which[regions], found.shift[regions])
     row, rows = some.gather(lambda f: f.row)
     arg, args = some.gather(lambda f: f.arg)
-    arg_count = differences(row["arg_end"], rows)
-    version_rows, versions = some.version_rows()
+    version_rows, versions = moving = some.version_rows()
     device, instances = some.gather(lambda f: f.instance_device)
-    first_point, points = pointers(chosen.points)[chosen.which], int(chosen.points.sum())
-
-    events, ops = np.diff(lives.event_ptr)[regions], np.diff(lives.op_ptr)[regions]
-    op = lives.op[spread(lives.op_ptr[regions], ops)]
-    base = np.cumsum(ops + versions) - (ops + versions)
-    issuer = np.empty((ops + versions).sum(), np.int64)
-    issuer[spread(base, ops)] = first_point[op]
-    issuer[spread(base + ops, versions)] = points + pointers(version_rows)[:-1]
-    edges, count = some.gather(lambda f: f.edges)
-    edge_kind = np.repeat(np.arange(len(regions)), count)
-    begin = np.stack(
-        [issuer[base[edge_kind] + edges[name]] for name in ("issuer", "awaited_issuer")]
-    )
-
-    event = lives.event[spread(lives.event_ptr[regions], events)]
-    of_kind = np.repeat(np.arange(len(regions)), events)
-    op = lives.op[lives.op_ptr[regions][of_kind] + event["issuer"]]
+    event_points, events = _events(lives, regions, chosen)
+    begin, waiting, awaited, edge_kind = _edges(some, lives, regions, chosen, moving)
     return Sample(
-        regions,
-        kind,
-        some,
-        points,
-        row,
-        rows,
-        version_rows,
-        versions,
-        np.repeat(np.arange(len(row)), arg_count),
-        arg,
-        args,
-        device + np.repeat(some.shift, instances),
-        instances,
-        chosen.which[op],
-        events,
-        begin,
-        begin[0] + edges["index"],
-        begin[1] + edges["awaited_index"],
-        edge_kind,
+        regions=regions,
+        kind=kind,
+        found=some,
+        points=int(chosen.points.sum()),
+        row=row,
+        rows=rows,
+        version_rows=version_rows,
+        versions=versions,
+        arg_row=np.repeat(np.arange(len(row)), differences(row["arg_end"], rows)),
+        arg=arg,
+        args=args,
+        instance_device=device + np.repeat(some.shift, instances),
+        instances=instances,
+        event_points=event_points,
+        events=events,
+        begin=begin,
+        waiting=waiting,
+        awaited=awaited,
+        edge_kind=edge_kind,
     )
+
+
+def _events(lives: Lives, regions: Array, chosen: DistinctPoints) -> tuple[Array, Array]:
+    """See `Sample.event_points`, and how many events each region has."""
+    events = np.diff(lives.event_ptr)[regions]
+    event = lives.event[spread(lives.event_ptr[regions], events)]
+    op = lives.op[np.repeat(lives.op_ptr[regions], events) + event["issuer"]]
+    return chosen.which[op], events
+
+
+def _edges(
+    found: Found,
+    lives: Lives,
+    regions: Array,
+    chosen: DistinctPoints,
+    moving: tuple[Array, Array],
+) -> tuple[Array, Array, Array, Array]:
+    """See `Sample.begin` and what follows it; `moving` are its `version_rows` and `versions`."""
+    version_rows, versions = moving
+    ops = np.diff(lives.op_ptr)[regions]
+    base = np.cumsum(ops + versions) - (ops + versions)
+    first_node = np.empty((ops + versions).sum(), np.int64)  # of every issuer
+    op = lives.op[spread(lives.op_ptr[regions], ops)]
+    first_node[spread(base, ops)] = pointers(chosen.points)[chosen.which[op]]
+    points = int(chosen.points.sum())
+    first_node[spread(base + ops, versions)] = points + pointers(version_rows)[:-1]
+    edges, count = found.gather(lambda f: f.edges)
+    kind = np.repeat(np.arange(len(regions)), count)
+    begin = np.stack([first_node[base[kind] + edges[key]] for key in ("issuer", "awaited_issuer")])
+    return begin, begin[0] + edges["index"], begin[1] + edges["awaited_index"], kind
 
 
 def kinds_of(found: Found, regions: Array) -> tuple[Array, Array]:

@@ -29,18 +29,26 @@ class Device:
     """A place that holds instances and runs tasks.
 
     A task of f flops and b bytes reaches the share f / (f + half_flops) of `compute_efficiency * flops_per_second`, or
-    b / (b + half_bytes) of `memory_efficiency * memory_bandwidth` (Hockney's half-performance length).
+    b / (b + half_bytes) of `memory_efficiency * memory_bandwidth` (Hockney's half-performance length). See
+    `machine.efficiency`.
 
     Attributes:
         kind: `cpu`, `cuda` or `emulated`.
         host: number of the host that it sits in; devices of one host may share memory.
-        memory_bytes: what instances may take.
+        memory_bytes: what instances may take, and what follows.
+        reserved_bytes: of it, what no instance has: the driver's context, kernels and workspaces of libraries.
+        communicator_bytes: buffers of the library for each group of devices in which it communicates.
         flops_per_second: peak rate of float32.
         memory_bandwidth: peak bytes/s read or written by one kernel.
         overhead_seconds: fixed cost of one task: its launch.
         rates: peak flop/s of other dtypes: `float64` (else half of float32's), `float16`, `bfloat16` (else float32's),
             `tf32`: float32 arrays multiplied in TensorFloat-32, where a cost model asks for it.
-        compute_efficiency, memory_efficiency: share of the peaks that the largest tasks reach.
+        compute_efficiency, memory_efficiency: share of the peaks that the largest tasks reach, step after step.
+        burst_efficiency: share of the peak flop/s of one product on an idle device, before its power is limited; 0: as
+            `compute_efficiency`.
+        attention: the kernel of attention in one operator, a key of `attention_shares`; else it computes as others do.
+        attention_shares: kernel -> share of the peak flop/s of its forward and backward pass, causal work by half.
+        exposed_share: share of a task's shorter side, of what it computes or moves, that the other does not hide.
         half_flops: flops at which a float32 task reaches half of that; other dtypes take the same time longer.
         half_bytes: bytes at which a task reaches half of that.
         sends_by_link: whether transfers over different links of this device go on at the same time.
@@ -60,6 +68,12 @@ class Device:
     half_bytes: float = 0.0
     sends_by_link: bool = False
     collective_share: float = 0.0
+    reserved_bytes: int = 0
+    communicator_bytes: int = 0
+    burst_efficiency: float = 0.0
+    exposed_share: float = 0.0
+    attention: str = ""
+    attention_shares: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         where = f"{self.kind} device of host {self.host}"
@@ -70,6 +84,10 @@ class Device:
         check_positive(where, "memory_bytes", self.memory_bytes, _LARGEST_BYTES)
         if not isinstance(self.memory_bytes, Integral):
             raise ValueError(f"{where}: memory_bytes is a whole number, not {self.memory_bytes!r}")
+        for name in ("reserved_bytes", "communicator_bytes"):
+            check_not_negative(where, name, value := getattr(self, name), _LARGEST_BYTES)
+            if not isinstance(value, Integral):
+                raise ValueError(f"{where}: {name} is a whole number, not {value!r}")
         for name in ("flops_per_second", "memory_bandwidth"):
             check_positive(where, name, getattr(self, name))
         check_not_negative(where, "overhead_seconds", self.overhead_seconds, _LONGEST_SECONDS)
@@ -81,8 +99,12 @@ class Device:
             raise ValueError(
                 f"{where}: collective_share is from 0 to below 1, not {self.collective_share!r}"
             )
+        for name in ("burst_efficiency", "exposed_share"):
+            if not (_is_number(value := getattr(self, name)) and 0 <= value <= 1):
+                raise ValueError(f"{where}: {name} is from 0 to 1, not {value!r}")
         flag(where, "sends_by_link", self.sends_by_link)
         self._check_rates(where)
+        self._check_attention(where)
 
     def _check_rates(self, where: str) -> None:
         if not isinstance(self.rates, Mapping):
@@ -94,10 +116,34 @@ class Device:
                 )
             check_positive(where, f"the rate of {dtype}", rate)
 
+    def _check_attention(self, where: str) -> None:
+        shares = self.attention_shares
+        if not isinstance(shares, Mapping):
+            raise ValueError(f"{where}: attention_shares are by kernel, not {shares!r}")
+        for kernel, pair in shares.items():
+            if len(pair) != 2 or not all(_is_number(x) and 0 < x <= 1 for x in pair):
+                raise ValueError(
+                    f"{where}: the shares of '{kernel}' are two numbers above 0 and at most 1, not {pair!r}"
+                )
+        if self.attention and self.attention not in shares:
+            known = ", ".join(shares) or "none"
+            raise ValueError(f"{where}: attention is '{self.attention}', there is {known}")
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory for instances and communicators."""
+        return self.memory_bytes - self.reserved_bytes
+
     @property
     def alone(self) -> tuple[object, ...]:
         """All of it but its host."""
-        return *_alone(self), tuple(sorted(self.rates.items()))
+        return *_alone(self), *(tuple(sorted(table.items())) for table in _tables(self))
+
+    def attention_share(self, is_backward: bool) -> float:
+        """Share of the peak flop/s that attention in one operator reaches."""
+        if not self.attention:
+            return self.compute_efficiency
+        return self.attention_shares[self.attention][is_backward]
 
     def rate(self, dtype: str) -> float:
         """Peak flop/s of a dtype; integers count as float32."""
@@ -118,7 +164,9 @@ def slowed(device: Device, factor: float) -> Device:
     )
 
 
-_alone = attrgetter(*(f.name for f in fields(Device) if f.name not in ("host", "rates")))
+_TABLES = ("rates", "attention_shares")
+_tables = attrgetter(*_TABLES)
+_alone = attrgetter(*(f.name for f in fields(Device) if f.name not in ("host", *_TABLES)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Roofline with ramps: how long a kernel of f flops and b bytes takes on a device, and the fit of that curve.
 
-    seconds = overhead + max(f / F, b / B) + w * (half_flops / F) + (1 - w) * (half_bytes / B)
+    seconds = overhead + max(f / F, b / B) + e * min(f / F, b / B) + w * (half_flops / F) + (1 - w) * (half_bytes / B)
     w       = (f / F) / (f / F + b / B)
 
 F and B are the rates that the largest tasks reach: peak times efficiency. A task that only computes (w = 1) gets the
@@ -9,6 +9,9 @@ Parallel Computers, 1981) on both sides of a roofline (Williams, Waterman, Patte
 are shared as the two sides' times are, so that the curve has no jump and an elementwise kernel does not pay the ramp
 of a matrix product. The ramp is a time: a dtype with another F pays the same seconds (64 products of 512^3 on an H200:
 12 us in float16, 16 us in float32).
+
+Of the shorter side the share e is exposed: a kernel reads before it computes and writes behind that. For a product of
+m x k and k x n this is the efficiency by its smallest dimension, since b / f is proportional to 1/m + 1/n + 1/k.
 """
 
 from __future__ import annotations
@@ -22,16 +25,21 @@ from taskflow.machine.device import Device
 
 
 def curve_seconds(
-    compute: Array, memory: Array, compute_ramp: Array | float, memory_ramp: Array | float
+    compute: Array,
+    memory: Array,
+    compute_ramp: Array | float,
+    memory_ramp: Array | float,
+    exposed: Array | float,
 ) -> Array:
-    """Seconds without the overhead, elementwise, from f / F, b / B and the seconds of the ramps.
+    """Seconds without the overhead, elementwise, from f / F, b / B, the seconds of the ramps, and e.
 
     Nothing to compute and nothing to move takes no time.
     """
     both = compute + memory
     share = compute / np.where(both > 0, both, 1.0)
     ramps = share * compute_ramp + (1.0 - share) * memory_ramp
-    seconds: Array = np.maximum(compute, memory) + np.where(both > 0, ramps, 0.0)
+    sides = np.maximum(compute, memory) + exposed * np.minimum(compute, memory)
+    seconds: Array = sides + np.where(both > 0, ramps, 0.0)
     return seconds
 
 
@@ -44,7 +52,7 @@ def device_seconds(
     ramp = device.half_flops / (device.compute_efficiency * device.rate("float32"))
     memory_ramp = device.half_bytes / bandwidth
     return device.overhead_seconds + curve_seconds(
-        compute, size_bytes / bandwidth, ramp, memory_ramp
+        compute, size_bytes / bandwidth, ramp, memory_ramp, device.exposed_share
     )
 
 
@@ -97,10 +105,9 @@ def _solve(
     compute = flops / (device.compute_efficiency * device.flops_per_second)
     memory = size_bytes / (device.memory_efficiency * device.memory_bandwidth)
     share = compute / np.maximum(compute + memory, 1e-30)
-    binds = compute >= memory
-    columns = np.stack(
-        [np.where(binds, flops, 0.0), np.where(binds, 0.0, size_bytes), share, 1.0 - share], axis=1
-    )
+    of_compute = np.where(compute >= memory, 1.0, device.exposed_share)
+    of_memory = np.where(compute >= memory, device.exposed_share, 1.0)
+    columns = np.stack([of_compute * flops, of_memory * size_bytes, share, 1.0 - share], axis=1)
     # Gauss-Newton: log(p / t) is about log(p0 / t) + (p - p0) / p0; a step far from t is cut short
     before = np.maximum(device_seconds(device, flops, size_bytes), 1e-12)
     wanted = before * (1.0 - np.clip(np.log(before / seconds), -1.0, 0.7)) - device.overhead_seconds

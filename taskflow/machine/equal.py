@@ -62,6 +62,24 @@ def in_order(names: Array, equals: tuple[Array, Array, Array]) -> Array:
     return found[group(host_kind[found], host_kind.max() + 1)[1]]
 
 
+class _Hashed(NamedTuple):
+    """Hashes of ways between devices: `across` by the kinds of both, and `more` of pairs in one part of the machine.
+
+    Attributes:
+        alone: of every device, its hash.
+        kind: of every device, that of its ways out of its part.
+        across: (kinds, kinds).
+        one, other, more: pairs of devices, and what theirs is besides `across`.
+    """
+
+    alone: Array
+    kind: Array
+    across: Array
+    one: Array
+    other: Array
+    more: Array
+
+
 def find_equals(devices: Sequence[Device], ways: Ways) -> Equals:
     """Which devices are equal.
 
@@ -73,31 +91,44 @@ def find_equals(devices: Sequence[Device], ways: Ways) -> Equals:
     place = np.empty(len(devices), np.int64)
     place[by_host] = np.arange(len(devices)) - ptr[host[by_host]]
     of_host, of_place, of_source = _odd_numbers(3, len(devices))
-    code = of_host[host] * of_place[place]
-    own_hash = _hashes_of(devices)
+    hashed = _hash_ways(devices, ways)
+    kind = _kinds_on_hosts(ways, hashed, (ptr, by_host), of_host[host] * of_place[place])
+    way = _ways_of_hosts(hashed, host, of_source[place], of_place[place])
+    code = of_host[: len(ptr) - 1]
+    return Equals(host, _kinds(way, way @ code, code)[host], kind)
 
-    outer, first = ways.outer_kinds()
+
+def _hash_ways(devices: Sequence[Device], ways: Ways) -> _Hashed:
+    alone = _hashes_of(devices)
+    kind, first = ways.outer_kinds()
     across = _both(ways, first[:, None], first, ways.across)
     one, other = near_pairs(ways.part)
-    more = _way(ways, own_hash, one, other) - across[outer[one], outer[other]]
-    total = (across @ _sums(outer, code))[outer] + _sums(one, more * code[other])
+    more = _way(ways, alone, one, other) - across[kind[one], kind[other]]
+    return _Hashed(alone, kind, across, one, other, more)
 
-    size = np.diff(ptr)[host]
-    within = np.repeat(np.arange(len(host)), size), by_host[spread(ptr[host], size)]
-    way, kind = _way(ways, own_hash, *within), np.empty(len(devices), np.int64)
-    begin = pointers(size)
-    for own in np.split(by_host, ptr[1:-1]):
-        table = way[spread(begin[own], size[own])].reshape(len(own), len(own))
-        kind[own] = _kinds(table, total[own], code[own])
 
-    sent, got = of_source[place], of_place[place]
-    hosts = len(ptr) - 1
-    by_kind = [_sums(host * len(first) + outer, w, hosts * len(first)) for w in (sent, got)]
-    a, b = (sums.reshape(hosts, len(first)) for sums in by_kind)
-    pairs = _sums(host[one] * hosts + host[other], more * sent[one] * got[other], hosts * hosts)
-    way = a @ across @ b.T + pairs.reshape(hosts, hosts)
-    code = of_host[:hosts]
-    return Equals(host, _kinds(way, way @ code, code)[host], kind)
+def _kinds_on_hosts(ways: Ways, x: _Hashed, by_host: tuple[Array, Array], code: Array) -> Array:
+    """Of every device the place of the first one of its host that equals it, by their codes; see `_kinds`."""
+    total = (x.across @ _sums(x.kind, code))[x.kind] + _sums(x.one, x.more * code[x.other])
+    ptr, order = by_host
+    size, kind = np.diff(ptr), np.empty(len(code), np.int64)
+    sizes = np.repeat(size, size)
+    one, other = np.repeat(order, sizes), order[spread(np.repeat(ptr[:-1], size), sizes)]
+    tables = np.split(_way(ways, x.alone, one, other), pointers(size**2)[1:-1])
+    for own, table in zip(np.split(order, ptr[1:-1]), tables, strict=True):
+        kind[own] = _kinds(table.reshape(len(own), -1), total[own], code[own])
+    return kind
+
+
+def _ways_of_hosts(x: _Hashed, host: Array, sent: Array, got: Array) -> Array:
+    """(hosts, hosts) the ways from one to another, times the codes of their devices."""
+    hosts, kinds = int(host.max()) + 1, len(x.across)
+    at = host * kinds + x.kind
+    source, target = (_sums(at, code, hosts * kinds).reshape(hosts, kinds) for code in (sent, got))
+    pairs = host[x.one] * hosts + host[x.other]
+    near = _sums(pairs, x.more * sent[x.one] * got[x.other], hosts * hosts)
+    way: Array = source @ x.across @ target.T + near.reshape(hosts, hosts)
+    return way
 
 
 def _sums(key: Array, values: Array, count: int = 0) -> Array:

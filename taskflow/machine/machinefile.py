@@ -132,6 +132,8 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
     table = fit(parse_toml(text), MachineTable)
     check_version(table.version, VERSION)
     count, has_hosts = hosts or table.hosts or 1, table.hosts is not None
+    if count > 1 and not has_hosts:
+        raise ValueError(f"describes all devices; a file of {count} equal hosts says 'hosts'")
     template: list[dict[str, Any]] = []
     for k, device in enumerate(table.device):
         template += _devices(k, device, has_hosts)

@@ -197,16 +197,22 @@ class MachineModel:
         return MachineModel(*parts._replace(name=name if nodes == 1 else f"{nodes} x {name}"))
 
     @staticmethod
-    def load(path: str | Path) -> MachineModel:
+    def load(path: str | Path, nodes: int | None = None) -> MachineModel:
         """Read a TOML machine file.
+
+        Args:
+            path: of the file.
+            nodes: so many hosts instead of those that the file says; it describes one of them (`hosts`).
 
         Raises:
             ValueError: there is no file, or what is wrong in it.
         """
+        if nodes is not None and not is_whole(nodes):
+            raise ValueError(f"machine file '{path}': nodes is a positive number, not {nodes!r}")
         if not Path(path).is_file():
             raise ValueError(f"machine file '{path}': there is no such file")
         with naming(f"machine file '{path}'"):
-            machine = MachineModel(*read_machine(read_text(path, LARGEST_BYTES)))
+            machine = MachineModel(*read_machine(read_text(path, LARGEST_BYTES), nodes))
             _ = machine.ways  # all devices reach each other
         return machine
 
@@ -220,8 +226,8 @@ class MachineModel:
         """One machine of several, unequal ones say: devices and hosts are numbered on.
 
         Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
-        is what joins the machines; equal links between these become one, too. `collectives` and what moves them are
-        those of the first; no `library` was measured on all.
+        is what joins the machines; equal links between these become one, too. `collectives`, what moves them and
+        `jitter` are those of the first; no `library` was measured on all.
         `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
         """
         devices: list[Device] = []

@@ -18,7 +18,8 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.geometry import balanced_bounds
-from taskflow.cost.model import AnalyticCosts, CostModel, Rates, dtype_number
+from taskflow.cost.model import AnalyticCosts, CostModel
+from taskflow.cost.rates import Rates, rate_number
 from taskflow.graph.graph import Operator
 from taskflow.tasks.exchange import SMALL_BYTES
 
@@ -137,7 +138,7 @@ class Cases:
             flops = flops * self._least(axis)
         for region, (low, high) in zip(op.args, self.sizes, strict=True):
             size += np.stack([low.prod(axis=1), high.prod(axis=1)]) * region.itemsize
-        dtype = dtype_number([r.dtype for r in op.args], op.kernel.window)
+        dtype = rate_number([r.dtype for r in op.args], op.kernel)
         machine = costs.machine
         different = dict(
             zip(reversed(machine.devices), reversed(range(len(machine.devices))), strict=True)
@@ -156,8 +157,9 @@ def _least_on(device: int, flops: Array, size: Array, dtype: int, rates: Rates) 
         share * rates.compute_ramp[device] + (1.0 - share) * rates.ramp[device],
         rates.compute_ramp[device],
     )
-    least: Array = np.maximum(compute, memory[0]) + np.where(compute + memory[0] > 0.0, ramp, 0.0)
-    least += rates.overhead[device]
+    least: Array = np.maximum(compute, memory[0])
+    least += rates.exposed[device] * np.minimum(compute, memory[0])
+    least += np.where(compute + memory[0] > 0.0, ramp, 0.0) + rates.overhead[device]
     return least
 
 

@@ -111,7 +111,7 @@ class Heads:
             op.bound.key,
             op.flops,
             op.work,
-            op.kernel.window,
+            (op.kernel.window, op.kernel.work),
             tuple(r.dtype for r in op.args),
             op.overwrites,
             id(rows[1]),

@@ -76,7 +76,7 @@ class PackedJudge:
         self.graph, self.machine, self.costs, self.refusal = graph, machine, costs, ""
         self.strategy, self.lowering = Strategy({}), Lowering(graph, machine)
         self._devices = len(machine.devices)
-        self._capacity = np.array([ROOMY if is_roomy else d.memory_bytes for d in machine.devices])
+        self._capacity = np.array([ROOMY if is_roomy else d.free_bytes for d in machine.devices])
         self._allowed = self._capacity
         self._known = {op.name: op for op in graph.operators}
         self._number = {op.name: number for number, op in enumerate(graph.operators)}

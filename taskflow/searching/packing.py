@@ -9,7 +9,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf, tiered
-from taskflow.cost.model import Rates
+from taskflow.cost.rates import Rates
 from taskflow.lowering.boxes import volume
 from taskflow.lowering.moves import arg_begin
 from taskflow.lowering.moving import DONE, NOBODY, play_region, rename, world_of
@@ -80,7 +80,8 @@ def point_seconds(flops: float, size: int, device: int, dtype: int, rates: Rates
     if both > 0.0:
         share = compute / both
         ramps = share * rates.compute_ramp[device] + (1.0 - share) * rates.ramp[device]
-    return float(rates.overhead[device] + (max(compute, memory) + ramps))
+    sides = max(compute, memory) + rates.exposed[device] * min(compute, memory)
+    return float(rates.overhead[device] + (sides + ramps))
 
 
 @tiered

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array, pointers
-from taskflow.core.compiling import inner, leaf, tiered
+from taskflow.core.compiling import inlined, inner, leaf, tiered
 from taskflow.tasks.moves import Moves
 
 COPY = -1  # in place of the second part of a sum
@@ -72,7 +72,7 @@ def carry(
     touches = is_own[moves.source] | is_own[moves.target]
     most = 2 * int((moves.last - moves.first)[touches].sum())
     final = _final_sums(moves, owner)
-    found = _carry(tuple(moves), final, boxes, tuple(memories), is_own, (done, most))
+    found = _carry(tuple(moves), final, boxes, tuple(memories), is_own, done, most)
     number, target, part, added, follows, offset, begin, last = found
     box = np.stack([boxes[begin, 0], boxes[last, 1]], axis=1)
     return StepColumns(number, target, part, added, follows > 0, offset, box)
@@ -91,56 +91,68 @@ def _final_sums(moves: Moves, owner: Array) -> Array:
 
 @tiered
 def _carry(
-    moves: tuple[Array, ...],
+    move_columns: tuple[Array, ...],
     final: Array,
     boxes: Array,
-    memories: tuple[Array, ...],
+    memory_columns: tuple[Array, ...],
     is_own: Array,
-    counts: tuple[int, int],
+    number: int,
+    most: int,
 ) -> Array:
     """(8, steps) columns of `StepColumns`; in place of a box its first and its last part.
 
-    The sums of a message stand behind it, when all of it is there.
+    The sums of a message stand behind it, when all of it is there: until then their numbers count from 0.
     """
-    source, target, first, last, adds, message, _, offset = moves
-    holder, target_ptr, targets, covered, arrives = memories
-    number, most = counts
-    steps, n, sums, folds = np.empty((8, most), np.int64), 0, np.empty((8, most), np.int64), 0
-    summed, follows = 0, 0
-    for move in range(len(source)):
-        s, t, behind = source[move], target[move], offset[move]
-        if move == 0 or message[move] != message[move - 1]:
-            steps[:, n : n + folds] = sums[:, :folds]
-            steps[0, n : n + folds] += number
-            n, number, folds, summed, follows = n + folds, number + summed, 0, 0, 0
-        k = _with_elements(boxes, first[move], last[move])
-        while k < last[move]:
-            end, after = _alike(boxes, (final, holder[s], holder[t]), k, last[move], move)
-            held, there = holder[s, k], holder[t, k]
-            own_targets = targets[target_ptr[t] : target_ptr[t + 1]]
+    moves, memories = Moves(*move_columns), Memories(*memory_columns)
+    steps, n = np.empty((8, most), np.int64), 0
+    sums, folds = np.empty((8, most), np.int64), 0
+    summed = follows = 0
+    for move in range(len(moves.source)):
+        source, target, offset = moves.source[move], moves.target[move], moves.offset[move]
+        if move == 0 or moves.message[move] != moves.message[move - 1]:
+            n = _append(steps, n, sums[:, :folds], number)
+            number += summed
+            folds = summed = follows = 0
+        lies = final, memories.holder[source], memories.holder[target]
+        k = _with_elements(boxes, moves.first[move], moves.last[move])
+        while k < moves.last[move]:
+            end, after = _alike(boxes, lies, k, moves.last[move], move)
+            there = memories.holder[target, k]
             to = there
-            if not adds[move] or final[k] == move:
-                to = _covering(own_targets, covered, boxes[k, 0], boxes[end, 1], there)
-            arriving = arrives[move] if adds[move] else to
-            if is_own[s] or is_own[t]:
-                steps[0, n], steps[1, n], steps[2, n], steps[3, n] = number, arriving, held, COPY
-                steps[4, n], steps[5, n] = follows, behind if adds[move] else 0
-                steps[6, n], steps[7, n] = k, end
-                n += 1
-            number, follows = number + 1, 1
-            if adds[move]:
-                if is_own[t]:
-                    sums[0, folds], sums[1, folds], sums[2, folds] = summed, to, there
-                    sums[3, folds], sums[4, folds], sums[5, folds] = arriving, 0, behind
-                    sums[6, folds], sums[7, folds] = k, end
-                    folds += 1
+            if not moves.adds[move] or final[k] == move:
+                to = _receiver(memories, boxes, k, end, target)
+            arriving = memories.arrives[move] if moves.adds[move] else to
+            if is_own[source] or is_own[target]:
+                behind = offset if moves.adds[move] else 0
+                held = memories.holder[source, k]
+                n = _put(steps, n, (number, arriving, held, COPY, follows, behind, k, end))
+            number += 1
+            follows = 1
+            if moves.adds[move]:
+                if is_own[target]:
+                    folds = _put(sums, folds, (summed, to, there, arriving, 0, offset, k, end))
                 summed += 1
-                behind += _volume(boxes[k, 0], boxes[end, 1])
-            holder[t, k : end + 1] = to
+                offset += _volume(boxes[k, 0], boxes[end, 1])
+            memories.holder[target, k : end + 1] = to
             k = after
-    steps[:, n : n + folds] = sums[:, :folds]
-    steps[0, n : n + folds] += number
-    return steps[:, : n + folds]
+    return steps[:, : _append(steps, n, sums[:, :folds], number)]
+
+
+@inlined
+def _put(steps: Array, n: int, step: tuple[int, ...]) -> int:
+    """Write step number `n`; gives their number then."""
+    for k, value in enumerate(step):
+        steps[k, n] = value
+    return n + 1
+
+
+@inner
+def _append(steps: Array, n: int, sums: Array, number: int) -> int:
+    """Write the sums of a message behind `n` steps, their numbers from `number` on; gives the number of steps then."""
+    end = n + len(sums[0])
+    steps[:, n:end] = sums
+    steps[0, n:end] += number
+    return end
 
 
 @inner
@@ -172,14 +184,15 @@ def _volume(low: Array, high: Array) -> int:
     return volume
 
 
-@leaf
-def _covering(arguments: Array, boxes: Array, low: Array, high: Array, there: int) -> int:
-    """The first of these arguments in which a box lies; else what holds a partial result of it, which is spent."""
-    for argument in arguments:
-        is_within = True
-        for k in range(len(low)):
-            is_within = is_within and boxes[argument, 0, k] <= low[k]
-            is_within = is_within and high[k] <= boxes[argument, 1, k]
+@inlined
+def _receiver(memories: Memories, boxes: Array, first: int, last: int, member: int) -> int:
+    """The first target of a member in which these parts lie; else what holds their partial results, which is spent."""
+    low, high = boxes[first, 0], boxes[last, 1]
+    for k in range(memories.target_ptr[member], memories.target_ptr[member + 1]):
+        target, is_within = memories.targets[k], True
+        for d in range(len(low)):
+            is_within = is_within and memories.boxes[target, 0, d] <= low[d]
+            is_within = is_within and high[d] <= memories.boxes[target, 1, d]
         if is_within:
-            return int(argument)
-    return there
+            return int(target)
+    return int(memories.holder[member, first])

@@ -109,7 +109,7 @@ def plan_memory(
 
     begin, peak = place(first, last)
     room, is_free = (
-        spendable_bytes(task_graph.machine) - staged_bytes(task_graph),
+        spendable_bytes(task_graph.machine) - staged_bytes(task_graph) - reserved_bytes(task_graph),
         np.zeros(devices, np.bool_),
     )
     if np.any(peak < room):
@@ -135,8 +135,8 @@ def with_reuse(task_graph: TaskGraph, plan: MemoryPlan) -> TaskGraph:
 
 
 def needed_bytes(task_graph: TaskGraph, plan: MemoryPlan) -> Array:
-    """Bytes that every device needs: its arena and, on a GPU, blocks for feeds on their way."""
-    needed: Array = plan.peak_bytes + staged_bytes(task_graph)
+    """Bytes that every device needs: its arena, on a GPU blocks for feeds on their way, and what no instance has."""
+    needed: Array = plan.peak_bytes + staged_bytes(task_graph) + reserved_bytes(task_graph)
     return needed
 
 
@@ -150,10 +150,13 @@ def shortage(task_graph: TaskGraph, plan: MemoryPlan) -> str:
     device = int(np.argmax(needed - memory))
     if needed[device] <= memory[device]:
         return ""
-    staged = int(needed[device] - plan.peak_bytes[device])
     kept = int(plan.persistent_bytes[device])
     passing = int(plan.peak_bytes[device]) - kept
-    beside = f", {describe_memory(staged)} for feeds on their way" if staged else ""
+    others = {
+        "for feeds on their way": staged_bytes(task_graph)[device],
+        "of context and communicators": reserved_bytes(task_graph)[device],
+    }
+    beside = "".join(f", {describe_memory(size)} {what}" for what, size in others.items() if size)
     return (
         f"device {device}: the task graph needs {describe_memory(needed[device])} ({describe_memory(kept)} for "
         f"parameters and state, {describe_memory(passing)} at the peak of a step{beside}), the device has "
@@ -175,6 +178,24 @@ def staged_bytes(task_graph: TaskGraph) -> Array:
     return FEED_BLOCKS * np.bincount(
         task_graph.device[fed], sizes, len(task_graph.machine.devices)
     ).astype(np.int64)
+
+
+def reserved_bytes(task_graph: TaskGraph) -> Array:
+    """Bytes of every device that no instance has: the context, and buffers for each group that it communicates in.
+
+    Groups are those of collectives; what devices send one another goes through one more.
+    """
+    machine, groups = task_graph.machine, task_graph.groups
+    count = len(machine.devices)
+    members = {groups.devices_of(group) for group in range(len(groups))}
+    joined = np.bincount([d for group in members for d in group], minlength=count)
+    moves = task_graph.is_transfer
+    joined += np.isin(
+        np.arange(count), np.concatenate([task_graph.source[moves], task_graph.device[moves]])
+    )
+    own = np.array([(d.reserved_bytes, d.communicator_bytes) for d in machine.devices], np.int64)
+    reserved: Array = own[:, 0] + own[:, 1] * joined
+    return reserved
 
 
 def receive_rows(task_graph: TaskGraph) -> Array:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array, distinct
-from taskflow.core.compiling import tiered
+from taskflow.core.compiling import inner, tiered
 from taskflow.core.grouping import grouped
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
@@ -132,27 +132,13 @@ def _edges(
     `args` are where those of a row begin, and their instances; `uses` the arguments by instance, and where those of an
     instance begin; `deps` where those of a row begin, and their rows; `queue` the stream of a row of one device, or -1.
     """
-    (arg_ptr, instance), (use, use_ptr), (dep_ptr, dep_row), (part, taken) = (
-        args,
-        uses,
-        deps,
-        taken_over,
-    )
-    rows, row_of = len(queue), np.repeat(np.arange(len(queue)), np.diff(arg_ptr))
-    opens, closes = np.ones(len(instance), np.bool_), np.ones(len(instance), np.bool_)
-    used, followed = np.full(rows, -1, np.int64), np.full(rows, -1, np.int64)
-    for i in range(len(part)):
-        own = use[use_ptr[i] : use_ptr[i + 1]]
-        used[row_of[own]] = i
-        for k in own:
-            for before in dep_row[dep_ptr[row_of[k]] : dep_ptr[row_of[k] + 1]]:
-                if used[before] == i:
-                    opens[k], followed[before] = False, i
-        closes[own] = followed[row_of[own]] != i
-
-    ptr, found, count = np.zeros(rows + 1, np.int64), np.empty(rows + 1, np.int64), 0
-    known = np.full(rows, -1, np.int64)
-    for row in range(rows):
+    (arg_ptr, instance), (use, use_ptr), (dep_ptr, dep_row) = args, uses, deps
+    part, taken = taken_over
+    row_of = np.repeat(np.arange(len(queue)), np.diff(arg_ptr))
+    opens, closes = _first_and_last(row_of, uses, deps)
+    ptr, found, count = np.zeros(len(queue) + 1, np.int64), np.empty(len(queue) + 1, np.int64), 0
+    known = np.full(len(queue), -1, np.int64)
+    for row in range(len(queue)):
         known[dep_row[dep_ptr[row] : dep_ptr[row + 1]]] = row
         for k in range(arg_ptr[row], arg_ptr[row + 1]):
             i = instance[k]
@@ -168,3 +154,20 @@ def _edges(
                             count += 1
         ptr[row + 1] = count
     return ptr, found[:count]
+
+
+@inner
+def _first_and_last(row_of: Array, uses: Columns, deps: Columns) -> Columns:
+    """Of every argument: whether no other user of its instance is before its row, and whether none is behind it."""
+    (use, use_ptr), (dep_ptr, dep_row) = uses, deps
+    opens, closes = np.ones(len(row_of), np.bool_), np.ones(len(row_of), np.bool_)
+    used, followed = np.full(len(dep_ptr), -1, np.int64), np.full(len(dep_ptr), -1, np.int64)
+    for i in range(len(use_ptr) - 1):
+        own = use[use_ptr[i] : use_ptr[i + 1]]
+        used[row_of[own]] = i
+        for k in own:
+            for before in dep_row[dep_ptr[row_of[k]] : dep_ptr[row_of[k] + 1]]:
+                if used[before] == i:
+                    opens[k], followed[before] = False, i
+        closes[own] = followed[row_of[own]] != i
+    return opens, closes

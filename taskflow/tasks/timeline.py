@@ -41,7 +41,8 @@ class Timeline:
     shortage: str = ""
 
     def __repr__(self) -> str:
-        return f"Timeline({self.seconds * 1e3:.3f} ms, {len(self.start)} rows, {self.bytes_moved} bytes moved)"
+        short = f"; does not fit: {self.shortage}" if self.shortage else ""
+        return f"Timeline({self.seconds * 1e3:.3f} ms, {len(self.start)} rows, {self.bytes_moved} bytes moved{short})"
 
     @cached_property
     def bytes_moved(self) -> int:

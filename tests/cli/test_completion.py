@@ -41,7 +41,7 @@ def test_bash_completes(capsys, tmp_path, monkeypatch):
     assert completed(text, "taskflow", "explain", "m", "--strategy", "pl") == ["placed_tables"]
     assert completed(text, "taskflow", "explain", "m", "--strategy", "plan") == ["plan.json"]
     assert completed(text, "taskflow", "simulate", "ops.models.g") == ["ops.models.gpt:build"]
-    assert "--seed" not in completed(text, "taskflow", "simulate", "--s")
+    assert "--seconds" not in completed(text, "taskflow", "simulate", "--s")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

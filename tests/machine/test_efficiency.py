@@ -1,5 +1,7 @@
 """The curve of a device and its fit to measured tasks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,13 @@ def test_a_fit_finds_the_curve_that_made_the_samples():
     fitted = fit_device(PEAKS, FLOPS, BYTES, device_seconds(TRUE, FLOPS, BYTES))
     assert curve(fitted) == pytest.approx(curve(TRUE))
     assert fitted.flops_per_second == 10e12 and fitted.memory_bandwidth == 700e9
+
+
+def test_a_fit_knows_what_is_exposed():
+    true, peaks = (replace(device, exposed_share=0.4) for device in (TRUE, PEAKS))
+    fitted = fit_device(peaks, FLOPS, BYTES, device_seconds(true, FLOPS, BYTES))
+    assert curve(fitted) == pytest.approx(curve(TRUE))
+    assert (device_seconds(true, FLOPS, BYTES) > device_seconds(TRUE, FLOPS, BYTES))[: len(N)].all()
 
 
 def test_a_fit_of_noisy_samples_is_close():

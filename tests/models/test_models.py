@@ -59,6 +59,16 @@ def test_a_mixed_gpt_has_float32_parameters_and_dropout() -> None:
     assert any(op.writes for op in graph.operators)
 
 
+def test_an_eager_loss_gives_the_same_numbers() -> None:
+    """Attention alone is fused, and the softmax of the scores is kept."""
+    sizes = {"batch": 4, "dtype": "float64", "dropout": 0.0, **TINY["gpt"]}
+    graph, eager = build("gpt", **sizes), build("gpt", fused="attention", **sizes)
+    assert "eager_loss.levels" in eager.regions
+    batches = feeds(graph, "gpt", STEPS)
+    expected = train(graph, single_device(graph, MACHINE), MACHINE, batches)
+    assert_close(train(eager, random_strategy(eager, MACHINE, 0), MACHINE, batches), expected)
+
+
 def test_a_padded_vocabulary_changes_no_number() -> None:
     """Rows behind the words have no gradient: of them there is nothing but the weight decay. Under any strategy."""
     sizes = {"batch": 4, "dtype": "float64", "dropout": 0.0, "fused": True, **TINY["gpt"]}

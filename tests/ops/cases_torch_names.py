@@ -72,6 +72,23 @@ case(
     ["t", "i"],
     high=5,
 )
+for name, ignored, reduction in (
+    ("", None, "mean"),
+    (", some ignored", 1, "mean"),
+    (" of each row", 1, "none"),
+):
+    case(
+        f"linear_cross_entropy{name}",
+        lambda x, w, t, i=ignored, r=reduction: ops.linear_cross_entropy(x, w, t, i, reduction=r),
+        lambda v, i=ignored, r=reduction: (
+            rows({**v, "y": v["x"] @ v["w"].T}, 0.0, i)[0]
+            if r == "none"
+            else mean({**v, "y": v["x"] @ v["w"].T}, ignored=i)
+        ),
+        {"x": (3, 4, 6), "w": (5, 6), "t": (3, 4)},
+        ["t"],
+        high=5,
+    )
 case(
     "cross_entropy of few classes",
     lambda y, t: ops.cross_entropy(y, t, label_smoothing=0.1, classes=5),

@@ -116,6 +116,20 @@ def test_kernels_keep_to_their_privileges(build_and_half):
     laws.assert_equal(run(model, check=True), run(model))
 
 
+def test_wide_operators_compute_in_float32(half):
+    """What they read is cast to float32 first, and what they make stays; the gradient is half again."""
+    graph = Graph()
+    x = graph.input("x", (4, 6))
+    h = ops.linear(x, 8, name="fc")
+    loss = ops.mean(ops.log_softmax(ops.linear(h, 5, name="head"), name="loss.levels"), name="loss")
+    graph.output("loss", loss)
+    made = taskflow.precision(graph, half, None, wide=["loss*"])
+    ops.sgd(made.outputs["loss"], lr=0.1)
+    dtypes = {op.name: {r.dtype for r in op.args} for op in made.operators}
+    assert dtypes["head"] == {half} and dtypes["loss.levels"] == {"float32"} == dtypes["loss"]
+    assert dtypes["loss.levels.dx"] == {"float32"} and dtypes["head.dx"] == {half}
+
+
 def test_runs_are_the_same_to_the_bit(half):
     model = trained(transformer, half)
     machine = MachineModel.uniform(4)

@@ -1,6 +1,7 @@
 """What the table of cases cannot say: masks, running statistics, tiles that read nothing, several axes at once."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -122,7 +123,9 @@ def test_gelu_is_as_exact_as_its_dtype(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.name.startswith(("conv2d", "max_pool2d", "linear"))], ids=str
+    "case",
+    [c for c in CASES if re.split("[ ,]", c.name)[0] in ("conv2d", "max_pool2d", "linear")],
+    ids=str,
 )
 def test_two_axes_and_fractions(case: Case) -> None:
     graph, output = case.build()

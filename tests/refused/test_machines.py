@@ -8,7 +8,8 @@ from tests.refusals import each_refused, of_files
 DEVICE, LINK = "[[device]]\ncount = 2\n", "[[link]]\nends = [0, 1]\n"
 DEVICE_KEYS = (
     "count, slowdown, kind, host, memory_bytes, flops_per_second, memory_bandwidth, overhead_seconds, rates, "
-    "compute_efficiency, memory_efficiency, half_flops, half_bytes, sends_by_link, collective_share"
+    "compute_efficiency, memory_efficiency, half_flops, half_bytes, sends_by_link, collective_share, "
+    "reserved_bytes, communicator_bytes, burst_efficiency, exposed_share, attention, attention_shares"
 )
 FILES = [
     ("no TOML", "name = ", "is not TOML: Invalid value (at end of document)"),
@@ -157,6 +158,16 @@ FILES = [
     ),
     ("deep brackets", "name = " + "[" * 5000, "is nested deeper than 32 levels"),
     ("a deep key", "a." * 5000 + "b = 1", "line 1 has more than 100 dots"),
+    (
+        "a kernel of attention without a share",
+        DEVICE + 'attention = "flash 2"',
+        "cpu device of host 0: attention is 'flash 2', there is none",
+    ),
+    (
+        "shares of attention that are none",
+        DEVICE + 'attention_shares = { "flash 2" = [0.5, 1.5] }',
+        "cpu device of host 0: the shares of 'flash 2' are two numbers above 0 and at most 1, not (0.5, 1.5)",
+    ),
     ("no number", DEVICE + "half_flops = nan", "the number nan is not finite"),
     (
         "hosts that share nothing",

@@ -31,7 +31,7 @@ from tests.strategies import graphs
 
 MODELS = {"tiny": graphs(), "operators": operator_graphs()}
 EXAMPLES = max(50, settings.default.max_examples // 4)  # of each of four tests
-P100 = MachineModel.preset("p100")
+P100 = MachineModel.preset("p100").with_rates(reserved_bytes=1000, communicator_bytes=200)
 HOSTS = (1,), (2,), (3,), (1, 1), (2, 1)  # devices of each
 RUN = 4  # one in so many runs
 ENOUGH = 1.015  # of the peak of a plan that is known: then few searches may find none
@@ -113,7 +113,7 @@ def test_feeds_of_a_gpu_count():
     graph = Graph()
     x, t = graph.input("x", (4096, 4096)), graph.input("t", (4096,), "int32")
     ops.sgd(ops.softmax_cross_entropy(ops.linear(x, 10), t), lr=0.1)
-    roomy = MachineModel.preset("h100").take(1)
+    roomy = MachineModel.preset("h100").take(1).with_rates(reserved_bytes=0)
     rows = lower(graph, single_device(graph, roomy), roomy)
     arena, fed = int(plan_memory(rows).peak_bytes[0]), 3 * 4 * 4096 * (4096 + 1)
     for room, is_enough in ((arena + fed, True), (arena + fed // 2, False)):

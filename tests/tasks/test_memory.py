@@ -6,9 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import taskflow
-from taskflow import Device, Executor, Graph, Kind, MachineModel, ParallelConfig, Strategy, lower
+from taskflow import (
+    CostModel,
+    Device,
+    Executor,
+    Graph,
+    Kind,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    lower,
+)
 from taskflow.tasks import lifetimes as lifetimes_module
-from taskflow.tasks.memory import ALIGNMENT, plan_memory, shortage
+from taskflow.tasks.memory import (
+    ALIGNMENT,
+    needed_bytes,
+    plan_memory,
+    reserved_bytes,
+    shortage,
+)
 from tests import laws, tiny
 from tests.checking.reuse import tight
 from tests.strategies import examples, graphs, strategies
@@ -133,6 +149,49 @@ def test_what_does_not_fit_is_refused_before_the_first_step():
         else:
             with pytest.raises(ValueError, match=f"needs {peak} B .* the device has {room} B"):
                 Executor(task_graph)
+
+
+def test_contexts_and_communicators_take_memory():
+    """One communicator for each group of a collective, and one for what devices send one another."""
+    graph = Graph()
+    h = tiny.linear(tiny.linear(graph.input("x", (16, 32), "float64"), 64), 8)
+    tiny.sgd(tiny.mean_square(h))
+    device = Device("cuda", memory_bytes=10**6, reserved_bytes=1000, communicator_bytes=100)
+    machine = MachineModel.uniform(8, device)
+
+    def beside(strategy):
+        rows = lower(graph, strategy, machine)
+        return reserved_bytes(rows).tolist(), rows
+
+    alone, _ = beside(taskflow.single_device(graph, machine))
+    assert alone == [1000] * 8
+    summed, rows = beside(taskflow.data_parallel(graph, machine))
+    assert len(rows.groups) == 1 and summed == [1100] * 8
+    timeline = taskflow.simulate(rows, CostModel.analytic(machine))
+    plain = lower(
+        graph,
+        taskflow.data_parallel(graph, machine),
+        machine.with_rates(reserved_bytes=0, communicator_bytes=0),
+    )
+    assert (timeline.peak_bytes - needed_bytes(plain, plan_memory(plain)) == 1100).all()
+    apart = taskflow.single_device(graph, machine)
+    apart[list(apart)[1]] = ParallelConfig({}, (1,))
+    sent, _ = beside(apart)
+    assert sent == [1100, 1100, *[1000] * 6]
+
+
+def test_a_timeline_says_what_does_not_fit_and_of_what_it_consists():
+    graph = Graph()
+    tiny.sgd(tiny.mean_square(tiny.linear(graph.input("x", (16, 32), "float64"), 64)))
+    device = Device("cuda", memory_bytes=20_000, reserved_bytes=1000)
+    machine = MachineModel.uniform(1, device)
+    rows = lower(graph, taskflow.single_device(graph, machine), machine)
+    timeline = taskflow.simulate(rows, CostModel.analytic(machine))
+    assert "; does not fit: device 0: the task graph needs " in repr(timeline)
+    assert "1000 B of context and communicators), the device has 20000 B" in repr(timeline)
+    roomy = MachineModel.uniform(1, Device("cuda"))
+    rows = lower(graph, taskflow.single_device(graph, roomy), roomy)
+    assert "fit" not in repr(taskflow.simulate(rows, CostModel.analytic(roomy)))
 
 
 def test_the_plan_counts_feeds_and_points():

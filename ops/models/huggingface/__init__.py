@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ops
-from ops.models.common import finish, predict_words, tokens
+from ops.models.common import finish, of_parameters, predict_words, tokens
 from ops.models.huggingface.bert import bert_features, masked_words, next_sentence
 from ops.models.huggingface.causal import gpt2_scores, rotary_scores
 from ops.models.huggingface.config import T5, Bert, Gpt2, ViT, read_config
@@ -34,6 +34,7 @@ def build(
     dtype: str = "float32",
     fused: bool = True,
     capacity_factor: float | None = 1.25,
+    groups: int | None = None,
 ) -> Graph:
     """The graph of a training step with AdamW, or of the loss.
 
@@ -46,17 +47,20 @@ def build(
         batch, sequence: extents of the inputs; images have no sequence.
         lr: of AdamW.
         training: whether backward and update are part of it, and dropout takes place.
-        dtype: of the parameters.
+        dtype: of the parameters, or "mixed_bfloat16": float32 parameters, and a precision (`taskflow.precision`).
         fused: whether attention is one operator where it has neither mask nor dropout.
         capacity_factor: of Mixtral's experts; None: room for all, as in transformers, which drops nothing.
+        groups: of sequences, each with a capacity of its own at every expert, so that sequences may lie on several
+            devices and expert parallelism is an all-to-all; None: one for each sequence.
 
     Raises:
         ValueError: `read_config`'s; or sequences are longer than the learned positions.
     """
     record, name = read_config(config)
-    graph, sizes = Graph(), StepSizes(batch, sequence, training, dtype, fused, capacity_factor)
+    graph, whole = Graph(), of_parameters(dtype)
+    sizes = StepSizes(batch, sequence, training, whole, fused, capacity_factor, groups or batch)
     options: dict[str, Any] = {"optimizer": ops.adamw, "lr": lr, "betas": (0.9, 0.95)}
-    options["weight_decay"] = 0.1
+    options |= {"weight_decay": 0.1, "dtype": dtype}
     if isinstance(record, ViT):
         y, t = vit_scores(graph, record, sizes), graph.input("t", (batch,), "int32")
         return finish(graph, ops.softmax_cross_entropy(y, t, name="loss"), training, **options)

@@ -121,7 +121,7 @@ class CellTables:
             prices = [self.price(k, way, parts) for k in range(count)]
             self._fill(prices, parts, way.is_again, (seconds[number], fixed[number], held[number]))
         room = [
-            min(d.memory_bytes for d in self.machine.devices[w.first : w.first + w.devices])
+            min(d.free_bytes for d in self.machine.devices[w.first : w.first + w.devices])
             for w in ways
         ]
         return Cells(ways, at, seconds, fixed, held, np.array(room, float))

@@ -60,7 +60,7 @@ class Finalists:
         self.best_seconds, self._point_seconds = math.inf, POINT_SECONDS
         self._best: tuple[TaskGraph, Timeline]
         self._last_seconds, self._tried = 0.0, set[tuple[PlannedPipeline, Order]]()
-        self._room = np.array([device.memory_bytes for device in machine.devices], np.int64)
+        self._room = np.array([device.free_bytes for device in machine.devices], np.int64)
 
     def judge(self, pipeline: PlannedPipeline, orders: Iterable[Order]) -> bool:
         """Judge the rows of a pipeline in each of some orders, as far as there is time; whether one of them fits."""
