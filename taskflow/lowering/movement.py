@@ -82,7 +82,7 @@ class Mover:
 
     Args:
         equals: see `MachineModel.equals`.
-        few: so many sum, and gather, row by row; and `State.exchanges`.
+        few: so many sum, gather, and exchange, row by row; and `State.has_relays`.
         doors: how many messages can arrive at a device at once.
         streams: see `streams.StreamTable.of_device`.
         lives, table: of all regions, one by one and together.
@@ -92,7 +92,7 @@ class Mover:
     def __init__(
         self,
         equals: Equals,
-        few: tuple[int, int, int],
+        few: tuple[int, int, int, int],
         doors: int,
         streams: Array,
         lives: Sequence[Life],
