@@ -15,8 +15,8 @@ devices  kind           GiB      GB/s launch us  peak Tflop/s
      16  cuda          16.0     732.0      5.70  10.6 float32, 5.3 float64, 21.2 float16
 
   pairs  transfers between devices      GB/s        us  links
-     48  within a host                20.000      1.90      1
-    192  from host to host            12.500      6.50      4
+     48  within a host                18.000      1.90      1
+    192  from host to host            12.000      6.50      4
 """
 
 
