@@ -39,8 +39,8 @@ class Uneven(NamedTuple):
 
 
 ROWS = {
-    "70B": [Uneven(8, 4, 16), Uneven(8, 8, 16), Uneven(8, 4, 16, 3)],
-    "405B": [Uneven(64, 16, 16), Uneven(64, 8, 16)],
+    "70B": [Uneven(8, 4, 16), Uneven(8, 4, 16, 3)],
+    "405B": [Uneven(64, 8, 8), Uneven(64, 16, 16)],
 }
 
 

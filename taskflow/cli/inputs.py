@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from taskflow.bridges.exporting import JobFile
+from taskflow.bridges.memory import under_system
 from taskflow.cli.jobs import JobProblem, add_from, read_file
 from taskflow.cli.machine import SIMPLE_MACHINES, find_machine
 from taskflow.cli.model import build_model
@@ -131,6 +132,8 @@ def read_problem(options: argparse.Namespace) -> Problem:
     """The graph, machine and costs that the options name; ValueError where they do not fit."""
     file = read_file(options)
     machine = find_machine(options.machine, *_extent(options, file))
+    if options.system:
+        machine = under_system(machine, options.system)
     graph = build_model(options.model, options.arguments, file.sizes if file else {})
     return Problem(graph, machine, find_costs(options.costs, machine), file)
 
