@@ -150,10 +150,10 @@ class Estimates:
         """What a plan says of it; one stage with one micro-batch is in the order of the program."""
         if len(pipeline.stages) == pipeline.parts == 1:
             return None
-        whole = [k for k, stage in enumerate(pipeline.stages) if stage.again and policy[1]]
-        return (
-            schedule_of(policy[0], pipeline.groups, pipeline.parts, whole) if whole else policy[0]
-        )
+        again = [k for k, stage in enumerate(pipeline.stages) if stage.again]
+        if not again:
+            return policy[0]
+        return schedule_of(policy[0], pipeline.groups, pipeline.parts, again if policy[1] else ())
 
     def orders(self, pipeline: PlannedPipeline) -> list[Schedule | str | None]:
         """All that a plan may say of it."""
