@@ -309,6 +309,16 @@ class TaskGraph:
         return sizes
 
     @property
+    def arg_row(self) -> Array:
+        """The row of every argument."""
+        return np.repeat(np.arange(len(self)), np.diff(self.arg_ptr))
+
+    @property
+    def waiting_row(self) -> Array:
+        """Of every dependence the row that waits; `dep_row` is the one for which it does."""
+        return np.repeat(np.arange(len(self)), np.diff(self.dep_ptr))
+
+    @property
     def is_transfer(self) -> Array:
         """Which rows carry bytes from one device to another."""
         crossing: Array = (self.kind == Kind.COPY) & (self.source != self.device)
@@ -485,7 +495,7 @@ class TaskGraph:
 
     def check(self) -> None:
         """Assert that every row waits only for earlier rows."""
-        rows = np.repeat(np.arange(len(self)), np.diff(self.dep_ptr))
+        rows = self.waiting_row
         if np.any(self.dep_row >= rows):
             bad = int(np.argmax(self.dep_row >= rows))
             raise InternalError(f"row {rows[bad]} waits for the later row {self.dep_row[bad]}")
