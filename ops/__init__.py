@@ -172,6 +172,13 @@ from ops.reduce.reductions import sum as sum
 from ops.reduce.reductions import sum_to as sum_to
 from ops.reduce.sorting import argsort as argsort
 from ops.reduce.sorting import sort as sort
+from ops.relations.edges import Edges as Edges
+from ops.relations.edges import edges as edges
+from ops.relations.edges import graph_order as graph_order
+from ops.relations.softmax import edge_softmax as edge_softmax
+from ops.relations.sums import aggregate as aggregate
+from ops.relations.sums import sum_edges as sum_edges
+from ops.relations.sums import to_edges as to_edges
 from ops.shape.columns import fold as fold
 from ops.shape.columns import unfold as unfold
 from ops.shape.expand import cast as cast

@@ -66,9 +66,9 @@ def conv_transpose2d(
             or nothing is left of an extent.
     """
     where = checked("conv_transpose2d", name, x, ndim=(4,))
-    numbers = _numbers(where, x, kernel_size, stride, padding, output_padding, dilation)
+    windows = _windows(where, x, kernel_size, stride, padding, output_padding, dilation)
     rest = (out_channels, groups, bias, weight_init, bias_init)
-    return _transpose(where, name or "conv_transpose2d", x, numbers, *rest)
+    return _transpose(where, name or "conv_transpose2d", x, windows, *rest)
 
 
 @_takes_inits
@@ -92,12 +92,12 @@ def conv_transpose1d(
     Args, returns and raises as there, of (batch, channels, length) and numbers.
     """
     where = checked("conv_transpose1d", name, x, ndim=(3,))
-    numbers = _numbers(where, x, kernel_size, stride, padding, output_padding, dilation)
+    windows = _windows(where, x, kernel_size, stride, padding, output_padding, dilation)
     rest = (out_channels, groups, bias, weight_init, bias_init)
-    return _transpose(where, name or "conv_transpose1d", x, numbers, *rest)
+    return _transpose(where, name or "conv_transpose1d", x, windows, *rest)
 
 
-def _numbers(
+def _windows(
     where: str,
     x: LogicalRegion,
     kernel_size: Sizes,
@@ -105,19 +105,41 @@ def _numbers(
     padding: Sizes,
     output_padding: Sizes,
     dilation: Sizes,
-) -> list[tuple[int, ...]]:
-    """These five for every dimension of `x` behind the second."""
+) -> list[tuple[Window, int]]:
+    """For every dimension of `x` behind the second the window, and the extent of the result."""
+    extents = x.shape[2:]
     named = {"kernel_size": kernel_size, "stride": stride, "padding": padding}
     named |= {"output_padding": output_padding, "dilation": dilation}
-    columns = [integers(where, key, value, x.ndim - 2) for key, value in named.items()]
-    return [*zip(*columns, strict=True)]
+    columns = [integers(where, key, value, len(extents)) for key, value in named.items()]
+    windows = []
+    for axis, extent, size, step, edge, more, gap in zip("hw"[-len(extents) :], extents, *columns):
+        check_positive(where, kernel_size=size, stride=step, dilation=gap)
+        window = Window(axis, size, step, edge, gap)
+        windows.append((window, _extent(where, extent, window, more)))
+    return windows
+
+
+def _extent(where: str, n: int, window: Window, more: int) -> int:
+    """Of the output; `more` points are at its end."""
+    step, padding, gap = window.stride, window.padding, window.dilation
+    if padding < 0 or not 0 <= more < max(step, gap):
+        raise ValueError(
+            f"{where}: padding is {padding} and output_padding is {more}: the first is at least 0, the second below "
+            f"the stride {step} or the dilation {gap}"
+        )
+    extent = (n - 1) * step - 2 * padding + gap * (window.size - 1) + more + 1
+    if extent < 1:
+        raise ValueError(
+            f"{where}: nothing is left of the {n} points of a dimension with a padding of {padding}"
+        )
+    return extent
 
 
 def _transpose(
     where: str,
     name: str,
     x: LogicalRegion,
-    numbers: Sequence[tuple[int, ...]],
+    windows_and_extents: Sequence[tuple[Window, int]],
     out_channels: int,
     groups: int,
     bias: bool,
@@ -125,11 +147,7 @@ def _transpose(
     bias_init: Init | None,
 ) -> LogicalRegion:
     check_channels(where, x, out_channels, groups)
-    extents = [_extent(where, n, *of) for n, of in zip(x.shape[2:], numbers, strict=True)]
-    windows = [
-        Window(axis, size, stride, padding, dilation)
-        for axis, (size, stride, padding, _, dilation) in zip("hw"[-len(extents) :], numbers)
-    ]
+    windows, extents = zip(*windows_and_extents, strict=True)
     name = x.graph.unique_name(name)
     shape = (x.shape[1], out_channels // groups, *(w.size for w in windows))
     (weight,) = parameters(x, name, shape, False, weight_init, None if bias else bias_init)
@@ -139,31 +157,13 @@ def _transpose(
         return y
     init = fan_in_uniform(weight.shape) if bias_init is None else bias_init
     added = x.graph.parameter(f"{name}.bias", (out_channels,), init, x.dtype)
-    channel = convolution.channels[0]
+    channel, sizes = convolution.channels[0], convolution.sizes
     full = f"n {channel} {term(convolution.axes[1])}"
-    inputs, sizes = {"x": (y, full), "bias": (added, channel)}, convolution.sizes
+    inputs = {"x": (y, full), "bias": (added, channel)}
     with x.graph.following(name):
         return formula(
             f"{name}.add", "x + bias", inputs, full, backward=_bias_backward, sizes=sizes
         )
-
-
-def _extent(
-    where: str, n: int, size: int, stride: int, padding: int, more: int, dilation: int
-) -> int:
-    """Of the output; `more` points are at its end."""
-    check_positive(where, kernel_size=size, stride=stride, dilation=dilation)
-    if padding < 0 or not 0 <= more < max(stride, dilation):
-        raise ValueError(
-            f"{where}: padding is {padding} and output_padding is {more}: the first is at least 0, the second below "
-            f"the stride {stride} or the dilation {dilation}"
-        )
-    extent = (n - 1) * stride - 2 * padding + dilation * (size - 1) + more + 1
-    if extent < 1:
-        raise ValueError(
-            f"{where}: nothing is left of the {n} points of a dimension with a padding of {padding}"
-        )
-    return extent
 
 
 def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:

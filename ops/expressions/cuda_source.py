@@ -157,13 +157,7 @@ def reduce(
     """`out` = sum or maximum (`kind`) of the expression over `axes`, divided by `divisor`; `out` keeps them as 1."""
     named, numbers = _operands(expression, values)
     arrays = list(named.values())
-    shape = ctx.xp.broadcast_shapes(*(a.shape for a in arrays))
-    kept = [0 if k in axes else n for k, n in enumerate(shape)]
-    outer = _layout([n or 1 for n in kept], [_without(a, axes, len(shape)) for a in [*arrays, out]])
-    inner = _layout(
-        [n if k in axes else 1 for k, n in enumerate(shape)],
-        [_only(a, axes, len(shape)) for a in arrays],
-    )
+    outer, inner = _around(arrays, out, ctx.xp.broadcast_shapes(*(a.shape for a in arrays)), axes)
     rows, points = prod(outer.extents), prod(inner.extents)
     if not rows:
         return
@@ -171,25 +165,26 @@ def reduce(
     blocks = -(-rows // lanes)
     parts = min(_MOST_PARTS, max(1, points * lanes // _PART)) if blocks < _MOST_PARTS else 1
     dims = len(outer.extents), len(inner.extents)
-    dtypes = _dtypes(named, numbers)
-    source, name = _reduction(expression, dtypes, out.dtype.name, *dims, kind)
-    wide = (
-        "float64" if "float64" in (out.dtype.name, *(dtype for _, dtype in dtypes)) else "float32"
-    )
-    partial = ctx.scratch(("partial", name), (rows * parts,), wide)
+    source, name = _reduction(expression, _dtypes(named, numbers), out.dtype.name, *dims, kind)
+    is_wide = "float64" in [a.dtype.name for a in (out, *arrays)]
+    partial = ctx.scratch(("partial", name), (rows * parts,), "float64" if is_wide else "float32")
+    layouts = *outer.numbers, *inner.numbers
     counts = points, parts, rows, lanes
-    arguments = (
-        *map(origin, arrays),
-        partial,
-        *numbers.values(),
-        *outer.numbers,
-        *inner.numbers,
-        *counts,
-    )
+    arguments = *map(origin, arrays), partial, *numbers.values(), *layouts, *counts
     ctx.launch(source, name, blocks * parts * _BLOCK, *arguments)
     ctx.launch(
         source, f"{name}_end", rows, partial, origin(out), *outer.numbers, parts, divisor, rows
     )
+
+
+def _around(
+    arrays: Sequence[Array], out: Array, shape: Sequence[int], axes: Sequence[int]
+) -> tuple[_Layout, _Layout]:
+    """The layout of what is kept, with `out` as the last array, and of what is summed over `axes` of `shape`."""
+    kept = [1 if k in axes else n for k, n in enumerate(shape)]
+    summed = [n if k in axes else 1 for k, n in enumerate(shape)]
+    outer = _layout(kept, [_without(a, axes, len(shape)) for a in (*arrays, out)])
+    return outer, _layout(summed, [_only(a, axes, len(shape)) for a in arrays])
 
 
 def _lanes(arrays: Sequence[Array], outer: _Layout, inner: _Layout) -> int:

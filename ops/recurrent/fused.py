@@ -81,26 +81,26 @@ def _steps_backward(
     (wide, weight_term, *rest), (narrow, last, *_) = terms(op)
     weight, *given = op.inputs[1:]
     bias_count = len(given) - 2 * has_state
+    state_terms, state = rest[bias_count:], given[bias_count:]
     *_, cs, active = op.outputs
-    flowing = [(term, g) for term, g in ((narrow, ghs), (last, gh), (last, gc)) if g is not None]
-    state = rest[bias_count:]
+    flowing = [(narrow, ghs), (last, gh), (last, gc)]
     read = [
-        *flowing,
-        *zip(state[1:], given[bias_count + 1 :]),
+        *((term, g) for term, g in flowing if g is not None),
+        *zip(state_terms[1:], state[1:]),
         (narrow, cs),
         (wide, active),
         (weight_term, weight),
     ]
     patterns, regions = zip(*read, strict=True)
-    has = ghs is not None, gh is not None, gc is not None
+    has = tuple(g is not None for _, g in flowing)
     ggates, *gstate = launch_all(
         f"{op.name}.dx",
-        f"{', '.join(patterns)} -> {', '.join([wide, *state])}",
+        f"{', '.join(patterns)} -> {', '.join([wide, *state_terms])}",
         regions,
         kernel=_steps_gradient.bind(has=has, has_state=has_state),
         flops=2 + 20 / op.extents["h"],
     )
-    return ggates, *_parameter_gradients(op, ggates, name, given[bias_count:], bias_count), *gstate
+    return ggates, *_parameter_gradients(op, ggates, name, state, bias_count), *gstate
 
 
 def _parameter_gradients(
@@ -127,54 +127,69 @@ def _parameter_gradients(
 
 # -- kernels: gates are (batch, steps, 4, hidden) in the order i, f, g, o; states lack the 4 ---------------------------
 
-_GATES, _SLOPES = "i f g o", "gi gf gg go"
-
 
 @partial(Kernel, is_compiled=True, is_captured=True)
 def _steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: bool) -> None:
-    """Step by step: the cell of inputs + W h + biases. On a CPU the product is added to the biases, in its cache."""
+    """Step by step: the cell of inputs + W h + biases."""
     *given, hs, last_h, last_c, cs, active = rest
     biases, state = (given[:-2], given[-2:]) if has_state else (given, [])
-    samples, count, gates, hidden = inputs.shape
-    narrow = samples, 1, hidden
-    h, c = (
-        (contiguous(ctx, k, a) for k, a in enumerate(state))
-        if state
-        else [zeros(ctx, "c", narrow, cs.dtype)] * 2
-    )
-    works = [work_array(ctx, ("made", k), a) for k, a in enumerate((hs, cs, active))]
-    made_h, made_c, made = works
-    parts = made.reshape(samples, count * gates, hidden)
-    by, read = (
-        _Products(ctx, matrix(ctx, "weight", weight, 2)),
-        contiguous(ctx, "inputs", inputs).reshape(parts.shape),
-    )
-    product, bias = (
-        ctx.scratch("product", (samples, 1, gates * hidden), cs.dtype),
-        _sum(ctx, biases, weight),
-    )
-    summands = [
-        read,
-        product.reshape(samples, gates, hidden),
-        *([bias[None]] if ctx.is_cuda else []),
-    ]
+    made = [work_array(ctx, ("made", k), a) for k, a in enumerate((hs, cs, active))]
+    _go_forward(ctx, inputs, weight, biases, state, made)
+    for work, a in zip(made, (hs, cs, active), strict=True):
+        deliver(ctx, work, a)
+    ctx.xp.copyto(last_h, made[0][:, -1:])
+    ctx.xp.copyto(last_c, made[1][:, -1:])
+
+
+def _go_forward(
+    ctx: Context,
+    inputs: Array,
+    weight: Array,
+    biases: Sequence[Array],
+    state: Sequence[Array],
+    made: Sequence[Array],
+) -> None:
+    """`made` are the hidden states, the c and the activated gates of all steps.
+
+    On a CPU the product is added to the biases, in its cache.
+    """
+    hs, cs, active = made
+    first_h, first_c = _first_state(ctx, state, cs)
+    by = _Products(ctx, matrix(ctx, "weight", weight, 2))
+    bias = _sum(ctx, biases, weight)
+    product = ctx.scratch("product", (len(hs), 1, bias.size), cs.dtype)
     start = 0 if ctx.is_cuda else bias.reshape(-1)
     ctx.xp.copyto(product, start)
-    one = lstm_program(len(summands)).passes[0]
-    names = [" ".join(f"{gate}{k}" for gate in _GATES.split()) for k in range(len(summands))]
-    for t in range(count):
-        if t or has_state:
-            by.product(*((made_h, t - 1) if t else (h, 0)), product, start)
-        named = {
-            name: (a, gates * t if a is read else 0)
-            for name, a in zip(names, summands, strict=True)
-        }
-        named |= {"c": (made_c, t - 1) if t else (c, 0), "new_h": (made_h, t), "new_c": (made_c, t)}
-        run_parts(ctx, one, named | {_GATES: (parts, gates * t)})
-    for work, a in zip(works, (hs, cs, active), strict=True):
-        deliver(ctx, work, a)
-    ctx.xp.copyto(last_h, made_h[:, -1:])
-    ctx.xp.copyto(last_c, made_c[:, -1:])
+    read = _as_parts(contiguous(ctx, "inputs", inputs))
+    once = [product.reshape(len(hs), *bias.shape), *([bias[None]] if ctx.is_cuda else [])]
+    cell = lstm_program(1 + len(once)).passes[0]
+    for t in range(hs.shape[1]):
+        if t or state:
+            by.product(*_before(hs, first_h, t), product, start)
+        named = {_gates(k): (a, 0) for k, a in enumerate(once, 1)} | {_gates(0): (read, 4 * t)}
+        named |= {"c": _before(cs, first_c, t), "new_c": (cs, t), "new_h": (hs, t)}
+        run_parts(ctx, cell, named | {_gates(): (_as_parts(active), 4 * t)})
+
+
+def _first_state(ctx: Context, state: Sequence[Array], cs: Array) -> Sequence[Array]:
+    if state:
+        return [contiguous(ctx, k, a) for k, a in enumerate(state)]
+    return [zeros(ctx, "c", (len(cs), 1, cs.shape[2]), cs.dtype)] * 2
+
+
+def _before(made: Array, first: Array, step: int) -> tuple[Array, int]:
+    """Where the state before a step is."""
+    return (made, step - 1) if step else (first, 0)
+
+
+def _as_parts(a: Array) -> Array:
+    """Gates (batch, steps, 4, hidden) as (batch, steps * 4, hidden)."""
+    return a.reshape(len(a), -1, a.shape[-1])
+
+
+def _gates(suffix: int | str = "", prefix: str = "") -> str:
+    """The name that a program has for the gates of a step together."""
+    return " ".join(f"{prefix}{gate}{suffix}" for gate in "ifgo")
 
 
 @partial(Kernel, is_compiled=True, is_captured=True)
@@ -191,36 +206,41 @@ def _steps_gradient(
         has_state: whether there is a first state.
     """
     given, rest = list(args[: sum(has)]), args[sum(has) :]
-    hidden_gradient, last_h, last_c = (given.pop(0) if there else None for there in has)
-    first_c, rest = (rest[0], rest[1:]) if has_state else (None, rest)
-    cs, active, weight, ggates, *gstate = rest
-    samples, count, hidden = cs.shape
-    shape = samples, count * 4, hidden
-    gh, gc = (ctx.scratch(key, (samples, 1, hidden), cs.dtype) for key in ("gh", "gc"))
-    for target, last in ((gh, last_h), (gc, last_c)):
-        ctx.xp.copyto(target, 0 if last is None else last)
-    c = zeros(ctx, "c", gh.shape, gh.dtype) if first_c is None else contiguous(ctx, "c", first_c)
-    by, work = _Products(ctx, matrix(ctx, "weight", weight, 2).T), work_array(ctx, "ggates", ggates)
-    cs, active = contiguous(ctx, "cs", cs), contiguous(ctx, "active", active).reshape(shape)
-    above = {} if hidden_gradient is None else {"above": contiguous(ctx, "above", hidden_gradient)}
-    one = lstm_gradient([*above, "gh"], "gc").passes[0]
-    for t in reversed(range(count)):
-        named = {name: (a, t) for name, a in above.items()} | {
-            "gh": (gh, 0),
-            "gc": (gc, 0),
-            "new_c": (cs, t),
-        }
-        named |= {
-            "c": (cs, t - 1) if t else (c, 0),
-            _GATES: (active, 4 * t),
-            _SLOPES: (work.reshape(shape), 4 * t),
-        }
-        run_parts(ctx, one, named)
-        if t or has_state:
-            by.product(work.reshape(samples, count, 4 * hidden), t, gh)
+    above, *last = (given.pop(0) if there else None for there in has)
+    state, (cs, active, weight, ggates, *gstate) = rest[:has_state], rest[has_state:]
+    flowing = [ctx.scratch(key, (len(cs), 1, cs.shape[2]), cs.dtype) for key in ("gh", "gc")]
+    for target, gradient in zip(flowing, last, strict=True):
+        ctx.xp.copyto(target, 0 if gradient is None else gradient)
+    work = work_array(ctx, "ggates", ggates)
+    _go_back(ctx, above, state, (cs, active), weight, flowing, work)
     deliver(ctx, work, ggates)
-    for target, made in zip(gstate, (gh, gc)):
+    for target, made in zip(gstate, flowing):
         ctx.xp.copyto(target, made)
+
+
+def _go_back(
+    ctx: Context,
+    above: Array | None,
+    state: Sequence[Array],
+    made: tuple[Array, Array],
+    weight: Array,
+    flowing: Sequence[Array],
+    ggates: Array,
+) -> None:
+    """`flowing` are the gradients of h and c behind a step, at the end those of the first state."""
+    cs, active = contiguous(ctx, "cs", made[0]), _as_parts(contiguous(ctx, "active", made[1]))
+    first_c, _ = _first_state(ctx, [*state, *state], cs)
+    by = _Products(ctx, matrix(ctx, "weight", weight, 2).T)
+    (gh, gc), slopes = flowing, _as_parts(ggates)
+    read = {} if above is None else {"above": contiguous(ctx, "above", above)}
+    cell = lstm_gradient([*read, "gh"], "gc").passes[0]
+    for t in reversed(range(cs.shape[1])):
+        named = {name: (a, t) for name, a in read.items()}
+        named |= {"gh": (gh, 0), "gc": (gc, 0), "new_c": (cs, t), "c": _before(cs, first_c, t)}
+        named |= {_gates(): (active, 4 * t), _gates(prefix="g"): (slopes, 4 * t)}
+        run_parts(ctx, cell, named)
+        if t or state:
+            by.product(ggates.reshape(*cs.shape[:2], -1), t, gh)
 
 
 class _Products:
@@ -235,11 +255,9 @@ class _Products:
             packed = ctx.scratch(
                 "packed", panels.packed_shape(columns, depth, weight.dtype), weight.dtype
             )
-            self._packed, self._edge = (
-                packed,
-                ctx.scratch("edge", panels.edge_shape(weight.dtype), weight.dtype),
-            )
             ctx.call(panels.pack, weight, packed)
+            edge = ctx.scratch("edge", panels.edge_shape(weight.dtype), weight.dtype)
+            self._packed, self._edge = packed, edge
 
     def product(self, a: Array, step: int, target: Array, start: Array | int = 0) -> None:
         """`target`, (rows, 1, columns), becomes a[:, step] weightᵀ; on a CPU with `start` added."""

@@ -38,7 +38,7 @@ class Told:
 
     Attributes:
         words: what it says, in the shape that its reader needs.
-        sizes: of the model, by the usual names of arguments: layers, hidden, heads, batch, sequence, ...
+        sizes: of the model, by the usual names of arguments: layers, hidden, heads, batch, sequence, dtype, ...
         devices: of the job; None: the file does not say.
         unread: what has no meaning here, and may cost or save seconds or memory.
     """

@@ -84,7 +84,12 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
     for name in (*NUMBERS, *SIZES):
         if name in flags and not (flags[name] and flags[name][0].isdecimal()):
             raise ValueError(f"'{path}': --{name} is a number, not '{' '.join(flags[name])}'")
-    sizes = {here: int(flags[name][0]) for name, here in SIZES.items() if name in flags}
+    sizes: dict[str, object] = {
+        here: int(flags[name][0]) for name, here in SIZES.items() if name in flags
+    }
+    for name in ("bf16", "fp16"):
+        if name in flags:
+            sizes["dtype"] = f"mixed_{'b' * (name == 'bf16')}float16"
     hosts = next((int(flags[n][0]) for n in ("nnodes", "nodes") if _is_number(flags, n)), None)
     names = ("nproc-per-node", "gpus-per-node", "ntasks-per-node")
     each = next((int(flags[n][0]) for n in names if _is_number(flags, n)), PER_HOST)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from math import inf
 
 from taskflow.bridges.facts import System
 from taskflow.bridges.making import PlanMaker
@@ -34,15 +35,19 @@ class SaidPlan:
     recipe: Recipe
     outcome: Outcome
 
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """Less is better: seconds, where it fits into memory; else bytes."""
-        outcome = self.outcome
-        return not outcome.fits, outcome.seconds if outcome.fits else outcome.peak_bytes
+    def rank(self, most_bytes: float) -> tuple[bool, float]:
+        """Less is better: seconds, where it fits into memory and so many bytes; else bytes."""
+        is_large = not self.outcome.fits or self.outcome.peak_bytes > most_bytes
+        return is_large, self.outcome.peak_bytes if is_large else self.outcome.seconds
 
 
 class RecipeSearch:
     """Recipes that a system can say, judged once each.
+
+    Args:
+        start: from which it climbs.
+        budget: in judged recipes or seconds.
+        most_bytes: of a device; what takes more counts as what does not fit.
 
     Attributes:
         best: so far.
@@ -56,10 +61,10 @@ class RecipeSearch:
         costs: CostModel,
         start: Recipe,
         budget: Budget,
-        progress: Callable[[float], None] | None = None,
+        most_bytes: float = inf,
     ) -> None:
         self._system, self._maker, self._costs, self._budget = system, maker, costs, budget
-        self._progress = progress or (lambda seconds: None)
+        self.most_bytes = most_bytes
         self._known: dict[Recipe, SaidPlan | None] = {}
         first = self.judge(start)
         if first is None:
@@ -102,10 +107,9 @@ class RecipeSearch:
                 if self._is_over or helped:
                     break
                 found = self.judge(recipe)
-                if found is not None and found.rank < self.best.rank:
+                if found and found.rank(self.most_bytes) < self.best.rank(self.most_bytes):
                     self.best, helped = found, True
                     self.history.append(found)
-                    self._progress(found.outcome.with_room)
 
     def level_layout(self, stages: int) -> tuple[str, ...]:
         """Layers so that stages take equally long, as if all were whole on the first device."""
@@ -158,7 +162,7 @@ def _micro_batches(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
         yield replace(recipe, micro_batches=recipe.micro_batches // 2)
 
 
-def _layouts(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+def layouts(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
     """Several stages for a group or one, even, level, and with both ends counted as layers."""
     if recipe.pipeline == 1:
         return
@@ -176,14 +180,14 @@ def _layouts(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
                 yield replace(recipe, layout=layout, schedule="")
 
 
-def _moved(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+def moved(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
     """A layer of one stage in another one."""
     counts = [letters.count("t") for letters in recipe.layout]
     for k in sorted(range(len(counts)), key=lambda k: -len(recipe.layout[k])):
         for other in sorted(range(len(counts)), key=lambda k: len(recipe.layout[k])):
             if other != k and counts[k] > 1:
-                moved = [n - (j == k) + (j == other) for j, n in enumerate(counts)]
-                yield replace(recipe, layout=with_ends(moved))
+                other_counts = [n - (j == k) + (j == other) for j, n in enumerate(counts)]
+                yield replace(recipe, layout=with_ends(other_counts))
 
 
 def _degrees(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
@@ -217,8 +221,8 @@ CHANGES: tuple[Change, ...] = (
     _recomputations,
     _rests,
     _shardings,
-    _layouts,
+    layouts,
     _micro_batches,
     _degrees,
-    _moved,
+    moved,
 )

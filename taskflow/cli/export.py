@@ -56,7 +56,9 @@ def _export(options: argparse.Namespace) -> int:
     problem = read_problem(options)
     plan = find_plan(options, problem)
     graph, machine, costs = problem.graph, problem.machine, problem.costs
-    if options.nearest and options.to in SYSTEMS:
+    if options.nearest and options.to not in SYSTEMS:
+        raise ValueError(f"--nearest: {options.to} says every plan")
+    if options.nearest:
         maker = PlanMaker(graph, machine)
         recipe, _ = recognise(plan, maker)
         budget = Budget(None, options.seconds)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from taskflow.bridges.exporting import JobFile
+from taskflow.bridges.memory import under_system
 from taskflow.cli.jobs import JobProblem, add_from, read_file
 from taskflow.cli.machine import SIMPLE_MACHINES, find_machine
 from taskflow.cli.model import build_model
@@ -22,7 +23,7 @@ from taskflow.machine.machinefile import preset_names
 from taskflow.report.describe import describe_plan
 from taskflow.schedule import POLICIES, Schedule, program
 from taskflow.schedule.found import NAME as SEARCHED
-from taskflow.schedule.orders import NAMED
+from taskflow.schedule.orders import NAMED, named
 from taskflow.schedule.plan import Plan
 from taskflow.schedule.schedule import Groups, in_loops
 from taskflow.strategy.rules import RULES
@@ -122,7 +123,8 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule",
         metavar="NAME|FILE",
-        help=f"the order of the rows: {', '.join(NAMED)}, searched, or a schedule file (default: as lowered)",
+        help=f"the order of the rows: {', '.join(NAMED)} (prefetch:2 is two layers ahead), searched, or a schedule "
+        "file (default: as lowered)",
     )
 
 
@@ -130,6 +132,8 @@ def read_problem(options: argparse.Namespace) -> Problem:
     """The graph, machine and costs that the options name; ValueError where they do not fit."""
     file = read_file(options)
     machine = find_machine(options.machine, *_extent(options, file))
+    if options.system:
+        machine = under_system(machine, options.system)
     graph = build_model(options.model, options.arguments, file.sizes if file else {})
     return Problem(graph, machine, find_costs(options.costs, machine), file)
 
@@ -194,7 +198,7 @@ def _groups(schedule: str | None, devices: int, count: int | None) -> Groups | N
 
 def find_order(name: str) -> Schedule | str:
     """The name of an order or policy, or a schedule from a file."""
-    if name in (*NAMED, SEARCHED):
+    if name == SEARCHED or named(name) is not None:
         return name
     if not Path(name).is_file():
         raise ValueError(

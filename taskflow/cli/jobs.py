@@ -8,6 +8,7 @@ from pathlib import Path
 
 from taskflow.bridges.exporting import SYSTEMS, ImportedJob, JobFile, said_in
 from taskflow.bridges.making import PlanMaker
+from taskflow.bridges.memory import MEMORY
 from taskflow.bridges.nearest import RecipeSearch
 from taskflow.bridges.recognising import recognise
 from taskflow.cost.model import CostModel
@@ -30,6 +31,11 @@ def add_from(parser: argparse.ArgumentParser) -> None:
         metavar="FILE[:NAME]",
         help="the job of a file: a launch script or flags of Megatron-LM, a configuration of torchtitan (a function of "
         "FILE.py, or TOML), DeepSpeed's JSON, or a strategy file of FlexFlow; it also gives the model its sizes",
+    )
+    parser.add_argument(
+        "--system",
+        choices=MEMORY,
+        help="leave out what that system takes of a device's memory beside tensors (default: as our executor)",
     )
     parser.add_argument(
         "--set",

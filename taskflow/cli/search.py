@@ -80,7 +80,8 @@ def _search(options: argparse.Namespace) -> int:
 def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
     """Search within the budget of the options; what they leave open is `search`'s default."""
     starts = {name: find_start(name, problem) for name in options.start}
-    starts |= {job.name: job.plan.strategy} if (job := problem.job) else {}
+    if (job := problem.job) and not job.can_climb:
+        starts[job.name] = job.plan.strategy
     budget = {
         name: value
         for name in ("proposals", "seconds")

@@ -7,13 +7,14 @@
 from taskflow.schedule.blocks import Block
 from taskflow.schedule.finite import Finite, find_schedule
 from taskflow.schedule.orders import (
-    by_ordinal,
     critical_path,
     depth_first,
     first_ready,
     forward_first,
+    prefetch,
     program,
 )
+from taskflow.schedule.ordinal_order import by_ordinal
 from taskflow.schedule.period import Period, find_period
 from taskflow.schedule.policies import (
     POLICIES,
@@ -51,6 +52,7 @@ __all__ = [
     "interleaved",
     "looped_bfs",
     "one_f_one_b",
+    "prefetch",
     "program",
     "three_f_one_b",
     "zb_h1",

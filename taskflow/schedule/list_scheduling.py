@@ -13,6 +13,8 @@ import numpy as np
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import inlined, leaf, tiered
 from taskflow.core.grouping import grouped
+from taskflow.schedule.ordinal_order import by_ordinal
+from taskflow.schedule.put_off import a_layer_ahead, held_back
 from taskflow.tasks.streams import find_queues
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
@@ -72,8 +74,11 @@ def list_schedule(
     moment: int,
     priority: Array,
     following: Array | None = None,
+    position: Array | None = None,
 ) -> Array:
     """Row numbers in issue order; those that never could be issued are missing.
+
+    What a step could do at once and should not is put off, see `put_off`.
 
     Args:
         task_graph: rows, and for what they wait.
@@ -81,10 +86,16 @@ def list_schedule(
         moment: BY_START or BY_READY.
         priority: of every row, or LATEST_FIRST.
         following: per row the next one in its list, or -1.
+        position: of every row in the list of its device, or NOWHERE; none: of these, `by_ordinal` is taken.
     """
     rows = len(task_graph)
-    waits = np.diff(task_graph.dep_ptr)
-    follower_ptr, by_awaited = grouped(task_graph.dep_row, rows)
+    if position is None:
+        late, before = held_back(task_graph, np.argsort(by_ordinal(task_graph, seconds)))
+    else:
+        late, before = a_layer_ahead(task_graph, position)
+    row = np.concatenate([np.repeat(np.arange(rows), np.diff(task_graph.dep_ptr)), late])
+    follower_ptr, by_awaited = grouped(np.concatenate([task_graph.dep_row, before]), rows)
+    follower, waits = row[by_awaited], np.bincount(row, minlength=rows)
     row, stream = find_queues(task_graph)
     if following is None:
         following = np.full(rows, -1)
@@ -93,7 +104,7 @@ def list_schedule(
         np.asarray(seconds, float),
         np.asarray(priority, float),
         follower_ptr,
-        np.repeat(np.arange(rows), waits)[by_awaited],
+        follower,
         pointers(np.bincount(row, minlength=rows)),
         stream,
         waiting,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from taskflow.cost.model import CostModel
 from taskflow.lowering import Lowering
 from taskflow.lowering.like import RowOrder
-from taskflow.schedule.orders import NAMED, Order, issue_order
+from taskflow.schedule.orders import Order, issue_order, named
 from taskflow.schedule.schedule import Policy, Schedule
 from taskflow.simulation.representatives import with_alike_loads
 from taskflow.strategy.strategy import Strategy
@@ -27,7 +27,7 @@ def order_of_all(
     Raises:
         ValueError: the order does not fit the rows.
     """
-    if isinstance(order, str) and order in NAMED:
+    if named(order) is not None:
         rows = lowering.rows_to_simulate(strategy, costs)
     else:  # it names devices, or nobody knows what it does
         rows = lowering.lower(strategy)

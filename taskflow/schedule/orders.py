@@ -18,25 +18,34 @@ the reordered rows simulates it.
   part: of the hidden units or heads (co-shard: nnScaler, Lin et al., OSDI 2024), or of the samples. A barrier is one of
   several parts that waits for a later one. `first_ready` and `critical_path` compute again at once what `recompute` has
   put off.
+* `prefetch(layers=n)`: as `by_ordinal`, but parameters that are gathered are so n layers ahead: what layer k + n reads
+  is issued when layer k begins. So links work while devices compute, and those of n + 1 layers are in memory.
 * `forward_first`: list scheduling; of all rows that could start at the same moment, the one goes first whose result the
   next forward pass reads first (P3: Jayarajan et al., MLSys 2019, section 4). A gradient in pieces (`lower(...,
   piece_bytes=)`) lets a more urgent one pass. As many of its pieces follow each other as fit in before that one is
   there by prediction: the blocks of Prophet (Zhang et al., ICDCS 2021). What it gains lies between steps (`lower(...,
   repeat=)`): gradients of late layers travel while the next step computes its early layers.
+
+List scheduling puts off what would be done at once and would only lie in memory then: gathers begin a layer ahead, and
+what is computed again right before it is read (see `put_off`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from taskflow.core.compiling import tiered
+from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.schedule.found import NAME, search_schedule
 from taskflow.schedule.list_scheduling import BY_READY, BY_START, LATEST_FIRST, list_schedule
+from taskflow.schedule.ordinal_order import by_ordinal
 from taskflow.schedule.policies import POLICIES
+from taskflow.schedule.put_off import gathers, layers_ahead, no_later
 from taskflow.schedule.schedule import Policy, Schedule, lay_out
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
@@ -77,7 +86,7 @@ def issue_order(
     """The row numbers in which `reorder` issues them."""
     if isinstance(order, str):
         check_order_name(order)
-        order = search_schedule(task_graph, costs) if order == NAME else NAMED[order]
+        order = search_schedule(task_graph, costs) if order == NAME else named(order)
     seconds = costs.seconds(task_graph)
     if isinstance(order, Policy | Schedule):
         return lay_out(task_graph, seconds, order)
@@ -86,8 +95,16 @@ def issue_order(
 
 def check_order_name(name: str) -> None:
     """ValueError: nothing has that name."""
-    if name not in (*NAMED, NAME):
+    if name != NAME and named(name) is None:
         raise ValueError(f"schedule '{name}': is none of {', '.join(NAMED)}, {NAME}")
+
+
+def named(name: object) -> Order | Policy | None:
+    """The order or policy of this name, `prefetch:2` being that of two layers; None: there is none."""
+    if not isinstance(name, str):
+        return None
+    match = re.fullmatch(r"prefetch:([1-9]\d{0,3})", name)
+    return prefetch(int(match[1])) if match else NAMED.get(name)
 
 
 def order_name(order: Order | Policy | Schedule | str) -> str:
@@ -104,41 +121,6 @@ def program(task_graph: TaskGraph, seconds: Array) -> Array:
     return np.arange(len(task_graph))
 
 
-def by_ordinal(task_graph: TaskGraph, seconds: Array) -> Array:
-    """Rows by the barriers before them in program order, then by the last ordinal that they wait for, then by row."""
-    launch = np.where(task_graph.kind == Kind.POINT, task_graph.launch, -1)
-    _, which = np.unique(np.stack([launch, task_graph.device]), axis=1, return_inverse=True)
-    most = np.zeros(len(task_graph), np.int64)
-    np.maximum.at(most, which, task_graph.ordinal)
-    is_part = (launch >= 0) & (most[which] > 0)
-    barriers, last = barriers_before(
-        task_graph.dep_ptr, task_graph.dep_row, task_graph.ordinal, is_part
-    )
-    found: Array = np.lexsort((last, barriers))
-    return found
-
-
-@tiered
-def barriers_before(
-    ptr: Array, awaited: Array, ordinal: Array, is_part: Array
-) -> tuple[Array, Array]:
-    """Per row the barriers up to it, and the last ordinal that it waits for since.
-
-    A barrier is one of several parts that waits for a later one. All else goes behind what it waits for: an update that
-    is done once a step, say.
-    """
-    barriers, last = np.zeros(len(ordinal), np.int64), ordinal.copy()
-    for row in range(len(ordinal)):
-        barriers[row] = barriers[row - 1] if row > 0 else 0
-        for k in range(ptr[row], ptr[row + 1]):
-            before = awaited[k]
-            if barriers[before] == barriers[row]:
-                last[row] = max(last[row], last[before])
-        if is_part[row] and last[row] > ordinal[row]:
-            barriers[row], last[row] = barriers[row] + 1, ordinal[row]
-    return barriers, last
-
-
 def first_ready(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by the moment at which their dependences are done; ties by ordinal, then by row."""
     return list_schedule(task_graph, seconds, BY_READY, task_graph.ordinal)
@@ -149,6 +131,40 @@ def critical_path(task_graph: TaskGraph, seconds: Array) -> Array:
     level = bottom_levels(task_graph, seconds)
     longest = level.max(initial=0.0) + 1.0
     return list_schedule(task_graph, seconds, BY_START, task_graph.ordinal * longest - level)
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """The order that gathers parameters so many layers ahead; see `prefetch`."""
+
+    layers: int
+
+    @property
+    def name(self) -> str:
+        """What files and commands call it."""
+        return "prefetch" if self.layers == 1 else f"prefetch:{self.layers}"
+
+    def __call__(self, task_graph: TaskGraph, seconds: Array) -> Array:
+        position = np.argsort(by_ordinal(task_graph, seconds))
+        found = gathers(task_graph, position)
+        anchor = layers_ahead(task_graph, found, self.layers, position)
+        place = position.astype(float)
+        place[found.row] = np.where(anchor >= 0, position[anchor] - 0.5, -1.0)
+        no_later(task_graph.dep_ptr, task_graph.dep_row, place)
+        order: Array = np.lexsort((position, place))
+        return order
+
+
+def prefetch(layers: int = 1) -> Prefetch:
+    """Rows as `by_ordinal` has them, but gathers of parameters so many layers ahead of their first readers.
+
+    A layer is what the innermost numbered part of a name stands for, `layer3` of `layer3.attention.q`; an operator
+    outside of such a part is a layer of its own. With 0 layers a gather is issued when its layer begins.
+
+    Raises:
+        ValueError: `layers` is no whole number from 0 on.
+    """
+    return Prefetch(whole("prefetch", "layers", layers, 0))
 
 
 def depth_first(task_graph: TaskGraph, seconds: Array) -> Array:
@@ -210,4 +226,8 @@ def _add_up(dep_ptr: Array, dep_row: Array, seconds: Array, level: Array) -> Non
 
 
 _ORDERS = (program, by_ordinal, first_ready, critical_path, depth_first, forward_first)
-NAMED: dict[str, Order | Policy] = {**POLICIES, **{order.__name__: order for order in _ORDERS}}
+NAMED: dict[str, Order | Policy] = {
+    **POLICIES,
+    **{order.__name__: order for order in _ORDERS},
+    "prefetch": prefetch(),
+}

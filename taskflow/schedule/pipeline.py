@@ -2,8 +2,9 @@
 
 Takes a task graph whose operators have several points on a device; gives a `Pipeline`. Nobody writes it down: a
 micro-batch is the ordinal of a point, a stage is a run of operators on the same devices, and the phase of an operator
-was told by `differentiate`. What an operator does once a step (it has no axis of samples, or it is an update) belongs
-to no stage, nor does what is made of feeds alone and awaited by an earlier micro-batch (`early`).
+was told by `differentiate`. What an operator does once a step (it has no axis of samples, it reads parameters alone, or
+it is an update) belongs to no stage, nor does what is made of feeds alone and awaited by an earlier micro-batch
+(`early`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.graph.phases import Phase
 from taskflow.schedule.early import early_launches, last_ordinals
+from taskflow.schedule.put_off import computed_again, of_parameters
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 NONE = -1
@@ -31,6 +33,7 @@ class Pipeline(NamedTuple):
         part: per row its micro-batch.
         parts: micro-batches of each device.
         devices: of every stage, in the order of points.
+        again: the stages that compute something again for their backward pass.
     """
 
     stage: Array
@@ -38,6 +41,7 @@ class Pipeline(NamedTuple):
     part: Array
     parts: int
     devices: tuple[tuple[int, ...], ...]
+    again: frozenset[int] = frozenset()
 
     def stages_of(self, device: int) -> tuple[int, ...]:
         """The stages that run on a device."""
@@ -51,13 +55,14 @@ def pipeline_of(task_graph: TaskGraph) -> Pipeline:
     count = np.zeros(len(task_graph.launches), np.int64)
     np.maximum.at(count, launch, ordinal + 1)
     parts = int(count.max(initial=1))
-    stage_of, devices = _stages(task_graph, rows, count == parts)
+    stage_of, devices = _stages(task_graph, rows, (count == parts) & ~of_parameters(task_graph))
+    again = frozenset(stage_of[computed_again(task_graph)].tolist()) - {NONE}
     stage, phase = np.full(len(task_graph), NONE), np.full(len(task_graph), NONE)
     stage[rows] = stage_of[launch]
     is_early = early_launches(task_graph, stage >= 0)
     stage[rows[is_early[launch]]] = NONE
     phase[rows] = np.array([each.phase for each in task_graph.launches], np.int64)[launch]
-    return Pipeline(stage, phase, task_graph.ordinal, parts, devices)
+    return Pipeline(stage, phase, task_graph.ordinal, parts, devices, again)
 
 
 def _stages(

@@ -29,7 +29,8 @@ from taskflow.lowering.like import RowOrder
 from taskflow.lowering.lowering import Devices
 from taskflow.machine import MachineModel
 from taskflow.schedule.order_of_all import order_of_all
-from taskflow.schedule.orders import NAMED, Order, by_ordinal, check_order_name, order_name, reorder
+from taskflow.schedule.orders import Order, check_order_name, named, order_name, reorder
+from taskflow.schedule.ordinal_order import by_ordinal
 from taskflow.schedule.schedule import Policy, Schedule, ScheduleTable
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy import strategy as strategies
@@ -95,7 +96,7 @@ class Plan:
             object.__setattr__(self, name, tuple(names))
         if isinstance(self.schedule, str):
             check_order_name(self.schedule)
-        elif self.schedule is not None and NAMED.get(order_name(self.schedule)) is self.schedule:
+        elif self.schedule is not None and named(order_name(self.schedule)) == self.schedule:
             object.__setattr__(self, "schedule", order_name(self.schedule))
 
     def transform(self, graph: Graph) -> Graph:
@@ -155,7 +156,7 @@ class Plan:
         Raises:
             ValueError: the plan does not fit the graph or the machine.
         """
-        if self.schedule not in (None, *NAMED):  # it names devices, or nobody knows what it does
+        if self.schedule is not None and named(self.schedule) is None:  # it names devices, say
             return simulate(self.apply(graph, machine, costs)[1], costs)
         graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
         strategy = self.placement(graph, machine)

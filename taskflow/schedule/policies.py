@@ -16,8 +16,12 @@ from taskflow.schedule.schedule import Groups, Place, Policy, Step
 
 
 def backward(place: Place, stage: int, part: int) -> list[Step]:
-    """The input gradient first, for which the stage before waits; on one device nobody does."""
-    return [("I", stage, part), ("W", stage, part)] if place.positions > 1 else [("B", stage, part)]
+    """The input gradient first, for which the stage before waits; whole where nobody does, on one device.
+
+    Whole, too, where something is computed again: it would live until the gradients of weights, or be of no use.
+    """
+    is_whole = place.positions == 1 or stage in place.again
+    return [("B", stage, part)] if is_whole else [("I", stage, part), ("W", stage, part)]
 
 
 @Policy

@@ -19,9 +19,11 @@ from msgspec import Meta, Struct
 
 from taskflow.core.columns import Array
 from taskflow.core.files import fit, naming, parse_json, read_text, replace_file, without_head
+from taskflow.core.grouping import ranks
 from taskflow.graph.phases import Phase
 from taskflow.schedule.list_scheduling import BY_START, list_schedule
 from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeline_of, way_out
+from taskflow.schedule.put_off import NOWHERE
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 FORMAT, VERSION = "taskflow-schedule", 1
@@ -68,6 +70,7 @@ class Place(NamedTuple):
         stages: that run on it.
         length: stages of the whole pipeline.
         parts: micro-batches.
+        again: stages that compute something again for their backward pass.
     """
 
     position: int
@@ -75,6 +78,7 @@ class Place(NamedTuple):
     stages: tuple[int, ...]
     length: int
     parts: int
+    again: frozenset[int] = frozenset()
 
 
 Groups = Sequence[tuple[int, ...]]
@@ -110,7 +114,7 @@ class Policy:
         devices = sorted({d for stage in pipeline.devices for d in stage})
         stages = {device: pipeline.stages_of(device) for device in devices}
         firsts = sorted({min(each) for each in stages.values()})
-        rest = len(pipeline.devices), pipeline.parts
+        rest = len(pipeline.devices), pipeline.parts, pipeline.again
         places = {d: Place(firsts.index(min(s)), len(firsts), s, *rest) for d, s in stages.items()}
         return Schedule({d: tuple(self.steps(place)) for d, place in places.items()}, self.name)
 
@@ -179,7 +183,9 @@ def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) 
     one_thread = np.array([device.kind == "cpu" for device in task_graph.machine.devices])
     priority[task_graph.is_transfer & one_thread[task_graph.device]] = TRANSFERS
     priority[pipeline.phase == Phase.UPDATE] = UPDATES
-    order = list_schedule(task_graph, seconds, BY_START, priority, following)
+    position = np.full(len(task_graph), NOWHERE)
+    position[listed] = ranks(task_graph.device[listed], len(task_graph.machine.devices))
+    order = list_schedule(task_graph, seconds, BY_START, priority, following, position)
     if len(order) < len(task_graph):
         raise ValueError(_stuck(task_graph, pipeline, schedule, following, order))
     return order

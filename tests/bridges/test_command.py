@@ -1,6 +1,7 @@
 """The subcommand export, and `--from`: what they print is what the library gives."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ FLAGS = (
 )
 
 
+def gibibytes(text):
+    number, unit = re.search(r"fullest device +([\d.,]+) ([MG])iB", text).groups()
+    return float(number.replace(",", "")) / (1 if unit == "G" else 1024)
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -34,13 +40,26 @@ def test_the_job_of_a_file_is_simulated_and_exported(capsys):
     job = import_job("run.sh", graph, machine)
     assert job.unread == ("--some-kernel",)
     assert main(["simulate", *given]) == 0
-    assert capsys.readouterr().out.startswith("run.sh: not read: --some-kernel\n")
+    said = capsys.readouterr().out
+    assert said.startswith("run.sh: not read: --some-kernel\n")
+    assert main(["simulate", *given, "--system", "deepspeed"]) == 0
+    more = machine.devices[0].communicator_bytes + 2_000_000_000
+    own, theirs = (gibibytes(text) for text in (said, capsys.readouterr().out))
+    assert theirs - own == pytest.approx(more / 2**30, abs=2e-3)
     assert main(["export", *given, "--to", "deepspeed", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     wanted = export_plan(graph, job.plan, machine, costs, "deepspeed")
     assert (found["text"], found["unsaid"]) == (wanted.text, [])
     assert main(["export", *given, "--to", "json", "--out", "plan.json"]) == 0
     assert json.loads(Path("plan.json").read_text()) == job.plan.to_table()
+
+
+def test_a_strategy_file_is_a_start_of_a_search(capsys):
+    Path("flexflow.txt").write_text("1\nlayer0.fc1\n0\n3\n2 1 2\n4\n0 1 2 3\n")
+    given = ["--arg", "batch=8", "--arg", "layers=1", "--arg", "hidden=32", "--arg", "heads=4"]
+    given += ["--arg", "sequence=16", "--arg", "vocabulary=64", "--from", "flexflow.txt"]
+    assert main(["search", *MODEL, *given, "--proposals", "2", "--devices", "4"]) == 0
+    assert "\nflexflow.txt " in capsys.readouterr().out
 
 
 def test_parameters_lie_where_they_are_used(capsys):
@@ -69,6 +88,11 @@ REFUSED = {
 }
 
 
+def test_nearest_is_for_systems_that_cannot_say_all(capsys):
+    given = [*MODEL, "--machine", "h100", "--to", "json", "--nearest"]
+    assert refusal(capsys, "export", *given) == "--nearest: json says every plan"
+
+
 @pytest.mark.parametrize("options", REFUSED)
 def test_what_a_job_cannot_be(capsys, options):
     config = (
@@ -76,7 +100,7 @@ def test_what_a_job_cannot_be(capsys, options):
     )
     Path("wrong.py").write_text(config.format("one", 1) + config.format("two", "ranks()"))
     Path("wrong.json").write_text("{}")
-    Path("short.txt").write_text("2\nloss\n0\n0\n0\n")
+    Path("short.txt").write_text("1\nloss\n0\n2\n1\n")
     Path("other.txt").write_text("1\nnobody\n0\n1\n1\n1\n0\n")
     said = refusal(capsys, "simulate", *MODEL, "--machine", "h100", *options.split())
     assert said == REFUSED[options]

@@ -1,5 +1,6 @@
 """Cases of the operators of sequences: LSTM, attention, look-ups, products, sections, sums. See `cases`."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -369,6 +370,64 @@ case(
     ),
     {"x": (5, 4)},
 )
+INDPTR, INDICES, WEIGHTS = [0, 2, 2, 5, 6], [3, 0, 1, 3, 2, 0], [0.5, -1.0, 2.0, 0.3, 1.5, 0.7]
+TARGETS = np.repeat(np.arange(4), np.diff(INDPTR))
+
+
+def on_edges(operator: Any, *args: Any, weight: Any = None, **options: Any) -> Any:
+    """A call of an operator with a relation between four vertices."""
+
+    def build(x: LogicalRegion, *more: LogicalRegion) -> LogicalRegion:
+        edges = ops.edges(x.graph, INDPTR, INDICES, weight)
+        return operator(x, edges, *more, *args, **options)
+
+    return build
+
+
+def summed(messages: Array) -> Array:
+    found = np.zeros((4, *messages.shape[1:]))
+    np.add.at(found, TARGETS, messages)
+    return found
+
+
+def softmax_of_edges(v: Values) -> Array:
+    large = np.exp(v["x"])
+    return large / summed(large)[TARGETS]
+
+
+case(
+    "aggregate",
+    on_edges(ops.aggregate, weight=WEIGHTS),
+    lambda v: summed(np.array(WEIGHTS)[:, None] * v["x"][INDICES]),
+    {"x": (4, 3)},
+)
+case(
+    "aggregate by weights and heads",
+    on_edges(ops.aggregate),
+    lambda v: summed(v["w"][..., None] * v["x"][INDICES]),
+    {"x": (4, 2, 3), "w": (6, 2)},
+)
+case(
+    "aggregate, mean",
+    on_edges(ops.aggregate, reduce="mean"),
+    lambda v: summed(v["x"][INDICES]) / np.array([2, 1, 3, 1])[:, None],
+    {"x": (4, 3)},
+)
+case("sum_edges", on_edges(ops.sum_edges), lambda v: summed(v["x"]), {"x": (6, 3)})
+case(
+    "sum_edges, max",
+    on_edges(ops.sum_edges, "max"),
+    lambda v: np.stack([v["x"][a:b].max(0) if a < b else np.zeros(3) for a, b in pairwise(INDPTR)]),
+    {"x": (6, 3)},
+)
+case("to_edges", on_edges(ops.to_edges), lambda v: v["x"][INDICES], {"x": (4, 3)})
+case(
+    "to_edges, target",
+    on_edges(ops.to_edges, "target"),
+    lambda v: v["x"][TARGETS],
+    {"x": (4, 2, 3)},
+)
+case("edge_softmax", on_edges(ops.edge_softmax), softmax_of_edges, {"x": (6, 2)})
 case(
     "multihead_attention, fused",
     lambda x: ops.multihead_attention(x, 2, is_causal=True, fused=True),

@@ -136,6 +136,15 @@ wide(ops.scaled_dot_product_attention, HEADS)
 wide(ops.memory_linear_attention, HEADS)
 wide(ops.fused_attention, HEADS)
 wide(ops.packed_attention, dict.fromkeys("qkv", (7, 5, 5)), (3, 4))
+EDGES = {"indptr": [0, 3, 3, 7, 9, 12], "indices": [4, 1, 0, 2, 3, 4, 0, 1, 1, 0, 4, 2]}
+for operator in (ops.aggregate, ops.to_edges, ops.sum_edges, ops.edge_softmax):
+    rows = 5 if operator in (ops.aggregate, ops.to_edges) else 12
+    shape = (rows, 7) if operator is ops.edge_softmax else (rows, 5, 7)
+
+    def on_edges(x: LogicalRegion, operator: Any = operator) -> LogicalRegion:
+        return operator(x, ops.edges(x.graph, **EDGES))
+
+    wide(on_edges, {"x": shape}, name=operator.__name__)
 wide(ops.feed_forward, {"x": (5, 7)}, 5)
 wide(ops.multihead_attention, {"x": (5, 5, 25)}, 5)
 wide(ops.rotary_embedding, {"x": (5, 7, 5, 10)})

@@ -111,6 +111,19 @@ def _narrow_input(graph, name, shape, dtype="float32"):
 ROWS, IMAGE, VOLUME, SEQUENCE = (6, 8), (4, 4, 8, 8), (2, 3, 4, 4, 4), (3, 6, 8)
 
 
+def _ring(x):
+    """Each vertex reads the two before."""
+    n = x.shape[0]
+    sources = [(k - d) % n for k in range(n) for d in (1, 2)]
+    return ops.edges(x.graph, range(0, 2 * n + 1, 2), sources)
+
+
+def _scores(x):
+    """A softmax of a number of each edge."""
+    edges = _ring(x)
+    return ops.edge_softmax(ops.mean(ops.to_edges(x, edges), 1), edges)
+
+
 def _labels(x):
     return x.graph.input("t", x.shape[:-1], "int32")
 
@@ -163,6 +176,8 @@ FIRST = {
         SEQUENCE,
         lambda x: ops.fused_attention(_heads(x), _heads(x), _heads(x), is_causal=True),
     ),
+    "aggregate": (ROWS, lambda x: ops.aggregate(x, _ring(x), _scores(x))),
+    "sum_edges": (ROWS, lambda x: ops.sum_edges(ops.to_edges(x, _ring(x)), _ring(x), "max")),
     "packed_attention": (
         SEQUENCE,
         lambda x: ops.packed_attention(*[ops.reshape(x, (18, 2, 4))] * 3, (5, 13), True),

@@ -253,6 +253,20 @@ def scores(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
     return operator(x, m.input((b, keys, h, d)), m.input((b, keys, h, d)))
 
 
+def related(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """Over random edges, with or without messages."""
+    count = m.generator.integers(0, 4, x.shape[0])
+    count[m.number(0, len(count) - 1)] += 1
+    indptr = [0, *count.cumsum().tolist()]
+    edges = ops.edges(m.graph, indptr, m.generator.integers(0, x.shape[0], indptr[-1]))
+    reduce = m.pick(["sum", "mean", "max"])
+    if m.chance():
+        return ops.aggregate(x, edges, reduce=reduce)
+    return ops.sum_edges(
+        ops.tanh(ops.to_edges(x, edges, m.pick(["source", "target"]))), edges, reduce
+    )
+
+
 def packed(m: Maker, x: LogicalRegion) -> LogicalRegion:
     """Over documents between random borders."""
     borders = sorted(m.number(0, x.shape[0]) for _ in range(m.number(0, 3)))
@@ -445,6 +459,7 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "multihead_attention": (3, 3, attention),
     "scaled_dot_product_attention": (4, 4, partial(scores, ops.scaled_dot_product_attention)),
     "fused_attention": (4, 4, partial(scores, ops.fused_attention)),
+    "related": (2, 3, related),
     "packed_attention": (3, 3, packed),
     "memory_linear_attention": (4, 4, partial(scores, ops.memory_linear_attention)),
     "rotary_embedding": (3, 3, turned),

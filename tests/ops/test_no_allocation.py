@@ -151,7 +151,14 @@ OTHERS += [
     "recurrent_weights",
     "uniform",
 ]
-OTHERS += ["zeros"]
+OTHERS += ["RotaryScaling", "Edges", "edges", "graph_order", "zeros"]
+
+
+def ring(x: Region) -> ops.Edges:
+    """Each vertex reads the two before it."""
+    sources = [(k - d) % 512 for k in range(512) for d in (1, 2)]
+    return ops.edges(x.graph, np.arange(0, 1025, 2), sources)
+
 
 ONE: dict[str, tuple[tuple[int, ...], Build]] = {
     **{name: (WIDE, getattr(ops, name)) for name in ALONE},
@@ -165,6 +172,11 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
     "sum over rows": (WIDE, lambda x: ops.sum(x, 0)),
     "argmax over rows": (WIDE, lambda x: ops.argmax(x, 0)),
     "topk": (WIDE, lambda x: ops.topk(x, 256)),
+    "aggregate": (WIDE, lambda x: ops.aggregate(x, ring(x))),
+    "to_edges": (WIDE, lambda x: ops.to_edges(x, ring(x))),
+    "sum_edges": ((1024, 256), lambda x: ops.sum_edges(x, ring(x))),
+    "edge_softmax": ((1024, 256), lambda x: ops.edge_softmax(x, ring(x))),
+    "packed_attention": ((512, 8, 64), lambda x: ops.packed_attention(x, x, x, (200, 312))),
     "topk over rows": (WIDE, lambda x: ops.topk(x, 256, dim=0, largest=False)),
     "top_k_gate": ((65536, 8), lambda x: ops.top_k_gate(ops.softmax(x), 2)),
     "clip": (WIDE, lambda x: ops.clip(x, -1.0, 1.0)),

@@ -179,7 +179,7 @@ def test_by_ordinal_takes_part_by_part_what_stands_between_barriers() -> None:
 
 @pytest.mark.parametrize("parts", [4, 8])
 def test_by_ordinal_keeps_one_part_alive(parts) -> None:
-    """Co-shard: a part of the hidden units, before and after the activation, and its gradients; others keep all."""
+    """Co-shard: a part of the hidden units, before and after the activation, and its gradients; others keep more."""
     samples, costs = 4096, CostModel.analytic(MachineModel.uniform(1))
     rows = co_sharded(parts, samples)
     part_bytes = samples * 64 * 4 // parts
@@ -187,8 +187,9 @@ def test_by_ordinal_keeps_one_part_alive(parts) -> None:
     for order in (by_ordinal, program, critical_path, depth_first):
         peaks[order] = int(plan_memory(reorder(rows, costs, order)).peak_bytes[0]) / part_bytes
     passed_on = 4 * parts / 16  # x, y, t and gradients of these: 1/16 of all hidden units each
-    assert 3 <= peaks.pop(by_ordinal) <= 3.1 + passed_on
-    assert parts < min(peaks.values())
+    kept = peaks.pop(by_ordinal)
+    assert 3 <= kept <= 3.1 + passed_on
+    assert kept < min(peaks.values()) <= parts + 1 < peaks[program]
 
 
 def test_by_ordinal_goes_back_with_a_micro_batch_before_the_next() -> None:

@@ -17,6 +17,7 @@ from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import HOMES, SHARDED, WHOLE, PlanShape
 from taskflow.strategy.sharded import ShardedState, shard_state, sharded_config, whole_config
 from taskflow.strategy.strategy import REPLICAS
+from taskflow.tasks.memory import plan_memory
 from tests.laws import any_strategy_is_one_device, assert_close, one_device, run
 from tests.strategies import Model, feeds_of
 
@@ -239,6 +240,27 @@ def test_a_grid_by_degrees_is_a_plan_that_changes_no_number(degrees):
     assert len(rows.devices_used) == 4
     taskflow.check_plan(graph, rows)
     assert_close(run(rows, model.feeds), one_device(model, machine))
+
+
+def test_state_within_hosts_is_split_there_and_whole_on_each():
+    """Half as many parts on two hosts, twice the state, and the same numbers."""
+    graph = Graph()
+    h = ops.relu(ops.linear(graph.input("x", (8, 16), "float64"), 16, name="e0"))
+    ops.adam(ops.mean(ops.linear(h, 8, name="e1")), lr=0.01)
+    model = Model(graph, feeds_of(graph))
+    machine = MachineModel.preset("p100", 2).with_rates(kind="cpu")
+    costs = CostModel.analytic(machine)
+    kept, between = [], []
+    for within_hosts in (False, True):
+        plan = taskflow.grid(model.graph, machine, sharded="parameters", within_hosts=within_hosts)
+        graph, rows = plan.apply(model.graph, machine, costs)
+        taskflow.check_plan(graph, rows)
+        assert_close(run(rows, model.feeds), one_device(model, machine))
+        kept.append(int(plan_memory(rows).persistent_bytes.sum()))
+        between.append(taskflow.simulate(rows, costs).class_bytes()["between hosts"])
+    home = plan.strategy["e0.weight.home"]
+    assert dict(home.degrees) == {REPLICAS: 2, "o": 4} and home.devices == tuple(range(8))
+    assert kept[1] > 1.5 * kept[0] and between[1] < between[0]
 
 
 def test_a_grid_that_cannot_be_says_why():

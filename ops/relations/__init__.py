@@ -1,0 +1,1 @@
+"""Relations between vertices: edges, sums over them, and the stages of graph networks."""

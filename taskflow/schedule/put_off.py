@@ -1,0 +1,221 @@
+"""Put off: what a step could do at once and should not, since its result would lie in memory until it is read.
+
+That is what `recompute` and `homes` made: weights that are gathered, and values that are computed again. They wait for
+nothing but parameters and what the forward pass kept, so an order by readiness would begin with all of them. Takes
+rows; gives for each of these the row that it should not be issued before.
+
+```
+ gather 1 . gather 2 . gather 3 ...        by readiness: all weights are in memory at once
+ layer 1 -> gather 2, layer 2 -> gather 3  one layer ahead: those of two layers are
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.core.compiling import tiered
+from taskflow.graph.phases import Phase
+from taskflow.tasks.task_graph import Kind, Launch, TaskGraph
+
+NOWHERE = 1 << 62  # the position of a row that stands in no order
+
+
+class PutOff(NamedTuple):
+    """Rows that are put off, and for each the first row that reads what comes of it."""
+
+    row: Array
+    reader: Array
+
+    def only(self, kept: Array) -> PutOff:
+        """Those that are marked."""
+        return PutOff(self.row[kept], self.reader[kept])
+
+
+def gathers(task_graph: TaskGraph, position: Array) -> PutOff:
+    """Rows that bring parameters to their readers, with the casts before them.
+
+    Args:
+        task_graph: the rows.
+        position: of every row in the order that says which reader is the first.
+    """
+    points = task_graph.kind == Kind.POINT
+    may = task_graph.kind != Kind.FEED
+    may[points] = of_parameters(task_graph)[task_graph.launch[points]]
+    moves = task_graph.is_communication
+    is_of, leads, reader = _follow(task_graph.dep_ptr, task_graph.dep_row, may, moves, position)
+    row = np.flatnonzero(is_of & leads & (reader >= 0))
+    return PutOff(row, reader[row])
+
+
+def computed_again(task_graph: TaskGraph) -> Array:
+    """Per launch whether it belongs to the backward pass and reads no gradient."""
+    found = np.zeros(len(task_graph.launches), np.bool_)
+    known = _made_forward(task_graph)
+    for number, launch in enumerate(task_graph.launches):
+        inputs, outputs = _arguments(launch)
+        if launch.phase in (Phase.BACKWARD, Phase.WEIGHT) and inputs and known.issuperset(inputs):
+            found[number] = True
+            known.update(outputs)
+    return found
+
+
+def layers_ahead(task_graph: TaskGraph, found: PutOff, layers: int, position: Array) -> Array:
+    """Per row that is put off the first reader of what its layer follows by so many layers; -1: it may go at once.
+
+    A layer is a run of readers, on the same devices, that are in one part of the model. Its name is that of the
+    innermost numbered part: `layer3` of `layer3.attention.q`; what is in no such part is a layer of its own. Where
+    vectors alone are gathered, as for a norm, the layer goes on with the next.
+    """
+    launch, part = task_graph.launch[found.reader], task_graph.ordinal[found.reader]
+    devices = _devices(task_graph)[launch]
+    names = {name: k for k, name in enumerate(dict.fromkeys(map(layer_of, task_graph.launches)))}
+    number = np.array([names[layer_of(launch)] for launch in task_graph.launches])
+    phase = np.array([launch.phase > Phase.FORWARD for launch in task_graph.launches])
+    order = np.lexsort((position[found.reader], devices))
+    keys = np.stack([devices, number[launch], phase[launch], part], axis=1)[order]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    run = np.cumsum(begins) - 1
+    has_matrix = np.zeros(run[-1] + 1 if len(run) else 0, np.bool_)
+    has_matrix[run[_dimensions(task_graph, found.row[order]) > 1]] = True
+    begins[1:] &= has_matrix[run[:-1]] | (keys[1:, 0] != keys[:-1, 0])
+    visit, first = np.cumsum(begins) - 1, order[begins]
+    ahead = np.maximum(visit - layers, 0)
+    is_there = (visit >= layers) & (devices[first[ahead]] == devices[order])
+    anchor = np.full(len(order), -1)
+    anchor[order] = np.where(is_there, found.reader[first[ahead]], -1)
+    return anchor
+
+
+def layer_of(launch: Launch) -> str:
+    """The layer that an operator belongs to, see `layers_ahead`."""
+    parts = launch.leader.split(".")[:-1]
+    numbered = [k for k, part in enumerate(parts) if re.search(r"\d$", part)]
+    return ".".join(parts[: numbered[-1] + 1] if numbered else parts) or launch.leader
+
+
+def a_layer_ahead(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
+    """Rows that gather, and for each one that is to be issued before: the first reader of the layer before.
+
+    Args:
+        task_graph: the rows.
+        position: of every row in the order that says who is first; NOWHERE: it stands in none.
+    """
+    found = gathers(task_graph, position)
+    found = found.only(position[found.reader] < NOWHERE)
+    anchor = layers_ahead(task_graph, found, 1, position)
+    return found.row[anchor >= 0], anchor[anchor >= 0]
+
+
+def held_back(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
+    """Rows, and for each one that is to be issued before: gathers wait for a layer, backward passes keep their order.
+
+    Args:
+        task_graph: the rows.
+        position: of every row in the order that says who is first.
+    """
+    gathering, anchor = a_layer_ahead(task_graph, position)
+    later, before = _in_turn(task_graph, position)
+    return np.concatenate([gathering, later]), np.concatenate([anchor, before])
+
+
+def _in_turn(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
+    """Points of the backward pass, each with the one before it, on devices that compute something again.
+
+    So what is computed again, and what is made of it, is read before the next is. Those that gather are left out.
+    """
+    points = np.setdiff1d(
+        np.flatnonzero(task_graph.kind == Kind.POINT), gathers(task_graph, position).row
+    )
+    launch, device = task_graph.launch[points], task_graph.device[points]
+    phase = np.array([each.phase for each in task_graph.launches])[launch]
+    is_concerned = np.isin(device, device[computed_again(task_graph)[launch]])
+    points = points[is_concerned & np.isin(phase, (Phase.BACKWARD, Phase.WEIGHT))]
+    points = points[np.lexsort((position[points], task_graph.device[points]))]
+    is_same = task_graph.device[points[1:]] == task_graph.device[points[:-1]]
+    return points[1:][is_same], points[:-1][is_same]
+
+
+def _dimensions(task_graph: TaskGraph, rows: Array) -> Array:
+    """Of the region that each row makes, or moves."""
+    made = task_graph.instance_region[task_graph.arg_instance[task_graph.arg_ptr[rows + 1] - 1]]
+    dimensions: Array = np.array([region.ndim for region in task_graph.regions], np.int64)[made]
+    return dimensions
+
+
+def _devices(task_graph: TaskGraph) -> Array:
+    """Per launch a number that those on the same devices share."""
+    points = np.flatnonzero(task_graph.kind == Kind.POINT)
+    pairs = np.unique(np.stack([task_graph.launch[points], task_graph.device[points]]), axis=1)
+    ends = np.searchsorted(pairs[0], np.arange(len(task_graph.launches) + 1)).tolist()
+    sets = [pairs[1, a:b].tobytes() for a, b in pairwise(ends)]
+    number = {devices: k for k, devices in enumerate(dict.fromkeys(sets))}
+    return np.array([number[devices] for devices in sets], np.int64)
+
+
+# -- what is made of what --------------------------------------------------------------------------------------------
+
+
+def _arguments(launch: Launch) -> tuple[Sequence[int], Sequence[int]]:
+    """The regions that it reads, and those that it makes."""
+    count = len(launch.bound.pattern.inputs)
+    return launch.args[:count], launch.args[count:]
+
+
+def _made_forward(task_graph: TaskGraph) -> set[int]:
+    """The regions that are there before the backward pass."""
+    given = {
+        number
+        for number, region in enumerate(task_graph.regions)
+        if region.is_persistent or region.role == "input"
+    }
+    made = (_arguments(each)[1] for each in task_graph.launches if each.phase == Phase.FORWARD)
+    return given.union(*made)
+
+
+def of_parameters(task_graph: TaskGraph) -> Array:
+    """Per launch whether all that it reads is persistent or made of that alone, and it changes none of it."""
+    known = {k for k, region in enumerate(task_graph.regions) if region.is_persistent}
+    found = np.zeros(len(task_graph.launches), np.bool_)
+    for number, launch in enumerate(task_graph.launches):
+        inputs, outputs = _arguments(launch)
+        if inputs and known.issuperset(inputs) and not launch.writes:
+            found[number] = True
+            known.update(outputs)
+    return found
+
+
+@tiered
+def no_later(ptr: Array, awaited: Array, place: Array) -> None:
+    """Move what stands behind a row that waits for it to where this one stands."""
+    for row in range(len(place) - 1, -1, -1):
+        for before in awaited[ptr[row] : ptr[row + 1]]:
+            place[before] = min(place[before], place[row])
+
+
+@tiered
+def _follow(
+    ptr: Array, awaited: Array, may: Array, moves: Array, position: Array
+) -> tuple[Array, Array, Array]:
+    """Per row whether it and all that it waits for `may` be of parameters; whether it `moves` such, or somebody does
+    who waits for it; and the first other row that waits for what comes of it, or -1.
+    """
+    rows = len(may)
+    is_of, leads, reader = may.copy(), moves.copy(), np.full(rows, -1)
+    for row in range(rows):
+        for before in awaited[ptr[row] : ptr[row + 1]]:
+            is_of[row] = is_of[row] and is_of[before]
+    for row in range(rows - 1, -1, -1):
+        first = reader[row] if is_of[row] else row
+        for before in awaited[ptr[row] : ptr[row + 1]]:
+            leads[before] = leads[before] or (is_of[row] and leads[row])
+            if first >= 0 and (reader[before] < 0 or position[first] < position[reader[before]]):
+                reader[before] = first
+    return is_of, leads, reader
