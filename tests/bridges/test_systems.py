@@ -225,10 +225,12 @@ def torchtitan(monkeypatch):
     config, checkpoint = (
         ModuleType(f"torchtitan.{name}") for name in ("config", "distributed.activation_checkpoint")
     )
-    from taskflow.bridges.torchtitan import PARALLELISM
+    from taskflow.bridges.torchtitan import TitanParallelism
 
     config.ParallelismConfig = make_dataclass(
-        "ParallelismConfig", [(name, object, None) for name in sorted(PARALLELISM)], kw_only=True
+        "ParallelismConfig",
+        [(name, object, None) for name in TitanParallelism.__struct_fields__],
+        kw_only=True,
     )
     for name in ("FullAC", "SelectiveAC"):
         policy = type(name, (), {"Config": make_dataclass(f"{name}Config", [])})
