@@ -4,7 +4,7 @@ One line per model, machine and memory: the best grid, judged with no limit of t
 is best for it, and what `taskflow.search` finds in `--seconds` on one core, all as `simulate` predicts them; the ratio
 is that to the best grid. Grids are tensor x data parallelism, what tensor parallelism leaves over replicated, split by
 samples or by the sequence, with and without sharded state, sharded parameters and recomputation of layers
-(`taskflow.searching.starts`); with `--pipelines` equal stages of 1F1B and interleaved, too.
+(`taskflow.searching.moves.shape`); with `--pipelines` equal stages of 1F1B and interleaved, too.
 Models compute in bfloat16, updated by AdamW; a device has one sequence of 1,024 (T5: 512 and 512; BERT: 512), of ViT 8
 images. Each line has a process of its own.
 """
@@ -16,20 +16,20 @@ import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib import import_module
+from itertools import product
 from multiprocessing.connection import Connection
 
 import ops
 import taskflow
-from taskflow.schedule.plan import Plan
-from taskflow.searching.budget import Budget
-from taskflow.searching.pipelines import pipelines
+from taskflow.searching.grids import RESTS
+from taskflow.searching.moves.order import ORDERS
+from taskflow.searching.moves.shape import plan_of
 from taskflow.searching.placement import divisors
-from taskflow.searching.predictions import ORDERS
-from taskflow.searching.starts import judged_starts, rule_starts
-from taskflow.searching.variants import Variant
+from taskflow.searching.problem import SearchProblem
+from taskflow.searching.shapes import HOMES, SHARDED, WHOLE, PlanShape
 
 ORDERED = 2  # grids, the fastest, in all orders of rows
 MACHINES = {
@@ -146,60 +146,62 @@ def machine_of(name: str, part: float) -> taskflow.MachineModel:
     )
 
 
-def best_grid(first: Variant) -> tuple[str, float, float]:
-    """Name, seconds as lowered, and in the best order of rows of any grid; infinite: none fits."""
-    graph, machine = first.graph, first.machine
-    named = {
-        name: s
-        for name, s in rule_starts(graph, machine).items()
-        if name in ("single device", "data parallel")
-    }
-    starts = [
-        start
-        for start in judged_starts(first, named, Budget(1, None), is_given=False)
-        if start.fits
-    ]
-    best = sorted(starts, key=lambda start: start.seconds)[:ORDERED]
+def best_plan(problem: SearchProblem, shapes: Iterable[PlanShape]) -> tuple[str, float, float]:
+    """Name, seconds as laid out, and in the best order of rows of any of these; infinite: none fits."""
+    plans = [(shape.name, plan) for shape in shapes if (plan := plan_of(shape, problem))]
+    outcomes = [replace(problem.judge.judge(plan), name=name) for name, plan in plans]
+    best = sorted((each for each in outcomes if each.fits), key=lambda each: each.seconds)[:ORDERED]
     if not best:
         return "none", math.inf, math.inf
-    outcomes = (x for start in best for x in start.variant.judge.outcomes(start.strategy, ORDERS))
-    return best[0].name, best[0].seconds, min(outcome.seconds for outcome in outcomes)
+    orders = ORDERS if best[0].plan.parts == 1 else ()
+    again = (replace(each.plan, schedule=order) for each in best for order in orders)
+    seconds = [problem.judge.judge(plan).seconds for plan in again]
+    return best[0].name, best[0].seconds, min([best[0].seconds, *seconds])
 
 
-def best_pipeline(first: Variant) -> tuple[str, float]:
-    """Name and seconds; infinite: none fits."""
-    devices = len(first.machine.devices)
-    counts = [count for count in (2, 4, 8) if devices % count == 0]
-    found = [("none", math.inf)]
-    found += [
-        (each.name, each.seconds)
-        for each in pipelines(first, divisors(min(devices, 8)), counts)
-        if each
-    ]
-    return min(found, key=lambda each: each[1])
+def grids(devices: int) -> Iterator[PlanShape]:
+    """Tensor parallelism of every degree, what is split otherwise, state, and layers computed again."""
+    states = WHOLE, SHARDED, HOMES
+    for tensor, rest, state in product(divisors(devices), RESTS, states):
+        if tensor > 1 or rest == RESTS[0]:
+            yield from (PlanShape(tensor, rest, state, is_again) for is_again in (False, True))
+
+
+def pipelines(devices: int) -> Iterator[PlanShape]:
+    """Equal stages of 1F1B and interleaved, also with layers computed again."""
+    tensors, groups = divisors(min(devices, 8)), (n for n in (2, 4, 8) if devices % n == 0)
+    for tensor, count, parts in product(tensors, groups, (1, 2, 4)):
+        for schedule, is_again in product((("one_f_one_b", 1), ("interleaved", 2)), (False, True)):
+            rest = RESTS[2] if tensor > 1 else RESTS[0]
+            yield PlanShape(tensor, rest, WHOLE, is_again, count, parts, schedule, False)
 
 
 def compare(
-    row: tuple[str, str, float], seconds: float, seeds: int, with_pipelines: bool, pipe: Connection
+    row: tuple[str, str, float],
+    seconds: float,
+    proposals: int,
+    seeds: int,
+    with_pipelines: bool,
+    pipe: Connection,
 ) -> None:
     """Send the line of one row."""
     model, machine, part = row
     here, graph = machine_of(machine, part), MODELS[model](MACHINES[machine][1])
-    first = Variant(
-        graph, here, taskflow.CostModel.analytic(here), Plan(taskflow.Strategy({})), None
+    problem, devices = (
+        SearchProblem(graph, here, taskflow.CostModel.analytic(here)),
+        len(here.devices),
     )
-    name, grid, ordered = best_grid(first)
+    name, grid, ordered = best_plan(problem, grids(devices))
     if with_pipelines:
-        name, grid = min((name, grid), best_pipeline(first), key=lambda each: each[1])
+        piped = best_plan(problem, pipelines(devices))
+        name, grid = min((name, grid), piped[:2], key=lambda each: each[1])
     found, took = [], []
     for seed in range(seeds):
         begin = time.perf_counter()
         try:
-            found.append(
-                taskflow.search(
-                    graph, here, taskflow.CostModel.analytic(here), seconds=seconds, seed=seed
-                ).seconds
-            )
+            costs = taskflow.CostModel.analytic(here)
+            budget = {"proposals": proposals} if proposals else {"seconds": seconds}
+            found.append(taskflow.search(graph, here, costs, seed=seed, **budget).seconds)
         except ValueError:
             found.append(math.inf)
         took.append(time.perf_counter() - begin)
@@ -238,6 +240,7 @@ def main() -> None:
         help="judge grids of 1F1B and interleaved, too (minutes)",
     )
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--proposals", type=int, default=0, help="instead of seconds")
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
     print(
@@ -251,6 +254,7 @@ def main() -> None:
         arguments = (
             (model, machine, part),
             options.seconds,
+            options.proposals,
             options.seeds,
             options.pipelines,
             sending,

@@ -1,7 +1,7 @@
 """Random limits of memory: what a search refuses though a grid of experts fits: `python benchmarks/memory_limits.py`.
 
 Twenty pairs of a small model and a machine, ten limits each, drawn by their logarithm between nine tenths of what the
-leanest grid needs on its fullest device and what the largest needs. Grids are those of `taskflow.searching.starts`,
+leanest grid needs on its fullest device and what the largest needs. Grids are those of `benchmarks/grids.py`,
 each as it is, with layers computed again, with sharded parameters and with both; what each needs is the peak of its
 rows. One line per pair: limits at which a grid fits, and how many of those the search refused, which must be none;
 limits at which none fits, how many of those the search fits still (by stages and micro-batches), and what the last
@@ -11,19 +11,20 @@ refusal says.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
 import numpy as np
+from grids import grids
 
 import ops
 import taskflow
 from taskflow.core.errors import NoRoomError
 from taskflow.core.text import describe_memory
-from taskflow.schedule.plan import Plan
-from taskflow.searching.starts import grid_starts
-from taskflow.searching.variants import Variant, leaner_variants
+from taskflow.searching.moves.shape import plan_of
+from taskflow.searching.problem import SearchProblem
 from taskflow.simulation.simulate import simulate
 
 LOWEST = 0.9  # of what the leanest grid needs
@@ -54,16 +55,14 @@ MACHINES = ("p100", 4), ("p100", 8), ("h100", 8), ("v100", 16)
 
 def needs(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[int]:
     """Bytes of the fullest device under every grid."""
-    first = Variant(
-        graph, machine, taskflow.CostModel.analytic(machine), Plan(taskflow.Strategy({})), None
-    )
-    for variant in (first, *leaner_variants(first)):
-        for start in grid_starts(variant):
-            try:
-                rows = variant.judge.lowering.lower(start.strategy)
-            except ValueError:  # a grid that cannot be, such as of groups of a convolution
-                continue
-            yield int(simulate(rows, variant.costs).peak_bytes.max())
+    problem = SearchProblem(graph, machine, taskflow.CostModel.analytic(machine))
+    for shape in grids(len(machine.devices)):
+        if plan := plan_of(shape, problem):
+            outcome = problem.judge.judge(plan)
+            if math.isfinite(
+                outcome.with_room
+            ):  # else it cannot be, such as of groups of a convolution
+                yield outcome.peak_bytes
 
 
 def tried(graph: taskflow.Graph, machine: taskflow.MachineModel, seed: int) -> str:

@@ -31,8 +31,11 @@ import numpy as np
 
 import taskflow
 from taskflow.core.garbage import collect_rarely
+from taskflow.searching.moves.chain import change_chain
+from taskflow.searching.moves.kin import change_kin
+from taskflow.searching.moves.operator import change_operator
 from taskflow.searching.packed_judge import PackedJudge
-from taskflow.searching.proposal import Proposals
+from taskflow.searching.problem import SearchProblem
 from taskflow.searching.space import Space
 from taskflow.searching.walk import Walk
 
@@ -42,6 +45,7 @@ CHAINS: dict[str, tuple[int, dict[int, tuple[int, int]]]] = {
     "inception_v3": (64, {4: (2784, 2500), 16: (331, 1200), 64: (41, 400)}),
     "alexnet": (256, {4: (60800, 8000), 16: (6375, 6000), 64: (688, 3000)}),
 }
+RANDOM = change_operator, change_kin, change_chain
 BETA = 100.0  # the same for all graphs, so that rates can be compared
 MEMORY_BYTES = 8 << 30  # of one figure
 PROCESSES = multiprocessing.get_context("fork")
@@ -108,14 +112,20 @@ def walk(
     judge: ClockedJudge, space: Space, start: taskflow.Strategy, seconds: float
 ) -> ClockedJudge:
     """Metropolis-Hastings from `start` for so many seconds."""
-    chain = Walk(judge, Proposals(space), start, 1.0, np.random.default_rng(0))
+    problem, plan = SearchProblem(judge.graph, judge.machine, judge.costs), taskflow.Plan(start)
+    variant, generator = problem.variant(plan), np.random.default_rng(0)
+    variant.changes, variant.space = judge, space
+    chain = Walk(problem, plan)
     if math.isinf(chain.seconds):
         raise ValueError(f"the first strategy is not feasible: {judge.refusal}")
     chain.beta = BETA / chain.seconds
     begin = time.process_time()
     with collect_rarely():
         while judge.elapsed < seconds:
-            chain.step()
+            move = RANDOM[int(generator.random() * len(RANDOM))]
+            changed = move(chain.plan, problem, generator)
+            if changed is not None:
+                chain.propose(changed, chain.limit(generator.random()))
             judge.elapsed = time.process_time() - begin
     return judge
 

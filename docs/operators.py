@@ -47,6 +47,8 @@ WHY = {
     ("softmax", "c"): "one pass over the row; `composed=True` splits it",
     ("softmax_cross_entropy", "c"): "one pass over the row; `cross_entropy` splits it",
     ("layer_norm", "c"): "one pass over the row; `composed=True` splits it",
+    ("linear_cross_entropy", "c"): "scores of a row are made whole; features split `linear`",
+    ("linear_cross_entropy", "v"): "scores of a row are made whole; `cross_entropy` splits them",
     (
         "memory_linear_attention",
         "d",

@@ -115,3 +115,36 @@ def softmax_gradient(gy: Array, y: Array, targets: Array, first: int, gx: Array)
             for k in range(max(begin, first), min(end, first + len(gx))):
                 gx[k - first, h] = y[k, h] * (gy[k, h] - total)
         begin = end
+
+
+@njit(nogil=True)
+def add_to_rows(gy: Array, index: Array, first: int, y: Array) -> None:
+    """y[index[k]] += gy[k], in order, for the rows that `y` has from `first` on."""
+    for k in range(gy.shape[0]):
+        row = index[k] - first
+        if 0 <= row < y.shape[0]:
+            for h in range(y.shape[1]):
+                for f in range(y.shape[2]):
+                    y[row, h, f] += gy[k, h, f]
+
+
+@njit(nogil=True)
+def largest_gradient(
+    gy: Array, y: Array, m: Array, targets: Array, vertex: int, first: int, gm: Array
+) -> None:
+    """gm = gy over the number of edges whose message is the largest y, for these; 0 for others."""
+    begin = 0
+    while begin < len(targets):
+        end = begin
+        while end < len(targets) and targets[end] == targets[begin]:
+            end += 1
+        j, low, high = targets[begin] - vertex, max(begin, first), min(end, first + len(gm))
+        for h in range(gm.shape[1] if low < high else 0):
+            for f in range(gm.shape[2]):
+                count = 0
+                for k in range(begin, end):
+                    count += m[k, h, f] == y[j, h, f]
+                for k in range(low, high):
+                    is_most = m[k, h, f] == y[j, h, f]
+                    gm[k - first, h, f] = gy[j, h, f] / count if is_most else 0
+        begin = end

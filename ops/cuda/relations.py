@@ -7,6 +7,8 @@ from math import prod
 from typing import Any
 
 from ops.cuda.kernels import launch, source, widest
+from ops.cuda.tables import scatter_add
+from ops.tiles import contiguous, deliver, sum_array
 from taskflow import Array, Context, Kernel
 
 RELATIONS = source("relations")
@@ -17,16 +19,15 @@ def _line(a: Array) -> int:
 
 
 @partial(Kernel, takes_mixed=True)
-def sum_rows(ctx: Context, x: Array, borders: Array, *rest: Array, reads: tuple[str, ...]) -> None:
+def sum_rows(ctx: Context, *arrays: Array, reads: tuple[str, ...]) -> None:
     """See `aggregate` and `sum_edges`."""
-    *others, y = rest
-    given: dict[str, Any] = dict(zip(reads, others, strict=True))
-    weight = given.get("weight", 0)
-    scales = _line(weight) if "weight" in reads and weight.ndim == 2 else 1
-    at = ctx.rect(2 + reads.index("weight")).lo[0] if "order" in reads else 0
+    given: dict[str, Any] = dict(zip(reads, arrays, strict=False))
+    x, y, weight = given["row"], arrays[-1], given.get("weight", 0)
+    scales = _line(weight) if "weight" in reads else 1
+    at = ctx.rect(reads.index("weight")).lo[0] if "order" in reads else 0
     heads = y.shape[1] if y.ndim == 3 else 1
     numbers = ctx.rect(0).lo[0], at, heads, scales, y.shape[-1], y.size
-    inputs = [x, borders, given.get("index", 0), given.get("order", 0), weight]
+    inputs = [x, given["border"], given.get("index", 0), given.get("order", 0), weight]
     launch(ctx, RELATIONS, f"sum_rows_{widest(x, y)}", y.size, inputs, [y], *numbers)
 
 
@@ -71,3 +72,23 @@ def _softmax(ctx: Context, kernel: str, read: list[Array], targets: Array, y: Ar
     numbers = first, len(y), _line(y), len(targets)
     name, threads = f"{kernel}_{widest(*read, y)}", read[0].size
     launch(ctx, RELATIONS, name, threads, [*read, targets], [y], *numbers)
+
+
+@partial(Kernel, takes_mixed=True, accumulates=True)
+def add_to_rows(ctx: Context, gy: Array, index: Array, y: Array) -> None:
+    """The gradient of `to_edges`."""
+    table, lines = sum_array(ctx, "table", y), contiguous(ctx, "gy", gy).reshape(len(gy), _line(gy))
+    rows = table.reshape(len(y), _line(y))
+    scatter_add(ctx, lines, contiguous(ctx, "index", index), ctx.rect(2).lo[0], rows)
+    deliver(ctx, table, y)
+
+
+@partial(Kernel, takes_mixed=True)
+def largest_gradient(
+    ctx: Context, gy: Array, y: Array, m: Array, targets: Array, gm: Array
+) -> None:
+    """The gradient of the largest message."""
+    first = ctx.rect(4).lo[0] - ctx.rect(2).lo[0]
+    numbers = ctx.rect(0).lo[0], first, len(gm), _line(gm), len(targets)
+    name = f"largest_gradient_{widest(gy, m, gm)}"
+    launch(ctx, RELATIONS, name, m.size, [gy, y, m, targets], [gm], *numbers)

@@ -32,9 +32,7 @@ def build(
     h = ops.dropout(h, dropout, training, name="drop")
     for k in range(layers):
         h = _layer(h, heads, dropout, training, f"layer{k}")
-    words = ops.softmax_cross_entropy(
-        _predict_words(h, positions, vocabulary), t, name="loss_words"
-    )
+    words = ops.cross_entropy(_predict_words(h, positions, vocabulary), t, name="loss_words")
     first = ops.flatten(ops.slice(h, 1, 0, 1, name="first"), name="first.flat")
     pooled = ops.tanh(ops.linear(first, hidden, name="pooler"), name="pooler.tanh")
     follows = ops.softmax_cross_entropy(

@@ -1,5 +1,7 @@
-"""Graph networks of six kinds, two layers each, by stages (Zhang et al., IEEE CAL 2020): S scatters what lies at vertices
-to edges, E applies something to each edge, G gathers at vertices, V applies something there.
+"""Graph networks of six kinds, two layers each, by stages (Zhang et al., IEEE CAL 2020).
+
+S scatters what lies at vertices to edges, E applies something to each edge, G gathers at vertices, V applies something
+there.
 
 GCN (Kipf and Welling, ICLR 2017), GraphSAGE with a pooled mean (Hamilton et al., NeurIPS 2017), GAT (Velickovic et al.,
 ICLR 2018), GGNN (Li et al., ICLR 2016), R-GCN (Schlichtkrull et al., ESWC 2018), EdgeCNN (Wang et al., TOG 2019).

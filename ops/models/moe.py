@@ -46,7 +46,7 @@ def build(
     y = ops.einsum(
         "bse,ve->bsv", ops.layer_norm(h, name="norm"), graph.regions["embed.weight"], name="fc"
     )
-    words = ops.softmax_cross_entropy(y, t, name="loss_words")
+    words = ops.cross_entropy(y, t, name="loss_words")
     graph.output("perplexity", ops.perplexity(words))
     loss = words
     for k, balance in enumerate(balances):

@@ -12,9 +12,8 @@ import numpy as np
 
 from ops.building import checked, distinct, launch_first, term, terms
 from ops.cuda import relations as on_gpu
-from ops.elementwise.arithmetic import divide, equal, maximum, multiply
+from ops.elementwise.arithmetic import multiply
 from ops.relations.edges import Edges
-from ops.shape.expand import cast
 from taskflow import Array, Context, Image, Kernel, LogicalRegion, Operator
 
 REDUCTIONS = ("sum", "mean", "max")
@@ -57,7 +56,7 @@ def aggregate(
         if weight is not None:
             raise ValueError(f"{where}: of the largest there is no weight")
         return sum_edges(messages, edges, "max", name)
-    y = _sum(name, x, edges, "ends", weight)
+    y = _sum(name, x, edges, True, weight)
     return _mean(y, edges) if reduce == "mean" else y
 
 
@@ -82,7 +81,7 @@ def sum_edges(
     name = m.graph.unique_name(name or "sum_edges")
     _check(where, m, len(edges), "edges", reduce)
     if reduce != "max":
-        y = _sum(name, m, edges, "none")
+        y = _sum(name, m, edges, False)
         return _mean(y, edges) if reduce == "mean" else y
     v, rest, images = _dims(m, edges, "edge", "edges")
     return launch_first(
@@ -120,25 +119,38 @@ def to_edges(
         )
     if end not in ("source", "target"):
         raise ValueError(f"{where}: end is source or target, not {end!r}")
-    edge, *rest = distinct(("edge", *x.axes[1:]), ("row",))
+    return _ends(name or "to_edges", x, edges, end, "edge")
+
+
+def _ends(name: str, x: LogicalRegion, edges: Edges, end: str, axis: str) -> LogicalRegion:
+    """See `to_edges`; a gradient has the name of the axis by which its forward operator is split."""
+    edge, *rest = distinct((axis, *x.axes[1:]), ("row",))
     return launch_first(
-        name or "to_edges",
+        name,
         f"row {term(rest)}, {edge} -> {edge} {term(rest)}",
         [x, edges.constant(x.graph, "indices" if end == "source" else "targets")],
         kernel=_take,
         windows={"row": edges.image(f"{end}_of_edge", edge)},
-        backward=partial(_take_backward, edges=edges, end=end),
+        backward=partial(_ends_backward, edges=edges, end=end),
         flops=0.0,
     )
 
 
-def _take_backward(
+def _ends_backward(
     op: Operator, gy: LogicalRegion, *, edges: Edges, end: str
 ) -> tuple[LogicalRegion, None]:
-    name = f"{op.name}.dx"
     if end == "target":
-        return sum_edges(gy, edges, name=name), None
-    return _sum(name, gy, edges.turned, "order"), None
+        return sum_edges(gy, edges, name=f"{op.name}.dx"), None
+    edge, *rest = terms(op)[1][0].split()
+    gx = launch_first(
+        f"{op.name}.dx",
+        f"{term((edge, *rest))}, {edge} -> vertex {term(rest)}",
+        [gy, op.inputs[1]],
+        kernel=_add_to_rows,
+        sizes={"vertex": edges.vertices},
+        flops=1 / edges.vertices,
+    )
+    return gx, None
 
 
 def _check(where: str, x: LogicalRegion, extent: int, what: str, reduce: str) -> None:
@@ -161,66 +173,60 @@ def _sum(
     name: str,
     x: LogicalRegion,
     edges: Edges,
-    index: str,
+    is_fused: bool,
     weight: LogicalRegion | None = None,
 ) -> LogicalRegion:
-    """The sum over edges of rows of `x`: "ends" are sources, "order" numbers of edges, "none" the edges themselves."""
-    graph, rows = x.graph, {"ends": "sources", "order": "numbers", "none": "edges"}[index]
-    v, rest, images = _dims(x, edges, "row", rows, x.axes[0] if index == "ends" else "v")
-    inputs, read, reads = [x, edges.constant(graph, "borders")], [f"row {rest}", "border"], []
-    images["edge"] = edges.image("edges", v)
-
-    def add(kind: str, region: LogicalRegion, text: str) -> None:
-        reads.append(kind)
-        inputs.append(region)
-        read.append(text)
-
-    if index != "none":
-        add("index", edges.constant(graph, "indices" if index == "ends" else "order"), "edge")
-    if index == "ends" and weight is not None:
-        if edges.order is not None:
-            add("order", edges.constant(graph, "order"), "edge")
+    """The sum over edges of rows of `x`: of their sources, or else their own."""
+    graph, what, vertex = x.graph, "edges", "v"
+    if is_fused:
+        what, vertex = "sources", x.axes[0]
+    v, rest, images = _dims(x, edges, "row", what, vertex)
+    read = {"row": (x, f"row {rest}"), "border": (edges.constant(graph, "borders"), "border")}
+    if is_fused:
+        images["edge"] = edges.image("edges", v)
+        read["index"] = edges.constant(graph, "indices"), "edge"
+    if weight is not None:
+        is_turned = edges.order is not None
+        if is_turned:
             images["number"] = edges.image("numbers", v)
-        heads = term(rest.split()[:-1]) if x.ndim == 3 else ""
-        add("weight", weight, f"{'edge' if edges.order is None else 'number'} {heads}")
-    elif index == "ends" and edges.weight is not None:
-        add("weight", edges.constant(graph, "weight"), "edge")
-    of_edge = "row" if index == "none" else "edge"
-    images = {key: image for key, image in images.items() if any(key in t.split() for t in read)}
+            read["order"] = edges.constant(graph, "order"), "edge"
+        heads = rest.split()[:-1] if x.ndim == 3 else ()
+        read["weight"] = weight, term(("number" if is_turned else "edge", *heads))
+    elif is_fused and edges.weight is not None:
+        read["weight"] = edges.constant(graph, "weight"), "edge"
     return launch_first(
         name,
-        f"{', '.join(read)} -> {v} {rest}",
-        inputs,
-        kernel=_sum_kernel.bind(reads=tuple(reads)),
+        f"{', '.join(text for _, text in read.values())} -> {v} {rest}",
+        [region for region, _ in read.values()],
+        kernel=_sum_kernel.bind(reads=tuple(read)),
         windows=images,
-        backward=partial(_sum_backward, edges=edges, index=index, is_weighted=weight is not None),
-        flops={of_edge: 2.0 if "weight" in reads else 1.0},
+        backward=partial(_sum_backward, edges=edges, is_fused=is_fused, is_weighted=bool(weight)),
+        flops={"edge" if is_fused else "row": 2.0 if "weight" in read else 1.0},
     )
 
 
 def _sum_backward(
-    op: Operator, gy: LogicalRegion, *, edges: Edges, index: str, is_weighted: bool
+    op: Operator, gy: LogicalRegion, *, edges: Edges, is_fused: bool, is_weighted: bool
 ) -> tuple[LogicalRegion | None, ...]:
     x, name, others = op.inputs[0], f"{op.name}.dx", len(op.inputs) - 1
-    if index == "none":
-        return to_edges(gy, edges, "target", name), *[None] * others
-    if index == "order" or (is_weighted and edges.order is not None):
-        raise ValueError(f"'{op.name}': a gradient of a gradient over edges, which is not there")
+    v, *rest = terms(op)[1][0].split()
+    if not is_fused:
+        return _ends(name, gy, edges, "target", v), *[None] * others
+    if is_weighted and edges.order is not None:
+        raise ValueError(f"'{op.name}': a gradient of a gradient by weights of edges")
     weight = op.inputs[-1] if is_weighted else None
-    gx = _sum(name, gy, edges.turned, "ends", weight)
+    gx = _sum(name, gy, edges.turned, True, weight)
     if weight is None:
         return gx, *[None] * others
-    rest = terms(op)[0][0].split()[1:]
-    axis, *named = distinct(("edge", *rest[:-1]), ("target", "row"))
-    row = term((*named, rest[-1]))
+    row, heads = term(rest), rest[:-1]
     gweight = launch_first(
         f"{op.name}.dweight",
-        f"target {row}, row {row}, {axis}, {axis} -> {term((axis, *named))}",
+        f"target {row}, row {row}, {v}, {v} -> {term((v, *heads))}",
         [gy, x, edges.constant(gy.graph, "targets"), edges.constant(gy.graph, "indices")],
         kernel=_products,
         windows={
-            "target": edges.image("target_of_edge", axis),
-            "row": edges.image("source_of_edge", axis),
+            "target": edges.image("target_of_edge", v),
+            "row": edges.image("source_of_edge", v),
         },
     )
     return gx, *[None] * (others - 1), gweight
@@ -237,11 +243,19 @@ def _largest_backward(
     op: Operator, gy: LogicalRegion, *, edges: Edges
 ) -> tuple[LogicalRegion, None]:
     """An edge whose message is the largest has the gradient, as many as are equal a part of it each."""
-    (m, _), (y,), name = op.inputs, op.outputs, f"{op.name}.dm"
-    is_most = cast(equal(m, to_edges(y, edges, "target", f"{name}.most")), m.dtype, f"{name}.is")
-    count = maximum(sum_edges(is_most, edges, name=f"{name}.count"), 1.0, f"{name}.least")
-    share = to_edges(divide(gy, count, f"{name}.share"), edges, "target", f"{name}.shares")
-    return multiply(is_most, share, name), None
+    v, *rest = terms(op)[1][0].split()
+    row = term(rest)
+    gm = launch_first(
+        f"{op.name}.dm",
+        f"target {row}, target {row}, all {row}, all -> {v} {row}",
+        [gy, op.outputs[0], op.inputs[0], edges.constant(gy.graph, "targets")],
+        kernel=_largest_gradient,
+        windows={
+            "target": edges.image("target_of_edge", v),
+            "all": edges.image("edges_of_target", v),
+        },
+    )
+    return gm, None
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -253,24 +267,22 @@ def _by_heads(a: Array) -> Array:
 
 
 @partial(Kernel, is_compiled=True, cuda=on_gpu.sum_rows)
-def _sum_kernel(
-    ctx: Context, x: Array, borders: Array, *rest: Array, reads: tuple[str, ...]
-) -> None:
+def _sum_kernel(ctx: Context, *arrays: Array, reads: tuple[str, ...]) -> None:
     from ops.cpu import segments
 
-    *others, y = rest
-    given: dict[str, Any] = dict(zip(reads, others, strict=True))
-    none, weight = np.zeros(0, np.int32), given.get("weight", np.zeros((0, 1), x.dtype))
-    at = ctx.rect(2 + reads.index("weight")).lo[0] if "order" in reads else 0
+    given: dict[str, Any] = dict(zip(reads, arrays, strict=False))
+    x, none = given["row"], np.zeros(0, np.int32)
+    weight = given.get("weight", np.zeros((0, 1), x.dtype))
+    at = ctx.rect(reads.index("weight")).lo[0] if "order" in reads else 0
     segments.sum_rows(
         _by_heads(x),
         ctx.rect(0).lo[0],
-        borders,
+        given["border"],
         given.get("index", none),
         weight if weight.ndim == 2 else weight[:, None],
         given.get("order", none),
         at,
-        _by_heads(y),
+        _by_heads(arrays[-1]),
     )
 
 
@@ -295,3 +307,23 @@ def _take(ctx: Context, x: Array, index: Array, y: Array) -> None:
     from ops.cpu import segments
 
     segments.take_rows(_by_heads(x), ctx.rect(0).lo[0], index, _by_heads(y))
+
+
+@partial(Kernel, is_compiled=True, accumulates=True, cuda=on_gpu.add_to_rows)
+def _add_to_rows(ctx: Context, gy: Array, index: Array, y: Array) -> None:
+    from ops.cpu import segments
+
+    if not ctx.adds_to(0):
+        y.fill(0)
+    segments.add_to_rows(_by_heads(gy), index, ctx.rect(2).lo[0], _by_heads(y))
+
+
+@partial(Kernel, is_compiled=True, cuda=on_gpu.largest_gradient)
+def _largest_gradient(
+    ctx: Context, gy: Array, y: Array, m: Array, targets: Array, gm: Array
+) -> None:
+    from ops.cpu import segments
+
+    vertex, first = ctx.rect(0).lo[0], ctx.rect(4).lo[0] - ctx.rect(2).lo[0]
+    arrays = _by_heads(gy), _by_heads(y), _by_heads(m)
+    segments.largest_gradient(*arrays, targets, vertex, first, _by_heads(gm))

@@ -18,7 +18,7 @@ from taskflow.cost.model import CostModel
 from taskflow.schedule.plan import Plan
 from taskflow.searching.budget import Budget
 from taskflow.searching.outcome import Outcome
-from taskflow.searching.variants import Variant
+from taskflow.searching.problem import SearchProblem
 from taskflow.strategy.stages import level_cuts
 from taskflow.strategy.strategy import Strategy
 
@@ -121,8 +121,8 @@ class RecipeSearch:
     def unit_seconds(self) -> Sequence[float]:
         """Of the embedding, every layer and the loss."""
         layers = self._maker.layers
-        first = Variant(layers.graph, self._maker.machine, self._costs, Plan(Strategy()), None)
-        left = iter(first.family_seconds)
+        problem = SearchProblem(layers.graph, self._maker.machine, self._costs)
+        left = iter(problem.variant(Plan(Strategy())).family_seconds)
         return [sum(next(left) for _ in unit) for unit in layers.units]
 
     @property

@@ -13,7 +13,6 @@ from taskflow.tasks.task_graph import Kind, Privilege
 
 ROW = record("kind", "launch", "point", "region", "device", "source", "steps")
 INSTANCE = record("region", "device", "dims", "is_partial")
-COLLECTIVE = record("row", "is_sum")  # a row of this collective; whether it adds up
 STEP = record(
     "target", "first", "end", "offset"
 )  # its parts are `part[first:end]`; `offset`: see `ExchangeStep`
@@ -43,14 +42,12 @@ class StepTables(NamedTuple):
     """The steps of collectives, those of equal ones once.
 
     Attributes:
-        collective: `COLLECTIVE` records.
         ptr: the steps of table k are `step[ptr[k] : ptr[k + 1]]`.
         step: `STEP` records; target and parts are numbers of arguments of the row.
         box: (steps, 2, dimensions).
         part: see `STEP`.
     """
 
-    collective: Array
     ptr: Array
     step: Array
     box: Array

@@ -112,7 +112,7 @@ def _values(
     columns = _plan_columns(graph, collectives.table)
     room, instances = 3 * len(graph.instance_region) + 1024, len(graph.instance_region)
     while True:
-        pieces = make_pieces(instances + len(collectives.touches), room, graph.arg_box.shape[2])
+        pieces = make_pieces(instances, room, graph.arg_box.shape[2])
         plain = (tuple(each) for each in (columns, tables, collectives.steps, ends, pieces, fault))
         end = int(follow_values(*plain))
         if end != NO_ROOM:

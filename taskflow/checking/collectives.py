@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskflow.checking.arguments import COLLECTIVE, STEP, StepTables
+from taskflow.checking.arguments import STEP, StepTables
 from taskflow.checking.races import READS, TOUCH, WRITES, WRITES_ALL, Touches
 from taskflow.checking.rules import PlanError, task_text
 from taskflow.core.columns import Array, pointers, spread
@@ -40,7 +40,7 @@ def read_collectives(task_graph: TaskGraph) -> Collectives:
     """
     graph, which = task_graph, np.full(len(task_graph), -1, np.int64)
     numbers: dict[tuple[object, ...], int] = {}
-    found, touches, first = list[list[ExchangeStep]](), list[list[Touch]](), list[int]()
+    found, touches = list[list[ExchangeStep]](), list[list[Touch]]()
     for row in np.flatnonzero(graph.kind == Kind.COLLECTIVE).tolist():
         args = slice(int(graph.arg_ptr[row]), int(graph.arg_ptr[row + 1]))
         instances = graph.arg_instance[args]
@@ -63,13 +63,12 @@ def read_collectives(task_graph: TaskGraph) -> Collectives:
         )
         if key not in numbers:
             numbers[key] = len(found)
-            first.append(row)
             found.append(_steps(graph, row))
             touches.append(
                 _touches(found[-1], instances.tolist(), [box for _, box, _ in graph.args(row)])
             )
         which[row] = numbers[key]
-    return Collectives(_tables(found, first, graph.arg_box.shape[2]), which, touches)
+    return Collectives(_tables(found, graph.arg_box.shape[2]), which, touches)
 
 
 def _steps(task_graph: TaskGraph, row: int) -> list[ExchangeStep]:
@@ -83,25 +82,17 @@ def _steps(task_graph: TaskGraph, row: int) -> list[ExchangeStep]:
         ) from error
 
 
-def _tables(found: list[list[ExchangeStep]], row: list[int], dimensions: int) -> StepTables:
-    collective = np.zeros(len(found), COLLECTIVE)
-    collective["row"], collective["is_sum"] = (
-        row,
-        [any(len(s.parts) > 1 for s in each) for each in found],
-    )
+def _tables(found: list[list[ExchangeStep]], dimensions: int) -> StepTables:
     steps = [step for each in found for step in each]
     end = pointers([len(step.parts) for step in steps])
     table, box = np.zeros(len(steps), STEP), np.zeros((len(steps), 2, dimensions), np.int64)
-    table["target"], table["first"], table["end"] = (
-        [step.target for step in steps],
-        end[:-1],
-        end[1:],
-    )
+    table["target"] = [step.target for step in steps]
+    table["first"], table["end"] = end[:-1], end[1:]
     table["offset"] = [step.offset for step in steps]
     for k, step in enumerate(steps):
         box[k, :, : len(step.box.lo)] = step.box.lo, step.box.hi
     parts = np.array([part for step in steps for part in step.parts], np.int64)
-    return StepTables(collective, pointers([len(each) for each in found]), table, box, parts)
+    return StepTables(pointers([len(each) for each in found]), table, box, parts)
 
 
 def _touches(steps: list[ExchangeStep], instances: list[int], boxes: list[Rect]) -> list[Touch]:

@@ -23,7 +23,7 @@ class Pieces(NamedTuple):
     """The lists of all instances in one pool.
 
     Attributes:
-        head: per instance its first piece, -1 for none; then two lists for sums, and those of `effects`.
+        head: per instance its first piece, -1 for none; then two lists for sums.
         piece: `PIECE` of the pool.
         box: (pieces, 2, dimensions) box of each.
         state: the first free piece; and whether there was none when one was needed.

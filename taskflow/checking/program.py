@@ -32,7 +32,6 @@ def read_program(graph: Graph, task_graph: TaskGraph) -> tuple[GraphTables, dict
     arguments: list[tuple[int, ...]] = []
     for k, op in enumerate(graph.operators):
         arguments += _arguments(op, k, number, latest, versions)
-    versions.append((0, 0, 0, 0))  # of `effects`
     bounds = _Bounds()
     which = [bounds.number(op.bound) for op in graph.operators]
     spans = [launch.spans.reshape(-1, 2) for launch in task_graph.launches]

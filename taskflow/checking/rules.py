@@ -74,12 +74,6 @@ def refuse(f: PlanFault, rule: int, row: int, arg: int) -> bool:
     return False
 
 
-@leaf
-def forget(f: PlanFault) -> None:
-    """A fault says nothing again."""
-    f.record[0].rule, f.record[0].volume, f.record[0].whole, f.record[0].has_box = -1, -1, -1, -1
-
-
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 WHAT = {

@@ -35,7 +35,7 @@ class GraphTables(NamedTuple):
         launch, arg: `LAUNCH` and `ARGUMENT` records, arguments of one launch after another.
         spans: (points of all launches times axes, 2) intervals.
         bound, extent, term, dim, dim_axis, reduced: patterns with their extents, see the records.
-        version: `VERSION` records; the last one is of no region.
+        version: `VERSION` records.
         fed: per region its version 0.
         tile: (2, dimensions) for boxes that are at hand.
         images: the tables of all images, see `pattern.PatternTable`.

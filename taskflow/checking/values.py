@@ -25,7 +25,6 @@ from taskflow.checking.arguments import (
     check_movement,
     is_argument,
 )
-from taskflow.checking.effects import apply_effect, note_effects
 from taskflow.checking.moves import carry, fold, note_parts, run_steps
 from taskflow.checking.pieces import Pieces, find, has_token, is_same, meet, overlaps, put, shared
 from taskflow.checking.rules import BROKEN, DONE, NO_ROOM, PlanFault, Rule, refuse
@@ -79,7 +78,6 @@ def follow_values(
     t: Machinery = pointer_to(Machinery(*tables))
     e = EndTables(*ends)
     whole_measure(t.program)
-    note_effects(t)
     for k in range(len(e.first)):
         first = e.first[k]
         put(
@@ -122,7 +120,7 @@ def check_row(t: Machinery, row: int) -> bool:
         return carry(t, row, first, first + 1, t.plan.arg_box[first], 0)
     if kind == FOLD:
         return fold(t, row, first)
-    return apply_effect(t, row) or run_steps(t, row)
+    return run_steps(t, row)
 
 
 # -- points ------------------------------------------------------------------------------------------------------------

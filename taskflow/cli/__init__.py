@@ -7,7 +7,18 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from taskflow.cli import check, completion, costs, doctor, export, report, run, search, simulate
+from taskflow.cli import (
+    check,
+    collective,
+    completion,
+    costs,
+    doctor,
+    export,
+    report,
+    run,
+    search,
+    simulate,
+)
 from taskflow.cli import machine as machine_command
 from taskflow.core.text import printable
 from taskflow.core.version import our_version
@@ -22,6 +33,7 @@ SUBCOMMANDS = (
     check,
     costs,
     machine_command,
+    collective,
     doctor,
     completion,
 )

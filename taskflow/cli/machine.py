@@ -38,7 +38,9 @@ def add_parser(commands: Commands) -> None:
     )
     names = ", ".join(preset_names())
     parser.add_argument("machine", nargs="?", help=f"a TOML file, one of {names}, or torus:8x8")
-    parser.add_argument("--nodes", type=int, help="hosts of a preset (default: 1)")
+    parser.add_argument(
+        "--nodes", type=int, help="hosts of a preset (default: 1), or of a file of equal ones"
+    )
     parser.add_argument(
         "--devices", type=int, help="only the first so many devices; with --measure: that many"
     )
@@ -76,12 +78,12 @@ def find_machine(name: str, nodes: int | None = None, devices: int | None = None
             raise ValueError(f"machine '{name}': --nodes is for presets")
         return SIMPLE_MACHINES[name](devices or 4)
     if name.endswith(".toml") or ":" in name:
-        if nodes is not None:
-            what = "file" if name.endswith(".toml") else "topology"
+        is_file = name.endswith(".toml")
+        if nodes is not None and not is_file:
             raise ValueError(
-                f"machine {what} '{name}': says itself how many hosts there are; --nodes is for presets"
+                f"machine topology '{name}': says itself how many hosts there are; --nodes is for presets and files"
             )
-        machine = MachineModel.load(name) if name.endswith(".toml") else of_name(name)
+        machine = MachineModel.load(name, nodes) if is_file else of_name(name)
     else:
         machine = MachineModel.preset(name, 1 if nodes is None else nodes)
     return machine if devices is None else machine.take(devices)

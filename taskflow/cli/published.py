@@ -21,6 +21,7 @@ sources = { key = "text" } # what `source` of a row may say
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from taskflow.core.files import fit, naming, parse_toml, read_text
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel, machinefile
+from taskflow.machine.protocol import NCCL, published, read_protocols
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grid_plan import grid
 from taskflow.strategy.rules import data_parallel
@@ -48,7 +50,8 @@ class PublishedRow(Struct, forbid_unknown_fields=True):
         name, published, unit, source: the figure; its unit is a key of `FIGURES`.
         machine, nodes, devices: a preset, its hosts, and how many of its devices; None: all.
         rates: fields of devices and links that differ from the preset's.
-        collective, size_bytes, algorithm: of the price of a collective among all devices; algorithm "": the fastest.
+        collective, size_bytes, algorithm: of the price of a collective among all devices; algorithm "": the one that is
+            chosen; of a library, one of `machine.protocol.ALGORITHMS`.
         model, arguments: of a step, `build(**arguments)`.
         plan: degrees, arguments of `grid`; none: data parallel. Its `recomputed` are patterns of names of forward
             operators, and `kept` those among them that are kept.
@@ -80,11 +83,19 @@ class PublishedRow(Struct, forbid_unknown_fields=True):
 
 
 class FittedConstant(Struct, forbid_unknown_fields=True):
-    """A field of the devices of a preset that was fitted to the rows of its machine."""
+    """A field of the devices of a preset that was fitted to the rows of its machine; or, of `nccl`, to some rows."""
 
     what: str
     machine: str
     unit: str
+    rows: list[str] = []
+
+    @property
+    def value(self) -> float:
+        """The constant."""
+        if self.machine == NCCL:
+            return float(getattr(published(), self.what))
+        return float(getattr(MachineModel.preset(self.machine).devices[0], self.what))
 
 
 class Ascending(Struct, forbid_unknown_fields=True):
@@ -121,7 +132,11 @@ class PublishedSet(Struct):
 
     def rows_of(self, constant: FittedConstant) -> list[PublishedRow]:
         """The rows that a constant was fitted to."""
-        return [row for row in self.row if row.fit and row.machine == constant.machine]
+        return [
+            row
+            for row in self.row
+            if row.fit and (row.name in constant.rows or row.machine == constant.machine)
+        ]
 
 
 def read_published(folder: Path = PUBLISHED) -> list[PublishedSet]:
@@ -180,7 +195,9 @@ def predict(row: PublishedRow) -> float:
 
 def _predict_collective(row: PublishedRow) -> float:
     machine = row.make_machine()
-    if row.algorithm:
+    if row.algorithm and machine.has_library:
+        machine = with_algorithm(machine, row.algorithm)
+    elif row.algorithm:
         machine = machine.with_collectives({row.collective: row.algorithm})
     count = len(machine.devices)
     prices = CollectiveCosts(machine).prices(tuple(range(count)))
@@ -188,6 +205,13 @@ def _predict_collective(row: PublishedRow) -> float:
     passes = 2 if row.collective == "all-reduce" else 1  # bus bandwidth as nccl-tests counts it
     bus = passes * (count - 1) / count * row.size_bytes / seconds
     return bus / 1e9 if row.unit == "bus GB/s" else seconds * 1e6
+
+
+def with_algorithm(machine: MachineModel, name: str) -> MachineModel:
+    """The machine whose library has this algorithm alone, as with NCCL_ALGO."""
+    protocols = machine.protocols or read_protocols()
+    allowed = (p if p.algorithm == name else replace(p, collectives=()) for p in protocols)
+    return replace(machine, protocols=tuple(allowed))
 
 
 def _plan_of(row: PublishedRow, graph: Graph, machine: MachineModel) -> Plan:

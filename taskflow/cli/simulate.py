@@ -9,6 +9,7 @@ import numpy as np
 
 from taskflow.cli.data import add_json, record, show_data
 from taskflow.cli.inputs import (
+    Problem,
     add_problem,
     add_schedule,
     add_strategy,
@@ -33,6 +34,7 @@ from taskflow.report.describe import describe_seconds
 from taskflow.report.explanation import explanation_parts, step_table
 from taskflow.report.pipeline import pipeline_diagram
 from taskflow.simulation.simulate import simulate
+from taskflow.tasks.task_graph import TaskGraph
 
 
 def add_parser(commands: Commands) -> None:
@@ -109,19 +111,25 @@ def _simulate(options: argparse.Namespace) -> int:
     if plan.schedule is not None:
         show(pipeline_diagram(timeline))
     if options.jitter:
-        seeds = range(options.seed, options.seed + options.jitter)
-        drawn = [simulate(rows, problem.costs.with_jitter(seed)).seconds for seed in seeds]
-        shown = {"least": 0.0, "median": 0.5, "9 of 10 below": 0.9, "most": 1.0}
-        values = ((name, np.quantile(drawn, share)) for name, share in shown.items())
         show("")
-        show_table(
-            [
-                (f"a step with jitter, {options.jitter} draws", ""),
-                *((name, describe_seconds(float(value))) for name, value in values),
-            ]
-        )
+        show_table(_jittered(options, problem, rows))
     write_dot(options, problem, plan)
     return 0
+
+
+def _jittered(
+    options: argparse.Namespace, problem: Problem, rows: TaskGraph
+) -> list[tuple[str, ...]]:
+    """Quantiles of a step over draws of the machine's jitter."""
+    if not problem.machine.jitter:
+        raise ValueError(f"--jitter: machine '{problem.machine.name}' has none in its file")
+    seeds = range(options.seed, options.seed + options.jitter)
+    drawn = [simulate(rows, problem.costs.with_jitter(seed)).seconds for seed in seeds]
+    shown = {"least": 0.0, "median": 0.5, "9 of 10 below": 0.9, "most": 1.0}
+    return [
+        (f"a step with jitter, {options.jitter} draws", ""),
+        *((name, describe_seconds(float(np.quantile(drawn, q)))) for name, q in shown.items()),
+    ]
 
 
 def _trace(options: argparse.Namespace) -> int:

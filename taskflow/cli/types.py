@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_UNITS = {"K": 10, "M": 20, "G": 30}
 Act = Callable[[argparse.Namespace], int]  # what a subcommand does; gives the exit status
 
 
@@ -22,6 +23,12 @@ def natural(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"is a number, not '{text}'")
     return int(text)
+
+
+def size_bytes(text: str) -> int:
+    """Bytes: a whole number above zero, or one of binary thousands, millions or milliards, as in 64M."""
+    digits, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "")
+    return positive(digits) << _UNITS.get(unit, 0)
 
 
 def positive_seconds(text: str) -> float:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from taskflow.cli.data import show_data
 from taskflow.cli.published import PublishedRow, PublishedSet, predict, read_published
-from taskflow.machine import MachineModel
 from taskflow.report.console import make_console, print_table
 
 HEAD = ("", "model", "published", "unit", "ratio", "verdict", "source")
@@ -138,9 +137,8 @@ def _lines(published: PublishedSet, found: Sequence[Prediction]) -> Iterator[tup
 
 def _fitted(published: PublishedSet) -> Iterator[str]:
     for constant in published.constant:
-        value = getattr(MachineModel.preset(constant.machine).devices[0], constant.what)
         rows = ", ".join(row.name for row in published.rows_of(constant))
-        yield f"fitted: {constant.what} of {constant.machine} = {value:g} ({constant.unit}), to {rows}"
+        yield f"fitted: {constant.what} of {constant.machine} = {constant.value:g} ({constant.unit}), to {rows}"
 
 
 def _summary(published: PublishedSet, found: Sequence[Prediction]) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 
 from taskflow.collective.algorithms import BY_STEPS, serving
+from taskflow.collective.library import is_by_library
 from taskflow.collective.price import CollectiveCosts
+from taskflow.core.columns import Array
 from taskflow.machine import MachineModel
-from taskflow.machine.library import LIBRARY
+from taskflow.machine.library import COLLECTIVES, LIBRARY
+from taskflow.machine.protocol import OWN
+from taskflow.tasks.own import Own
 from taskflow.tasks.steps import Way
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
@@ -24,7 +29,9 @@ def check_collectives(machine: MachineModel) -> None:
         ValueError: which collective, and what there is for it.
     """
     for name, algorithm in machine.collectives.items():
-        library = [LIBRARY] if any(times.collective == name for times in machine.library) else []
+        is_called = machine.has_library and name in COLLECTIVES
+        is_called |= any(times.collective == name for times in machine.library)
+        library = [LIBRARY] if is_called else []
         able = [FASTEST, *serving(name), *library, *(["copies"] if name in BY_COPIES else [])]
         if algorithm not in able:
             known = sorted({"all-to-all", *BY_STEPS})
@@ -32,6 +39,35 @@ def check_collectives(machine: MachineModel) -> None:
             raise ValueError(
                 f"machine '{machine.name}': collectives: '{name}' by {algorithm!r}: {there}"
             )
+
+
+def with_own_steps(task_graph: TaskGraph, kept: Collection[int] = ()) -> TaskGraph:
+    """The task graph whose calls of a library are the steps of own algorithms, but for the rows `kept`.
+
+    That is for who has no such library: what he runs, and so what is predicted, are these steps.
+    """
+    rows = np.setdiff1d(np.flatnonzero(is_by_library(task_graph)), list(kept))
+    if not len(rows):
+        return task_graph
+    if task_graph.own is not None and task_graph.own.wholes is not None:
+        return _with_own_wholes(task_graph, task_graph.own, rows)
+    machine = replace(task_graph.machine.with_library(OWN), library=())
+    stepped = with_algorithms(task_graph, CollectiveCosts.of(machine))
+    algorithm = task_graph.algorithm.copy()
+    algorithm[rows] = len(task_graph.ways) + stepped.algorithm[rows]
+    return replace(task_graph, algorithm=algorithm, ways=(*task_graph.ways, *stepped.ways))
+
+
+def _with_own_wholes(task_graph: TaskGraph, own: Own[TaskGraph], rows: Array) -> TaskGraph:
+    """The same of the rows of some devices, whose collectives have all their arguments elsewhere."""
+    assert own.wholes is not None and own.whole is not None
+    kept = np.setdiff1d(np.flatnonzero(is_by_library(own.wholes)), own.whole[rows])
+    wholes = with_own_steps(own.wholes, kept.tolist())
+    algorithm = task_graph.algorithm.copy()
+    algorithm[rows] = wholes.algorithm[own.whole[rows]]
+    return replace(
+        task_graph, algorithm=algorithm, ways=wholes.ways, own=replace(own, wholes=wholes)
+    )
 
 
 def with_algorithms(task_graph: TaskGraph, costs: CollectiveCosts) -> TaskGraph:

@@ -1,32 +1,99 @@
-"""The collectives of a library (NCCL) as one more algorithm: their seconds are measured, how it sends is its affair.
+"""The collectives of a library (NCCL) as one more algorithm: their seconds are measured, or those of its protocols.
 
-Where links are asked for, it loads those of a ring, along which NCCL sends what is large.
+How it sends is its affair. Where links are asked for, it loads those of a ring, along which NCCL sends what is large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from taskflow.collective.calls import Fabric, curve, fabric_of, neighbours
 from taskflow.collective.group import Group
 from taskflow.core.columns import Array
-from taskflow.machine.library import LIBRARY, LibraryTimes
+from taskflow.machine import MachineModel
+from taskflow.machine.library import COLLECTIVES, LIBRARY, Curve, LibraryTimes
+from taskflow.machine.protocol import Protocol, read_protocols
 from taskflow.tasks.moves import Outline
 from taskflow.tasks.steps import SUMS
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 
-def times_of(group: Group, library: Sequence[LibraryTimes]) -> Mapping[str, LibraryTimes]:
-    """What was measured in groups of so many members on so many hosts: collective -> times."""
-    on_host = np.diff(group.host_begin)
-    is_even = len(on_host) > 0 and int(on_host.min()) == int(on_host.max())
-    size = len(on_host), group.count
-    return {
-        times.collective: times
-        for times in library
-        if is_even and (times.hosts, times.devices) == size
-    }
+class Library(NamedTuple):
+    """What a machine says of the library.
+
+    Attributes:
+        measured: see `MachineModel.library`.
+        protocols: by which the library moves its collectives; none: steps do.
+    """
+
+    measured: Sequence[LibraryTimes] = ()
+    protocols: Sequence[Protocol] = ()
+
+    @staticmethod
+    def of(machine: MachineModel) -> Library:
+        """That of a machine."""
+        protocols = machine.protocols or read_protocols()
+        return Library(machine.library, protocols if machine.has_library else ())
+
+
+STEPS_ALONE = Library()
+
+
+class LibraryPrices:
+    """What the library takes in a group.
+
+    Args:
+        part: some of its members as a group.
+    """
+
+    def __init__(
+        self, group: Group, library: Library, part: Callable[[tuple[int, ...]], Group]
+    ) -> None:
+        self._group, self._library, self._part = group, library, part
+        self._curves: dict[str, Curve | None] = {}
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it carries out all that it has a call for."""
+        return bool(self._library.protocols)
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """What it knows of the group."""
+        return fabric_of(self._group, self._part)
+
+    def curve(self, name: str) -> Curve | None:
+        """Seconds of a collective by its size: measured in groups of so many members and hosts, or by its protocols."""
+        if name not in self._curves:
+            self._curves[name] = self._measured(name) or self._expected(name)
+        return self._curves[name]
+
+    def _measured(self, name: str) -> Curve | None:
+        on_host = np.diff(self._group.host_begin)
+        size = len(on_host), self._group.count
+        is_even = len(on_host) > 0 and int(on_host.min()) == int(on_host.max())
+        for times in self._library.measured if is_even else ():
+            if (times.collective, times.hosts, times.devices) == (name, *size):
+                return times.curve
+        return None
+
+    def _expected(self, name: str) -> Curve | None:
+        if not self._library.protocols or name not in COLLECTIVES or self._group.count < 2:
+            return None
+        return curve(self.fabric, self._library.protocols, name)
+
+    def load(self, outline: Outline) -> Array:
+        """Bytes that cross every link; the last one: that are sent in all."""
+        links, members = neighbours(self._group), self._group.count
+        passed = (members - 1) / members  # of the bytes of all, by each member
+        rounds = {"all-reduce": 2 * passed, "reduce": 1.0, "broadcast": 1.0}
+        each = rounds.get(outline.name, passed) * outline.whole_bytes
+        load = np.bincount(links[links >= 0], minlength=len(self._group.link_bandwidth)) * each
+        return np.append(load, members * each)
 
 
 def is_one_call(outline: Outline) -> bool:

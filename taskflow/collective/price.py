@@ -17,11 +17,12 @@ import numpy as np
 
 from taskflow.collective.algorithms import ALGORITHMS, BY_STEPS, ROOTED, serving
 from taskflow.collective.group import Group, group_of
-from taskflow.collective.library import is_one_call, times_of
+from taskflow.collective.library import STEPS_ALONE, Library, LibraryPrices, is_one_call
 from taskflow.collective.rows import Sending, rows_of, sending, work_of
 from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
-from taskflow.machine.library import LIBRARY, LibraryTimes
+from taskflow.machine.library import LIBRARY
+from taskflow.machine.protocol import OWN
 from taskflow.tasks import exchange as exchanges
 from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.exchange import Exchange
@@ -122,7 +123,7 @@ class CollectiveCosts:
 
     def __init__(self, machine: MachineModel, few: Mapping[str, Collection[str]] = {}) -> None:
         self.machine, self._few = machine, few
-        self.table = StreamTable(machine)
+        self.table, self._library = StreamTable(machine), Library.of(machine)
         self._names: dict[tuple[bytes, int], NamedDevices] = {}
         self._ways: dict[tuple[int, bytes], Way | None] = {}
         self._outlines: dict[bytes, tuple[Outline, bool]] = {}
@@ -146,8 +147,9 @@ class CollectiveCosts:
 
         An estimate may be above what lowering finds, never below it.
         """
-        costs = CollectiveCosts(machine)
-        return CollectiveCosts(machine, costs._winners()) if len(machine.devices) > SMALL else costs
+        if len(machine.devices) <= SMALL:
+            return CollectiveCosts(machine)
+        return CollectiveCosts(machine, CollectiveCosts(machine.with_library(OWN))._winners())
 
     def _winners(self) -> Mapping[str, Collection[str]]:
         """Collective -> algorithms that are the fastest for some size: among all, those of a host, one of each host."""
@@ -278,7 +280,7 @@ class CollectiveCosts:
                 self._models, self._alike = {}, {}
             model, links = group_of(self.machine, self.table, group)
             part = partial(self._part, group)
-            prices = GroupPrices(model, part, self._few, self.machine.library)
+            prices = GroupPrices(model, part, self._few, self._library)
             self._models[group] = self._alike.setdefault(model.key, prices), links
         return self._models[group]
 
@@ -296,7 +298,6 @@ class GroupPrices:
     Args:
         part: the prices of some members.
         few: see `CollectiveCosts`.
-        library: see `MachineModel.library`.
     """
 
     def __init__(
@@ -304,10 +305,10 @@ class GroupPrices:
         group: Group,
         part: Callable[[tuple[int, ...]], GroupPrices] | None = None,
         few: Mapping[str, Collection[str]] = {},
-        library: Sequence[LibraryTimes] = (),
+        library: Library = STEPS_ALONE,
     ) -> None:
         self.group, self._part, self._few = group, part, few
-        self._library = times_of(group, library)
+        self.library = LibraryPrices(group, library, lambda members: self._of_part(members).group)
         self._has_trees = group.count <= MANY_TREES or group.ways.has_relays
         self._steps: dict[tuple[str, str], Steps] = {}
         self._among: dict[tuple[str, str, int], Messages] = {}
@@ -352,6 +353,8 @@ class GroupPrices:
         library = (LIBRARY,) if self._serves(outline) else ()
         if algorithm and algorithm in (*serving(outline.name), *library):
             return (algorithm,)
+        if library and self.library.is_certain:
+            return library
         able = (
             *(each for each in tried(outline, self._few) if each != "multitree" or self._has_trees),
             *library,
@@ -366,7 +369,7 @@ class GroupPrices:
         Messages are not made where the latencies of those that one member sends take longer than another algorithm.
         """
         latency = self.group.ways.least_latency
-        sends = [0 if each == LIBRARY else ALGORITHMS[each].sends(self.group) for each in able]
+        sends = [ALGORITHMS[each].sends(self.group) if each in ALGORITHMS else 0 for each in able]
         best = np.inf, 0
         for k in np.argsort(sends, kind="stable").tolist():
             if sends[k] * latency < best[0]:
@@ -383,18 +386,22 @@ class GroupPrices:
         if key not in self._priced:
             if len(self._priced) >= MOST:
                 self._priced = {}
-            rows = rows_of(self.group, outline, self._sending(outline, algorithm))
-            seconds = self._measured(outline) if algorithm == LIBRARY else rows.seconds()
-            self._priced[key] = seconds, rows.load
+            if algorithm == LIBRARY:
+                self._priced[key] = self._called(outline), self.library.load(outline)
+            else:
+                rows = rows_of(self.group, outline, self._sending(outline, algorithm))
+                self._priced[key] = rows.seconds(), rows.load
         return self._priced[key]
 
     def _serves(self, outline: Outline) -> bool:
-        """Whether there is a measurement of such a collective of the library."""
-        return outline.name in self._library and is_one_call(outline)
+        """Whether the library has a call for it, and what that takes is known."""
+        return self.library.curve(outline.name) is not None and is_one_call(outline)
 
-    def _measured(self, outline: Outline) -> float:
+    def _called(self, outline: Outline) -> float:
         """What the library takes for it."""
-        return self._library[outline.name].at(outline.tile_bytes * len(outline.boxes))
+        known = self.library.curve(outline.name)
+        assert known, "a call that the library has not"
+        return known.at(outline.whole_bytes)
 
     def bound_of(self, outline: Outline, algorithm: str) -> float:
         """What its busiest stream or link takes, where all is even: messages are as long as the shortest piece."""
@@ -403,7 +410,7 @@ class GroupPrices:
     def _busiest(self, outline: Outline, algorithm: str, length: Callable[[Array], float]) -> float:
         """What its busiest stream or link takes, where all pieces are as long as `length` of all of them."""
         if algorithm == LIBRARY:
-            return self._measured(outline)
+            return self._called(outline)
         sends = self._sending(outline, algorithm)
         messages = sends.messages
         has_all = (
@@ -433,8 +440,7 @@ class GroupPrices:
         if key not in self._sent:
             core = self
             if outline.outsiders:
-                assert self._part, "outsiders: a group of a machine"
-                core = self._part(outline.core)
+                core = self._of_part(outline.core)
             among = core._messages_among(outline.name, algorithm, parts)
             self._sent[key] = sending(self.group, with_outsiders(outline, among))
         return self._sent[key]
@@ -443,11 +449,23 @@ class GroupPrices:
         """The messages of a collective of which all members have, or get, a part; see `steps.messages_of`."""
         key = name, algorithm, parts
         if key not in self._among:
-            known = name, "ring" if algorithm == LIBRARY else algorithm
+            known = name, self._as_steps if algorithm == LIBRARY else algorithm
             if known not in self._steps:
                 self._steps[known] = ALGORITHMS[known[1]].steps(name, self.group)
             self._among[key] = messages_of(name, self._steps[known], parts)
         return self._among[key]
+
+    @property
+    def _as_steps(self) -> str:
+        """The algorithm whose steps stand for a call of the library where nobody has it."""
+        return "ring" if self.group.count <= MANY else "two-level"
+
+    def _of_part(self, members: tuple[int, ...]) -> GroupPrices:
+        """The prices of some members."""
+        if len(members) == self.group.count:
+            return self
+        assert self._part, "a group of a machine"
+        return self._part(members)
 
     # -- of equal pieces -----------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from taskflow.core.files import fit, naming
+from taskflow.core.files import naming
 from taskflow.graph.phases import Phase
 
 # Family -> names of operators, without `aten::`, `native_`, `_backward` and leading or trailing underscores.
@@ -97,17 +97,47 @@ class Trace:
         return max(self.seconds - sum(op.seconds for op in self.operators), 0.0)
 
 
+class Details(
+    msgspec.Struct,
+    rename={
+        "number": "External id",
+        "dims": "Input Dims",
+        "types": "Input type",
+        "collective": "Collective name",
+        "sent": "In msg nelems",
+        "received": "Out msg nelems",
+        "devices": "Group size",
+    },
+):
+    """What an event says of itself: numbers of operators, their inputs, and what NCCL's kernels do."""
+
+    number: int | str | None = None
+    dims: list[Any] = []
+    types: list[Any] = []
+    collective: str | None = None
+    dtype: str = ""
+    sent: int = 0
+    received: int = 0
+    devices: int = 0
+
+
 class Event(msgspec.Struct):
     """An event that takes time; microseconds."""
 
-    name: str
+    name: str = ""
     ts: float = 0.0
     dur: float = 0.0
     ph: str = "X"
     cat: str = ""
-    pid: int | str = 0
     tid: int | str = 0
-    args: dict[str, Any] = {}
+    args: Details = msgspec.field(default_factory=Details)
+
+
+class ChakraInputs(msgspec.Struct):
+    """Of an operator."""
+
+    shapes: list[Any] = []
+    types: list[Any] = []
 
 
 class ChakraNode(msgspec.Struct):
@@ -119,8 +149,15 @@ class ChakraNode(msgspec.Struct):
     inclusive_dur: float = 0.0
     cat: str = "cpu_op"
     ctrl_deps: int | None = None
-    inputs: dict[str, Any] = {}
+    inputs: ChakraInputs = msgspec.field(default_factory=ChakraInputs)
     tid: int = 0
+
+
+class TraceFile(msgspec.Struct):
+    """Kineto's events, or the nodes of Chakra."""
+
+    events: list[Event] | None = msgspec.field(default=None, name="traceEvents")
+    nodes: list[ChakraNode] | None = None
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -133,25 +170,22 @@ def read_trace(path: str | Path) -> Trace:
         try:
             content = Path(path).read_bytes()
             content = gzip.decompress(content) if Path(path).suffix == ".gz" else content
-            table = msgspec.json.decode(content, type=dict[str, Any])
+            file = msgspec.json.decode(content, type=TraceFile)
         except (OSError, EOFError, msgspec.MsgspecError) as error:
             raise ValueError(str(error)) from error
-        if "traceEvents" in table:
-            entries = [e for e in table["traceEvents"] if e.get("ph") == "X" and "ts" in e]
-            events = fit(entries, list[Event])
-        elif "nodes" in table:
-            events = [_as_event(node) for node in fit(table["nodes"], list[ChakraNode])]
-        else:
-            raise ValueError("has neither traceEvents (kineto) nor nodes (Chakra)")
-        return trace_of(events)
+        if file.events is not None:
+            return trace_of([e for e in file.events if e.ph == "X"])
+        if file.nodes is not None:
+            return trace_of([_as_event(node) for node in file.nodes])
+        raise ValueError("has neither traceEvents (kineto) nor nodes (Chakra)")
 
 
 def _as_event(node: ChakraNode) -> Event:
-    own = node.ctrl_deps if node.cat in _ON_DEVICE else node.id
-    args = {"External id": own, "Input Dims": node.inputs.get("shapes", [])}
-    args["Input type"] = [t.removeprefix("Tensor(")[:-1] for t in node.inputs.get("types", [])]
+    types = [str(t).removeprefix("Tensor(").removesuffix(")") for t in node.inputs.types]
+    launcher = node.ctrl_deps if node.cat in _ON_DEVICE else node.id
+    details = Details(launcher, node.inputs.shapes, types)
     duration = 0.0 if node.ts is None else node.inclusive_dur
-    return Event(node.name, node.ts or 0.0, duration, cat=node.cat, tid=node.tid, args=args)
+    return Event(node.name, node.ts or 0.0, duration, cat=node.cat, tid=node.tid, args=details)
 
 
 def trace_of(events: Sequence[Event]) -> Trace:
@@ -179,8 +213,8 @@ def _step(events: Sequence[Event], seconds: float) -> Trace:
     on_device = [e for e in events if e.cat in _ON_DEVICE]
     frames = list(_frames([e for e in events if e.cat not in _ON_DEVICE]))
     if on_device:
-        by_id = {f.event.args.get("External id"): f for f in frames if f.event.cat == "cpu_op"}
-        kernels = [e for e in on_device if "Collective name" not in e.args]
+        by_id = {f.event.args.number: f for f in frames if f.event.cat == "cpu_op"}
+        kernels = [e for e in on_device if e.args.collective is None]
         spent = [(_launcher(by_id, e), e.dur) for e in kernels]
     else:
         inside: dict[int, float] = defaultdict(float)
@@ -188,13 +222,13 @@ def _step(events: Sequence[Event], seconds: float) -> Trace:
             if parent is not None:
                 inside[id(parent.event)] += frame.event.dur
         spent = [(f, f.event.dur - inside[id(f.event)]) for f in frames]
-    collectives, unknown = _collectives([e for e in on_device if "Collective name" in e.args])
+    collectives, unknown = _collectives(on_device)
     operators = _operators(spent, frames)
     return Trace(seconds, tuple(operators), tuple(collectives), unknown)
 
 
 def _launcher(by_id: Mapping[Any, _Frame], event: Event) -> _Frame:
-    return by_id.get(event.args.get("External id")) or _Frame(event, event, "", Phase.FORWARD)
+    return by_id.get(event.args.number) or _Frame(event, event, "", Phase.FORWARD)
 
 
 def _parents(frames: Sequence[_Frame]) -> Iterator[_Frame | None]:
@@ -255,9 +289,8 @@ def _operators(
     alike: dict[tuple[str, str, Phase, str, str], list[int]] = defaultdict(list)
     for key, frame in owners.items():
         args = frame.owner.args
-        dims, types = args.get("Input Dims", []), args.get("Input type", [])
-        dtype = next((t for t in types if t in _BYTES or t.startswith("c10::")), "")
-        shapes = " ".join(str(d).replace(" ", "") for d in dims if d)
+        dtype = next((t for t in map(str, args.types) if t in _BYTES or t.startswith("c10::")), "")
+        shapes = " ".join(str(d).replace(" ", "") for d in args.dims if d)
         alike[frame.owner.name, frame.family, frame.phase, shapes, dtype].append(key)
     made = [
         TracedOperator(
@@ -273,12 +306,12 @@ def _operators(
 
 def product_flops(event: Event) -> float:
     """Of a product of matrices, by the shapes of its inputs; 0: it is none, or none of a known form."""
-    dims, name = event.args.get("Input Dims", []), event.name.removeprefix("aten::")
+    name, dims = event.name.removeprefix("aten::"), event.args.dims
     first = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}.get(name)
     if first is None or len(dims) < first + 2 or not (dims[first] and dims[first + 1]):
         return 0.0
-    extents: list[int] = [*dims[first], dims[first + 1][-1]]
-    return 2.0 * prod(extents)
+    extents = [*dims[first], dims[first + 1][-1]]
+    return 2.0 * prod(extents) if all(isinstance(n, int) for n in extents) else 0.0
 
 
 def _collectives(events: Iterable[Event]) -> tuple[list[TracedCollective], dict[str, float]]:
@@ -286,13 +319,14 @@ def _collectives(events: Iterable[Event]) -> tuple[list[TracedCollective], dict[
     known: list[TracedCollective] = []
     unknown: dict[str, float] = defaultdict(float)
     for event in events:
-        args, name = event.args, str(event.args["Collective name"]).lower().strip("_")
+        args, seconds = event.args, event.dur / 1e6
+        if args.collective is None:
+            continue
+        name = args.collective.lower().strip("_")
         kind = next((v for k, v in _COLLECTIVES.items() if name.startswith(k)), None)
-        item = _BYTES.get(str(args.get("dtype", "")).lower(), 0)
-        count = max(int(args.get("In msg nelems", 0)), int(args.get("Out msg nelems", 0)))
-        devices = int(args.get("Group size", 0))
-        if kind is None or not item * count or devices < 2:
-            unknown[name] += event.dur / 1e6
+        size = _BYTES.get(args.dtype.lower(), 0) * max(args.sent, args.received)
+        if kind is None or not size or args.devices < 2:
+            unknown[name] += seconds
         else:
-            known.append(TracedCollective(kind, devices, item * count, event.dur / 1e6))
+            known.append(TracedCollective(kind, args.devices, size, seconds))
     return known, dict(unknown)

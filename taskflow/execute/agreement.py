@@ -28,6 +28,10 @@ def kind_of_devices(task_graph: TaskGraph, transport: str) -> str:
         if kind in kinds and len(kinds) > 1:
             raise ValueError(f"executor: either all devices of a machine are {kind} or none")
     kind = kinds.pop()
+    if kind == "cuda" and task_graph.machine.holds_compute:
+        raise ValueError(
+            "executor: collectives travel under compute; a machine on which they are 'behind' it is for predictions"
+        )
     if transport == "nccl" and kind != "cuda":
         raise ValueError(f"executor: transport='nccl' is for cuda devices, these are {kind}")
     return kind

@@ -1,11 +1,12 @@
 """Emulated devices: a plan for more devices than there are cores, run for real in predictable wall-clock time.
 
 Takes a task graph whose devices are `emulated`, memory that all ranks map, and costs. Every task really runs (its
-kernel, its copy, on real data), and its device then counts as busy until the task's predicted time is over. Transfers
-share links fairly (`execute.flows`). Rows run in the order of their streams, not before the clock has reached the
-end of all that they wait for. A device works off its streams by itself, as a GPU does. The host issues a row up to a
-millisecond before its start, as soon as the ends of all rows that it waits for are known. A host that is late delays
-the row only if the work is not done when the row's predicted time is over. One thread drives all streams of a rank.
+kernel, its copy, what a call of a library moves, on real data), and its device then counts as busy until the task's
+predicted time is over. Transfers share links fairly (`execute.flows`). Rows run in the order of their streams, not
+before the clock has reached the end of all that they wait for. A device works off its streams by itself, as a GPU does.
+The host issues a row up to a millisecond before its start, as soon as the ends of all rows that it waits for are known.
+A host that is late delays the row only if the work is not done when the row's predicted time is over. One thread drives
+all streams of a rank.
 
 The clock is the host's monotonic one, which all ranks share. `done[row]` is when a row ends, written as soon as the
 row has started: the target of a transfer knows in advance when it arrives, as a receiver that sleeps on a link does.
@@ -24,10 +25,11 @@ import numpy as np
 from taskflow.backend.capture import call_each
 from taskflow.core.errors import InternalError
 from taskflow.core.system import wake_on_time
+from taskflow.execute.called import called
 from taskflow.execute.flows import FlowLedger
-from taskflow.execute.program import REPLAY, Compiler, RankProgram
+from taskflow.execute.program import REPLAY, Call, Compiler, RankProgram
 from taskflow.simulation.sharing import find_loads
-from taskflow.tasks.task_graph import Array, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 from taskflow.tasks.timeline import RowsBefore
 
 # How early a row is issued: ranks that share a core come to rows of the same time in turn.
@@ -43,6 +45,7 @@ class EmulatedCompiler(Compiler):
     def compile(self) -> RankProgram:
         """See `Compiler.compile`; `seconds` (per row) is set before."""
         graph = self.graph
+        self._makers[int(Kind.COLLECTIVE)] = self._called
         calls = {
             r: self._call(r)
             for r in range(len(graph))
@@ -68,6 +71,9 @@ class EmulatedCompiler(Compiler):
         if last < len(graph):
             self.program.add(self.replay.rest, last, REPLAY)
         return self.program
+
+    def _called(self, row: int, _: list[Array]) -> Call:
+        return called(self.graph, self.memory, row, self.fold_call)
 
 
 class Replay:

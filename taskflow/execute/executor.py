@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from functools import cached_property, partial
 from operator import length_hint
@@ -21,6 +21,8 @@ import numpy as np
 
 from taskflow.backend import Run, StreamBackend
 from taskflow.checking.checker import check_own_plan
+from taskflow.collective.choose import with_own_steps
+from taskflow.collective.library import is_by_library
 from taskflow.comm.ending import end_all_leaving, note_phase, phase
 from taskflow.comm.held import HeldInterrupt
 from taskflow.comm.transport import OneCall, Transport
@@ -113,7 +115,8 @@ class Executor:
         can_share = share is None or share.memory.is_shared
         gpus = self._meet(backend, share, transport, can_share) if self._kind == "cuda" else None
         self._backend = gpus.backend if gpus else None
-        self._expansion = expand(own, gpus.carriers.plans if gpus else ())
+        own, calls = self._with_calls(own, gpus.carriers.plans if gpus else ())
+        self._expansion = expand(own, calls)
         plan = expand_plan(self.plan, self._expansion)
         self._rows = rows = with_reuse(
             self._expansion.task_graph, plan
@@ -176,6 +179,20 @@ class Executor:
 
         found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, transport, can_share)
+
+    def _with_calls(
+        self, own: TaskGraph, planned: Collection[int]
+    ) -> tuple[TaskGraph, Collection[int]]:
+        """The rows that are calls of a library, and own rows whose other collectives go in steps.
+
+        Emulated devices wait as long as the library would take.
+        """
+        calls = np.flatnonzero(is_by_library(own)).tolist() if self._kind == "emulated" else planned
+        stepped = with_own_steps(own, calls)
+        if own is self.task_graph:
+            self.task_graph = stepped
+        self._own = stepped
+        return stepped, calls
 
     def _make_memory(
         self, transport: str, can_share: bool, rows: TaskGraph, plan: MemoryPlan

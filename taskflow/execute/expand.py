@@ -16,15 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.collective.library import is_by_library
 from taskflow.core.columns import pointers, spread
 from taskflow.execute.spelling import Spelled, spell
 from taskflow.execute.waits import Accesses, find_dependences
-from taskflow.machine.library import LIBRARY
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import COLLECTIVES, ROW_COLUMNS, Array, Kind, TaskGraph
+from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, TaskGraph
 
 ARGUMENTS = "arg_instance", "arg_box", "arg_privilege"
 INSTANCES = "instance_region", "instance_device", "instance_box", "instance_partial"
@@ -48,21 +46,7 @@ class Expansion:
 
 
 def expand(task_graph: TaskGraph, kept: Collection[int] = ()) -> Expansion:
-    """`task_graph` with its collectives spelled out, but for the rows `kept`.
-
-    Raises:
-        ValueError: a library carries one out, which has no steps, and it is not kept.
-    """
-    for row in np.flatnonzero(is_by_library(task_graph)).tolist():
-        if row not in kept:
-            name, region = (
-                COLLECTIVES[int(task_graph.collective[row])],
-                task_graph.regions[int(task_graph.region[row])],
-            )
-            raise ValueError(
-                f"machine '{task_graph.machine.name}': {name} of '{region.name}' (row {row}) is by '{LIBRARY}', which "
-                f"only GPUs of several ranks with NCCL have; name another: collectives={{'{name}': 'ring'}}"
-            )
+    """`task_graph` with its collectives spelled out, but for the rows `kept`."""
     rows = np.setdiff1d(np.flatnonzero(task_graph.kind == Kind.COLLECTIVE), list(kept))
     if len(rows):
         return spell_out(task_graph, rows)

@@ -62,12 +62,13 @@ def reduce_together(s: State, tile: Tile, p: Points, needs: Line) -> bool:
     if not count or not len(target) or involved <= s.few_sums:
         return False
     if not is_whole and has_replica(owners_of(s, box, source >= 0, needs)[0], source, tile, p):
-        return False
+        return scatter_by_replicas(s, box, tile, p, needs)
     if is_whole and not s.piece_bytes and sum_by_replicas(s, box, tile, p, needers, needs):
         return True
     pieces = pieces_of(s, box) if is_whole and len(target) > 1 else repeated(box, 1)
     for i in range(len(pieces)):
-        sum_in_row(s, pieces[i], is_whole, source, target, involved, needs)
+        owner, owned = owners_of(s, pieces[i], source >= 0, needs)
+        sum_in_row(s, pieces[i], is_whole, source, target, involved, owner, owned)
     return True
 
 
@@ -93,10 +94,16 @@ def cut_in(box: Any, count: int) -> Any:
 
 @inner
 def sum_in_row(
-    s: State, box: Any, is_whole: bool, source: Any, target: Any, involved: int, needs: Line
+    s: State,
+    box: Any,
+    is_whole: bool,
+    source: Any,
+    target: Any,
+    involved: int,
+    owner: Any,
+    owned: Any,
 ) -> None:
-    """A row that sums the partial results of a box."""
-    owner, owned = owners_of(s, box, source >= 0, needs)
+    """A row that sums the partial results of a box; `owner`, `owned`: who sums what of it."""
     count, written, points = (source >= 0).sum(), owned, 0
     if is_whole:
         written, points = repeated(box, len(target)), (len(target) - 1) * volume(box)
@@ -222,8 +229,31 @@ def sum_by_replicas(s: State, box: Any, tile: Tile, p: Points, needers: Any, nee
         for point in teams[k]:
             source[p.device[point]] = p.instance[point]
         target, piece = numbers(source >= 0), pieces[number[k] % len(pieces)]
-        sum_in_row(s, piece, True, source, target, len(target), needs)
+        owner, owned = owners_of(s, piece, source >= 0, needs)
+        sum_in_row(s, piece, True, source, target, len(target), owner, owned)
     return len(teams) > 0
+
+
+@inner
+def scatter_by_replicas(s: State, box: Any, tile: Tile, p: Points, needs: Line) -> bool:
+    """The sums of what each device needs of a tile, in a row for every team; False where there are no teams, or one
+    who needs some has no part.
+    """
+    teams, holds = teams_of(tile, p, np.ones(s.devices, np.bool_)), np.zeros(s.devices, np.bool_)
+    for k in range(len(teams)):
+        for point in teams[k]:
+            holds[p.device[point]] = True
+    owner, owned = owners_of(s, box, holds, needs)
+    if not len(teams) or not holds[owner].all():
+        return False
+    for k in range(len(teams)):
+        source = np.full(s.devices, -1, np.int64)
+        for point in teams[k]:
+            source[p.device[point]] = p.instance[point]
+        own = numbers(source[owner] >= 0)
+        if len(own):
+            sum_in_row(s, box, False, source, owner[own], 0, owner[own], owned[own])
+    return True
 
 
 @inner

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.collective.choose import check_collectives, with_algorithms
+from taskflow.collective.choose import BY_COPIES, check_collectives, with_algorithms
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.geometry import Rect
@@ -58,7 +58,7 @@ from taskflow.strategy.strategy import (
     effective_config,
     in_steps,
 )
-from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
+from taskflow.tasks.all_to_all import WITHOUT_RELAYS
 from taskflow.tasks.own import Own
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
@@ -128,8 +128,9 @@ class Lowering:
         self.lives = lives(self.regions, table)
         self._prices = CollectiveCosts.of(machine)
         self._streams = self._prices.table
-        exchanges = EXCHANGES.get(machine.collectives.get("all-to-all", "copies"), BY_RELAYS)
-        few = machine.few("all-reduce"), machine.few("all-gather"), exchanges
+        few_sums, few_gathers, few_exchanges = map(machine.few, BY_COPIES)
+        has_relays = int(machine.collectives.get("all-to-all") not in WITHOUT_RELAYS)
+        few = few_sums, few_gathers, few_exchanges, has_relays
         doors, streams = machine.ways.most_doors, self._streams.of_device
         self.mover = Mover(machine.equals, few, doors, streams, self.lives, table, piece_bytes)
         self.orders = memory_orders(self.operators)

@@ -11,7 +11,8 @@ The rules:
   So a halo arrives beside the rows that the producer wrote, with no copy of those.
 * Partial results are combined where they are needed: a box needed by one device is summed there (reduce-scatter); one
   needed by several is cut among them, summed in parts and gathered (all-reduce). Bytes are the minimum for both.
-* Of partial results with replicas the k-th of all sum together: on the same hosts each of these teams a piece.
+* Of partial results with replicas the k-th of all sum together: on the same hosts each of these teams a piece; where
+  each device needs a tile, every team those of its own devices.
 * What more than a few devices sum or gather together is one row, a collective; an all-to-all, where it is named.
 * Of those that hold a piece the nearest gives it, and of these each in turn (see `tasks.turns`). Devices that then
   gather nothing from each other are in different rows.
@@ -81,7 +82,7 @@ class Mover:
 
     Args:
         equals: see `MachineModel.equals`.
-        few: so many sum, and gather, row by row; and `State.exchanges`.
+        few: so many sum, gather, and exchange, row by row; and `State.has_relays`.
         doors: how many messages can arrive at a device at once.
         streams: see `streams.StreamTable.of_device`.
         lives, table: of all regions, one by one and together.
@@ -91,7 +92,7 @@ class Mover:
     def __init__(
         self,
         equals: Equals,
-        few: tuple[int, int, int],
+        few: tuple[int, int, int, int],
         doors: int,
         streams: Array,
         lives: Sequence[Life],

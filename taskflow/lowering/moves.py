@@ -137,24 +137,55 @@ def copy_in_rounds(s: State) -> None:
 
 @inner
 def exchange_together(s: State, whole: Any) -> None:
-    """One row for all copies between devices, if they are an all-to-all and it shall be one; others stay.
+    """Rows for the copies between devices, if they are all-to-alls and shall be rows; others stay.
 
-    It reads what is copied, by target and source, and writes it; then memory for what is passed on, in that order.
+    They are where more than a few devices all send and receive. The first copies of every sender to every receiver are
+    a row, the second ones, of another micro-batch, another.
     """
+    if s.devices <= s.few_exchanges or s.rows != s.first:
+        return
     sends, receives, points = np.zeros(s.devices, np.int64), np.zeros(s.devices, np.int64), 0
-    key, count, shift = np.empty(s.copies, np.int64), 0, bits(s.copies)
-    for k in range(s.copies if s.exchanges and s.rows == s.first else 0):
+    pairs, turn = np.zeros((s.devices, s.devices), np.int64), np.full(s.copies, -1)
+    for k in range(s.copies):
         source, device = s.copy[k].source, s.copy[k].device
         if source != device:
             sends[source], receives[device] = 1, 1
             points += volume(s.copy_box[k])
+            turn[k] = pairs[source, device]
+            pairs[source, device] += 1
+    if (
+        sends.sum() <= max(s.few_exchanges, 1)
+        or (sends != receives).any()
+        or classify_exchange(s, whole, receives, points) != ALL_TO_ALL
+    ):
+        return
+    for t in range(pairs.max()):
+        exchange_in_turn(s, turn, t)
+    left = 0
+    for k in range(s.copies):
+        if turn[k] >= -1:
+            s.copy[left] = s.copy[k]
+            put(s.copy_box[left], s.copy_box[k])
+            left += 1
+    s.copies = left
+
+
+@inner
+def exchange_in_turn(s: State, turn: Any, t: int) -> None:
+    """One row for the copies whose turn is `t`, if all who take part send and receive; their turn is then -2.
+
+    It reads what is copied, by target and source, and writes it; then memory for what is passed on, in that order.
+    """
+    balance, points = np.zeros((2, s.devices), np.int64), 0
+    key, count, shift = np.empty(s.copies, np.int64), 0, bits(s.copies)
+    for k in range(s.copies):
+        if turn[k] == t:
+            source, device = s.copy[k].source, s.copy[k].device
+            balance[0, source], balance[1, device] = 1, 1
+            points += volume(s.copy_box[k])
             key[count] = ((device * s.devices + source) << shift) + k
             count += 1
-    if (
-        sends.sum() < 2
-        or receives.sum() < 2
-        or classify_exchange(s, whole, receives.copy(), points) != ALL_TO_ALL
-    ):
+    if (balance[0] != balance[1]).any():
         return
     order, begin = sort(key[:count]) & ((1 << shift) - 1), s.args
     for k in order:
@@ -163,7 +194,7 @@ def exchange_together(s: State, whole: Any) -> None:
     for k in order:
         add_arg(s, s.copy[k].instance, s.copy_box[k], WRITE)
     members = members_of(s, begin)
-    for k in order if s.exchanges == all_to_all.BY_RELAYS else order[:0]:
+    for k in order if s.has_relays else order[:0]:
         relay = relay_of(s.copy[k].source, s.copy[k].device, members, s.device["host"])
         if relay != s.copy[k].source:
             add_arg(s, add_instance(s, relay, s.copy_box[k], True), s.copy_box[k], WRITE)
@@ -171,13 +202,8 @@ def exchange_together(s: State, whole: Any) -> None:
         return
     for a in range(middle, s.args):
         note_write(s, s.arg[a].instance, s.arg_box[a], s.issuer, s.rows - 1 - s.first)
-    left = 0
-    for k in range(s.copies):
-        if s.copy[k].source == s.copy[k].device:
-            s.copy[left] = s.copy[k]
-            put(s.copy_box[left], s.copy_box[k])
-            left += 1
-    s.copies = left
+    for k in order:
+        turn[k] = -2
 
 
 @inner

@@ -51,7 +51,7 @@ class World(NamedTuple):
         points_of: number of the points of every operator.
         used: the devices that fetch what is fetched.
         equals: see `MachineModel.equals`.
-        few_sums, few_gathers, exchanges, doors, is_queued, room_bytes, piece_bytes: see `State`.
+        few_sums, few_gathers, few_exchanges, has_relays, doors, is_queued, room_bytes, piece_bytes: see `State`.
     """
 
     lives: Lives
@@ -61,7 +61,8 @@ class World(NamedTuple):
     equals: Equals
     few_sums: int
     few_gathers: int
-    exchanges: int
+    few_exchanges: int
+    has_relays: int
     doors: int
     is_queued: int
     room_bytes: int
@@ -144,13 +145,9 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     if taken > len(memory):
         return Played(NO_MEMORY, taken, s, life, points, order, fetch, none, none)
     clear(s, memory, len(life.whole), world.equals.host[order], world.equals.kind[order])
-    s.few_sums, s.few_gathers, s.exchanges, s.doors = (
-        world.few_sums,
-        world.few_gathers,
-        world.exchanges,
-        world.doors,
-    )
-    s.is_queued = world.is_queued
+    s.few_sums, s.few_gathers = world.few_sums, world.few_gathers
+    s.few_exchanges, s.has_relays = world.few_exchanges, world.has_relays
+    s.doors, s.is_queued = world.doors, world.is_queued
     s.room_bytes, s.piece_bytes, s.is_brief = (
         world.room_bytes,
         world.piece_bytes,

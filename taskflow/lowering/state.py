@@ -24,8 +24,8 @@ class State(Tables):
     Numbers:
         width: numbers of a box.
         devices: those that have to do with the region, numbered anew (see `moving.play_region`).
-        few_sums, few_gathers: so many devices sum, and gather, row by row.
-        exchanges: how all-to-alls are carried out, see `tasks.all_to_all`.
+        few_sums, few_gathers, few_exchanges: so many devices sum, gather, and exchange all to all, row by row.
+        has_relays: whether all-to-alls have memory for what is passed on.
         doors: how many messages can arrive at a device at once.
         is_queued: whether what arrives at a device, and what is copied within it, is in one stream.
         room_bytes: of a sum, so much can arrive at once where it is added, and one part for each device at least.
@@ -60,7 +60,8 @@ class State(Tables):
             "devices",
             "few_sums",
             "few_gathers",
-            "exchanges",
+            "few_exchanges",
+            "has_relays",
             "doors",
             "is_queued",
             "room_bytes",

@@ -14,6 +14,7 @@ from operator import attrgetter
 from taskflow.core.numbers import flag
 
 KINDS = ("cpu", "cuda", "emulated")
+LINK_KINDS = ("nvlink", "pci", "network")
 OTHER_DTYPES = ("float64", "float16", "bfloat16", "tf32")
 _LARGEST_BYTES, _SMALLEST_RATE, _LARGEST_RATE, _LONGEST_SECONDS = (
     1 << 60,
@@ -93,8 +94,7 @@ class Device:
         for name in ("half_flops", "half_bytes"):
             check_not_negative(where, name, getattr(self, name), _LARGEST_RATE)
         for name in ("compute_efficiency", "memory_efficiency"):
-            if not (_is_number(value := getattr(self, name)) and 0 < value <= 1):
-                raise ValueError(f"{where}: {name} is above 0 and at most 1, not {value!r}")
+            _check_share(where, name, getattr(self, name))
         if not (_is_number(self.collective_share) and 0 <= self.collective_share < 1):
             raise ValueError(
                 f"{where}: collective_share is from 0 to below 1, not {self.collective_share!r}"
@@ -175,13 +175,17 @@ class Link:
 
     Attributes:
         ends: the two places it joins: device numbers, or names of switches.
-        bandwidth: bytes/s.
+        bandwidth: bytes/s that it is sold with.
         latency_seconds: of one transfer.
+        kind: its class, which decides how a library sends over it: `nvlink`, `pci` or `network`.
+        efficiency: the share of its bandwidth that the largest transfers reach.
     """
 
     ends: tuple[int | str, int | str]
     bandwidth: float
     latency_seconds: float = 0.0
+    kind: str = "pci"
+    efficiency: float = 1.0
 
     def __post_init__(self) -> None:
         where = f"link {self.ends[0]}->{self.ends[1]}"
@@ -198,6 +202,14 @@ class Link:
             raise ValueError(f"{where}: joins two different places")
         check_positive(where, "bandwidth", self.bandwidth)
         check_not_negative(where, "latency_seconds", self.latency_seconds, _LONGEST_SECONDS)
+        if self.kind not in LINK_KINDS:
+            raise ValueError(f"{where}: kind is one of {', '.join(LINK_KINDS)}, not {self.kind!r}")
+        _check_share(where, "efficiency", self.efficiency)
+
+    @property
+    def rate(self) -> float:
+        """bytes/s that the largest transfers reach."""
+        return self.efficiency * self.bandwidth
 
 
 def check_positive(where: str, name: str, value: object, most: float = _LARGEST_RATE) -> None:
@@ -216,6 +228,11 @@ def check_not_negative(where: str, name: str, value: object, most: float = inf) 
         raise ValueError(f"{where}: {name} is a number from 0, not {value!r}")
     if value > most:  # type: ignore[operator]
         raise ValueError(f"{where}: {name} is at most {most:g}, not {value!r}")
+
+
+def _check_share(where: str, name: str, value: float) -> None:
+    if not (_is_number(value) and 0 < value <= 1):
+        raise ValueError(f"{where}: {name} is above 0 and at most 1, not {value!r}")
 
 
 def _is_number(value: object) -> bool:

@@ -204,7 +204,7 @@ def find_colours(devices: Sequence[Device], links: Sequence[Link]) -> Array:
     """
     places: dict[int | str, int] = {d: d for d in range(len(devices))}
     ends = [[places.setdefault(end, len(places)) for end in k.ends] for k in links]
-    rates = _numbered([(k.bandwidth, k.latency_seconds) for k in links])
+    rates = _numbered([(k.rate, k.latency_seconds, k.kind) for k in links])
     place, other = np.array(ends, np.int64).reshape(-1, 2).T
     way = np.concatenate([2 * rates, 2 * rates + 1])
     place, other = np.concatenate([place, other]), np.concatenate([other, place])

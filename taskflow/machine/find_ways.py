@@ -13,7 +13,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.grouping import grouped
-from taskflow.machine.device import Device, Link
+from taskflow.machine.device import LINK_KINDS, Device, Link
 from taskflow.machine.routes import find_routes, link_lengths
 from taskflow.machine.ways import LinkColumns, Ways, are_apart
 
@@ -146,8 +146,9 @@ def _link_columns(links: Sequence[Link], ends: Array, devices: int, places: int)
     begin, end = np.append(np.where(ends < devices, ends, -1), [[-1, -1]], axis=0).T
     return LinkColumns(
         np.array([*(link.latency_seconds for link in links), 0.0]),
-        np.array([*(link.bandwidth for link in links), np.inf]),
+        np.array([*(link.rate for link in links), np.inf]),
         begin,
         end,
         door,
+        np.array([*(LINK_KINDS.index(link.kind) for link in links), 0], np.int8),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.numbers import is_whole, real
 from taskflow.machine.device import check_positive
 
@@ -19,6 +21,25 @@ COLLECTIVES = (
 LIBRARY = "library"  # the algorithm by which it carries them out
 _MICROSECONDS = 1e6
 _MOST_BYTES = 1 << 40
+
+
+class Curve:
+    """Seconds by bytes: on the line between two sizes that are known, above the largest on that of the last two.
+
+    Below the smallest size they are those of the smallest. What takes longer at some size than at a larger one is said
+    to take as long as there: no price falls as bytes grow.
+    """
+
+    def __init__(self, sizes: Sequence[float] | Array, seconds: Sequence[float] | Array) -> None:
+        self._sizes = np.asarray(sizes, float)
+        self._seconds = np.minimum.accumulate(np.asarray(seconds, float)[::-1])[::-1]
+
+    def at(self, size: float) -> float:
+        """Seconds at a size in bytes."""
+        if size <= self._sizes[-1]:
+            return float(np.interp(size, self._sizes, self._seconds))
+        run, rise = np.diff(self._sizes[-2:])[0], np.diff(self._seconds[-2:])[0]
+        return float(self._seconds[-1] + rise / run * (size - self._sizes[-1]))
 
 
 @dataclass(frozen=True)
@@ -63,14 +84,7 @@ class LibraryTimes:
         if (np.diff(self.bytes) <= 0).any():
             raise ValueError(f"{where}: sizes ascend, not {list(self.bytes)}")
 
-    def at(self, size: float) -> float:
-        """Seconds at a size in bytes: on the line between its neighbours, above the largest on that of the last two.
-
-        Below the smallest size they are those of the smallest. What was measured to take longer than a larger one took
-        is said to take as long: no price falls as bytes grow.
-        """
-        seconds = np.minimum.accumulate(self.seconds[::-1])[::-1]
-        if size <= self.bytes[-1]:
-            return float(np.interp(size, self.bytes, seconds))
-        slope = (seconds[-1] - seconds[-2]) / (self.bytes[-1] - self.bytes[-2])
-        return float(seconds[-1] + slope * (size - self.bytes[-1]))
+    @property
+    def curve(self) -> Curve:
+        """Seconds at any size."""
+        return Curve(self.bytes, self.seconds)

@@ -4,6 +4,8 @@
 version = 1                # of this format; may be left out
 name = "two GPUs a host"
 collectives = { all-reduce = "ring" }  # algorithms; what is not named is chosen by cost
+collectives_by = "own"     # what moves collectives: the steps of such algorithms, or the library `nccl`
+overlap = "under"          # collectives travel under compute; or `behind` it, see `MachineModel`
 jitter = [[0.5, 1.0], [0.99, 1.2]]  # of kernels: [share, factor], see `MachineModel.jitter`
 hosts = 4                  # the rest describes one host of four alike; device numbers count within a host
 shared = ["network"]       # places that all hosts have in common; other names are places of each host, `pcie@3`
@@ -18,7 +20,14 @@ slowdown = 1.1             # all that it does takes so many times as long; may b
 ends = [[0, 1], "pcie"]    # a link for every device of the list
 bandwidth = 16e9
 latency_seconds = 1e-6
+kind = "pci"               # or `nvlink`, `network`
+efficiency = 0.75          # the share of the bandwidth that large transfers reach
 load = 0.3                 # share of the bandwidth that others take all the time; may be left out
+
+[[protocol]]               # of the library: what is given here instead of the published figures; see `Protocol`
+algorithm = "ring"
+protocol = "LL"
+most = [141e9, 39e9, 20.4e9]
 
 [[library]]                # what a collective of NCCL was measured to take; see `LibraryTimes`
 collective = "all-reduce"
@@ -34,7 +43,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
@@ -45,6 +54,7 @@ from msgspec import Meta, Struct, defstruct, structs
 from taskflow.core.files import check_version, fit, parse_toml
 from taskflow.machine.device import SLOWED, Device, Link, slowed
 from taskflow.machine.library import LibraryTimes
+from taskflow.machine.protocol import OWN, UNDER, Protocol, read_protocols
 
 VERSION, LARGEST_BYTES = 1, 16 << 20
 MOST_DEVICES, MOST_LINKS = 1 << 12, 1 << 20  # the routes of 4,096 devices take half a GiB
@@ -62,10 +72,13 @@ class MachineTable(Struct, forbid_unknown_fields=True):
     version: int = VERSION
     name: str = "machine"
     collectives: dict[str, str] = {}
+    collectives_by: str = OWN
+    overlap: str = UNDER
     hosts: Count | None = None
     shared: list[str] = []
     link: list[dict[str, Any]] = []
     library: list[dict[str, Any]] = []
+    protocol: list[dict[str, Any]] = []
     jitter: list[tuple[float, float]] = []
 
 
@@ -75,10 +88,19 @@ class LinkTable(Struct, forbid_unknown_fields=True):
     ends: tuple[Place | list[Place], Place | list[Place]]
     bandwidth: float
     latency_seconds: float = 0.0
+    kind: str = "pci"
+    efficiency: float = 1.0
     directed: bool = False
     load: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Of every link that it stands for, without its ends."""
+        facts = {name: getattr(self, name) for name in LINK_FACTS}
+        return {**facts, "bandwidth": self.bandwidth * (1 - self.load)}
 
+
+LINK_FACTS = tuple(f.name for f in fields(Link) if f.name != "ends")
 _FIELDS = [(name, kind, None) for name, kind in get_type_hints(Device).items()]
 _MORE = [("count", Count, 1), ("slowdown", Annotated[float, Meta(gt=0)], 1.0)]
 DeviceTable = defstruct("DeviceTable", [*_MORE, *_FIELDS], forbid_unknown_fields=True)
@@ -96,6 +118,9 @@ class MachineParts(NamedTuple):
     collectives: dict[str, str]
     library: tuple[LibraryTimes, ...]
     jitter: tuple[tuple[float, float], ...]
+    collectives_by: str
+    protocols: tuple[Protocol, ...]
+    overlap: str
 
 
 def read_machine(text: str, hosts: int | None = None) -> MachineParts:
@@ -107,15 +132,17 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
     table = fit(parse_toml(text), MachineTable)
     check_version(table.version, VERSION)
     count, has_hosts = hosts or table.hosts or 1, table.hosts is not None
+    if count > 1 and not has_hosts:
+        raise ValueError(f"describes all devices; a file of {count} equal hosts says 'hosts'")
     template: list[dict[str, Any]] = []
     for k, device in enumerate(table.device):
         template += _devices(k, device, has_hosts)
         _check_count("devices", count * len(template), MOST_DEVICES)
-    pairs: list[tuple[tuple[Place, Place], float, float]] = []
+    pairs: list[tuple[tuple[Place, Place], dict[str, Any]]] = []
     for k, link in enumerate(table.link):
         pairs += _links(k, link, len(template))
         _check_count("links", count * len(pairs), MOST_LINKS)
-    places = {place for ends, *_ in pairs for place in ends}
+    places = {place for ends, _ in pairs for place in ends}
     for name in table.shared:
         if name not in places:
             raise ValueError(f"shared: no link ends at '{name}'")
@@ -131,16 +158,15 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
     )
     place = partial(_place, devices=len(template), shared=table.shared, has_hosts=has_hosts)
     links = tuple(
-        Link((place(a, h), place(b, h)), bandwidth, latency)
-        for h in range(count)
-        for (a, b), bandwidth, latency in pairs
+        Link((place(a, h), place(b, h)), **facts) for h in range(count) for (a, b), facts in pairs
     )
     library = tuple(
         LibraryTimes(**structs.asdict(fit(entry, LibraryTable, f"library entry {k}")))
         for k, entry in enumerate(table.library)
     )
-    jitter = tuple(table.jitter)
-    return MachineParts(devices, links, table.name, table.collectives, library, jitter)
+    protocols = read_protocols(table.protocol) if table.protocol else ()
+    rest = tuple(table.jitter), table.collectives_by, protocols, table.overlap
+    return MachineParts(devices, links, table.name, table.collectives, library, *rest)
 
 
 def _check_count(what: str, count: int, most: int) -> None:
@@ -150,32 +176,30 @@ def _check_count(what: str, count: int, most: int) -> None:
 
 def write_machine(parts: MachineParts) -> str:
     """The text of a machine file that reads back equal."""
-    devices, links, name, collectives, library, jitter = parts
-    lines = [
-        f"version = {VERSION}",
-        f"name = {_value(name)}",
-        f"collectives = {_value(collectives)}",
-        *([f"jitter = {_value(jitter)}"] if jitter else []),
+    devices, links = parts.devices, parts.links
+    lines = [f"version = {VERSION}"]
+    lines += [
+        f"{key} = {_value(getattr(parts, key))}"
+        for key in ("name", "collectives", "collectives_by", "overlap")
+    ]
+    lines += [
+        *([f"jitter = {_value(parts.jitter)}"] if parts.jitter else []),
     ]
     for device, group in groupby(devices):
         lines += ["", "[[device]]", f"count = {len(list(group))}"]
         lines += [f"{f.name} = {_value(getattr(device, f.name))}" for f in fields(Device)]
-    for (first, bandwidth, latency, is_both), alike in groupby(
-        _paired(links), key=lambda pair: pair[:4]
-    ):
+    for (first, facts, is_both), alike in groupby(_paired(links), key=lambda pair: pair[:3]):
         lines += [
             "",
             "[[link]]",
             f"ends = {_value((first, tuple(second for *_, second in alike)))}",
         ]
-        lines += [f"bandwidth = {_value(bandwidth)}", f"latency_seconds = {_value(latency)}"]
+        lines += [f"{name} = {_value(fact)}" for name, fact in zip(LINK_FACTS, facts, strict=True)]
         lines += [] if is_both else ["directed = true"]
-    for times in library:
-        lines += [
-            "",
-            "[[library]]",
-            *(f"{f.name} = {_value(getattr(times, f.name))}" for f in fields(times)),
-        ]
+    for head, entries in (("library", parts.library), ("protocol", parts.protocols)):
+        for entry in entries:
+            lines += ["", f"[[{head}]]"]
+            lines += [f"{f.name} = {_value(getattr(entry, f.name))}" for f in fields(entry)]
     return "\n".join(lines) + "\n"
 
 
@@ -225,8 +249,8 @@ def _devices(number: int, entry: Mapping[str, Any], has_hosts: bool) -> list[dic
 
 def _links(
     number: int, entry: Mapping[str, Any], devices: int
-) -> Iterator[tuple[tuple[Place, Place], float, float]]:
-    """Ends, bandwidth and latency of the links of one entry."""
+) -> Iterator[tuple[tuple[Place, Place], dict[str, Any]]]:
+    """Ends of the links of one entry, and the rest of each."""
     where = f"link entry {number}"
     table = fit(entry, LinkTable, where)
     first, second = (end if isinstance(end, list) else [end] for end in table.ends)
@@ -236,18 +260,17 @@ def _links(
             raise ValueError(f"{where}: ends at device {place} of {devices}")
     for a, b in product(first, second):
         for ends in ((a, b),) if table.directed else ((a, b), (b, a)):
-            yield ends, table.bandwidth * (1 - table.load), table.latency_seconds
+            yield ends, table.facts
 
 
-def _paired(links: Sequence[Link]) -> Iterator[tuple[Place, float, float, bool, Place]]:
-    """Every link: first end, rates, whether it stands for the next one too, its other direction, and second end."""
+def _paired(links: Sequence[Link]) -> Iterator[tuple[Place, tuple[Any, ...], bool, Place]]:
+    """Every link: first end, facts, whether it stands for the next one too, its other direction, and second end."""
     k = 0
     while k < len(links):
         link = links[k]
-        is_both = k + 1 < len(links) and links[k + 1] == Link(
-            link.ends[::-1], link.bandwidth, link.latency_seconds
-        )
-        yield link.ends[0], link.bandwidth, link.latency_seconds, is_both, link.ends[1]
+        is_both = k + 1 < len(links) and links[k + 1] == replace(link, ends=link.ends[::-1])
+        facts = tuple(getattr(link, name) for name in LINK_FACTS)
+        yield link.ends[0], facts, is_both, link.ends[1]
         k += 1 + is_both
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from taskflow.machine.machinefile import (
     read_machine,
     write_machine,
 )
+from taskflow.machine.protocol import BEHIND, NCCL, OWN, UNDER, Protocol, check_library
 from taskflow.machine.routes import link_lengths
 from taskflow.machine.ways import Ways
 
@@ -63,9 +64,19 @@ class MachineModel:
 
     Up to four devices sum and gather by copies to one another, which orders can overlap; p devices need 2 p (p - 1) of
     them for a sum. More of them do it together, in collectives, by the algorithm that is the fastest. `collectives`
-    says otherwise: name -> algorithm, or `copies`; see `with_collectives`. `library`: what collectives of NCCL were
-    measured to take; where there is a measurement, it is one more algorithm, `library`. `jitter`: the quantiles of how
-    many times as long kernels take, (share, factor) both ascending, a line between; `CostModel.with_jitter` draws.
+    says otherwise: name -> algorithm, or `copies`; see `with_collectives`.
+
+    `collectives_by` says what moves them: `own`, the steps of these algorithms, or `nccl`, calls of that library on
+    GPUs, as few devices as there may be; `protocols` are its figures, where they are not the published ones. What no
+    call of the library does goes in steps. `library`: what its calls were measured to take, which is taken for certain;
+    on a machine by `own` each is one more algorithm, `library`.
+
+    `overlap` says what the system that is modelled does: collectives travel `under` compute, so that gradients are
+    summed under the backward pass, as FSDP and taskflow itself do it; or `behind` it: while one is under way nothing is
+    computed on its devices, as in Megatron without --overlap-grad-reduce.
+
+    `jitter`: the quantiles of how many times as long kernels take, (share, factor) both ascending, a line between;
+    `CostModel.with_jitter` draws.
     """
 
     devices: tuple[Device, ...]
@@ -74,6 +85,9 @@ class MachineModel:
     collectives: Mapping[str, str] = field(default_factory=dict, hash=False)
     library: tuple[LibraryTimes, ...] = ()
     jitter: tuple[tuple[float, float], ...] = ()
+    collectives_by: str = OWN
+    protocols: tuple[Protocol, ...] = ()
+    overlap: str = UNDER
 
     def __post_init__(self) -> None:
         count = len(self.devices)
@@ -90,6 +104,7 @@ class MachineModel:
             raise ValueError(
                 f"machine '{self.name}': collectives are algorithms by name, not {self.collectives!r}"
             )
+        check_library(f"machine '{self.name}'", self.collectives_by, self.overlap)
 
         quantiles = np.array(self.jitter, float).reshape(-1, 2)
         if (
@@ -168,7 +183,7 @@ class MachineModel:
 
     @staticmethod
     def preset(name: str, nodes: int = 1) -> MachineModel:
-        """A machine of published figures: `nodes` equal hosts of k80, p100, v100, a100, h100, h200 or laptop.
+        """A machine of published figures: `nodes` equal hosts of k80, p100, v100, l4, a100, h100, h200, b200 or laptop.
 
         The files in `taskflow/machine/presets` name their sources.
 
@@ -179,32 +194,31 @@ class MachineModel:
         if not is_whole(nodes):
             raise ValueError(f"machine preset '{name}': nodes is a positive number, not {nodes}")
         parts = read_machine(text, nodes)
-        return MachineModel(parts.devices, parts.links, name if nodes == 1 else f"{nodes} x {name}")
+        return MachineModel(*parts._replace(name=name if nodes == 1 else f"{nodes} x {name}"))
 
     @staticmethod
-    def load(path: str | Path) -> MachineModel:
+    def load(path: str | Path, nodes: int | None = None) -> MachineModel:
         """Read a TOML machine file.
+
+        Args:
+            path: of the file.
+            nodes: so many hosts instead of those that the file says; it describes one of them (`hosts`).
 
         Raises:
             ValueError: there is no file, or what is wrong in it.
         """
+        if nodes is not None and not is_whole(nodes):
+            raise ValueError(f"machine file '{path}': nodes is a positive number, not {nodes!r}")
         if not Path(path).is_file():
             raise ValueError(f"machine file '{path}': there is no such file")
         with naming(f"machine file '{path}'"):
-            machine = MachineModel(*read_machine(read_text(path, LARGEST_BYTES)))
+            machine = MachineModel(*read_machine(read_text(path, LARGEST_BYTES), nodes))
             _ = machine.ways  # all devices reach each other
         return machine
 
     def save(self, path: str | Path) -> None:
         """Write a TOML machine file that loads equal, atomically."""
-        parts = MachineParts(
-            self.devices,
-            self.links,
-            self.name,
-            dict(self.collectives),
-            self.library,
-            self.jitter,
-        )
+        parts = MachineParts(*(getattr(self, name) for name in MachineParts._fields))
         replace_file(path, write_machine(parts), LARGEST_BYTES)
 
     @staticmethod
@@ -212,8 +226,8 @@ class MachineModel:
         """One machine of several, unequal ones say: devices and hosts are numbered on.
 
         Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
-        is what joins the machines; equal links between these become one, too. `collectives` are those of the first; no
-        `library` was measured on all.
+        is what joins the machines; equal links between these become one, too. `collectives`, what moves them and
+        `jitter` are those of the first; no `library` was measured on all.
         `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
         """
         devices: list[Device] = []
@@ -225,9 +239,8 @@ class MachineModel:
                 first, second = (move_place(end, count, hosts) for end in link.ends)
                 links.append(replace(link, ends=(first, second)))
         name = name or " + ".join(m.name for m in machines)
-        return MachineModel(
-            tuple(devices), tuple(dict.fromkeys(links)), name, machines[0].collectives
-        )
+        joined = tuple(devices), tuple(dict.fromkeys(links))
+        return replace(machines[0], devices=joined[0], links=joined[1], name=name, library=())
 
     def take(self, count: int) -> MachineModel:
         """The machine of the first `count` devices; switches stay.
@@ -242,8 +255,9 @@ class MachineModel:
         return replace(self, devices=self.devices[:count], links=links)
 
     def with_rates(self, **rates: Any) -> MachineModel:
-        """The same machine with the given fields of every device replaced; `bandwidth`, `latency_seconds`: links."""
-        of_links = {k: rates.pop(k) for k in ("bandwidth", "latency_seconds") if k in rates}
+        """The same machine with the given fields of every device replaced; those of links, as `bandwidth`, too."""
+        names = [f.name for f in fields(Link) if f.name not in ("ends", "kind")]
+        of_links = {name: rates.pop(name) for name in names if name in rates}
         return replace(
             self,
             devices=tuple(replace(d, **rates) for d in self.devices),
@@ -265,6 +279,24 @@ class MachineModel:
             replace(self, collectives={**self.collectives, **collectives}) if collectives else self
         )
 
+    def with_library(self, name: str) -> MachineModel:
+        """The same machine, whose collectives are moved by `own` steps, or by `nccl`."""
+        return replace(self, collectives_by=name, overlap=self.overlap if name == NCCL else UNDER)
+
+    def with_overlap(self, name: str) -> MachineModel:
+        """The same machine, whose collectives travel `under` compute, or `behind` it."""
+        return replace(self, overlap=name)
+
+    @cached_property
+    def has_library(self) -> bool:
+        """Whether calls of a library move its collectives: NCCL is for GPUs, and their emulation."""
+        return self.collectives_by == NCCL and all(d.kind != "cpu" for d in self.devices)
+
+    @property
+    def holds_compute(self) -> bool:
+        """Whether a collective keeps its devices from computing."""
+        return self.overlap == BEHIND
+
     def shares(self, devices: Sequence[int]) -> tuple[float, ...] | None:
         """The part of some work that each of these devices does in equal time, by flop/s; None: they are equal."""
         rates = [(d := self.devices[k]).compute_efficiency * d.flops_per_second for k in devices]
@@ -272,8 +304,8 @@ class MachineModel:
 
     def few(self, name: str) -> int:
         """So many devices exchange by copies instead of in a collective of this name."""
-        algorithm = self.collectives.get(name)
-        return {None: DIRECT_DEVICES, "copies": len(self.devices)}.get(algorithm, 1)
+        algorithm, few = self.collectives.get(name), 1 if self.has_library else DIRECT_DEVICES
+        return {None: few, "copies": len(self.devices)}.get(algorithm, 1)
 
     @cached_property
     def hosts(self) -> tuple[tuple[int, ...], ...]:

@@ -47,7 +47,7 @@ def find_routes(devices: int, ends: Array, length: Array) -> Array:
 
 def link_lengths(links: Sequence[Link]) -> Array:
     """What each link adds to the length of a route: 1, and less than 1 on any route for the time that it takes."""
-    seconds = np.array([link.latency_seconds + 1e6 / link.bandwidth for link in links])
+    seconds = np.array([link.latency_seconds + 1e6 / link.rate for link in links])
     lengths: Array = 1.0 + seconds / (1.0 + seconds.sum())
     return lengths
 

@@ -27,6 +27,7 @@ class LinkColumns:
         latency, bandwidth: seconds, of none 0; bytes/s, of none without limit.
         begin, end: the devices where it begins and ends; -1: that is none.
         door: its number among the links that end where it does.
+        kind: of `LINK_KINDS`, by number.
     """
 
     latency: Array
@@ -34,6 +35,7 @@ class LinkColumns:
     begin: Array
     end: Array
     door: Array
+    kind: Array
 
     def evened(self, load: Array) -> Array:
         """What crosses links, in equal parts on those that are alike: of equal rates, from and to devices or not."""
@@ -201,7 +203,8 @@ class Ways:
         number[devices] = np.arange(len(devices))
         begin, end = number[self.link.begin[links]], number[self.link.end[links]]
         door = np.where(end >= 0, self.link.door[links], np.int32(0))
-        return LinkColumns(self.link.latency[links], self.link.bandwidth[links], begin, end, door)
+        facts = self.link.latency[links], self.link.bandwidth[links]
+        return LinkColumns(*facts, begin, end, door, self.link.kind[links])
 
     @property
     def columns(self) -> tuple[Array, ...]:

@@ -34,11 +34,13 @@ class Entrances(NamedTuple):
         rate: of every device, from others.
         host: of every device, numbered from 0.
         host_rate: of every host, from others.
+        adds: (1,) whether it is devices that add what is summed; 0: it may be a switch.
     """
 
     rate: Array
     host: Array
     host_rate: Array
+    adds: Array
 
 
 def entrances_of(machine: MachineModel, throughput: Array) -> Entrances:
@@ -47,15 +49,17 @@ def entrances_of(machine: MachineModel, throughput: Array) -> Entrances:
     Without limit where a library moves what collectives do: what that takes was measured, and may be anything.
     """
     count, link, table = len(machine.devices), machine.ways.link, StreamTable(machine)
+    adds = np.array([not machine.has_library])
     if machine.library:
-        return Entrances(np.full(count, np.inf), np.zeros(count, np.int64), np.full(1, np.inf))
+        unknown = np.full(count, np.inf)
+        return Entrances(unknown, np.zeros(count, np.int64), np.full(1, np.inf), adds)
     end, bandwidth = link.end[:-1], link.bandwidth[:-1]
     of_links = np.bincount(end[end >= 0], bandwidth[end >= 0], count)
     one_by_one = np.where(np.eye(count, dtype=np.bool_), 0.0, throughput).max(axis=0)
     rate = np.where(table.arriving >= 0, one_by_one, np.maximum(of_links, one_by_one))
     host = np.unique(table.host_number, return_inverse=True)[1]
     host_rate = [_rate_into(machine, host == k) for k in range(int(host.max()) + 1)]
-    return Entrances(rate, host, np.array(host_rate))
+    return Entrances(rate, host, np.array(host_rate), adds)
 
 
 def _rate_into(machine: MachineModel, is_here: Array) -> float:
@@ -121,12 +125,13 @@ def _gather_seconds(args: Array, is_each: bool, at: Entrances) -> float:
 def _sum_seconds(args: Array, at: Entrances) -> float:
     """Of a byte an element: the longest of what devices, and hosts, take to receive: each, or all on average."""
     alone = np.arange(len(at.rate))
-    return max(_summed(args, alone, at.rate), _summed(args, at.host, at.host_rate))
+    of_hosts = _summed(args, at.host, at.host_rate, True)
+    return max(_summed(args, alone, at.rate, at.adds[0]), of_hosts)
 
 
 @inner
-def _summed(args: Array, place: Array, rate: Array) -> float:
-    """The same for places: devices or hosts; `place`: of every device, `rate`: of every place."""
+def _summed(args: Array, place: Array, rate: Array, adds: bool) -> float:
+    """The same for places: devices or hosts; `place`: of every device, `rate`: of every place; `adds`: who adds."""
     longest, messages, rates = 0.0, 0.0, 0.0
     is_in = np.zeros(len(rate), np.bool_)
     for t in range(len(args)):
@@ -144,7 +149,7 @@ def _summed(args: Array, place: Array, rate: Array) -> float:
             if holders > is_holding:
                 longest = max(longest, size / rate[here])
             messages += size * (max(holders - 1, 0) if is_new else is_first)
-    return max(longest, messages / rates)
+    return max(longest, messages / rates) if adds else longest
 
 
 @inner

@@ -19,6 +19,8 @@ COLD = 0.5  # of the seconds: more of them, in which nothing is compiled yet
 class Budget:
     """`used` grows from 0 to 1, by whichever of the two is spent sooner; with proposals alone it ignores the clock.
 
+    Of the proposals, what is `done` was judged, and what is `spent` takes as long as so many changes of one plan.
+
     An interrupt spends all of it. Of the seconds, `kept_back` are left for what comes after the proposals. The first
     search ever runs as Python until its functions are compiled: that is not counted, up to half as many seconds more.
 
@@ -29,6 +31,7 @@ class Budget:
     proposals: int | None
     seconds: float | None
     done: int = 0
+    spent: float = 0.0
     is_interrupted: bool = False
     kept_back: float = 0.0
     _begin: float = field(default_factory=lambda: clock())  # as it is when it is asked for
@@ -48,7 +51,7 @@ class Budget:
         """The part that is spent; 1 or more: stop."""
         if self.is_interrupted:
             return math.inf
-        by_count = self.done / self.proposals if self.proposals is not None else 0.0
+        by_count = self.spent / self.proposals if self.proposals is not None else 0.0
         return max(by_count, self.used_seconds)
 
     @property

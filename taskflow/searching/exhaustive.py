@@ -97,7 +97,7 @@ def search_exhaustively(
     space = space or Space(graph, machine)
     run = _Exhaustive(
         space,
-        Judge(graph, machine, costs, Plan(Strategy({}))),
+        Judge(graph, machine, costs),
         most_visits,
         progress or (lambda visited, best: None),
     )
@@ -177,7 +177,7 @@ class _Exhaustive:
         strategy = Strategy(configs)
         seconds = self.without_waits.propose_all(strategy, self.seconds)
         if seconds < self.seconds:
-            self.refusal = self.judge.judge(strategy).shortage
+            self.refusal = self.judge.judge(Plan(strategy)).shortage
             if not self.refusal:
                 self.best, self.seconds = configs, seconds
 

@@ -32,6 +32,7 @@ def grid(
     recomputed: Iterable[str] = (),
     schedule: str | None = None,
     gathers_again: bool = True,
+    within_hosts: bool = False,
 ) -> Plan:
     """The plan of data x tensor x pipeline parallelism on all devices of a machine.
 
@@ -48,6 +49,7 @@ def grid(
         recomputed: names of forward operators that are computed again.
         schedule: a name; default: "one_f_one_b" for several stages, "by_ordinal" for several micro-batches, else none.
         gathers_again: whether the backward pass gathers sharded parameters again.
+        within_hosts: what is sharded is split within each host alone (see `shard_state`).
 
     Raises:
         ValueError: devices do not divide so, or the graph cannot be split so.
@@ -70,5 +72,6 @@ def grid(
         raise ValueError(f"{where}: nothing of the graph can be split so")
     if stages > 1:
         strategy = staged(work, machine, stages, within=strategy)
-    strategy = shard_state(work, strategy) if sharded else strategy
+    if sharded:
+        strategy = shard_state(work, strategy, machine if within_hosts else None)
     return Plan(strategy, parts, schedule, plan.recomputed, homes, gathers_again)

@@ -1,6 +1,6 @@
-"""The judge of a search: a strategy as a whole -> the outcome of a step, which is what `simulate` says.
+"""The judge of a search: a plan as a whole -> the outcome of a step, which is what `simulate` says.
 
-Every strategy is lowered and simulated once, one device of all that do the same. Where few orbits stand for all devices
+Every plan is lowered and simulated once, one device of all that do the same. Where few orbits stand for all devices
 that takes from a hundredth of a second to some seconds. What differs from a strategy in a few operators, `packed_judge`
 ranks twenty to some hundred times as fast.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,10 +22,11 @@ from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.lowering.limits import check_room
 from taskflow.machine import MachineModel
-from taskflow.schedule.orders import reorder
+from taskflow.schedule.orders import NAMED, reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
 from taskflow.simulation.simulate import simulate
+from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.orbits import orbits_of
 from taskflow.strategy.strategy import ParallelConfig, Strategy, completed
 from taskflow.tasks.task_graph import TaskGraph
@@ -35,81 +36,87 @@ _log = logging.getLogger(__name__)
 HELD_BYTES = 2 << 30  # of points and fragments: all are forgotten when they take more
 ORDERED = 2  # times the memory that rows take, for another order of them
 
-Order = str | None  # of rows; None: as lowered
-
 
 class Judge:
-    """Judges strategies of one graph.
+    """Judges plans of one graph."""
 
-    Args:
-        graph: as `plan` transforms it.
-        plan: what its strategies are a part of.
-    """
-
-    def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel, plan: Plan) -> None:
-        self.graph, self.machine, self.costs, self.plan = graph, machine, costs, plan
-        self.lowering = Lowering(graph, machine)
-        # By the identities of configurations: the strategy, which holds them, and its outcome in every order.
-        self._known: dict[object, tuple[Strategy, dict[Order, Outcome]]] = {}
+    def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
+        self.graph, self.machine, self.costs = graph, machine, costs
+        self._lowerings: dict[object, Lowering] = {}  # by what a plan says beside its strategy
+        # By the identities of configurations: the plan, which holds them, and its outcome.
+        self._known: dict[object, tuple[Plan, Outcome]] = {}
+        self._rows: tuple[object, TaskGraph] | None = None  # of the last plan, as lowered
         self._seconds, self._devices = 0.0, 0  # that judging took so far, of so many devices
 
-    def judge(self, strategy: Strategy, order: Order = None) -> Outcome:
-        """The outcome of a strategy; see `outcomes`."""
-        return next(self.outcomes(strategy, [order]))
-
-    def outcomes(self, strategy: Strategy, orders: Sequence[Order]) -> Iterator[Outcome]:
-        """Those of a strategy in some orders of its rows, one after the other as they are asked for.
+    def judge(self, plan: Plan) -> Outcome:
+        """The outcome of a plan.
 
         What is illegal, and what has too many rows for the memory here, is short of something as well.
         """
-        strategy, known = self._of(strategy)
-        rows: TaskGraph | None = None
-        for order in orders:
-            if order not in known:
-                plan = replace(self.plan, strategy=strategy, schedule=order)
-                begin = time.perf_counter() - Cold.seconds
-                try:
-                    rows = self._lowered(strategy) if rows is None else rows
-                    known[order] = Outcome.of(
-                        plan, simulate(self._ordered(rows, order), self.costs)
-                    )
-                    self._devices += _count_devices(rows)
-                    self._seconds += time.perf_counter() - Cold.seconds - begin
-                except CostError:
-                    raise
-                except (ValueError, MemoryError) as error:
-                    _log.info("search: a strategy is left out: %s", error)
-                    known[order] = Outcome.refused(plan, str(error) or "out of memory here")
-            yield known[order]
+        key = self._key(plan)
+        if key not in self._known:
+            plan = replace(plan, strategy=plan.strategy.copy())  # who asks may change it
+            begin = time.perf_counter() - Cold.seconds
+            try:
+                rows = self._ordered(plan, key[1:])
+                outcome = Outcome.of(plan, simulate(rows, self.costs))
+                self._devices += _count_devices(rows)
+                self._seconds += time.perf_counter() - Cold.seconds - begin
+            except CostError:
+                raise
+            except (ValueError, MemoryError) as error:
+                _log.info("search: a plan is left out: %s", error)
+                outcome = Outcome.refused(plan, str(error) or "out of memory here")
+            self._known[key] = plan, outcome
+        return self._known[key][1]
 
-    def is_known(self, strategy: Strategy, order: Order = None) -> bool:
+    def is_known(self, plan: Plan) -> bool:
         """Whether it was judged."""
-        return order in self._of(strategy)[1]
+        return self._key(plan) in self._known
 
-    def seconds_of_judging(self, strategy: Strategy) -> float:
-        """How long it takes to judge a strategy in one order, about: 0 until one was judged."""
+    def seconds_of_judging(self, plan: Plan) -> float:
+        """How long it takes to judge a plan, about: 0 until one was judged."""
         if not self._devices:
             return 0.0
-        orbits = orbits_of(self.graph, strategy, self.machine)
+        orbits = orbits_of(self.lowering(plan).graph, plan.strategy, self.machine)
         devices = len(orbits.of) if 2 * len(orbits) > len(orbits.of) else len(orbits)
-        return self._seconds / self._devices * devices
+        return self._seconds / self._devices * devices * plan.parts
 
-    def _of(self, strategy: Strategy) -> tuple[Strategy, dict[Order, Outcome]]:
-        key = frozenset((name, id(config)) for name, config in strategy.items())
-        if key not in self._known:
-            self._known[key] = strategy.copy(), {}  # who asks may change it
-        return self._known[key]
+    def _key(self, plan: Plan) -> tuple[object, ...]:
+        configs = frozenset((name, id(config)) for name, config in plan.strategy.data.items())
+        order = plan.schedule if isinstance(plan.schedule, str | None) else id(plan.schedule)
+        return order, plan.parts, configs, _graph_key(plan)
 
-    def _lowered(self, strategy: Strategy) -> TaskGraph:
-        if self.lowering.size_bytes > HELD_BYTES:
-            self.lowering = Lowering(self.graph, self.machine)
-        return self.lowering.rows_to_simulate(completed(self.graph, strategy), self.costs)
-
-    def _ordered(self, rows: TaskGraph, order: Order) -> TaskGraph:
-        if order is None:
+    def _ordered(self, plan: Plan, key: object) -> TaskGraph:
+        """The rows of a plan: those of representatives, where its order does not name devices."""
+        is_named = plan.schedule in (None, *NAMED)
+        if self._rows is None or self._rows[0] != key or not is_named:
+            self._rows = None
+            lowering = self.lowering(plan)
+            strategy = micro_batches(lowering.graph, plan.strategy, plan.parts)
+            strategy = completed(lowering.graph, strategy)
+            if not is_named:
+                return reorder(lowering.lower(strategy), self.costs, plan.schedule)
+            self._rows = key, lowering.rows_to_simulate(strategy, self.costs)
+        rows = self._rows[1]
+        if plan.schedule is None:
             return rows
         check_room(ORDERED * len(rows))
-        return reorder(rows, self.costs, order)
+        return reorder(rows, self.costs, plan.schedule)
+
+    def lowering(self, plan: Plan) -> Lowering:
+        """Of the graph that a plan runs."""
+        if sum(lowering.size_bytes for lowering in self._lowerings.values()) > HELD_BYTES:
+            self._lowerings.clear()
+        if (key := _graph_key(plan)) not in self._lowerings:
+            machine = self.machine.with_collectives(plan.collectives)
+            self._lowerings[key] = Lowering(plan.transform(self.graph), machine)
+        return self._lowerings[key]
+
+
+def _graph_key(plan: Plan) -> tuple[object, ...]:
+    """What decides the graph that runs, and how its collectives do."""
+    return plan.recomputed, plan.homes, plan.gathers_again, tuple(plan.collectives.items())
 
 
 def _count_devices(rows: TaskGraph) -> int:
@@ -122,26 +129,33 @@ def _count_devices(rows: TaskGraph) -> int:
 class WholeChanges:
     """Judges changes of one current strategy as wholes: where there is no memory for all of its rows.
 
+    Args:
+        plan: what the strategies are a part of.
+
     Attributes:
         strategy: the current one.
     """
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, plan: Plan) -> None:
         self.graph, self.machine, self._judge = judge.graph, judge.machine, judge
+        self._plan = plan
         self.strategy = self._proposed = Strategy({})
 
     def start(self, strategy: Strategy) -> float:
         """Make `strategy` the current one; its seconds."""
         self.strategy = strategy.copy()
-        return self._judge.judge(strategy).with_room
+        return self._outcome(strategy).with_room
 
     def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
         """Seconds of the current strategy with these changes; infinite above the limit, or where it does not fit."""
         self._proposed = self.strategy.copy()
         self._proposed.update(changes)
-        seconds = self._judge.judge(self._proposed).seconds
+        seconds = self._outcome(self._proposed).seconds
         return seconds if seconds <= limit else math.inf
 
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
         self.strategy = self._proposed
+
+    def _outcome(self, strategy: Strategy) -> Outcome:
+        return self._judge.judge(replace(self._plan, strategy=strategy))

@@ -1,117 +1,60 @@
-"""Walks over strategies: Metropolis-Hastings, and a descent that ends where no change of one operator helps.
+"""A walk: changes of one plan, each judged by what differs (`packed_judge`), accepted as Metropolis and Hastings say.
 
-Both hold a strategy and its seconds, ask the judge about one changed operator at a time, and move or stay. Their steps
-are counted by whoever calls them.
+The random number of acceptance is drawn before a change is judged: u accepts exactly when the seconds are at most
+`now - ln u / beta`, so the judge may give up whatever is certain to be slower. beta is relative to the seconds of the
+plan, so it has no unit, and to the number of operators: of many any single one matters little.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import replace
 
-import numpy as np
+from taskflow.schedule.plan import Plan
+from taskflow.searching.problem import SearchProblem
 
-from taskflow.searching.packed_judge import PackedJudge
-from taskflow.searching.proposal import Proposals
-from taskflow.searching.space import Space
-from taskflow.strategy.sharded import ShardedState
-from taskflow.strategy.strategy import ParallelConfig, Strategy
+BETA = 30.0  # what is slower by a part d is accepted with probability exp(-BETA * d) for every operator
 
 
 class Walk:
-    """One Markov chain, whose stationary distribution is p(strategy) ~ exp(-beta * seconds) on the space.
+    """From a plan of one micro-batch.
 
-    The random number is drawn before the strategy is judged: u accepts exactly when seconds are at most
-    `now - (ln u - ln q(old) / q(new)) / beta`, so the judge may give up whatever is certain to be slower. With
-    `sharded`, state that the strategy names goes with the operator that it follows.
+    Attributes:
+        plan, seconds: where it is, by the judge of changes.
+        best, least: the fastest so far.
+        begin: seconds of the plan from which it began; infinite: that is illegal, and there is no walk.
+        beta: inverse of a temperature, in 1 / s.
+        tried, gained: changes that were judged, and how many when the last one made it faster.
     """
 
-    def __init__(
-        self,
-        judge: PackedJudge,
-        proposals: Proposals,
-        start: Strategy,
-        beta: float,
-        generator: np.random.Generator,
-        sharded: ShardedState | None = None,
-    ) -> None:
-        self._sharded = sharded
-        self.judge, self.proposals, self.beta, self.generator = judge, proposals, beta, generator
-        self.strategy = proposals.space.include(start)
-        self.seconds = judge.start(self.strategy)
+    def __init__(self, problem: SearchProblem, plan: Plan) -> None:
+        variant = problem.variant(plan)
+        if problem.space is None:
+            plan = replace(plan, strategy=variant.space.include(plan.strategy))
+        self.judge, self.variant = variant.changes, variant
+        self.plan = self.best = plan
+        self.seconds = self.least = self.begin = self.judge.start(plan.strategy)
+        self.beta = BETA * len(variant.space.names) / self.seconds
+        self.tried = self.gained = 0
 
-    def step(self) -> bool:
-        """Propose, and accept or stay; False if what was proposed is what there is, so nothing was judged."""
-        changes, correction = self.proposals.draw(self.strategy, self.generator)
-        limit = self._limit(correction)
-        if not changes:
-            return False
-        if self._sharded:
-            changes = self._sharded.follow(self.strategy, changes)
+    def limit(self, draw: float) -> float:
+        """The seconds up to which a change is accepted, for a random number; negative: only what is faster."""
+        if draw < 0:
+            return math.nextafter(self.seconds, -math.inf)
+        return self.seconds - math.log(1.0 - draw) / self.beta
+
+    def propose(self, plan: Plan, limit: float) -> float:
+        """Go there, if it is within the limit; by which part the walk's best became faster, as a logarithm."""
+        old = self.plan.strategy.data
+        changes = {n: c for n, c in plan.strategy.data.items() if old.get(n) is not c}
+        self.tried += 1
         seconds = self.judge.propose_all(changes, limit)
-        if seconds <= limit and math.isfinite(seconds):
-            self.judge.accept()
-            self.strategy.update(changes)
-            self.seconds = seconds
-        return True
-
-    def _limit(self, correction: float) -> float:
-        """The seconds up to which a proposal is accepted, for a random number that is drawn now."""
-        return self.seconds + (correction - math.log(1.0 - self.generator.random())) / self.beta
-
-
-class LocalDescent:
-    """Takes every change of one operator that helps, until none does: then it `is_done`, at a local optimum.
-
-    Operators take turns, each going through its configurations in an order of its own that has no pattern, so that a
-    descent that is stopped early has treated all alike.
-    """
-
-    def __init__(
-        self, judge: PackedJudge, space: Space, start: Strategy, sharded: ShardedState | None = None
-    ) -> None:
-        self.judge, self.space, self._sharded = judge, space, sharded
-        self.strategy = space.include(start)
-        self.seconds = judge.start(self.strategy)
-        self._left = self._neighbours = sum(space.size(name) for name in space.names)
-        self._candidates = self._all_candidates()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all neighbours of the strategy were tried and none is faster."""
-        return self._left <= 0
-
-    def step(self) -> bool:
-        """Try one neighbour; False if it is the strategy itself."""
-        name, config = next(self._candidates)
-        self._left -= 1
-        if config is self.strategy[name]:
-            return False
-        limit = math.nextafter(self.seconds, -math.inf)
-        changes = {name: config}
-        if self._sharded:
-            changes = self._sharded.follow(self.strategy, changes)
-        seconds = self.judge.propose_all(changes, limit)
-        if seconds <= limit:
-            self.judge.accept()
-            self.strategy.update(changes)
-            self.seconds = seconds
-            self._left = self._neighbours
-        return True
-
-    def _all_candidates(self) -> Iterator[tuple[str, ParallelConfig]]:
-        sizes = {name: self.space.size(name) for name in self.space.names}
-        steps = {name: _coprime(size) for name, size in sizes.items()}
-        while True:
-            for k in range(max(sizes.values())):
-                for name, size in sizes.items():
-                    if k < size:
-                        yield name, self.space.config(name, k * steps[name] % size)
-
-
-def _coprime(size: int) -> int:
-    """A step that visits all numbers below `size`, in no regular order: near their golden section."""
-    step = max(round(size * 0.381966), 1)
-    while math.gcd(step, size) > 1:
-        step += 1
-    return step
+        if not seconds <= limit or not math.isfinite(seconds):
+            return 0.0
+        self.judge.accept()
+        self.plan, self.seconds = plan, seconds
+        if seconds >= self.least:
+            return 0.0
+        gain = math.log(self.least / seconds)
+        self.best, self.least, self.gained = plan, seconds, self.tried
+        return gain

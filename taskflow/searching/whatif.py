@@ -116,8 +116,8 @@ class Straggler:
     Attributes:
         device: its number; it stands for all that do the same.
         seconds: of a step in which all that it does takes `slower` times as long.
-        path_seconds: what the device has of that step's critical path, before it became slow. So the path says that
-            the step takes (slower - 1) path_seconds longer.
+        path_seconds: what the device has of the critical path of a step in which none is slow. So the path says that
+            the step takes (slower - 1) path_seconds longer, or more where another path is as long.
     """
 
     device: int
@@ -139,13 +139,13 @@ def stragglers(
         ValueError: `slower` is no positive number, or costs are measured.
     """
     _check_costs(costs, {f"{DEVICE}:0": slower})
-    busy = _computing(plan.predict(graph, machine, costs))
+    as_it_is = plan.predict(graph, machine, costs)
+    busy, on_path = _computing(as_it_is), _computing(as_it_is, as_it_is.critical_path())
     slow = []
     for device in sorted(busy, key=busy.__getitem__, reverse=True)[:most]:
         scaled = scale_machine(machine, {f"{DEVICE}:{device}": slower})
-        timeline = plan.predict(graph, scaled, costs.on(scaled))
-        on_path = _computing(timeline, timeline.critical_path()).get(device, 0.0)
-        slow.append(Straggler(device, timeline.seconds, on_path / slower))
+        seconds = plan.predict(graph, scaled, costs.on(scaled)).seconds
+        slow.append(Straggler(device, seconds, on_path.get(device, 0.0)))
     return sorted(slow, key=lambda straggler: -straggler.seconds)
 
 

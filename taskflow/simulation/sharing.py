@@ -75,12 +75,18 @@ def latencies_of(task_graph: TaskGraph) -> Array:
 
 
 def find_tax(task_graph: TaskGraph) -> Tax | None:
-    """What collectives take of their devices' compute; None: nothing."""
+    """What collectives take of their devices' compute, and copies that a library sends; None: nothing."""
     share = np.array([d.collective_share for d in task_graph.machine.devices])
-    row = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
+    together, sent = task_graph.kind == Kind.COLLECTIVE, task_graph.is_transfer
+    row = np.flatnonzero(together | (sent & task_graph.machine.has_library))
     if not (share.any() and len(row)):
         return None
-    groups = [task_graph.groups.devices_of(g) for g in (-2 - task_graph.streams[row, 0]).tolist()]
+    ends = np.stack([task_graph.source[row], task_graph.device[row]], axis=1)
+    group = (-2 - task_graph.streams[row, 0]).tolist()
+    groups = [
+        task_graph.groups.devices_of(g) if is_together else both
+        for g, is_together, both in zip(group, together[row].tolist(), ends, strict=True)
+    ]
     taken = np.zeros(len(task_graph), np.int64)
     taken[row] = [len(devices) for devices in groups]
     stream = task_graph.streams[:, 0]

@@ -9,7 +9,6 @@ from taskflow.core.geometry import fraction_bounds
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.samples import sample_groups
 from taskflow.machine import MachineModel
-from taskflow.machine.device import Device
 from taskflow.strategy.strategy import ParallelConfig, Strategy, effective_config, parts
 
 Key = tuple[
@@ -20,9 +19,9 @@ Key = tuple[
 def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strategy:
     """The strategy with axes that have an `Image` cut into parts of equal work; see `rules.even_work`.
 
-    Axes that are as long and have as many parts are cut alike, by the work of all their operators together, in seconds
-    of an ideal device. So what one operator leaves where it is the next one finds. On unequal devices parts are in
-    proportion to their rates. Without an image of which there is `work` it is the strategy as it is.
+    Axes that are as long and have as many parts are cut alike, by the floating-point operations of all their operators
+    together. So what one operator leaves where it is the next one finds. On unequal devices parts are in proportion to
+    their rates. Without an image of which there is `work` it is the strategy as it is.
     """
     if not any(op.work for op in graph.operators):
         return strategy
@@ -44,9 +43,8 @@ def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strat
     }
     work: dict[Key, Array] = {key: np.zeros(key[1]) for key in uneven}
     for op in graph.operators:
-        device = machine.devices[effective_config(op, strategy)[0].devices[0]]
         for key in axes[op.name].keys() & uneven:
-            work[key] += _seconds(op, axes[op.name][key], device)
+            work[key] += _work(op, axes[op.name][key])
     for name, config in strategy.items():
         found = {axis: key for key, axis in axes.get(name, {}).items() if key in uneven}
         shares = machine.shares(config.devices) if len(config.degrees) == 1 else None
@@ -60,20 +58,16 @@ def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strat
     return strategy
 
 
-def _seconds(op: Operator, axis: str, device: Device) -> Array:
-    """Of every point of an axis, at the peak rates of a device."""
+def _work(op: Operator, axis: str) -> Array:
+    """Floating-point operations of every point of an axis."""
     extent = op.extents[axis]
-    flops, size = op.total_flops, sum(region.size_bytes for region in op.args)
-    uniform, found = flops, np.zeros(extent)
+    uniform, found = op.total_flops, np.zeros(extent)
     for name, _ in op.work:
         image, of_image = op.windows[name], op.image_flops(name)
         if image.axis == axis and of_image:
             found += of_image / image.work((0, extent)) * (image.high - image.low)
             uniform -= of_image
-    found += uniform / extent
-    dtype = next((r.dtype for r in op.args if r.is_floating), "float32")
-    seconds = max(flops / device.rate(dtype), size / device.memory_bandwidth)
-    return found * (seconds / flops) if flops else np.full(extent, seconds / extent)
+    return found + uniform / extent
 
 
 def fractions_of(work: Array, count: int, shares: tuple[float, ...] | None) -> tuple[float, ...]:

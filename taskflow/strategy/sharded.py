@@ -16,9 +16,11 @@ from math import prod
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.graph.family import Family
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.homes import is_home
+from taskflow.machine import MachineModel
 from taskflow.strategy.strategy import (
     REPLICAS,
     Degree,
@@ -30,19 +32,28 @@ from taskflow.strategy.strategy import (
 )
 
 
-def shard_state(graph: Graph, strategy: Strategy) -> Strategy:
+def shard_state(
+    graph: Graph, strategy: Strategy, within_hosts: MachineModel | None = None
+) -> Strategy:
     """The strategy with the state of every parameter, as far as that can be, split over its replicas.
 
     Named are homes and casts of parameters where there are any, else updates; those that are named already stay.
+
+    Args:
+        graph, strategy: of the parameters; a graph with homes makes it FSDP.
+        within_hosts: a machine on each of whose hosts there is all of the state, split over the replicas there: more
+            memory, and nothing but sums of gradients between hosts (ZeRO++ and FSDP call it hybrid).
     """
-    return ShardedState(graph).of(strategy)
+    return ShardedState(graph, within_hosts).of(strategy)
 
 
 class ShardedState:
     """`shard_state` of many strategies of one graph."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, within_hosts: MachineModel | None = None) -> None:
         self.graph, self._keepers = graph, list(_keepers(graph))
+        devices = within_hosts.devices if within_hosts else ()
+        self._hosts = np.array([d.host for d in devices]) if devices else None
         self._beside: dict[str | None, list[Operator]] = {}
         for op in graph.operators:
             self._beside.setdefault(op.beside, []).append(op)
@@ -80,7 +91,7 @@ class ShardedState:
     def _config(self, op: Operator, config: ParallelConfig) -> ParallelConfig | None:
         key = op.pattern, tuple(op.extents.items()), config
         if key not in self._known:
-            self._known[key] = sharded_config(op, config)
+            self._known[key] = sharded_config(op, config, self._hosts)
         return self._known[key]
 
 
@@ -95,11 +106,14 @@ def whole_config(op: Operator, config: ParallelConfig) -> ParallelConfig:
     return ParallelConfig({**split, REPLICAS: replicas}, points.reshape(-1).tolist())
 
 
-def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | None:
+def sharded_config(
+    op: Operator, config: ParallelConfig, hosts: Array | None = None
+) -> ParallelConfig | None:
     """Of an operator that has `config`, one without replicas on the same devices; None: none, or its parts are unequal.
 
     Replicas are parts along the largest axis that has equal ones, of those that are whole; else along the first that is
     split already. Where devices got unequal parts of what the operator lacks, samples by their speed, so they do here.
+    With `hosts`, of every device, replicas of one host are parts, and those of others stay replicas.
     """
     family, degrees = Family.of(op), {axis: parts(degree) for axis, degree in config.degrees}
     kept = [axis for axis in degrees if axis in op.split_axes and axis in op.extents]
@@ -108,6 +122,8 @@ def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | Non
         return None
     if held is None or held.shape[-1] < 2:
         return None
+    if hosts is not None and np.unique(hosts[held]).size > 1:
+        return _within_hosts(op, family, {a: degrees[a] for a in kept}, held, hosts)
     replicas = held.shape[-1]
     whole = sorted((a for a in op.split_axes if a not in kept), key=lambda a: -op.extents[a])
     lacking = [degree for axis, degree in config.degrees if axis not in kept]
@@ -134,6 +150,23 @@ def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | Non
     return None
 
 
+def _within_hosts(
+    op: Operator, family: Family, kept: Mapping[str, int], held: Array, hosts: Array
+) -> ParallelConfig | None:
+    """See `sharded_config`; None where hosts have different numbers of replicas, or one each."""
+    held = np.take_along_axis(held, np.argsort(hosts[held], axis=-1, kind="stable"), axis=-1)
+    _, counts = np.unique(hosts[held.reshape(-1, held.shape[-1])[0]], return_counts=True)
+    each = int(counts[0])
+    blocks = hosts[held].reshape(-1, each) if held.size % each == 0 else hosts[held]
+    if each < 2 or (counts != each).any() or (blocks != blocks[:, :1]).any():
+        return None
+    apart = np.moveaxis(held.reshape(*held.shape[:-1], -1, each), -2, 0)
+    for axis in sorted((a for a in op.split_axes if a not in kept), key=lambda a: -op.extents[a]):
+        if op.extents[axis] % each == 0 and family.allows({**kept, axis: each}):
+            return _ordered(op, {REPLICAS: len(apart), **kept, axis: each}, apart)
+    return None
+
+
 def _holders(
     degrees: Mapping[str, int], config: ParallelConfig, kept: list[str]
 ) -> np.ndarray | None:
@@ -153,7 +186,8 @@ def _holders(
 def _ordered(op: Operator, split: Mapping[str, Degree], devices: np.ndarray) -> ParallelConfig:
     """The axes in the order of the operator."""
     names = list(split)
-    order = sorted(range(len(names)), key=lambda k: list(op.extents).index(names[k]))
+    rank = {axis: k for k, axis in enumerate((REPLICAS, *op.extents))}
+    order = sorted(range(len(names)), key=lambda k: rank[names[k]])
     turned = devices.reshape([parts(split[name]) for name in names]).transpose(order)
     return ParallelConfig({names[k]: split[names[k]] for k in order}, turned.reshape(-1).tolist())
 

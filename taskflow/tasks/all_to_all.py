@@ -15,8 +15,7 @@ from taskflow.core.columns import Array
 from taskflow.tasks.moves import Outline
 from taskflow.tasks.steps import Messages
 
-AS_ROWS, BY_RELAYS = 1, 2  # all-to-alls: a row; one with memory for what is passed on
-EXCHANGES = {"copies": 0, "pairwise": AS_ROWS}  # what others need: `BY_RELAYS`
+WITHOUT_RELAYS = "copies", "pairwise"  # all others have memory for what is passed on
 
 
 def relay_of(source: int, target: int, members: Array, hosts: Array) -> int:

@@ -94,6 +94,11 @@ class Outline:
         """Of the largest tile."""
         return self.unit_bytes * int(self.volumes.max())
 
+    @property
+    def whole_bytes(self) -> int:
+        """Of all tiles, if they are equal."""
+        return self.tile_bytes * len(self.boxes)
+
     @cached_property
     def parts(self) -> int:
         """A sum arrives in so many parts, at most one for each member of the core."""

@@ -29,7 +29,8 @@ class StreamTable:
     sending costs the sender nothing. What comes and goes to a device that sends by link occupies links alone.
 
     A collective occupies sending and receiving of all its devices and the links of the ring that they form: too many
-    for a column each, so its row names the group of its devices instead.
+    for a column each, so its row names the group of its devices instead. So collectives of one device go in order of
+    issue. On a machine whose collectives are `behind` compute one occupies that, too.
     """
 
     def __init__(self, machine: MachineModel) -> None:
@@ -117,18 +118,16 @@ class StreamTable:
         if ring not in self._groups:
             is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
             source, target = np.array(ring), np.array([*ring[1:], ring[0]])
-            for streams in (
-                self.sending[source],
-                self.receiving[source],
-                self.routes(source, target),
-            ):
+            for streams in (self.of_devices(source), self.routes(source, target)):
                 is_used[streams] = True
             self._groups[ring] = np.flatnonzero(is_used[:-1])
         return self._groups[ring]
 
     def of_devices(self, devices: Array) -> Array:
-        """The streams in which these devices send and receive, sorted."""
-        streams = np.unique(np.concatenate([self.sending[devices], self.receiving[devices]]))
+        """The streams that a collective takes of these devices, sorted."""
+        taken = [self.sending[devices], self.receiving[devices]]
+        taken += [self.compute[devices]] if self.machine.holds_compute else []
+        streams = np.unique(np.concatenate(taken))
         return streams[streams >= 0]
 
 

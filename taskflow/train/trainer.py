@@ -138,6 +138,9 @@ class Trainer:
         self.step = Executor(
             self.task_graph, seed=seed, **{**(executor or {}), "record": self._record}
         )
+        if self.step.task_graph is not self.task_graph:  # there is no such library
+            self.task_graph = self.step.task_graph
+            self._predict()
         self._evaluators: dict[int, tuple[Graph | Resized, Sizes]] = {}
 
     def _lower_all(self) -> None:
@@ -150,10 +153,13 @@ class Trainer:
             )
             self.task_graph = self.task_graph.reordered(found)
             self._rehearse()
+        self._predict()
+        self._bytes_moved = self.task_graph.bytes_moved
+
+    def _predict(self) -> None:
         self.predicted_seconds = self.transport.on_rank_0(
             lambda: simulate(self.task_graph, self.costs).seconds
         )
-        self._bytes_moved = self.task_graph.bytes_moved
 
     def _fused(self, graph: Graph) -> Graph:
         return fuse(graph) if self._fuses else graph

@@ -5,6 +5,7 @@ import pytest
 from taskflow import MachineModel
 from taskflow.cli import main
 from taskflow.cli.machine import describe_machine, find_machine
+from taskflow.machine.machinefile import preset_text
 from tests.refusals import assert_refused
 
 P100 = """\
@@ -14,8 +15,8 @@ devices  kind           GiB      GB/s launch us  peak Tflop/s
      16  cuda          16.0     732.0      5.70  10.6 float32, 5.3 float64, 21.2 float16
 
   pairs  transfers between devices      GB/s        us  links
-     48  within a host                20.000      1.90      1
-    192  from host to host            12.500      6.50      4
+     48  within a host                18.000      1.90      1
+    192  from host to host            12.000      6.50      4
 """
 
 
@@ -62,8 +63,13 @@ def test_what_to_show_is_named_once(arguments, capsys):
     assert capsys.readouterr().err == rule
 
 
-def test_a_file_knows_its_hosts(tmp_path):
-    message = (
-        "machine file 'here.toml': says itself how many hosts there are; --nodes is for presets"
-    )
-    assert_refused(message, lambda: find_machine("here.toml", nodes=2))
+def test_a_file_of_one_host_has_as_many_as_are_asked_for(tmp_path):
+    whole, one = tmp_path / "whole.toml", tmp_path / "one.toml"
+    MachineModel.preset("p100", 3).save(whole)
+    one.write_text(preset_text("p100"))
+    found, preset = find_machine(str(one), nodes=3), MachineModel.preset("p100", 3)
+    assert (found.devices, found.links) == (preset.devices, preset.links)
+    message = f"machine file '{whole}': describes all devices; a file of 2 equal hosts says 'hosts'"
+    assert_refused(message, lambda: find_machine(str(whole), nodes=2))
+    rule = f"machine file '{one}': nodes is a positive number, not 0"
+    assert_refused(rule, lambda: MachineModel.load(one, 0))

@@ -7,12 +7,13 @@ import pytest
 
 from taskflow import CostModel, Executor, Kind, MachineModel, simulate
 from taskflow.backend import RankGpu
-from taskflow.collective.library import is_one_call
+from taskflow.collective.library import is_by_library, is_one_call
 from taskflow.collective.price import CollectiveCosts
 from taskflow.execute.gpu.carriers import choose_carriers
 from taskflow.machine.library import COLLECTIVES, LibraryTimes
 from taskflow.tasks.moves import even_outline
-from tests.collectives import one_collective
+from tests.collectives import fed, one_collective
+from tests.fake_gpu.streams import FakeStreams
 from tests.refusals import assert_refused
 
 GPUS = tuple(RankGpu("a", f"gpu {k}", tuple(f"gpu {j}" for j in range(8)), 23000) for k in range(8))
@@ -26,7 +27,7 @@ def with_library(seconds, devices=8, name="all-reduce", hosts=1):
 
 def test_times_between_sizes_and_beyond():
     times = LibraryTimes("all-reduce", 1, 2, (100, 200, 400), (1.0, 3.0, 4.0))
-    assert [times.at(size) for size in (1, 100, 150, 300, 400, 800)] == [
+    assert [times.curve.at(size) for size in (1, 100, 150, 300, 400, 800)] == [
         1.0,
         1.0,
         2.0,
@@ -35,7 +36,7 @@ def test_times_between_sizes_and_beyond():
         6.0,
     ]
     assert (
-        LibraryTimes("all-reduce", 1, 2, (100, 200), (2.0, 1.0)).at(1000) == 1.0
+        LibraryTimes("all-reduce", 1, 2, (100, 200), (2.0, 1.0)).curve.at(1000) == 1.0
     )  # noise: never less than measured
 
 
@@ -50,7 +51,7 @@ def test_the_fastest_is_chosen_and_what_is_measured_is_predicted(name, seconds, 
     row = int(np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)[0])
     taken = CollectiveCosts(machine).of_row(task_graph, row).seconds
     whole = 64 * 3 * 8
-    assert (taken == pytest.approx(machine.library[0].at(whole))) == (algorithm == "library")
+    assert (taken == pytest.approx(machine.library[0].curve.at(whole))) == (algorithm == "library")
     assert simulate(task_graph, CostModel.analytic(machine)).seconds >= taken
     plans = choose_carriers(task_graph, GPUS, "auto").plans
     assert (row in plans) == (algorithm == "library")
@@ -87,16 +88,43 @@ def test_what_is_not_measured_is_no_algorithm():
         one_collective("all-reduce", "library", MachineModel.uniform(8), (64, 3))
 
 
-def test_without_the_library_it_is_refused():
+def test_without_the_library_its_rows_are_steps_and_so_is_their_price():
+    """CPUs of a machine that was measured, and GPUs of one process: no NCCL."""
     machine = replace(with_library(FAST), devices=MachineModel.uniform(8).devices)
-    task_graph, _ = one_collective("all-reduce", "library", machine, (64, 3))
-    row = int(np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)[0])
-    region = task_graph.regions[int(task_graph.region[row])].name
-    assert_refused(
-        f"machine 'uniform': all-reduce of '{region}' (row {row}) is by 'library', which only GPUs of several ranks "
-        "with NCCL have; name another: collectives={'all-reduce': 'ring'}",
-        lambda: Executor(task_graph),
+    x = np.random.default_rng(7).standard_normal((8, 64, 3))
+    for each, backend in (
+        (machine, None),
+        (MachineModel.preset("h100").with_rates(memory_bytes=1 << 24), FakeStreams()),
+    ):
+        task_graph, found = one_collective("all-reduce", "library", each, (64, 3))
+        assert found["all-reduce"] == "library"
+        with Executor(task_graph, backend=backend) as step:
+            whole = step(fed("all-reduce", x))["whole"]
+        assert np.abs(whole - x.sum(axis=0)).max() < 1e-12
+        own = replace(each, library=(), collectives_by="own")
+        expected = one_collective("all-reduce", "fastest", own, (64, 3))[0]
+        ran = step.task_graph
+        assert not is_by_library(ran).any()
+        predicted = [simulate(g, CostModel.analytic(each)).seconds for g in (ran, expected)]
+        assert predicted[0] == pytest.approx(predicted[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_emulated_devices_wait_what_a_call_takes(name):
+    machine = MachineModel.preset("h100").with_rates(
+        kind="emulated", memory_bytes=1 << 24, bandwidth=5e7
     )
+    task_graph, found = one_collective(name, "fastest", machine, (64, 3))
+    assert found[name] == "library"
+    x, costs = np.random.default_rng(7).standard_normal((8, 64, 3)), CostModel.analytic(machine)
+    with Executor(task_graph) as step:
+        whole, again = (step(fed(name, x))["whole"] for _ in range(2))
+    assert np.abs(whole - x.sum(axis=0)).max() < 1e-12
+    assert np.array_equal(whole, again)
+    rows = np.flatnonzero(is_by_library(step.task_graph))
+    taken, priced = step.timeline.end - step.timeline.start, costs.seconds(task_graph)
+    assert len(rows) and np.all(taken[rows] >= priced[rows] * (1 - 1e-6))
+    assert step.timeline.seconds >= simulate(task_graph, costs).seconds * (1 - 1e-6)
 
 
 def test_it_is_kept_in_machine_files_and_parts(tmp_path):

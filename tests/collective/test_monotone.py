@@ -57,5 +57,7 @@ def test_prices_of_steps(machine, count, named, numbers, more, itemsize):
 )
 def test_prices_of_a_library(measured):
     times = LibraryTimes("all-reduce", 1, 8, (1 << 10, 1 << 20, 1 << 22), measured)
-    found = [times.at(size) for size in (1, 1 << 10, 1 << 15, 1 << 20, 1 << 21, 1 << 22, 1 << 30)]
+    found = [
+        times.curve.at(size) for size in (1, 1 << 10, 1 << 15, 1 << 20, 1 << 21, 1 << 22, 1 << 30)
+    ]
     assert found == sorted(found) and found[0] == min(measured)

@@ -20,9 +20,15 @@ from tests.collectives import NAMED, by_copies, one_collective
 from tests.lowered import matrix
 from tests.strategies import examples, graphs, random_strategy
 
+
+def by_steps(name, hosts):
+    """A preset on which no library moves anything."""
+    return MachineModel.preset(name, nodes=hosts).with_library("own")
+
+
 MACHINES = [
-    MachineModel.preset("v100", nodes=2).take(11),
-    MachineModel.preset("p100", nodes=2),
+    by_steps("v100", 2).take(11),
+    by_steps("p100", 2),
     MachineModel.uniform(6),
     torus((2, 3)),
 ]
@@ -59,7 +65,7 @@ def check_prices(task_graph):
 
 def test_a_search_tries_what_is_the_fastest_in_a_group_of_its_machine():
     """Of a machine of many devices; of a small one it tries all."""
-    machine = MachineModel.preset("p100", nodes=3)
+    machine = by_steps("p100", 3)
     searched, every = CollectiveCosts.of_search(machine), CollectiveCosts(machine)
     groups = range(12), range(4), range(0, 12, 4)
     for name in ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce"):
@@ -77,7 +83,7 @@ def test_a_search_tries_what_is_the_fastest_in_a_group_of_its_machine():
 @pytest.mark.parametrize("name, algorithm", NAMED)
 def test_every_algorithm_takes_what_its_steps_take(name, algorithm):
     """On shared links: a message of several tiles is one copy, whether they lay there or arrived."""
-    machine = MachineModel.preset("v100", nodes=2)
+    machine = by_steps("v100", 2)
     task_graph, found = one_collective(name, algorithm, machine, (16, 6144))
     assert found[name] == algorithm
     list(check_prices(task_graph))
@@ -87,9 +93,7 @@ def test_every_algorithm_takes_what_its_steps_take(name, algorithm):
 def test_a_sum_with_outsiders_is_carried_out_as_named(algorithm):
     """Nine tiles for nine devices of three hosts; three of them have no part of the sum."""
     graph = tiny.copy(tiny.column_sum(matrix(6, 72), "sum"), "read").graph
-    machine = (
-        MachineModel.preset("p100", nodes=3).take(9).with_collectives({"reduce-scatter": algorithm})
-    )
+    machine = by_steps("p100", 3).take(9).with_collectives({"reduce-scatter": algorithm})
     strategy = {
         "sum": ParallelConfig({"b": 6}, range(6)),
         "read": ParallelConfig({"c": 9}, range(9)),

@@ -195,6 +195,7 @@ def test_operators_have_families() -> None:
     [
         ("{}", "has neither traceEvents"),
         ('{"traceEvents": []}', "no operator takes time"),
+        ('{"traceEvents": [1]}', "Expected `object`, got `int`"),
         ('{"traceEvents": [', "Input data was truncated"),
     ],
 )

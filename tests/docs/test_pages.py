@@ -2,7 +2,9 @@
 
 import ast
 import importlib.util
+import json
 import re
+import statistics
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +14,12 @@ import pytest
 
 import ops
 import taskflow
+from docs import accuracy
 from docs.draw.__main__ import IDEAS
 from docs.draw.blocks import DOCS, ROOT, pages
 from docs.draw.pages import TIMELINES
 from docs.draw.svg import DARK, LIGHT
+from taskflow.cli.published import predict, read_published
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +75,34 @@ def test_a_picture_of_the_idea_is_what_its_function_draws(idea) -> None:
     assert path.read_text(encoding="utf-8") == idea().svg(), "run `make docs`"
 
 
+def test_the_accuracy_of_predictions_is_that_of_the_rows() -> None:
+    """Page and picture are made of the file of results, which has every row that is held."""
+    rows = json.loads(accuracy.RESULT.read_text(encoding="utf-8"))
+    sets = read_published()
+    held = {(each.name, row.name): row.published for each in sets for row in each.row}
+    assert {(row["set"], row["name"]): row["published"] for row in rows} == held
+    text = accuracy.PAGE.read_text(encoding="utf-8")
+    assert text == accuracy.page(text, rows), "run `python docs/accuracy.py`"
+    assert accuracy.PICTURE.read_text(encoding="utf-8") == accuracy.draw(sets, rows).svg()
+    for each in sets:
+        factors = [accuracy.factor(row) for row in accuracy.rows_of(each.name, rows)]
+        assert each.median is None or statistics.median(factors) <= each.median
+
+
+@pytest.mark.parametrize("name", ["MPT 125m, 8 A100 40 GB, 26 x 2,048", "AlexNet P100 x 4"])
+def test_a_row_of_the_accuracy_page_is_what_is_predicted(name: str) -> None:
+    [recorded] = [
+        row
+        for row in json.loads(accuracy.RESULT.read_text(encoding="utf-8"))
+        if row["name"] == name
+    ]
+    [row] = [row for each in read_published() for row in each.row if row.name == name]
+    assert predict(row) == pytest.approx(recorded["model"], rel=0.01)
+
+
 def test_every_picture_is_drawn_shown_and_described() -> None:
     files = {path.stem for path in (DOCS / "pictures").iterdir()}
-    assert files == {idea.__name__ for idea in IDEAS} | TIMELINES.keys()
+    assert files == {idea.__name__ for idea in IDEAS} | TIMELINES.keys() | {accuracy.PICTURE.stem}
     shown = re.findall(
         r"!\[([^\]]+)\]\((?:\.\./)*pictures/(\w+)\.svg\)", "".join(p.read_text() for p in pages())
     )

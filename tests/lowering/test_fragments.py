@@ -83,7 +83,7 @@ def test_replicas_of_partial_results_take_turns_alike_on_every_host():
     graph = Graph()
     h = tiny.linear(graph.input("x", (6, 6), "float64"), 6, "fc", bias=True)
     tiny.sgd(tiny.mean_square(h), own=("fc.bias",))
-    lowering = Lowering(graph, MachineModel.preset("h100", nodes=2))
+    lowering = Lowering(graph, MachineModel.preset("h100", nodes=2).with_library("own"))
     senders = []
     for first in (0, 8):
         configs = {

@@ -22,8 +22,8 @@ from tests.lowered import matrix
 HOSTS = MachineModel.preset("h100", nodes=8)
 
 
-def summed(parts, replicas, within, columns=64, machine=HOSTS, **options):
-    """The graph, strategy and rows of a sum that all devices need.
+def summed(parts, replicas, within, columns=64, machine=HOSTS, axis="b", **options):
+    """The graph, strategy and rows of a sum that all devices need; along `axis` "c" each needs a tile of it.
 
     `within`: what is on the devices of one host, "replicas" or "parts".
     """
@@ -37,7 +37,7 @@ def summed(parts, replicas, within, columns=64, machine=HOSTS, **options):
         devices = np.arange(count).reshape(replicas, parts).T
     configs = {
         "sum": ParallelConfig({"b": parts, None: replicas}, devices.ravel().tolist()),
-        "read": ParallelConfig({"b": count}),
+        "read": ParallelConfig({axis: count}),
     }
     strategy = Strategy.of_graph(graph, configs)
     return graph, strategy, lower(graph, strategy, machine, **options)
@@ -79,6 +79,16 @@ def test_where_there_are_more_replicas_than_elements_several_sum_the_same():
     assert found[:8] == [("all-reduce", list(range(k, 64, 8)), 1) for k in range(8)]
 
 
+@pytest.mark.parametrize("within", ["replicas", "parts"])
+def test_where_each_needs_a_tile_rows_grow_as_replicas(within):
+    """ZeRO beside tensor parallelism, whose norms are replicas: each owner fetched from each holder, one by one."""
+    graph, strategy, rows = summed(8, 8, within, axis="c")
+    teams = [range(k, 64, 8) if within == "replicas" else range(8 * k, 8 * k + 8) for k in range(8)]
+    assert collectives(rows) == [("reduce-scatter", list(team), 1) for team in teams]
+    assert not [task for task in rows if task.name == "sum" and task.kind in (Kind.COPY, Kind.FOLD)]
+    assert orbits(graph, strategy) == 1
+
+
 def test_pieces_are_of_all():
     *_, rows = summed(8, 8, "replicas", piece_bytes=1 << 20)
     assert [(name, len(members)) for name, members, _ in collectives(rows)] == [("all-reduce", 64)]
@@ -90,13 +100,13 @@ def test_a_named_algorithm_sums():
     assert [rows.ways[k].algorithm for k in algorithm] == ["ring"] * 8
 
 
-@pytest.mark.parametrize("columns", [1, 5, 12])
+@pytest.mark.parametrize(("columns", "axis"), [(1, "b"), (5, "b"), (12, "b"), (12, "c"), (29, "c")])
 @pytest.mark.parametrize("within", ["replicas", "parts"])
-def test_the_sum_is_right(within, columns):
+def test_the_sum_is_right(within, columns, axis):
     parts, replicas = (3, 4) if within == "replicas" else (4, 3)
     machine = MachineModel.uniform(12)
     machine = replace(machine, devices=tuple(Device(host=d // 4) for d in range(12)))
-    graph, _, rows = summed(parts, replicas, within, columns, machine)
+    graph, _, rows = summed(parts, replicas, within, columns, machine, axis)
     check_plan(graph, rows)
     random = np.random.default_rng(0)
     x, y = random.random((parts, columns)), random.random((12, columns))

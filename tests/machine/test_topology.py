@@ -102,7 +102,8 @@ def test_names_that_are_none():
     for name in ("fat_tree:8", "fat_tree:0x2", "fat_tree:axb", "fat_tree:99x99"):
         assert_refused(f"machine '{name}': fat_tree takes {rule}", lambda name=name: of_name(name))
     rule = (
-        "machine topology 'torus:4x4': says itself how many hosts there are; --nodes is for presets"
+        "machine topology 'torus:4x4': says itself how many hosts there are; "
+        "--nodes is for presets and files"
     )
     assert_refused(rule, lambda: find_machine("torus:4x4", nodes=2))
 

@@ -262,7 +262,7 @@ def test_a_file_is_a_model_of_the_command_line(
     path = tmp_path / "config.json"
     path.write_text(json.dumps(TINY["mixtral"]), encoding="utf-8")
     sizes = ["--arg", "batch=2", "--arg", "sequence=6", "--devices", "2"]
-    assert main(["simulate", str(path), *sizes]) == 0
+    assert main(["simulate", str(path), *sizes, "--arg", "dtype=mixed_bfloat16"]) == 0
     assert "exposed communication" in capsys.readouterr().out
     assert main(["search", str(path), *sizes, "--proposals", "5"]) == 0
     assert "data parallel" in capsys.readouterr().out

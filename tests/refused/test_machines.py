@@ -24,8 +24,8 @@ FILES = [
     (
         "an unknown table",
         DEVICE + "[[node]]",
-        "object contains unknown field 'node'; the fields are device, version, name, collectives, hosts, "
-        "shared, link, library, jitter",
+        "object contains unknown field 'node'; the fields are device, version, name, collectives, "
+        "collectives_by, overlap, hosts, shared, link, library, protocol, jitter",
     ),
     (
         "an unknown key",
@@ -182,7 +182,7 @@ def join():
     return MachineModel.join([MachineModel.uniform(2, name="a"), MachineModel.uniform(1, name="b")])
 
 
-PRESETS = "there are a100, h100, h200, k80, laptop, p100, v100"
+PRESETS = "there are a100, b200, h100, h200, k80, l4, laptop, p100, v100"
 REFUSED = [
     *of_files(MachineModel.load, "machine file", "machine.toml", FILES),
     (

@@ -166,7 +166,7 @@ REFUSED = [
         "an operator whose kernel cannot be timed",
         search_what_cannot_be_timed,
         "costs: point 0 of operator 'odd' on device 0 has no cost: its kernel fails on made-up arrays of "
-        "(8, 6), (8, 6): NotImplementedError: no such device",
+        "(4, 6), (4, 6): NotImplementedError: no such device",
     ),
     ("a search without a cost", search_without_a_cost, NO_COST),
     ("a simulation without a cost", simulate_without_a_cost, NO_COST),

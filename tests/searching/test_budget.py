@@ -5,60 +5,36 @@ import signal
 
 import pytest
 
-from taskflow import CostModel, MachineModel, Plan, SearchInterrupted, Space, Strategy, search
+from taskflow import CostModel, MachineModel, SearchInterrupted, Space, search
 from taskflow.core.errors import NoRoomError
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget
 from taskflow.searching.judge import Judge
-from taskflow.searching.pipelines import Pipelines
-from taskflow.searching.starts import RANDOM_STARTS, rule_starts
-from taskflow.searching.variants import Variant
+from taskflow.searching.starts import rule_starts
 from tests.lowered import network
 
 FOUR = MachineModel.uniform(4)
 COSTS = CostModel.analytic(FOUR)
 
 
-@pytest.fixture
-def predicted(monkeypatch):
-    """The orders in which strategies were judged, each once, as they are asked for."""
-    found, outcomes = [], Judge.outcomes
-
-    def spy(judge, strategy, orders):
-        for order in orders:
-            found.extend([order] * (not judge.is_known(strategy, order)))
-            yield from outcomes(judge, strategy, [order])
-
-    monkeypatch.setattr(Judge, "outcomes", spy)
-    return found
+def test_rules_are_made_when_they_are_asked_for():
+    rules = rule_starts(network(), FOUR)
+    assert next(rules)[0] == "data parallel" and len(list(rules)) > 2
 
 
-def test_rules_end_with_the_budget():
-    assert list(rule_starts(network(), FOUR, Budget(None, 1e-9))) == [
-        "single device",
-        "data parallel",
-    ]
-    assert (
-        len(rule_starts(network(), FOUR, Budget(None, 1e9)))
-        == len(rule_starts(network(), FOUR))
-        > 4
-    )
-
-
-def test_a_budget_that_starts_spend_takes_one_prediction(predicted):
+def test_a_budget_that_is_spent_takes_one_start(judged):
     result = search(network(), FOUR, COSTS, seconds=1e-6)
-    assert result.proposals == 0 and predicted == [None]
+    assert result.proposals == len(judged) == 1
     assert result.seconds == min(result.baseline_seconds.values())
 
 
-def test_a_first_interrupt_among_the_starts_takes_one_prediction(predicted, monkeypatch):
-    judge_it, judged = Judge.judge, []
+def test_a_first_interrupt_among_the_starts_takes_one_plan_more(judged, monkeypatch):
+    judge_it = Judge.judge
 
-    def press(judge, strategy):
-        judged.append(strategy)
-        if len(judged) == 2:
+    def press(judge, plan):
+        if len(judged) == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        return judge_it(judge, strategy)
+        return judge_it(judge, plan)
 
     monkeypatch.setattr(Judge, "judge", press)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -67,17 +43,17 @@ def test_a_first_interrupt_among_the_starts_takes_one_prediction(predicted, monk
             search(network(), FOUR, COSTS, proposals=1000)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert caught.value.result.proposals == 0 and len(judged) <= 3 and len(predicted) <= 2
+    assert caught.value.result.proposals == len(judged) <= 3
 
 
 @pytest.fixture
 def judged(monkeypatch):
-    """The strategies that a judge was asked for."""
+    """The plans that a judge was asked for."""
     found, judge_it = [], Judge.judge
 
-    def spy(judge, strategy):
-        found.append(strategy)
-        return judge_it(judge, strategy)
+    def spy(judge, plan):
+        found.append(plan)
+        return judge_it(judge, plan)
 
     monkeypatch.setattr(Judge, "judge", spy)
     return found
@@ -87,13 +63,10 @@ def nothing_fits(**options):
     return search(network(), FOUR.with_rates(memory_bytes=64), COSTS, **options)
 
 
-def test_where_nothing_fits_no_strategy_is_drawn_behind_the_budget(judged):
-    with pytest.raises(NoRoomError):
-        nothing_fits(seconds=1e-6)
-    few = len(judged)
+def test_where_nothing_fits_some_plans_are_tried_behind_the_budget(judged):
     with pytest.raises(NoRoomError):
         nothing_fits(proposals=1)
-    assert few <= 2 and len(judged) - few > RANDOM_STARTS
+    assert 20 < len(judged) < 200
 
 
 @pytest.mark.parametrize("number", [0, 2, 30])
@@ -101,10 +74,10 @@ def test_an_interrupt_where_nothing_fits_is_no_shortage(number, judged, monkeypa
     """Nothing to return: it is what ended the search."""
     judge_it = Judge.judge
 
-    def press(judge, strategy):
+    def press(judge, plan):
         if len(judged) == number:
             os.kill(os.getpid(), signal.SIGINT)
-        return judge_it(judge, strategy)
+        return judge_it(judge, plan)
 
     monkeypatch.setattr(Judge, "judge", press)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -113,16 +86,8 @@ def test_an_interrupt_where_nothing_fits_is_no_shortage(number, judged, monkeypa
             nothing_fits(proposals=1)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert not isinstance(caught.value, SearchInterrupted) and len(judged) <= number + RANDOM_STARTS
-
-
-def test_pipelines_take_no_time_that_is_gone():
-    budget = Budget(None, 1e-6)
-    first = Variant(network(), FOUR, COSTS, Plan(Strategy({})), None)
-    pipes = Pipelines(first, [], budget)
-    pipes._can_be = True
-    pipes.search(1.0)
-    assert len(pipes._known) <= 1
+    assert not isinstance(caught.value, SearchInterrupted)
+    assert len(judged) <= number + 2
 
 
 @pytest.mark.parametrize("calls", [0, 3, 40, 400, 10**9])

@@ -1,6 +1,7 @@
 """Grids of experts from patterns alone: what they split in models of all kinds, and that numbers stay the same."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,17 +9,15 @@ import pytest
 import ops
 import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig
-from taskflow.schedule.plan import Plan
-from taskflow.searching import searching
-from taskflow.searching.budget import Budget
 from taskflow.searching.fold import block_interiors, find_repetitions, fold
 from taskflow.searching.grids import RESTS, Grids
+from taskflow.searching.moves.shape import plan_of
 from taskflow.searching.packed_judge import PackedJudge
-from taskflow.searching.starts import grid_starts, judged_starts, rule_starts
-from taskflow.searching.tied import TiedDescent
-from taskflow.searching.variants import Variant, leaner_variants
+from taskflow.searching.problem import SearchProblem
+from taskflow.searching.shapes import HOMES, SHARDED, WHOLE, PlanShape
 from taskflow.strategy.sharded import ShardedState, shard_state, sharded_config, whole_config
-from taskflow.strategy.strategy import REPLICAS, completed
+from taskflow.strategy.strategy import REPLICAS
+from taskflow.tasks.memory import plan_memory
 from tests.laws import any_strategy_is_one_device, assert_close, one_device, run
 from tests.strategies import Model, feeds_of
 
@@ -185,33 +184,21 @@ def test_state_is_shared_out_as_samples_are():
     any_strategy_is_one_device(model, MachineModel.uniform(2), strategy)
 
 
-def test_the_memory_that_the_rows_of_one_grid_take_is_enough(monkeypatch):
-    """Though for a walk all of a region lives as long as any of it."""
+def test_the_memory_that_one_grid_takes_is_enough():
+    """Of the grids that moves lay out, that which takes least; what is found fits."""
     graph, machine = transformer(2).graph, MachineModel.preset("p100")
-    needs = {}
-    for variant in leaner_variants(variant_of(graph, machine)):
-        for start in grid_starts(variant):
-            rows = variant.judge.lowering.lower(start.strategy)
-            needs[start.name] = int(taskflow.simulate(rows, variant.costs).peak_bytes.max())
-    small = machine.with_rates(memory_bytes=min(needs.values()))
-    found = judged_starts(
-        variant_of(graph, small), rule_starts(graph, small), Budget(10, None), is_given=False
+    problem, costs = (
+        SearchProblem(graph, machine, CostModel.analytic(machine)),
+        CostModel.analytic(machine),
     )
-    assert len(found) > 30
-    assert {start.fits for start in found} == {True, False}
-    monkeypatch.setattr(searching, "STAGED_PROPOSALS", 1)  # plans of stages may fit, too
-    result = taskflow.search(graph, small, CostModel.analytic(small), proposals=10)
-    grids = [plan for plan in result.plans.values() if plan.parts == 1]
-    assert grids
-    for plan in grids:
-        rows = plan.apply(graph, small, CostModel.analytic(small))[1]
-        assert taskflow.simulate(rows, CostModel.analytic(small)).peak_bytes.max() <= min(
-            needs.values()
-        )
-
-
-def variant_of(graph, machine):
-    return Variant(graph, machine, CostModel.analytic(machine), Plan(taskflow.Strategy({})), None)
+    states, rests = (WHOLE, SHARDED, HOMES), product((1, 2, 4), RESTS, (False, True))
+    shapes = [PlanShape(t, rest, state, again) for t, rest, again in rests for state in states]
+    plans = [plan for shape in shapes if (plan := plan_of(shape, problem))]
+    least = min(problem.judge.judge(plan).peak_bytes for plan in plans)
+    small = machine.with_rates(memory_bytes=least)
+    result = taskflow.search(graph, small, CostModel.analytic(small), proposals=300)
+    rows = result.plan.apply(graph, small, costs)[1]
+    assert taskflow.simulate(rows, costs).peak_bytes.max() <= least
 
 
 # -- folds -------------------------------------------------------------------------------------------------------------
@@ -236,27 +223,6 @@ def test_interiors_are_what_one_layer_alone_reads():
     assert {"e0", "f1", "b0.scores", "a0"} <= found and not {"h0", "h1", "words", "head"} & found
 
 
-def test_a_tied_descent_changes_layers_alike_and_never_gets_slower():
-    model = transformer(layers=4, batch=8)
-    machine = MachineModel.uniform(4, SLOW, 1e9)
-    judge, grids = (
-        PackedJudge(model.graph, machine, CostModel.analytic(machine)),
-        Grids(model.graph),
-    )
-    start = taskflow.single_device(model.graph, machine)
-    descent = TiedDescent(judge, grids, ShardedState(model.graph), start)
-    before = seconds = descent.seconds
-    while not descent.is_done:
-        descent.step()
-        assert descent.seconds <= seconds
-        seconds = descent.seconds
-    assert seconds < before
-    for members in fold(model.graph)[0]:
-        assert len({descent.strategy[name] for name in members}) == 1
-    other = PackedJudge(model.graph, machine, CostModel.analytic(machine))
-    assert other.propose_all(completed(model.graph, descent.strategy)) == seconds
-
-
 @pytest.mark.parametrize(
     "degrees",
     [
@@ -274,6 +240,27 @@ def test_a_grid_by_degrees_is_a_plan_that_changes_no_number(degrees):
     assert len(rows.devices_used) == 4
     taskflow.check_plan(graph, rows)
     assert_close(run(rows, model.feeds), one_device(model, machine))
+
+
+def test_state_within_hosts_is_split_there_and_whole_on_each():
+    """Half as many parts on two hosts, twice the state, and the same numbers."""
+    graph = Graph()
+    h = ops.relu(ops.linear(graph.input("x", (8, 16), "float64"), 16, name="e0"))
+    ops.adam(ops.mean(ops.linear(h, 8, name="e1")), lr=0.01)
+    model = Model(graph, feeds_of(graph))
+    machine = MachineModel.preset("p100", 2).with_rates(kind="cpu")
+    costs = CostModel.analytic(machine)
+    kept, between = [], []
+    for within_hosts in (False, True):
+        plan = taskflow.grid(model.graph, machine, sharded="parameters", within_hosts=within_hosts)
+        graph, rows = plan.apply(model.graph, machine, costs)
+        taskflow.check_plan(graph, rows)
+        assert_close(run(rows, model.feeds), one_device(model, machine))
+        kept.append(int(plan_memory(rows).persistent_bytes.sum()))
+        between.append(taskflow.simulate(rows, costs).class_bytes()["between hosts"])
+    home = plan.strategy["e0.weight.home"]
+    assert dict(home.degrees) == {REPLICAS: 2, "o": 4} and home.devices == tuple(range(8))
+    assert kept[1] > 1.5 * kept[0] and between[1] < between[0]
 
 
 def test_a_grid_that_cannot_be_says_why():

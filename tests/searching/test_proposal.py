@@ -1,13 +1,18 @@
-"""Proposals: what neighbours offer, and that their stated probabilities are those with which they are drawn."""
+"""Moves of single operators, kin and chains: what neighbours offer, and what is drawn of it."""
 
 import math
 from collections import Counter
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
-import pytest
 
-from taskflow import Graph, MachineModel, ParallelConfig, single_device
-from taskflow.searching.proposal import Proposals, bring
+from taskflow import CostModel, Graph, MachineModel, ParallelConfig, Plan, single_device
+from taskflow.searching.moves.chain import change_chain
+from taskflow.searching.moves.kin import change_kin
+from taskflow.searching.moves.operator import change_operator
+from taskflow.searching.problem import SearchProblem
+from taskflow.searching.proposal import Proposals, renamed
 from taskflow.searching.space import Space
 from tests import tiny
 
@@ -24,15 +29,17 @@ def test_a_configuration_follows_the_dimensions_of_the_region_between():
     graph = two_layers()
     second = graph.operator("fc2")
     axes = {"b": "b", "o": "i"}
-    assert bring(ParallelConfig({"o": 2}, (2, 3)), axes, second) == ParallelConfig({"i": 2}, (2, 3))
+    assert renamed(ParallelConfig({"o": 2}, (2, 3)), axes, second) == ParallelConfig(
+        {"i": 2}, (2, 3)
+    )
     both = ParallelConfig({"o": 2, "b": 2}, (0, 1, 2, 3))
-    assert bring(both, axes, second) == ParallelConfig({"b": 2, "i": 2}, (0, 2, 1, 3))
+    assert renamed(both, axes, second) == ParallelConfig({"b": 2, "i": 2}, (0, 2, 1, 3))
 
 
 def test_of_an_axis_that_is_unknown_there_the_first_part_stays():
     second = two_layers().operator("fc2")
     config = ParallelConfig({"b": 2, "i": 2}, (0, 1, 2, 3))
-    assert bring(config, {"b": "b"}, second) == ParallelConfig({"b": 2}, (0, 2))
+    assert renamed(config, {"b": "b"}, second) == ParallelConfig({"b": 2}, (0, 2))
 
 
 def proposals_for(graph, changes, machine=FOUR):
@@ -68,47 +75,44 @@ def test_readers_of_one_parameter_are_neighbours():
     assert sources == {"bias0": {"bias1"}, "bias1": {"bias0", "bias2"}, "bias2": {"bias1"}}
 
 
-def test_an_operator_alone_draws_from_its_space():
-    graph = Graph()
-    tiny.linear(graph.input("x", (8, 6)), 4)
-    proposals, strategy = proposals_for(graph, {})
-    generator = np.random.default_rng(0)
-    assert {proposals.propose("fc", strategy, generator)[1] for _ in range(50)} == {0.0}
+def problem_of(graph, changes, machine=FOUR):
+    problem = SearchProblem(graph, machine, CostModel.analytic(machine))
+    strategy = single_device(graph, machine)
+    strategy.update(changes)
+    plan = Plan(strategy)
+    return problem, replace(plan, strategy=problem.variant(plan).space.include(strategy))
 
 
-@pytest.mark.parametrize("held", [ParallelConfig({"b": 2}, (0, 1)), ParallelConfig({}, (1,))])
-def test_the_correction_is_that_of_the_drawn_frequencies(held):
-    """q(new) / q(old) from the formula against counted draws."""
-    proposals, strategy = proposals_for(two_layers(), {"fc1": held}, MachineModel.uniform(2))
-    generator, draws = np.random.default_rng(1), 40_000
-    seen, correction = Counter(), {}
+def test_an_operator_draws_from_neighbours_every_second_time_else_from_its_space():
+    held = ParallelConfig({"b": 2}, (0, 1))
+    problem, plan = problem_of(two_layers(), {"fc1": held}, MachineModel.uniform(2))
+    generator, draws = np.random.default_rng(1), 4000
+    drawn = Counter()
     for _ in range(draws):
-        config, log_ratio = proposals.propose("fc2", strategy, generator)
-        seen[config] += 1
-        correction[config] = log_ratio
-    old = strategy["fc2"]
-    assert correction[old] == 0.0 and len(seen) == proposals.space.size("fc2")
-    for config, count in seen.items():
-        expected = seen[old] * math.exp(-correction[config])
-        assert abs(count - expected) < 6 * (math.sqrt(count) + math.sqrt(expected))
+        changed = change_operator(plan, problem, generator)
+        drawn[str(changed.strategy["fc2"]) if changed else "none"] += 1
+    space = problem.variant(plan).space
+    others = (1 - drawn["b:2 on 0,1"] / draws) / (space.size("fc2") - 1)
+    assert len(drawn) >= space.size("fc2") - 1
+    assert 3 * others < drawn["b:2 on 0,1"] / draws < 0.5
 
 
-def chain_of(proposals, strategy, new, length):
-    """What `propose_along` gives for the first operator, a configuration and a length of the chain."""
+def chain_of(problem, plan, new, length):
+    """What `change_chain` makes of the first operator, a configuration and a length of the chain."""
+    space = problem.variant(plan).space
+    names, size = space.names, space.size(space.names[0])
+    number = next(k for k in range(size) if str(space.config(names[0], k)) == new)
+    share = math.log(length + 0.5) / math.log(len(names) + 1)
 
     class Drawn:
-        def __init__(self):
-            names, space = proposals.space.names, proposals.space
-            number = next(
-                k for k in range(space.size(names[0])) if str(space.config(names[0], k)) == new
-            )
-            share = math.log(length + 0.5) / math.log(len(names) + 1)
-            self.left = [0.0, share, (number + 0.5) / space.size(names[0])]
+        left: ClassVar = [0.0, share, (number + 0.5) / size]
 
         def random(self):
             return self.left.pop(0)
 
-    return {name: str(c) for name, c in proposals.propose_along(strategy, Drawn()).items()}
+    changed = change_chain(plan, problem, Drawn())
+    now = changed.strategy if changed else plan.strategy
+    return {name: str(c) for name, c in now.items() if c is not plan.strategy[name]}
 
 
 def three_layers():
@@ -123,40 +127,25 @@ HALVES = {f"fc{k}": ParallelConfig({"b": 2}, (0, 1)) for k in range(3)}
 
 
 def test_a_chain_moves_with_its_first_operator():
-    proposals, strategy = proposals_for(three_layers(), HALVES)
+    problem, plan = problem_of(three_layers(), HALVES)
     moved = dict.fromkeys(HALVES, "b:2 on 2,3")
-    assert chain_of(proposals, strategy, "b:2 on 2,3", 3) == moved
-    assert chain_of(proposals, strategy, "b:2 on 2,3", 2) == {
-        name: moved[name] for name in ("fc0", "fc1")
-    }
-    assert chain_of(proposals, strategy, "b:2 on 2,3", 1) == {"fc0": "b:2 on 2,3"}
+    assert chain_of(problem, plan, "b:2 on 2,3", 3) == moved
+    two = {name: moved[name] for name in ("fc0", "fc1")}
+    assert chain_of(problem, plan, "b:2 on 2,3", 2) == two
+    assert chain_of(problem, plan, "b:2 on 2,3", 1) == {"fc0": "b:2 on 2,3"}
 
 
 def test_a_chain_ends_where_an_operator_has_another_configuration():
-    proposals, strategy = proposals_for(three_layers(), {**HALVES, "fc1": ParallelConfig({"b": 4})})
-    assert chain_of(proposals, strategy, "b:2 on 2,3", 3) == {"fc0": "b:2 on 2,3"}
+    problem, plan = problem_of(three_layers(), {**HALVES, "fc1": ParallelConfig({"b": 4})})
+    assert chain_of(problem, plan, "b:2 on 2,3", 3) == {"fc0": "b:2 on 2,3"}
 
 
-def test_a_chain_that_could_not_be_taken_back_is_not_proposed():
-    """With the new configuration of the first, the others would belong to its chain."""
-    proposals, strategy = proposals_for(three_layers(), {**HALVES, "fc0": ParallelConfig({}, (2,))})
-    assert chain_of(proposals, strategy, "b:2 on 0,1", 3) == {}
-    assert chain_of(proposals, strategy, "b:2 on 0,1", 1) == {"fc0": "b:2 on 0,1"}
-
-
-def test_a_chain_and_its_way_back_are_as_likely():
-    proposals, strategy = proposals_for(three_layers(), HALVES, MachineModel.uniform(2))
-    generator, draws = np.random.default_rng(3), 30_000
-
-    def count(start):
-        drawn = (proposals.propose_along(start, generator) for _ in range(draws))
-        return Counter(
-            tuple(sorted(changes.items(), key=lambda item: item[0])) for changes in drawn
-        )
-
-    there = count(strategy)
-    assert {len(changes) for changes in there} == {0, 1, 2, 3}
-    for changes, seen in there.most_common(6):
-        back = tuple((name, strategy[name]) for name, _ in changes)
-        again = count({**strategy, **dict(changes)})[back]
-        assert not changes or abs(seen - again) < 6 * (math.sqrt(seen) + math.sqrt(again))
+def test_kin_that_are_alike_change_together():
+    graph = Graph()
+    tiny.tanh(tiny.tanh(graph.input("x", (2, 2), "float64")))
+    problem, plan = problem_of(graph, {}, MachineModel.uniform(2))
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        if changed := change_kin(plan, problem, generator):
+            one, other = changed.strategy.values()
+            assert one is other and one is not plan.strategy["tanh"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from taskflow import CostModel, MachineModel, Plan, lower, scale_machine, simulate, stages
+from taskflow.cli import main
 from taskflow.schedule import one_f_one_b
 from taskflow.searching.whatif import stragglers
 from taskflow.strategy.rules import data_parallel
@@ -21,15 +22,18 @@ PLANS = {"data parallel": Plan(data_parallel(GRAPH, MACHINE)), "1f1b": PIPELINE}
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("slower", [1.1, 1.5])
 def test_a_slow_device_costs_what_the_critical_path_says(name: str, slower: float) -> None:
-    """Within 1 % of a step, for the device that costs most; no device costs more than the path says."""
+    """At least; and to 1 % of a step for the device that has most of it, 10 % slower."""
     plan = PLANS[name]
     base = plan.predict(GRAPH, MACHINE, COSTS).seconds
     slow = stragglers(GRAPH, plan, MACHINE, COSTS, slower)
     assert slow[0].seconds > 1.01 * base
     for one in slow:
-        assert one.seconds - base <= (slower - 1) * one.path_seconds + 1e-9 * base
-    longer, by_path = slow[0].seconds - base, (slower - 1) * slow[0].path_seconds
-    assert abs(longer - by_path) <= 0.01 * base
+        assert one.seconds - base >= (slower - 1) * one.path_seconds - 1e-9 * base
+    most = max(slow, key=lambda one: one.path_seconds)
+    if slower == 1.1:
+        by_path = (slower - 1) * most.path_seconds
+        assert by_path > 0.01 * base
+        assert abs(most.seconds - base - by_path) <= 0.01 * base
 
 
 def test_all_that_a_slow_device_does_takes_longer() -> None:
@@ -74,6 +78,15 @@ def test_a_machine_file_says_what_is_slow(tmp_path) -> None:
     machine.save(tmp_path / "saved.toml")
     assert MachineModel.load(tmp_path / "saved.toml") == machine
     assert machine.jitter == ((0.0, 1.0), (0.9, 1.0), (1.0, 3.0))
+
+
+def test_the_command_draws_the_jitter_of_a_file(tmp_path, capsys) -> None:
+    (tmp_path / "machine.toml").write_text(FILE)
+    job = ["simulate", "ops.models.mlp:build", "--arg", "batch=8", "--arg", "hidden=(64,)"]
+    assert main([*job, "--machine", str(tmp_path / "machine.toml"), "--jitter", "4"]) == 0
+    assert "a step with jitter, 4 draws" in capsys.readouterr().out
+    assert main([*job, "--jitter", "4"]) == 2
+    assert "--jitter: machine 'uniform' has none in its file" in capsys.readouterr().err
 
 
 def test_jitter_has_its_quantiles_and_makes_steps_longer() -> None:

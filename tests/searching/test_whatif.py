@@ -24,7 +24,7 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted
 from taskflow.searching.outcome import FOUND, Outcome, non_dominated
 
-HOSTS = MachineModel.join([MachineModel.preset("p100").take(2)] * 2)
+HOSTS = MachineModel.join([MachineModel.preset("p100").take(2)] * 2).with_library("own")
 COSTS = CostModel.analytic(HOSTS)
 SHORT = partial(search, proposals=10)
 

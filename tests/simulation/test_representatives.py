@@ -72,7 +72,8 @@ def test_loads_of_data_parallelism(name, carried):
 @pytest.mark.parametrize("carried", ["ring", "tree"])
 def test_a_slow_link_tells_apart_no_more_than_who_uses_it(carried):
     """Two in each of two hosts share what they have of every weight: one host is as the other, but for its link."""
-    machine = SMALL["two hosts"].with_collectives({"all-reduce": carried})
+    named = {"all-reduce": carried, "all-to-all": "copies"}
+    machine = SMALL["two hosts"].with_library("own").with_collectives(named)
     first, *others = machine.links
     slow = replace(machine, links=(replace(first, bandwidth=first.bandwidth / 3), *others))
     graph = network(batch=48, width=48, layers=1)

@@ -59,11 +59,9 @@ def test_no_link_carries_more_than_it_can_and_the_path_has_no_gaps(name, seed, c
     taken, is_alone, together = (
         end - start,
         ~task_graph.is_communication,
-        task_graph.kind == Kind.COLLECTIVE,
+        (task_graph.kind == Kind.COLLECTIVE) | (task_graph.is_transfer & machine.has_library),
     )
-    beside = (start[:, None] < end[together]) & (
-        end[:, None] > start[together]
-    )  # every device is in all of them
+    beside = (start[:, None] < end[together]) & (end[:, None] > start[together])  # on some device
     is_beside, share = beside.any(axis=1) & is_alone, machine.devices[0].collective_share
     np.testing.assert_allclose(taken[is_alone & ~is_beside], seconds[is_alone & ~is_beside])
     assert (taken[is_beside] <= seconds[is_beside] / (1 - share) * (1 + 1e-9)).all()

@@ -34,6 +34,7 @@ def build(
     dtype: str = "float32",
     fused: bool = True,
     capacity_factor: float | None = 1.25,
+    groups: int | None = None,
 ) -> Graph:
     """The graph of a training step with AdamW, or of the loss.
 
@@ -49,13 +50,15 @@ def build(
         dtype: of the parameters, or "mixed_bfloat16": float32 parameters, and a precision (`taskflow.precision`).
         fused: whether attention is one operator where it has neither mask nor dropout.
         capacity_factor: of Mixtral's experts; None: room for all, as in transformers, which drops nothing.
+        groups: of sequences, each with a capacity of its own at every expert, so that sequences may lie on several
+            devices and expert parallelism is an all-to-all; None: one for each sequence.
 
     Raises:
         ValueError: `read_config`'s; or sequences are longer than the learned positions.
     """
     record, name = read_config(config)
-    whole = of_parameters(dtype)
-    graph, sizes = Graph(), StepSizes(batch, sequence, training, whole, fused, capacity_factor)
+    graph, whole = Graph(), of_parameters(dtype)
+    sizes = StepSizes(batch, sequence, training, whole, fused, capacity_factor, groups or batch)
     options: dict[str, Any] = {"optimizer": ops.adamw, "lr": lr, "betas": (0.9, 0.95)}
     options |= {"weight_decay": 0.1, "dtype": dtype}
     if isinstance(record, ViT):

@@ -105,6 +105,7 @@ def _between(x: LogicalRegion, config: Rotary, sizes: StepSizes, name: str) -> L
         config.intermediate_size,
         config.num_experts_per_tok,
         sizes.capacity_factor,
+        sizes.groups,
         bias=False,
         activation=ACTIVATIONS[config.hidden_act],
         name=name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -58,16 +59,13 @@ class Attention:
         mask: LogicalRegion | None = None,
     ) -> LogicalRegion:
         """Of `x` (batch, queries, hidden); the operators are called `<name>.<part>`."""
-        source, names = x if memory is None else memory, [f"{name}.{part}" for part in self.names]
-        q = project_to_heads(x, self.heads, self.features, self.bias, names[0])
-        with x.graph.following(names[0]):
-            k, v = (
-                project_to_heads(source, self.key_heads, self.features, self.bias, part)
-                for part in names[1:3]
-            )
-            if self.turn is not None:
-                q, k = self.turn(q, f"{name}.q"), self.turn(k, f"{name}.k")
-            k, v = self._for_queries(k, f"{name}.k"), self._for_queries(v, f"{name}.v")
+        source, graph = x if memory is None else memory, x.graph
+        q_name, k_name, v_name, out_name = (f"{name}.{part}" for part in self.names)
+        q = self._heads(x, self.heads, q_name, f"{name}.q")
+        is_shared = self.key_heads < self.heads
+        with nullcontext() if is_shared else graph.following(q_name):
+            k = self._heads(source, self.key_heads, k_name, f"{name}.k")
+            v = self._heads(source, self.key_heads, v_name)
         scores = f"{name}.scores"
         if self.fused and mask is None and not self.dropout:
             y = ops.fused_attention(q, k, v, is_causal, scores, scale=self.scale)
@@ -75,16 +73,17 @@ class Attention:
             y = ops.scaled_dot_product_attention(
                 q, k, v, is_causal, self.dropout, name=scores, mask=mask, scale=self.scale
             )
-        return project_from_heads(y, x.shape[2], self.out_bias, names[3])
+        return project_from_heads(y, x.shape[2], self.out_bias, out_name)
 
-    def _for_queries(self, k: LogicalRegion, name: str) -> LogicalRegion:
-        """A copy of each head for every head of queries that it serves (Ainslie et al. 2023, arXiv 2305.13245)."""
-        if self.key_heads == self.heads:
-            return k
-        batch, keys = k.shape[:2]
-        shape = batch, keys, self.key_heads, self.heads // self.key_heads, self.features
-        copies = ops.expand(ops.unsqueeze(k, 3, f"{name}.served"), shape, f"{name}.copies")
-        return ops.reshape(copies, (batch, keys, self.heads, self.features), f"{name}.heads")
+    def _heads(
+        self, x: LogicalRegion, heads: int, name: str, turned: str | None = None
+    ) -> LogicalRegion:
+        """Projected by `name` and, if they are `turned`, turned; as many as there are of queries."""
+        h = project_to_heads(x, heads, self.features, self.bias, name)
+        with x.graph.following(name):
+            if turned is not None and self.turn is not None:
+                h = self.turn(h, turned)
+            return ops.repeat_heads(h, self.heads // heads, f"{name}.repeated")
 
 
 def gated(

@@ -10,7 +10,7 @@ from taskflow import LogicalRegion
 
 @dataclass(frozen=True)
 class StepSizes:
-    """See `ops.models.huggingface.build`."""
+    """See `ops.models.huggingface.build`; `dtype` is that of the parameters."""
 
     batch: int
     sequence: int
@@ -18,6 +18,7 @@ class StepSizes:
     dtype: str
     fused: bool
     capacity_factor: float | None
+    groups: int
 
     def embed(
         self, words: LogicalRegion, count: int, width: int, name: str, padding: int | None = None

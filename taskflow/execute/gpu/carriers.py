@@ -7,7 +7,7 @@ that all ranks and all runs choose alike:
 * a pair of ranks: `shared` where they are on one host and the receiver's GPU reaches the sender's, or is the same one;
   else `nccl` where it can be; else `messages`;
 * a collective: `nccl` where it can be, and its plan exists (`library`); else it is copies and folds, pair by pair. On
-  a machine with measurements of the library, only the collectives for which it was chosen are its calls;
+  a machine whose collectives it moves, or with measurements of it, only those for which it was chosen are its calls;
 * NCCL can be where every rank has the library and a GPU of its own.
 
 Whoever asks for one carrier gets it for all, or is refused with the reason.
@@ -119,7 +119,7 @@ def _plan_collectives(task_graph: TaskGraph) -> dict[int, LibraryPlan]:
     found = {}
     rows = (
         is_by_library(task_graph)
-        if task_graph.machine.library
+        if task_graph.machine.library or task_graph.machine.has_library
         else task_graph.kind == Kind.COLLECTIVE
     )
     for row in np.flatnonzero(rows).tolist():

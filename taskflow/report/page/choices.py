@@ -35,7 +35,7 @@ def rule_outcomes(
     graph: Graph, machine: MachineModel, costs: CostModel, progress: Progress
 ) -> list[Outcome]:
     """The strategies by rule that a search would start from, simulated."""
-    named = rule_starts(graph, machine)
+    named = dict(rule_starts(graph, machine))
     found = []
     for done, (name, strategy) in enumerate(named.items()):
         progress(done, len(named), f"baseline {name}")

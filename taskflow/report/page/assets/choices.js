@@ -91,7 +91,7 @@ function renderWhatIf() {
     table(`How much longer a step takes, in %, where one device is ${found.slower} × as slow; devices that do the same are one`, [
       { name: "device", of: x => x.device, isNumber: true },
       { name: "%", of: x => (100 * x.longer).toFixed(2), isNumber: true },
-      { name: "its part of the critical path", of: x => (100 * x.by_path).toFixed(2), isNumber: true },
+      { name: "at least, by the critical path", of: x => (100 * x.by_path).toFixed(2), isNumber: true },
     ], found.stragglers));
   renderWhatIfChart(found);
   showWhatIf();

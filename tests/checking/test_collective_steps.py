@@ -1,4 +1,4 @@
-"""The effect of a collective is proven once for all its rows: no step may be missing, and no row be another."""
+"""Steps of equal collectives are made once: no step may be missing, and no row be another."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def layers_of(task_graph):
     return np.flatnonzero(table == most).tolist()
 
 
-def test_equal_collectives_are_followed_once(plan, monkeypatch):
+def test_steps_of_equal_collectives_are_made_once(plan, monkeypatch):
     graph, task_graph = plan
     rows, followed = layers_of(task_graph), []
     read = collectives.TaskGraph.exchange

@@ -1,0 +1,40 @@
+"""Moves: functions from a plan to another one. All that a search can do to a plan is a tuple of them.
+
+To add one: write a function `(plan, problem, generator) -> plan | None` in a file here, and add it to MOVES. None means
+that there is nothing to try. What it changes decides how it is judged: where configurations of operators alone differ,
+as a change of the plan (`packed_judge`), else as a whole plan (`judge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numpy.random import Generator
+
+from taskflow.schedule.plan import Plan
+from taskflow.searching.moves.chain import change_chain
+from taskflow.searching.moves.cut import move_cut
+from taskflow.searching.moves.kin import change_kin
+from taskflow.searching.moves.neighbour import next_neighbour
+from taskflow.searching.moves.operator import change_operator
+from taskflow.searching.moves.order import next_order
+from taskflow.searching.moves.shape import next_shape
+from taskflow.searching.moves.window import next_window
+from taskflow.searching.problem import SearchProblem
+
+Move = Callable[[Plan, SearchProblem, Generator], Plan | None]
+
+MOVES: tuple[Move, ...] = (
+    next_shape,
+    next_order,
+    move_cut,
+    next_window,
+    next_neighbour,
+    change_operator,
+    change_kin,
+    change_chain,
+)
+# Those that go through all that they can change, one after the other, so that what is no faster is not accepted.
+SWEEPS = frozenset({next_window, next_neighbour})
+# Those that change configurations of operators alone.
+CHANGES = SWEEPS | {change_operator, change_kin, change_chain}

@@ -1,0 +1,48 @@
+"""Changes of one operator, each in turn: where a round of them finds nothing faster, a strategy is a local optimum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from numpy.random import Generator
+
+from taskflow.schedule.plan import Plan
+from taskflow.searching.problem import SearchProblem, Variant
+from taskflow.strategy.strategy import ParallelConfig
+
+
+def next_neighbour(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+    """The next change of one operator that the plan does not have."""
+    variant = problem.variant(plan)
+    neighbours = variant.made(_neighbours)
+    for _ in range(count_neighbours(variant)):
+        name, config = next(neighbours)
+        if (changed := problem.changed(plan, {name: config})) is not None:
+            return changed
+    return None
+
+
+def count_neighbours(variant: Variant) -> int:
+    """How many there are in a round, those that a plan has among them."""
+    return sum(variant.space.size(name) for name in variant.space.names)
+
+
+def _neighbours(variant: Variant) -> Iterator[tuple[str, ParallelConfig]]:
+    """Operators take turns, each in an order that has no pattern, so what is stopped early has treated all alike."""
+    space = variant.space
+    while True:
+        sizes = {name: space.size(name) for name in space.names}
+        steps = {name: _coprime(size) for name, size in sizes.items()}
+        for k in range(max(sizes.values())):
+            for name, size in sizes.items():
+                if k < size:
+                    yield name, space.config(name, k * steps[name] % size)
+
+
+def _coprime(size: int) -> int:
+    """A step that visits all numbers below `size`, in no regular order: near their golden section."""
+    step = max(round(size * (3 - math.sqrt(5)) / 2), 1)
+    while math.gcd(step, size) > 1:
+        step += 1
+    return step

@@ -1,0 +1,135 @@
+"""Plans that are laid out by a rule, and one thing in the rule changed: grids of experts, and pipelines of them.
+
+Tensor parallelism of some degree among neighbours, what it does not split whole, by samples or along the sequence,
+state whole or sharded (ZeRO), layers computed again or not. Stages on equal groups of devices, each such a grid, as
+Megatron-LM lays out large models (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters
+Using Megatron-LM", SC 2021), under the schedules that there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.random import Generator
+
+from taskflow.graph.family import families
+from taskflow.schedule.plan import Plan
+from taskflow.searching.fold import block_interiors
+from taskflow.searching.grids import RESTS
+from taskflow.searching.placement import divisors
+from taskflow.searching.problem import SearchProblem, Variant
+from taskflow.searching.shapes import (
+    HOMES,
+    ONE_STAGE,
+    PARTS,
+    SCHEDULES,
+    SHARDED,
+    WHOLE,
+    PlanShape,
+    V,
+)
+from taskflow.strategy.rules import even_work
+from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts, stages
+from taskflow.strategy.strategy import Strategy
+
+
+def next_shape(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+    """The plan with one thing in its rule changed that nobody judged; in the same order of rows, if that is none."""
+    shape = problem.shapes.get(id(plan))
+    for other in _others(shape, problem) if shape is not None else ():
+        changed = plan_of(other, problem)
+        if changed is not None and changed.parts == plan.parts == 1:
+            changed = problem.shaped(replace(changed, schedule=plan.schedule), other)
+        if changed is not None and problem.is_new(changed):
+            return changed
+    return None
+
+
+def plan_of(shape: PlanShape, problem: SearchProblem) -> Plan | None:
+    """The plan of a rule; None: there is none."""
+    if shape not in problem.plans:
+        plan = _lay_out(shape, problem)
+        problem.plans[shape] = plan and problem.shaped(plan, shape)
+    return problem.plans[shape]
+
+
+def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
+    """Those with one thing changed, or as many devices for a part of the parameters in more groups or fewer."""
+    count = len(problem.machine.devices)
+    hosts = len({device.host for device in problem.machine.devices})
+    values: dict[str, Sequence[Any]] = {
+        "tensor": divisors(count),
+        "rest": RESTS[::-1] if shape.tensor > 1 else (),
+        "state": (SHARDED, WHOLE, HOMES),
+        "is_even": (True, False),
+        "is_again": (True, False),
+        "groups": divisors(hosts if hosts > 1 else count)[::-1],
+    }
+    if shape.groups > 1:
+        values |= {"schedule": SCHEDULES, "parts": PARTS, "is_level": (True, False)}
+    for field, each in values.items():
+        for value in each:
+            other = shape._replace(**{field: value})
+            if other.tensor == 1:
+                other = other._replace(rest=RESTS[0])
+            if shape.groups == 1 < other.groups:
+                other = other._replace(parts=PARTS[0])
+            yield other if other.groups > 1 else other._replace(parts=1, schedule=ONE_STAGE)
+    for by in (2, shape.tensor, 1 / 2):
+        yield shape._replace(groups=int(shape.groups * by), tensor=int(shape.tensor / by))
+
+
+def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
+    first, count = problem.variant(Plan(Strategy({}))), len(problem.machine.devices)
+    if shape.groups < 1 or shape.tensor < 1 or count % (shape.groups * shape.tensor):
+        return None
+    size, parts = count // shape.groups, shape.groups * shape.parts
+    samples = min((region.shape[0] for region in problem.graph.inputs if region.ndim), default=1)
+    if shape.groups > 1 and samples % (parts * (size // shape.tensor)):
+        return None
+    strategy = first.grids.strategy(range(size), shape.tensor, shape.rest)
+    if strategy is None or (shape.is_again and not problem.graph.differentiations):
+        return None
+    if shape.is_even:
+        even = even_work(first.graph, problem.machine, strategy)
+        if even is strategy or shape.groups > 1:
+            return None
+        strategy = even
+    if shape.groups > 1:
+        groups = [range(k * size, (k + 1) * size) for k in range(shape.groups)]
+        name, loops = shape.schedule
+        placed = [*groups, *groups[-2::-1]] if name == V else groups * loops
+        cuts = _cuts(shape, first)
+        if cuts is None:
+            return None
+        try:
+            strategy = stages(
+                first.graph, problem.machine, cuts=cuts, within=strategy, devices=placed
+            )
+        except ValueError:  # no such micro-batches
+            return None
+    plan = Plan(
+        strategy,
+        parts,
+        shape.schedule[0] if parts > 1 else None,
+        block_interiors(problem.graph) if shape.is_again else (),
+        tuple(r.name for r in problem.graph.parameters) if shape.state == HOMES else (),
+    )
+    if shape.state == WHOLE:
+        return plan
+    sharded = problem.variant(plan).sharded.of(strategy)
+    return None if sharded == strategy else replace(plan, strategy=sharded)
+
+
+def _cuts(shape: PlanShape, first: Variant) -> list[str] | None:
+    """The operators that begin the second, third, ... stage; None: there are fewer operators than stages."""
+    members = families(first.graph)
+    if shape.stages > len(members):
+        return None
+    if shape.is_level:
+        cuts = level_cuts(first.family_seconds, shape.stages)
+    else:
+        cuts = quantile_cuts(flops_of(first.graph, members), shape.stages)
+    return [members[k].leader.name for k in cuts]

@@ -1,0 +1,172 @@
+"""The problem of a search: a graph, a machine and costs, the judges of its plans, and what moves ask of them.
+
+A plan may change the graph: operators are computed again, parameters have homes. So everything that is made of a graph,
+its space, grids and the judge of its changes, is that of a variant, which is made when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+from taskflow.cost.model import CostModel, MeasuredCosts
+from taskflow.graph.family import families
+from taskflow.graph.graph import Graph
+from taskflow.lowering.limits import check_room
+from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
+from taskflow.searching.bound import whole_seconds
+from taskflow.searching.fold import fold
+from taskflow.searching.grids import Grids
+from taskflow.searching.judge import Judge, WholeChanges
+from taskflow.searching.packed_judge import PackedJudge
+from taskflow.searching.proposal import Proposals
+from taskflow.searching.shapes import PlanShape
+from taskflow.searching.space import Space
+from taskflow.strategy.sharded import ShardedState
+from taskflow.strategy.strategy import ParallelConfig, Strategy
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Order = Any  # what a plan takes for its schedule
+
+POINT_ROWS = 2  # rows for a point of every operator on every device, about: with what it moves
+
+
+class SearchProblem:
+    """What is searched.
+
+    Args:
+        space: of the graph as it is; then the search is limited to it.
+
+    Attributes:
+        judge: of whole plans.
+        shapes: of plans that are laid out by a rule, by their identity, the rule.
+        plans: of rules, the plan; None: there is none.
+        order: that of rows which was the fastest so far.
+    """
+
+    def __init__(
+        self, graph: Graph, machine: MachineModel, costs: CostModel, space: Space | None = None
+    ) -> None:
+        self.graph, self.machine, self.costs, self.space = graph, machine, costs, space
+        self.judge = Judge(graph, machine, costs)
+        self.shapes: dict[int, PlanShape] = {}
+        self.plans: dict[PlanShape, Plan | None] = {}
+        self.order: Order = None
+        self._shaped: dict[object, Plan] = {}
+        self._variants: dict[object, Variant] = {}
+        self._turns: dict[object, int] = {}
+
+    @property
+    def has_orders(self) -> bool:
+        """Whether an order of rows may stay the fastest: rehearsals change costs, and by others it is another one."""
+        return self.space is None and not isinstance(self.costs, MeasuredCosts)
+
+    def variant(self, plan: Plan) -> Variant:
+        """The graph that a plan runs, and what is made of it."""
+        key = plan.recomputed, plan.homes, plan.gathers_again
+        if key not in self._variants:
+            self._variants[key] = Variant(self, plan)
+        return self._variants[key]
+
+    def changed(self, plan: Plan, changes: Mapping[str, ParallelConfig]) -> Plan | None:
+        """The plan with other configurations of some operators, and of sharded state with them; None: it has these."""
+        now = plan.strategy.data
+        if all(now.get(name) == config for name, config in changes.items()):
+            return None
+        strategy = plan.strategy.copy()
+        strategy.update(self.variant(plan).sharded.follow(plan.strategy, changes))
+        return replace(plan, strategy=strategy)
+
+    def shaped(self, plan: Plan, shape: PlanShape | None) -> Plan:
+        """A plan that is laid out by a rule, in some order: of equal ones the first."""
+        if shape is not None:
+            plan = self._shaped.setdefault((shape, plan.schedule), plan)
+            self.shapes[id(plan)] = shape
+        return plan
+
+    def turn(self, what: object, count: int) -> Iterator[int]:
+        """The numbers below `count`, from where it was left the last time."""
+        for _ in range(count):
+            at = self._turns.get(what, 0) % count
+            self._turns[what] = at + 1
+            yield at
+
+    def is_new(self, plan: Plan | None) -> bool:
+        """Whether it is a plan that nobody judged."""
+        return plan is not None and not self.judge.is_known(plan)
+
+
+class Variant:
+    """The graph that runs; its parts are made when they are first asked for."""
+
+    def __init__(self, problem: SearchProblem, plan: Plan) -> None:
+        self.machine, self.costs, self.plan = problem.machine, problem.costs, plan
+        self._problem = problem
+        self._made: dict[object, object] = {}
+
+    def made(self, make: Callable[[Variant], T]) -> T:
+        """What a function makes of it, once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast(T, self._made[make])
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph that runs."""
+        return self.plan.transform(self._problem.graph)
+
+    @cached_property
+    def changes(self) -> PackedJudge | WholeChanges:
+        """The judge of what changes in a strategy: it holds all rows, where there is memory for them."""
+        try:
+            check_room(POINT_ROWS * len(self.graph.operators) * len(self.machine.devices))
+        except MemoryError as error:
+            _log.info("search: every change is judged as a whole: %s", error)
+            return WholeChanges(self._problem.judge, replace(self.plan, parts=1, schedule=None))
+        return PackedJudge(self.graph, self.machine, self.costs)
+
+    @cached_property
+    def space(self) -> Space:
+        """The given one, or all."""
+        return self._problem.space or Space(self.graph, self.machine)
+
+    @cached_property
+    def proposals(self) -> Proposals:
+        """In the space."""
+        return Proposals(self.space)
+
+    @cached_property
+    def grids(self) -> Grids:
+        """Of experts."""
+        return Grids(self.graph)
+
+    @cached_property
+    def classes(self) -> Sequence[Sequence[str]]:
+        """Leaders that are equal across repeated layers."""
+        return fold(self.graph)[0]
+
+    @cached_property
+    def family_seconds(self) -> list[float]:
+        """Of every family of operators, not split, on the first device."""
+        seconds = {family.leader.name: 0.0 for family in families(self.graph)}
+        whole = whole_seconds(self.graph, self.machine, self.costs)
+        for op, of_devices in zip(self.graph.operators, whole, strict=True):
+            seconds[op.follows or op.name] += float(of_devices[0])
+        return list(seconds.values())
+
+    @cached_property
+    def sharded(self) -> ShardedState:
+        """Of its strategies."""
+        return ShardedState(self.graph)
+
+    def part(self, strategy: Strategy) -> Strategy:
+        """What a strategy says of operators of this graph."""
+        names = {op.name for op in self.graph.operators}
+        kept = {name: config for name, config in strategy.data.items() if name in names}
+        return Strategy.of_graph(self.graph, kept)

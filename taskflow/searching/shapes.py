@@ -1,0 +1,56 @@
+"""Shapes: the rules by which plans of experts are laid out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from taskflow.searching.grids import RESTS
+
+WHOLE, SHARDED, HOMES = "", ", sharded state", ", sharded parameters"
+ONE_STAGE = "one_f_one_b", 1
+# Policies, and the stages of each group of devices; in a V the two at its turn are one.
+SCHEDULES = ONE_STAGE, ("zb_v", 2), ("interleaved", 2), ("zb_h1", 1)
+V = "zb_v"
+PARTS = 2, 1, 4  # with fewer a pipeline is idle at its ends, with more its kernels are short
+
+
+class PlanShape(NamedTuple):
+    """A rule for a plan.
+
+    Attributes:
+        tensor: degree of tensor parallelism.
+        rest: how what that does not split is split, see `grids.RESTS`.
+        state: of optimizers and parameters.
+        is_again: whether the inside of layers is computed again.
+        groups: of devices.
+        parts: micro-batches for each group.
+        schedule: its name, and the stages of each group.
+        is_even: whether axes are cut into parts of equal work, not points, where a table says what that is.
+        is_level: whether stages take equally long, as if all were on the first device; else they have as many
+            floating-point operations.
+    """
+
+    tensor: int = 1
+    rest: str = RESTS[0]
+    state: str = WHOLE
+    is_again: bool = False
+    groups: int = 1
+    parts: int = 1
+    schedule: tuple[str, int] = ONE_STAGE
+    is_level: bool = True
+    is_even: bool = False
+
+    @property
+    def stages(self) -> int:
+        """How many."""
+        return self.groups * self.schedule[1] - (self.schedule[0] == V)
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        also = ", even work" * self.is_even + ", computed again" * self.is_again + self.state
+        if self.groups == self.parts == 1:
+            return (f"tensor {self.tensor}, {self.rest}" if self.tensor > 1 else "data") + also
+        said = f"{self.stages} stages, {self.parts * self.groups} micro-batches, "
+        level = ", level" * (self.is_level and self.groups > 1)
+        return f"{self.schedule[0]}, {said}tensor {self.tensor}, {self.rest}{level}{also}"

@@ -1,0 +1,162 @@
+"""Plans that are laid out by a rule: grids and pipelines of experts are what `simulate` says, and right."""
+
+import math
+from itertools import combinations, pairwise, product
+
+import numpy as np
+import pytest
+
+import taskflow
+from taskflow import CostModel, MachineModel, Plan, Strategy, lower, simulate
+from taskflow.core.errors import NoRoomError
+from taskflow.lowering import Lowering
+from taskflow.searching.moves.cut import move_cut
+from taskflow.searching.moves.shape import next_shape, plan_of
+from taskflow.searching.problem import SearchProblem
+from taskflow.searching.shapes import PARTS, SCHEDULES, PlanShape
+from taskflow.strategy.stages import level_cuts
+from tests.laws import assert_close, one_device, run
+from tests.searching.test_grids import transformer
+
+HOSTS = MachineModel.preset("p100", nodes=2)
+V = "zb_v", 2
+
+
+def problem_of(graph, machine=HOSTS):
+    return SearchProblem(graph, machine, CostModel.analytic(machine))
+
+
+def seconds_of(plan, graph, machine=HOSTS):
+    costs = CostModel.analytic(machine)
+    return simulate(plan.apply(graph, machine, costs)[1], costs)
+
+
+def hosts_of(plan, name):
+    return {device // 4 for device in plan.strategy[name].devices}
+
+
+def test_pipelines_have_a_stage_for_each_group_and_are_what_simulate_says():
+    graph = transformer(2, 32, "float32").graph
+    problem = problem_of(graph)
+    for tensor, schedule, parts in product((2, 1), SCHEDULES[:3], PARTS):
+        plan = plan_of(PlanShape(tensor, groups=2, parts=parts, schedule=schedule), problem)
+        outcome = problem.judge.judge(plan)
+        assert outcome.fits or schedule[0] == "interleaved", outcome.shortage
+        assert not outcome.fits or outcome.seconds == seconds_of(plan, graph).seconds
+        assert hosts_of(plan, "words") == {0} and plan.parts == 2 * parts
+        assert hosts_of(plan, "head") == ({0} if schedule == V else {1})
+
+
+@pytest.mark.parametrize("groups, tensor", [(3, 1), (2, 8), (8, 2)])
+def test_there_are_no_unequal_groups(groups, tensor):
+    assert plan_of(PlanShape(tensor, groups=groups), problem_of(transformer(2, 32).graph)) is None
+
+
+def squares(work, cuts):
+    return sum(sum(work[a:b]) ** 2 for a, b in pairwise([0, *cuts, len(work)]))
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_level_stages_have_the_least_sum_of_squares(count):
+    random = np.random.default_rng(count)
+    for _ in range(20):
+        work = random.exponential(size=7).tolist()
+        cuts = level_cuts(work, count)
+        every = [squares(work, each) for each in combinations(range(1, 7), count - 1)]
+        assert len(cuts) == count - 1 and cuts == sorted({*cuts}) and {*cuts} <= {*range(1, 7)}
+        assert squares(work, cuts) == pytest.approx(min(every), rel=1e-12)
+
+
+def test_level_stages_take_more_equal_times():
+    problem, spread = problem_of(transformer(4, 32, "float32").graph), []
+    variant = problem.variant(Plan(Strategy({})))
+    for is_level in (False, True):
+        shape = PlanShape(groups=2, schedule=("interleaved", 2), is_level=is_level)
+        plan = plan_of(shape, problem)
+        hosts = [min(hosts_of(plan, name)) for name in variant.space.names]
+        at = [k for k, (a, b) in enumerate(pairwise(hosts), 1) if a != b]
+        bounds = [0, *at, len(hosts)]
+        taken = [sum(variant.family_seconds[a:b]) for a, b in pairwise(bounds)]
+        spread.append(max(taken) / min(taken))
+    assert 1.0 <= spread[1] < spread[0]
+
+
+def test_one_thing_changes_after_the_other_until_all_near_ones_were_judged():
+    problem = problem_of(transformer(2, 8, "float32").graph, HOSTS.take(4))
+    first, names = plan_of(PlanShape(), problem), set()
+    while (plan := next_shape(first, problem, np.random.default_rng(0))) is not None:
+        problem.judge.judge(plan)
+        names.add(problem.shapes[id(plan)].name)
+    assert {"tensor 2, replicas", "data, sharded state", "data, sharded parameters"} <= names
+    assert "data, computed again" in names and any("2 stages" in name for name in names)
+
+
+def test_a_cut_is_moved_and_the_numbers_stay_those_of_one_device():
+    model, machine = transformer(3, 8), MachineModel.uniform(4)
+    problem, generator = problem_of(model.graph, machine), np.random.default_rng(0)
+    plan = plan_of(PlanShape(2, groups=2), problem)
+    names, seen = problem.variant(plan).space.names, set()
+    for _ in range(30):
+        if moved := move_cut(plan, problem, generator):
+            stage = [min(moved.strategy[name].devices) // 2 for name in names]
+            assert stage == sorted(stage)
+            seen.add(stage.index(1) - [min(plan.strategy[n].devices) // 2 for n in names].index(1))
+            last = moved
+    assert {-1, 1, 2} <= seen
+    rows = last.apply(model.graph, machine, problem.costs)[1]
+    assert_close(run(rows, model.feeds, 2), one_device(model, machine, 2))
+
+
+@pytest.mark.slow
+def test_every_schedule_gives_the_numbers_of_one_device():
+    """Law 1."""
+    model, machine = transformer(3, 8), MachineModel.uniform(4)
+    problem, expected = problem_of(model.graph, machine), one_device(model, machine, 2)
+    for schedule, is_level, tensor in product(SCHEDULES, (False, True), (1, 2)):
+        shape = PlanShape(tensor, groups=2, schedule=schedule, is_level=is_level)
+        rows = plan_of(shape, problem).apply(model.graph, machine, problem.costs)[1]
+        assert_close(run(rows, model.feeds, 2), expected)
+
+
+@pytest.mark.slow
+def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
+    graph = transformer(2, 32, "float32").graph
+    found = taskflow.search(graph, HOSTS, CostModel.analytic(HOSTS), proposals=3000)
+    assert any(name.startswith("one_f_one_b") for name in found.baseline_seconds)
+    assert found.seconds == seconds_of(found.plan, graph).seconds
+    assert found.seconds <= min(found.baseline_seconds.values())
+    few = HOSTS.take(4)
+    alone = taskflow.search(graph, few, CostModel.analytic(few), proposals=500)
+    as_lowered = simulate(lower(graph, alone.plan.strategy, few), CostModel.analytic(few))
+    assert alone.plan.parts > 1 or alone.seconds <= as_lowered.seconds
+
+
+def test_no_order_is_tried_of_what_has_more_rows_than_there_is_memory_for(monkeypatch):
+    graph, machine = transformer(2, 32, "float32").graph, HOSTS.take(4)
+    monkeypatch.setattr("taskflow.searching.judge.ORDERED", 1 << 40)
+    found = taskflow.search(graph, machine, CostModel.analytic(machine), proposals=50)
+    assert not found.plan.schedule
+    assert found.seconds == seconds_of(found.plan, graph, machine).seconds
+
+
+def test_a_start_whose_rows_are_too_many_is_left_out(monkeypatch):
+    graph, machine = transformer(2, 8, "float32").graph, HOSTS.take(2)
+    costs = CostModel.analytic(machine)
+    too_large = taskflow.data_parallel(graph, machine)
+    ready_of = Lowering._ready
+
+    def ready_of_some(self, strategy):
+        if dict(strategy) == dict(too_large):
+            raise MemoryError("Unable to allocate 42.9 GiB")
+        return ready_of(self, strategy)
+
+    monkeypatch.setattr(Lowering, "_ready", ready_of_some)
+    found = taskflow.search(graph, machine, costs, proposals=1)
+    assert found.baseline_seconds["data parallel"] == math.inf and found.seconds < math.inf
+    monkeypatch.setattr(Lowering, "_ready", out_of_memory)
+    with pytest.raises(NoRoomError, match=r"'data parallel': out of memory here$"):
+        taskflow.search(graph, machine, costs, proposals=1)
+
+
+def out_of_memory(self, strategy):
+    raise MemoryError
