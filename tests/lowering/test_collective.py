@@ -5,6 +5,7 @@ import pytest
 
 import taskflow
 from taskflow import Kind, MachineModel, lower
+from taskflow.collective import price
 from taskflow.tasks import moves
 from tests import tiny
 from tests.collectives import by_copies
@@ -223,6 +224,45 @@ def test_an_all_to_all_is_chosen_by_cost_unless_it_is_copies():
     costs = taskflow.CostModel.analytic(default.machine)
     assert costs.seconds(default)[row] == seconds["fastest"]
     assert not collectives(resharded({"all-to-all": "copies"}))
+
+
+def test_many_members_have_an_all_to_all_too(monkeypatch):
+    """Where algorithms are left out without a price, the one whose busiest link takes least is taken."""
+    named = [resharded({"all-to-all": each}) for each in ("pairwise", "two-level")]
+    monkeypatch.setattr(price, "MANY", 4)
+    (way,) = resharded({"all-to-all": "fastest"}).ways
+    costs = taskflow.CostModel.analytic(named[0].machine)
+    least = min(named, key=lambda g: costs.seconds(g)[np.flatnonzero(g.kind == Kind.COLLECTIVE)][0])
+    assert way.algorithm == least.ways[0].algorithm
+
+
+def stage_to_stage(first, second):
+    """Four micro-batches of rows on some devices, read by columns on others."""
+    graph = tiny.copy(tiny.copy(matrix(16, 16), "h"), "read").graph
+    configs = {
+        "h": taskflow.ParallelConfig({"b": 8}, [d for d in first for _ in range(4)]),
+        "read": taskflow.ParallelConfig({"c": 8}, [d for d in second for _ in range(4)]),
+    }
+    machine = MachineModel.preset("h100").take(4)
+    return lower(graph, taskflow.Strategy.of_graph(graph, configs), machine)
+
+
+def test_what_one_stage_sends_to_another_is_no_all_to_all():
+    assert not collectives(stage_to_stage((0, 1), (2, 3)))
+
+
+def test_every_micro_batch_has_an_all_to_all_of_its_own():
+    """Rows to columns, twice: a micro-batch waits for nothing of the other."""
+    graph = tiny.copy(tiny.copy(matrix(16, 4), "h"), "read").graph
+    configs = {
+        "h": taskflow.ParallelConfig({"b": 4}, (0, 1, 0, 1)),
+        "read": taskflow.ParallelConfig({"b": 2, "c": 2}, (0, 1, 0, 1)),
+    }
+    machine = MachineModel.preset("h100").take(2)
+    task_graph = lower(graph, taskflow.Strategy.of_graph(graph, configs), machine)
+    rows = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
+    assert [task_graph[row].collective for row in rows.tolist()] == ["all-to-all"] * 2
+    assert not {rows[0]} & set(task_graph.deps(int(rows[1])))
 
 
 REPLICAS = [
