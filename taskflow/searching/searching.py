@@ -133,12 +133,14 @@ class _Arms:
 
     def __init__(self, moves: Sequence[Move]) -> None:
         self.moves = moves
-        self.gained = np.full(len(moves), EXPECTED)
         self.spent = np.full(len(moves), float(WHOLE))
         # Of one proposal; what changes a few operators is seen once it was tried.
         self.nothing = set[tuple[int, int]]()  # arms, and plans of which they make nothing
         self.reach = np.full(len(moves), math.inf)  # the least score of what they could change
         self.price = np.array([1.0 if move in CHANGES else WHOLE for move in moves])
+        # What all moves that make whole plans promise is what one change of a few operators does.
+        self.expected = np.where(self.price > 1, EXPECTED / (self.price > 1).sum(), EXPECTED)
+        self.gained = self.expected.copy()
 
     def draw(self, generator: np.random.Generator, may_walk: bool) -> int:
         """The number of a move: such that moves take time in proportion to what they promise."""
@@ -148,7 +150,8 @@ class _Arms:
     def note(self, number: int, gain: float, price: float) -> None:
         """What a proposal gained, as a logarithm, and what it took."""
         kept = 0.5 ** (price / FORGOTTEN)
-        self.gained[number] = EXPECTED + kept * (self.gained[number] - EXPECTED) + gain
+        expected = self.expected[number]
+        self.gained[number] = expected + kept * (self.gained[number] - expected) + gain
         self.spent[number] = WHOLE + kept * (self.spent[number] - WHOLE) + price
 
 
