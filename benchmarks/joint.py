@@ -1,11 +1,10 @@
 """Stages, micro-batches, schedules and recomputation searched for together, against brute force and against experts.
 
-    python benchmarks/joint.py [--cases 200] [--seconds 5]       against brute force, on small random models
+    python benchmarks/joint.py [--cases 200] [--proposals 3000]  against brute force, on small random models
     python benchmarks/joint.py --gpt [--nodes 1] [--seconds 60]  a GPT-2 of 24 layers on V100 with 4 GB
 
-Brute force: all cuts x groups of devices x micro-batches x recomputation of whole stages x policies, by the seconds of
-`simulate` on rows; what a bound proves to be slower is left out. The bound counts points alone: forward passes of the
-stages before one, all of its own, and the way back. Experts: 1F1B on stages with equal work, and data parallelism, each
+Brute force: cuts x groups of devices x micro-batches x recomputation x policies, by the seconds of `simulate` on rows.
+Experts: 1F1B on stages with equal work, and data parallelism, each
 with any number of micro-batches, and recomputation of nothing, of segments and of all layers.
 """
 
@@ -17,24 +16,30 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 
 import numpy as np
 
 import ops
-from taskflow import CostModel, Device, Graph, MachineModel, data_parallel, simulate, stages
+from taskflow import (
+    CostModel,
+    Device,
+    Graph,
+    MachineModel,
+    Strategy,
+    data_parallel,
+    search,
+    simulate,
+    stages,
+)
+from taskflow.core.errors import NoRoomError
 from taskflow.schedule.plan import Plan
-from taskflow.searching.budget import Budget
-from taskflow.searching.joint import search_stages
-from taskflow.searching.joint.atoms import find_atoms
-from taskflow.searching.joint.cells import CellTables
-from taskflow.searching.joint.costs import Pricing
-from taskflow.searching.joint.estimates import Estimates
-from taskflow.searching.joint.finalists import Finalists
-from taskflow.searching.joint.planned import PlannedPipeline, PlannedStage
+from taskflow.searching.moves.again import recomputable
+from taskflow.searching.problem import SearchProblem
 from taskflow.tasks.memory import staged_bytes
 
-MOST_ATOMS, MOST_PARTS, BATCH = 12, 8, 32
+LEAST_OPERATORS, BATCH = 2, 32
+POLICIES = "one_f_one_b", "zb_h1"
 LEAST_SHARE, MOST_GAP, LEAST_RATIO = 0.95, 1.01, 1.05
 V100_BYTES = 4 << 30
 
@@ -70,76 +75,46 @@ def simulated(graph: Graph, machine: MachineModel, plan: Plan) -> tuple[float, f
     return timeline.seconds, float((timeline.peak_bytes + staged_bytes(rows)).max())
 
 
-def pipelines(tables: CellTables) -> Iterator[PlannedPipeline]:
-    """All of them."""
-    atoms, devices = len(tables.pricing.atoms), len(tables.machine.devices)
+def pipelines(problem: SearchProblem) -> Iterator[Plan]:
+    """All of them, of stages of at least LEAST_OPERATORS operators."""
+    names, devices = problem.variant(Plan(Strategy({}))).space.names, len(problem.machine.devices)
+    inner = problem.variant(Plan(Strategy({}))).made(recomputable)
     for count in range(1, devices + 1):
-        cuts = combinations(range(1, atoms), count - 1)
-        sizes = [each for each in product(tables.sizes, repeat=count) if sum(each) <= devices]
-        for cut, size, again in product(cuts, sizes, product((False, True), repeat=count)):
-            planned, first = [], 0
-            for (begin, end), many, is_again in zip(
-                pairwise((0, *cut, atoms)), size, again, strict=True
-            ):
-                some = tables.recomputable & frozenset(range(begin, end) if is_again else ())
-                planned.append(PlannedStage(begin, end, first, many, "data", some))
-                first += many
-            for parts in (1, 2, 4, 8):
-                yield PlannedPipeline(tuple(planned), parts)
+        cuts = combinations(range(LEAST_OPERATORS, len(names), LEAST_OPERATORS), count - 1)
+        sizes = [
+            each for each in product(range(1, devices + 1), repeat=count) if sum(each) <= devices
+        ]
+        for cut, size, parts, again in product(cuts, sizes, (1, 2, 4, 8), {(), inner}):
+            ends = np.cumsum(size).tolist()
+            groups = [range(end - many, end) for end, many in zip(ends, size, strict=True)]
+            with suppress(ValueError):
+                strategy = stages(
+                    problem.graph, problem.machine, cuts=[names[k] for k in cut], devices=groups
+                )
+                for policy in POLICIES if parts > 1 else (None,):
+                    yield Plan(strategy, parts, policy, again)
 
 
-def bound(estimates: Estimates, pipeline: PlannedPipeline) -> float:
-    """Seconds that it takes at least; infinite: it cannot be, or what it keeps between steps does not fit."""
-    machine, found = (
-        estimates.machine,
-        [estimates.costs_of(stage, pipeline.parts) for stage in pipeline.stages],
-    )
-    rooms = [machine.devices[stage.first].memory_bytes for stage in pipeline.stages]
-    if any(each is None or each.kept_bytes > room for each, room in zip(found, rooms, strict=True)):
-        return math.inf
-    forward, back, weight = np.array([each.spans for each in found if each is not None]).T
-    before = np.concatenate([[0.0], forward.cumsum()[:-1]])
-    there_and_back = before + np.concatenate([[0.0], back.cumsum()[:-1]])
-    own = pipeline.parts * (forward + back)
-    return float(max((before + own + pipeline.parts * weight).max(), (there_and_back + own).max()))
+def brute_force(problem: SearchProblem) -> tuple[float, int]:
+    """The least seconds of a plan that fits, and how many there are."""
+    seconds = [problem.judge.judge(plan).seconds for plan in pipelines(problem)]
+    return min(seconds), len(seconds)
 
 
-def brute_force(graph: Graph, machine: MachineModel) -> tuple[float, int, int]:
-    """The least seconds of a plan that fits, how many pipelines there are, and how many were lowered."""
-    costs = CostModel.analytic(machine)
-    tables = CellTables(Pricing(graph, find_atoms(graph), machine, costs), None)
-    estimates, finalists = (
-        Estimates(tables),
-        Finalists(graph, machine, costs, tables, Budget(None, 1e9), 0),
-    )
-    every = sorted(
-        (bound(estimates, each), k, each) for k, each in enumerate(dict.fromkeys(pipelines(tables)))
-    )
-    for least, _, pipeline in every:
-        if least < finalists.best_seconds:
-            finalists.judge(pipeline, estimates.orders(pipeline))
-    return finalists.best_seconds, len(every), finalists.budget.done
-
-
-def compare(cases: int, seconds: float, first: int) -> None:
-    """Search against brute force on random cases; a first one compiles."""
+def compare(cases: int, proposals: int, first: int) -> None:
+    """Search against brute force on random cases."""
     ratios: list[float] = []
-    with suppress(ValueError):
-        search_stages(*case(1), CostModel.analytic(case(1)[1]), seconds)
     for seed in range(first, first + cases):
         graph, machine = case(seed)
-        begun, found = time.perf_counter(), math.inf
-        with suppress(ValueError):
-            found = search_stages(graph, machine, CostModel.analytic(machine), seconds)[0].seconds
-        taken = time.perf_counter() - begun
-        best, many, lowered = brute_force(graph, machine)
+        costs, begun, found = CostModel.analytic(machine), time.process_time(), math.inf
+        with suppress(NoRoomError):
+            found = search(graph, machine, costs, proposals=proposals).seconds
+        taken = time.process_time() - begun
+        best, many = brute_force(SearchProblem(graph, machine, costs))
         ratios.append(1.0 if found == best else found / best)
-        spent = time.perf_counter() - begun - taken
-        says = f"{len(find_atoms(graph)):2} atoms, {len(machine.devices)} devices: "
-        says += f"{found * 1e6:9.2f} us in {taken:.1f} s"
         print(
-            f"{seed:3} {says}; brute force {best * 1e6:9.2f} us of {many} pipelines, {lowered} plans, "
-            f"in {spent:.1f} s: {ratios[-1]:.4f}",
+            f"{seed:3} {len(machine.devices)} devices: {found * 1e6:9.2f} us in {taken:.1f} s; "
+            f"brute force {best * 1e6:9.2f} us of {many} plans: {ratios[-1]:.4f}",
             flush=True,
         )
     equal, worst = np.mean(np.array(ratios) <= 1 + 1e-9), max(ratios)
@@ -155,8 +130,10 @@ def compare(cases: int, seconds: float, first: int) -> None:
 
 def experts(graph: Graph, machine: MachineModel) -> Iterator[tuple[str, Plan]]:
     """What an expert writes down."""
-    atoms, devices, samples = find_atoms(graph), len(machine.devices), graph.inputs[0].shape[0]
-    layers = tuple(name for atom in atoms for name in atom.inner)
+    devices, samples = len(machine.devices), graph.inputs[0].shape[0]
+    plain = Plan(Strategy({}))
+    first = SearchProblem(graph, machine, CostModel.analytic(machine)).variant(plain)
+    layers = first.made(recomputable)
     several = [1 << k for k in range(samples.bit_length()) if samples % (1 << k) == 0]
     for parts, (said, names) in product(several, {"nothing": (), "layers": layers}.items()):
         if parts * devices <= samples:
@@ -166,7 +143,10 @@ def experts(graph: Graph, machine: MachineModel) -> Iterator[tuple[str, Plan]]:
                 Plan(data_parallel(graph, machine), parts, order, names),
             )
         for count in (2, 4, 8, 16, 32, 64):
-            if count <= min(devices, len(atoms)) and parts * devices // count <= samples:
+            if (
+                count <= min(devices, len(first.space.names))
+                and parts * devices // count <= samples
+            ):
                 plan = Plan(stages(graph, machine, count), parts, "one_f_one_b", names)
                 yield f"1F1B, {count} equal stages x {parts}, {said} recomputed", plan
 
@@ -178,12 +158,12 @@ def print_gpt(nodes: int, seconds: float, samples: int, hidden: int, sequence: i
     sizes = {"layers": 24, "hidden": hidden, "heads": hidden // 64, "sequence": sequence}
     graph = import_module("ops.models.gpt").build(batch=samples * devices, **sizes)
     begun, cpu = time.perf_counter(), time.process_time()
-    found = search_stages(graph, machine, CostModel.analytic(machine), seconds)
+    result = search(graph, machine, CostModel.analytic(machine), seconds=seconds)
     taken = f"{time.perf_counter() - begun:.1f} s, {time.process_time() - cpu:.1f} of one core"
     print(
         f"GPT-2 {sizes}, {samples * devices} samples, {devices} V100 of 4 GiB: searched in {taken}"
     )
-    for each in found[:5]:
+    for each in result.pareto:
         print(f"  {each.seconds * 1e3:8.1f} ms {each.peak_bytes / (1 << 30):6.2f} GiB  {each.name}")
     best = {"data parallel": math.inf, "1F1B": math.inf}
     for name, plan in experts(graph, machine):
@@ -192,10 +172,10 @@ def print_gpt(nodes: int, seconds: float, samples: int, hidden: int, sequence: i
             kind = "1F1B" if name.startswith("1F1B") else "data parallel"
             best[kind] = min(best[kind], step if need <= V100_BYTES else math.inf)
             print(f"  {step * 1e3:8.1f} ms {need / (1 << 30):6.2f} GiB  {name}", flush=True)
-    ratio = min(best.values()) / found[0].seconds
+    ratio = min(best.values()) / result.seconds
     verdict = "ok" if ratio >= LEAST_RATIO else "MISSED"
     print(
-        f"data parallel {best['data parallel']:.4f} s, 1F1B {best['1F1B']:.4f}, found {found[0].seconds:.4f}: "
+        f"data parallel {best['data parallel']:.4f} s, 1F1B {best['1F1B']:.4f}, found {result.seconds:.4f}: "
         f"{ratio:.3f} x: {verdict}"
     )
 
@@ -207,7 +187,8 @@ def main() -> None:
     )
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="case")
-    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of --gpt")
+    parser.add_argument("--proposals", type=int, default=3000)
     parser.add_argument("--gpt", action="store_true")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--samples", type=int, default=4, help="of a device")
@@ -217,13 +198,13 @@ def main() -> None:
     if options.gpt:
         print_gpt(
             options.nodes,
-            options.seconds or 60.0,
+            options.seconds,
             options.samples,
             options.hidden,
             options.sequence,
         )
     else:
-        compare(options.cases, options.seconds or 5.0, options.first)
+        compare(options.cases, options.proposals, options.first)
 
 
 if __name__ == "__main__":

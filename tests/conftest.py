@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from taskflow.comm import launch
-from taskflow.searching.joint import finalists
 from tests import skipped
 from tests.skipped import pytest_addoption, pytest_configure, pytest_ignore_collect  # noqa: F401 (of this suite)
 
@@ -78,14 +77,6 @@ def why_no_gpu() -> str | None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
         pytest.skip(reason)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def short_schedules() -> Iterator[None]:
-    """Searches spend half a second on an order of their own, not five: it is as good for plans of a few stages."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finalists, "SCHEDULE_SECONDS", 0.5)
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,20 +9,60 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
 
 from taskflow.bridges.facts import JobFacts, System, Told, divided, micro_batches
 from taskflow.bridges.megatron import schedule_of
 from taskflow.bridges.recipe import Recipe, even_layout
-from taskflow.core.files import naming, parse_json, read_text
+from taskflow.core.files import fit, naming, parse_json, read_text
 
 STAGES = ("", "state", "state", "parameters")  # of ZeRO: what is sharded
 BATCH, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
 STEPS = "gradient_accumulation_steps"
-READ = {
-    *(BATCH, MICRO, STEPS, "zero_optimization", "pipeline", "tensor_parallel"),
-    *("sequence_parallel_size", "activation_checkpointing"),
-}
+Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
+Auto = Count | Literal["auto"] | None
+
+
+class ZeroTable(Struct, frozen=True):
+    """What is read of `zero_optimization`."""
+
+    stage: Annotated[int, Meta(ge=0, le=3)] = 0
+
+
+class PipeTable(Struct, frozen=True):
+    """What is read of `pipeline`."""
+
+    stages: Auto = None
+    activation_checkpoint_interval: int = 0
+
+
+class TensorTable(Struct, frozen=True):
+    """What is read of `tensor_parallel`."""
+
+    autotp_size: int = 0
+
+
+class CheckpointingTable(Struct, frozen=True):
+    """What is read of `activation_checkpointing`."""
+
+    number_checkpoints: int | None = None
+
+
+class DeepSpeedTable(Struct):
+    """What is read of a file."""
+
+    train_batch_size: Auto = None
+    train_micro_batch_size_per_gpu: Auto = None
+    gradient_accumulation_steps: Auto = None
+    zero_optimization: ZeroTable = ZeroTable()
+    pipeline: PipeTable = PipeTable()
+    tensor_parallel: TensorTable = TensorTable()
+    sequence_parallel_size: Count = 1
+    activation_checkpointing: CheckpointingTable = CheckpointingTable()
+
+
 HARMLESS = {
     *("optimizer", "scheduler", "fp16", "bf16", "gradient_clipping", "steps_per_print"),
     *("wall_clock_breakdown", "zero_allow_untested_optimizer", "prescale_gradients", "dump_state"),
@@ -34,49 +74,41 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
     """The table of a file."""
     with naming(f"DeepSpeed file '{path}'"):
         table = parse_json(read_text(path))
-        if not isinstance(table, dict) or not READ & table.keys():
+        known = DeepSpeedTable.__struct_fields__
+        if not isinstance(table, dict) or not table.keys() & set(known):
             raise ValueError("is no configuration of DeepSpeed")
-    unread = [name for name in table if name not in READ and name not in HARMLESS]
+        words = fit(table, DeepSpeedTable)
+    unread = [name for name in table if name not in known and name not in HARMLESS]
     zero = table.get("zero_optimization", {})
     unread += [f"zero_optimization.{name}" for name in zero if name.startswith("offload")]
-    batch = _whole(table, BATCH)
-    if batch is None and (micro := _whole(table, MICRO)) and (steps := _whole(table, STEPS)):
-        table = {**table, "samples_per_rank": micro * steps}
-    return Told(table, {"batch": batch} if batch else {}, None, unread)
+    batch = _whole(words.train_batch_size)
+    return Told({"table": words}, {"batch": batch} if batch else {}, None, unread)
 
 
-def _whole(table: Mapping[str, Any], name: str) -> int | None:
+def _whole(value: int | str | None) -> int | None:
     """A number; None: it is not there, or "auto"."""
-    value = table.get(name)
-    if value is None or value == "auto":
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"DeepSpeed: {name} is a number from 1, not {value!r}")
-    return value
+    return value if isinstance(value, int) else None
 
 
 def read(told: Told, facts: JobFacts) -> Recipe:
     """The recipe of a table."""
-    table, where = told.words, "DeepSpeed"
-    zero, pipe = table.get("zero_optimization", {}), table.get("pipeline", {})
-    pipeline = _whole(pipe, "stages") or 1
-    tensor = _whole(table.get("tensor_parallel", {}), "autotp_size") or 1
-    context = _whole(table, "sequence_parallel_size") or 1
+    table: DeepSpeedTable = told.words["table"]
+    where, context = "DeepSpeed", table.sequence_parallel_size
+    pipeline = _whole(table.pipeline.stages) or 1
+    tensor = max(1, table.tensor_parallel.autotp_size)
     data = divided(where, facts.devices, tensor * context * pipeline, "devices")
-    micro, steps = _whole(table, MICRO), _whole(table, STEPS)
-    parts = micro_batches(where, facts, data, _whole(table, BATCH), micro)
+    micro = _whole(table.train_micro_batch_size_per_gpu)
+    steps = _whole(table.gradient_accumulation_steps)
+    parts = micro_batches(where, facts, data, _whole(table.train_batch_size), micro)
     if micro is None:
         parts = steps or 1
         divided(where, facts.samples, data * parts, "samples of a step")
     elif steps is not None and steps != parts:
         raise ValueError(f"{where}: {STEPS} is {steps}, the batch gives {parts}")
-    checkpointing = table.get("activation_checkpointing", {})
-    is_again = bool(checkpointing.get("number_checkpoints")) or bool(
-        pipe.get("activation_checkpoint_interval")
-    )
+    is_again = bool(table.activation_checkpointing.number_checkpoints)
+    is_again |= table.pipeline.activation_checkpoint_interval > 0
     if context > 1:
         told.unread.append("sequence_parallel_size: heads by all-to-all; here keys are gathered")
-    stage = int(zero.get("stage", 0))
     found = Recipe(
         tensor=tensor,
         context=context,
@@ -84,7 +116,7 @@ def read(told: Told, facts: JobFacts) -> Recipe:
         pipeline=pipeline,
         layout=even_layout(pipeline, facts.layers) if pipeline > 1 else (),
         micro_batches=parts,
-        sharding=STAGES[stage],
+        sharding=STAGES[table.zero_optimization.stage],
         recomputation="layers" if is_again else "",
     )
     return replace(found, schedule=schedule_of(found))

@@ -41,7 +41,7 @@ class Unsaid:
 
     Attributes:
         what: it is, for people.
-        seconds: by which it alone makes a step longer; None: it stands with others alone.
+        seconds: by which it alone makes a step longer; None: it stands with others alone, or there are many.
         words: fields of a recipe, as the plan has them.
         part: of the strategy, or a field of a plan, where no recipe says it.
     """
@@ -142,8 +142,9 @@ def said_in(system: System, maker: PlanMaker, plan: Plan, costs: CostModel) -> E
     parts = differences(plan, exact)
     said = judge(exact) if parts else original
     unsaid = list[Unsaid]()
-    for part in parts:
-        seconds = _longer(judge, original, partial(_without, plan, part, exact))
+    for number, part in enumerate(parts):
+        make = partial(_without, plan, part, exact)
+        seconds = _longer(judge, original, make) if number < PRICED else None
         unsaid.append(Unsaid(part.what, seconds, part=part))
     for what, words in _words(full, recipe).items():
         other = replace(full, **{name: getattr(recipe, name) for name in words})
@@ -154,6 +155,7 @@ def said_in(system: System, maker: PlanMaker, plan: Plan, costs: CostModel) -> E
     return ExportedPlan(system.name, text, nearest, recipe, outcome, original, tuple(unsaid))
 
 
+PRICED = 8  # parts of a strategy that are priced alone: each takes a simulation
 WORDS = (  # fields of a recipe that are one part of it
     ("tensor", "context", "expert", "data"),
     ("rest",),

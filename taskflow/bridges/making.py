@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from taskflow.bridges.facts import JobFacts
+from taskflow.bridges.facts import JobFacts, divided
 from taskflow.bridges.layers import Layers
 from taskflow.bridges.recipe import Recipe, check_layout
 from taskflow.graph.graph import Graph
@@ -68,6 +68,9 @@ class PlanMaker:
         return tuple(region.name for region in self.layers.graph.parameters)
 
     def _strategy(self, recipe: Recipe, graph: Graph, grids: Grids) -> Strategy:
+        divided(
+            "recipe: expert parallelism", recipe.context * recipe.data, recipe.expert, "devices"
+        )
         size, degrees = recipe.group, (recipe.context, recipe.expert)
         within = grids.strategy(range(size), recipe.tensor, recipe.rest, *degrees)
         if within is None:

@@ -82,8 +82,10 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
     if not flags:
         raise ValueError(f"'{path}': there are no flags of Megatron-LM in it")
     for name in (*NUMBERS, *SIZES):
-        if name in flags and not (flags[name] and flags[name][0].isdecimal()):
-            raise ValueError(f"'{path}': --{name} is a number, not '{' '.join(flags[name])}'")
+        if name in flags and not (_is_number(flags, name) and int(flags[name][0])):
+            raise ValueError(
+                f"'{path}': --{name} is a number from 1, not '{' '.join(flags[name])}'"
+            )
     sizes: dict[str, object] = {
         here: int(flags[name][0]) for name, here in SIZES.items() if name in flags
     }

@@ -110,12 +110,11 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
     ends = maker.layers.units
     names = [name for unit in (ends[0], *ends[1:-1][:1], ends[-1]) for name in unit]
     wanted = {name: _bare(_in_group(plan.strategy[name], groups)) for name in names}
-    best = 0
-    for degrees in _candidates(size, wanted):
-        tensor, context, expert, rest = degrees
-        made = grids.strategy(range(size), tensor, rest, context, expert)
-        alike = sum(_bare(made[n]) == config for n, config in wanted.items()) if made else 0
-        if alike > best or not best:
+    best = -1
+    for tensor, context, expert, rest in _candidates(size, wanted):
+        made = grids.strategy(range(size), tensor, rest, context, expert) or Strategy()
+        alike = sum(n in made and _bare(made[n]) == config for n, config in wanted.items())
+        if made and alike > best:
             best, data = alike, size // (tensor * context)
             found = replace(
                 found, tensor=tensor, context=context, expert=expert, data=data, rest=rest

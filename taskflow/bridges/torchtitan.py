@@ -11,13 +11,15 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from taskflow.bridges.facts import ACCUMULATING, JobFacts, System, Told, divided, micro_batches
 from taskflow.bridges.megatron import regular
 from taskflow.bridges.recipe import Recipe, even_layout
 from taskflow.bridges.shell import calculate
-from taskflow.core.files import naming, parse_toml, read_text
+from taskflow.core.files import fit, naming, parse_toml, read_text
 
 SCHEDULES = {  # names of torch.distributed.pipelining
     "1F1B": "one_f_one_b",
@@ -28,13 +30,54 @@ SCHEDULES = {  # names of torch.distributed.pipelining
 }
 NAMES = {here: name for name, here in SCHEDULES.items()}
 RECOMPUTED = {"FullAC": "layers", "SelectiveAC": "cheap", "full": "layers", "selective": "cheap"}
-PARALLELISM = {
-    *("data_parallel_replicate_degree", "data_parallel_shard_degree", "tensor_parallel_degree"),
-    *("enable_sequence_parallel", "pipeline_parallel_degree", "module_fqns_per_model_part"),
-    *("pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers"),
-    *("pipeline_parallel_layers_per_stage", "pipeline_parallel_schedule", "num_pp_microbatches"),
-    *("pipeline_parallel_microbatch_size", "context_parallel_degree", "expert_parallel_degree"),
-    *("fsdp_reshard_after_forward", "spmd_backend"),
+Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
+Open = Annotated[int, Meta(ge=-1, lt=1 << 62)]  # -1: it follows from the others
+
+
+class TitanParallelism(Struct):
+    """What is read of `ParallelismConfig`, or of the section of a TOML file."""
+
+    data_parallel_replicate_degree: Count = 1
+    data_parallel_shard_degree: Open = -1
+    fsdp_reshard_after_forward: str = "default"
+    tensor_parallel_degree: Count = 1
+    enable_sequence_parallel: bool = True
+    spmd_backend: str = ""
+    pipeline_parallel_degree: Count = 1
+    module_fqns_per_model_part: list[list[str]] | None = None
+    pipeline_parallel_first_stage_less_layers: int = 1
+    pipeline_parallel_last_stage_less_layers: int = 1
+    pipeline_parallel_layers_per_stage: Count | None = None
+    pipeline_parallel_schedule: str = "1F1B"
+    pipeline_parallel_microbatch_size: Count = 1
+    num_pp_microbatches: Count | None = None
+    context_parallel_degree: Count = 1
+    expert_parallel_degree: Count = 1
+
+
+class TitanTraining(Struct):
+    """What is read of `TrainingConfig`, or of the section of a TOML file."""
+
+    num_tokens_per_microbatch_per_dp_rank: Count | None = None
+    num_tokens_per_train_step: Open = -1
+    max_context_length: Count | None = None
+    seq_len: Count | None = None
+    local_batch_size: Count | None = None
+    batch_size: Count | None = None
+    global_batch_size: Open = -1
+    enable_cpu_offload: bool = False
+
+
+class TitanCheckpointing(Struct):
+    """What is read of activation checkpointing."""
+
+    mode: str = ""
+
+
+SECTIONS: dict[str, Any] = {
+    "parallelism": TitanParallelism,
+    "training": TitanTraining,
+    "activation_checkpoint": TitanCheckpointing,
 }
 EMBEDDING, ENDS = "tok_embeddings", ("norm", "lm_head")
 WHERE = "torchtitan"
@@ -45,20 +88,19 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
     with naming(f"torchtitan file '{path}'"):
         text = read_text(path)
         sections = parse_toml(text) if path.suffix == ".toml" else _of_python(text, variant)
-    parallelism, training = (sections.get(name, {}) for name in ("parallelism", "training"))
-    if not parallelism and not training:
-        raise ValueError(
-            f"torchtitan file '{path}': it configures neither parallelism nor training"
-        )
-    length = training.get("max_context_length", training.get("seq_len"))
-    sizes = {"sequence": length, "batch": training.get("global_batch_size", -1)}
-    if training.get("num_tokens_per_train_step", -1) > 0 and length:
-        sizes["batch"] = training["num_tokens_per_train_step"] // length
-    unread = [f"parallelism.{n} = {parallelism[n]}" for n in parallelism if n not in PARALLELISM]
-    if training.get("enable_cpu_offload"):
-        unread.append("training.enable_cpu_offload")
-    named = {name: n for name, n in sizes.items() if isinstance(n, int) and n > 0}
-    return Told(sections, named, None, unread)
+        given = sections.get("parallelism", {})
+        if not given and not sections.get("training"):
+            raise ValueError("it configures neither parallelism nor training")
+        words = {name: fit(sections.get(name, {}), kind) for name, kind in SECTIONS.items()}
+    training: TitanTraining = words["training"]
+    length = training.max_context_length or training.seq_len
+    sizes = {"sequence": length or 0, "batch": training.global_batch_size}
+    if training.num_tokens_per_train_step > 0 and length:
+        sizes["batch"] = training.num_tokens_per_train_step // length
+    known = TitanParallelism.__struct_fields__
+    unread = [f"parallelism.{name} = {given[name]}" for name in given if name not in known]
+    unread += ["training.enable_cpu_offload"] * training.enable_cpu_offload
+    return Told(words, {name: n for name, n in sizes.items() if n > 0}, None, unread)
 
 
 def _of_python(text: str, function: str) -> dict[str, dict[str, Any]]:
@@ -107,12 +149,11 @@ def _value(name: str, node: ast.expr) -> Any:
 
 def read(told: Told, facts: JobFacts) -> Recipe:
     """The recipe of sections."""
-    words, training = told.words.get("parallelism", {}), told.words.get("training", {})
-    tensor, context, pipeline = (
-        words.get(f"{name}_parallel_degree", 1) for name in ("tensor", "context", "pipeline")
-    )
+    words: TitanParallelism = told.words["parallelism"]
+    tensor, context = words.tensor_parallel_degree, words.context_parallel_degree
+    pipeline = words.pipeline_parallel_degree
     data = divided(WHERE, facts.devices, tensor * context * pipeline, "devices")
-    copies, shards = (words.get(f"data_parallel_{n}_degree", d) for n, d in _DATA)
+    copies, shards = words.data_parallel_replicate_degree, words.data_parallel_shard_degree
     if copies * (data // copies if shards < 0 else shards) != data:
         raise ValueError(
             f"{WHERE}: {copies} times {shards} data parallel, {data} are left of {facts.devices} devices"
@@ -120,21 +161,18 @@ def read(told: Told, facts: JobFacts) -> Recipe:
     is_sharded = copies != data or context > 1
     if is_sharded and copies > 1:
         told.unread.append(f"{copies} copies of sharded parameters: one, sharded over {data}")
-    micro = _samples(training, facts)
-    if pipeline > 1 and "num_pp_microbatches" not in words:
-        micro = words.get("pipeline_parallel_microbatch_size", micro)
+    micro = _samples(told.words["training"], facts, words, pipeline > 1)
     parts = micro_batches(WHERE, facts, data, told.sizes.get("batch"), micro)
-    schedule = words.get("pipeline_parallel_schedule", "1F1B")
+    schedule = words.pipeline_parallel_schedule
     if pipeline > 1 and schedule not in SCHEDULES:
         told.unread.append(f"pipeline_parallel_schedule {schedule}: 1F1B")
     named = SCHEDULES.get(schedule, "one_f_one_b")
-    mode = told.words.get("activation_checkpoint", {}).get("mode", "")
-    is_sequence = tensor > 1 and words.get("enable_sequence_parallel", True)
-    resharding = words.get("fsdp_reshard_after_forward", "default")
+    is_sequence = tensor > 1 and words.enable_sequence_parallel
+    resharding = words.fsdp_reshard_after_forward
     return Recipe(
         tensor=tensor,
         context=context,
-        expert=words.get("expert_parallel_degree", 1),
+        expert=words.expert_parallel_degree,
         data=data,
         rest="sequence" if is_sequence else "replicas",
         pipeline=pipeline,
@@ -145,35 +183,35 @@ def read(told: Told, facts: JobFacts) -> Recipe:
         gathers_again=not is_sharded
         or resharding == "always"
         or (resharding == "default" and pipeline == 1),
-        recomputation=RECOMPUTED.get(mode, ""),
+        recomputation=RECOMPUTED.get(told.words["activation_checkpoint"].mode, ""),
     )
 
 
-_DATA = (("replicate", 1), ("shard", -1))
-
-
-def _samples(training: Mapping[str, Any], facts: JobFacts) -> int | None:
-    """Of a micro-batch on a device."""
-    if tokens := training.get("num_tokens_per_microbatch_per_dp_rank"):
+def _samples(
+    training: TitanTraining, facts: JobFacts, words: TitanParallelism, is_staged: bool
+) -> int | None:
+    """Of a micro-batch on a device; TOML has a number of its own for pipelines."""
+    if tokens := training.num_tokens_per_microbatch_per_dp_rank:
         return divided(WHERE, tokens, facts.length, "words of a micro-batch")
-    size = training.get("local_batch_size", training.get("batch_size"))
-    return None if size is None else int(size)
+    if is_staged:
+        return words.pipeline_parallel_microbatch_size
+    return training.local_batch_size or training.batch_size
 
 
-def _layout(words: Mapping[str, Any], facts: JobFacts, schedule: str) -> tuple[str, ...]:
-    count = (
-        words.get("pipeline_parallel_degree", 1) * (schedule not in ("one_f_one_b", "gpipe")) or 0
-    )
-    if parts := words.get("module_fqns_per_model_part"):
+def _layout(words: TitanParallelism, facts: JobFacts, schedule: str) -> tuple[str, ...]:
+    if parts := words.module_fqns_per_model_part:
         letters = tuple("".join(map(_letter, part)) for part in parts)
     else:
-        ends = [
-            words.get(f"pipeline_parallel_{end}_stage_less_layers", 1) for end in ("first", "last")
-        ]
-        each = words.get("pipeline_parallel_layers_per_stage")
-        stages = words["pipeline_parallel_degree"] + count
-        stages = -(-(facts.layers + sum(ends)) // each) if each else stages
+        ends = (
+            words.pipeline_parallel_first_stage_less_layers,
+            words.pipeline_parallel_last_stage_less_layers,
+        )
+        several = 1 if schedule in ("one_f_one_b", "gpipe") else 2
+        stages = words.pipeline_parallel_degree * several
+        if each := words.pipeline_parallel_layers_per_stage:
+            stages = -(-(facts.layers + sum(ends)) // each)
         letters = even_layout(stages, facts.layers, *ends)
+    divided(WHERE, len(letters), words.pipeline_parallel_degree, "stages")
     if schedule != "zb_v":
         return letters
     turn = len(letters) // 2  # the two stages at the turn are one here

@@ -19,6 +19,7 @@ import numpy as np
 
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.collective.price import Carried, CollectiveCosts
+from taskflow.core import ahead
 from taskflow.core.errors import CostError
 from taskflow.cost.factors import Factors, row_keys
 from taskflow.cost.kept import KeptTimes
@@ -442,6 +443,7 @@ class MeasuredCosts(CostModel):
         key = kernel_key(task_graph, launch, row) + (f" | {times.name(device)}" if times else "")
 
         def measure() -> float:
+            ahead.withdraw()  # what compiles meanwhile would be measured, too
             try:
                 if times:
                     return times.point(task_graph, launch, row)

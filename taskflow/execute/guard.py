@@ -250,7 +250,7 @@ class _Arguments:
 
     @staticmethod
     def of(graph: TaskGraph) -> _Arguments:
-        row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
+        row = graph.arg_row
         persistent = np.array([region.is_persistent for region in graph.regions], np.bool_)
         region = graph.instance_region[graph.arg_instance]
         is_there, is_read = graph.arg_instance >= 0, graph.arg_privilege == Privilege.READ

@@ -67,7 +67,7 @@ def _touching(task_graph: TaskGraph, is_here: Array) -> Array:
     """Of every row, whether it has an instance on these devices, or is a point on one."""
     graph = task_graph
     found: Array = (graph.kind == Kind.POINT) & is_here[graph.device]
-    row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
+    row = graph.arg_row
     used = graph.arg_instance >= 0
     found[row[used][is_here[graph.instance_device[graph.arg_instance[used]]]]] = True
     return found

@@ -246,7 +246,7 @@ def foldable_in_place(graph: TaskGraph) -> dict[int, tuple[int, int]]:
     Not where a row between the two waits for the transfer: its rank would wait for the fold, which comes later.
     """
     fold, argument = folded(graph)
-    waiting = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+    waiting = graph.waiting_row
     order = np.argsort(graph.dep_row, kind="stable")
     awaited, waiting = graph.dep_row[order], waiting[order]
     first = np.searchsorted(awaited, np.arange(len(graph) + 1))
@@ -283,7 +283,7 @@ def copied_by_folds(graph: TaskGraph, in_place: dict[int, int]) -> dict[int, int
 
 def _made_by_folds(graph: TaskGraph) -> dict[int, int]:
     """Transfer row -> the last fold that it waits for and that makes just the box that it reads."""
-    row = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+    row = graph.waiting_row
     is_asked = graph.is_transfer[row] & (graph.kind == Kind.FOLD)[graph.dep_row]
     row, fold = row[is_asked], graph.dep_row[is_asked]
     read, made = graph.arg_ptr[row], graph.arg_ptr[fold]

@@ -90,7 +90,7 @@ def _columns(graph: TaskGraph, plan: MemoryPlan, arguments: Array) -> Array:
     """
     dims, row = (
         graph.arg_box.shape[2],
-        np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))[arguments],
+        graph.arg_row[arguments],
     )
     instance, is_point = np.maximum(graph.arg_instance[arguments], 0), graph.kind[row] == Kind.POINT
     has_memory = graph.arg_instance[arguments] >= 0

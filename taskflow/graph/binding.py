@@ -8,6 +8,7 @@ from typing import SupportsInt
 
 from taskflow.graph.pattern import BoundPattern, Pattern, Term
 from taskflow.graph.window import AnyWindow, Image, Window
+from taskflow.machine.device import check_not_negative
 
 
 def bind(
@@ -112,6 +113,27 @@ def check_arguments(
                 whole_numbers(f"{where}: size of axis '{key}'", [value])
     if backward is not None and not callable(backward):
         raise TypeError(f"{where}: backward is {backward!r}, a function is needed")
+
+
+def work_of(
+    where: str, flops: float | Mapping[str, float] | None, bound: BoundPattern
+) -> tuple[float, tuple[tuple[str, float], ...]]:
+    """Floating point operations per point of all axes, and what is more per point of an Image; see `Graph.launch`.
+
+    Raises:
+        ValueError: a number is none, or is of a dimension without an Image.
+    """
+    if isinstance(flops, Mapping):
+        for dim, amount in flops.items():
+            check_not_negative(where, f"flops of '{dim}'", amount)
+            if not isinstance(bound.windows.get(dim), Image):
+                raise ValueError(f"{where}: flops of '{dim}', which has no Image")
+        return 0.0, tuple(flops.items())
+    if flops is not None:
+        check_not_negative(where, "flops", flops)
+        return flops, ()
+    is_sum = any(map(bound.reduced_axes, range(len(bound.pattern.outputs))))
+    return 2.0 if is_sum else 1.0, ()
 
 
 def positions_of(

@@ -24,13 +24,18 @@ from taskflow.core.dtypes import is_floating, known_dtype
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Distribution, Values, as_distribution
 from taskflow.core.text import contents, listed
-from taskflow.graph.binding import Bindings, check_arguments, positions_of, whole_numbers
+from taskflow.graph.binding import (
+    Bindings,
+    check_arguments,
+    positions_of,
+    whole_numbers,
+    work_of,
+)
 from taskflow.graph.dtypes import Precision, output_dtypes
 from taskflow.graph.kernel import Function, Kernel, as_kernel
 from taskflow.graph.pattern import BoundPattern, parse_orders
 from taskflow.graph.program_order import Numbers, ProgramOrder
 from taskflow.graph.window import AnyWindow, Image
-from taskflow.machine.device import check_not_negative
 
 Backward = Callable[..., Any]
 Init = float | Distribution | Callable[[tuple[int, ...]], Distribution]
@@ -400,26 +405,11 @@ class Graph:
         for k in positions:
             if inputs[k].is_constant:
                 raise ValueError(f"{where}: '{names[k]}' is a constant, which nothing updates")
-        work = flops if isinstance(flops, Mapping) else {}
-        for dim, amount in work.items():
-            check_not_negative(where, f"flops of '{dim}'", amount)
-            if not isinstance(bound.windows.get(dim), Image):
-                raise ValueError(f"{where}: flops of '{dim}', which has no Image")
-        if isinstance(flops, Mapping):
-            flops = 0.0
-        elif flops is not None:
-            check_not_negative(where, "flops", flops)
+        per_point, work = work_of(where, flops, bound)
         orders = parse_orders(where, layout, bound.pattern) if layout else ()
         self.names.add(unique := self.unique_name(name))
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
-        made = [unique] if len(dtypes) == 1 else [f"{unique}.{k}" for k in range(len(dtypes))]
-        columns = zip(
-            made, bound.shapes[len(inputs) :], dtypes, bound.axis_names([r.axes for r in inputs])
-        )
-        outputs = tuple(self._region(n, shape, t, "value", names) for n, shape, t, names in columns)
-        if flops is None:
-            is_sum = any(map(bound.reduced_axes, range(len(outputs))))
-            flops = 2.0 if is_sum else 1.0
+        outputs = self._outputs(unique, dtypes, bound, inputs)
         operator = Operator(
             unique,
             kernel,
@@ -428,13 +418,26 @@ class Graph:
             outputs,
             positions,
             backward,
-            flops,
+            per_point,
             self._follows,
             orders,
-            work=tuple(work.items()),
+            work=work,
         )
         self.operators.append(operator)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _outputs(
+        self,
+        name: str,
+        dtypes: Sequence[str],
+        bound: BoundPattern,
+        inputs: Sequence[LogicalRegion],
+    ) -> tuple[LogicalRegion, ...]:
+        """The new regions of operator `name`: it, or `<name>.0`, `<name>.1`, ..."""
+        names = [name] if len(dtypes) == 1 else [f"{name}.{k}" for k in range(len(dtypes))]
+        axes = bound.axis_names([region.axes for region in inputs])
+        columns = zip(names, bound.shapes[len(inputs) :], dtypes, axes, strict=True)
+        return tuple(self._region(n, shape, t, "value", of) for n, shape, t, of in columns)
 
     @contextmanager
     def following(self, name: str) -> Iterator[None]:

@@ -317,11 +317,7 @@ def add_kind(
 ) -> int:  # fmt: skip
     """Append the points of an operator: FITS; else nothing is appended. Arguments as for `add_points`, of one."""
     a, b, made = k.first[kind], k.first[kind + 1], k.made[kind]
-    where, spans, boxes, colours, groups, fault = make_points(
-        axis,
-        parts,
-        borders,
-        devices,
+    table = (
         k.extents[a[0] : b[0]],
         k.dim_ptr[a[1] : b[1]],
         k.dim_axis[a[2] : b[2]],
@@ -330,6 +326,7 @@ def add_kind(
         k.images,
         k.reduced[a[4] : b[4]].reshape(made, b[0] - a[0]),
     )
+    where, spans, boxes, colours, groups, fault = make_points(axis, parts, borders, devices, table)
     if fault >= 0:
         return FAULT
     return put_points(kind, where, spans, boxes, colours, groups, False, distinct, k, t)
@@ -364,15 +361,7 @@ def put_points(
     for p in range(count):
         at = t.length[MODEL] + p
         t.device[t.length[DEVICE] + p], t.device_rank[at] = where[p], rank_of[where[p]]
-        t.flops[at] = k.flops[kind] * volume(spans, p)
-    for d in range(a[3], b[3]):
-        if k.work[d] > 0.0:
-            axis, first = k.dim_axis[a[2] + k.dim_ptr[a[1] + d - a[3]]], k.window[d, 1]
-            for p in range(count):
-                low, high = spans[p, axis, 0], spans[p, axis, 1]
-                read = k.images[first + high] - k.images[first + low]
-                of_others = volume(spans, p) / (high - low)
-                t.flops[t.length[MODEL] + p] += k.work[d] * (read * of_others)
+    put_flops(t.flops[t.length[MODEL] :], kind, spans, k)
     put_sizes(t.bytes, t.length[MODEL], boxes, k, a[5], term + 1, arguments)
     put_pairs(t.box, t.length[BOX], boxes)
     for p in range(count):
@@ -383,6 +372,22 @@ def put_points(
     for column in range(6):
         t.length[column] += more[column]
     return FITS
+
+
+@leaf
+def put_flops(flops: Any, kind: int, spans: Any, k: Kinds) -> None:
+    """Of the points with these intervals; more for what they read by a table."""
+    a, b = k.first[kind], k.first[kind + 1]
+    for p in range(len(spans)):
+        flops[p] = k.flops[kind] * volume(spans, p)
+    for d in range(a[3], b[3]):
+        if k.work[d] > 0.0:
+            axis, first = k.dim_axis[a[2] + k.dim_ptr[a[1] + d - a[3]]], k.window[d, 1]
+            for p in range(len(spans)):
+                low, high = spans[p, axis, 0], spans[p, axis, 1]
+                read = k.images[first + high] - k.images[first + low]
+                of_others = volume(spans, p) / (high - low)
+                flops[p] += k.work[d] * (read * of_others)
 
 
 @leaf

@@ -55,7 +55,7 @@ def _of_feeds(task_graph: TaskGraph) -> Array:
 
 def _updated(task_graph: TaskGraph) -> set[int]:
     """The regions that launches update in place."""
-    row = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.arg_ptr))
+    row = task_graph.arg_row
     at = np.arange(len(row)) - task_graph.arg_ptr[row]
     changes = (task_graph.kind[row] == Kind.POINT) & (
         task_graph.arg_privilege == Privilege.READ_WRITE

@@ -225,7 +225,7 @@ def _changes(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: in
 def _kept(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> tuple[Array, Array, Array]:
     """The instances that a micro-batch makes and reads, and the rows of blocks that use them first and last."""
     rows, args = len(task_graph), task_graph.arg_instance
-    row = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr))
+    row = task_graph.arg_row
     is_used = (args >= 0) & (block[row] >= 0)
     instances = len(task_graph.instance_region)
     first, last = np.full(instances, rows), np.full(instances, -1)

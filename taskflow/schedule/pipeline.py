@@ -100,7 +100,7 @@ def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None
     Raises:
         ValueError: an operator needs several micro-batches at once; `name` is the schedule that asks.
     """
-    waiting = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
+    waiting = task_graph.waiting_row
     awaited = task_graph.dep_row
     is_point, is_staged = task_graph.kind == Kind.POINT, pipeline.stage >= 0
     last = last_ordinals(task_graph.dep_ptr, awaited, task_graph.ordinal, is_staged, ~is_point)

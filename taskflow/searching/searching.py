@@ -32,7 +32,6 @@ from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget
-from taskflow.searching.joint import search_stages
 from taskflow.searching.moves import CHANGES, MOVES, SWEEPS, Move
 from taskflow.searching.moves.neighbour import count_neighbours, next_neighbour
 from taskflow.searching.moves.order import ORDERS
@@ -58,10 +57,6 @@ EXPECTED = 0.003  # that a move gains with a whole plan, before it was tried
 FORGOTTEN = 128  # changes after which half of what a move gained and took is forgotten
 FAR = 1.2  # times the best plan that a move can change: from slower ones it does not go on
 IDLE = 100  # draws of moves that have nothing to try, one after the other: then there is nothing
-
-
-# Of a budget without seconds, for plans of stages where nothing else fits; of one in seconds, at least.
-STAGED_PROPOSALS, STAGED_SECONDS, LEAST = 30, 5.0, 0.05
 
 
 @phase("search")
@@ -220,8 +215,6 @@ class _Search:
         while not self._is_over():
             self._turn(self.arms.draw(self.generator, self.population.best is not None))
         self._end_walk()
-        if self.population.best is None and self.problem.space is None:
-            self._search_stages()
         if self.population.best is None:
             self._refuse()
         if until_local or count_strategies(self.problem.variant(self.best.plan).space) < 2:
@@ -374,38 +367,16 @@ class _Search:
             return True
         return self.problem.judge.seconds_of_judging(plan) < seconds - self.budget.elapsed
 
-    def _search_stages(self) -> None:
-        """Search plans of stages and micro-batches, which take less memory: nothing else fits."""
-        left = self.budget.seconds and max(self.budget.left_seconds, LEAST * self.budget.seconds)
-        own = Budget(None if left else STAGED_PROPOSALS, left or STAGED_SECONDS)
-        problem, first = self.problem, self.problem.variant(Plan(Strategy({})))
-        with noted_interrupt(own.interrupt):
-            try:
-                found = search_stages(
-                    problem.graph,
-                    problem.machine,
-                    problem.costs,
-                    own,
-                    self.seed[0],
-                    first.grids.within,
-                )
-            except (ValueError, MemoryError) as error:
-                _log.info("search: %s", error)
-                found = []
-        for outcome in found:
-            self.population.add(outcome, FOUND)
-        self.budget.done += own.done
-        self.budget.is_interrupted |= own.is_interrupted
-
     def _refuse(self) -> None:
-        """Say which plan needs least memory, how much, and for what.
+        """Say which plan that has a name needs least memory, how much, and for what.
 
         Raises:
             NoRoomError: or KeyboardInterrupt; always.
         """
         if self.budget.is_interrupted:
             raise KeyboardInterrupt
-        least = min(self.population.outcomes, key=lambda outcome: outcome.peak_bytes)
+        named = [outcome for outcome in self.population.outcomes if outcome.name != FOUND]
+        least = min(named, key=lambda outcome: outcome.peak_bytes)
         raise NoRoomError(
             f"search: no start fits into memory; the one that takes least is '{least.name}': {least.shortage}"
         )

@@ -35,7 +35,7 @@ def schedule_fairly(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array
 def find_waits(task_graph: TaskGraph) -> Successors:
     """Rows wait for what they depend on, and for the row before them on every queue."""
     before, after = follows(*find_queues(task_graph))
-    waiting = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
+    waiting = task_graph.waiting_row
     pairs = np.concatenate([task_graph.dep_row, before]), np.concatenate([waiting, after])
     return turn_round(len(task_graph), *pairs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -108,9 +108,8 @@ def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
     Raises:
         ValueError: a group is split in a way that is not contiguous in memory.
     """
-    found = make_points(
-        *cuts(op, config), np.array(config.devices, np.int64), *op.bound.table.columns
-    )
+    devices, table = np.array(config.devices, np.int64), op.bound.table.columns
+    found = make_points(*cuts(op, config), devices, table)
     device, spans, boxes, colours, outputs, fault = found
     if fault >= 0:
         _refuse(op, spans[fault])
@@ -205,43 +204,46 @@ def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, A
     return device, colour_of, part_of
 
 
+class PatternColumns(NamedTuple):
+    """See `taskflow.graph.pattern.PatternTable`."""
+
+    extents: Any
+    dim_ptr: Any
+    dim_axis: Any
+    dim_extent: Any
+    window: Any
+    images: Any
+    reduced: Any
+
+
 @leaf
-def put_boxes(
-    boxes: Any,
-    spans: Any,
-    count: int,
-    extents: Any,
-    dim_ptr: Any,
-    dim_axis: Any,
-    dim_extent: Any,
-    window: Any,
-    images: Any,
-) -> int:
+def put_boxes(boxes: Any, spans: Any, count: int, of: PatternColumns) -> int:
     """The box of every term for the intervals of every point; the first point at fault, or -1.
 
     All in one call: passing nine arrays on for every dimension of every point took most of the time.
     """
+    window = of.window
     fault = count
-    for d in range(len(dim_extent)):
+    for d in range(len(of.dim_extent)):
         for n in range(count):
             if window[d, 0] > BY_RULE:
-                axis = dim_axis[dim_ptr[d]]
+                axis = of.dim_axis[of.dim_ptr[d]]
                 boxes[n, d, 0], boxes[n, d, 1] = table_image(
-                    spans[n, axis, 0], spans[n, axis, 1], images, window[d, 1], window[d, 2], window[d, 3]
+                    spans[n, axis, 0], spans[n, axis, 1], of.images, window[d, 1], window[d, 2], window[d, 3]
                 )  # fmt: skip
                 continue
             if window[d, 0]:
-                axis = dim_axis[dim_ptr[d]]
+                axis = of.dim_axis[of.dim_ptr[d]]
                 boxes[n, d, 0], boxes[n, d, 1] = image(
-                    spans[n, axis, 0], spans[n, axis, 1], dim_extent[d], window[d, 1], window[d, 2], window[d, 3],
+                    spans[n, axis, 0], spans[n, axis, 1], of.dim_extent[d], window[d, 1], window[d, 2], window[d, 3],
                     window[d, 4], window[d, 5] != 0,
                 )  # fmt: skip
                 continue
             low, high, is_contiguous = 0, 1, True
-            for k in range(dim_ptr[d], dim_ptr[d + 1]):
-                axis = dim_axis[k]
+            for k in range(of.dim_ptr[d], of.dim_ptr[d + 1]):
+                axis = of.dim_axis[k]
                 low, high, is_contiguous = within(
-                    low, high, extents[axis], spans[n, axis, 0], spans[n, axis, 1]
+                    low, high, of.extents[axis], spans[n, axis, 0], spans[n, axis, 1]
                 )
                 if not is_contiguous:
                     fault = min(fault, n)
@@ -255,13 +257,7 @@ def make_points(
     parts: Any,
     bounds: Any,
     devices: Any,
-    extents: Any,
-    dim_ptr: Any,
-    dim_axis: Any,
-    dim_extent: Any,
-    window: Any,
-    images: Any,
-    reduced: Any,
+    table: tuple[Any, ...],
 ) -> tuple[Any, Any, Any, Any, Any, int]:
     """The points of an operator.
 
@@ -269,22 +265,19 @@ def make_points(
         axis, parts: per axis of the configuration, the operator's axis (-1: makes replicas) and its number of parts.
         bounds: (axes of the configuration, parts + 1) borders of the parts.
         devices: of every point of the configuration, row-major.
-        others: see `taskflow.graph.pattern.PatternTable`.
+        table: `PatternColumns`.
 
     Returns:
         devices (n,), intervals (n, axes, 2), boxes (n, dimensions of all terms, 2), colours (n, made terms), number of
         colours per made term, and the point at fault (a group that is not contiguous) or -1.
     """
-    kept = 0
-    for j in range(len(axis)):
-        kept += axis[j] >= 0
-    device, _, part_of = place_points(axis, parts, devices, kept)
-    count, axes, dims, outputs = len(device), len(extents), len(dim_extent), reduced.shape[0]
-    intervals, boxes = np.empty((count, axes, 2), np.int64), np.empty((count, dims, 2), np.int64)
+    of = PatternColumns(*table)
+    device, _, part_of = place_points(axis, parts, devices, (axis >= 0).sum())
+    count, outputs = len(device), of.reduced.shape[0]
+    intervals = np.empty((count, len(of.extents), 2), np.int64)
     colours, n = np.zeros((count, outputs), np.int64), 0
     for p in range(count):
-        for a in range(axes):
-            intervals[n, a, 0], intervals[n, a, 1] = 0, extents[a]
+        intervals[n, :, 0], intervals[n, :, 1] = 0, of.extents
         is_empty, column = False, 0
         for j in range(len(axis)):
             if axis[j] >= 0:
@@ -292,16 +285,16 @@ def make_points(
                 intervals[n, axis[j], 0], intervals[n, axis[j], 1] = low, high
                 is_empty = is_empty or high <= low
                 for k in range(outputs):
-                    if reduced[k, axis[j]]:
+                    if of.reduced[k, axis[j]]:
                         colours[n, k] = colours[n, k] * parts[j] + part_of[p, column]
                 column += 1
         if is_empty:
-            for k in range(outputs):
-                colours[n, k] = 0
+            colours[n] = 0
             continue
         device[n] = device[p]
         n += 1
-    fault = put_boxes(boxes, intervals, n, extents, dim_ptr, dim_axis, dim_extent, window, images)
+    boxes = np.empty((count, len(of.dim_extent), 2), np.int64)
+    fault = put_boxes(boxes, intervals, n, of)
     return device[:n], intervals[:n], boxes[:n], colours[:n], number_colours(colours[:n]), fault
 
 

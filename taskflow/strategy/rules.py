@@ -22,6 +22,7 @@ from taskflow.graph.samples import sample_axes, sample_groups
 from taskflow.machine import MachineModel
 from taskflow.strategy.even import cut_evenly
 from taskflow.strategy.strategy import (
+    REPLICAS,
     Degree,
     ParallelConfig,
     Strategy,
@@ -95,7 +96,8 @@ def proportional(graph: Graph, machine: MachineModel) -> Strategy:
 
 def _by_rates(config: ParallelConfig, machine: MachineModel) -> ParallelConfig:
     """A configuration along one axis with parts by the rates of their devices."""
-    shares = machine.shares(config.devices) if len(config.degrees) == 1 else None
+    axes = [axis for axis, _ in config.degrees]
+    shares = machine.shares(config.devices) if len(axes) == 1 and axes != [REPLICAS] else None
     return (
         config if shares is None else ParallelConfig({config.degrees[0][0]: shares}, config.devices)
     )

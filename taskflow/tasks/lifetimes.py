@@ -73,7 +73,7 @@ def _uses(task_graph: TaskGraph) -> Columns:
     """Rows and the instances that they use: arguments, and sources of copies that a fold may read itself."""
     graph, (fold, _) = task_graph, folded(task_graph)
     copies = np.flatnonzero(fold >= 0)
-    rows = np.concatenate([np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr)), fold[copies]])
+    rows = np.concatenate([graph.arg_row, fold[copies]])
     instances = np.concatenate([graph.arg_instance, graph.arg_instance[graph.arg_ptr[copies]]])
     return rows[instances >= 0], instances[instances >= 0]
 
@@ -85,7 +85,7 @@ def _edges(task_graph: TaskGraph) -> Columns:
     row, stream = replace(task_graph, groups=groups).occupied()
     kept = stream < STREAMS * len(task_graph.machine.devices)
     before, after = follows(row[kept], stream[kept])
-    waiting = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
+    waiting = task_graph.waiting_row
     return np.concatenate([task_graph.dep_row, before]), np.concatenate([waiting, after])
 
 

@@ -20,7 +20,7 @@ def lives(task_graph: TaskGraph, start: Array, end: Array) -> tuple[Array, Array
     """
     last = float(np.nanmax(end, initial=0.0))
     begin, finish = np.full((2, len(task_graph.instance_region)), np.nan)
-    row = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.arg_ptr))
+    row = task_graph.arg_row
     used, instance = task_graph.arg_instance >= 0, task_graph.arg_instance
     np.fmin.at(begin, instance[used], start[row[used]])
     np.fmax.at(finish, instance[used], end[row[used]])

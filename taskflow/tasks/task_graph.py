@@ -300,25 +300,32 @@ class TaskGraph:
 
     def instance_bytes(self) -> Array:
         """Bytes of every instance."""
-        itemsize, ndim = np.array([(r.itemsize, r.ndim) for r in self.regions], np.int64)[
-            self.instance_region
-        ].T
+        of_region = np.array([(r.itemsize, r.ndim) for r in self.regions], np.int64)
+        itemsize, ndim = of_region[self.instance_region].T
         extents = self.instance_box[:, 1] - self.instance_box[:, 0]
         extents[np.arange(extents.shape[1])[None, :] >= ndim[:, None]] = 1
         sizes: Array = np.prod(extents, axis=1) * itemsize
         return sizes
 
     @property
+    def arg_row(self) -> Array:
+        """The row of every argument."""
+        return np.repeat(np.arange(len(self)), np.diff(self.arg_ptr))
+
+    @property
+    def waiting_row(self) -> Array:
+        """Of every dependence the row that waits; `dep_row` is the one for which it does."""
+        return np.repeat(np.arange(len(self)), np.diff(self.dep_ptr))
+
+    @property
     def is_transfer(self) -> Array:
         """Which rows carry bytes from one device to another."""
-        crossing: Array = (self.kind == Kind.COPY) & (self.source != self.device)
-        return crossing
+        return np.asarray((self.kind == Kind.COPY) & (self.source != self.device))
 
     @property
     def is_communication(self) -> Array:
         """Which rows carry bytes between devices: transfers and collectives."""
-        found: Array = self.is_transfer | (self.kind == Kind.COLLECTIVE)
-        return found
+        return np.asarray(self.is_transfer | (self.kind == Kind.COLLECTIVE))
 
     @property
     def bytes_moved(self) -> int:
@@ -439,21 +446,17 @@ class TaskGraph:
             ValueError: `order` is no permutation or puts a row before one that it waits for.
         """
         order = np.asarray(order, np.int64)
-        count = len(self)
-        place = np.full(count, -1, np.int64)
+        count, place = len(self), np.full(len(self), -1, np.int64)
         if len(order) == count:
             place[order] = np.arange(count)
         if count and place.min() < 0:
             raise ValueError(f"order: is no permutation of {count} rows")
         waits, args = np.diff(self.dep_ptr)[order], np.diff(self.arg_ptr)[order]
-        row, awaited = (
-            np.repeat(np.arange(count), waits),
-            place[self.dep_row[spread(self.dep_ptr[order], waits)]],
-        )
+        row = np.repeat(np.arange(count), waits)
+        awaited = place[self.dep_row[spread(self.dep_ptr[order], waits)]]
         awaited = awaited[np.lexsort((awaited, row))]
         if len(late := np.flatnonzero(awaited >= row)):
-            first = row[late[0]]
-            last = awaited[row == first][-1]
+            first, last = row[late[0]], awaited[row == row[late[0]]][-1]
             raise ValueError(
                 f"order: row {order[first]} stands before row {order[last]}, for which it waits"
             )
@@ -485,7 +488,7 @@ class TaskGraph:
 
     def check(self) -> None:
         """Assert that every row waits only for earlier rows."""
-        rows = np.repeat(np.arange(len(self)), np.diff(self.dep_ptr))
+        rows = self.waiting_row
         if np.any(self.dep_row >= rows):
             bad = int(np.argmax(self.dep_row >= rows))
             raise InternalError(f"row {rows[bad]} waits for the later row {self.dep_row[bad]}")

@@ -78,7 +78,7 @@ class Timeline:
         """Per row the one that it waited for last, by a dependence or on a stream; -1: none that is known here."""
         graph = self.task_graph
         before, after = follows(*find_queues(graph))  # links are shared, and make nobody wait
-        waiting = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+        waiting = graph.waiting_row
         first, then = np.concatenate([graph.dep_row, before]), np.concatenate([waiting, after])
         known = ~np.isnan(self.end[first])
         first, then = first[known], then[known]

@@ -77,7 +77,7 @@ REFUSED = {
     "--from run.sh --set T": "--set is NAME=VALUE, not 'T'",
     "--set T=1": "--set T=1: is for a script of --from",
     "--from run.sh --set T=3": "Megatron-LM: 4 devices do not divide into 3",
-    "--from run.sh --set T=x": "'run.sh': --tensor-model-parallel-size is a number, not 'x'",
+    "--from run.sh --set T=x": "'run.sh': --tensor-model-parallel-size is a number from 1, not 'x'",
     "--from run.sh --arg batch=16": "Megatron-LM: the batch of a step is 8, the model has 16; build it with 8",
     "--from wrong.json": "DeepSpeed file 'wrong.json': is no configuration of DeepSpeed",
     "--from wrong.py": "torchtitan file 'wrong.py': name one of its functions, FILE:one for example",
@@ -104,3 +104,37 @@ def test_what_a_job_cannot_be(capsys, options):
     Path("other.txt").write_text("1\nnobody\n0\n1\n1\n1\n0\n")
     said = refusal(capsys, "simulate", *MODEL, "--machine", "h100", *options.split())
     assert said == REFUSED[options]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        (
+            "a.json",
+            '{"zero_optimization": {"stage": 4}}',
+            "'zero_optimization.stage' is 4: expected 'int' <= 3",
+        ),
+        ("a.json", '{"train_batch_size": true}', "'train_batch_size' is true: expected"),
+        (
+            "a.toml",
+            '[parallelism]\ntensor_parallel_degree = "2"',
+            "'tensor_parallel_degree' is \"2\": expected 'int'",
+        ),
+        ("a.toml", "[job]\nname = 1", "it configures neither parallelism nor training"),
+        (
+            "a.py",
+            "x = ParallelismConfig(context_parallel_degree=0)",
+            "'context_parallel_degree' is 0: expected",
+        ),
+        ("a.py", "x = (", "is no Python: '(' was never closed, line 1"),
+        ("a.sh", "echo hello", "there are no flags of Megatron-LM in it"),
+        (
+            "a.sh",
+            "run.py --context-parallel-size 0",
+            "--context-parallel-size is a number from 1, not '0'",
+        ),
+    ],
+)
+def test_what_a_file_cannot_say(capsys, file, text, why):
+    Path(file).write_text(text)
+    assert why in refusal(capsys, "simulate", *MODEL, "--machine", "h100", "--from", file)

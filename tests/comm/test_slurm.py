@@ -137,7 +137,7 @@ def test_a_rank_of_srun_that_dies_ends_all(slurm, script, undisturbed, tmp_path)
     arguments = trains(script, tmp_path, dies=5)
     command = f"cd {ROOT}; srun -N2 -n2 --mpi=pmix {sys.executable} {arguments}"
     status, said = slurm.run(command)
-    assert status and "taskflow: rank 1" in said and "died" in said, said
+    assert status and "task 1: Killed" in said, said  # Slurm may end our guards before they speak
     status, said = slurm.run(command)  # as a script does, or Slurm's --requeue
     assert status == 0, said
     assert_equal_bits(weights(tmp_path), undisturbed)

@@ -35,7 +35,13 @@ def assert_partitioned(store, slot, config):
     for name in ("device", "boxes", "colours", "partial"):
         np.testing.assert_array_equal(found[name], getattr(expected, name))
     points = np.prod(expected.spans[:, :, 1] - expected.spans[:, :, 0], axis=1, dtype=float)
-    np.testing.assert_array_equal(found["flops"], op.flops * points)
+    flops = op.flops * points
+    for name, amount in op.work:
+        image = op.windows[name]
+        spans = expected.spans[:, list(op.extents).index(image.axis)]
+        read = np.array([image.work((low, high)) for low, high in spans.tolist()])
+        flops += amount * (read * (points / (spans[:, 1] - spans[:, 0])))
+    np.testing.assert_array_equal(found["flops"], flops)
     volumes = [
         np.prod(expected.box(k)[:, :, 1] - expected.box(k)[:, :, 0], axis=1)
         for k in range(len(op.args))

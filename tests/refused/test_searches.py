@@ -18,7 +18,6 @@ from taskflow import (
     what_if,
 )
 from taskflow.searching.exhaustive import search_exhaustively
-from taskflow.searching.joint import search_stages
 from tests import tiny
 from tests.refusals import each_refused
 from tests.simple_costs import SimpleCosts
@@ -46,12 +45,6 @@ def strategy(graph, *config):
     start = single_device(graph, TWO)
     start["fc"] = ParallelConfig(*config)
     return start
-
-
-def search_stages_in_little_memory(graph):
-    """Half of a micro-batch of four samples is 48 bytes of `x` and 32 of y, beside 96 of weight."""
-    machine = small(128)
-    search_stages(graph, machine, CostModel.analytic(machine), 60.0)
 
 
 def search_in_little_memory(graph):
@@ -118,13 +111,6 @@ REFUSED = [
         "more devices than the machine has",
         lambda graph: find(graph, starts={"mine": strategy(graph, {"b": 3})}),
         "search: the start 'mine': operator 'fc': device 2 is not among the machine's 2 devices",
-    ),
-    (
-        "no plan of stages fits",
-        search_stages_in_little_memory,
-        "search_stages: no plan that fits into memory was found; 1 stage on 2 of 2 devices (data) x 4 micro-batches, "
-        "one_f_one_b: device 0: the task graph needs 256 B (128 B for parameters and state, 128 B at the peak of a "
-        "step), the device has 128 B",
     ),
     (
         "nothing fits",

@@ -10,7 +10,10 @@ import taskflow
 from taskflow import CostModel, MachineModel, Plan, Strategy, lower, simulate
 from taskflow.core.errors import NoRoomError
 from taskflow.lowering import Lowering
+from taskflow.searching.moves.again import change_again
 from taskflow.searching.moves.cut import move_cut
+from taskflow.searching.moves.groups import change_groups
+from taskflow.searching.moves.parts import change_parts
 from taskflow.searching.moves.shape import next_shape, plan_of
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import PARTS, SCHEDULES, PlanShape
@@ -160,3 +163,22 @@ def test_a_start_whose_rows_are_too_many_is_left_out(monkeypatch):
 
 def out_of_memory(self, strategy):
     raise MemoryError
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("move", [change_again, change_groups, change_parts])
+def test_what_a_move_makes_gives_the_numbers_of_one_device(move):
+    """Law 1, of random steps from a grid and from a pipeline."""
+    model, machine = transformer(2, 8), MachineModel.uniform(4)
+    problem, expected = problem_of(model.graph, machine), one_device(model, machine, 2)
+    generator, seen = np.random.default_rng(0), 0
+    for plan in (plan_of(PlanShape(), problem), plan_of(PlanShape(2, groups=2), problem)):
+        for _ in range(12):
+            moved = move(plan, problem, generator)
+            if moved is None or not problem.judge.judge(moved).fits:
+                continue
+            seen, plan = seen + 1, moved
+            if seen % 3 == 1:
+                rows = moved.apply(model.graph, machine, problem.costs)[1]
+                assert_close(run(rows, model.feeds, 2), expected)
+    assert seen > 5

@@ -69,7 +69,7 @@ def _most_between(seconds: Array, held: Array, edges: Array) -> Array:
 
 def _classes(graph: TaskGraph) -> list[str]:
     """What every region is for: its role, or what the phase of the operator that makes it makes."""
-    row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
+    row = graph.arg_row
     is_made = (
         (graph.kind[row] == Kind.POINT)
         & (graph.arg_privilege != Privilege.READ)

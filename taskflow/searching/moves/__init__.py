@@ -12,12 +12,15 @@ from collections.abc import Callable
 from numpy.random import Generator
 
 from taskflow.schedule.plan import Plan
+from taskflow.searching.moves.again import change_again
 from taskflow.searching.moves.chain import change_chain
 from taskflow.searching.moves.cut import move_cut
+from taskflow.searching.moves.groups import change_groups
 from taskflow.searching.moves.kin import change_kin
 from taskflow.searching.moves.neighbour import next_neighbour
 from taskflow.searching.moves.operator import change_operator
 from taskflow.searching.moves.order import next_order
+from taskflow.searching.moves.parts import change_parts
 from taskflow.searching.moves.shape import next_shape
 from taskflow.searching.moves.window import next_window
 from taskflow.searching.problem import SearchProblem
@@ -27,6 +30,9 @@ Move = Callable[[Plan, SearchProblem, Generator], Plan | None]
 MOVES: tuple[Move, ...] = (
     next_shape,
     next_order,
+    change_again,
+    change_groups,
+    change_parts,
     move_cut,
     next_window,
     next_neighbour,

@@ -16,8 +16,8 @@ from numpy.random import Generator
 
 from taskflow.graph.family import families
 from taskflow.schedule.plan import Plan
-from taskflow.searching.fold import block_interiors
 from taskflow.searching.grids import RESTS
+from taskflow.searching.moves.again import recomputable
 from taskflow.searching.placement import divisors
 from taskflow.searching.problem import SearchProblem, Variant
 from taskflow.searching.shapes import (
@@ -90,7 +90,7 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
     if shape.groups > 1 and samples % (parts * (size // shape.tensor)):
         return None
     strategy = first.grids.strategy(range(size), shape.tensor, shape.rest)
-    if strategy is None or (shape.is_again and not problem.graph.differentiations):
+    if strategy is None or (shape.is_again and not first.made(recomputable)):
         return None
     if shape.is_even:
         even = even_work(first.graph, problem.machine, strategy)
@@ -114,7 +114,7 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
         strategy,
         parts,
         shape.schedule[0] if parts > 1 else None,
-        block_interiors(problem.graph) if shape.is_again else (),
+        first.made(recomputable) if shape.is_again else (),
         tuple(r.name for r in problem.graph.parameters) if shape.state == HOMES else (),
     )
     if shape.state == WHOLE:

@@ -1,0 +1,36 @@
+"""More or fewer of the layers are computed again for the backward pass: memory for time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from numpy.random import Generator
+
+from taskflow.graph.recompute import recompute, recomputed
+from taskflow.schedule.plan import Plan
+from taskflow.searching.fold import block_interiors
+from taskflow.searching.problem import SearchProblem, Variant
+from taskflow.strategy.strategy import Strategy
+
+
+def change_again(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+    """A random run of what can be computed again: all of it that is not, else none of it any more."""
+    names = problem.variant(Plan(Strategy({}))).made(recomputable)
+    if not names or problem.space is not None:
+        return None
+    first, last = sorted(int(k) for k in generator.integers(len(names), size=2))
+    run, now = set(names[first : last + 1]), set(plan.recomputed)
+    chosen = now - run if run <= now else now | run
+    return replace(plan, recomputed=tuple(name for name in names if name in chosen))
+
+
+def recomputable(variant: Variant) -> tuple[str, ...]:
+    """Forward operators inside of layers; where none repeat, those of about equal segments."""
+    if not variant.graph.differentiations:
+        return ()
+    try:
+        names = block_interiors(variant.graph) or recomputed(recompute(variant.graph))
+        recompute(variant.graph, names)
+    except ValueError:  # one updates a region in place, or reads what is updated
+        return ()
+    return names

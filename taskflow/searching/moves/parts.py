@@ -1,0 +1,22 @@
+"""Twice as many micro-batches, or half as many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from numpy.random import Generator
+
+from taskflow.schedule.plan import Plan
+from taskflow.searching.problem import SearchProblem
+from taskflow.searching.shapes import ONE_STAGE
+
+
+def change_parts(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+    """Either, whatever nobody judged; several of one stage one after the other."""
+    if problem.space is not None:
+        return None
+    for parts in (2 * plan.parts, plan.parts // 2)[:: 1 if generator.random() < 1 / 2 else -1]:
+        schedule = (plan.schedule if plan.parts > 1 else ONE_STAGE[0]) if parts > 1 else None
+        if parts and problem.is_new(other := replace(plan, parts=parts, schedule=schedule)):
+            return other
+    return None
