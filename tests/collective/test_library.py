@@ -94,7 +94,7 @@ def test_without_the_library_its_rows_are_steps_and_so_is_their_price():
     x = np.random.default_rng(7).standard_normal((8, 64, 3))
     for each, backend in (
         (machine, None),
-        (MachineModel.preset("h100").with_rates(memory_bytes=1 << 24), FakeStreams()),
+        (MachineModel.preset("h100"), FakeStreams()),
     ):
         task_graph, found = one_collective("all-reduce", "library", each, (64, 3))
         assert found["all-reduce"] == "library"
@@ -112,7 +112,7 @@ def test_without_the_library_its_rows_are_steps_and_so_is_their_price():
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_emulated_devices_wait_what_a_call_takes(name):
     machine = MachineModel.preset("h100").with_rates(
-        kind="emulated", memory_bytes=1 << 24, bandwidth=5e7
+        kind="emulated", reserved_bytes=0, communicator_bytes=0, bandwidth=5e7
     )
     task_graph, found = one_collective(name, "fastest", machine, (64, 3))
     assert found[name] == "library"
