@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.machine import MachineModel
 from taskflow.searching.outcome import Outcome
@@ -55,7 +55,7 @@ class Population:
             if len(same) > KEPT:
                 self.leaders.remove(same[-1])
 
-    def draw(self, generator: Generator, leaders: Sequence[Leader]) -> Iterator[Leader]:
+    def draw(self, generator: np.random.Generator, leaders: Sequence[Leader]) -> Iterator[Leader]:
         """Some leaders, in a random order: the better one is, the likelier it comes first."""
         left = list(leaders)
         while left:

@@ -185,16 +185,21 @@ def reserved_bytes(task_graph: TaskGraph) -> Array:
 
     Groups are those of collectives; what devices send one another goes through one more.
     """
-    machine, groups = task_graph.machine, task_graph.groups
-    count = len(machine.devices)
-    members = {groups.devices_of(group) for group in range(len(groups))}
-    joined = np.bincount([d for group in members for d in group], minlength=count)
-    moves = task_graph.is_transfer
-    joined += np.isin(
-        np.arange(count), np.concatenate([task_graph.source[moves], task_graph.device[moves]])
-    )
+    machine, count = task_graph.machine, len(task_graph.machine.devices)
     own = np.array([(d.reserved_bytes, d.communicator_bytes) for d in machine.devices], np.int64)
-    reserved: Array = own[:, 0] + own[:, 1] * joined
+    if not own[:, 1].any():
+        return own[:, 0]
+    spans = [(task_graph, slice(len(task_graph)))]
+    if task_graph.peers is not None:  # representatives have rows of theirs alone: these are on all devices
+        spans = [(kind.table.rows, kind.span) for kind in task_graph.peers.kinds]
+    members, talks = set[tuple[int, ...]](), np.zeros(count, np.bool_)
+    for rows, span in spans:
+        together = np.unique(rows.streams[span][rows.kind[span] == Kind.COLLECTIVE, 0])
+        members |= {rows.groups.devices_of(-2 - group) for group in together.tolist()}
+        moves = np.flatnonzero(rows.is_transfer[span]) + (span.start or 0)
+        talks[rows.source[moves]] = talks[rows.device[moves]] = True
+    joined = np.bincount([d for group in members for d in group], minlength=count)
+    reserved: Array = own[:, 0] + own[:, 1] * (joined + talks)
     return reserved
 
 

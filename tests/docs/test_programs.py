@@ -14,6 +14,7 @@ from taskflow.cli import main
 from tests.hidden import skip_without
 
 LANGUAGES = {"python", "sh", "console", "text", "", "{eval-rst}", "{toctree}", "{family} *"}
+LANGUAGES |= {"{literalinclude} *.py"}  # a program with a test of its own
 PAGES = [
     page for page in pages() if programs(page) and page.name != "README.md"
 ]  # it: tests/test_readme.py

@@ -14,7 +14,7 @@ from taskflow.graph.family import Family
 from taskflow.searching import packed
 from taskflow.searching import packed_judge as judging
 from taskflow.searching import pool as pools
-from taskflow.searching.judge import Judge
+from taskflow.searching.judge import Judge, WholeChanges
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
@@ -244,4 +244,5 @@ def test_a_graph_of_one_operator():
 
 
 def whole_judge(graph, machine):
-    return Judge(graph, machine, CostModel.analytic(machine), taskflow.Plan(taskflow.Strategy({})))
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    return WholeChanges(judge, taskflow.Plan(taskflow.Strategy({})))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.moves.again import change_again
@@ -25,7 +25,7 @@ from taskflow.searching.moves.shape import next_shape
 from taskflow.searching.moves.window import next_window
 from taskflow.searching.problem import SearchProblem
 
-Move = Callable[[Plan, SearchProblem, Generator], Plan | None]
+Move = Callable[[Plan, SearchProblem, "np.random.Generator"], Plan | None]
 
 MOVES: tuple[Move, ...] = (
     next_shape,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.graph.recompute import recompute, recomputed
 from taskflow.schedule.plan import Plan
@@ -13,7 +13,7 @@ from taskflow.searching.problem import SearchProblem, Variant
 from taskflow.strategy.strategy import Strategy
 
 
-def change_again(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_again(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A random run of what can be computed again: all of it that is not, else none of it any more."""
     names = problem.variant(Plan(Strategy({}))).made(recomputable)
     if not names or problem.space is not None:

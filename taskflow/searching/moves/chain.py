@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
 
 
-def change_chain(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_chain(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A new configuration for an operator, brought over to the chain that had what was brought over from it before."""
     proposals, strategy = problem.variant(plan).proposals, plan.strategy
     names = proposals.space.names

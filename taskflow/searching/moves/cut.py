@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
 from taskflow.strategy.strategy import ParallelConfig
 
 
-def move_cut(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def move_cut(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A random cut, by one, two, four ... operators, between stages of as many devices each."""
     names = problem.variant(plan).space.names if plan.parts > 1 else []
     places = [sorted(set(plan.strategy[name].devices)) for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grids import RESTS
@@ -16,7 +16,9 @@ from taskflow.strategy.strategy import ParallelConfig, Strategy
 Stages = list[tuple[int, list[int]]]  # first operator, and devices, of each
 
 
-def change_groups(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_groups(
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator
+) -> Plan | None:
     """Of a random stage, and the one behind it. Within new groups samples are split."""
     if problem.space is not None:
         return None

@@ -5,13 +5,13 @@ Some optima are far for one operator at a time: the steps of a recurrent layer s
 
 from __future__ import annotations
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
 
 
-def change_kin(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_kin(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """All kin that have the configuration of a random one of them get a common new one."""
     proposals = problem.variant(plan).proposals
     if not proposals.kin:

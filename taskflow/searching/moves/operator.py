@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
 
 
-def change_operator(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_operator(
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator
+) -> Plan | None:
     """Every second time, where it can be, one that an adjacent operator has now; else one of its space, uniformly.
 
     Uniform draws find what is new, copies remove the movement between neighbours.

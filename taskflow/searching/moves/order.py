@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
@@ -12,7 +12,7 @@ from taskflow.searching.problem import SearchProblem
 ORDERS = None, "critical_path", "forward_first", "first_ready"
 
 
-def next_order(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def next_order(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """The plan in the order that was the fastest so far; the first plan, in the next order."""
     if not problem.has_orders or plan.schedule not in ORDERS:
         return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import ONE_STAGE
 
 
-def change_parts(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_parts(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """Either, whatever nobody judged; several of one stage one after the other."""
     if problem.space is not None:
         return None

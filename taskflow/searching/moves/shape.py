@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.graph.family import families
 from taskflow.schedule.plan import Plan
@@ -35,7 +35,7 @@ from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts, stages
 from taskflow.strategy.strategy import Strategy
 
 
-def next_shape(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def next_shape(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """The plan with one thing in its rule changed that nobody judged; in the same order of rows, if that is none."""
     shape = problem.shapes.get(id(plan))
     for other in _others(shape, problem) if shape is not None else ():
