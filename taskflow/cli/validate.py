@@ -78,10 +78,17 @@ def attempt(row: PublishedRow) -> Prediction:
     """The prediction of a row; what keeps it from being made is said, and stops no other."""
     try:
         return Prediction(row, predict(row))
-    except ModuleNotFoundError as error:
-        return Prediction(row, None, str(error), True)
     except Exception as error:
-        return Prediction(row, None, f"{type(error).__name__}: {error}")
+        missing = _missing(error)
+        reason = str(missing) if missing else f"{type(error).__name__}: {error}"
+        return Prediction(row, None, reason, bool(missing))
+
+
+def _missing(error: BaseException | None) -> ModuleNotFoundError | None:
+    """The package that is not installed, if that is why."""
+    while error is not None and not isinstance(error, ModuleNotFoundError):
+        error = error.__cause__
+    return error
 
 
 def median_factor(found: Sequence[Prediction]) -> float | None:

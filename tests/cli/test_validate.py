@@ -89,6 +89,8 @@ def test_a_row_that_cannot_be_predicted_loses_no_other(few, monkeypatch, capsys,
 
     def failing(row):
         if row is bad:
+            if status == 0:  # as a model of a missing dtype fails
+                raise ValueError("model") from error
             raise error
         return right(row)
 
