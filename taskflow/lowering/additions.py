@@ -5,14 +5,17 @@
  k.dx in parts --all-reduce--^                 k.dx in parts --^
 ```
 
-An addition reads its inputs so if nobody else reads them and nobody fetches them. What its configuration says then
-decides nothing: its result is needed where those who read it are.
+An addition reads its inputs so if nobody else reads them and nobody fetches them, and if its configuration names the
+same devices: one between stages of a pipeline belongs to its stage. How it is split then decides nothing: its result is
+needed where those who read it are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.graph.graph import LogicalRegion, Operator
@@ -62,8 +65,7 @@ class Additions:
     def settle(self, numbers: Array) -> None:
         """Put the numbers of their points in, where they add parts; `numbers`: of the points of every operator."""
         for op in self.makers:
-            found = self.number(op, numbers)
-            numbers[op] = found if found >= 0 else numbers[op]
+            numbers[op] = self.number(op, int(numbers[op]), numbers)
 
     def behind(self, operators: Iterable[int]) -> list[int]:
         """The operators of `makers` that may add other parts where these operators change; in program order."""
@@ -73,16 +75,25 @@ class Additions:
             new = {reader for op in new for reader in self.readers.get(op, ())} - found
         return sorted(found)
 
-    def number(self, op: int, numbers: Array) -> int:
-        """The number of the points of an addition where it adds parts; -1: it adds complete values."""
+    def number(self, op: int, configured: int, numbers: Array) -> int:
+        """The number of the points of an addition: where the parts are that it adds, else as it is configured."""
         makers = self.makers[op]
-        key = (self._store.kind[op], *((int(numbers[maker]), k) for maker, k in makers))
+        key = (self._store.kind[op], configured, *((int(numbers[maker]), k) for maker, k in makers))
         if key not in self._numbers:
             parts = [self._parts_of(int(numbers[maker]), k) for maker, k in makers]
-            self._numbers[key] = self._number_of(op, parts, int(numbers[makers[0][0]]))
-        return self._numbers[key]
+            is_among = self._is_among(configured, parts[0])
+            maker = int(numbers[makers[0][0]])
+            self._numbers[key] = self._number_of(op, parts, maker) if is_among else configured
+        return self._numbers[key] if self._numbers[key] >= 0 else configured
+
+    def _is_among(self, configured: int, parts: HeldParts | None) -> bool:
+        """Whether points are on the devices that hold parts, and on no other."""
+        return parts is not None and np.array_equal(
+            np.unique(parts.device), np.unique(self._store.points(configured).device)
+        )
 
     def _number_of(self, op: int, parts: Sequence[HeldParts | None], maker: int) -> int:
+        """The number of points where parts are; -1: these differ."""
         first = parts[0]
         if first is None or not all(each and are_alike(first, each) for each in parts):
             return -1

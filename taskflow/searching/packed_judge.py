@@ -253,11 +253,9 @@ class PackedJudge:
         numbers, is_other = self.index.current.points.copy(), ~np.isin(columns[0], touched)
         numbers[columns[0]] = columns[1]
         for op in touched:
-            number = additions.number(op, numbers)
-            if number < 0:
-                config, _ = effective_config(operators[op], named)
-                number = self.lowering.store.number(op, config)
-            numbers[op] = number
+            config, _ = effective_config(operators[op], named)
+            configured = self.lowering.store.number(op, config)
+            numbers[op] = additions.number(op, configured, numbers)
         rows = self.pool.add_points(touched, numbers[touched].tolist())
         settled = np.array([touched, numbers[touched], rows], np.int64)
         return np.concatenate([columns[:, is_other], settled], axis=1)

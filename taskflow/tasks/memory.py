@@ -190,7 +190,9 @@ def reserved_bytes(task_graph: TaskGraph) -> Array:
     if not own[:, 1].any():
         return own[:, 0]
     spans = [(task_graph, slice(len(task_graph)))]
-    if task_graph.peers is not None:  # representatives have rows of theirs alone: these are on all devices
+    if (
+        task_graph.peers is not None
+    ):  # representatives have rows of theirs alone: these are on all devices
         spans = [(kind.table.rows, kind.span) for kind in task_graph.peers.kinds]
     members, talks = set[tuple[int, ...]](), np.zeros(count, np.bool_)
     for rows, span in spans:

@@ -14,7 +14,7 @@ from taskflow.graph.family import Family
 from taskflow.searching import packed
 from taskflow.searching import packed_judge as judging
 from taskflow.searching import pool as pools
-from taskflow.searching.judge import Judge, WholeChanges
+from taskflow.searching.judge import Judge
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
@@ -85,7 +85,7 @@ def test_what_is_predicted_is_what_simulate_says(model, machine, seed, part):
     machine = machine.with_rates(memory_bytes=room)
     timeline = simulate(lower(graph, strategy, machine), costs)
     expected = timeline.seconds if timeline.peak_bytes.max(initial=0) <= room else math.inf
-    assert whole_judge(graph, machine).judge(strategy).seconds == expected
+    assert outcome(graph, machine, strategy).seconds == expected
 
 
 @settings(deadline=None)
@@ -143,7 +143,7 @@ def test_what_needs_too_much_memory_is_infinitely_slow_but_can_be_left():
     halves = {op.name: taskflow.ParallelConfig({"b": 2}) for op in leaders(graph)}
     seconds = judge.start(halves)
     assert judge.propose_all(alone) == math.inf and math.isfinite(roomy.propose_all(alone))
-    assert whole_judge(graph, machine).judge(alone).shortage.startswith("device 0: ")
+    assert outcome(graph, machine, alone).shortage.startswith("device 0: ")
     assert judge.start(alone) == roomy.propose_all(alone)  # it may stay as large as it is
     assert judge.propose_all(halves) == seconds
 
@@ -243,6 +243,6 @@ def test_a_graph_of_one_operator():
     assert math.isfinite(judge.start(taskflow.data_parallel(graph, machine)))
 
 
-def whole_judge(graph, machine):
-    judge = Judge(graph, machine, CostModel.analytic(machine))
-    return WholeChanges(judge, taskflow.Plan(taskflow.Strategy({})))
+def outcome(graph, machine, strategy):
+    """What the judge of whole plans says."""
+    return Judge(graph, machine, CostModel.analytic(machine)).judge(taskflow.Plan(strategy))

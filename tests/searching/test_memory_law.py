@@ -56,7 +56,7 @@ def test_what_a_search_returns_is_accepted(kind, models):
         st.integers(0, 99),
     )
     def check(model, hosts, share, proposals, seed):
-        roomy = MachineModel.join([P100.take(n) for n in hosts]).with_rates(kind=kind, **NO_CONTEXT)
+        roomy = MachineModel.join([P100.take(n) for n in hosts]).with_rates(kind=kind)
         known = simulate(
             lower(model.graph, data_parallel(model.graph, roomy), roomy), CostModel.analytic(roomy)
         )
@@ -86,9 +86,9 @@ def test_what_an_exhaustive_search_returns_is_accepted(kind):
     seen = list[bool]()
 
     @settings(max_examples=EXAMPLES // 5)
-    @given(graphs(), st.sampled_from([0.6, 0.98, 1.0, 1.02]), st.integers(0, 99))
+    @given(graphs(), st.sampled_from([0.98, 1.0, 1.02, 1.3]), st.integers(0, 99))
     def check(model, share, seed):
-        roomy = P100.take(2).with_rates(kind=kind, **NO_CONTEXT)
+        roomy = P100.take(2).with_rates(kind=kind)
         lists = [(0,), (1,), (0, 1)]
         drawn = Space(model.graph, roomy, power_of_two, lists).draw_strategy(default_rng(seed))
         known = simulate(lower(model.graph, drawn, roomy), CostModel.analytic(roomy))
