@@ -281,8 +281,11 @@ def complain_of_machine(machine: MachineModel, text: str) -> str:
         for name, value in asdict(device).items():
             if name == "sends_by_link" and type(value) is bool:
                 continue
+            is_name = name in ("kind", "attention")
             numbers = (
-                value.values() if isinstance(value, dict) else [value] if name != "kind" else []
+                np.ravel(list(value.values()))
+                if isinstance(value, dict)
+                else [value] * (not is_name)
             )
             if not all(is_number(n, 0, 1e24) for n in numbers):
                 return f"{name} is {value!r}"

@@ -29,6 +29,7 @@ OTHERS = {
         "uniform",
     ),
     *("to_torch", "to_dtensor", "DTensorPlan", "ParameterGroup", "RotaryScaling", "gradients"),
+    *("Edges", "edges", "graph_order"),  # tables of a graph
     *("zeros", "RecurrentWeights", "recurrent_weights", "gru_steps", "lstm_steps", "rnn_steps"),
 }
 
@@ -45,8 +46,13 @@ GIVEN |= {("instance_norm", "c")}  # one channel a group
 GIVEN |= {("avg_pool1d", "h"), ("max_pool1d", "h")}  # a sequence is an image of one line
 
 
-# Their axes hang together by groups, choices and capacity; tests/ops/cases_experts.py has what fits.
-TIED = {"count_dropped", "expert_slots", "mixture_of_experts"}
+# Their axes hang together by groups, choices and capacity, or by a table; tests/ops/cases_experts.py and
+# tests/graph/test_image.py have what fits.
+TIED = {"count_dropped", "expert_slots", "mixture_of_experts", "to_edges", "edge_softmax"}
+TIED |= {
+    "linear_cross_entropy",
+    "repeat_heads",
+}  # of few classes and heads, see tests/ops/cases_torch_names.py
 
 
 def load(name: str) -> ModuleType:

@@ -7,6 +7,7 @@ these, points are found once, the first being the model of all others, which sha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -128,8 +129,7 @@ class PointStore:
         number = len(self._made)
         self._model.append(number if model < 0 else model)
         self._made.append((op, points.config))
-        if model < 0:
-            self._points[number] = points
+        self._points[number] = points if model < 0 else replace(points, device=parts.device)
         return number
 
     @property

@@ -120,6 +120,7 @@ PARTS += [
     "adaptive_max_pool2d",
     "einsum",
 ]
+PARTS += ["repeat_heads", "linear_cross_entropy"]
 PARTS += ["conv3d", "max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "instance_norm", "relu6"]
 PARTS += [
     "argmin",
