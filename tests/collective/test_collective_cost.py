@@ -96,7 +96,7 @@ def test_between_two_hosts_each_piece_crosses_once():
     assert prices.choose("all-gather", size)[1] == "two-level"
 
 
-MACHINES = [two_hosts(), uniform(7), MachineModel.preset("v100", nodes=2)]
+MACHINES = [two_hosts(), uniform(7), MachineModel.preset("v100", nodes=2).with_library("own")]
 
 
 @examples(400)
@@ -145,7 +145,7 @@ def test_what_is_forgotten_costs_the_same_again(monkeypatch):
 )
 @pytest.mark.parametrize("size", [1 << 12, 1 << 20, 1 << 26])
 def test_among_many_few_algorithms_are_looked_at_and_one_is_nearly_the_fastest(name, size):
-    machine = MachineModel.preset("h100", nodes=17)  # of 8 devices
+    machine = MachineModel.preset("h100", nodes=17).with_library("own")  # of 8 devices
     prices = CollectiveCosts(machine).prices(tuple(range(136)))
     outline = even_outline(name, prices.group.hosts, size)
     found = prices.algorithm(outline)

@@ -55,7 +55,8 @@ def test_slower_links(machine, count, named, numbers, factor):
     st.integers(1, 1 << 20),
 )
 def test_more_bytes_on_uneven_hosts(machine, count, named, numbers, more):
-    count = min(count, len(machine.devices))
+    """By own steps: prices of NCCL on joined hosts of unequal cards may still fall where its choice changes."""
+    machine, count = machine.with_library("own"), min(count, len(machine.devices))
     less, found = (seconds(machine, count, *named, size, 4) for size in (numbers, numbers + more))
     assert all(x * (1 - FAIRNESS) <= y for x, y in zip(less, found, strict=True))
 

@@ -73,9 +73,14 @@ def fans(draw):
     if draw(st.booleans()):  # micro-batches: they come to the same devices again
         period = points // next(iter(degrees.values()))
         devices = devices[:period] * (points // period)
+    same = sorted(set(devices))  # an addition elsewhere belongs to another stage
     for op in graph.operators:
-        if op.name.startswith("fc") and not op.follows:
-            strategy[op.name] = ParallelConfig(degrees, devices)
+        if not op.follows:
+            is_fan = op.name.startswith("fc")
+            replicas = {None: len(same)} if len(same) > 1 else {}
+            strategy[op.name] = (
+                ParallelConfig(degrees, devices) if is_fan else ParallelConfig(replicas, same)
+            )
     return Model(graph, feeds_of(graph)), machine, strategy
 
 

@@ -18,7 +18,8 @@ from taskflow import (
 from taskflow.report.page import ReportInputs, report_data, save_page
 from tests.browser import OpenPage, started
 
-MACHINE = MachineModel.preset("p100", nodes=2)
+PRESET = MachineModel.preset("p100", nodes=2)
+MACHINE = PRESET.with_rates(reserved_bytes=0, communicator_bytes=0)  # charts of tiny models
 COSTS = CostModel.analytic(MACHINE)
 
 pytestmark = pytest.mark.slow  # a browser starts in a second

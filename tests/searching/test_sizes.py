@@ -17,7 +17,7 @@ from tests.sampling import IS_THOROUGH
 
 ROOT = Path(taskflow.__file__).parent
 LAYERS = "searching", "schedule", "collective"  # which decide what is tried
-PROPOSALS = 1000
+PROPOSALS = 3000
 
 
 def left_out():
