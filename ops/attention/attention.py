@@ -43,6 +43,9 @@ class AttentionKernel(TypedDict, total=False):
     fused: bool
 
 
+FUSED, MEMORY_LINEAR, PACKED = "fused", "memory-linear", "packed"
+
+
 def multihead_attention(
     x: LogicalRegion,
     num_heads: int,
@@ -93,26 +96,19 @@ def multihead_attention(
     check_positive(where, num_heads=num_heads)
     if unknown := sorted(kernel.keys() - AttentionKernel.__annotations__.keys()):
         raise TypeError(f"{where}: there is no argument '{unknown[0]}'")
-    memory_linear, fused = kernel.get("memory_linear", False), kernel.get("fused", False)
     features = x.shape[-1]
     if features % num_heads:
         raise ValueError(f"{where}: {features} features do not divide into {num_heads} heads")
     if source.shape[0] != x.shape[0]:
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{source.name}' is {source.shape}")
-    if memory_linear and fused:
-        raise ValueError(f"{where}: it is either memory_linear or fused, not both")
-    is_packed = lengths is not None
-    kinds = {"fused": fused, "memory-linear": memory_linear, "packed": is_packed}
-    kind = next((kind for kind, is_asked in kinds.items() if is_asked), None)
+    kind = _kind_of(where, kernel, lengths, memory)
     if kind and dropout_p and training:
         raise ValueError(f"{where}: {kind} attention has no dropout, dropout_p is {dropout_p}")
     if kind and mask is not None:
         raise ValueError(f"{where}: {kind} attention has no mask, '{mask.name}' was given")
-    if is_packed and (fused or memory_linear or memory is not None):
-        raise ValueError(f"{where}: lengths, and fused, memory_linear or a memory")
     shared = num_heads if kv_heads is None else kv_heads
     check_positive(where, kv_heads=shared)
-    if num_heads % shared or (is_packed and shared != num_heads):
+    if num_heads % shared or (kind == PACKED and shared != num_heads):
         raise ValueError(f"{where}: kv_heads is {shared}, of {num_heads} heads")
     graph = x.graph
     name = graph.unique_name(name or "attention", "q")
@@ -126,15 +122,31 @@ def multihead_attention(
         k, v = (repeat_heads(r, num_heads // shared, f"{r.name}.repeated") for r in (k, v))
     if lengths is not None:
         y = packed_attention(q, k, v, lengths, is_causal, f"{name}.scores")
-    elif fused:
+    elif kind == FUSED:
         y = fused_attention(q, k, v, is_causal, f"{name}.scores")
-    elif memory_linear:
+    elif kind == MEMORY_LINEAR:
         y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")
     else:
         y = scaled_dot_product_attention(
             q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask
         )
     return project_from_heads(y, features, bias, f"{name}.out")
+
+
+def _kind_of(
+    where: str,
+    kernel: AttentionKernel,
+    lengths: Sequence[int] | None,
+    memory: LogicalRegion | None,
+) -> str:
+    """The attention that is asked for; empty: that which keeps its scores."""
+    fused, memory_linear = kernel.get("fused", False), kernel.get("memory_linear", False)
+    if memory_linear and fused:
+        raise ValueError(f"{where}: it is either memory_linear or fused, not both")
+    if lengths is not None and (fused or memory_linear or memory is not None):
+        raise ValueError(f"{where}: lengths, and fused, memory_linear or a memory")
+    asked = {FUSED: fused, MEMORY_LINEAR: memory_linear, PACKED: lengths is not None}
+    return next((kind for kind, is_asked in asked.items() if is_asked), "")
 
 
 def scaled_dot_product_attention(
