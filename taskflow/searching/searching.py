@@ -134,9 +134,9 @@ class _Arms:
     def __init__(self, moves: Sequence[Move]) -> None:
         self.moves = moves
         self.spent = np.full(len(moves), float(WHOLE))
-        # Of one proposal; what changes a few operators is seen once it was tried.
         self.nothing = set[tuple[int, int]]()  # arms, and plans of which they make nothing
         self.reach = np.full(len(moves), math.inf)  # the least score of what they could change
+        # Of one proposal. A user's move is a whole plan's until it has changed a few operators alone.
         self.price = np.array([1.0 if move in CHANGES else WHOLE for move in moves])
         # What all moves that make whole plans promise is what one change of a few operators does.
         self.expected = np.where(self.price > 1, EXPECTED / (self.price > 1).sum(), EXPECTED)
