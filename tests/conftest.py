@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from taskflow.comm import launch
+from taskflow.core.system import outside_job
 from tests import skipped
 from tests.skipped import pytest_addoption, pytest_configure, pytest_ignore_collect  # noqa: F401 (of this suite)
 
@@ -85,12 +86,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     What is not over in time fails with what it has said until then.
     """
-    # A process that has joined MPI passes these on, and mpirun would take itself for one of its own ranks.
-    outside = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PMIX_", "PRTE_", "OMPI_"))
-    }
+    outside = outside_job(os.environ)
 
     def run(
         ranks: int, *arguments: str | Path, timeout: float = 240, **variables: str

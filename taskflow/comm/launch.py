@@ -26,11 +26,11 @@ from taskflow.core.system import (
     count_cores,
     end_with_parent,
     outlives_terminal,
+    outside_job,
     step_tasks_here,
 )
 
 _ASK = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-_INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
 SHARED_MEMORY = Path("/dev/shm")
 _SEGMENT_BYTES = 17 << 20  # what Open MPI shares of a rank, 16 MiB, and some more for others
 _LOST, _LOST_STATUS = (
@@ -98,9 +98,7 @@ def launch_environment(
     share = max(1, count_cores() // ranks)
     limits = {name: str(threads or share) for name in table if name.endswith("_NUM_THREADS")}
     if "PMIX_RANK" in outside:
-        outside = {
-            name: value for name, value in outside.items() if not name.startswith(_INSIDE_JOB)
-        }
+        outside = outside_job(outside)
     return {
         "HOME": os.path.expanduser("~"),
         **table,

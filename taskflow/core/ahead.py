@@ -24,6 +24,7 @@ from time import sleep
 from typing import Any
 
 from taskflow.core import code_folders
+from taskflow.core.system import outside_job
 
 _ASKED, _ASKERS, _COMPILER = "asked", "askers.lock", "compiler.lock"
 _LOOK_SECONDS = 0.2
@@ -94,8 +95,7 @@ def _start(folder: Path) -> None:
     """
     _niceness()  # what is wrong is said here
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    environment = {
-        **os.environ,
+    environment = outside_job(os.environ) | {
         "PYTHONPATH": paths,
         "TASKFLOW_COMPILE": "always",
         "OMP_NUM_THREADS": "1",
@@ -105,11 +105,7 @@ def _start(folder: Path) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={
-            name: value
-            for name, value in environment.items()
-            if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))
-        },
+        env=environment,
     )
 
 

@@ -141,6 +141,14 @@ def world_rank() -> int:
     return _number(_RANK, 0)
 
 
+def outside_job(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without the variables that a process that has joined MPI passes on: mpirun and srun would take what they start
+    for ranks of this job.
+    """
+    inside = "PMIX_", "PRTE_", "OMPI_"
+    return {name: value for name, value in environment.items() if not name.startswith(inside)}
+
+
 def job_name() -> str:
     """What the launcher calls this job; empty where it does not say."""
     return next((os.environ[n] for n in _JOB if os.environ.get(n)), "")

@@ -1,5 +1,6 @@
 """A Slurm of two nodes on this machine: network namespaces as hosts, a controller, two daemons, which end with it."""
 
+import os
 import shutil
 import subprocess
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.hosts import INTERFACE, two_hosts
 from benchmarks.hosts import why_not as why_no_hosts
+from taskflow.core.system import outside_job
 
 PROGRAMS = "slurmctld", "slurmd", "srun", "sbatch", "salloc", "sinfo"
 SECONDS_TO_BEGIN = 30
@@ -59,6 +61,7 @@ class Cluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            env=outside_job(os.environ),
         )
 
     def run(self, command: str, seconds: float = 240) -> tuple[int, str]:

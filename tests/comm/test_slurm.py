@@ -2,6 +2,7 @@
 time limit, leave a run that goes on bit for bit.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from benchmarks.hosts import INTERFACE
 from taskflow.comm.slurm import Allocation
-from taskflow.core.system import numbers_by_node, step_tasks_here
+from taskflow.core.system import numbers_by_node, outside_job, step_tasks_here
 from tests.comm.slurm import Cluster, cluster, has_pmix, why_not
 from tests.conftest import ROOT
 
@@ -78,7 +79,8 @@ def undisturbed(script: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """By mpirun, on this host."""
     folder = tmp_path_factory.mktemp("mpirun")
     command = f"{sys.executable} -m taskflow run -n 2 {trains(script, folder)}"
-    subprocess.run(command.split(), check=True, cwd=ROOT, capture_output=True)
+    environment = outside_job(os.environ)
+    subprocess.run(command.split(), check=True, cwd=ROOT, capture_output=True, env=environment)
     return weights(folder)
 
 

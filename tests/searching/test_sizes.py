@@ -65,6 +65,18 @@ def kind_of(name):
     return name.split(",")[0] if name.startswith(("data,", "tensor")) or "stages" in name else name
 
 
+def compiled():
+    """Names of compiled functions: small work interprets them, and then they are seen to be called."""
+    layers = tuple(f"taskflow.{layer}." for layer in LAYERS)
+    modules = [module for name, module in sys.modules.items() if name.startswith(layers)]
+    return {
+        name
+        for module in modules
+        for name, value in vars(module).items()
+        if type(value).__module__ == "taskflow.core.compiling"
+    }
+
+
 def forget():
     """What functions of these layers remember (`functools.cache`): they are called again."""
     layers = tuple(f"taskflow.{layer}." for layer in LAYERS)
@@ -83,4 +95,4 @@ def test_the_same_is_tried_on_any_number_of_hosts(hosts):
     first, *others = map(tried, hosts)
     for called, kinds in others:
         assert kinds == first[1]
-        assert called ^ first[0] <= left_out()
+        assert (called ^ first[0]) - compiled() <= left_out()
