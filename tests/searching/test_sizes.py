@@ -39,24 +39,28 @@ def trained():
 def tried(hosts):
     """The names of functions that a search calls, and the kinds of its starts."""
     machine = MachineModel.join([MachineModel.preset("p100").take(1)] * hosts)
-    graph, called = trained(), set()
-
-    def note(frame, event, argument):
-        path = frame.f_code.co_filename
-        is_function = frame.f_code.co_name != "<module>"  # which is what is imported late
-        if event == "call" and is_function and path.startswith(str(ROOT)):
-            folders = Path(path).relative_to(ROOT).parts
-            if folders[0] in LAYERS and "moves" not in folders:  # which are drawn by chance
-                called.add(frame.f_code.co_name)
+    graph, codes = trained(), set()
 
     costs = CostModel.analytic(machine)
     forget()
-    sys.setprofile(note)
+    sys.setprofile(lambda frame, event, argument: codes.add(frame.f_code))
     try:
         found = search(graph, machine, costs, proposals=PROPOSALS, seed=0)
     finally:
         sys.setprofile(None)
-    return called, {kind_of(name) for name in found.baseline_seconds}
+    return names_of(codes), {kind_of(name) for name in found.baseline_seconds}
+
+
+def names_of(codes):
+    """Of the functions of these layers; not of what is imported late, nor of moves, which are drawn by chance."""
+    folders = [f"{ROOT / layer}/" for layer in LAYERS]
+    moves = str(ROOT / "searching" / "moves")
+    return {
+        code.co_name
+        for code in codes
+        if code.co_filename.startswith(tuple(folders)) and code.co_name != "<module>"
+        if not code.co_filename.startswith(moves)
+    }
 
 
 def kind_of(name):
