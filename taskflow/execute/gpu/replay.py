@@ -175,6 +175,11 @@ class StreamReplay:
         self._launch()
         self._backend.synchronize(self._end)
 
+    @property
+    def branches(self) -> list[Item]:
+        """The items that run beside the lead stream: where there is none, a step is one chain."""
+        return [item for item in self.items if item.stream != HOST and self._number[item.stream]]
+
     def without(self, items: Iterable[int]) -> Call:
         """A step on the feeds and numbers of the last one, captured without some of its items, for measurements.
 
