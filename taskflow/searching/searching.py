@@ -34,7 +34,7 @@ from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget
 from taskflow.searching.moves import CHANGES, MOVES, SWEEPS, Move
 from taskflow.searching.moves.neighbour import count_neighbours, next_neighbour
-from taskflow.searching.moves.order import ORDERS
+from taskflow.searching.moves.order import ORDERS, orders_of
 from taskflow.searching.moves.shape import plan_of
 from taskflow.searching.outcome import FOUND, Outcome, non_dominated
 from taskflow.searching.population import Leader, Population
@@ -208,7 +208,7 @@ class _Search:
         if self.problem.has_orders and self.population.best is not None:
             plan, kind = self.best.plan, self.population.leaders[0].kind
             shape = self.problem.shapes.get(id(plan))
-            for order in ORDERS[1:] if plan.parts == 1 else ():
+            for order in orders_of(self.problem.graph) if plan.parts == 1 else ():
                 ordered = self.problem.shaped(replace(plan, schedule=order), shape)
                 if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
                     self.judge(ordered, shape.name if shape else FOUND, kind)
