@@ -120,7 +120,7 @@ class _Part(_Compiled):
     @cached_property
     def _dispatcher(self) -> Any:
         """It is compiled for types; numba would compile it anew for each number that a caller writes out."""
-        from numba.types import unliteral
+        from numba.core.types import unliteral
 
         found = super()._dispatcher
         template = found.get_call_template
