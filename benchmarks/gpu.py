@@ -24,9 +24,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import gpu_cudnn
 from gpu_checks import correctness, curves, demo, imported, nccl
 from gpu_models import CASES
-from gpu_setting import Setting, find_torch, say, verdict
+from gpu_setting import Setting, find_torch, record, say, verdict
 from gpu_steps import fill, steps_of
 
+from taskflow.backend.choices import LIBRARY, OWN
 from taskflow.backend.timing import DeviceClock
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.measure_gpu import measure_host_link, product_seconds
@@ -81,19 +82,19 @@ def gemm(setting: Setting) -> None:
         say(line)
 
 
-def cudnn(setting: Setting) -> None:
-    """Convolutions of the CNN and attention of GPT by cuDNN, beside what runs where it is not installed."""
-    machine, both = setting.machine(), [setting.backend(), setting.backend()]
-    both[1].uses_cudnn = False
+def choices(setting: Setting) -> None:
+    """What a library and an own kernel both do, by either way: what is shipped for a kind of GPU comes of it."""
+    machine, backend = setting.machine(), setting.backend()
     for piece in gpu_cudnn.pieces(setting.is_fake):
-        say(f"{piece.about}, us of an operator: by cuDNN, by own kernels")
-        theirs, ours = (gpu_cudnn.seconds_of(piece, machine, backend) for backend in both)
-        for name in theirs:
-            say(
-                f"  {name:28s} {theirs[name] * 1e6:9.1f} {ours[name] * 1e6:9.1f} {ours[name] / theirs[name]:6.2f}x"
-            )
-        total, other = sum(theirs.values()), sum(ours.values())
-        say(f"  {'all':28s} {total * 1e6:9.1f} {other * 1e6:9.1f} {other / total:6.2f}x")
+        found = gpu_cudnn.by_way(piece, machine, backend)
+        say(
+            f"{piece.about}, us by the library, by an own kernel"
+            + ("" if found else ": no library")
+        )
+        for key, by in found.items():
+            record(model="choices", key=key, **by)
+            theirs, ours = by[LIBRARY] * 1e6, by[OWN] * 1e6
+            say(f"  {key:90s} {theirs:9.1f} {ours:9.1f} {ours / theirs:6.2f}x")
 
 
 PARTS: dict[str, Callable[[Setting], None]] = {
@@ -104,7 +105,7 @@ PARTS: dict[str, Callable[[Setting], None]] = {
     "imported": imported,
     "nccl": nccl,
     "gemm": gemm,
-    "cudnn": cudnn,
+    "choices": choices,
     **{f"steps {name}": partial(steps_of, name=name) for name in CASES},
     **{
         f"fill {name} {mode}": partial(fill, name=name, mode=mode)

@@ -37,7 +37,7 @@ LINES = {
     "facts": ["fake GPU", "GiB free"],
     "correctness": ["mlp", "asked 1e-04: yes"],
     "gemm": ["32^3 bfloat16", "32^3 float32", "32^3 tf32"],
-    "cudnn": ["convolutions", "attention", "attention.dx", "conv11.dweight", "all"],
+    "choices": ["convolutions", "attention", "no library"],
     "steps mlp": [
         "mlp, 64-128-128-128-10, batch 32, float32",
         "batch 32, bfloat16",
@@ -70,6 +70,12 @@ def test_every_model_has_a_counterpart_in_torch(gpu):
     words = torch.zeros(2, 4, dtype=torch.int64)
     assert torch.isfinite(gpu_torch.GPT(**small)({"x": words, "t": words}))
     assert {f"steps {name}" for name in gpu.CASES} <= gpu.PARTS.keys()
+
+
+def test_what_is_shipped_is_made_of_the_result_files():
+    choices = imported("gpu_choices")
+    shipped = FOLDER.parent / "taskflow/backend/choices.toml"
+    assert choices.text() == shipped.read_text() and "NVIDIA H200" in choices.text()
 
 
 SCRIPTS = {
