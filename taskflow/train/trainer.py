@@ -132,12 +132,10 @@ class Trainer:
             self._lower_all()
         if check:
             self._check_plan()
-        self._record = (executor or {}).get(
-            "record", all(d.kind != "cuda" for d in self.machine.devices)
-        )
-        self.step = Executor(
-            self.task_graph, seed=seed, **{**(executor or {}), "record": self._record}
-        )
+        is_gpu = any(d.kind == "cuda" for d in self.machine.devices)
+        self._record = (executor or {}).get("record", not is_gpu)
+        options: dict[str, Any] = {"costs": self.costs if is_gpu else None, **(executor or {})}
+        self.step = Executor(self.task_graph, seed=seed, **{**options, "record": self._record})
         if self.step.task_graph is not self.task_graph:  # there is no such library
             self.task_graph = self.step.task_graph
             self._predict()
