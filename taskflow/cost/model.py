@@ -379,7 +379,8 @@ class MeasuredCosts(CostModel):
         self._by_launch.clear()
 
     def choices(self, gpu: str) -> Choices | None:
-        """What was measured on a kind of GPU; see `CostModel.choices`."""
+        """What a cost file has of a kind of GPU, see `CostModel.choices`; without a file nothing: another process would
+        measure other times, and choose otherwise."""
         return self._kept.choices(gpu)
 
     def is_rehearsed(self, task_graph: TaskGraph) -> bool:

@@ -121,10 +121,13 @@ class Trainer:
         self.graph, self._checks = self._fused(graph), check
         self.costs = costs or CostModel.measured(self.machine)
         self.found: SearchResult | None = None
-        self._record = (executor or {}).get(
-            "record", all(d.kind != "cuda" for d in self.machine.devices)
-        )
-        self._options = {**(executor or {}), "record": self._record}
+        is_gpu = any(d.kind == "cuda" for d in self.machine.devices)
+        self._options = {
+            "costs": self.costs if is_gpu else None,
+            "record": not is_gpu,
+            **(executor or {}),
+        }
+        self._record = self._options["record"]
         self._has_own_rows = has_own_rows(self.machine, self.transport)
         self._executors: dict[
             str, Executor
