@@ -73,7 +73,7 @@ def with_loss(graph: Graph, rate: float) -> Graph:
 
 
 def quantized(graph: Graph, bits: int | None, calibrate: bool = True) -> Graph:
-    return taskflow.quantize(graph, bits, activations=bits, calibrate=calibrate) if bits else graph
+    return taskflow.quantize(graph, bits, calibrate=calibrate) if bits else graph
 
 
 def train(

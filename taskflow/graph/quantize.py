@@ -1,8 +1,8 @@
 """Quantisation of a graph: weights and what they are multiplied with are rounded to few values, graph -> graph.
 
 Numbers are those of so many bits, computed in floating point (Jacob et al., CVPR 2018); gradients go straight through
-the rounding (Bengio et al., arXiv 1308.3432), so a quantised graph can be trained. A scale is the largest magnitude over
-all parts of a region, so it does not depend on a strategy.
+the rounding (Bengio et al., arXiv 1308.3432), so a quantised graph can be trained. A scale is the largest magnitude
+over all parts of a region, so it does not depend on a strategy.
 """
 
 from __future__ import annotations
