@@ -26,6 +26,7 @@ from taskflow.core.errors import CostError
 from taskflow.cost.factors import Factors, row_keys
 from taskflow.cost.kept import KeptTimes
 from taskflow.cost.measure_gpu import DeviceTimes
+from taskflow.cost.points import check_costs, name_of_point
 from taskflow.cost.rates import (
     ATTENTION,
     KINDS,
@@ -124,7 +125,7 @@ class CostModel(ABC):
         result = np.zeros(len(task_graph))
         points = np.flatnonzero(kind == Kind.POINT)
         result[points] = self._points(task_graph, points)
-        _check_costs(task_graph, points, result[points])
+        check_costs(task_graph, points, result[points])
         together = np.flatnonzero(kind == Kind.COLLECTIVE)
         result[together] = self._collectives.seconds(task_graph, together)
         moves = np.flatnonzero(
@@ -147,7 +148,7 @@ class CostModel(ABC):
         assert peers is not None
         points, moves = np.flatnonzero(peers.kind < 0), np.flatnonzero(peers.kind >= 0)
         result[points] = self._points(task_graph, points)
-        _check_costs(task_graph, points, result[points])
+        check_costs(task_graph, points, result[points])
         result[moves] = known[peers.in_turn[moves]]
         return result
 
@@ -220,18 +221,6 @@ class JitteredCosts(CostModel):
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
         return self._costs._points(task_graph, rows)
-
-
-def _check_costs(task_graph: TaskGraph, rows: Array, seconds: Array) -> None:
-    """Refuse points without a cost."""
-    for k in np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))[:1]:
-        raise CostError(
-            f"costs: {_point(task_graph, int(rows[k]))} has no cost: {seconds[k]} seconds"
-        )
-
-
-def _point(task_graph: TaskGraph, row: int) -> str:
-    return f"point {task_graph.point[row]} of operator '{task_graph.name(row)}' on device {task_graph.device[row]}"
 
 
 class AnalyticCosts(CostModel):
@@ -469,7 +458,9 @@ class MeasuredCosts(CostModel):
             except Exception as error:
                 shapes = ", ".join(str(rect.shape) for _, rect, _ in task_graph.args(row))
                 what = f"its kernel fails on made-up arrays of {shapes}: {type(error).__name__}: {error}"
-                raise CostError(f"costs: {_point(task_graph, row)} has no cost: {what}") from error
+                raise CostError(
+                    f"costs: {name_of_point(task_graph, row)} has no cost: {what}"
+                ) from error
 
         def expect() -> float:
             return float(AnalyticCosts(self.machine)._points(task_graph, np.array([row]))[0])

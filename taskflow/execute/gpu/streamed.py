@@ -141,6 +141,8 @@ class StreamCompiler(Compiler):
 
     def _stream(self, row: int) -> int:
         number, devices = int(self.graph.streams[row, 0]), len(self.graph.machine.devices)
+        if number < 0:  # it occupies links alone
+            return number
         kind, device = StreamKind(number // devices), number % devices
         instance, rect, _ = self._args(row)[0]
         is_here = kind != StreamKind.COMPUTE and instance >= 0
