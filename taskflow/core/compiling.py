@@ -120,8 +120,9 @@ class _Part(_Compiled):
     @cached_property
     def _dispatcher(self) -> Any:
         """It is compiled for types; numba would compile it anew for each number that a caller writes out."""
-        from numba.types import unliteral
+        from numba.core import types
 
+        unliteral: Any = types.unliteral  # which has no types
         found = super()._dispatcher
         template = found.get_call_template
 
