@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 from cpu_step_models import MODELS
-from gpu_models import CASES, Case
+from gpu_models import CASES, GPT2, Case, gpt
 from gpu_setting import verdict
 
 import taskflow
@@ -41,6 +41,7 @@ TYPES = {0: "float32", 1: "float64", 2: "float16", 14: "bfloat16"}
 MULTIPLYING = ("flash_", "convolve_", "slopes_of_")  # kernels that multiply matrices themselves
 TF32 = 77  # the number of a compute type
 TABLES = 0  # no address
+BYTES_SHARE = 0.85  # of GPT-2's with a loss that may be split
 BYTES_RATIO = 1.3  # to those of torch.compile that is asked for
 
 
@@ -252,6 +253,18 @@ def print_branches(models: Sequence[str]) -> None:
             )
 
 
+def print_bytes() -> None:
+    """GPT-2 with a loss whose vocabulary may be split, and with one that reads the scores once."""
+    moved = []
+    for fused in (True, "all"):
+        model = replace(CASES["gpt"].model, build=gpt(GPT2, fused))
+        found = launches_of(replace(CASES["gpt"], model=model).graph("bfloat16"))
+        moved.append(sum(each.bytes for each in found))
+        print(f"gpt, bfloat16, fused={fused}: {moved[-1] / 1e9:.2f} GB, {len(found)} launches")
+    share = moved[1] / moved[0]
+    print(f"share {share:.3f}  {verdict(share <= BYTES_SHARE, f'{BYTES_SHARE}')}")
+
+
 def longest(found: list[Launch], count: int = 12) -> Iterator[str]:
     """The kernels that take most of a step, with how often each runs."""
     seconds, often = dict[str, float](), Counter[str]()
@@ -273,8 +286,14 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--fusion", action="store_true", help="what fusion changes, instead")
     parser.add_argument("--table", action="store_true", help="the table alone")
+    parser.add_argument(
+        "--bytes", action="store_true", help="what GPT-2 moves by two losses, instead"
+    )
     parser.add_argument("--branches", action="store_true", help="what leaves the chain, instead")
     options = parser.parse_args(arguments)
+    if options.bytes:
+        print_bytes()
+        return
     if options.branches:
         print_branches(options.models)
         return

@@ -183,7 +183,7 @@ def fast(names: Sequence[str], others: Sequence[str], stand_in: bool) -> Run:
     ]
     alone = [part(f"fill {name} max-autotune", 45, stand_in=stand_in) for name in tuned]
     timed = [part(f"steps {name}", 60, stand_in=stand_in) for name in names]
-    timed += [part(name, 30, stand_in=stand_in) for name in others]
+    timed += [part(name, 60, stand_in=stand_in) for name in others]
     return Run(120, (tuple(fills), *((each,) for each in (*alone, *timed))))
 
 

@@ -88,9 +88,9 @@ def tiny_mlp(batch: int) -> LogicalRegion:
     return ops.softmax_cross_entropy(ops.linear(h, 10, name="fc"), t, name="loss")
 
 
-def gpt(sizes: Mapping[str, Any]) -> Callable[[int], LogicalRegion]:
+def gpt(sizes: Mapping[str, Any], fused: bool | str = "all") -> Callable[[int], LogicalRegion]:
     """A GPT-2 of these sizes without dropout, of fused operators, with a vocabulary that is padded."""
-    options = {"dropout": 0.0, "training": False, "fused": "all", "vocabulary_multiple": 64}
+    options = {"dropout": 0.0, "training": False, "fused": fused, "vocabulary_multiple": 64}
     return lambda batch: gpt2.build(batch, **options, **sizes).outputs["loss"]
 
 

@@ -214,12 +214,15 @@ def _staged_seconds(
 
 
 class DeviceTimes:
-    """Seconds of kernels and copies on the GPUs of one backend."""
+    """Seconds of kernels and copies on the GPUs of one backend.
 
-    def __init__(self, backend: StreamBackend) -> None:
-        self._backend = backend
+    Args:
+        choose: told the kind of GPU, and the seconds of what a library and an own kernel do, when they are timed.
+    """
+
+    def __init__(self, backend: StreamBackend, choose: Callable[[str, ByWay], object]) -> None:
+        self._backend, self._choose = backend, choose
         self._clocks: dict[int, DeviceClock] = {}
-        self.by_way: ByWay = {}  # of what a library and an own kernel do, as it was timed
 
     def name(self, device: int) -> str:
         """What a device is called in a cost file."""
@@ -258,7 +261,7 @@ class DeviceTimes:
             return seconds
         with backend.choosing(Choices({key: {OWN: 0.0} for key in asked})):
             by_way = {LIBRARY: seconds, OWN: clock.cold_seconds(call)}
-        self.by_way |= dict.fromkeys(asked, by_way)
+        self._choose(self.name(clock.device), dict.fromkeys(asked, by_way))
         return min(by_way.values())
 
     def move(self, device: int, shape: Sequence[int], dtype: str, adds: int) -> float:

@@ -373,8 +373,7 @@ class MeasuredCosts(CostModel):
         self._by_launch.clear()
 
     def choices(self, gpu: str) -> Choices | None:
-        """What a cost file has of a kind of GPU, see `CostModel.choices`; without a file nothing: another process would
-        measure other times, and choose otherwise."""
+        """What a cost file has: without one, another process would measure other times, and choose otherwise."""
         return self._kept.choices(gpu)
 
     def is_rehearsed(self, task_graph: TaskGraph) -> bool:
@@ -410,7 +409,7 @@ class MeasuredCosts(CostModel):
         if self.machine.devices[device].kind != "cuda":
             return None
         if self._times is None:
-            self._times = DeviceTimes(self._backend or make_backend())
+            self._times = DeviceTimes(self._backend or make_backend(), self._kept.choose)
         return self._times
 
     def _of_rehearsal(self, task_graph: TaskGraph) -> Array | None:
@@ -450,9 +449,7 @@ class MeasuredCosts(CostModel):
             ahead.withdraw()  # what compiles meanwhile would be measured, too
             try:
                 if times:
-                    seconds = times.point(task_graph, launch, row)
-                    self._kept.choose(times.name(device), times.by_way)
-                    return seconds
+                    return times.point(task_graph, launch, row)
                 with crew():
                     return time_call(sample_call(task_graph, launch, row))
             except Exception as error:
@@ -490,6 +487,5 @@ class MeasuredCosts(CostModel):
 
 def _rehearsal_key(task_graph: TaskGraph) -> str:
     """The digest of the rows, which names kernels only, and those of the kernels."""
-    return " ".join(
-        [task_graph.digest(), *(launch.kernel.digest for launch in task_graph.launches)]
-    )
+    kernels = [launch.kernel.digest for launch in task_graph.launches]
+    return " ".join([task_graph.digest(), *kernels])
