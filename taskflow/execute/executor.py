@@ -76,6 +76,7 @@ class Executor:
         costs: how long tasks take on `emulated` devices; default: analytic.
         capture: on `cuda` devices, replay steps as CUDA graphs; not with `record`, for which every row is timed.
         backend: what runs the streams of `cuda` devices; default: that of `share`, else CuPy's.
+        job: of the graphs beside each other that `share` runs (`taskflow.beside`), the one whose regions these are.
 
     Raises:
         ValueError: ranks and devices do not fit, ranks run different graphs, memory is short, or the plan is wrong.
@@ -94,6 +95,7 @@ class Executor:
         costs: CostModel | None = None,
         capture: bool = True,
         backend: StreamBackend | None = None,
+        job: str = "",
     ) -> None:
         self.task_graph, self.allow_nan, self.record = task_graph, allow_nan, record
         self._kind = kind_of_devices(task_graph, transport)
@@ -108,7 +110,7 @@ class Executor:
         needs_all = self._kind != "cpu"
         own, self._numbers = rows_of_host(task_graph, self.transport, needs_all)
         self._own = own
-        loan = borrow(own, share._own, self.transport) if share else None
+        loan = borrow(own, share._own, self.transport, job) if share else None
         self._borrowed = list(loan.instances) if loan else []
         self.plan = plan_memory(own, self._borrowed)
         check_room(shortage(own, self.plan), self.transport)
