@@ -66,6 +66,7 @@ from ops.elementwise.dropout import dropout as dropout
 from ops.elementwise.dropout import dropout1d as dropout1d
 from ops.elementwise.dropout import dropout2d as dropout2d
 from ops.elementwise.dropout import dropout3d as dropout3d
+from ops.elementwise.dropout import gumbel as gumbel
 from ops.elementwise.logical import logical_and as logical_and
 from ops.elementwise.logical import logical_not as logical_not
 from ops.elementwise.logical import logical_or as logical_or
@@ -120,6 +121,7 @@ from ops.loss.softmax import log_softmax as log_softmax
 from ops.loss.softmax import softmax as softmax
 from ops.moe.dispatch import combine as combine
 from ops.moe.dispatch import dispatch as dispatch
+from ops.moe.dropless import expert_rows as expert_rows
 from ops.moe.experts import expert_linear as expert_linear
 from ops.moe.experts import mixture_of_experts as mixture_of_experts
 from ops.moe.gate import count_dropped as count_dropped
@@ -127,6 +129,7 @@ from ops.moe.gate import expert_load as expert_load
 from ops.moe.gate import expert_slots as expert_slots
 from ops.moe.gate import load_balance_loss as load_balance_loss
 from ops.moe.gate import top_k_gate as top_k_gate
+from ops.moe.sparse import dense_to_sparse_gate as dense_to_sparse_gate
 from ops.norm.batch_norm import batch_norm as batch_norm
 from ops.norm.norms import group_norm as group_norm
 from ops.norm.norms import instance_norm as instance_norm

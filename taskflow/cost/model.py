@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from taskflow.backend import StreamBackend, make_backend
+from taskflow.backend.choices import Choices
 from taskflow.collective.price import Carried, CollectiveCosts
 from taskflow.core import ahead
 from taskflow.core.errors import CostError
@@ -148,6 +149,10 @@ class CostModel(ABC):
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:
         """What a search takes a collective to take, and of the links."""
         return self._searched.carried(exchange, itemsize)
+
+    def choices(self, gpu: str) -> Choices | None:
+        """Which kernels a kind of GPU runs where there are two for one thing; None: these costs do not know."""
+        return None
 
     @cached_property
     def rates(self) -> Rates:
@@ -373,6 +378,11 @@ class MeasuredCosts(CostModel):
         self._factors = Factors(keys, rehearsed, alone)
         self._by_launch.clear()
 
+    def choices(self, gpu: str) -> Choices | None:
+        """What a cost file has of a kind of GPU, see `CostModel.choices`; without a file nothing: another process would
+        measure other times, and choose otherwise."""
+        return self._kept.choices(gpu)
+
     def is_rehearsed(self, task_graph: TaskGraph) -> bool:
         """Whether this graph had a rehearsal."""
         return self._of_rehearsal(task_graph) is not None
@@ -446,7 +456,9 @@ class MeasuredCosts(CostModel):
             ahead.withdraw()  # what compiles meanwhile would be measured, too
             try:
                 if times:
-                    return times.point(task_graph, launch, row)
+                    seconds = times.point(task_graph, launch, row)
+                    self._kept.choose(times.name(device), times.by_way)
+                    return seconds
                 with crew():
                     return time_call(sample_call(task_graph, launch, row))
             except Exception as error:

@@ -107,7 +107,7 @@ def named(name: object) -> Order | Policy | None:
     """The order or policy of this name, `prefetch:2` being that of two layers; None: there is none."""
     if not isinstance(name, str):
         return None
-    match = re.fullmatch(r"prefetch:([1-9]\d{0,3})", name)
+    match = re.fullmatch(r"prefetch:(0|[1-9]\d{0,3})", name)
     return prefetch(int(match[1])) if match else NAMED.get(name)
 
 

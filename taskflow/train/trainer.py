@@ -121,14 +121,12 @@ class Trainer:
         self.graph, self._checks = self._fused(graph), check
         self.costs = costs or CostModel.measured(self.machine)
         self.found: SearchResult | None = None
-        self._record = (executor or {}).get(
-            "record", all(d.kind != "cuda" for d in self.machine.devices)
-        )
-        self._options = {**(executor or {}), "record": self._record}
+        is_gpu = any(d.kind == "cuda" for d in self.machine.devices)
+        usual = {"costs": self.costs if is_gpu else None, "record": not is_gpu}
+        self._options: dict[str, Any] = {**usual, **(executor or {})}
+        self._record = self._options["record"]
         self._has_own_rows = has_own_rows(self.machine, self.transport)
-        self._executors: dict[
-            str, Executor
-        ] = {}  # by the digest of their rows, the first one first
+        self._executors = dict[str, Executor]()  # by the digest of their rows, in order of use
         self._evaluators: dict[int, tuple[Graph | Resized, Sizes]] = {}
         plan = self._choose(strategy, proposals)
         self._take(self.graph, _in_time(plan, accumulate, order))

@@ -74,6 +74,7 @@ def test_json_is_what_the_library_gives(model, capsys):
             "speedup": case.speedup,
             "sensitivities": case.sensitivities,
             "refusal": None,
+            "joules": None,
         }
 
 

@@ -235,7 +235,7 @@ class CudaStreams(StreamBackend):
         flags = {"uses_tf32": self.uses_tf32, "may_plan": may_plan}
         return lt.matmul(current.ptr, a, b, out, epilogue, bias=bias, aux=aux, **flags)
 
-    def library_plan(
+    def find_plan(
         self,
         operation: str,
         inputs: Sequence[Array],
