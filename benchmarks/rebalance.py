@@ -2,8 +2,8 @@
 
     taskflow run -n 2 benchmarks/rebalance.py
 
-Emulated devices, one a rank: three times as fast, then half as fast as the other, then alike. Printed are steps before,
-after one change, and what the simulator says of the best plan for the true rates.
+Emulated devices, one a rank: three times as fast, then half as fast as the other, then alike. Printed are steps before
+and after one change, measured and predicted for the true rates, beside the best plan for these.
 """
 
 from __future__ import annotations
@@ -71,14 +71,16 @@ def main() -> None:
     plan = Plan(taskflow.data_parallel(graph, machine(1, 1)))
     for speeds in ((3.0, 1.0), (1.0, 2.0), (1.0, 1.0)):
         true = machine(*speeds)
-        best = plan.rebalanced(graph, speeds)
-        oracle = best.predict(graph, true, CostModel.analytic(true)).seconds
+        costs = CostModel.analytic(true)
+        plans = [plan, plan.rebalanced(graph, speeds)]
         plan, before, after = train(speeds, plan)
+        was, best, now = (p.predict(graph, true, costs).seconds for p in (*plans, plan))
         shares = dict(plan.strategy["fc0"].degrees)["b"]
         if connect().rank == 0:
             print(
                 f"speeds {speeds}: {before * 1e3:.1f} ms, then {after * 1e3:.1f} ms "
-                f"({after / before:.2f}; {after / oracle:.3f} of the best by prediction), parts {shares}",
+                f"({after / before:.2f}; {after / best:.3f} of the best by prediction); predicted "
+                f"{was * 1e3:.1f} and {now * 1e3:.1f} ms ({now / was:.2f}; {now / best:.3f}); parts {shares}",
                 flush=True,
             )
 

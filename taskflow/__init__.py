@@ -71,6 +71,7 @@ from taskflow.tasks.task_graph import Kind, Privilege, Task, TaskGraph
 from taskflow.tasks.timeline import Timeline
 from taskflow.train import callbacks, rates
 from taskflow.train.batches import Batches
+from taskflow.train.jobs import Job, Jobs
 from taskflow.train.trainer import Trainer
 
 await_guard()
@@ -92,6 +93,8 @@ __all__ = [
     "Graph",
     "Image",
     "ImportedJob",
+    "Job",
+    "Jobs",
     "Kernel",
     "Kind",
     "Link",

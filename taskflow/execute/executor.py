@@ -78,6 +78,7 @@ class Executor:
             is faster; default: what is shipped for the kind of GPU. All ranks take what rank 0 has.
         capture: on `cuda` devices, replay steps as CUDA graphs; not with `record`, for which every row is timed.
         backend: what runs the streams of `cuda` devices; default: that of `share`, else CuPy's.
+        job: of the graphs beside each other that `share` runs (`taskflow.beside`), the one whose regions these are.
 
     Raises:
         ValueError: ranks and devices do not fit, ranks run different graphs, memory is short, or the plan is wrong.
@@ -96,6 +97,7 @@ class Executor:
         costs: CostModel | None = None,
         capture: bool = True,
         backend: StreamBackend | None = None,
+        job: str = "",
     ) -> None:
         self.task_graph, self.allow_nan, self.record = task_graph, allow_nan, record
         self._kind = kind_of_devices(task_graph, transport)
@@ -110,7 +112,7 @@ class Executor:
         needs_all = self._kind != "cpu"
         own, self._numbers = rows_of_host(task_graph, self.transport, needs_all)
         self._own = own
-        loan = borrow(own, share._own, self.transport) if share else None
+        loan = borrow(own, share._own, self.transport, job) if share else None
         self._borrowed = list(loan.instances) if loan else []
         self.plan = plan_memory(own, self._borrowed)
         check_room(shortage(own, self.plan), self.transport)

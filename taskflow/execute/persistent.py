@@ -20,6 +20,7 @@ from taskflow.core.dtypes import is_finite
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Values, fill, random_key
 from taskflow.execute.memory import Memory
+from taskflow.graph.beside import in_job
 from taskflow.graph.graph import LogicalRegion
 from taskflow.tasks.everywhere import homes_of
 from taskflow.tasks.task_graph import Array, TaskGraph
@@ -33,28 +34,39 @@ class Loan:
         instances: own instance -> instance of the lender that holds its box on the same device.
         stale: names of regions with a home that is not borrowed: they are copied in.
         apart: names of regions that have other homes in either graph: updates are copied out.
+        job: of the lender, whose regions these are.
     """
 
     instances: dict[int, int]
     stale: list[str]
     apart: list[str]
+    job: str = ""
+
+    def lent(self, name: str) -> str:
+        """What the lender calls a region."""
+        return in_job(name, self.job) if self.job else name
 
 
-def borrow(graph: TaskGraph, lender: TaskGraph, transport: Transport) -> Loan:
+def borrow(graph: TaskGraph, lender: TaskGraph, transport: Transport, job: str = "") -> Loan:
     """What `graph` can use of the memory of `lender`'s executor; all ranks call it, and get the same names.
+
+    With a `job` the regions are those of this job among others (`graph.beside`).
 
     Raises:
         ValueError: the lender lacks a region, or has it with another shape or dtype.
     """
     regions = {r.name: r for r in graph.regions}
     others = {r.name: r for r in lender.regions}
-    loan = Loan({}, [], [])
+    loan = Loan({}, [], [], job)
     for name in graph.homes:
-        if regions[name].is_constant and others.get(name) != regions[name]:
+        lent = loan.lent(name)
+        if regions[name].is_constant and (
+            lent not in others or others[lent].init != regions[name].init
+        ):
             continue  # it has values of its own
-        if name not in lender.homes:
-            raise ValueError(f"executor: the shared executor has no region '{name}'")
-        mine, theirs = regions[name], others[name]
+        if lent not in lender.homes:
+            raise ValueError(f"executor: the shared executor has no region '{lent}'")
+        mine, theirs = regions[name], others[lent]
         if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
             raise ValueError(
                 f"executor: region '{name}' is {mine.shape} {mine.dtype}, "
@@ -63,13 +75,14 @@ def borrow(graph: TaskGraph, lender: TaskGraph, transport: Transport) -> Loan:
         is_whole = _borrow_region(graph, lender, name, loan)
         if not is_whole:
             loan.stale.append(name)
-        if not is_whole or set(homes_of(graph, name)) != set(homes_of(lender, name)):
+        if not is_whole or set(homes_of(graph, name)) != set(homes_of(lender, lent)):
             loan.apart.append(name)
     if transport.size == 1:
         return loan
     found = transport.gather((loan.stale, loan.apart))
     stale, apart = (set[str]().union(*names) for names in zip(*found, strict=True))
-    return Loan(loan.instances, *([n for n in graph.homes if n in kind] for kind in (stale, apart)))
+    names = [[n for n in graph.homes if n in kind] for kind in (stale, apart)]
+    return Loan(loan.instances, names[0], names[1], job)
 
 
 def _borrow_region(graph: TaskGraph, lender: TaskGraph, name: str, loan: Loan) -> bool:
@@ -81,7 +94,7 @@ def _borrow_region(graph: TaskGraph, lender: TaskGraph, name: str, loan: Loan) -
         found = next(
             (
                 i
-                for i, r in lender.homes[name]
+                for i, r in lender.homes[loan.lent(name)]
                 if lender.instance_device[i] == device and r.covers(box)
             ),
             None,
@@ -231,7 +244,7 @@ class PersistentRegions:
         """Copy in the shared regions that lie elsewhere in the base, if any has changed."""
         if self._base is not None and self._seen != self.run.changes:
             for name in self._loan.stale:
-                self._set(name, self._base.read(name))
+                self._set(name, self._base.read(self._loan.lent(name)))
             self._seen = self.run.changes
 
     def publish(self) -> None:
@@ -243,7 +256,7 @@ class PersistentRegions:
         if self._base is not None:
             for name in self._updated:
                 if name in self._loan.apart:
-                    self._base._store(name, self._load(name))
+                    self._base._store(self._loan.lent(name), self._load(name))
 
     def _load(self, name: str) -> Array:
         region = self._regions[name]
@@ -270,7 +283,7 @@ class PersistentRegions:
         """Set a region here and, where it has other homes there, in the base."""
         self._set(name, value)
         if self._base is not None and name in self._loan.apart:
-            self._base._store(name, value)
+            self._base._store(self._loan.lent(name), value)
 
     def _set(self, name: str, value: Array) -> None:
         for instance, rect in self.graph.homes[name]:

@@ -19,6 +19,7 @@ import numpy as np
 from taskflow.checkpoint import files
 from taskflow.core.numbers import real, whole
 from taskflow.execute import Executor
+from taskflow.graph.beside import in_job
 from taskflow.graph.graph import Graph
 from taskflow.schedule.plan import Plan
 from taskflow.tasks.task_graph import Array, Kind
@@ -321,6 +322,48 @@ class Rungs:
             return None
         graph = self.graphs[self.rung]()
         return graph, replace(moment.plan, strategy=moment.plan.strategy.for_graph(graph))
+
+
+@dataclass
+class MergeBest:
+    """Every so often the copy of a model with the lowest loss pulls the weights of the others towards its own.
+
+    Copies are jobs beside each other (`taskflow.beside`), each with data of its own. Source: as of `Rebalance`.
+
+    Args:
+        copies: their jobs, whose parameters have equal names.
+        loss: an output of each; a running mean counts.
+        every: steps between two merges.
+        weight: of the best weights; those of the others count 1 less that.
+    """
+
+    copies: Sequence[str]
+    loss: str = "loss"
+    every: int = 50
+    weight: float = 0.75
+    _losses: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.every = whole("MergeBest", "every", self.every)
+        self.weight = real("MergeBest", "weight", self.weight, 0)
+
+    def __call__(self, moment: Moment) -> None:
+        """Merge, if it is time."""
+        if moment.is_epoch or not moment.outputs:
+            return
+        for copy in self.copies:
+            value = score("MergeBest", moment, f"{copy}.{self.loss}", "min")
+            self._losses[copy] = 0.9 * self._losses.get(copy, value) + 0.1 * value
+        if moment.step % self.every:
+            return
+        best, step = min(self.copies, key=self._losses.__getitem__), moment.executor
+        for region in moment.graph.parameters:
+            job, _, name = region.name.partition("/")
+            if job == best:
+                pulls = step.read(region.name)
+                for other in (in_job(name, copy) for copy in self.copies if copy != best):
+                    own = step.read(other)
+                    step.write(other, own + self.weight * (pulls - own))
 
 
 def check_mode(where: str, mode: object) -> None:

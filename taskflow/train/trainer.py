@@ -144,7 +144,7 @@ class Trainer:
         if digest not in self._executors:
             if self._checks:
                 self._check_plan()
-            share = self._first if self._executors else None
+            share = self.first if self._executors else None
             self._executors[digest] = Executor(
                 self.task_graph, seed=self.seed, share=share, **self._options
             )
@@ -154,7 +154,7 @@ class Trainer:
             self._predict()
 
     @property
-    def _first(self) -> Executor:
+    def first(self) -> Executor:
         """Whose persistent regions all others use."""
         return next(iter(self._executors.values()))
 
@@ -283,7 +283,7 @@ class Trainer:
         check_places(callbacks, checkpoint)
         self.step.guard_updates(on_nan == "skip")
         keeping = Keeper(
-            self._first, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan)
+            self.first, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan)
         )
         with keeping as keeper, Interrupts(self.transport) as interrupts:
             read = reading(batches, self.graph, self.transport)
@@ -328,7 +328,7 @@ class Trainer:
         strategy = self.strategy.for_graph(transformed)
         parts = most_micro_batches(transformed, strategy, self.plan.parts)
         plan = replace(self.plan, strategy=strategy, parts=parts)
-        step = Executor(self._applied(plan, graph), share=self._first, record=self._record)
+        step = Executor(self._applied(plan, graph), share=self.first, record=self._record)
         step.guard_updates(on_nan == "skip")
         return step
 
@@ -453,7 +453,7 @@ class Trainer:
             def make(one: Graph) -> Executor:
                 one = self._fused(one)
                 task_graph = self._applied(self.plan.for_graph(one), one)
-                return Executor(task_graph, share=self._first, record=self._record)
+                return Executor(task_graph, share=self.first, record=self._record)
 
             first = graph if isinstance(graph, Graph) else graph(samples_of(self.graph))
             more = None if isinstance(graph, Graph) else lambda samples: make(graph(samples))

@@ -10,6 +10,7 @@ import taskflow
 from taskflow import Batches, Device, Graph, MachineModel, Plan, Strategy, checkpoint
 from taskflow.strategy.rebalance import cut_by_rates
 from taskflow.train.callbacks import Moment, Rebalance, Rungs
+from tests.fake_gpu.streams import FakeStreams
 from tests.refusals import each_refused
 
 MACHINE = MachineModel.uniform(4)
@@ -78,6 +79,31 @@ def test_any_plans_between_steps_are_one_device(expected):
     assert_same(history.outputs, expected[0].outputs)
     assert 3 < len(trainer._executors) < 8, "plans that come again are kept"
     assert trainer.plan == random_plans(Moment(10, 1, {}, None, None, trainer.graph, trainer.plan))
+
+
+def test_feeds_that_went_ahead_to_a_gpu_are_fed_again(expected):
+    """Plans change after every other step, when the next batch has been staged for the step that is no more."""
+    machine = MachineModel.uniform(2, Device(kind="cuda"))
+    trainer = taskflow.Trainer(
+        net(),
+        machine=machine,
+        strategy=Plan(taskflow.data_parallel(net(), machine)),
+        costs=taskflow.CostModel.analytic(machine),
+        quiet=True,
+        executor={"backend": FakeStreams()},
+    )
+
+    ran = []
+
+    def change(moment):
+        ran.append(moment.is_epoch or moment.executor.seconds > 0)
+        return None if moment.step % 2 else moment.plan.rebalanced(net(), [moment.step, 4.0])
+
+    history = trainer.fit(batches(), 2, callbacks=[change])
+    assert all(ran), "the next step is one of the plan that was given"
+    assert len(trainer._executors) > 2 and history.outputs.keys() == expected[0].outputs.keys()
+    assert_same(history.outputs, expected[0].outputs)
+    assert_same({n: trainer.step.read(n) for n in expected[1]}, expected[1])
 
 
 def test_a_run_goes_on_with_the_plan_that_it_had(expected, tmp_path):
