@@ -7,6 +7,7 @@ docs/applications/architecture_search.md says what the paper claims, what is sho
 """
 
 import argparse
+from functools import partial
 from itertools import product
 from time import process_time
 from typing import NamedTuple
@@ -30,7 +31,7 @@ LABELS, BATCH, HELD_OUT = (
     512,
 )  # images that nets learn from, of a step, and that they are judged by
 RATE = 1e-2
-FINALISTS = 4
+FINALISTS = 16
 
 
 class Cell(NamedTuple):
@@ -191,9 +192,12 @@ def best_nets(models: Array, budget: Takes) -> tuple[list[Net], float]:
         constraints=[{"type": "ineq", "fun": room}],
         n=64,
     )
-    ends = [(np.floor(x), np.ceil(x)) for x in optimum.x]
-    near = [np.array(corner) for corner in set(product(*ends))]
-    nets = [net_of(numbers) for numbers in near if room(numbers).min() >= 0]
+    near = [
+        [x for x in range(low, high + 1) if abs(x - best) < 2]
+        for (low, high), best in zip(bounds, optimum.x)
+    ]
+    whole = [np.array(numbers) for numbers in product(*near)]
+    nets = [net_of(numbers) for numbers in whole if room(numbers).min() >= 0]
     return sorted(nets, key=degree, reverse=True), process_time() - start
 
 
@@ -238,11 +242,11 @@ def find(machine: MachineModel, seed: int, count: int, steps: int, proposals: in
     median = np.median(takes, axis=0)
     budget = Takes(*np.where(median > 0, median, np.inf).tolist())
     near, seconds = best_nets(models, budget)
-    judged = [(net, planned(net, machine, proposals)) for net in near[:FINALISTS]]
-    kept = [(net, its) for net, its in judged if its.fits(budget)]
-    if not kept:
-        raise ValueError(f"architecture search: none of {len(judged)} finalists is within {budget}")
-    net, its = kept[0]
+    ways = partial(planned, proposals=proposals), on_one  # the fastest plan, or what moves nothing
+    judged = ((net, way(net, machine)) for net in near[:FINALISTS] for way in ways)
+    net, its = next(((net, its) for net, its in judged if its.fits(budget)), (None, budget))
+    if net is None:
+        raise ValueError(f"architecture search: none of {FINALISTS} finalists is within {budget}")
     within = [row for row, mine in zip(accuracies, takes) if Takes(*mine).fits(budget)]
     correlation = float(spearmanr(degrees, accuracies)[0])
     best_sample = float(max(within, default=0))

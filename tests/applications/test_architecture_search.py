@@ -9,7 +9,7 @@ pytest.importorskip("scipy")  # it comes with scikit-learn
 
 from examples.applications import architecture_search as search
 
-LAPTOP = MachineModel.preset("laptop")
+LAPTOP = MachineModel.preset("laptop").take(2)
 
 
 @pytest.mark.parametrize("net", search.drawn(3, seed=5), ids=str)
