@@ -29,7 +29,14 @@ from taskflow.lowering.like import RowOrder
 from taskflow.lowering.lowering import Devices
 from taskflow.machine import MachineModel
 from taskflow.schedule.order_of_all import order_of_all
-from taskflow.schedule.orders import Order, check_order_name, named, order_name, reorder
+from taskflow.schedule.orders import (
+    Order,
+    check_order_name,
+    named,
+    order_name,
+    program,
+    reorder,
+)
 from taskflow.schedule.ordinal_order import by_ordinal
 from taskflow.schedule.schedule import Policy, Schedule, ScheduleTable
 from taskflow.simulation.simulate import simulate
@@ -52,6 +59,7 @@ class PlanTable(StrategyTable, forbid_unknown_fields=True):
     homes: tuple[str, ...] = ()
     gathers_again: bool = True
     collectives: dict[str, Any] = msgspec.field(default_factory=dict)
+    bucket_bytes: Annotated[int, Meta(ge=1, lt=1 << 62)] | None = None
 
 
 def _decide_alone(act: Callable[[], RowOrder]) -> RowOrder:
@@ -72,6 +80,7 @@ class Plan:
         homes: parameters that have a home (see `taskflow.homes`).
         gathers_again: whether the backward pass gathers what homes hold again.
         collectives: kind of collective -> algorithm, see `MachineModel.with_collectives`.
+        bucket_bytes: see `lower`.
 
     Raises:
         ValueError: `parts` is not positive, or no schedule has that name.
@@ -85,6 +94,7 @@ class Plan:
     homes: tuple[str, ...] = ()
     gathers_again: bool = True
     collectives: Mapping[str, str] = field(default_factory=dict)
+    bucket_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):
@@ -100,6 +110,11 @@ class Plan:
         elif self.schedule is not None and named(order_name(self.schedule)) == self.schedule:
             object.__setattr__(self, "schedule", order_name(self.schedule))
 
+    @property
+    def order(self) -> Schedule | Policy | Order | str | None:
+        """Of rows: the schedule; where there is none, buckets are together in that of the program."""
+        return program if self.bucket_bytes and self.schedule is None else self.schedule
+
     def transform(self, graph: Graph) -> Graph:
         """The graph whose rows run: with homes and with what is computed again."""
         if self.recomputed:
@@ -114,7 +129,8 @@ class Plan:
     def lower(self, graph: Graph, machine: MachineModel) -> tuple[Graph, TaskGraph]:
         """The graph that runs, and its rows as they are lowered; see `apply`."""
         graph = self.transform(graph)
-        return graph, lower(graph, self.placement(graph, machine), machine, self.collectives)
+        strategy, size = self.placement(graph, machine), self.bucket_bytes
+        return graph, lower(graph, strategy, machine, self.collectives, bucket_bytes=size)
 
     def apply(
         self,
@@ -140,10 +156,10 @@ class Plan:
         """
         if devices is None:
             graph, rows = self.lower(graph, machine)
-            return graph, rows if self.schedule is None else reorder(rows, costs, self.schedule)
+            return graph, rows if self.order is None else reorder(rows, costs, self.order)
         graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
-        lowering, strategy = Lowering(graph, machine), self.placement(graph, machine)
-        schedule = self.schedule
+        lowering = Lowering(graph, machine, bucket_bytes=self.bucket_bytes or 0)
+        strategy, schedule = self.placement(graph, machine), self.order
         if schedule is None:
             return graph, lowering.lower(strategy, devices)
         order = decide(lambda: order_of_all(lowering, strategy, costs, schedule))
@@ -161,8 +177,9 @@ class Plan:
             return simulate(self.apply(graph, machine, costs)[1], costs)
         graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
         strategy = self.placement(graph, machine)
-        rows = Lowering(graph, machine).rows_to_simulate(strategy, costs)
-        return simulate(reorder(rows, costs, self.schedule) if self.schedule else rows, costs)
+        lowering = Lowering(graph, machine, bucket_bytes=self.bucket_bytes or 0)
+        rows = lowering.rows_to_simulate(strategy, costs)
+        return simulate(reorder(rows, costs, self.order) if self.order else rows, costs)
 
     def for_graph(self, graph: Graph) -> Plan:
         """The plan of an evaluation graph of the same model, see `Strategy.for_graph`.
@@ -220,7 +237,10 @@ class Plan:
                 f"plan: schedule '{order_name(schedule)}' is a function; a file holds a Schedule or a name"
             )
         names = {"recomputed": list(self.recomputed), "homes": list(self.homes)}
-        rest = {"gathers_again": self.gathers_again, "collectives": dict(self.collectives)}
+        rest: dict[str, Any] = {"gathers_again": self.gathers_again}
+        rest["collectives"] = dict(self.collectives)
+        if self.bucket_bytes:
+            rest["bucket_bytes"] = self.bucket_bytes
         return {
             **self.strategy.to_table(),
             "parts": self.parts,
