@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import ops
 import taskflow
 from examples.applications import graphs
 from ops.models import gnn
@@ -51,6 +52,29 @@ def test_shares_of_stages_add_up(kind):
 @pytest.mark.slow
 def test_neighbours_tell_digits():
     assert graphs.learn("gcn", 2, 60) > graphs.regression() + 0.02
+
+
+def test_of_several_orders_the_narrowest_is_taken():
+    """A strip of vertices, numbered at random: neighbours lie as near each other as the strip is wide."""
+    row, column = np.divmod(np.arange(120), 4)
+    is_edge = (np.abs(row[:, None] - row) <= 1) & (np.abs(column[:, None] - column) <= 1)
+    mixed = np.random.default_rng(0).permutation(120)
+    targets, sources = np.nonzero(is_edge[np.ix_(mixed, mixed)])
+    indptr = np.searchsorted(targets, np.arange(121))
+
+    number = np.argsort(ops.graph_order(indptr, sources))
+    assert np.abs(number[sources] - number[targets]).max() <= 2 * 4
+
+    indptr, sources, _ = gnn.normalised(*np.random.default_rng(3).integers(0, 60, (2, 60)), 60)
+    targets = np.repeat(np.arange(60), np.diff(indptr))
+
+    def read(starts):
+        """By both sides of each cut of the other."""
+        number = np.argsort(ops.graph_order(indptr, sources, starts))
+        s, t = number[sources], number[targets]
+        return sum(s[t < cut].max() - s[t >= cut].min() + 1 for cut in range(1, 60))
+
+    assert read(8) < read(0)
 
 
 def test_relations_are_in_order():

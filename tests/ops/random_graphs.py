@@ -259,7 +259,7 @@ def scores(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
 
 
 def related(m: Maker, x: LogicalRegion) -> LogicalRegion:
-    """Over random edges, with or without messages."""
+    """Over random edges, with or without messages, which may be shares of what leads to a vertex."""
     count = m.generator.integers(0, 4, x.shape[0])
     count[m.number(0, len(count) - 1)] += 1
     indptr = [0, *count.cumsum().tolist()]
@@ -267,9 +267,10 @@ def related(m: Maker, x: LogicalRegion) -> LogicalRegion:
     reduce = m.pick(["sum", "mean", "max"])
     if m.chance():
         return ops.aggregate(x, edges, reduce=reduce)
-    return ops.sum_edges(
-        ops.tanh(ops.to_edges(x, edges, m.pick(["source", "target"]))), edges, reduce
-    )
+    message = ops.to_edges(x, edges, m.pick(["source", "target"]))
+    is_share = x.ndim == 2 and m.chance()
+    message = ops.edge_softmax(message, edges) if is_share else ops.tanh(message)
+    return ops.sum_edges(message, edges, reduce)
 
 
 def packed(m: Maker, x: LogicalRegion) -> LogicalRegion:

@@ -178,6 +178,6 @@ def test_the_random_graphs_are_of_all_of_ops():
     initializers = {n for n in ops.__all__ if getattr(ops, n).__module__ == "ops.initializers"}
     torch = {"from_torch", "from_torch_state", "to_torch", "to_dtensor", "DTensorPlan", "Imported"}
     others = torch | {"RecurrentWeights", "recurrent_weights", "ParameterGroup", "gradients"}
-    others |= {"Edges", "graph_order", "edge_softmax"}  # tables of graphs: tests/models/test_gnn.py
+    others |= {"Edges", "graph_order"}  # tables of graphs: tests/models/test_gnn.py
     others |= {"linear_cross_entropy", "repeat_heads"}  # of language models: tests/models
     assert {*ops.__all__} - used - BUILDERS.keys() - initializers - others == set()
