@@ -16,6 +16,7 @@ from ops.attention.linear_attention import memory_linear_attention as memory_lin
 from ops.attention.packed_attention import packed_attention as packed_attention
 from ops.attention.rotary import RotaryScaling as RotaryScaling
 from ops.attention.rotary import rotary_embedding as rotary_embedding
+from ops.claims import claimed as claimed
 from ops.dense.convolution import conv1d as conv1d
 from ops.dense.convolution import conv2d as conv2d
 from ops.dense.convolution3d import adaptive_avg_pool3d as adaptive_avg_pool3d
