@@ -21,6 +21,7 @@ from taskflow.core.version import our_version
 from taskflow.cost.measure import fit_machine, measure_machine
 from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
+from taskflow.graph.beside import beside
 from taskflow.graph.by_parts import add_parts, by_parts
 from taskflow.graph.differentiate import differentiate, is_sum
 from taskflow.graph.dtypes import LossScale
@@ -121,6 +122,7 @@ __all__ = [
     "add_parts",
     "any_degree",
     "axis_kinds",
+    "beside",
     "by_parts",
     "callbacks",
     "check_plan",

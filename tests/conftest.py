@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -44,21 +45,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def slow_first(items: list[pytest.Item], workers: int) -> None:
-    """Each worker's share begins with slow tests: one that comes last keeps the others waiting."""
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    other = [item for item in items if not item.get_closest_marker("slow")]
-    shares = [
-        part[len(part) * k // workers : len(part) * (k + 1) // workers]
-        for k in range(workers)
-        for part in (slow, other)
-    ]
-    items[:] = [item for share in shares for item in share]
+    """The first worker begins with what waits, the others with what is slow: a test that comes last keeps all waiting.
+
+    xdist gives each worker as many tests in a row as another.
+    """
+    waiting, slow, other = list[pytest.Item](), list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        waits, is_slow = (item.get_closest_marker(name) for name in ("waits", "slow"))
+        (waiting if waits else slow if is_slow else other).append(item)
+    ends = [len(slow) * k // max(1, workers - 1) for k in range(workers)]
+    begins = [waiting, *(slow[begin:end] for begin, end in pairwise(ends))]
+    if workers == 1:
+        begins = [waiting + slow]
+    rest = iter(other)
+    left, items[:] = len(items), []
+    for number, begin in enumerate(begins):
+        share = left // (workers - number)
+        left -= share
+        items += [*begin, *islice(rest, max(0, share - len(begin)))]
+    items += rest
 
 
 def pytest_collection_finish() -> None:
     """The garbage collector leaves out what has been imported, and runs seldom: it took 5 % of the time."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 @functools.cache

@@ -95,7 +95,7 @@ JOBS = {
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.waits
 @pytest.mark.parametrize("job", JOBS)
 def test_ranks_end_with_a_launcher_that_is_killed(job, tmp_path):
     launcher = start(JOBS[job](tmp_path))
@@ -126,7 +126,7 @@ with kept.executor(taskflow.data_parallel, 2) as step:
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.waits
 def test_leaving_alone_ends_all(mpirun):
     """With a status, in the middle of a step: tests/execute/test_faults.py."""
     done = mpirun(2, "-c", LEAVES)

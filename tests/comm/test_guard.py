@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = [pytest.mark.mpi, pytest.mark.waits]
 
 JOIN = (
     "import os, sys, time, signal\nrank = int(os.environ['OMPI_COMM_WORLD_RANK'])\n"

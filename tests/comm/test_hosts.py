@@ -101,7 +101,7 @@ def test_what_is_wrong_with_a_host(tmp_path, monkeypatch):
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.waits
 def test_two_namespaces_are_two_hosts(tmp_path, monkeypatch):
     if reason := why_not():
         pytest.skip(reason)

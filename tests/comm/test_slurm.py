@@ -93,7 +93,7 @@ def assert_equal_bits(found: dict[str, np.ndarray], expected: dict[str, np.ndarr
 RUN = f"{sys.executable} -m taskflow run"
 
 
-@pytest.mark.slow
+@pytest.mark.waits
 def test_a_script_of_sbatch(slurm, script, undisturbed, tmp_path) -> None:
     """`taskflow run` in it knows how many ranks there are, and where."""
     status, said = slurm.batch(
@@ -103,7 +103,7 @@ def test_a_script_of_sbatch(slurm, script, undisturbed, tmp_path) -> None:
     assert_equal_bits(weights(tmp_path), undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.waits
 def test_srun(slurm, script, undisturbed, tmp_path) -> None:
     if not has_pmix(slurm):
         pytest.skip("Slurm: its plugin for PMIx does not load (libpmix-dev)")
@@ -113,7 +113,7 @@ def test_srun(slurm, script, undisturbed, tmp_path) -> None:
     assert_equal_bits(weights(tmp_path), undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.waits
 def test_srun_without_mpi_is_refused(slurm, script, tmp_path) -> None:
     command = f"cd {ROOT}; srun -N2 -n2 {sys.executable} {trains(script, tmp_path)}"
     status, said = slurm.run(command)
@@ -121,7 +121,7 @@ def test_srun_without_mpi_is_refused(slurm, script, tmp_path) -> None:
     assert "srun --mpi=pmix" in said
 
 
-@pytest.mark.slow
+@pytest.mark.waits
 def test_a_rank_that_dies_is_named_and_a_restart_goes_on(slurm, script, undisturbed, tmp_path):
     options = f"--interface {INTERFACE} --restarts 1"
     status, said = slurm.batch(
@@ -132,7 +132,7 @@ def test_a_rank_that_dies_is_named_and_a_restart_goes_on(slurm, script, undistur
     assert_equal_bits(weights(tmp_path), undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.waits
 def test_a_rank_of_srun_that_dies_ends_all(slurm, script, undisturbed, tmp_path) -> None:
     if not has_pmix(slurm):
         pytest.skip("Slurm: its plugin for PMIx does not load (libpmix-dev)")
@@ -145,7 +145,7 @@ def test_a_rank_of_srun_that_dies_ends_all(slurm, script, undisturbed, tmp_path)
     assert_equal_bits(weights(tmp_path), undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.waits
 def test_a_time_limit_saves_and_the_next_job_goes_on(slurm, script, undisturbed, tmp_path) -> None:
     """At the limit of a minute Slurm sends SIGTERM, and SIGKILL 30 s later."""
     if not has_pmix(slurm):

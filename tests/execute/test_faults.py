@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 TRAIN = ROOT / "tests" / "programs" / "train.py"
 SECONDS = 10  # the promise
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = [pytest.mark.mpi, pytest.mark.waits]
 
 
 def run(*arguments, launcher=("-m", "taskflow", "run", "-n", "2")):

@@ -25,7 +25,7 @@ WRONG = {
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.waits
 @pytest.mark.parametrize("when", WRONG)
 def test_a_failure_on_one_rank_stops_every_rank(when, mpirun, tmp_path):
     shutil.copy(Path(__file__).parents[1] / "mpi" / "conftest.py", tmp_path)

@@ -133,7 +133,7 @@ case(
     "dense_to_sparse_gate",
     lambda x: ops.dense_to_sparse_gate(x, 2, lambda done: 0.7, 0.3, noisy=False)[0],
     lambda v: thin(v["x"]),
-    {"x": (5, 2, 4)},
+    {"x": (5, 7, 5)},
 )
 case(
     "top_k_gate of some, normalized",
@@ -141,7 +141,7 @@ case(
     lambda v: thin(v["x"]) / thin(v["x"]).sum(-1, keepdims=True),
     {"x": (5, 2, 4)},
 )
-case("gumbel", lambda x: ops.gumbel(x), None, {"x": (5, 2, 4)})
+case("gumbel", lambda x: ops.gumbel(x), None, {"x": (5, 7, 5)})
 
 
 def chosen(i: LogicalRegion) -> LogicalRegion:

@@ -98,7 +98,7 @@ BY_ROWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", BY_ROWS, ids=str)
+@pytest.mark.parametrize("options", BY_ROWS, ids=["groups", "sparse gate", "factors"])
 def test_rows_of_experts_train_as_on_one_device(options: dict[str, Any]) -> None:
     graph = layer(**options)
     alone = train(graph, single_device(graph, MACHINE), MACHINE, batches(3))

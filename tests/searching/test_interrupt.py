@@ -100,7 +100,7 @@ LAUNCHERS = {
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.waits
 @pytest.mark.parametrize(
     ("launcher", "number", "what"),
     [

@@ -33,7 +33,7 @@ FAULTS = [
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.waits
 @pytest.mark.parametrize("law, transport, fault, said", FAULTS)
 def test_it_says_where_it_is_when_it_ends(mpirun, tmp_path, law, transport, fault, said):
     program = tmp_path / "faulty.py"
@@ -49,7 +49,7 @@ def test_it_says_where_it_is_when_it_ends(mpirun, tmp_path, law, transport, faul
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.waits
 def test_a_row_in_which_a_rank_waits_is_told(mpirun, tmp_path):
     """Also before the first step, where guards leave ranks alone."""
     program = tmp_path / "faulty.py"
