@@ -10,6 +10,7 @@ import ops
 import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig
 from taskflow.backend.claims import claim_next
+from taskflow.core.told import short_digest
 
 
 def spin(ctx, item, x, row, number):
@@ -86,6 +87,13 @@ def run_alone(graph):
         taskflow.lower(graph, taskflow.single_device(graph, machine), machine)
     ) as step:
         step({})
+
+
+def test_arrays_of_objects_are_told_without_addresses():
+    """Ranks compare what a kernel closes over."""
+    one, other = (np.array([float(text), text, None]) for text in ("1.5", "1." + "5"))
+    assert one.tobytes() != other.tobytes()
+    assert short_digest(one) == short_digest(other)
 
 
 def test_refused():
