@@ -16,6 +16,7 @@ from ops.attention.linear_attention import memory_linear_attention as memory_lin
 from ops.attention.packed_attention import packed_attention as packed_attention
 from ops.attention.rotary import RotaryScaling as RotaryScaling
 from ops.attention.rotary import rotary_embedding as rotary_embedding
+from ops.claims import claimed as claimed
 from ops.dense.convolution import conv1d as conv1d
 from ops.dense.convolution import conv2d as conv2d
 from ops.dense.convolution3d import adaptive_avg_pool3d as adaptive_avg_pool3d
@@ -85,6 +86,7 @@ from ops.elementwise.rectifiers import relu6 as relu6
 from ops.elementwise.rectifiers import selu as selu
 from ops.elementwise.rectifiers import softsign as softsign
 from ops.elementwise.rounding import ceil as ceil
+from ops.elementwise.rounding import fake_quantize as fake_quantize
 from ops.elementwise.rounding import floor as floor
 from ops.elementwise.rounding import round as round
 from ops.elementwise.rounding import sign as sign
@@ -217,7 +219,6 @@ from ops.torch.from_torch import from_torch as from_torch
 from ops.torch.imported import Imported as Imported
 from ops.torch.state import from_torch_state as from_torch_state
 from ops.torch.to_torch import to_torch as to_torch
-from taskflow import fake_quantize as fake_quantize
 
 # The classes and functions above, without aliases: other names of torch, and those before torch's.
 __all__ = sorted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ops.elementwise.broadcast import OfOne, elementwise, of_one
+from taskflow import fake_quantize as fake_quantize
 
 
 def _piecewise_constant(kind: str, doc: str, value: str) -> OfOne:

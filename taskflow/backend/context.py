@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -125,7 +125,7 @@ class Context:
     # small, since a step visits them all
     __slots__ = (
         *("_end", "_growths", "_offsets", "_run", "_scratch", "_workspace"),
-        *("_boxes", "added", "ahead", "point"),
+        *("_boxes", "_claims", "_round", "added", "ahead", "point"),
     )
     xp: Any = np
     uses_tf32, is_cuda = False, False
@@ -151,6 +151,8 @@ class Context:
         self._offsets: dict[object, int] = {}
         self._end = 0
         self._growths = 0
+        self._claims: tuple[Array, int] | None = None
+        self._round = 0
 
     @property
     def step(self) -> int:
@@ -214,6 +216,28 @@ class Context:
             self._end = max(self._end, end)
             self._scratch[slot] = array
         return array
+
+    def claims_from(self, cells: Array, number: int) -> Context:
+        """The context, whose points claim items by a cell (of 64 bits) that all points of the operator share."""
+        self._claims = cells, number
+        return self
+
+    def claim(self, count: int) -> Iterator[int]:
+        """Numbers below `count`, each of which exactly one point of the operator gets in a step: who is free takes one.
+
+        Every point calls it once in a step. Which numbers a point gets depends on how fast it is; so a kernel writes
+        what is of its numbers, and zeros elsewhere, into outputs that are summed over points (`Kernel(claims=True)`).
+        """
+        from taskflow.backend.claims import claim_next
+
+        if self.is_cuda:
+            raise NotImplementedError("ctx.claim: claims are for CPUs, the device is a GPU")
+        if self._claims is None:
+            yield from range(count)  # a kernel that is timed, or tried, alone
+            return
+        self._round += 1
+        while (item := claim_next(*self._claims, self._round, count)) >= 0:
+            yield item
 
     def call(self, function: Callable[..., object], *args: object) -> None:
         """Call a function that writes into arrays, a compiled one say; a captured kernel calls it through this."""

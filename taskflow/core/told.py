@@ -69,6 +69,8 @@ def told(value: Any, depth: int = 0) -> object:
 
 
 def _told_data(value: Any, depth: int) -> object:
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:  # its bytes are addresses
+        return value.shape, told(value.tolist(), depth + 1)
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, digest_of_bytes(value.tobytes())
     if isinstance(value, tuple | list):

@@ -132,6 +132,8 @@ class Executor:
         self._run: Run = share._run if share else Run(int(seed))
         make = gpus.make_memory if gpus else partial(self._make_memory, transport, can_share)
         self.memory: Memory = make(rows, plan)
+        if any(launch.kernel.claims for launch in task_graph.launches):
+            self.memory.make_counters(len(task_graph.launches))
         self.regions: PersistentRegions = PersistentRegions(
             own,
             self.memory,

@@ -19,9 +19,11 @@ class Memory:
 
     Attributes:
         begins_zeroed: whether new arenas hold zeros.
+        counters: of claimed items, a cell for each launch; see `make_counters`.
     """
 
     begins_zeroed = True
+    counters = np.zeros(0, np.int64)
 
     def __init__(
         self,
@@ -50,6 +52,22 @@ class Memory:
             if arena is not None:
                 self.arenas[device] = arena[taken[rank] : taken[rank] + size[device]]
                 taken[rank] += size[device]
+
+    def make_counters(self, count: int) -> None:
+        """Cells of 64 bits that all ranks of this host see, for operators whose points claim items.
+
+        Raises:
+            ValueError: there are ranks on several hosts, or memory cannot be shared.
+        """
+        if self.transport.size == 1:
+            self.counters = np.zeros(count, np.int64)
+            return
+        shared = self.transport.shared_arrays(8 * count if self.transport.rank == 0 else 0)
+        if shared is None or shared[0] is None:
+            raise ValueError(
+                "executor: an operator claims items, which ranks of one host alone share"
+            )
+        self.counters = shared[0].view(np.int64)
 
     def share(self, size_bytes: int) -> Sequence[Array | None] | None:
         """One zeroed byte array of every rank of this host, this one's of that size, which all of them use in place.

@@ -338,9 +338,13 @@ class Compiler:
 
     def _context(self, row: int, bound: BoundKernel) -> Context:
         workspace = self.workspaces[int(self.graph.device[row])]
-        return Context(
+        made = Context(
             partial(boxes_of, self.graph, row), None, self.run, workspace, *self._facts(row, bound)
         )
+        launch = int(self.graph.launch[row])
+        if self.graph.launches[launch].kernel.claims:
+            made.claims_from(self.memory.counters, launch)
+        return made
 
     def part_context(self, row: int, part: Part, thread: int) -> Context:
         """The context of a point, or of the part that a thread has of it."""

@@ -80,6 +80,7 @@ class Kernel:
         work: what a device may have a rate of its own for: "attention", forward, or "attention gradients".
         apart: what a user asks for so that micro-batches need not wait for each other here, `{parts}` in the place of
             their number: `ops.batch_norm(..., parts={parts})`; for messages.
+        claims: its points share items while they run, by `ctx.claim`; on CPUs of one host.
 
     Raises:
         TypeError: a field is of another type, or `function` is a partial Kernel: `bind` gives one its options.
@@ -106,6 +107,7 @@ class Kernel:
     narrows: bool = False
     work: str = ""
     apart: str = ""
+    claims: bool = False
 
     def __post_init__(self) -> None:
         if not callable(self.function) or isinstance(self.function, Kernel):

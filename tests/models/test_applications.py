@@ -97,3 +97,17 @@ def test_unlikely_targets_have_finite_losses_like_torchs():
     theirs.sum().backward()
     np.testing.assert_allclose(loss, theirs.detach().numpy(), rtol=1e-9)
     np.testing.assert_allclose(gx, given.grad.numpy(), atol=1e-9, equal_nan=True)
+
+
+def test_cells_of_a_join_have_the_areas_of_shapely():
+    shapely = pytest.importorskip("shapely")
+    from examples.applications import spatial_join
+
+    corners = np.random.default_rng(0).random((2, 30, 2))
+    a, b = (shapely.box(*low.T, *(low + 0.2).T) for low in corners)
+    join = spatial_join.filtered(a, b, side=3)
+    whole = shapely.area(shapely.intersection(a[:, None], b[None])).sum()
+    equal, _, _ = spatial_join.run(join, False, 2, steps=1)
+    claimed, _, spent = spatial_join.run(join, True, 2, steps=2)
+    assert claimed.tobytes() == equal.tobytes()
+    assert claimed.sum() == pytest.approx(whole, abs=1e-12) and spent == [join.spent]

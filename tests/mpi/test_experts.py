@@ -5,16 +5,20 @@ import pytest
 from ops.models.moe import expert_parallel
 from taskflow import Executor, MachineModel, lower, single_device
 from tests.models.tiny import assert_close, train
-from tests.ops.test_experts import batches, layer
+from tests.ops.test_experts import SPARSE, batches, layer
 
 
 def machine_of(comm):
     return MachineModel.uniform(comm.size if comm.size > 1 else 4)
 
 
-@pytest.mark.parametrize("groups", [1, 4])
-def test_expert_parallel_trains_as_one_device_does(comm, groups):
-    graph, machine = layer(groups), machine_of(comm)
+@pytest.mark.parametrize(
+    "options",
+    [{"groups": 1}, {"groups": 4}, {"groups": 2, "factor": None, "gate": SPARSE}],
+    ids=str,
+)
+def test_expert_parallel_trains_as_one_device_does(comm, options):
+    graph, machine = layer(**options), machine_of(comm)
     alone = train(graph, single_device(graph, machine), machine, batches(5))
     assert_close(train(graph, expert_parallel(graph, machine), machine, batches(5)), alone)
 
