@@ -1,15 +1,16 @@
 """Uneven pipelines: Llama 3 70B on 64 and 405B on 512 H100, `python benchmarks/bridges_uneven.py [--rows 70B 405B]`.
 
-Layers between stages: even, as Megatron-LM has them, and with the loss, or it and the embedding, counted as layers
-(`--account-for-embedding-in-pipeline-split`, `--account-for-loss-in-pipeline-split`), also where they do not divide;
-and the best that `RecipeSearch` finds in `--proposals`, with no more memory than the fastest of Megatron's that divide.
-Of every layout its seconds of a step, the memory of every group of devices, and its string.
+Layers between stages, for one to `SEVERAL` stages of each group of devices: as Megatron-LM has them where they divide,
+evenly, or with the loss, or it and the embedding, counted as layers (`--account-for-embedding-in-pipeline-split`,
+`--account-for-loss-in-pipeline-split`); and the best that `RecipeSearch` finds in `--proposals` from the fastest of
+these, in no more memory. Of both the seconds of a step, the memory of every group of devices, and the layout.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from taskflow.bridges.recipe import Recipe, even_layout  # noqa: E402
 from taskflow.searching.budget import Budget  # noqa: E402
 
 COUNTED = {"even": (0, 0), "loss": (0, 1), "embedding and loss": (1, 1)}
+SEVERAL = 5
 
 
 class Uneven(NamedTuple):
@@ -35,57 +37,56 @@ class Uneven(NamedTuple):
     hosts: int
     stages: int
     parts: int
-    several: int = 1
-    tensor: int = 8
 
 
 ROWS = {
-    "70B": [
-        Uneven(8, 4, 16),
-        Uneven(8, 4, 16, 3),
-        Uneven(8, 8, 16),
-        Uneven(8, 16, 32, tensor=4),
-    ],
+    "70B": [Uneven(8, 4, 16), Uneven(8, 8, 16)],
     "405B": [Uneven(64, 8, 8), Uneven(64, 16, 16)],
 }
 
 
 def compare(size: str, row: Uneven, proposals: int) -> None:
     """Print the layouts of one row."""
-    data = row.hosts * 8 // (row.stages * row.tensor)
+    data = row.hosts // row.stages
     machine = taskflow.MachineModel.preset("h100", nodes=row.hosts)
     graph, costs = llama(data * row.parts, size=size), taskflow.CostModel.analytic(machine)
     maker, layers = PlanMaker(graph, machine), LLAMA[size]["num_hidden_layers"]
-    count = row.stages * row.several
+    options = [
+        (f"{name}, {several} a group", even_layout(several * row.stages, layers, *ends))
+        for several in range(1, SEVERAL + 1)
+        for name, ends in COUNTED.items()
+        if (layers + sum(ends)) % (several * row.stages) == 0
+    ]
     recipe = Recipe(
-        tensor=row.tensor,
+        tensor=8,
         data=data,
         rest="sequence",
         pipeline=row.stages,
-        layout=even_layout(count, layers),
+        layout=options[0][1],
         micro_batches=row.parts,
         sharding="state",
         recomputation="layers",
     )
     print(f"Llama 3 {size}, {row.hosts * 8} H100, {row}", flush=True)
-    search = RecipeSearch(MEGATRON, maker, costs, recipe, Budget(proposals + len(COUNTED), None))
-    known = dict[str, SaidPlan]()
-    for name, ends in COUNTED.items():
-        layout = even_layout(count, layers, *ends)
-        divides = "" if (layers + sum(ends)) % count == 0 else ", do not divide"
-        judged = search.judge(Recipe(**{**vars(recipe), "layout": layout}))
-        if judged:
-            known[name + divides] = judged
-    able = [each for name, each in known.items() if "not" not in name] or list(known.values())
-    least = min(able, key=lambda each: each.outcome.with_room)
-    search.best, search.most_bytes = least, least.outcome.peak_bytes
-    search.history = [least]
+    budget = Budget(proposals + len(options), None)
+    search, known = RecipeSearch(MEGATRON, maker, costs, recipe, budget), dict[str, SaidPlan]()
+    for name, layout in options:
+        if judged := search.judge(replace(recipe, layout=layout)):
+            known[name] = judged
+            outcome = judged.outcome
+            print(
+                f"  {name:34s} {outcome.with_room:8.4f} s  {outcome.peak_bytes / 1e9:.1f} GB",
+                flush=True,
+            )
+    name = min((n for n in known if known[n].outcome.fits), key=lambda n: known[n].outcome.seconds)
+    least = search.best = known[name]
+    search.most_bytes, search.history = least.outcome.peak_bytes, [least]
     for change in (layouts, moved):
         search.try_all(change)
-    for name, each in {**known, "searched": search.best}.items():
-        show(name, each, maker, costs)
-    gain = least.outcome.with_room / search.best.outcome.with_room - 1
-    print(f"  {gain:.1%} faster than the best of Megatron's that divide\n", flush=True)
+    show(name, least, maker, costs)
+    show("searched", search.best, maker, costs)
+    gain = least.outcome.seconds / search.best.outcome.seconds - 1
+    print(f"  {gain:.1%} faster than the fastest of Megatron's that divide\n", flush=True)
 
 
 def show(name: str, each: SaidPlan, maker: PlanMaker, costs: taskflow.CostModel) -> None:

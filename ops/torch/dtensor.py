@@ -117,6 +117,9 @@ def to_dtensor(strategy: Mapping[str, ParallelConfig], module: Any, model: Impor
                 f"axis '{min(inner)}' lies in the rows that torch flattens for a product"
             )
             axes = tuple(None if a in inner else a for a in axes)
+        if inner := split & _summed(op, forward):
+            unsaid[op.name] = f"axis '{min(inner)}' is summed within it, which torch does whole"
+            axes = tuple(None if a in inner else a for a in axes)
         placed[op.name] = _placed(op, axes, _stays_split(op, readers, modules))
     updates = [op.name for op in graph.operators if op.writes and op.name in strategy]
     unsaid |= dict.fromkeys(
@@ -199,6 +202,20 @@ def _flattened(op: Operator) -> list[str]:
     read = terms(op)[0]
     is_product = len(read) > 1 and len(_dims(read[1])) == 2
     return _dims(read[0])[1:-1] if is_product and op.inputs[0].is_floating else []
+
+
+def _summed(op: Operator, forward: Iterable[Operator]) -> set[str]:
+    """The axes of its input along which another operator of the submodule sums it.
+
+    DTensor of torch 2.13 fails for RMSNorm there: it adds to a partial mean in place.
+    """
+    source, axes, found = op.inputs[0].name, _dims(terms(op)[0][0]), set[str]()
+    for part in forward:
+        if part.name.startswith(f"{op.name}.") and part.inputs[0].name == source:
+            (read, *_), (made, *_) = terms(part)
+            kept = _dims(made)
+            found |= {a for a, own in zip(axes, _dims(read), strict=True) if own not in kept}
+    return found
 
 
 def _readers(graph: Graph) -> dict[str, list[Operator]]:

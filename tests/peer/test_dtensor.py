@@ -121,6 +121,17 @@ def test_refused_by_name(config: ParallelConfig, why: str, torch: Any) -> None:
         ops.to_dtensor(Strategy({"other": config}), module, model)
 
 
+def test_what_a_norm_sums_is_whole(torch: Any) -> None:
+    norm = torch.nn.RMSNorm(8)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), norm).double()
+    model = ops.from_torch(module, torch.rand(4, 4, dtype=torch.float64))
+    strategy = data_parallel(model.graph, MachineModel.uniform(4))
+    strategy["1"] = ParallelConfig({model.graph.operator("1").split_axes[-1]: 4})
+    plan = ops.to_dtensor(strategy, module, model)
+    assert plan.placed["1"].read == (None, None)
+    assert "is summed within it" in plan.unsaid["1"]
+
+
 def test_a_convolution_under_an_older_torch(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module = torch.nn.Sequential(torch.nn.Conv1d(2, 4, 2), torch.nn.ReLU()).double()
     model = ops.from_torch(module, torch.rand(4, 2, 6, dtype=torch.float64))
