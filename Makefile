@@ -29,6 +29,7 @@ demo: $(STAMP)
 docs: $(STAMP)
 	$(VENV)/python docs/operators.py
 	$(VENV)/python docs/cuda_operators.py
+	$(VENV)/python docs/cuda_figures.py
 	$(VENV)/python docs/links.py
 	$(VENV)/python -m docs.draw
 
@@ -43,11 +44,13 @@ links: $(STAMP)
 	$(VENV)/python docs/links.py --try
 
 # Lowering, search, the checker and what runs rows are compiled once, here, and not by every worker of pytest, which would
-# run each of them as Python for as long first.
+# run each of them as Python for as long first. What both processes need comes before them.
+LENET := ops/models/lenet.py:build --devices 2
+warm: export TASKFLOW_COMPILE = always
 warm: $(STAMP)
-	@TASKFLOW_COMPILE=always $(VENV)/taskflow search ops/models/lenet.py:build --devices 2 --proposals 100 > /dev/null & \
-	TASKFLOW_COMPILE=always $(PYTEST) -q -p no:cacheprovider tests/mpi/test_laws.py -k "NumPy and (plans or driver or runs)" \
-	  > /dev/null && wait $$!
+	@$(VENV)/taskflow simulate $(LENET) > /dev/null
+	@$(VENV)/taskflow search $(LENET) --proposals 100 > /dev/null & \
+	$(PYTEST) -q -p no:cacheprovider tests/mpi/test_laws.py -k "NumPy and (plans or driver or runs)" > /dev/null && wait $$!
 
 # Python and pytest compile the tests once, here: each worker then collects in 5 s of the processor instead of 12.
 collect: $(STAMP)

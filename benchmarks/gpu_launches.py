@@ -28,7 +28,7 @@ import taskflow
 from taskflow import Device, Executor, Graph, MachineModel, lower
 from taskflow.backend import Context
 from taskflow.backend.cuda.device import CudaStreams
-from taskflow.tasks.task_graph import Privilege, TaskGraph
+from taskflow.tasks.task_graph import Kind, Privilege, TaskGraph
 from tests.stub import stub
 
 NODE_SECONDS, BANDWIDTH, MULTIPROCESSORS = (
@@ -71,9 +71,7 @@ class Launch:
 
 def launches_of(graph: Graph) -> list[Launch]:
     """Those of a training step on one GPU, in issue order."""
-    machine = MachineModel.uniform(1, Device("cuda", memory_bytes=139 << 30))
-    rows = lower(graph, taskflow.single_device(graph, machine), machine)
-    found: list[Launch] = []
+    rows, found = on_one_gpu(graph), list[Launch]()
     with Executor(rows, backend=CudaStreams(), record=False, allow_nan=True) as step:
         streamed: Any = step._streamed
         for item in streamed.issue.items:
@@ -84,6 +82,12 @@ def launches_of(graph: Graph) -> list[Launch]:
             flops = _flops(rows, item.row, lines)
             found += [_launch(line, str(rows_name(step, item.row)), sizes, flops) for line in lines]
     return found
+
+
+def on_one_gpu(graph: Graph) -> TaskGraph:
+    """The rows of a graph on an H200."""
+    machine = MachineModel.uniform(1, Device("cuda", memory_bytes=139 << 30))
+    return lower(graph, taskflow.single_device(graph, machine), machine)
 
 
 def rows_name(step: Executor, row: int) -> str:
@@ -219,6 +223,35 @@ def fusion(names: Sequence[str]) -> Iterator[str]:
             yield f"{line} {moved[1] / moved[0]:.2f} |"
 
 
+BRANCHES_HEAD = """| model | precision | items of a step | beside the chain | copies in, out | others |
+|---|---|---|---|---|---|"""
+
+
+def branches(graph: Graph) -> tuple[int, int, list[str]]:
+    """Items of a step; copies from and to the host that run beside the chain; the names of others that do."""
+    rows = on_one_gpu(graph)
+    with Executor(rows, backend=CudaStreams(), record=False, allow_nan=True) as step:
+        replay: Any = step._streamed.replay  # type: ignore[union-attr]
+        beside = replay.branches
+        is_copy = [each.role == "fetch" or rows.kind[each.row] == Kind.FEED for each in beside]
+        others = [each.name for each, is_one in zip(beside, is_copy, strict=True) if not is_one]
+        return len(replay.items), sum(is_copy), others
+
+
+def print_branches(models: Sequence[str]) -> None:
+    """The table of branches, of all models or of those that are named."""
+    print(BRANCHES_HEAD)
+    for name, precision in cases():
+        if not models or name in models:
+            items, copies, others = branches(CASES[name].graph(precision))
+            end = verdict(not others, "a chain but for copies")
+            print(
+                f"| {name} | {precision} | {items} | {copies + len(others)} | {copies} | "
+                f"{', '.join(others) or '-'}, {end} |",
+                flush=True,
+            )
+
+
 def longest(found: list[Launch], count: int = 12) -> Iterator[str]:
     """The kernels that take most of a step, with how often each runs."""
     seconds, often = dict[str, float](), Counter[str]()
@@ -240,7 +273,11 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--fusion", action="store_true", help="what fusion changes, instead")
     parser.add_argument("--table", action="store_true", help="the table alone")
+    parser.add_argument("--branches", action="store_true", help="what leaves the chain, instead")
     options = parser.parse_args(arguments)
+    if options.branches:
+        print_branches(options.models)
+        return
     if options.fusion:
         for line in fusion(options.models):
             print(line, flush=True)

@@ -1,9 +1,9 @@
-"""What the parts of `gpu` share: on what they run, how they report, PyTorch if there is one, processes of their own."""
+"""What the parts of `gpu` share: on what they run, how they report, PyTorch if there is one."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,11 @@ def verdict(is_met: bool, wanted: str) -> str:
     return f"asked {wanted}: {'yes' if is_met else 'NO'}"
 
 
+def record(**values: object) -> None:
+    """A figure for the result file of a run: a line of JSON, beside what is said for people."""
+    say(json.dumps(values))
+
+
 def say(*words: object) -> None:
     """Print at once: what a part printed is kept when it is stopped."""
     print(*words, flush=True)
@@ -72,26 +77,3 @@ def find_torch(setting: Setting) -> Any:
         say(f"  no PyTorch: {error}")
         return None
     return gpu_torch
-
-
-def lines_of(
-    command: list[str], seconds: float, environment: Mapping[str, str] | None = None
-) -> Iterator[str]:
-    """What a command prints within a time, and how it ended, if that was not well."""
-    with subprocess.Popen(
-        ["timeout", "-k", "5", str(seconds), *command],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            yield line.rstrip("\n")
-    if process.returncode:
-        why = (
-            f"takes more than {seconds:.0f} s"
-            if process.returncode in (124, 137)
-            else f"ends: {process.returncode}"
-        )
-        yield f"FAILED: {' '.join(command[-3:])} {why}"

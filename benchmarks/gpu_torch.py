@@ -75,6 +75,14 @@ MODULES: dict[str, Callable[..., nn.Module]] = {
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
+COMPILED = (
+    "default",
+    "reduce-overhead",
+    "max-autotune",
+)  # the last one, which takes longest, of TUNED alone
+TUNED = ("gpt", "cnn")
+
+
 def variants(name: str) -> dict[str, dict[str, Any]]:
     """Name -> options of `make_step`; the first is plain eager PyTorch."""
     found: dict[str, dict[str, Any]] = {
@@ -85,11 +93,10 @@ def variants(name: str) -> dict[str, dict[str, Any]]:
         found["torch eager, channels-last"] = {"fused": True, "memory_format": torch.channels_last}
     if name == "dlrm":
         found["torch eager, sparse gradients"] = {"sparse": True}
-    compiled = {"fused": True, "compiled": True}
-    return found | {
-        "torch.compile": compiled
-        | ({"memory_format": torch.channels_last} if name == "cnn" else {})
-    }
+    layout = {"memory_format": torch.channels_last} if name == "cnn" else {}
+    for mode in COMPILED if name in TUNED else COMPILED[:-1]:
+        found[f"torch.compile, {mode}"] = {"fused": True, "compiled": mode, **layout}
+    return found
 
 
 def make_step(
@@ -98,7 +105,7 @@ def make_step(
     feeds: Mapping[str, Array],
     precision: str,
     fused: bool = False,
-    compiled: bool = False,
+    compiled: str = "",
     memory_format: torch.memory_format = torch.contiguous_format,
     **options: Any,
 ) -> Callable[[], Tensor]:
@@ -110,13 +117,15 @@ def make_step(
         net.parameters(), **case.model.rates, **({"fused": True} if fused else {})
     )
     batch = {key: _tensor(value, memory_format) for key, value in feeds.items()}
-    forward = torch.compile(net) if compiled else net
+    forward = torch.compile(net, mode=compiled) if compiled else net
     is_half = precision in ("float16", "bfloat16")
     half = (
         torch.autocast("cuda", getattr(torch, precision)) if is_half else contextlib.nullcontext()
     )
 
     def run() -> Tensor:
+        if compiled:
+            torch.compiler.cudagraph_mark_step_begin()
         optimizer.zero_grad(set_to_none=True)
         with half:
             loss: Tensor = forward(batch)

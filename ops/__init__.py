@@ -66,6 +66,7 @@ from ops.elementwise.dropout import dropout as dropout
 from ops.elementwise.dropout import dropout1d as dropout1d
 from ops.elementwise.dropout import dropout2d as dropout2d
 from ops.elementwise.dropout import dropout3d as dropout3d
+from ops.elementwise.dropout import gumbel as gumbel
 from ops.elementwise.logical import logical_and as logical_and
 from ops.elementwise.logical import logical_not as logical_not
 from ops.elementwise.logical import logical_or as logical_or
@@ -98,6 +99,8 @@ from ops.initializers import normal as normal
 from ops.initializers import uniform as uniform
 from ops.initializers import zeros as zeros
 from ops.loss.cross_entropy import cross_entropy as cross_entropy
+from ops.loss.ctc import ctc_decode as ctc_decode
+from ops.loss.ctc import ctc_loss as ctc_loss
 from ops.loss.elementwise import binary_cross_entropy as binary_cross_entropy
 from ops.loss.elementwise import (
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
@@ -120,6 +123,7 @@ from ops.loss.softmax import log_softmax as log_softmax
 from ops.loss.softmax import softmax as softmax
 from ops.moe.dispatch import combine as combine
 from ops.moe.dispatch import dispatch as dispatch
+from ops.moe.dropless import expert_rows as expert_rows
 from ops.moe.experts import expert_linear as expert_linear
 from ops.moe.experts import mixture_of_experts as mixture_of_experts
 from ops.moe.gate import count_dropped as count_dropped
@@ -127,6 +131,7 @@ from ops.moe.gate import expert_load as expert_load
 from ops.moe.gate import expert_slots as expert_slots
 from ops.moe.gate import load_balance_loss as load_balance_loss
 from ops.moe.gate import top_k_gate as top_k_gate
+from ops.moe.sparse import dense_to_sparse_gate as dense_to_sparse_gate
 from ops.norm.batch_norm import batch_norm as batch_norm
 from ops.norm.norms import group_norm as group_norm
 from ops.norm.norms import instance_norm as instance_norm
@@ -212,6 +217,7 @@ from ops.torch.from_torch import from_torch as from_torch
 from ops.torch.imported import Imported as Imported
 from ops.torch.state import from_torch_state as from_torch_state
 from ops.torch.to_torch import to_torch as to_torch
+from taskflow import fake_quantize as fake_quantize
 
 # The classes and functions above, without aliases: other names of torch, and those before torch's.
 __all__ = sorted(

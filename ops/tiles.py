@@ -161,11 +161,11 @@ def _is_operand(a: Array, rows: int) -> bool:
     )
 
 
-def check_classes(what: str, t: Array, classes: int) -> None:
-    """ValueError when an element is no class; NumPy would count a negative one from the end."""
-    if t.size and not (t.min() >= 0 and t.max() < classes):
-        wrong = next(int(v) for v in t.reshape(-1) if not 0 <= v < classes)
-        raise ValueError(f"{what} {wrong} is not in 0..{classes - 1}")
+def check_classes(what: str, t: Array, classes: int, first: int = 0) -> None:
+    """ValueError when an element is no class, from `first` on; NumPy would count a negative one from the end."""
+    if t.size and not (t.min() >= first and t.max() < classes):
+        wrong = next(int(v) for v in t.reshape(-1) if not first <= v < classes)
+        raise ValueError(f"{what} {wrong} is not in {first}..{classes - 1}")
 
 
 def take_along(

@@ -21,6 +21,7 @@ from taskflow.core.version import our_version
 from taskflow.cost.measure import fit_machine, measure_machine
 from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
+from taskflow.graph.beside import beside
 from taskflow.graph.by_parts import add_parts, by_parts
 from taskflow.graph.differentiate import differentiate, is_sum
 from taskflow.graph.dtypes import LossScale
@@ -31,6 +32,7 @@ from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.offload import offload
 from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
+from taskflow.graph.quantize import fake_quantize, quantize
 from taskflow.graph.rebuild import replace_regions
 from taskflow.graph.recompute import recompute
 from taskflow.graph.update import launch_beside, update
@@ -120,6 +122,7 @@ __all__ = [
     "add_parts",
     "any_degree",
     "axis_kinds",
+    "beside",
     "by_parts",
     "callbacks",
     "check_plan",
@@ -131,6 +134,7 @@ __all__ = [
     "even_work",
     "explain",
     "export_plan",
+    "fake_quantize",
     "fit_machine",
     "fully_sharded",
     "fuse",
@@ -150,6 +154,7 @@ __all__ = [
     "power_of_two",
     "precision",
     "proportional",
+    "quantize",
     "random_strategy",
     "rates",
     "recompute",

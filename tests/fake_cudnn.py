@@ -226,7 +226,7 @@ class CudnnStreams(ShimStreams):
         self.cudnn = Library(refused)
         self._plans = Cudnn(self.cudnn, lambda a: a.ctypes.data)
 
-    def library_plan(self, operation, inputs, outputs, options):
+    def find_plan(self, operation, inputs, outputs, options):
         return self._plans.plan(7, operation, inputs, outputs, options) if self.uses_cudnn else None
 
 

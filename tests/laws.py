@@ -13,6 +13,8 @@ from taskflow import (
     Executor,
     MachineModel,
     Plan,
+    Strategy,
+    beside,
     check_plan,
     lower,
     reorder,
@@ -231,6 +233,22 @@ def shared_regions_are_one(model, machine, strategy, random=0, **options):
         alone.write(name, value)
     assert_close(second(model.feeds), alone(model.feeds))
     assert_close(*({n: step.read(n) for n in alone.persistent} for step in (first, alone)))
+
+
+def jobs_beside_each_other_are_as_alone(models, machine, strategies, order="program", **options):
+    """Law 1 for several graphs as one, in any order, to the bit: outputs and what persists."""
+    jobs = dict(zip("abc", models, strict=False))
+    graph = beside({job: model.graph for job, model in jobs.items()})
+    strategy = Strategy.beside(dict(zip(jobs, strategies, strict=True)))
+    rows = reorder(lower(graph, strategy, machine), CostModel.analytic(machine), order)
+    feeds = {f"{job}/{n}": v for job, model in jobs.items() for n, v in model.feeds.items()}
+    expected = {}
+    for (job, model), own in zip(jobs.items(), strategies, strict=True):
+        alone = run(lower(model.graph, own, machine), model.feeds, 2, **options)
+        for name, value in alone.items():
+            is_output = name.partition(" in step ")[0] in model.graph.outputs
+            expected[f"{job}.{name}" if is_output else f"{job}/{name}"] = value
+    assert_equal(run(rows, feeds, 2, **options), expected)
 
 
 def own_rows_give_the_bits_of_all(model, machine, strategy, **options):

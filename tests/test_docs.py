@@ -30,6 +30,7 @@ OTHERS = {
     ),
     *("to_torch", "to_dtensor", "DTensorPlan", "ParameterGroup", "RotaryScaling", "gradients"),
     *("Edges", "edges", "graph_order"),  # tables of a graph
+    *("ctc_decode", "fake_quantize"),  # of arrays; a transform's, see tests/graph/test_quantize.py
     *("zeros", "RecurrentWeights", "recurrent_weights", "gru_steps", "lstm_steps", "rnn_steps"),
 }
 
@@ -71,6 +72,11 @@ def table() -> ModuleType:
 def test_the_table_is_up_to_date(table: ModuleType) -> None:
     """That of what they run on GPUs: tests/ops/test_cuda_source.py."""
     assert table.TARGET.read_text(encoding="utf-8") == table.text(), "run `make docs`"
+
+
+def test_figures_of_gpus_are_those_of_the_result_files() -> None:
+    figures = load("cuda_figures")
+    assert figures.TARGET.read_text(encoding="utf-8") == figures.text(), "run `make docs`"
 
 
 def test_no_model_allocates_or_waits_on_a_gpu() -> None:

@@ -1,6 +1,6 @@
 """Compiled kernels of mixtures of experts: rows of tokens to slots of experts and back. See `ops.cpu`.
 
-A slot is a number, expert * (slots per expert) + place, or -1 for none. Arrays are C-contiguous: tokens are rows
+A slot is a number, expert * (slots per expert) + place, or negative for none. Arrays are C-contiguous: tokens are rows
 (n, d), their slots (n, k) and weights (n, k), or (0, 0) where every weight is one. `experts` is a tile of (experts,
 places, d) whose first expert and place are `expert_lo` and `place_lo` among `places` of each expert.
 """
@@ -8,6 +8,15 @@ places, d) whose first expert and place are `expert_lo` and `place_lo` among `pl
 from __future__ import annotations
 
 from taskflow import Array, njit
+
+
+@njit(nogil=True, error_model="numpy")
+def leave_out(weights: Array, choices: Array, threshold: float) -> None:
+    """Weights under the threshold are 0 and their choices -1, but for the first of a row."""
+    for row in range(weights.shape[0]):
+        for j in range(1, weights.shape[1]):
+            if weights[row, j] < threshold:
+                weights[row, j], choices[row, j] = 0, -1
 
 
 @njit(nogil=True, error_model="numpy")
@@ -23,7 +32,10 @@ def normalize(weights: Array) -> None:
 
 @njit(nogil=True, error_model="numpy")
 def top_k_gradient(gweights: Array, choices: Array, p: Array, normalize: bool, gp: Array) -> None:
-    """With w = p / Σp over the choices: gp = (gw - Σ gw w) / Σp there, else gp = gw; zero elsewhere."""
+    """With w = p / Σp over the choices: gp = (gw - Σ gw w) / Σp there, else gp = gw; zero elsewhere.
+
+    A choice of -1 is none.
+    """
     for row in range(gp.shape[0]):
         for e in range(gp.shape[1]):
             gp[row, e] = 0
@@ -31,20 +43,24 @@ def top_k_gradient(gweights: Array, choices: Array, p: Array, normalize: bool, g
         if normalize:
             total = gp.dtype.type(0)
             for j in range(choices.shape[1]):
-                total += p[row, choices[row, j]]
-                shared += gweights[row, j] * p[row, choices[row, j]]
+                if choices[row, j] >= 0:
+                    total += p[row, choices[row, j]]
+                    shared += gweights[row, j] * p[row, choices[row, j]]
             shared /= total
         for j in range(choices.shape[1]):
-            gp[row, choices[row, j]] = (gweights[row, j] - shared) / total
+            if choices[row, j] >= 0:
+                gp[row, choices[row, j]] = (gweights[row, j] - shared) / total
 
 
 @njit(nogil=True)
 def fill_slots(
-    choices: Array, groups: int, capacity: int, first: int, places: int, used: Array, slots: Array
+    choices: Array, groups: int, capacity: int, first: int, starts: Array, used: Array, slots: Array
 ) -> None:
     """Give every choice (n, k) of `groups` equal groups the next free place of its expert, first choices first.
 
-    `first` is the place at which the first of these groups begins; `used` counts per expert.
+    It is -1 where no place is free, -2 where the choice is none (-1). `starts`: the first slot of an expert, and the
+    end of the last; `first`: how far from there the first of these groups begins. A capacity of 0 is what lies between
+    two starts. `used` counts per expert.
     """
     per_group = choices.shape[0] // groups
     for group in range(groups):
@@ -53,8 +69,38 @@ def fill_slots(
         for j in range(choices.shape[1]):
             for row in range(group * per_group, (group + 1) * per_group):
                 e = choices[row, j]
-                slots[row, j] = e * places + begin + used[e] if used[e] < capacity else -1
+                if e < 0:
+                    slots[row, j] = -2
+                    continue
+                room = capacity if capacity else starts[e + 1] - starts[e]
+                slots[row, j] = starts[e] + begin + used[e] if used[e] < room else -1
                 used[e] += 1
+
+
+@njit(nogil=True)
+def sort_choices(choices: Array, first: int, starts: Array, slots: Array) -> None:
+    """Number the choices (n, k) of equal groups of rows by expert, first choices first; -2 for a choice of -1.
+
+    `first`: the number of the first one; `starts` (groups, experts + 1): where in its group those of an expert begin.
+    """
+    count = choices.shape[0] // starts.shape[0]
+    for group in range(starts.shape[0]):
+        begin, end, free = group * count, (group + 1) * count, starts[group]
+        free[:] = 0
+        for row in range(begin, end):
+            for j in range(choices.shape[1]):
+                if choices[row, j] >= 0:
+                    free[choices[row, j] + 1] += 1
+        for e in range(1, len(free)):
+            free[e] += free[e - 1]
+        for j in range(choices.shape[1]):
+            for row in range(begin, end):
+                e = choices[row, j]
+                slots[row, j] = first + begin * choices.shape[1] + free[e] if e >= 0 else -2
+                free[max(e, 0)] += e >= 0
+        for e in range(len(free) - 1, 0, -1):  # each is now where the next one begins
+            free[e] = free[e - 1]
+        free[0] = 0
 
 
 @njit(nogil=True)

@@ -10,15 +10,18 @@ from ops.tiles import deliver
 from taskflow import Array, Context, Kernel
 
 EXPERTS = source("experts")
-_ONES: Sequence[Array | int] = (0,)  # a null pointer stands for weights of one
+_ONES: Sequence[Array | int] = (0,)  # a null pointer stands for weights of one, and for equal rooms
 
 
 @partial(Kernel, takes_mixed=True)
-def top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
+def top_k(
+    ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool, threshold: float
+) -> None:
     """See `gate.top_k_gate`."""
     k, count = weights.shape[-1], weights.size // weights.shape[-1]
     name = f"top_k_{widest(p, weights)}"
-    launch(ctx, EXPERTS, name, count, [p], [weights, choices], normalize, p.shape[-1], k, count)
+    numbers = normalize, threshold, p.shape[-1], k, count
+    launch(ctx, EXPERTS, name, count, [p], [weights, choices], *numbers)
 
 
 @partial(Kernel, takes_mixed=True)
@@ -36,44 +39,47 @@ def top_k_gradient(
 def slots(
     ctx: Context,
     choices: Array,
-    out: Array,
-    *,
+    *rest: Array,
     experts: int,
     capacity: int,
     group_rows: int,
     places: int,
 ) -> None:
     """See `gate.expert_slots`; a choice out of range gets no slot."""
+    *starts, out = rest
     read, k = ctx.rect(0), choices.shape[-1]
     made = ctx.scratch("slots", choices.shape, choices.dtype)
     made.fill(-1)
     groups, first = choices.shape[0] // group_rows, read.lo[0] // group_rows * capacity
     per_group = choices.size // k // max(groups, 1)
     numbers = experts, capacity, first, places, per_group, k, groups * experts
-    launch(
-        ctx, EXPERTS, f"fill_slots_{choices.dtype}", groups * experts, [choices], [made], *numbers
-    )
-    ctx.xp.copyto(out, made[ctx.rect(1).slices(read.lo)])
+    name, inputs = f"fill_slots_{choices.dtype}", [choices, *(starts or _ONES)]
+    launch(ctx, EXPERTS, name, groups * experts, inputs, [made], *numbers)
+    ctx.xp.copyto(out, made[ctx.rect(1 + len(starts)).slices(read.lo)])
+
+
+def by_experts(a: Array) -> Array:
+    """The view (experts, places, features) of what may be (rows, features), which are all of one."""
+    return a if a.ndim == 3 else a[None]
+
+
+def first_of(ctx: Context, number: int) -> tuple[int, int]:
+    """The first expert and place of an argument, see `by_experts`."""
+    low = ctx.rect(number).lo
+    return (low[0], low[1]) if len(low) == 3 else (0, low[0])
 
 
 @partial(Kernel, takes_mixed=True)
 def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.dispatch`."""
     *weights, y = rest
-    dtype, tile = widest(x, y), ctx.rect(2 + len(weights)).lo
+    dtype, tile = widest(x, y), first_of(ctx, 2 + len(weights))
     work = y if y.flags.c_contiguous and y.dtype == dtype else ctx.scratch("y", y.shape, dtype)
     work.fill(0)
-    numbers = (
-        tile[0],
-        tile[1],
-        places,
-        *y.shape[:2],
-        slots.shape[-1],
-        y.shape[2],
-        slots.size * y.shape[2],
-    )
+    shape = by_experts(y).shape
+    numbers = *tile, places, *shape[:2], slots.shape[-1], shape[2], slots.size * shape[2]
     name, inputs = f"scatter_{dtype}_{slots.dtype}", (x, slots, *(weights or _ONES))
-    launch(ctx, EXPERTS, name, slots.size * y.shape[2], inputs, [work], *numbers)
+    launch(ctx, EXPERTS, name, slots.size * shape[2], inputs, [work], *numbers)
     deliver(ctx, work, y)
 
 
@@ -81,7 +87,8 @@ def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
 def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.combine`."""
     *weights, y = rest
-    numbers = *ctx.rect(0).lo[:2], places, *x.shape[:2], slots.shape[-1], y.shape[-1], y.size
+    shape = by_experts(x).shape[:2]
+    numbers = *first_of(ctx, 0), places, *shape, slots.shape[-1], y.shape[-1], y.size
     inputs = x, slots, *(weights or _ONES)
     launch(ctx, EXPERTS, f"gather_{widest(x, y)}_{slots.dtype}", y.size, inputs, [y], *numbers)
 
@@ -91,9 +98,58 @@ def gather_products(
     ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int
 ) -> None:
     """See `dispatch.combine`."""
-    numbers = *ctx.rect(1).lo[:2], places, *x.shape[:2], slots.shape[-1], gy.shape[-1]
+    shape = by_experts(x).shape[:2]
+    numbers = *first_of(ctx, 1), places, *shape, slots.shape[-1], gy.shape[-1]
     name = f"gather_products_{widest(gy, x)}_{slots.dtype}"
     launch(ctx, EXPERTS, name, slots.size * BLOCK, [gy, x, slots], [out], *numbers)
+
+
+@Kernel
+def sort(ctx: Context, choices: Array, slots: Array, starts: Array, *, experts: int) -> None:
+    """See `dropless.expert_rows`; a choice out of range gets no row."""
+    k, groups = choices.shape[-1], starts.size // (experts + 1)
+    per_group = choices.size // k // groups
+    first = ctx.rect(0).lo[0] * (choices.size // choices.shape[0])
+    name, numbers = (
+        f"sort_choices_{choices.dtype}",
+        (experts, first, per_group, k, groups * experts),
+    )
+    launch(ctx, EXPERTS, name, groups * experts, [choices], [slots, starts], *numbers)
+
+
+@partial(Kernel, takes_mixed=True)
+def rows_linear(
+    ctx: Context,
+    x: Array,
+    weight: Array,
+    *rest: Array,
+    group_rows: int,
+    summed: str,
+    is_turned: bool,
+) -> None:
+    """See `dropless.rows_linear`; `is_turned`: by the transposed weights, for the gradient of x."""
+    *bias, starts, y = rest
+    low, (experts, out, wide) = ctx.rect(0).lo[0], weight.shape
+    strides = (1, wide) if is_turned else (wide, 1)
+    numbers = low, low // group_rows, ctx.rect(1).lo[0], experts, starts.shape[-1], group_rows
+    has_bias = bias and ctx.interval(summed)[0] == 0
+    inputs = [x, weight, bias[0] if has_bias else 0, starts]
+    shape = x.shape[-1], y.shape[-1], out * wide, *strides, y.size
+    name = f"rows_linear_{widest(x, weight, y)}"
+    launch(ctx, EXPERTS, name, y.size, inputs, [y], *numbers, *shape)
+
+
+@partial(Kernel, takes_mixed=True)
+def rows_gradient(ctx: Context, gy: Array, *rest: Array, group_rows: int) -> None:
+    """See `dropless.rows_linear`: of its weights, or without `x` of its bias."""
+    *x, starts, out = rest
+    rect = ctx.rect(0)
+    numbers = rect.lo[0], rect.hi[0], rect.lo[0] // group_rows, ctx.rect(2 + len(x)).lo[0]
+    shape = starts.size // starts.shape[-1], starts.shape[-1], group_rows, gy.shape[-1]
+    name = f"rows_gradient_{widest(gy, *x, out)}"
+    inputs = [gy, x[0] if x else 0, starts]
+    wide = x[0].shape[-1] if x else 1
+    launch(ctx, EXPERTS, name, out.size, inputs, [out], *numbers, *shape, wide, out.size)
 
 
 @Kernel

@@ -111,6 +111,13 @@ def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[
 
 
 @partial(Kernel, takes_mixed=True)
+def gumbel(ctx: Context, x: Array, y: Array, *, name: str, shape: tuple[int, ...]) -> None:
+    """See `dropout.gumbel`."""
+    where = ctx.key(name), *ctx.index_map(shape, ctx.rect(1))
+    launch(ctx, DROPOUT, f"gumbel_{widest(x, y)}", y.size, [x], [y], *where, y.size)
+
+
+@partial(Kernel, takes_mixed=True)
 def turn(
     ctx: Context,
     x: Array,

@@ -1,4 +1,4 @@
-"""Dropout: a mask that depends on (seed, operator, step, global index), never on the partition.
+"""Dropout and Gumbel noise: they depend on (seed, operator, step, global index), never on the partition.
 
 The mask is not kept for the backward operator, which makes it again.
 """
@@ -68,6 +68,27 @@ def dropout3d(
     return _drop_channels("dropout3d", x, p, training, name, 5)
 
 
+def gumbel(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """x + Gumbel noise, -log(-log u) for u uniform in (0, 1), new in every step; the gradient is that of x.
+
+    The largest of a row is then a draw from softmax(x) (Jang, Gu and Poole, ICLR 2017).
+
+    Args:
+        x: any shape, floating point.
+        name: of the operator; it is part of what the noise depends on.
+
+    Raises:
+        ValueError: `x` is of another dtype.
+    """
+    checked("gumbel", name, x)
+    name = x.graph.unique_name(name or "gumbel")
+    axes = term(distinct(x.axes))
+    kernel = _add_gumbel.bind(name=name, shape=x.shape)
+    return launch_first(
+        name, f"{axes} -> {axes}", [x], kernel=kernel, backward=lambda op, gy: gy, flops=20
+    )
+
+
 def _drop_channels(
     kind: str, x: LogicalRegion, p: float, training: bool, name: str | None, ndim: int
 ) -> LogicalRegion:
@@ -111,6 +132,17 @@ def _drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple
     ctx.xp.greater_equal(number, p, out=kept)
     ctx.xp.multiply(x, 1 / (1 - p) if p < 1 else 0.0, out=y)
     ctx.xp.multiply(y, kept, out=y)
+
+
+@partial(Kernel, is_compiled=True, cuda=gpu.gumbel)
+def _add_gumbel(ctx: Context, x: Array, y: Array, *, name: str, shape: tuple[int, ...]) -> None:
+    number = ctx.scratch("number", y.shape, "float64")
+    ctx.uniform(number, name, shape, ctx.rect(1))
+    ctx.xp.maximum(number, 2.0**-54, out=number)
+    ctx.xp.log(number, out=number)
+    ctx.xp.negative(number, out=number)
+    ctx.xp.log(number, out=number)
+    ctx.xp.subtract(x, number, out=y, casting="same_kind")
 
 
 @partial(Kernel, takes_mixed=True)

@@ -64,14 +64,17 @@ def predict_words(
     t: LogicalRegion,
     training: bool,
     words: int | None = None,
-    is_eager: bool = False,
+    way: str = "split",
     **options: Any,
 ) -> Graph:
     """The end of a language model: cross entropy over the first `words` columns of `y`, perplexity, optimizer.
 
-    The vocabulary may be split. `is_eager`: by a softmax and a choice that are kept whole, as eager frameworks run it.
+    The `way` of the loss: "split", so that the vocabulary may be; "in one" operator, which keeps the vocabulary whole;
+    or "eager", by a softmax and a choice that are kept, as eager frameworks run it.
     """
-    if is_eager:
+    if way == "in one":
+        loss = ops.softmax_cross_entropy(y, t, name="loss", classes=words)
+    elif way == "eager":
         levels = ops.log_softmax(ops.slice(y, 2, 0, words or y.shape[2]), name=f"{EAGER}.levels")
         loss = ops.nll_loss(levels, t, name="loss")
     else:

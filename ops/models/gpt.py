@@ -23,11 +23,12 @@ def build(
     lr: float = 6e-4,
     training: bool = True,
     dtype: str = "float32",
-    fused: bool | Literal["attention"] = False,
+    fused: bool | Literal["attention", "all"] = False,
     vocabulary_multiple: int = 1,
 ) -> Graph:
-    """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators, or
-    of "attention" alone, beside what eager frameworks run otherwise: a loss that keeps its softmax.
+    """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators; or
+    of "attention" alone, beside what eager frameworks run otherwise: a loss that keeps its softmax; or of "all": the
+    loss as well, which then reads the scores once and keeps the vocabulary whole.
 
     A `dtype` of "mixed_bfloat16" has float32 parameters and computes in bfloat16, as `taskflow.precision` does.
     The rows of the embedding are a multiple of `vocabulary_multiple`: with 64 (50,304 rows) products over them are
@@ -41,9 +42,9 @@ def build(
     h = ops.dropout(ops.position_embedding(h, name="position"), dropout, training, name="drop")
     attention: dict[str, Any] = {"dropout_p": dropout, "fused": bool(fused)}
     for k in range(layers):
-        h = _layer(h, heads, dropout, training, f"layer{k}", attention, fused is True)
-    is_eager = fused == "attention"
-    return _predict(h, "bse,ve->bsv", t, training, vocabulary, lr, dtype, is_eager)
+        h = _layer(h, heads, dropout, training, f"layer{k}", attention, fused in (True, "all"))
+    way = {"attention": "eager", "all": "in one"}.get(str(fused), "split")
+    return _predict(h, "bse,ve->bsv", t, training, vocabulary, lr, dtype, way)
 
 
 def packed(
@@ -81,12 +82,12 @@ def _predict(
     vocabulary: int,
     lr: float,
     dtype: str,
-    is_eager: bool = False,
+    way: str = "split",
 ) -> Graph:
     graph, h = h.graph, ops.layer_norm(h, name="norm")
     y = ops.einsum(product, h, graph.regions["embed.weight"], name="fc")
     options: dict[str, Any] = {
-        "is_eager": is_eager,
+        "way": way,
         "lr": lr,
         "betas": (0.9, 0.95),
         "weight_decay": 0.1,

@@ -3,7 +3,7 @@
 The experts' side is one region (experts, slots, features). Splits: over experts and slots (tiles of one, partial sums
 of the other), over features, and over tokens. Tokens in groups (`g`, see `expert_slots`) have slots of their own, so
 that a split over `g` is one of both sides: dispatching copies nothing, and operators split over experts in between
-make the movement an all-to-all.
+make the movement an all-to-all. Without capacity it is (rows, features), see `dropless`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ops.building import (
 )
 from ops.cpu import experts as cpu_experts
 from ops.cuda import experts as gpu_experts
+from ops.cuda.experts import by_experts, first_of
 from ops.moe.gate import token_axis
 from ops.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -35,34 +36,45 @@ def dispatch(
     x: LogicalRegion,
     slots: LogicalRegion,
     num_experts: int,
-    capacity: int,
+    capacity: int | None,
     groups: int = 1,
     name: str | None = None,
+    *,
+    num_rows: int | None = None,
 ) -> LogicalRegion:
     """y[slot] = x[token] for every slot of a token, zero in slots that nobody has.
 
     Args:
         x: (tokens, ..., features), floating point.
-        slots: (tokens, ..., k), of `expert_slots` with the same `num_experts`, `capacity` and `groups`.
+        slots: (tokens, ..., k), of `expert_slots` with the same `num_experts`, `capacity` and `groups`; rows of
+            `expert_rows` where the capacity is None.
         name: of the operator.
+        num_rows: without capacity, how many there are; default: as many as choices.
 
     Returns:
-        (num_experts, groups * capacity, features).
+        (num_experts, groups * capacity, features), or without capacity (num_rows, features).
 
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
     where = checked("dispatch", name, x)
-    check_positive(where, num_experts=num_experts, capacity=capacity, groups=groups)
-    x_term, slot_term, expert_term, sizes = _write_terms(where, x, slots, groups)
+    check_positive(where, num_experts=num_experts, groups=groups)
+    if capacity is None:
+        num_rows = prod(slots.shape) if num_rows is None else num_rows
+        check_positive(where, num_rows=num_rows)
+        places, extents = num_rows, {"c": num_rows // groups}
+    else:
+        check_positive(where, capacity=capacity)
+        places, extents = groups * capacity, {"e": num_experts, "c": capacity}
+    x_term, slot_term, expert_term, sizes = _write_terms(where, x, slots, groups, len(extents) > 1)
     return launch_first(
         name or "dispatch",
         f"{x_term}, {slot_term} -> {expert_term}",
         [x, slots],
-        kernel=_scatter.bind(places=groups * capacity),
-        sizes={**sizes, "e": num_experts, "c": capacity},
-        backward=partial(gradient_of_first, kernel=_gather.bind(places=groups * capacity)),
-        flops=1 / (num_experts * capacity),
+        kernel=_scatter.bind(places=places),
+        sizes={**sizes, **extents},
+        backward=partial(gradient_of_first, kernel=_gather.bind(places=places)),
+        flops=1 / prod(extents.values()),
     )
 
 
@@ -76,8 +88,8 @@ def combine(
     """y[token] = the sum of weight x[slot] over the slots of the token; zero for a token that has none.
 
     Args:
-        x: (experts, groups * capacity, features), floating point.
-        slots: (tokens, ..., k), of `expert_slots` with the same experts, capacity and `groups`.
+        x: (experts, groups * capacity, features), or without capacity (rows, features), floating point.
+        slots: (tokens, ..., k), of `expert_slots` with the same experts, capacity and `groups`, or of `expert_rows`.
         weights: of the shape of `slots`, floating point.
         name: of the operator.
 
@@ -87,30 +99,32 @@ def combine(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = checked("combine", name, x, ndim=(3,))
+    where = checked("combine", name, x, ndim=(2, 3))
     check_region(where, weights, "weights")
     check_positive(where, groups=groups)
-    if weights.shape != slots.shape or x.shape[1] % groups:
+    if weights.shape != slots.shape or x.shape[-2] % groups:
         raise ValueError(
             f"{where}: '{x.name}' is {x.shape} in {groups} groups, '{slots.name}' is {slots.shape} and "
             f"'{weights.name}' is {weights.shape}"
         )
-    token_term, slot_term, expert_term, sizes = _write_terms(where, weights, slots, groups)
+    token_term, slot_term, expert_term, sizes = _write_terms(
+        where, weights, slots, groups, x.ndim == 3
+    )
     return launch_first(
         name or "combine",
         f"{expert_term}, {slot_term}, {slot_term} -> {token_term}",
         [x, slots, weights],
-        kernel=_gather.bind(places=x.shape[1]),
+        kernel=_gather.bind(places=x.shape[-2]),
         sizes=sizes,
-        backward=partial(_combine_backward, places=x.shape[1]),
-        flops=2 / prod(x.shape[:2]) * groups,
+        backward=partial(_combine_backward, places=x.shape[-2]),
+        flops=2 / prod(x.shape[:-1]) * groups,
     )
 
 
 def _write_terms(
-    where: str, tokens: LogicalRegion, slots: LogicalRegion, groups: int
+    where: str, tokens: LogicalRegion, slots: LogicalRegion, groups: int, has_experts: bool
 ) -> tuple[str, str, str, dict[str, int]]:
-    """The terms of tokens, their slots, and the experts' slots; and what extents the groups need."""
+    """The terms of tokens, their slots, and the experts' slots or rows; and what extents the groups need."""
     check_integers(where, slots, "slots")
     if tokens.ndim < 2 or slots.ndim != tokens.ndim or slots.shape[:-1] != tokens.shape[:-1]:
         raise ValueError(
@@ -119,7 +133,8 @@ def _write_terms(
     row, sizes = token_axis(where, slots, groups)
     _, *inner = distinct(tokens.axes[:-1], ("b", "g", "k", "e", "c", "d"))
     places = "c" if groups == 1 else "(g c)"
-    return term((row, *inner, "d")), term((row, *inner, "^k")), f"e {places} d", sizes
+    experts = f"e {places} d" if has_experts else f"{places} d"
+    return term((row, *inner, "d")), term((row, *inner, "^k")), experts, sizes
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
@@ -156,10 +171,10 @@ def _combine_backward(
 def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     *weights, y = rest
     work = work_array(ctx, "y", y)
-    tile = ctx.rect(2 + len(weights)).lo
+    tile = first_of(ctx, 2 + len(weights))
     given = _weights(ctx, weights, x.dtype)
     cpu_experts.scatter(
-        rows(ctx, "x", x), rows(ctx, "slots", slots), given, tile[0], tile[1], places, work
+        rows(ctx, "x", x), rows(ctx, "slots", slots), given, *tile, places, by_experts(work)
     )
     deliver(ctx, work, y)
 
@@ -169,13 +184,12 @@ def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
     *weights, y = rest
     work = work_array(ctx, "y", y)
     tile, given, flat = (
-        ctx.rect(0).lo,
+        first_of(ctx, 0),
         _weights(ctx, weights, x.dtype),
         work.reshape(-1, y.shape[-1]),
     )
-    cpu_experts.gather(
-        contiguous(ctx, "x", x), rows(ctx, "slots", slots), given, tile[0], tile[1], places, flat
-    )
+    read = by_experts(contiguous(ctx, "x", x)), rows(ctx, "slots", slots)
+    cpu_experts.gather(*read, given, *tile, places, flat)
     deliver(ctx, work, y)
 
 
@@ -183,9 +197,9 @@ def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
 def _gather_products(
     ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int
 ) -> None:
-    work, tile = work_array(ctx, "out", out), ctx.rect(1).lo
-    read = rows(ctx, "gy", gy), contiguous(ctx, "x", x), rows(ctx, "slots", slots)
-    cpu_experts.gather_products(*read, tile[0], tile[1], places, work.reshape(-1, out.shape[-1]))
+    work, tile = work_array(ctx, "out", out), first_of(ctx, 1)
+    read = rows(ctx, "gy", gy), by_experts(contiguous(ctx, "x", x)), rows(ctx, "slots", slots)
+    cpu_experts.gather_products(*read, *tile, places, work.reshape(-1, out.shape[-1]))
     deliver(ctx, work, out)
 
 

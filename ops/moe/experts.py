@@ -7,8 +7,9 @@ of the dispatch, the second layer that of the first, unless they are named thems
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from math import ceil, prod
 
 from ops.building import check_number, check_positive, checked, launch_first, terms
@@ -18,7 +19,9 @@ from ops.elementwise.arithmetic import multiply
 from ops.initializers import Init, uniform
 from ops.loss.softmax import softmax
 from ops.moe.dispatch import combine, dispatch
+from ops.moe.dropless import expert_rows, rows_linear
 from ops.moe.gate import count_dropped, expert_slots, load_balance_loss, top_k_gate
+from ops.reduce.reductions import sum
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -27,7 +30,7 @@ def mixture_of_experts(
     num_experts: int,
     hidden_features: int,
     k: int = 2,
-    capacity_factor: float | None = 1.25,
+    capacity_factor: float | Sequence[float] | None = 1.25,
     groups: int = 1,
     bias: bool = True,
     activation: Callable[..., LogicalRegion] = gelu,
@@ -35,6 +38,7 @@ def mixture_of_experts(
     *,
     parts: int = 1,
     gated: bool = False,
+    gate: Callable[..., tuple[LogicalRegion, LogicalRegion]] | None = None,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     """Experts of two layers each, of which every token gets `k` (GShard, Lepikhin et al., ICLR 2021; for k = 1 the
     Switch Transformer, Fedus, Zoph and Shazeer, JMLR 23, 2022).
@@ -49,7 +53,9 @@ def mixture_of_experts(
         num_experts: how many there are.
         hidden_features: extent of their hidden layer.
         k: choices of a token. The weights of several add up to one; that of a single one is its probability.
-        capacity_factor: room beyond an even load; None is room for everything, so that nothing is dropped.
+        capacity_factor: room beyond an even load. Or one of each expert where routing is known to be uneven, of one
+            group: then work and memory follow these rooms, and `taskflow.even_work` and searches cut experts by them.
+            None: nothing is dropped, and an expert computes with its tokens alone; see `ops.moe.dropless`.
         groups: of tokens along dimension 0, each with a capacity of its own; see `expert_slots`. As many as devices,
             or a multiple, make expert parallelism an all-to-all.
         bias: whether the experts' layers have one.
@@ -61,6 +67,9 @@ def mixture_of_experts(
             `groups`, micro-batches do not wait for each other, and a pipeline may have them.
         gated: whether the activated layer is multiplied by one more of its shape, `<name>.factor` (SwiGLU, where the
             activation is `ops.silu`: Shazeer 2020, arXiv 2002.05202; Mixtral's experts).
+        gate: instead of `top_k_gate` of a softmax, `gate(scores, name=...)` gives weights and choices (-1 for none);
+            `<name>.chosen` is fetched then, the mean number of choices of a token. Such as
+            `partial(ops.dense_to_sparse_gate, k=4)`.
 
     Returns:
         y, of the shape of `x`, and the load-balance loss, a scalar that is 1 at its least for an even gate: add a
@@ -79,33 +88,78 @@ def mixture_of_experts(
         parts=parts,
     )
     graph, name = x.graph, x.graph.unique_name(name or "experts", "gate")
-    capacity = _capacity(where, prod(x.shape[:-1]) // groups, num_experts, k, capacity_factor)
     scores = linear(x, num_experts, bias=False, name=f"{name}.gate")
     with graph.following(scores.name):
         probabilities = softmax(scores, name=f"{name}.softmax")
-        weights, choices = top_k_gate(probabilities, k, normalize=k > 1, name=f"{name}.top")
+        if gate is None:
+            weights, choices = top_k_gate(probabilities, k, normalize=k > 1, name=f"{name}.top")
+        else:
+            weights, choices = gate(scores, name=f"{name}.top")
+    tokens = prod(x.shape[:-1]) // groups
+    capacity = _capacity(where, tokens, num_experts, choices.shape[-1], capacity_factor)
     with graph.following(f"{name}.dispatch"):
-        slots = expert_slots(choices, num_experts, capacity, groups, f"{name}.slots")
+        slots, layer, num_rows = _places(choices, num_experts, capacity, groups, name)
     graph.output(f"{name}.dropped", count_dropped(slots, f"{name}.dropped"))
-    given = dispatch(x, slots, num_experts, capacity, groups, f"{name}.dispatch")
-    h = _expert_linear(given, hidden_features, bias, f"{name}.up", "d", "h")
+    room = capacity if isinstance(capacity, int) else None
+    given = dispatch(x, slots, num_experts, room, groups, f"{name}.dispatch", num_rows=num_rows)
+    h = layer(given, hidden_features, bias, f"{name}.up", "d", "h")
     with graph.following(f"{name}.up"):
         h = activation(h, name=f"{name}.act")
         if gated:
-            factor = _expert_linear(given, hidden_features, bias, f"{name}.factor", "d", "h")
+            factor = layer(given, hidden_features, bias, f"{name}.factor", "d", "h")
             h = multiply(h, factor, f"{name}.product")
-        h = _expert_linear(h, x.shape[-1], bias, f"{name}.down", "h", "d")
+        h = layer(h, x.shape[-1], bias, f"{name}.down", "h", "d")
     with graph.following(f"{name}.dispatch"):
         y = combine(h, slots, weights, groups, f"{name}.combine")
-    return y, load_balance_loss(probabilities, choices, f"{name}.balance", parts=parts)
+    balance = load_balance_loss(probabilities, choices, f"{name}.balance", parts=parts)
+    if gate is not None:
+        load = sum(graph.regions[f"{name}.balance.load"], name=f"{name}.load")
+        chosen = multiply(load, choices.shape[-1] / parts, f"{name}.chosen")
+        graph.output(f"{name}.chosen", chosen)
+    return y, balance
 
 
-def _capacity(where: str, tokens: int, experts: int, k: int, factor: float | None) -> int:
+def _capacity(
+    where: str, tokens: int, experts: int, k: int, factor: float | Sequence[float] | None
+) -> int | tuple[int, ...] | None:
     """Slots of an expert for a group of so many tokens; a token chooses an expert once at most."""
     if factor is None:
-        return tokens
+        return None
+    if isinstance(factor, Sequence):
+        if len(factor) != experts:
+            raise ValueError(
+                f"{where}: capacity_factor has {len(factor)} numbers, of {experts} experts"
+            )
+        return tuple(_room(where, tokens, experts, k, number) for number in factor)
+    return _room(where, tokens, experts, k, factor)
+
+
+def _room(where: str, tokens: int, experts: int, k: int, factor: float) -> int:
     check_number(where, "capacity_factor", factor, "a positive finite number")
     return min(ceil(factor * k * tokens / experts), tokens)
+
+
+def _places(
+    choices: LogicalRegion,
+    experts: int,
+    capacity: int | tuple[int, ...] | None,
+    groups: int,
+    name: str,
+) -> tuple[LogicalRegion, Callable[..., LogicalRegion], int | None]:
+    """Where choices go, what makes the experts' layers there, and how many rows there are without capacity."""
+    if isinstance(capacity, int):
+        return (
+            expert_slots(choices, experts, capacity, groups, f"{name}.slots"),
+            _expert_linear,
+            None,
+        )
+    if capacity is None:
+        slots, starts = expert_rows(choices, experts, groups, f"{name}.slots")
+        return slots, partial(_expert_linear, starts=starts), None
+    rooms = (0, *accumulate(capacity))
+    starts = choices.graph.constant(f"{name}.starts", rooms, "int32")
+    slots = expert_slots(choices, experts, starts, groups, f"{name}.slots")
+    return slots, partial(_expert_linear, starts=starts, rooms=rooms), rooms[-1]
 
 
 def expert_linear(
@@ -116,23 +170,25 @@ def expert_linear(
     *,
     weight_init: Init | None = None,
     bias_init: Init | None = None,
+    starts: LogicalRegion | None = None,
 ) -> LogicalRegion:
     """y[e, c, o] = sum over i of x[e, c, i] weight[e, o, i] + bias[e, o]: a linear layer for every expert.
 
     Args:
-        x: (experts, slots, in_features), floating point.
+        x: (experts, slots, in_features), or with `starts` (rows, in_features), floating point.
         out_features: extent of the last dimension of the result.
         bias: whether to add `<name>.bias` (experts, out_features).
         name: of the operator; its weight is `<name>.weight` (experts, out_features, in_features).
         weight_init, bias_init: first values; default those of `linear`, uniform in ±1/sqrt(in_features).
+        starts: of `expert_rows`: which rows are whose.
 
     Returns:
-        (experts, slots, out_features).
+        (experts, slots, out_features), or (rows, out_features).
 
     Raises:
         ValueError: `x` has not three dimensions, or is of another dtype, or `out_features` is not positive.
     """
-    return _expert_linear(x, out_features, bias, name, "i", "o", weight_init, bias_init)
+    return _expert_linear(x, out_features, bias, name, "i", "o", weight_init, bias_init, starts)
 
 
 def _expert_linear(
@@ -144,11 +200,17 @@ def _expert_linear(
     o: str,
     init: Init | None = None,
     bias_init: Init | None = None,
+    starts: LogicalRegion | None = None,
+    rooms: tuple[int, ...] | None = None,
 ) -> LogicalRegion:
-    """The axes of features have names, so that the second of two layers continues a split of the first."""
-    where = checked("expert_linear", name, x, ndim=(3,))
+    """The axes of features have names, so that the second of two layers continues a split of the first.
+
+    `starts` of rows, and if they are `rooms`: see `dropless.rows_linear`.
+    """
+    where = checked("expert_linear", name, x, ndim=(2,) if starts else (3,))
     check_positive(where, out_features=extent)
-    graph, (experts, _, features) = x.graph, x.shape
+    graph, features = x.graph, x.shape[-1]
+    experts = starts.shape[-1] - 1 if starts else x.shape[0]
     name = graph.unique_name(name or "expert_linear")
     even = uniform(-(features**-0.5), features**-0.5)
     inputs = [
@@ -161,6 +223,8 @@ def _expert_linear(
         init = even if bias_init is None else bias_init
         inputs.append(graph.parameter(f"{name}.bias", (experts, extent), init, x.dtype))
 
+    if starts:
+        return rows_linear(name, x, inputs[1:], starts, (i, o), rooms)
     pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
     return launch_first(
         name, pattern, inputs, kernel=_forward.bind(summed=i), backward=_linear_backward

@@ -9,8 +9,11 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+import numpy as np
+
 from ops.building import (
     check_integers,
+    check_number,
     check_positive,
     check_region,
     checked,
@@ -34,7 +37,12 @@ _BALANCE = "ops.mixture_of_experts(..., groups={parts}, parts={parts})"
 
 
 def top_k_gate(
-    probabilities: LogicalRegion, k: int = 2, normalize: bool = True, name: str | None = None
+    probabilities: LogicalRegion,
+    k: int = 2,
+    normalize: bool = True,
+    name: str | None = None,
+    *,
+    threshold: float = 0.0,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     """The `k` experts of each token and their weights (Shazeer et al., ICLR 2017; Lepikhin et al., ICLR 2021).
 
@@ -43,12 +51,13 @@ def top_k_gate(
         k: how many experts a token chooses, the likeliest first, and of equals the first.
         normalize: whether the weights of a token's choices add up to one.
         name: of the operator.
+        threshold: an expert below is not chosen, its choice -1 and its weight 0; the likeliest one always is.
 
     Returns:
         weights (..., k), of the dtype of `probabilities`, and choices (..., k), int32.
 
     Raises:
-        ValueError: `k` is not in 1..experts, or the dtype is wrong.
+        ValueError: `k` is not in 1..experts, the threshold is no number in [0, 1], or the dtype is wrong.
     """
     where = checked("top_k_gate", name, probabilities, "probabilities")
     check_positive(where, k=k)
@@ -56,13 +65,14 @@ def top_k_gate(
         raise ValueError(
             f"{where}: k is {k}, and '{probabilities.name}' has shape {probabilities.shape}"
         )
+    threshold = check_number(where, "threshold", threshold, "a number in [0, 1]")
     lead = distinct(probabilities.axes[:-1], ("e", "k"))
     few = term((*lead, "^k"))
     weights, choices = launch_all(
         name or "top_k_gate",
         f"{term((*lead, '^e'))} -> {few}, {few}",
         [probabilities],
-        kernel=_top_k.bind(normalize=normalize),
+        kernel=_top_k.bind(normalize=normalize, threshold=threshold),
         sizes={"k": k},
         backward=partial(_top_k_backward, normalize=normalize),
         dtype=[probabilities.dtype, "int32"],
@@ -72,11 +82,18 @@ def top_k_gate(
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k)
-def _top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
+def _top_k(
+    ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool, threshold: float
+) -> None:
     work = work_array(ctx, "weights", weights)
     largest_of_rows(ctx, p, work, choices, dim=p.ndim - 1, largest=True)
+    flat = work.reshape(-1, weights.shape[-1])
+    if threshold:
+        chosen = rows(ctx, "choices", choices)
+        cpu_experts.leave_out(flat, chosen, threshold)
+        ctx.xp.copyto(choices, chosen.reshape(choices.shape))
     if normalize:
-        cpu_experts.normalize(work.reshape(-1, weights.shape[-1]))
+        cpu_experts.normalize(flat)
     deliver(ctx, work, weights)
 
 
@@ -106,7 +123,7 @@ def _top_k_gradient(
 def expert_slots(
     choices: LogicalRegion,
     num_experts: int,
-    capacity: int,
+    capacity: int | LogicalRegion,
     groups: int = 1,
     name: str | None = None,
 ) -> LogicalRegion:
@@ -117,21 +134,33 @@ def expert_slots(
     ICLR 2021, section 3.1), so that what moves between a split of the tokens and one of the experts is an all-to-all.
 
     Args:
-        choices: (tokens, ..., k), integers below `num_experts`, different ones for each token.
+        choices: (tokens, ..., k), integers below `num_experts`, different ones for each token, -1 for none.
         num_experts: how many there are.
-        capacity: slots of one expert for one group.
+        capacity: slots of one expert for one group. Or, of one group, a region (num_experts + 1,), int32, where the
+            slots of each expert begin and the last end: room of its own for each.
         groups: divides the extent of dimension 0.
         name: of the operator.
 
     Returns:
-        int32, of the shape of `choices`: expert * (groups * capacity) + place, or -1 for a choice over capacity.
+        int32, of the shape of `choices`: expert * (groups * capacity) + place, or -1 for a choice over capacity,
+        -2 for none.
 
     Raises:
         ValueError: the extents do not agree, or a dtype is wrong; when the step runs: a choice is no expert.
     """
     where = checked("expert_slots", name, choices, "choices", least=2, floating=False)
     check_integers(where, choices, "choices")
-    check_positive(where, num_experts=num_experts, capacity=capacity, groups=groups)
+    check_positive(where, num_experts=num_experts, groups=groups)
+    starts = [capacity] if isinstance(capacity, LogicalRegion) else []
+    if isinstance(capacity, LogicalRegion):
+        check_integers(where, capacity, "capacity")
+        if capacity.shape != (num_experts + 1,) or groups > 1:
+            raise ValueError(
+                f"{where}: capacity '{capacity.name}' is {capacity.shape}, of {num_experts} experts and {groups} groups"
+            )
+    else:
+        check_positive(where, capacity=capacity)
+    room = 0 if isinstance(capacity, LogicalRegion) else capacity
     row, sizes = token_axis(where, choices, groups)
     _, *inner = distinct(
         choices.axes[:-1], ("b", "g", "k", *(f"all{d}" for d in range(choices.ndim)))
@@ -141,12 +170,12 @@ def expert_slots(
     own = dict(zip(inner, choices.shape[1:-1], strict=True))
     group_rows = choices.shape[0] // groups
     kernel = _slots.bind(
-        experts=num_experts, capacity=capacity, group_rows=group_rows, places=groups * capacity
+        experts=num_experts, capacity=room, group_rows=group_rows, places=groups * room
     )
     return launch_first(
         name or "expert_slots",
-        f"{term((whole_row, *every[1:], '^k'))} -> {term((row, *inner, '^k'))}",
-        [choices],
+        f"{term((whole_row, *every[1:], '^k'))}{', ^m' * len(starts)} -> {term((row, *inner, '^k'))}",
+        [choices, *starts],
         kernel=kernel,
         sizes={**sizes, "b": group_rows, **own},
         backward=no_gradient,
@@ -168,25 +197,26 @@ def token_axis(where: str, region: LogicalRegion, groups: int) -> tuple[str, dic
 def _slots(
     ctx: Context,
     choices: Array,
-    slots: Array,
-    *,
+    *rest: Array,
     experts: int,
     capacity: int,
     group_rows: int,
     places: int,
 ) -> None:
-    check_classes("expert_slots: the choice", choices, experts)
+    check_classes("expert_slots: the choice", choices, experts, first=-1)
+    *starts, slots = rest
+    begins = starts[0] if starts else np.arange(experts + 1) * places
     read, k = ctx.rect(0), choices.shape[-1]
     made = ctx.scratch("slots", choices.shape, choices.dtype)
     used = ctx.scratch("used", (experts,), "int64")
     groups, first_place = choices.shape[0] // group_rows, read.lo[0] // group_rows * capacity
     flat = rows(ctx, "choices", choices)
-    cpu_experts.fill_slots(flat, groups, capacity, first_place, places, used, made.reshape(-1, k))
-    ctx.xp.copyto(slots, made[ctx.rect(1).slices(read.lo)])
+    cpu_experts.fill_slots(flat, groups, capacity, first_place, begins, used, made.reshape(-1, k))
+    ctx.xp.copyto(slots, made[ctx.rect(1 + len(starts)).slices(read.lo)])
 
 
 def count_dropped(slots: LogicalRegion, name: str | None = None) -> LogicalRegion:
-    """How many choices got no slot.
+    """How many choices got no slot; where there was none, none is missing.
 
     Args:
         slots: of `expert_slots`.
@@ -207,7 +237,7 @@ def count_dropped(slots: LogicalRegion, name: str | None = None) -> LogicalRegio
 
 @partial(Kernel, cuda=gpu_experts.dropped)
 def _count(ctx: Context, slots: Array, out: Array) -> None:
-    out[...] = ctx.xp.count_nonzero(slots < 0)
+    out[...] = ctx.xp.count_nonzero(slots == -1)
 
 
 # -- load --------------------------------------------------------------------------------------------------------------
@@ -221,7 +251,7 @@ def expert_load(
     *,
     parts: int = 1,
 ) -> LogicalRegion:
-    """The fraction of all choices that each expert gets, over capacity or not.
+    """The fraction of all choices that each expert gets, over capacity or not; -1 counts for no expert.
 
     Args:
         choices: any shape, integers below `num_experts`.
@@ -231,7 +261,7 @@ def expert_load(
         parts: of dimension 0, equal runs of tokens with a load each.
 
     Returns:
-        (num_experts,), or of several parts (parts, num_experts), adding up to one, without gradient.
+        (num_experts,), or of several parts (parts, num_experts), without gradient.
 
     Raises:
         ValueError: a dtype is wrong, `num_experts` is not positive, or dimension 0 does not divide into the parts.

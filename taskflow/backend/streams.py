@@ -10,11 +10,12 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from taskflow.backend.choices import OWN, Choices, choice_key
 from taskflow.backend.context import Array
 from taskflow.backend.cuda.cudnn import CudnnPlan
 from taskflow.backend.cuda.launches import (
@@ -58,6 +59,8 @@ class StreamBackend(ABC):
         is_capturing: whether what is launched now goes into a graph.
         uses_tf32: whether float32 products may round their operands to TensorFloat-32.
         uses_cudnn: whether operators may ask for a `library_plan`.
+        choices: by which a library or an own kernel does it.
+        planned: the keys of what a library was chosen for, and does.
     """
 
     xp: Any = np
@@ -66,10 +69,20 @@ class StreamBackend(ABC):
     is_profiled: bool = False
     uses_tf32: bool = False
     uses_cudnn: bool = True
+    choices: Choices = Choices()
+
+    @cached_property
+    def planned(self) -> set[str]:
+        """See the class."""
+        return set()
 
     @abstractmethod
     def name(self, device: int) -> str:
         """What kind of GPU a device is."""
+
+    def l2_bytes(self, device: int) -> int:
+        """What the cache of a device holds that its kernels share; 0: nobody knows."""
+        return 0
 
     @abstractmethod
     def make_stream(self, device: int, name: str) -> Stream:
@@ -182,8 +195,33 @@ class StreamBackend(ABC):
         outputs: Sequence[Array],
         options: Mapping[str, Any],
     ) -> CudnnPlan | None:
+        """What a library does on the current stream, if it is chosen; None where it is not there or cannot."""
+        key = choice_key(operation, inputs, options, self.uses_tf32)
+        if self.choices.way(key) == OWN:
+            return None
+        plan = self.find_plan(operation, inputs, outputs, options)
+        if plan is not None:
+            self.planned.add(key)
+        return plan
+
+    def find_plan(
+        self,
+        operation: str,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        options: Mapping[str, Any],
+    ) -> CudnnPlan | None:
         """What cuDNN does on the current stream (see `cudnn.OPERATIONS`); None where it is not there or cannot."""
         return None
+
+    @contextmanager
+    def choosing(self, choices: Choices) -> Iterator[None]:
+        """What is issued within the block goes by these choices."""
+        before, self.choices = self.choices, choices
+        try:
+            yield
+        finally:
+            self.choices = before
 
     def resident(self, stream: Stream, value: Any) -> Array | None:
         """The array on a GPU that a value is (by DLPack), which `stream` may read from now on; None: it is none."""

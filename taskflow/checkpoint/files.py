@@ -9,12 +9,14 @@ All ranks call these functions together, and all of them raise what one of them 
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from taskflow.backend.choices import Choices
 from taskflow.checkpoint.folder import latest, make_draft, newest_sound, owning, publish
 from taskflow.checkpoint.manifest import (
     Entry,
@@ -30,6 +32,7 @@ from taskflow.comm.transport import Transport
 from taskflow.core.numbers import is_whole
 from taskflow.execute import Executor
 
+_log = logging.getLogger(__name__)
 _TRIES = 100  # to open the newest checkpoint before it is removed
 
 
@@ -86,6 +89,7 @@ def save_owned(
             regions=regions,
             is_finite=is_finite,
             constants=executor.regions.constants,
+            choices={key: dict(by) for key, by in executor.choices.seconds.items()},
         )
         return transport.on_rank_0(lambda: publish(draft, made, keep))
     except (OSError, ValueError):
@@ -159,6 +163,8 @@ def load(executor: Executor, folder: str | Path, ignore_extra: bool = False) -> 
     for name in executor.persistent:
         executor.regions.write(name, reader.region(name))
     executor.continue_from(manifest.steps, manifest.seed)
+    if executor.choices.seconds and Choices(manifest.choices).digest != executor.choices.digest:
+        _log.warning("checkpoint '%s': other kernels ran there: last bits may differ", path)
     return manifest
 
 

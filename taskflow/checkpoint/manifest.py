@@ -57,6 +57,7 @@ class ManifestTable(Struct, forbid_unknown_fields=True):
     regions: dict[str, Any]
     is_finite: bool = True
     constants: dict[str, _Digest] = {}
+    choices: dict[str, dict[str, float]] = {}
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Manifest:
         regions: the graph's persistent regions.
         is_finite: whether all numbers in them are.
         constants: the graph's constants, and digests of their values, which are not held.
+        choices: by which kernels were chosen on GPUs (`taskflow.backend.choices`).
     """
 
     steps: int
@@ -80,6 +82,7 @@ class Manifest:
     regions: dict[str, Entry]
     is_finite: bool = True
     constants: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def render(self) -> str:
         """The text of `manifest.json`."""
@@ -118,7 +121,14 @@ def parse_manifest(text: str) -> Manifest:
                 f"region '{name}': there is no file '{entry.file}' or no dtype '{entry.dtype}'"
             )
     manifest = Manifest(
-        table.steps, table.seed, table.notes, files, regions, table.is_finite, table.constants
+        table.steps,
+        table.seed,
+        table.notes,
+        files,
+        regions,
+        table.is_finite,
+        table.constants,
+        table.choices,
     )
     for file, layout in manifest.layouts.items():
         if layout.size_bytes != files[file]:

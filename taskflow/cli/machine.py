@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from taskflow.backend import make_backend
+from taskflow.backend.choices import LIBRARY, OWN, Choices
 from taskflow.cli.data import add_json, show_data
+from taskflow.cli.model import build_model
 from taskflow.cli.types import Commands
 from taskflow.cli.validate import validate
 from taskflow.comm.transport import connect
 from taskflow.core.text import printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.measure_gpu import measure_host_link
+from taskflow.cost.model import CostModel
+from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.machine.machinefile import preset_names
 from taskflow.machine.nccl_tests import with_nccl_tests
 from taskflow.machine.topology import of_name
+from taskflow.strategy.rules import single_device
 
 SIMPLE_MACHINES: dict[str, Callable[[int], MachineModel]] = {
     "uniform": MachineModel.uniform,
@@ -46,6 +51,17 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "--measure", action="store_true", help="measure the GPUs at hand, or else the processor"
+    )
+    parser.add_argument(
+        "--kernels",
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="with --measure: time the kernels of these graphs, MODULE:FUNCTION or FILE.json, on one device, by each "
+        "way where a library and an own kernel do the same",
+    )
+    parser.add_argument(
+        "--costs", metavar="FILE", help="with --kernels: the cost file that keeps them"
     )
     parser.add_argument(
         "--validate", action="store_true", help="hold the presets to published measurements"
@@ -149,17 +165,36 @@ def _transfer_lines(machine: MachineModel) -> list[str]:
 def _run(options: argparse.Namespace) -> int:
     if options.measure + options.validate + bool(options.machine) != 1:
         raise ValueError("machine: name a preset or a file, or ask for --measure or --validate")
+    if bool(options.kernels) != bool(options.costs) or (options.kernels and not options.measure):
+        raise ValueError("machine: --measure --kernels MODEL --costs FILE go together")
     if options.validate:
         return 0 if validate(options.all, options.json) else 1
     if options.measure:
         machine = measure_machine(MachineModel.local(options.devices))
         _report(machine, options)
+        if options.kernels:
+            sys.stdout.write(measure_kernels(machine, options.kernels, options.costs))
         if machine.devices[0].kind == "cuda" and not (options.out or options.json):
             _report_host_link()
         return 0
     machine = find_machine(options.machine, options.nodes, options.devices)
     _report(with_nccl_tests(machine, options.nccl_tests), options)
     return 0
+
+
+def measure_kernels(machine: MachineModel, models: Sequence[str], file: str) -> str:
+    """Time the kernels of graphs on the first device into a cost file; what can be chosen, as lines."""
+    costs = CostModel.measured(machine, file)
+    for model in models:
+        graph = build_model(model, [])
+        costs.seconds(lower(graph, single_device(graph, machine), machine))
+    is_gpu = machine.devices[0].kind == "cuda"
+    choices = (costs.choices(make_backend().name(0)) if is_gpu else None) or Choices()
+    lines = ["", f"{'':8s} {'library us':>11s} {'own us':>9s}"]
+    for key, by in sorted(choices.seconds.items()):
+        lines.append(f"{choices.way(key):8s} {by[LIBRARY] * 1e6:11.1f} {by[OWN] * 1e6:9.1f}  {key}")
+    said = lines if len(lines) > 2 else ["", "kernels: there are no two for one thing"]
+    return "\n".join(said) + "\n"
 
 
 def _report_host_link() -> None:

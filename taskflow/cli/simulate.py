@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from taskflow.cli.beside import simulate_beside
 from taskflow.cli.data import add_json, record, show_data
 from taskflow.cli.inputs import (
     Problem,
@@ -45,6 +46,14 @@ def add_parser(commands: Commands) -> None:
     add_schedule(parser)
     add_sweep(parser)
     add_dot(parser)
+    parser.add_argument(
+        "others", nargs="*", metavar="MODULE:FUNCTION", help="further models, with --beside"
+    )
+    parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="steps of several models on one machine: each alone, one after the other, and together in several orders",
+    )
     parser.add_argument(
         "--lengths",
         metavar="FILE",
@@ -97,6 +106,8 @@ def _add(
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    if options.beside or options.others:
+        return simulate_beside(options)
     if options.lengths:
         return simulate_lengths(options)
     if is_sweep(options):

@@ -124,6 +124,7 @@ def _as_json(case: Case) -> dict[str, Any]:
         "scales": case.scales,
         "best_start": case.start or None,
         **(figures if case.plan else dict.fromkeys(names)),
+        "joules": case.joules,
         "speedup": case.speedup or None,
         "sensitivities": case.sensitivities,
         "pareto": [

@@ -117,6 +117,22 @@ class _Part(_Compiled):
         self._become(self._function)
         return self._function(*args, **named)
 
+    @cached_property
+    def _dispatcher(self) -> Any:
+        """It is compiled for types; numba would compile it anew for each number that a caller writes out."""
+        from numba.core import types
+
+        unliteral: Any = types.unliteral  # which has no types
+        found = super()._dispatcher
+        template = found.get_call_template
+
+        def for_types(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            return template([*map(unliteral, args)], {k: unliteral(v) for k, v in named.items()})
+
+        if found is not self._function:  # NUMBA_DISABLE_JIT
+            found.get_call_template = for_types
+        return found
+
 
 _interpreter = local()  # of each thread `is_busy`: whether it interprets a tiered function
 

@@ -5,6 +5,7 @@ NumPy has float16 of its own; bfloat16 comes with the package ml_dtypes, which i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,11 @@ KNOWN += (*HALF, "float32", "float64", "complex64", "complex128")
 def is_floating(dtype: str) -> bool:
     """Whether numbers of this dtype are of floating point."""
     return dtype.startswith(("float", "bfloat"))
+
+
+def computing_dtype(dtypes: Iterable[str]) -> str:
+    """In which an operator with arguments of these computes: the first floating one; integers count as float32."""
+    return next(filter(is_floating, dtypes), "float32")
 
 
 def is_finite(array: np.ndarray[Any, np.dtype[Any]]) -> bool:

@@ -1,12 +1,12 @@
-"""Cost files: the seconds of kernels that were timed on one processor."""
+"""Cost files: the seconds of kernels that were timed on one processor, and of two for one thing."""
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta, Struct
 
@@ -21,6 +21,7 @@ from taskflow.core.files import (
 )
 
 FORMAT, VERSION = "taskflow-costs", 1
+ByWay = dict[str, dict[str, float]]
 _Seconds = Annotated[float, Meta(gt=0, le=86_400)]  # of one kernel
 
 
@@ -29,22 +30,47 @@ class CostTable(Struct, forbid_unknown_fields=True):
 
     kernels: dict[str, Any]
     processor: str = ""
+    choices: dict[str, Any] = {}
 
 
-def read_costs(path: Path) -> dict[str, float]:
-    """Key of a kernel -> seconds; ValueError: no such file, or it is malformed (named)."""
+@dataclass(frozen=True)
+class Costs:
+    """What a cost file says.
+
+    Attributes:
+        kernels: key of a kernel -> seconds.
+        choices: GPU -> key of what a library or an own kernel does -> way -> seconds (`taskflow.backend.choices`).
+    """
+
+    kernels: dict[str, float] = field(default_factory=dict)
+    choices: dict[str, ByWay] = field(default_factory=dict)
+
+    def beside(self, others: Costs) -> Costs:
+        """These, and of others what these lack."""
+        gpus = {*self.choices, *others.choices}
+        choices = {g: others.choices.get(g, {}) | self.choices.get(g, {}) for g in sorted(gpus)}
+        return Costs(others.kernels | self.kernels, choices)
+
+
+def read_costs(path: Path) -> Costs:
+    """ValueError: no such file, or it is malformed (named)."""
     with naming(f"cost file '{path}'"):
         table = fit(without_head(parse_json(read_text(path)), FORMAT, VERSION), CostTable)
-        return fit_each(table.kernels, _Seconds, "kernel")
+        kernels = fit_each(table.kernels, _Seconds, "kernel")
+        choices = fit_each(
+            table.choices, dict[str, dict[Literal["library", "own"], _Seconds]], "GPU"
+        )
+        return Costs(kernels, cast("dict[str, ByWay]", choices))
 
 
-def write_costs(path: Path, kernels: Mapping[str, float]) -> None:
+def write_costs(path: Path, costs: Costs) -> None:
     """Write a file, atomically; of kernels that took no time by the clock it says nothing."""
-    kernels = {key: seconds for key, seconds in kernels.items() if seconds > 0}
+    kernels = {key: seconds for key, seconds in costs.kernels.items() if seconds > 0}
     table = {
         "format": FORMAT,
         "version": VERSION,
         "processor": platform.processor(),
         "kernels": kernels,
+        **({"choices": costs.choices} if costs.choices else {}),
     }
     replace_file(path, json.dumps(table, indent=0) + "\n")

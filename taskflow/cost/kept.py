@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, ItemsView
 from pathlib import Path
 
-from taskflow.cost.costfile import read_costs, write_costs
+from taskflow.backend.choices import Choices
+from taskflow.cost.costfile import ByWay, Costs, read_costs, write_costs
 
 _log = logging.getLogger(__name__)
 _MOST_TIMES = 100.0  # a roofline is 1 to 30 times off for the kernels of a CPU
@@ -29,7 +30,8 @@ class KeptTimes:
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._is_new = path, False
-        self._seconds = read_costs(path) if path and path.exists() else {}
+        kept = read_costs(path) if path and path.exists() else Costs()
+        self._seconds, self._choices = kept.kernels, kept.choices
         self._unseen = set(self._seconds)
 
     def __len__(self) -> int:
@@ -48,6 +50,14 @@ class KeptTimes:
             self._look_at(key, expect())
         return self._seconds[key]
 
+    def choices(self, gpu: str) -> Choices | None:
+        """What was measured on a kind of GPU, for the file; None where there is no file, or nothing of it."""
+        return Choices(self._choices[gpu]) if self._path and gpu in self._choices else None
+
+    def choose(self, gpu: str, by_way: ByWay) -> None:
+        """Keep the seconds of ways that were measured on a kind of GPU."""
+        self._choices.setdefault(gpu, {}).update(by_way)
+
     def _look_at(self, key: str, expected: float) -> None:
         kept = self._seconds[key]
         low, high = sorted((kept, expected))
@@ -58,6 +68,8 @@ class KeptTimes:
     def write(self) -> None:
         """Write what was measured since, and what another process has written."""
         if self._path and self._is_new:
-            self._seconds = (read_costs(self._path) if self._path.is_file() else {}) | self._seconds
-            write_costs(self._path, self._seconds)
+            kept = read_costs(self._path) if self._path.is_file() else Costs()
+            costs = Costs(self._seconds, self._choices).beside(kept)
+            self._seconds, self._choices = costs.kernels, costs.choices
+            write_costs(self._path, costs)
             self._is_new = False

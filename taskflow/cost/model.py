@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from taskflow.backend import StreamBackend, make_backend
+from taskflow.backend.choices import Choices
 from taskflow.collective.called import seconds_of_calls
 from taskflow.collective.price import Carried, CollectiveCosts
 from taskflow.core import ahead
@@ -25,6 +26,7 @@ from taskflow.core.errors import CostError
 from taskflow.cost.factors import Factors, row_keys
 from taskflow.cost.kept import KeptTimes
 from taskflow.cost.measure_gpu import DeviceTimes
+from taskflow.cost.points import check_costs, name_of_point
 from taskflow.cost.rates import (
     ATTENTION,
     KINDS,
@@ -123,7 +125,7 @@ class CostModel(ABC):
         result = np.zeros(len(task_graph))
         points = np.flatnonzero(kind == Kind.POINT)
         result[points] = self._points(task_graph, points)
-        _check_costs(task_graph, points, result[points])
+        check_costs(task_graph, points, result[points])
         together = np.flatnonzero(kind == Kind.COLLECTIVE)
         result[together] = self._collectives.seconds(task_graph, together)
         moves = np.flatnonzero(
@@ -146,13 +148,17 @@ class CostModel(ABC):
         assert peers is not None
         points, moves = np.flatnonzero(peers.kind < 0), np.flatnonzero(peers.kind >= 0)
         result[points] = self._points(task_graph, points)
-        _check_costs(task_graph, points, result[points])
+        check_costs(task_graph, points, result[points])
         result[moves] = known[peers.in_turn[moves]]
         return result
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:
         """What a search takes a collective to take, and of the links."""
         return self._searched.carried(exchange, itemsize)
+
+    def choices(self, gpu: str) -> Choices | None:
+        """Which kernels a kind of GPU runs where there are two for one thing; None: these costs do not know."""
+        return None
 
     @cached_property
     def rates(self) -> Rates:
@@ -215,18 +221,6 @@ class JitteredCosts(CostModel):
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
         return self._costs._points(task_graph, rows)
-
-
-def _check_costs(task_graph: TaskGraph, rows: Array, seconds: Array) -> None:
-    """Refuse points without a cost."""
-    for k in np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))[:1]:
-        raise CostError(
-            f"costs: {_point(task_graph, int(rows[k]))} has no cost: {seconds[k]} seconds"
-        )
-
-
-def _point(task_graph: TaskGraph, row: int) -> str:
-    return f"point {task_graph.point[row]} of operator '{task_graph.name(row)}' on device {task_graph.device[row]}"
 
 
 class AnalyticCosts(CostModel):
@@ -378,6 +372,11 @@ class MeasuredCosts(CostModel):
         self._factors = Factors(keys, rehearsed, alone)
         self._by_launch.clear()
 
+    def choices(self, gpu: str) -> Choices | None:
+        """What a cost file has of a kind of GPU, see `CostModel.choices`; without a file nothing: another process would
+        measure other times, and choose otherwise."""
+        return self._kept.choices(gpu)
+
     def is_rehearsed(self, task_graph: TaskGraph) -> bool:
         """Whether this graph had a rehearsal."""
         return self._of_rehearsal(task_graph) is not None
@@ -451,13 +450,17 @@ class MeasuredCosts(CostModel):
             ahead.withdraw()  # what compiles meanwhile would be measured, too
             try:
                 if times:
-                    return times.point(task_graph, launch, row)
+                    seconds = times.point(task_graph, launch, row)
+                    self._kept.choose(times.name(device), times.by_way)
+                    return seconds
                 with crew():
                     return time_call(sample_call(task_graph, launch, row))
             except Exception as error:
                 shapes = ", ".join(str(rect.shape) for _, rect, _ in task_graph.args(row))
                 what = f"its kernel fails on made-up arrays of {shapes}: {type(error).__name__}: {error}"
-                raise CostError(f"costs: {_point(task_graph, row)} has no cost: {what}") from error
+                raise CostError(
+                    f"costs: {name_of_point(task_graph, row)} has no cost: {what}"
+                ) from error
 
         def expect() -> float:
             return float(AnalyticCosts(self.machine)._points(task_graph, np.array([row]))[0])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from taskflow.core.columns import Array
+from taskflow.core.dtypes import computing_dtype
 from taskflow.graph.kernel import Kernel
 
 
@@ -64,9 +65,9 @@ _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 def rate_number(dtypes: Sequence[str], kernel: Kernel | None = None) -> int:
     """Number, for `AnalyticCosts.task_seconds`, of the rate at which an operator with arguments of these computes.
 
-    Its dtype is the first floating one; operators on integers count as float32.
+    Its dtype is that of `computing_dtype`.
     """
-    dtype = next((dtype for dtype in dtypes if dtype in _DTYPES), "float32")
+    dtype = computing_dtype(dtypes)
     window = kernel.window if kernel and dtype == "float32" else 0
     kind = RateKind(dtype, window, kernel.work if kernel else "")
     return _NUMBERS.get(kind, _NUMBERS[RateKind(dtype)])

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taskflow.backend import Run, StreamBackend
+from taskflow.backend.choices import Choices
 from taskflow.checking.checker import check_own_plan
 from taskflow.collective.choose import with_own_steps
 from taskflow.comm.ending import end_all_leaving, note_phase, phase
@@ -73,7 +74,8 @@ class Executor:
         transport: what carries data between ranks: `shared` memory in place, MPI `messages`, or `auto`: shared memory
             within a host, if it has room, and messages between hosts. On GPUs `shared` is CUDA IPC, there is also
             `nccl`, and `auto` chooses for every pair and every collective (`taskflow.execute.gpu.carriers`).
-        costs: how long tasks take on `emulated` devices; default: analytic.
+        costs: how long tasks take on `emulated` devices; default: analytic. On GPUs: which of two kernels for one thing
+            is faster; default: what is shipped for the kind of GPU. All ranks take what rank 0 has.
         capture: on `cuda` devices, replay steps as CUDA graphs; not with `record`, for which every row is timed.
         backend: what runs the streams of `cuda` devices; default: that of `share`, else CuPy's.
 
@@ -113,7 +115,11 @@ class Executor:
         self.plan = plan_memory(own, self._borrowed)
         check_room(shortage(own, self.plan), self.transport)
         can_share = share is None or share.memory.is_shared
-        gpus = self._meet(backend, share, transport, can_share) if self._kind == "cuda" else None
+        gpus = (
+            self._meet(backend, share, transport, can_share, costs)
+            if self._kind == "cuda"
+            else None
+        )
         self._backend = gpus.backend if gpus else None
         own, calls = self._with_calls(own, gpus.carriers.plans if gpus else ())
         self._expansion = expand(own, calls)
@@ -171,7 +177,12 @@ class Executor:
     # -- set-up ----------------------------------------------------------------------------------------------------
 
     def _meet(
-        self, backend: StreamBackend | None, share: Executor | None, transport: str, can_share: bool
+        self,
+        backend: StreamBackend | None,
+        share: Executor | None,
+        transport: str,
+        can_share: bool,
+        costs: CostModel | None,
     ) -> Meeting:
         from taskflow.execute.gpu.meeting import (
             Meeting,
@@ -179,7 +190,10 @@ class Executor:
         )  # who has no GPU need not wait for it
 
         found = find_backend(backend, share._backend if share else None)
-        return Meeting(self.task_graph, found, self.transport, transport, can_share)
+        choices = found.choices if share else None  # as the lender's kernels are chosen
+        if costs is not None and choices is None:
+            choices = costs.choices(found.name(self.transport.rank))
+        return Meeting(self.task_graph, found, self.transport, transport, can_share, choices)
 
     def _with_calls(
         self, own: TaskGraph, planned: Collection[int]
@@ -255,6 +269,11 @@ class Executor:
         self.guard = UpdateGuard.of(self._rows, self.memory, self.transport) if is_wanted else None
         self._finish()
         self._compile(self._make_compiler())
+
+    @property
+    def choices(self) -> Choices:
+        """Which kernels run where a library and an own one do the same thing; none but on GPUs."""
+        return self._backend.choices if self._backend else Choices()
 
     def _can_stop(self) -> bool:
         """Whether a step that has begun may end where it is, and change nothing."""

@@ -121,7 +121,8 @@ class PersistentRegions:
     def initialise(self) -> None:
         """Fill in first values, unless they are another executor's: functions of (seed, region name, global index)."""
         for name, homes in self.graph.homes.items():
-            region, key = self._regions[name], random_key(self.run.seed, name)
+            region = self._regions[name]
+            key = random_key(self.run.seed, region.drawn_as or name)
             if self._base is not None and not region.is_constant:
                 continue
             if self.memory.begins_zeroed and region.init == Constant(0.0):

@@ -57,6 +57,7 @@ class LogicalRegion:
             `value` (made by an operator within a step).
         init: the distribution of the first values of a persistent region.
         axes: names of the dimensions as the making operator calls them; elementwise operators take them over.
+        drawn_as: the name by which its first values are drawn; empty: its own.
         graph: the graph that it belongs to.
     """
 
@@ -66,6 +67,7 @@ class LogicalRegion:
     role: str
     axes: tuple[str, ...]
     init: Distribution = _ZERO
+    drawn_as: str = ""
     graph: Graph = field(repr=False, compare=False, hash=False, default=None)  # type: ignore[assignment]
 
     @property
@@ -125,6 +127,7 @@ class Operator:
         orders: the memory order that the kernel asks for, per argument; empty: any (see `lowering.orders`).
         members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
         step: in which of several steps it runs (see `graph.repeat`).
+        job: of which of several graphs it is (see `graph.beside`).
         is_backward: whether `differentiate` appended it (see `graph.phases`).
         beside: the region that it is elementwise with, where what does so may be split on its own (see `completed`).
         work: dimension with an image -> flops of a point of it and of every axis but the one that it follows.
@@ -142,6 +145,7 @@ class Operator:
     orders: tuple[tuple[int, ...], ...] = ()
     members: tuple[str, ...] = ()
     step: int = 0
+    job: str = ""
     is_backward: bool = False
     beside: str | None = None
     work: tuple[tuple[str, float], ...] = ()
@@ -319,7 +323,7 @@ class Graph:
             raise ValueError(f"region '{name}': extents are positive, not {shape}")
         axes = axes or _DEFAULT_AXES.get(len(shape), tuple(f"a{k}" for k in range(len(shape))))
         region = LogicalRegion(
-            name, shape, known_dtype(f"region '{name}'", dtype), role, axes, init, self
+            name, shape, known_dtype(f"region '{name}'", dtype), role, axes, init, graph=self
         )
         return self.regions.setdefault(name, region)
 

@@ -2,12 +2,14 @@
 
 * `rebuild`: of operators of the graph.
 * `replace_regions`: with regions of another dtype, role or name, so that weights are tied or frozen.
+* `copy_into`: a graph that has others in it, such as steps in a row or jobs beside each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 
@@ -62,6 +64,53 @@ def rebuild(
     other.names = set(graph.names)
     other.differentiations, other.precision = graph.differentiations, graph.precision
     return other
+
+
+def copy_into(
+    other: Graph,
+    graph: Graph,
+    region: Callable[[LogicalRegion], LogicalRegion],
+    operator: Callable[[str], str],
+    output: Callable[[str], str],
+    clash: Callable[[str, str], str],
+    **fields: Any,
+) -> None:
+    """Append to `other` copies of all operators, regions and outputs of `graph`, which stays as it is.
+
+    Args:
+        other: what gets them.
+        graph: whose they are.
+        region: what a region becomes; one that keeps its name is one with a region of this name in `other`.
+        operator, output: name -> that of the copy.
+        clash: the message where the new name is taken, of what has it (`a region`) and the name.
+        fields: of the operators, besides.
+
+    Raises:
+        ValueError: a name is taken.
+    """
+    mine: dict[str, LogicalRegion] = {}
+    for name, old in graph.regions.items():
+        new = replace(region(old), graph=other)
+        mine[name] = one = other.regions.setdefault(new.name, new)
+        if one is not new and (new.name != name or not _are_alike(one, new)):
+            raise ValueError(clash("a region", new.name))
+    for op in graph.operators:
+        if other.operators.called(operator(op.name)):
+            raise ValueError(clash("an operator", operator(op.name)))
+        renamed: dict[str, Any] = {
+            "name": operator(op.name),
+            "inputs": tuple(mine[r.name] for r in op.inputs),
+            "outputs": tuple(mine[r.name] for r in op.outputs),
+            "follows": op.follows and operator(op.follows),
+            "members": tuple(map(operator, op.members)),
+            "beside": mine[op.beside].name if op.beside in mine else op.beside,
+        }
+        other.operators.append(replace(op, **renamed, **fields))
+    for name, made in graph.outputs.items():
+        if output(name) in other.outputs:
+            raise ValueError(clash("an output", output(name)))
+        other.outputs[output(name)] = mine[made.name]
+    other.names |= set(map(operator, graph.names))
 
 
 def _are_alike(one: LogicalRegion, other: LogicalRegion) -> bool:

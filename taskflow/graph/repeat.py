@@ -8,9 +8,11 @@ waits for that update alone, not for all of the step. Inputs and values are regi
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from taskflow.graph.binding import whole_numbers
-from taskflow.graph.graph import Graph, LogicalRegion, Operator
+from taskflow.graph.graph import Graph, LogicalRegion
+from taskflow.graph.rebuild import copy_into
 
 
 def in_step(name: str, step: int) -> str:
@@ -46,46 +48,23 @@ def repeated(graph: Graph, repeat: int) -> Graph:
         graph.differentiations,
     )
     for step in range(repeat):
-        _append(other, graph, step)
+        named = partial(in_step, step=step)
+        copy_into(
+            other,
+            graph,
+            partial(_region_in_step, step),
+            named,
+            named,
+            partial(_clash, step),
+            backward=None,
+            step=step,
+        )
     return other
 
 
-def _append(other: Graph, graph: Graph, step: int) -> None:
-    mine: dict[str, LogicalRegion] = {}
-    for name, region in graph.regions.items():
-        new = replace(
-            region, graph=other, name=name if region.is_persistent else in_step(name, step)
-        )
-        if (
-            mine_ := other.regions.setdefault(new.name, new)
-        ) is not new and not region.is_persistent:
-            raise ValueError(
-                f"repeat: '{mine_.name}' is the name of a region, and of one in step {step}"
-            )
-        mine[name] = mine_
-    for op in graph.operators:
-        if other.operators.called(in_step(op.name, step)):
-            raise ValueError(
-                f"repeat: '{in_step(op.name, step)}' is the name of an operator, and of one in step {step}"
-            )
-        other.operators.append(_in_step(op, step, mine))
-    for name, region in graph.outputs.items():
-        if in_step(name, step) in other.outputs:
-            raise ValueError(
-                f"repeat: '{in_step(name, step)}' is the name of an output, and of one in step {step}"
-            )
-        other.outputs[in_step(name, step)] = mine[region.name]
-    other.names |= {in_step(name, step) for name in graph.names}
+def _region_in_step(step: int, region: LogicalRegion) -> LogicalRegion:
+    return region if region.is_persistent else replace(region, name=in_step(region.name, step))
 
 
-def _in_step(op: Operator, step: int, mine: dict[str, LogicalRegion]) -> Operator:
-    return replace(
-        op,
-        name=in_step(op.name, step),
-        inputs=tuple(mine[r.name] for r in op.inputs),
-        outputs=tuple(mine[r.name] for r in op.outputs),
-        backward=None,
-        follows=None if op.follows is None else in_step(op.follows, step),
-        members=tuple(in_step(member, step) for member in op.members),
-        step=step,
-    )
+def _clash(step: int, what: str, name: str) -> str:
+    return f"repeat: '{name}' is the name of {what}, and of one in step {step}"

@@ -61,6 +61,7 @@ class Launches:
                 op.bound,
                 op.members,
                 op.step,
+                op.job,
                 self._phases[which],
                 op.writes,
             )

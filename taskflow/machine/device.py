@@ -53,6 +53,9 @@ class Device:
         half_bytes: bytes at which a task reaches half of that.
         sends_by_link: whether transfers over different links of this device go on at the same time.
         collective_share: share of its compute that a collective takes while it is under way.
+        joules_per_flop: of float32; of other dtypes so many times less as their rate is higher. None: not known.
+        joules_per_byte: of what kernels read and write in its memory.
+        watts: that it draws all the time, whatever it does.
     """
 
     kind: str = "cpu"
@@ -74,6 +77,9 @@ class Device:
     exposed_share: float = 0.0
     attention: str = ""
     attention_shares: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    joules_per_flop: float | None = None
+    joules_per_byte: float | None = None
+    watts: float | None = None
 
     def __post_init__(self) -> None:
         where = f"{self.kind} device of host {self.host}"
@@ -103,6 +109,8 @@ class Device:
             if not (_is_number(value := getattr(self, name)) and 0 <= value <= 1):
                 raise ValueError(f"{where}: {name} is from 0 to 1, not {value!r}")
         flag(where, "sends_by_link", self.sends_by_link)
+        for name in ("joules_per_flop", "joules_per_byte", "watts"):
+            _check_known(where, name, getattr(self, name))
         self._check_rates(where)
         self._check_attention(where)
 
@@ -179,6 +187,7 @@ class Link:
         latency_seconds: of one transfer.
         kind: its class, which decides how a library sends over it: `nvlink`, `pci` or `network`.
         efficiency: the share of its bandwidth that the largest transfers reach.
+        joules_per_byte: that it carries; None: not known.
     """
 
     ends: tuple[int | str, int | str]
@@ -186,6 +195,7 @@ class Link:
     latency_seconds: float = 0.0
     kind: str = "pci"
     efficiency: float = 1.0
+    joules_per_byte: float | None = None
 
     def __post_init__(self) -> None:
         where = f"link {self.ends[0]}->{self.ends[1]}"
@@ -205,6 +215,7 @@ class Link:
         if self.kind not in LINK_KINDS:
             raise ValueError(f"{where}: kind is one of {', '.join(LINK_KINDS)}, not {self.kind!r}")
         _check_share(where, "efficiency", self.efficiency)
+        _check_known(where, "joules_per_byte", self.joules_per_byte)
 
     @property
     def rate(self) -> float:
@@ -228,6 +239,11 @@ def check_not_negative(where: str, name: str, value: object, most: float = inf) 
         raise ValueError(f"{where}: {name} is a number from 0, not {value!r}")
     if value > most:  # type: ignore[operator]
         raise ValueError(f"{where}: {name} is at most {most:g}, not {value!r}")
+
+
+def _check_known(where: str, name: str, value: object) -> None:
+    if value is not None:
+        check_not_negative(where, name, value, _LARGEST_RATE)
 
 
 def _check_share(where: str, name: str, value: float) -> None:

@@ -22,6 +22,7 @@ bandwidth = 16e9
 latency_seconds = 1e-6
 kind = "pci"               # or `nvlink`, `network`
 efficiency = 0.75          # the share of the bandwidth that large transfers reach
+joules_per_byte = 1e-10    # with those of devices: the energy of a step; may be left out
 load = 0.3                 # share of the bandwidth that others take all the time; may be left out
 
 [[protocol]]               # of the library: what is given here instead of the published figures; see `Protocol`
@@ -90,6 +91,7 @@ class LinkTable(Struct, forbid_unknown_fields=True):
     latency_seconds: float = 0.0
     kind: str = "pci"
     efficiency: float = 1.0
+    joules_per_byte: float | None = None
     directed: bool = False
     load: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
@@ -187,19 +189,19 @@ def write_machine(parts: MachineParts) -> str:
     ]
     for device, group in groupby(devices):
         lines += ["", "[[device]]", f"count = {len(list(group))}"]
-        lines += [f"{f.name} = {_value(getattr(device, f.name))}" for f in fields(Device)]
+        lines += _facts({f.name: getattr(device, f.name) for f in fields(Device)})
     for (first, facts, is_both), alike in groupby(_paired(links), key=lambda pair: pair[:3]):
         lines += [
             "",
             "[[link]]",
             f"ends = {_value((first, tuple(second for *_, second in alike)))}",
         ]
-        lines += [f"{name} = {_value(fact)}" for name, fact in zip(LINK_FACTS, facts, strict=True)]
+        lines += _facts(dict(zip(LINK_FACTS, facts, strict=True)))
         lines += [] if is_both else ["directed = true"]
     for head, entries in (("library", parts.library), ("protocol", parts.protocols)):
         for entry in entries:
             lines += ["", f"[[{head}]]"]
-            lines += [f"{f.name} = {_value(getattr(entry, f.name))}" for f in fields(entry)]
+            lines += _facts({f.name: getattr(entry, f.name) for f in fields(entry)})
     return "\n".join(lines) + "\n"
 
 
@@ -272,6 +274,11 @@ def _paired(links: Sequence[Link]) -> Iterator[tuple[Place, tuple[Any, ...], boo
         facts = tuple(getattr(link, name) for name in LINK_FACTS)
         yield link.ends[0], facts, is_both, link.ends[1]
         k += 1 + is_both
+
+
+def _facts(facts: Mapping[str, Any]) -> list[str]:
+    """Lines of an entry; what is not known has none."""
+    return [f"{name} = {_value(value)}" for name, value in facts.items() if value is not None]
 
 
 def _value(value: Any) -> str:

@@ -255,12 +255,17 @@ class MachineModel:
         return replace(self, devices=self.devices[:count], links=links)
 
     def with_rates(self, **rates: Any) -> MachineModel:
-        """The same machine with the given fields of every device replaced; those of links, as `bandwidth`, too."""
-        names = [f.name for f in fields(Link) if f.name not in ("ends", "kind")]
-        of_links = {name: rates.pop(name) for name in names if name in rates}
+        """The same machine with the given fields of every device replaced; those of links, as `bandwidth`, too.
+
+        What both have, `joules_per_byte`, is replaced in both.
+        """
+        names = {f.name for f in fields(Link)} - {"ends", "kind"}
+        of_links = {name: rate for name, rate in rates.items() if name in names}
+        only_of_links = names - {f.name for f in fields(Device)}
+        of_devices = {name: rate for name, rate in rates.items() if name not in only_of_links}
         return replace(
             self,
-            devices=tuple(replace(d, **rates) for d in self.devices),
+            devices=tuple(replace(d, **of_devices) for d in self.devices),
             links=tuple(replace(link, **of_links) for link in self.links),
         )
 

@@ -6,11 +6,13 @@
 
 from taskflow.schedule.blocks import Block
 from taskflow.schedule.finite import Finite, find_schedule
+from taskflow.schedule.jobs import crossover
 from taskflow.schedule.orders import (
     critical_path,
     depth_first,
     first_ready,
     forward_first,
+    own_path,
     prefetch,
     program,
 )
@@ -42,6 +44,7 @@ __all__ = [
     "by_ordinal",
     "chimera",
     "critical_path",
+    "crossover",
     "depth_first",
     "find_period",
     "find_schedule",
@@ -52,6 +55,7 @@ __all__ = [
     "interleaved",
     "looped_bfs",
     "one_f_one_b",
+    "own_path",
     "prefetch",
     "program",
     "three_f_one_b",

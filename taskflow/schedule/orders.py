@@ -9,6 +9,9 @@ the reordered rows simulates it.
   became ready first goes next.
 * `critical_path`: list scheduling; of all rows that could start at the same moment, the one with the longest way to the
   end of the step goes first (Graham 1969; Kwok and Ahmad 1999, HLFET).
+* `own_path`: the same of jobs beside each other (`taskflow.beside`), the way as a share of the job's longest, so that a
+  short job is done as early as a long one.
+* `crossover`: jobs beside each other by turns, see `schedule.jobs`.
 * `depth_first`: list scheduling; of all rows that could start at the same moment, the one goes first whose inputs were
   made last, which are still in the cache. With an operator split into pieces of the size of the cache on its own
   device, what moves a piece, what computes it and what hands it on follow each other (the fused kernels of CoCoNet,
@@ -43,6 +46,7 @@ from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.schedule.buckets import in_buckets
 from taskflow.schedule.found import NAME, search_schedule
+from taskflow.schedule.jobs import crossover, jobs_of
 from taskflow.schedule.list_scheduling import BY_READY, BY_START, LATEST_FIRST, list_schedule
 from taskflow.schedule.ordinal_order import by_ordinal
 from taskflow.schedule.policies import POLICIES
@@ -106,7 +110,7 @@ def named(name: object) -> Order | Policy | None:
     """The order or policy of this name, `prefetch:2` being that of two layers; None: there is none."""
     if not isinstance(name, str):
         return None
-    match = re.fullmatch(r"prefetch:([1-9]\d{0,3})", name)
+    match = re.fullmatch(r"prefetch:(0|[1-9]\d{0,3})", name)
     return prefetch(int(match[1])) if match else NAMED.get(name)
 
 
@@ -134,6 +138,15 @@ def critical_path(task_graph: TaskGraph, seconds: Array) -> Array:
     level = bottom_levels(task_graph, seconds)
     longest = level.max(initial=0.0) + 1.0
     return list_schedule(task_graph, seconds, BY_START, task_graph.ordinal * longest - level)
+
+
+def own_path(task_graph: TaskGraph, seconds: Array) -> Array:
+    """Rows as by `critical_path`, the way as a share of the longest of the own job."""
+    level, job = bottom_levels(task_graph, seconds), jobs_of(task_graph)
+    longest = np.full(job.max(initial=0) + 1, np.finfo(float).tiny)
+    np.maximum.at(longest, job, level)
+    priority = 2 * task_graph.ordinal - level / longest[job]
+    return list_schedule(task_graph, seconds, BY_START, priority)
 
 
 @dataclass(frozen=True)
@@ -228,7 +241,16 @@ def _add_up(dep_ptr: Array, dep_row: Array, seconds: Array, level: Array) -> Non
             level[before] = max(level[before], seconds[before] + level[row])
 
 
-_ORDERS = (program, by_ordinal, first_ready, critical_path, depth_first, forward_first)
+_ORDERS = (
+    program,
+    by_ordinal,
+    first_ready,
+    critical_path,
+    own_path,
+    depth_first,
+    forward_first,
+    crossover,
+)
 NAMED: dict[str, Order | Policy] = {
     **POLICIES,
     **{order.__name__: order for order in _ORDERS},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +42,7 @@ from taskflow.schedule.schedule import Policy, Schedule, ScheduleTable
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy import strategy as strategies
 from taskflow.strategy.micro_batches import check_parts, micro_batches, most_micro_batches
+from taskflow.strategy.rebalance import cut_by_rates
 from taskflow.strategy.strategy import Strategy, StrategyTable, check_strategy
 from taskflow.tasks.task_graph import TaskGraph
 from taskflow.tasks.timeline import Timeline
@@ -195,6 +196,16 @@ class Plan:
         return replace(
             plan, strategy=strategy, parts=parts, schedule=by_ordinal if parts > 1 else None
         )
+
+    def rebalanced(self, graph: Graph, rates: Sequence[float]) -> Plan:
+        """The plan with parts of samples in proportion to the rates of their devices, what these compute in a second.
+
+        A gradient is a sum over samples, so the numbers of a step are the same. See `taskflow.callbacks.Rebalance`.
+
+        Raises:
+            ValueError: no device has a rate.
+        """
+        return replace(self, strategy=cut_by_rates(graph, self.strategy, rates))
 
     def with_fields(self, where: str, **fields: Any) -> Plan:
         """The plan with fields that it does not set itself.

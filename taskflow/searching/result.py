@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from taskflow.core.text import list_numbers
 from taskflow.schedule.plan import Plan
@@ -23,7 +25,6 @@ class SearchResult:
             interrupted or time ran out, of the fastest.
         history: (proposal number, seconds) of each improvement, on the rank that found the best strategy.
         proposals: number of strategies judged, on all ranks together.
-        lower_bound_seconds: no strategy of the space is faster (see `bound`); 0 where the costs prove nothing.
         is_locally_optimal: whether every change of one operator was tried and none is faster, without waits for memory.
         left_out: the starts that are not in the space that was given.
         idle: devices that compute nothing.
@@ -31,6 +32,7 @@ class SearchResult:
             at once, the fastest first.
         plans: name -> plan, the fastest first by predicted seconds: the starts, and what was found last.
         rehearsed: number of plans that were rehearsed (see `search_at_home`).
+        bound: computes `lower_bound_seconds`; None where the costs prove nothing. It stays in its process.
     """
 
     plan: Plan
@@ -38,13 +40,24 @@ class SearchResult:
     baseline_seconds: Mapping[str, float]
     history: tuple[tuple[int, float], ...]
     proposals: int
-    lower_bound_seconds: float = 0.0
     is_locally_optimal: bool = False
     left_out: tuple[str, ...] = ()
     idle: tuple[int, ...] = ()
     pareto: tuple[Outcome, ...] = ()
     plans: Mapping[str, Plan] = field(default_factory=dict, repr=False)
     rehearsed: int = 0
+    bound: Callable[[], float] | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"bound": None}
+
+    @cached_property
+    def lower_bound_seconds(self) -> float:
+        """No strategy of the space is faster (see `taskflow.searching.bound`); 0: nothing is proven.
+
+        It takes its time when it is first asked for.
+        """
+        return self.bound() if self.bound else 0.0
 
     @property
     def strategy(self) -> Strategy:

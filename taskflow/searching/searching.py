@@ -34,7 +34,7 @@ from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget
 from taskflow.searching.moves import CHANGES, MOVES, SWEEPS, Move
 from taskflow.searching.moves.neighbour import count_neighbours, next_neighbour
-from taskflow.searching.moves.order import ORDERS
+from taskflow.searching.moves.order import ORDERS, orders_of
 from taskflow.searching.moves.shape import plan_of
 from taskflow.searching.outcome import FOUND, Outcome, non_dominated
 from taskflow.searching.population import Leader, Population
@@ -117,7 +117,7 @@ def search(
     best = _best_of([result for result, _ in results])
     if any(is_interrupted for _, is_interrupted in results):
         raise SearchInterrupted(best)
-    return best
+    return replace(best, bound=run.bound if costs.is_shared_out else None)
 
 
 def _best_of(results: Sequence[SearchResult]) -> SearchResult:
@@ -208,7 +208,7 @@ class _Search:
         if self.problem.has_orders and self.population.best is not None:
             plan, kind = self.best.plan, self.population.leaders[0].kind
             shape = self.problem.shapes.get(id(plan))
-            for order in ORDERS[1:] if plan.parts == 1 else ():
+            for order in orders_of(self.problem.graph) if plan.parts == 1 else ():
                 ordered = self.problem.shaped(replace(plan, schedule=order), shape)
                 if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
                     self.judge(ordered, shape.name if shape else FOUND, kind)
@@ -384,11 +384,13 @@ class _Search:
             f"search: no start fits into memory; the one that takes least is '{least.name}': {least.shortage}"
         )
 
+    def bound(self) -> float:
+        """Seconds that no strategy of the space can beat: the best that is known after some of the budget."""
+        space = self.problem.variant(Plan(Strategy({}))).space
+        return lower_bound(space, self.problem.costs, self.budget.behind())
+
     def result(self) -> SearchResult:
         """What this rank found."""
-        is_bounded = self.problem.costs.is_shared_out and not self.budget.is_interrupted
-        space = self.problem.variant(Plan(Strategy({}))).space
-        bound = lower_bound(space, self.problem.costs, self.budget.behind()) if is_bounded else 0.0
         fitting = sorted((o for o in self.population.outcomes if o.fits), key=lambda o: o.figures)
         names = [o.name if o.name != FOUND else f"found {k}" for k, o in enumerate(fitting)]
         devices = len(self.problem.machine.devices)
@@ -398,7 +400,6 @@ class _Search:
             baseline_seconds=self.baseline,
             history=tuple(self.history),
             proposals=self.budget.done,
-            lower_bound_seconds=bound,
             is_locally_optimal=self.is_local,
             left_out=tuple(self.left_out),
             idle=idle_devices(self.best.plan.strategy, devices),

@@ -42,6 +42,7 @@ class Case:
         seconds: of a step, as simulated; inf where nothing fits.
         bytes_moved: between devices.
         peak_bytes: of the device that needs most.
+        joules: of a step, see `Timeline.joules`; None where the machine does not say, or nothing fits.
         speedup: seconds of the first case that fits, over those of this one.
         sensitivities: rate -> by how many per cent a step takes longer for one per cent more of it.
         pareto: see `SearchResult.pareto`.
@@ -59,6 +60,7 @@ class Case:
     sensitivities: Mapping[str, float] = field(default_factory=dict)
     pareto: tuple[Outcome, ...] = ()
     refusal: str = ""
+    joules: float | None = None
 
 
 def what_if(
@@ -209,6 +211,7 @@ class _Question:
             if self.is_sensitive
             else {},
             refusal=timeline.shortage,
+            joules=timeline.joules,
         )
 
     def _costs(self, machine: MachineModel) -> CostModel:

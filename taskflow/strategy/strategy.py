@@ -30,6 +30,7 @@ from taskflow.core.files import (
 from taskflow.core.geometry import Degree as Degree
 from taskflow.core.geometry import part_bounds
 from taskflow.core.geometry import parts as parts
+from taskflow.graph.beside import in_job
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.repeat import in_step
@@ -198,6 +199,15 @@ class Strategy(UserDict[str, ParallelConfig]):
         # Equal ones are one object: to compare those of thousands of devices takes long.
         found.data = {name: different.setdefault(each, each) for name, each in found.data.items()}
         return found
+
+    @staticmethod
+    def beside(jobs: Mapping[str, Strategy]) -> Strategy:
+        """The strategy of graphs beside each other (`taskflow.beside`), of one for each job."""
+        configs = {in_job(n, job): c for job, strategy in jobs.items() for n, c in strategy.items()}
+        signatures = {
+            in_job(n, job): s for job, own in jobs.items() for n, s in own.signatures.items()
+        }
+        return Strategy(configs, signatures)
 
     def __setitem__(self, name: str, config: ParallelConfig) -> None:
         if not isinstance(config, ParallelConfig):

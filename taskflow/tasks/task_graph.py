@@ -79,8 +79,7 @@ class Launch:
     `config` is for people and hashes alone: points and boxes follow from it.
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
-    `step`: in which of the steps that the task graph repeats; `phase`: see `graph.phases`. `writes` are the positions
-    of the arguments that are updated in place.
+    `step`, `job`: of several steps and graphs; `phase`: see `graph.phases`. `writes`: arguments that are updated.
     """
 
     name: str
@@ -94,6 +93,7 @@ class Launch:
     bound: BoundPattern
     members: tuple[str, ...] = ()
     step: int = 0
+    job: str = ""
     phase: Phase = Phase.FORWARD
     writes: tuple[int, ...] = ()
 

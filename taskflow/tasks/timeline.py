@@ -15,6 +15,7 @@ import numpy as np
 
 from taskflow.core.files import replace_file
 from taskflow.core.grouping import grouped
+from taskflow.tasks.energy import joules_of
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.streams import count_streams, find_queues, follows
 from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
@@ -66,6 +67,14 @@ class Timeline:
         total = np.zeros(len(machine.links), np.int64)
         np.add.at(total, routes[crossing, hop], size[crossing])
         return {link: size for link, size in enumerate(total.tolist()) if size}
+
+    @cached_property
+    def joules(self) -> float | None:
+        """Energy of the step: of flops, bytes of memory and of links, and watts; see `taskflow.tasks.energy`.
+
+        None: a device, or a link that carries something, has no such rate, or these are rows of some devices alone.
+        """
+        return joules_of(self.task_graph, self.seconds, self.link_bytes())
 
     def class_bytes(self) -> dict[str, int]:
         """Bytes that cross between devices `within hosts` and `between hosts`."""

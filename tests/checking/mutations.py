@@ -162,7 +162,7 @@ def _does_other_things(task_graph, other, row):
     """Whether it leaves other numbers in its targets."""
     try:
         return not all(map(np.array_equal, _left_by(other, row), _left_by(task_graph, row)))
-    except (ArithmeticError, LookupError, StopIteration, RuntimeError, ValueError):
+    except (ArithmeticError, LookupError, StopIteration, RuntimeError, RuntimeWarning, ValueError):
         return True
 
 

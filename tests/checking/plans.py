@@ -42,7 +42,7 @@ MACHINES = {
     "h100": lambda devices: MachineModel.preset("h100", nodes=1 + devices % 2),
 }
 COLLECTIVES = ("all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast")
-ORDERS = ("lowered", "random", "by_ordinal", "first_ready", "critical_path")
+ORDERS = ("lowered", "random", "by_ordinal", "first_ready", "critical_path", "crossover")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 MODELS = sorted(set(TINY) - {"inception_v3"})  # 1,000 operators
 
@@ -58,8 +58,10 @@ def model_graph(name, precision, is_fused, batch):
 
 @st.composite
 def checked_graphs(draw):
-    """A graph of the laws, or a tiny model."""
-    kind = draw(st.sampled_from(["tiny", "operators", "model"]))
+    """A graph of the laws, two of them beside each other, or a tiny model."""
+    kind = draw(st.sampled_from(["tiny", "operators", "model", "jobs"]))
+    if kind == "jobs":
+        return taskflow.beside({job: draw(graphs(steps=2)).graph for job in "ab"})
     if kind == "tiny":
         return draw(graphs()).graph
     if kind == "operators":

@@ -5,6 +5,7 @@ import pytest
 from taskflow import MachineModel
 from taskflow.cli import main
 from taskflow.cli.machine import describe_machine, find_machine
+from taskflow.cost.costfile import read_costs
 from taskflow.machine.machinefile import preset_text
 from tests.refusals import assert_refused
 
@@ -52,6 +53,18 @@ def test_the_processor_at_hand_is_measured(tmp_path):
     assert 1e8 < device.flops_per_second * device.compute_efficiency < 1e13
     assert 1e8 < device.memory_bandwidth * device.memory_efficiency < 1e13
     assert 1e-8 < device.overhead_seconds < 1e-3
+
+
+def test_kernels_of_graphs_are_timed_into_a_cost_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("taskflow.cli.machine.measure_machine", lambda machine: machine)
+    file = tmp_path / "costs.json"
+    arguments = ["--kernels", "ops.models.mlp:build", "--costs", str(file)]
+    assert main(["machine", "--measure", "--devices", "1", *arguments]) == 0
+    assert "kernels: there are no two for one thing" in capsys.readouterr().out
+    assert len(read_costs(file).kernels) > 5
+    assert main(["machine", "--measure", *arguments[:2]]) == 2
+    said = "taskflow: machine: --measure --kernels MODEL --costs FILE go together\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def test_json_is_what_the_library_gives(model, capsys):
             "speedup": case.speedup,
             "sensitivities": case.sensitivities,
             "refusal": None,
+            "joules": None,
         }
 
 
@@ -170,3 +171,16 @@ def test_steps_of_batches_of_documents(tmp_path, monkeypatch, capsys):
     for text, said in (("a 3", "'a' is no length"), ("\n0 0\n", "has a line of lengths")):
         (tmp_path / "lengths.txt").write_text(text)
         assert main(["simulate", *model]) == 2 and said in capsys.readouterr().err
+
+
+def test_models_beside_each_other(capsys):
+    models = "ops/models/mlp.py:build", "ops/models/lenet.py:build"
+    text = run(capsys, "simulate", *models, "--beside", "--devices", "2")
+    rows = {line[:24].strip(): line.split() for line in text.splitlines()}
+    total, bound = (float(rows[name][-1]) for name in ("one after the other", "no order is below"))
+    together = [float(row[-1]) for name, row in rows.items() if name.startswith("together")]
+    assert total == 1 and len(together) == 5 and bound <= min(together) + 5e-4
+    for more in (["--parts", "2"], ["--strategy", "x.json"]):
+        assert main(["simulate", *models, "--beside", *more]) == 2
+        assert "--beside: " in capsys.readouterr().err
+    assert main(["simulate", *models]) == 2 and "give two models" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from taskflow import CostModel, Graph, MachineModel, lower, single_device
-from taskflow.cost.costfile import read_costs, write_costs
+from taskflow.cost.costfile import Costs, read_costs, write_costs
 from taskflow.cost.kept import KeptTimes
 from tests import tiny
 
@@ -17,7 +17,7 @@ def never():
 
 @pytest.fixture
 def path(tmp_path):
-    write_costs(tmp_path / "costs.json", {"fc": 2.0, "add": 2e-3, "tiny": 1e-6})
+    write_costs(tmp_path / "costs.json", Costs({"fc": 2.0, "add": 2e-3, "tiny": 1e-6}))
     return tmp_path / "costs.json"
 
 
@@ -52,9 +52,14 @@ def test_a_time_that_is_far_from_the_rates_is_said(path, key, expected, is_said,
 def test_what_is_measured_is_written_beside_what_another_process_wrote(path):
     kept = KeptTimes(path)
     assert kept.find("relu", lambda: 0.25, never) == 0.25
-    write_costs(path, read_costs(path) | {"other": 0.5})
+    kept.choose("H200", {"conv": {"library": 2.0, "own": 1.0}})
+    other = {"H200": {"pool": {"library": 1.0}}, "H100": {"conv": {"own": 1.0}}}
+    write_costs(path, Costs({"other": 0.5}, other).beside(read_costs(path)))
     kept.write()
-    assert read_costs(path) == {"fc": 2.0, "add": 2e-3, "tiny": 1e-6, "relu": 0.25, "other": 0.5}
+    found = read_costs(path)
+    assert found.kernels == {"fc": 2.0, "add": 2e-3, "tiny": 1e-6, "relu": 0.25, "other": 0.5}
+    assert found.choices["H200"] == other["H200"] | {"conv": {"library": 2.0, "own": 1.0}}
+    assert found.choices["H100"] == other["H100"]
 
 
 def test_a_machine_of_another_kind(tmp_path, caplog):
@@ -63,7 +68,8 @@ def test_a_machine_of_another_kind(tmp_path, caplog):
     graph.output("y", tiny.linear(graph.input("x", (64, 64)), 64))
     rows, path = lower(graph, single_device(graph, machine), machine), tmp_path / "costs.json"
     CostModel.measured(machine, path).seconds(rows)
-    write_costs(path, {key: min(1e5 * seconds, 100.0) for key, seconds in read_costs(path).items()})
+    kept = {key: min(1e5 * seconds, 100.0) for key, seconds in read_costs(path).kernels.items()}
+    write_costs(path, Costs(kept))
     with caplog.at_level(logging.WARNING):
         CostModel.measured(machine, path).seconds(rows)
     assert any("is it of this machine?" in record.getMessage() for record in caplog.records)

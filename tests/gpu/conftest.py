@@ -16,13 +16,22 @@ class _WithoutGPU(pytest.Module):
         pytest.skip("needs CuPy and a GPU", allow_module_level=True)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--stand-in", action="store_true", help="NumPy in the place of a GPU")
+
+
+def is_stand_in(config):
+    return config.getoption("--stand-in", False) and not find_gpus()
+
+
 def pytest_pycollect_makemodule(module_path, parent):
-    return None if find_gpus() else _WithoutGPU.from_parent(parent, path=module_path)
+    can_run = find_gpus() or is_stand_in(parent.config)
+    return None if can_run else _WithoutGPU.from_parent(parent, path=module_path)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        if item.path.is_relative_to(Path(__file__).parent) and not is_stand_in(config):
             item.add_marker(pytest.mark.gpu)
 
 
@@ -30,8 +39,7 @@ def pytest_collection_modifyitems(items):
 def held(monkeypatch):
     """`held()` is bytes of GPUs that this process holds, whatever others take and give back meanwhile: blocks that the
     backend took since the test began, and what CuPy's pools hold."""
-    import cupy
-
+    cupy = pytest.importorskip("cupy")
     blocks, pools = {}, weakref.WeakSet()
 
     class Block(cupy.cuda.Memory):

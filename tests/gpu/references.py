@@ -27,6 +27,7 @@ from tests.ops.strategies import operator_graphs
 from tests.ops.test_gpu import trained
 from tests.sources import PACKAGES, ROOT, sources
 from tests.strategies import strategies
+from tests.traced import traces
 
 FOLDER = ROOT / ".cache" / "gpu_references"
 STEPS, CHECKED_STEPS = 3, 2
@@ -76,6 +77,23 @@ def _digest():
     return digest.hexdigest()
 
 
+def covering():
+    """Numbers of cases that launch every kernel of `ops/cuda` between them: each launches one that none before does."""
+
+    def make():
+        seen, numbers = set(), []
+        for number, case in enumerate(CASES):
+            model = trained(case)
+            counts = (trace.own for trace in traces(model.graph).values())
+            names = {name.rpartition("_")[0] for own in counts for name in own}  # dtypes left out
+            if names - seen:
+                seen |= names
+                numbers.append(number)
+        return numbers
+
+    return _kept(b"covering", make)
+
+
 @st.composite
 def placed(draw):
     """A model, a machine of up to four devices, and a strategy."""
@@ -102,6 +120,7 @@ def drawn():
 
 def wanted():
     """A call for every reference of test_laws and test_precisions."""
+    yield covering
     yield from (partial(_of_operators, subject) for subject in subjects())
     for case in CASES:
         yield partial(one_device, trained(case), STEPS)

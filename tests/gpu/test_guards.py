@@ -11,7 +11,8 @@ from taskflow import CostModel, Device, Executor, Graph, MachineModel, lower, me
 from taskflow.backend import make_backend
 from taskflow.cost.measure_gpu import measure_host_link
 from tests.execute.gpu.test_streamed import feeds, network
-from tests.gpu.test_laws import backend, perceptron
+from tests.gpu.streams import backend
+from tests.gpu.test_laws import perceptron
 
 
 def on_one(model, **device):

@@ -11,18 +11,13 @@ import taskflow
 from taskflow import Executor, Graph, MachineModel, lower
 from tests import laws
 from tests.gpu import references
+from tests.gpu.streams import backend
 from tests.ops.cases import CASES
 from tests.ops.test_gpu import trained
 from tests.strategies import Model, feeds_of
 
 drawn = pytest.mark.parametrize("number", range(references.DRAWN))  # of `references.drawn()`
 few = pytest.mark.parametrize("number", range(0, references.DRAWN, 4))
-
-
-def backend(**options):
-    from taskflow.backend.cuda.device import CudaStreams
-
-    return CudaStreams(**options)
 
 
 def example(number):

@@ -8,6 +8,7 @@ Each subject runs on one device as it is, and in another setting in turn: fused,
 import pytest
 
 from tests.gpu.references import of_subject
+from tests.gpu.streams import backend
 from tests.ops.precisions import BOUNDS, PRECISIONS, SETTINGS, assert_near, on_device, subjects
 
 PAIRS = [
@@ -19,11 +20,9 @@ PAIRS = [
 
 @pytest.mark.parametrize("subject, setting", PAIRS, ids=str)
 def test_a_gpu_gives_the_numbers_of_numpy(subject, setting):
-    from taskflow.backend.cuda.device import CudaStreams
-
     if subject.precision == "bfloat16":
         pytest.importorskip("ml_dtypes")
     if not subject.make().graph.operators:
         pytest.skip("nothing to run")
-    found = on_device(subject, setting, backend=CudaStreams())
+    found = on_device(subject, setting, backend=backend())
     assert_near(found, of_subject(subject), BOUNDS[subject.precision])

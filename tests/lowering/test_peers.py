@@ -88,6 +88,7 @@ def assert_busy(found, expected, machine):
 
 def assert_equal(graph, strategy, machine, orbits=None):
     """Of all rows, and of those of representatives of orbits; the timeline of these."""
+    machine = machine.with_rates(joules_per_flop=2.0, joules_per_byte=3.0, watts=5.0)
     orbits = orbits or orbits_of(graph, strategy, machine)
     costs = CostModel.analytic(machine)
     rows = lower(graph, strategy, machine)
@@ -100,6 +101,7 @@ def assert_equal(graph, strategy, machine, orbits=None):
     assert timeline.bytes_moved == expected.bytes_moved
     assert timeline.class_bytes() == expected.class_bytes()
     assert timeline.link_bytes() == expected.link_bytes()
+    assert timeline.joules == pytest.approx(expected.joules, rel=1e-12)
     np.testing.assert_array_equal(
         timeline.task_graph.bytes_moved_by_device(), rows.bytes_moved_by_device()
     )

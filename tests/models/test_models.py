@@ -36,10 +36,11 @@ def searched(graph: Graph) -> Strategy:
     return strategy
 
 
-def test_a_gpt_of_fused_operators_trains_alike() -> None:
+@pytest.mark.parametrize("parts", [True, "all"])
+def test_a_gpt_of_fused_operators_trains_alike(parts: bool | str) -> None:
     """Fewer operators, the same parameters and numbers, under any strategy."""
     sizes = {"batch": 4, "dtype": "float64", "dropout": 0.0, **TINY["gpt"]}
-    graph, fused = build("gpt", **sizes), build("gpt", fused=True, **sizes)
+    graph, fused = build("gpt", **sizes), build("gpt", fused=parts, **sizes)
     batches = feeds(graph, "gpt", STEPS)
     expected = train(graph, single_device(graph, MACHINE), MACHINE, batches)
     assert len(fused.operators) < len(graph.operators)
@@ -71,7 +72,7 @@ def test_an_eager_loss_gives_the_same_numbers() -> None:
 
 def test_a_padded_vocabulary_changes_no_number() -> None:
     """Rows behind the words have no gradient: of them there is nothing but the weight decay. Under any strategy."""
-    sizes = {"batch": 4, "dtype": "float64", "dropout": 0.0, "fused": True, **TINY["gpt"]}
+    sizes = {"batch": 4, "dtype": "float64", "dropout": 0.0, "fused": "all", **TINY["gpt"]}
     graph, padded = build("gpt", **sizes), build("gpt", vocabulary_multiple=4, **sizes)
     assert padded.regions["embed.weight"].shape == (8, 6) and padded.regions["fc"].shape[-1] == 8
     batches = feeds(graph, "gpt", STEPS)

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from taskflow import Graph, MachineModel, Plan
+from taskflow.schedule import POLICIES
 from taskflow.schedule.orders import NAMED
 from taskflow.testing import check_operator
 from tests import laws, tiny
@@ -72,6 +73,14 @@ def shared_regions(draw, way, models, options):
     laws.shared_regions_are_one(*way.placed(draw, models), draw(NUMBERS), **options)
 
 
+def jobs_beside(draw, way, models, options):
+    """Two or three, each under a strategy of its own, in any order."""
+    drawn, machine = [draw(models) for _ in range(draw(st.integers(2, 3)))], way.machine(draw)
+    strategies = [laws.random_strategy(model.graph, machine, draw(SEEDS)) for model in drawn]
+    order = draw(st.sampled_from(sorted(set(NAMED) - set(POLICIES))))
+    laws.jobs_beside_each_other_are_as_alone(drawn, machine, strategies, order, **options)
+
+
 def given_up_steps(draw, way, models, options):
     """A step on what is not finite changes nothing; the two executors have a backend each."""
     model, machine, strategy = way.placed(draw, models)
@@ -117,6 +126,7 @@ ALONE = {
         runs: 60,
         repeated_steps: 30,
         shared_regions: 70,
+        jobs_beside: 20,
         given_up_steps: 20,
         schedules: 90,
         plans: 90,
@@ -142,6 +152,7 @@ TOGETHER = {
         driver: 10,
         repeated_steps: 10,
         shared_regions: 40,
+        jobs_beside: 6,
         given_up_steps: 4,
         homes: 40,
         schedules: 20,

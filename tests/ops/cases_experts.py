@@ -19,22 +19,29 @@ def choose(p: Array, k: int) -> Array:
     return np.argsort(-p, axis=-1, kind="stable")[..., :k]
 
 
-def place(choices: Array, experts: int, capacity: int, groups: int) -> Array:
+def place(choices: Array, experts: int, capacity: int | Sequence[int], groups: int) -> Array:
     """The slot of each choice: all first choices before any second one, within groups along dimension 0."""
     slots = np.empty(choices.shape, int)
+    rooms = capacity if isinstance(capacity, Sequence) else [capacity] * experts
+    firsts = np.cumsum([0, *rooms]) * groups
     for group, part in enumerate(np.split(np.arange(len(choices)), groups)):
         used = [0] * experts
         for j in range(choices.shape[-1]):
             for index in np.ndindex(len(part), *choices.shape[1:-1]):
                 at = (part[index[0]], *index[1:], j)
                 e = choices[at]
-                slots[at] = (e * groups + group) * capacity + used[e] if used[e] < capacity else -1
+                slots[at] = firsts[e] + group * rooms[e] + used[e] if used[e] < rooms[e] else -1
                 used[e] += 1
     return slots
 
 
 def experts(
-    v: Values, k: int, factor: float, groups: int, gated: bool = False, name: str = "experts"
+    v: Values,
+    k: int,
+    factor: float | Sequence[float] | None,
+    groups: int,
+    gated: bool = False,
+    name: str = "experts",
 ) -> tuple[Array, Array, Array]:
     """Output, load-balance loss and number of dropped choices of a layer."""
     x, (count, _) = v["x"], v[f"{name}.gate.weight"].shape
@@ -44,9 +51,9 @@ def experts(
     if k > 1:
         weights = weights / weights.sum(-1, keepdims=True)
     tokens = choices[..., 0].size
-    slots = place(
-        choices, count, min(ceil(factor * k * tokens / groups / count), tokens // groups), groups
-    )
+    factors = factor if isinstance(factor, Sequence) else [factor or count] * count
+    rooms = [min(ceil(f * k * tokens / groups / count), tokens // groups) for f in factors]
+    slots = place(choices, count, rooms, groups)
     y = np.zeros_like(x)
     for index in np.ndindex(slots.shape):
         if slots[index] >= 0:
@@ -71,7 +78,7 @@ def layer(
     shape: Sequence[int],
     count: int,
     k: int,
-    factor: float,
+    factor: float | Sequence[float] | None,
     groups: int = 1,
     gated: bool = False,
 ) -> None:
@@ -89,6 +96,8 @@ layer("mixture_of_experts in groups", (6, 2, 3), 3, 2, 1.0, groups=3)
 layer("mixture_of_experts of one choice", (7, 3), 3, 1, 0.8)
 layer("mixture_of_experts with room for all", (5, 2, 3), 2, 2, 9.0)
 layer("mixture_of_experts, gated", (4, 2, 3), 2, 2, 1.0, gated=True)
+layer("mixture_of_experts without capacity", (4, 2, 3), 3, 2, None, groups=2)
+layer("mixture_of_experts of uneven rooms", (5, 2, 3), 3, 2, (0.3, 2.0, 1.0))
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -110,6 +119,58 @@ for k, normalize in ((2, True), (1, False), (3, False)):
         lambda v, k=k, n=normalize: gate_reference(v, k, n),
         {"x": (5, 2, 4)},
     )
+
+
+def thin(x: Array) -> Array:
+    """The two largest of a row of a softmax where they are no less than 0.3, or the largest."""
+    p = softmax(x / 0.7)
+    kept = -np.sort(-p, axis=-1)[..., :2]
+    kept[..., 1][kept[..., 1] < 0.3] = 0
+    return kept
+
+
+case(
+    "dense_to_sparse_gate",
+    lambda x: ops.dense_to_sparse_gate(x, 2, lambda done: 0.7, 0.3, noisy=False)[0],
+    lambda v: thin(v["x"]),
+    {"x": (5, 7, 5)},
+)
+case(
+    "top_k_gate of some, normalized",
+    lambda x: ops.top_k_gate(ops.softmax(ops.divide(x, 0.7)), 2, threshold=0.3)[0],
+    lambda v: thin(v["x"]) / thin(v["x"]).sum(-1, keepdims=True),
+    {"x": (5, 2, 4)},
+)
+case("gumbel", lambda x: ops.gumbel(x), None, {"x": (5, 7, 5)})
+
+
+def chosen(i: LogicalRegion) -> LogicalRegion:
+    """Choices from -1 on."""
+    return ops.cast(ops.subtract(ops.cast(i, "float32"), 1.0), "int32")
+
+
+for groups in (1, 3):
+    case(
+        f"expert_rows in {groups} groups",
+        lambda i, g=groups: ops.expert_rows(chosen(i), 3, g)[0],
+        lambda v, g=groups: in_order(v["i"] - 1, g),
+        {"i": (6, 2)},
+        ["i"],
+        high=4,
+        is_differentiable=False,
+    )
+
+
+def in_order(choices: Array, groups: int) -> Array:
+    """Rows by expert, first choices first; -2 for no choice."""
+    rows = np.full(choices.shape, -2)
+    for group, part in enumerate(np.split(choices, groups)):
+        flat = part.T.ravel()
+        order = np.argsort(flat, kind="stable")[(flat < 0).sum() :]
+        made = np.full(flat.shape, -2)
+        made[order] = np.arange(len(order)) + group * part.size
+        rows[group * len(part) : (group + 1) * len(part)] = made.reshape(part.T.shape).T
+    return rows
 
 
 def slots_of(x: LogicalRegion, groups: int) -> LogicalRegion:

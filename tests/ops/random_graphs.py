@@ -160,8 +160,12 @@ def attention(m: Maker, x: LogicalRegion) -> LogicalRegion:
 def routed(m: Maker, x: LogicalRegion) -> LogicalRegion:
     """A mixture of experts by its parts."""
     experts, k, groups = m.number(2, 4), m.number(1, 2), m.divisor(x.shape[0])
-    p = ops.softmax(ops.linear(x, experts))
-    weights, choices = ops.top_k_gate(p, k)
+    scores = ops.linear(x, experts)
+    p = ops.softmax(scores)
+    if m.chance():
+        weights, choices = ops.top_k_gate(p, k)
+    else:
+        weights, choices = ops.dense_to_sparse_gate(scores, k, threshold=0.4, name=m.name("gate"))
     capacity = m.number(1, 3)
     slots = ops.expert_slots(choices, experts, capacity, groups)
     m.output(ops.count_dropped(slots))
@@ -179,6 +183,7 @@ def mixture(m: Maker, x: LogicalRegion) -> LogicalRegion:
         m.number(2, 4),
         m.number(1, 6),
         m.number(1, 2),
+        m.pick([1.25, None]),
         groups=m.divisor(x.shape[0]),
         gated=m.chance(),
     )

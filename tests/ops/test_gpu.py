@@ -3,6 +3,7 @@
 Every operator in every precision: `test_gpu_precisions`.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,17 @@ def mixture(g):
     return ops.add(ops.softmax_cross_entropy(ops.linear(y, 4), t), balance)
 
 
+def sparse_mixture(g):
+    """Mixture of experts whose rows are sorted by expert, some tokens with one choice, under a falling temperature."""
+    x, t = g.input("x", (12, 6)), g.input("t", (12,), "int32")
+    gate = partial(
+        ops.dense_to_sparse_gate, k=2, temperature=lambda done: 1 / (done + 1), threshold=0.2
+    )
+    y, balance = ops.mixture_of_experts(x, 3, 5, 2, None, 2, gate=gate)
+    y, more = ops.mixture_of_experts(y, 3, 5, 2, (0.5, 2.0, 1.0), name="uneven")
+    return ops.add(ops.softmax_cross_entropy(ops.linear(y, 4), t), ops.add(balance, more))
+
+
 def tables(g):
     """Rows and elements by index, turned, interacting; the accuracy beside the loss."""
     words, picks, t = (
@@ -132,7 +144,7 @@ def pooled(g):
 @pytest.mark.parametrize(
     ("build", "dtype"),
     [
-        *((build, "float16") for build in (*MODELS, mixture, tables, pooled)),
+        *((build, "float16") for build in (*MODELS, mixture, sparse_mixture, tables, pooled)),
         *((build, "bfloat16") for build in ([convolutions] if IS_THOROUGH else [])),
         *((build, "bfloat16") for build in (transformer, mixture)),
     ],

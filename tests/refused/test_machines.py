@@ -9,7 +9,8 @@ DEVICE, LINK = "[[device]]\ncount = 2\n", "[[link]]\nends = [0, 1]\n"
 DEVICE_KEYS = (
     "count, slowdown, kind, host, memory_bytes, flops_per_second, memory_bandwidth, overhead_seconds, rates, "
     "compute_efficiency, memory_efficiency, half_flops, half_bytes, sends_by_link, collective_share, "
-    "reserved_bytes, communicator_bytes, burst_efficiency, exposed_share, attention, attention_shares"
+    "reserved_bytes, communicator_bytes, burst_efficiency, exposed_share, attention, attention_shares, "
+    "joules_per_flop, joules_per_byte, watts"
 )
 FILES = [
     ("no TOML", "name = ", "is not TOML: Invalid value (at end of document)"),
@@ -226,6 +227,11 @@ REFUSED = [
         "device: kind is one of cpu, cuda, emulated, not 'tpu'",
     ),
     ("a negative host", lambda: Device(host=-1), "cpu device: host is a number from 0, not -1"),
+    (
+        "joules that are negative",
+        lambda: Link((0, 1), 1e9, joules_per_byte=-1e-12),
+        "link 0->1: joules_per_byte is a number from 0, not -1e-12",
+    ),
     (
         "an efficiency above 1",
         lambda: Device("cuda", 2, compute_efficiency=1.5),

@@ -85,7 +85,7 @@ def test_what_an_exhaustive_search_returns_is_accepted(kind):
     """Memory for what some strategy of the space takes, in a small space; so it is seldom that nothing fits."""
     seen = list[bool]()
 
-    @settings(max_examples=EXAMPLES // 5)
+    @settings(max_examples=EXAMPLES // 10)
     @given(graphs(), st.sampled_from([0.98, 1.0, 1.02, 1.3]), st.integers(0, 99))
     def check(model, share, seed):
         roomy = P100.take(2).with_rates(kind=kind)

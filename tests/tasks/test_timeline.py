@@ -10,6 +10,7 @@ from taskflow import (
     CostModel,
     Device,
     Graph,
+    Link,
     MachineModel,
     ParallelConfig,
     Strategy,
@@ -55,6 +56,33 @@ def test_busy_seconds_of_streams_and_bytes_of_links(timeline):
     assert busy[0] == pytest.approx(16e-6)  # device 0 computes a
     assert busy[10] == busy[2] == pytest.approx(9e-3)  # link 0->1 carries a, device 0 sends it
     assert timeline.link_bytes() == {0: 8000, 1: 8000}
+
+
+def test_joules_are_of_flops_of_bytes_once_a_link_and_of_watts():
+    graph = Graph()
+    x = graph.input("x", (1000,), "float64")
+    a = graph.launch("a", "b -> b", [x], kernel=copy, flops=3)
+    graph.output("y", graph.launch("b", "b -> b", [a], kernel=copy, flops=5))
+    strategy = Strategy({"a": ParallelConfig({}, (0,)), "b": ParallelConfig({}, (1,))})
+    device = Device("emulated", joules_per_flop=2e-9, joules_per_byte=3e-9, watts=5.0)
+    devices = (device, replace(device, watts=11.0))
+    links = (Link((0, "s"), 1e6, joules_per_byte=7e-9), Link(("s", 1), 1e6, joules_per_byte=1e-9))
+    links += tuple(replace(link, ends=link.ends[::-1]) for link in links)
+    machine = MachineModel(devices, links)
+
+    def predicted(machine):
+        return simulate(lower(graph, strategy, machine), CostModel.analytic(machine))
+
+    timeline = predicted(machine)
+    flops = 2 * 1000 * (3 + 5) * 2e-9  # float64 at half of float32's rate
+    memory = 8000 * (1 + 2 + 2) * 3e-9  # a feed, and what each point reads and writes
+    network = 2 * 8000 * (7e-9 + 1e-9)  # to `b`, and its result back
+    expected = flops + memory + network + 16 * timeline.seconds
+    assert timeline.joules == pytest.approx(expected, rel=1e-12)
+    assert predicted(machine.with_rates(joules_per_byte=None)).joules is None
+    silent = replace(machine, links=tuple(replace(k, joules_per_byte=None) for k in links))
+    assert predicted(silent).joules is None
+    assert predicted(machine.with_rates(watts=None)).joules is None
 
 
 def test_bytes_by_class_of_link():

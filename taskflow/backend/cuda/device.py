@@ -89,6 +89,9 @@ class CudaStreams(StreamBackend):
         found: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
         return found
 
+    def l2_bytes(self, device: int) -> int:
+        return int(runtime.getDeviceProperties(self.gpu(device))["l2CacheSize"])
+
     # -- streams ---------------------------------------------------------------------------------------------------
 
     def make_stream(self, device: int, name: str) -> CudaStream:
@@ -235,7 +238,7 @@ class CudaStreams(StreamBackend):
         flags = {"uses_tf32": self.uses_tf32, "may_plan": may_plan}
         return lt.matmul(current.ptr, a, b, out, epilogue, bias=bias, aux=aux, **flags)
 
-    def library_plan(
+    def find_plan(
         self,
         operation: str,
         inputs: Sequence[Array],

@@ -93,10 +93,8 @@ class DeviceGuard(StepGuard):
             list[Item](),
         )
         for device, noted in self._noted.items():
-            stream, call = (
-                self._issue.number(StreamKind.OUTPUTS, device),
-                self._backend.copy(noted, self._found[device]),
-            )
+            stream = self._issue.stream_of(StreamKind.OUTPUTS, device, noted.nbytes)
+            call = self._backend.copy(noted, self._found[device])
             added.append(Item(call, stream, row, NOTE, over, "what is not finite"))
         added.append(Item(self, HOST, row, GUARD, tuple(range(at, at + len(added)))))
 

@@ -2,7 +2,8 @@
 
 `streamed` appends the items of rows in their order, and so do those parts of it that know one way between ranks
 (`peers`, `together`) or rows that run as one (`grouped`). An item waits for the rows that its rows depend on; those for
-whose memory they wait are among them.
+whose memory they wait are among them. What one device computes is one chain; transfers and what runs beside them are
+branches, and so are copies from and to the host that take longer than a branch costs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from taskflow.execute.gpu.device_check import DeviceChecks
 from taskflow.execute.gpu.ledger import PACKING, Ledger
 from taskflow.execute.gpu.replay import HOST, Item
 from taskflow.execute.program import Call, Compiler
-from taskflow.tasks.task_graph import Array
+from taskflow.tasks.task_graph import Array, Kind
 
 
 class StreamKind(IntEnum):
@@ -28,6 +29,12 @@ class StreamKind(IntEnum):
     WITHIN = 4  # folds, and copies within the device
     OUTPUTS = 5  # data leaves for the host
     LIBRARY = 6
+
+
+# Bytes that are copied, on the device and to the host, within some 10 us. Less is no branch of its own: a graph that is
+# one chain is launched in constant time, one with branches takes the host about 1 us for each of its nodes (607 us for
+# GPT-2 on an H200; J. Lam and others, "Constant Time Launch for Straight-Line CUDA Graphs", NVIDIA, 2024).
+_BRANCH_BYTES = {StreamKind.HOST_COPIES: 16 << 20, StreamKind.OUTPUTS: 512 << 10}
 
 
 class ItemOrder:
@@ -55,6 +62,8 @@ class ItemOrder:
             for d in self.memory.own
             for kind in StreamKind
         }
+        graph = self.graph
+        self._moves = bool((graph.is_transfer | (graph.kind == Kind.COLLECTIVE)).any())
         self._item_of: dict[int, int] = {}
         self._users: dict[
             int, dict[int, int]
@@ -99,11 +108,11 @@ class ItemOrder:
             self._crossings[stream] = item
         return item
 
-    def add_fetch(self, call: Call, device: int, instance: int) -> None:
+    def add_fetch(self, call: Call, stream: int, instance: int) -> None:
         """Append an item at the end of the step that copies an instance to the host, once all that use it are over."""
         before = tuple(self._users.get(instance, {}).values())
         row = max((self.items[k].row for k in before), default=0)
-        self.items.append(Item(call, self.number(StreamKind.OUTPUTS, device), row, "fetch", before))
+        self.items.append(Item(call, stream, row, "fetch", before))
 
     def _poison(self, row: int, instance: int, stream: int) -> None:
         """Before `row`, if it is the first to use an instance: nobody may rely on what its memory holds."""
@@ -129,6 +138,13 @@ class ItemOrder:
     def number(self, kind: StreamKind, device: int) -> int:
         """The stream of a device that does one kind of work."""
         return kind * self._devices + device
+
+    def stream_of(self, kind: StreamKind, device: int, size_bytes: int) -> int:
+        """The stream of what copies or folds so many bytes: compute, unless something can be gained beside that."""
+        is_short = size_bytes <= _BRANCH_BYTES.get(kind, -1)
+        if is_short or (kind == StreamKind.WITHIN and not self._moves):
+            kind = StreamKind.COMPUTE
+        return self.number(kind, device)
 
     def pack(self, stream: int, offset: int, array: Array) -> Array:
         """Memory without gaps for the values of an array, for items of one stream that follow each other."""

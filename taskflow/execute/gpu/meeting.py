@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import StreamBackend, make_backend
+from taskflow.backend.choices import Choices, shipped_choices
 from taskflow.comm.transport import Transport
 from taskflow.core.dtypes import is_floating
 from taskflow.execute.gpu.carriers import Carriers, choose_carriers
@@ -42,6 +43,7 @@ class Meeting:
     Args:
         carrier: the `transport` of `Executor`.
         can_share: whether memory may be mapped: regions that are borrowed must be mapped already.
+        choices: of kernels, None: those that are shipped for this kind of GPU. All ranks take rank 0's.
     """
 
     def __init__(
@@ -51,9 +53,12 @@ class Meeting:
         transport: Transport,
         carrier: str,
         can_share: bool,
+        choices: Choices | None,
     ) -> None:
         self._task_graph, self._transport, self._carrier = task_graph, transport, carrier
         self.backend = backend
+        choices = choices or shipped_choices(backend.name(transport.rank))
+        backend.choices = transport.gather(choices)[0]
         own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.ledger = Ledger(backend, own)
         self._gpus = (

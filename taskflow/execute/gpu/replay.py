@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -174,6 +174,27 @@ class StreamReplay:
         """A step on the feeds and numbers of the last one, for measurements."""
         self._launch()
         self._backend.synchronize(self._end)
+
+    @property
+    def branches(self) -> list[Item]:
+        """The items that run beside the lead stream: where there is none, a step is one chain."""
+        return [item for item in self.items if item.stream != HOST and self._number[item.stream]]
+
+    def without(self, items: Iterable[int]) -> Call:
+        """A step on the feeds and numbers of the last one, captured without some of its items, for measurements.
+
+        Raises:
+            NotCapturable: one of the others, a message say, cannot be in a graph.
+        """
+        segment = self._segment(0, len(self.items), True, frozenset(items))
+        launch = self._backend.capture(self._lead, partial(self._issue, segment))
+
+        def step() -> None:
+            launch()
+            self._backend.record(self._lead, self._end)
+            self._backend.synchronize(self._end)
+
+        return step
 
     def _launch(self) -> bool:
         """Whether the step was not given up."""

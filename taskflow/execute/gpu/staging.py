@@ -147,7 +147,8 @@ class StepCells:
         self._pinned = {d: [backend.pinned(size) for _ in range(2)] for d in devices}
         self._blocks = {d: ledger.take(d, "numbers of a step", size) for d in devices}
         self._turn = 0
-        self._made: dict[int, list[tuple[Callable[[Run], float], DTypeLike]]] = {
+        # Per cell its number, and where it stands in each pinned block: to make a view takes longer than a number.
+        self._made: dict[int, list[tuple[Callable[[Run], float], list[Array]]]] = {
             d: [] for d in devices
         }
 
@@ -162,11 +163,11 @@ class StepCells:
             raise InternalError(
                 f"device {device}: no kernel has more than {CELLS_A_POINT} numbers of a step"
             )
-        self._made[device].append((value, dtype))
-        host = self._pinned[device][self._turn][begin:end]
-        host.view(dtype)[0] = value(self._run)
+        views = [block[begin:end].view(dtype) for block in self._pinned[device]]
+        self._made[device].append((value, views))
+        views[self._turn][0] = value(self._run)
         cell: Array = self._blocks[device][begin:end]
-        self._backend.copy(cell, host)()
+        self._backend.copy(cell, self._pinned[device][self._turn][begin:end])()
         return cell.view(dtype)
 
     def begin(self, lead: Any) -> None:
@@ -175,10 +176,8 @@ class StepCells:
         for device, made in self._made.items():
             if made:
                 host, size = self._pinned[device][self._turn], len(made) * _CELL_BYTES
-                for number, (value, dtype) in enumerate(made):
-                    host[number * _CELL_BYTES : (number + 1) * _CELL_BYTES].view(dtype)[0] = value(
-                        self._run
-                    )
+                for value, views in made:
+                    views[self._turn][0] = value(self._run)
                 self._backend.run(
                     lead, self._backend.copy(self._blocks[device][:size], host[:size])
                 )

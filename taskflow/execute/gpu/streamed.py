@@ -4,7 +4,8 @@ Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a prog
 (`taskflow.execute.gpu.replay`). What follows from what:
 
 * Every row runs on the first stream that it occupies in the task graph: compute, receiving, host copies or what
-  moves within the device; outputs leave on a sixth stream.
+  moves within the device; outputs leave on a sixth stream. Where nothing is gained beside it, on compute
+  (`ItemOrder.stream_of`).
 * An item waits for the rows that its row depends on, those for memory included (`taskflow.execute.gpu.issue`).
 * Between ranks there are three carriers (`taskflow.execute.gpu.carriers` chooses): memory that is mapped (`peers`), a
   library (`together`), and messages through pinned memory of the host: device to host, MPI, host to device. Starting
@@ -129,7 +130,7 @@ class StreamCompiler(Compiler):
     def _local(self, row: int) -> None:
         if row in self._groups.rows:
             return
-        elsewhere, stream = self._peers.parts_of(row), int(self.graph.streams[row, 0])
+        elsewhere, stream = self._peers.parts_of(row), self._stream(row)
         uses = [
             i for k, (i, _, _) in enumerate(self.graph.args(row)) if i >= 0 and k not in elsewhere
         ]
@@ -137,6 +138,16 @@ class StreamCompiler(Compiler):
         self._peers.await_parts(row, stream)
         self.issue.add(self._call(row), row, "run", stream, uses)
         self._peers.give_back(row, stream)
+
+    def _stream(self, row: int) -> int:
+        number, devices = int(self.graph.streams[row, 0]), len(self.graph.machine.devices)
+        if number < 0:  # it occupies links alone
+            return number
+        kind, device = StreamKind(number // devices), number % devices
+        instance, rect, _ = self._args(row)[0]
+        is_here = kind != StreamKind.COMPUTE and instance >= 0
+        size = self.memory.view(instance, rect).nbytes if is_here else 0
+        return self.issue.stream_of(kind, device, size)
 
     def _before(self, row: int, instances: Sequence[int] = ()) -> None:
         """Await the messages that bring what `row` reads; within this rank, memory is the matter of events."""
@@ -209,8 +220,9 @@ class StreamCompiler(Compiler):
             array = self.memory.view(instance, rect).transpose(order)
             pinned = self._pinned(array.shape, array.dtype)
             self.outputs[instance] = pinned.transpose(np.argsort(order))
-            packed = self._packed(self.issue.number(StreamKind.OUTPUTS, device), array)
-            self.issue.add_fetch(partial(self._to_host, pinned, array, packed), device, instance)
+            stream = self.issue.stream_of(StreamKind.OUTPUTS, device, array.nbytes)
+            packed = self._packed(stream, array)
+            self.issue.add_fetch(partial(self._to_host, pinned, array, packed), stream, instance)
 
     def _to_host(self, pinned: Array, array: Array, packed: Array) -> None:
         if packed is not array:

@@ -1,0 +1,204 @@
+"""Experts without capacity: the choices of all tokens as rows in the order of experts, none of them empty or lost.
+
+Rows (g n) are those of each group in turn; `starts` says where the rows of each expert begin in a group, and where the
+last ones end. An expert computes with its own rows alone (dMoE of MegaBlocks: Gale et al., MLSys 2023), so work follows
+the choices, and parts of rows are of equal work, however uneven routing is. Where it is known beforehand, experts can
+have room of their own instead: then starts are constants, a part reads the weights of its experts (`taskflow.Image`),
+and an even split of the experts is as uneven, for simulator and search, as the routing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from ops.building import (
+    check_integers,
+    check_positive,
+    checked,
+    distinct,
+    launch_all,
+    launch_first,
+    no_gradient,
+    term,
+    terms,
+)
+from ops.cpu import experts as cpu_experts
+from ops.cuda import experts as gpu_experts
+from ops.moe.gate import token_axis
+from ops.tiles import check_classes, rows
+from taskflow import Array, Context, Image, Kernel, LogicalRegion, Operator
+
+
+def expert_rows(
+    choices: LogicalRegion, num_experts: int, groups: int = 1, name: str | None = None
+) -> tuple[LogicalRegion, LogicalRegion]:
+    """The row of every choice, in the order of experts, then of choices, then of tokens; every choice has one.
+
+    Args:
+        choices: (tokens, ..., k), integers below `num_experts`, -1 for none.
+        num_experts: how many there are.
+        groups: of tokens along dimension 0, with rows of their own; see `expert_slots`.
+        name: of the operator.
+
+    Returns:
+        int32, of the shape of `choices`: the number of a row, -2 for none; and (num_experts + 1,), of several groups
+        (groups, num_experts + 1): the first row of each expert in its group, and the end of the last.
+
+    Raises:
+        ValueError: the extents do not agree, or a dtype is wrong; when the step runs: a choice is no expert.
+    """
+    where = checked("expert_rows", name, choices, "choices", least=2, floating=False)
+    check_integers(where, choices, "choices")
+    check_positive(where, num_experts=num_experts, groups=groups)
+    row, sizes = token_axis(where, choices, groups)
+    inner = [f"^{axis}" for axis in distinct(choices.axes[1:], ("b", "g", "m"))]
+    whole = term((row.replace("b", "^b"), *inner))
+    slots, starts = launch_all(
+        name or "expert_rows",
+        f"{whole} -> {whole}, {starts_term(groups)}",
+        [choices],
+        kernel=_sort.bind(experts=num_experts),
+        sizes={**sizes, "m": num_experts + 1},
+        backward=no_gradient,
+        dtype="int32",
+        flops=1,
+    )
+    return slots, starts
+
+
+def starts_term(groups: int) -> str:
+    """How `starts` is written."""
+    return "^m" if groups == 1 else "g ^m"
+
+
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.sort)
+def _sort(ctx: Context, choices: Array, slots: Array, starts: Array, *, experts: int) -> None:
+    check_classes("expert_rows: the choice", choices, experts, first=-1)
+    first = ctx.rect(0).lo[0] * prod(choices.shape[1:])
+    made, begins = rows(ctx, "slots", slots), rows(ctx, "starts", starts)
+    cpu_experts.sort_choices(rows(ctx, "choices", choices), first, begins, made)
+    ctx.xp.copyto(slots, made.reshape(slots.shape))
+    ctx.xp.copyto(starts, begins.reshape(starts.shape))
+
+
+# -- the experts' layers -----------------------------------------------------------------------------------------------
+
+
+def rows_linear(
+    name: str,
+    x: LogicalRegion,
+    weights: list[LogicalRegion],
+    starts: LogicalRegion,
+    axes: tuple[str, str],
+    rooms: tuple[int, ...] | None = None,
+) -> LogicalRegion:
+    """`expert_linear` of rows; `axes` of features, in and out. `rooms`: the starts that are the same in every step."""
+    groups, (i, o) = starts.shape[0] if starts.ndim == 2 else 1, axes
+    row = _row(groups)
+    e, windows = "e", None
+    if rooms:
+        of_row = np.repeat(np.arange(len(rooms) - 1), np.diff(rooms))
+        e, windows = "own", {"own": Image("n", of_row, of_row + 1)}
+    bias = f", {e} {o}" * (len(weights) > 1)
+    return launch_first(
+        name,
+        f"{row} {i}, {e} {o} {i}{bias}, {starts_term(groups)} -> {row} {o}",
+        [x, *weights, starts],
+        kernel=_rows_kernel.bind(group_rows=x.shape[0] // groups, summed=i, is_turned=False),
+        sizes={"g": groups} if groups > 1 else {},
+        windows=windows,
+        backward=partial(_rows_backward, axes=axes, rooms=rooms),
+        flops=2.0 if rooms else 2 / weights[0].shape[0],
+    )
+
+
+def _row(groups: int) -> str:
+    return "n" if groups == 1 else "(g n)"
+
+
+def _rows_backward(
+    op: Operator, gy: LogicalRegion, *, axes: tuple[str, str], rooms: tuple[int, ...] | None
+) -> tuple[LogicalRegion | None, ...]:
+    (x, weight, *bias, starts), (i, o) = op.inputs, axes
+    (_, weight_term, *_, starts_text), (y_term,) = terms(op)
+    row, experts = y_term.removesuffix(f" {o}"), weight.shape[0]
+    kernel, sizes = op.kernel, {"g": op.extents["g"]} if starts.ndim == 2 else {}
+    group_rows = kernel.options["group_rows"]
+    gx = launch_first(
+        f"{op.name}.dx",
+        f"{y_term}, {weight_term}, {starts_text} -> {row} {i}",
+        [gy, weight, starts],
+        kernel=_rows_kernel.bind(group_rows=group_rows, summed=o, is_turned=True),
+        sizes=sizes,
+        windows=op.windows,
+        flops=op.flops,
+    )
+    windows: dict[str, Image] | None = None
+    flops: float | dict[str, float] = 2 / experts
+    if rooms:
+        row, windows = "row", {"row": Image("e", rooms[:-1], rooms[1:])}
+        flops = {"row": 2.0}
+
+    def of_weights(what: str, read: list[LogicalRegion], pattern: str) -> LogicalRegion:
+        return launch_first(
+            f"{op.name}.d{what}",
+            pattern,
+            [gy, *read, starts],
+            kernel=_rows_gradient.bind(group_rows=group_rows),
+            sizes={**sizes, "e": experts},
+            windows=windows,
+            flops=flops,
+        )
+
+    gweight = of_weights("weight", [x], f"{row} {o}, {row} {i}, {starts_text} -> e {o} {i}")
+    gbias = [of_weights("bias", [], f"{row} {o}, {starts_text} -> e {o}") for _ in bias]
+    return gx, gweight, *gbias, None
+
+
+def _pieces(
+    ctx: Context, starts: Array, experts: int, group_rows: int
+) -> Iterator[tuple[int, slice]]:
+    """Every expert of a tile and its rows in each group of the tile; `experts`: number of the argument of experts."""
+    (low, high), tile = (ctx.rect(0).lo[0], ctx.rect(0).hi[0]), ctx.rect(experts)
+    for group, table in enumerate(starts.reshape(-1, starts.shape[-1]).tolist()):
+        base = (low // group_rows + group) * group_rows
+        for e in range(tile.lo[0], tile.hi[0]):
+            begin, end = max(base + table[e], low), min(base + table[e + 1], high)
+            if begin < end:
+                yield e - tile.lo[0], slice(begin - low, end - low)
+
+
+@partial(Kernel, cuda=gpu_experts.rows_linear)
+def _rows_kernel(
+    ctx: Context,
+    x: Array,
+    weight: Array,
+    *rest: Array,
+    group_rows: int,
+    summed: str,
+    is_turned: bool,
+) -> None:
+    *bias, starts, y = rest
+    matrix = weight if is_turned else weight.transpose(0, 2, 1)
+    y.fill(0)  # a row may be nobody's, or of an expert that is elsewhere
+    for e, part in _pieces(ctx, starts, 1, group_rows):
+        ctx.xp.matmul(x[part], matrix[e], out=y[part])
+        if bias and ctx.interval(summed)[0] == 0:  # once among the partial sums
+            y[part] += bias[0][e]
+
+
+@partial(Kernel, cuda=gpu_experts.rows_gradient)
+def _rows_gradient(ctx: Context, gy: Array, *rest: Array, group_rows: int) -> None:
+    *x, starts, out = rest
+    product = ctx.scratch("product", out.shape[1:], out.dtype)
+    out.fill(0)
+    for e, part in _pieces(ctx, starts, 2 + len(x), group_rows):
+        if x:
+            ctx.xp.matmul(gy[part].T, x[0][part], out=product)
+        else:
+            ctx.xp.sum(gy[part], axis=0, out=product)
+        out[e] += product
