@@ -15,8 +15,6 @@ from taskflow.tasks.task_graph import COLLECTIVES, TaskGraph
 
 def seconds_of_calls(costs: CollectiveCosts, task_graph: TaskGraph, seconds: Array) -> Array:
     """Seconds of every row, of those that it takes by itself."""
-    if not task_graph.bucket_bytes:
-        return seconds
     first, last = calls_of(task_graph)
     rows, found = np.flatnonzero(first < last), seconds.copy()
     rows = rows[np.argsort(first[rows], kind="stable")]

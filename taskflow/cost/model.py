@@ -140,6 +140,8 @@ class CostModel(ABC):
 
     def of_calls(self, task_graph: TaskGraph, seconds: Array) -> Array:
         """The seconds of every row where some rows are one call (`tasks.calls`), of those of rows by themselves."""
+        if not task_graph.bucket_bytes:
+            return seconds
         return seconds_of_calls(self._collectives, task_graph, seconds)
 
     def seconds_of_representatives(self, task_graph: TaskGraph, known: Array) -> Array:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from taskflow.core.text import list_numbers
+from taskflow.core.text import describe_memory, list_numbers
 from taskflow.graph.graph import Operator
 from taskflow.schedule.orders import order_name
 from taskflow.schedule.plan import Plan
@@ -70,6 +70,8 @@ def describe_plan(plan: Plan) -> str:
     names = plan.recomputed if len(plan.recomputed) <= 6 else [f"{len(plan.recomputed)} operators"]
     parts += [f"computed again: {', '.join(names)}"] if names else []
     parts += [f"homes of {len(plan.homes)} parameters"] if plan.homes else []
+    size = plan.bucket_bytes
+    parts += [f"collectives in buckets of {describe_memory(size)}"] if size else []
     return "; ".join(
         parts + [f"{name} by {algorithm}" for name, algorithm in plan.collectives.items()]
     )

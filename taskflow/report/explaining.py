@@ -85,9 +85,9 @@ class _Explainer:
 
     def __init__(self, plan: Plan, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
         graph, machine = plan.transform(graph), machine.with_collectives(plan.collectives)
-        strategy, order = plan.placement(graph, machine), plan.schedule
+        strategy, order = plan.placement(graph, machine), plan.order
         self.graph, self.strategy, self.machine, self.costs = graph, strategy, machine, costs
-        self.lowering = Lowering(graph, machine)
+        self.lowering = Lowering(graph, machine, bucket_bytes=plan.bucket_bytes or 0)
         self.data_parallel, self.kinds = data_parallel(graph, machine), axis_kinds(graph)
         self.operators = {op.name: op for op in graph.operators}
         self.labels = label_repeats(

@@ -173,9 +173,9 @@ class Trainer:
         """All rows, in their order, and what they will take. Costs are measured on rank 0 alone."""
         self._graph, self.task_graph = self.plan.lower(self.graph, self.machine)
         self._rehearse()
-        if self.plan.schedule is not None:
+        if self.plan.order is not None:
             found = self.transport.on_rank_0(
-                lambda: issue_order(self.task_graph, self.costs, self.plan.schedule)
+                lambda: issue_order(self.task_graph, self.costs, self.plan.order)
             )
             self.task_graph = self.task_graph.reordered(found)
             self._rehearse()
