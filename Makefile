@@ -29,6 +29,7 @@ demo: $(STAMP)
 docs: $(STAMP)
 	$(VENV)/python docs/operators.py
 	$(VENV)/python docs/cuda_operators.py
+	$(VENV)/python docs/cuda_figures.py
 	$(VENV)/python docs/links.py
 	$(VENV)/python -m docs.draw
 

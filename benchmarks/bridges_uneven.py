@@ -36,23 +36,29 @@ class Uneven(NamedTuple):
     stages: int
     parts: int
     several: int = 1
+    tensor: int = 8
 
 
 ROWS = {
-    "70B": [Uneven(8, 4, 16), Uneven(8, 4, 16, 3)],
+    "70B": [
+        Uneven(8, 4, 16),
+        Uneven(8, 4, 16, 3),
+        Uneven(8, 8, 16),
+        Uneven(8, 16, 32, tensor=4),
+    ],
     "405B": [Uneven(64, 8, 8), Uneven(64, 16, 16)],
 }
 
 
 def compare(size: str, row: Uneven, proposals: int) -> None:
     """Print the layouts of one row."""
-    data = row.hosts // row.stages
+    data = row.hosts * 8 // (row.stages * row.tensor)
     machine = taskflow.MachineModel.preset("h100", nodes=row.hosts)
     graph, costs = llama(data * row.parts, size=size), taskflow.CostModel.analytic(machine)
     maker, layers = PlanMaker(graph, machine), LLAMA[size]["num_hidden_layers"]
     count = row.stages * row.several
     recipe = Recipe(
-        tensor=8,
+        tensor=row.tensor,
         data=data,
         rest="sequence",
         pipeline=row.stages,

@@ -31,6 +31,7 @@ SAMPLES = {
     False: 2,
     True: 10,
 }  # of each GPU, by whether layers are computed again: what fits into 80 GB
+UNIT_BYTES = 1 << 30  # of collectives that are one call: all of a layer's, as a unit of FSDP
 LEAST_TOKENS, MOST_PEAK = 0.95, 1.1
 
 
@@ -59,9 +60,8 @@ def predict(layers: int, samples: int, again: bool) -> dict[str, list[tuple[floa
         machine = MachineModel.preset("h100", nodes=nodes)
         graph = sharded(layers, samples * len(machine.devices), again)
         costs = CostModel.analytic(machine)
-        rows = Lowering(graph, machine).rows_to_simulate(
-            taskflow.fully_sharded(graph, machine), costs
-        )
+        lowering = Lowering(graph, machine, bucket_bytes=UNIT_BYTES)
+        rows = lowering.rows_to_simulate(taskflow.fully_sharded(graph, machine), costs)
         for name in ORDERS:
             timeline = simulate(rows if name == "lowered" else reorder(rows, costs, name), costs)
             found[name].append((samples * SEQUENCE / timeline.seconds, max(timeline.peak_bytes)))

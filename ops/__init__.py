@@ -99,6 +99,8 @@ from ops.initializers import normal as normal
 from ops.initializers import uniform as uniform
 from ops.initializers import zeros as zeros
 from ops.loss.cross_entropy import cross_entropy as cross_entropy
+from ops.loss.ctc import ctc_decode as ctc_decode
+from ops.loss.ctc import ctc_loss as ctc_loss
 from ops.loss.elementwise import binary_cross_entropy as binary_cross_entropy
 from ops.loss.elementwise import (
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
@@ -215,6 +217,7 @@ from ops.torch.from_torch import from_torch as from_torch
 from ops.torch.imported import Imported as Imported
 from ops.torch.state import from_torch_state as from_torch_state
 from ops.torch.to_torch import to_torch as to_torch
+from taskflow import fake_quantize as fake_quantize
 
 # The classes and functions above, without aliases: other names of torch, and those before torch's.
 __all__ = sorted(

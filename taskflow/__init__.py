@@ -32,6 +32,7 @@ from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.offload import offload
 from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
+from taskflow.graph.quantize import fake_quantize, quantize
 from taskflow.graph.rebuild import replace_regions
 from taskflow.graph.recompute import recompute
 from taskflow.graph.update import launch_beside, update
@@ -133,6 +134,7 @@ __all__ = [
     "even_work",
     "explain",
     "export_plan",
+    "fake_quantize",
     "fit_machine",
     "fully_sharded",
     "fuse",
@@ -152,6 +154,7 @@ __all__ = [
     "power_of_two",
     "precision",
     "proportional",
+    "quantize",
     "random_strategy",
     "rates",
     "recompute",

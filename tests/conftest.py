@@ -69,7 +69,7 @@ def slow_first(items: list[pytest.Item], workers: int) -> None:
 def pytest_collection_finish() -> None:
     """The garbage collector leaves out what has been imported, and runs seldom: it took 5 % of the time."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 @functools.cache

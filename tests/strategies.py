@@ -301,6 +301,7 @@ def whole_plans(draw, graph, machine=None):
         homes=[region.name for region in graph.parameters if generator.random() < 0.5],
         gathers_again=draw(st.booleans()),
         collectives=draw(st.sampled_from([{}, {"all-reduce": "ring"}, {"all-gather": "fastest"}])),
+        bucket_bytes=draw(st.sampled_from([None, 64])),
     )
     forward = [op.name for op in graph.operators if not op.is_backward and not op.writes]
     if draw(st.booleans()):

@@ -73,6 +73,11 @@ def test_the_table_is_up_to_date(table: ModuleType) -> None:
     assert table.TARGET.read_text(encoding="utf-8") == table.text(), "run `make docs`"
 
 
+def test_figures_of_gpus_are_those_of_the_result_files() -> None:
+    figures = load("cuda_figures")
+    assert figures.TARGET.read_text(encoding="utf-8") == figures.text(), "run `make docs`"
+
+
 def test_no_model_allocates_or_waits_on_a_gpu() -> None:
     """As the table says, which is up to date."""
     cuda = load("cuda_operators")

@@ -7,7 +7,8 @@ cuBLASLt would want a mask in a format of its own, which would have to be a regi
 Splits: the hidden values over `o` of the first map and `i` of the second (Parameter; column, then row parallel, partial
 sums), the leading axes (Sample, Attribute) of both.
 
-The epilogues of gradients have not run on hardware.
+The epilogues of gradients ran on an H200 on 2026-11-27: right in four precisions; in float64, where the constant of
+cuBLASLt's GELU is shorter, 2.6e-10 off, so that one is not taken there.
 """
 
 from __future__ import annotations

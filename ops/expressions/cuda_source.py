@@ -2,8 +2,9 @@
 
 Takes the steps of `ops.expressions.expression`; gives a kernel for each pass, dtypes and number of dimensions. Arrays
 are read where they lie: each has a step per dimension, 0 where it is repeated. Numbers of half size are computed with
-as float32 and rounded once. Sums are taken in a fixed order: results are equal from run to run. Not yet run on
-hardware; tests compile the sources for GPUs and run them as C++.
+as float32 and rounded once. Sums are taken in a fixed order: results are equal from run to run. They ran on an
+H200 on 2026-11-27, in five precisions, right but for batch norm, whose count went there as an integer. Tests compile
+the sources for GPUs and run them as C++.
 """
 
 from __future__ import annotations

@@ -80,6 +80,10 @@ class StreamBackend(ABC):
     def name(self, device: int) -> str:
         """What kind of GPU a device is."""
 
+    def l2_bytes(self, device: int) -> int:
+        """What the cache of a device holds that its kernels share; 0: nobody knows."""
+        return 0
+
     @abstractmethod
     def make_stream(self, device: int, name: str) -> Stream:
         """A new stream of a device."""

@@ -9,6 +9,7 @@ from taskflow.bridges.facts import JobFacts, divided
 from taskflow.bridges.layers import Layers
 from taskflow.bridges.recipe import Recipe, check_layout
 from taskflow.graph.graph import Graph
+from taskflow.graph.homes import is_home
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grids import Grids
@@ -46,7 +47,7 @@ class PlanMaker:
             Strategy(),
             recipe.micro_batches,
             recipe.schedule or None,
-            self.layers.recomputed(recipe.recomputation),
+            self.recomputed(recipe),
             self._homes(recipe),
             recipe.gathers_again if recipe.sharding == "parameters" else True,
         )
@@ -66,6 +67,14 @@ class PlanMaker:
         if recipe.sharding != "parameters":
             return ()
         return tuple(region.name for region in self.layers.graph.parameters)
+
+    def recomputed(self, recipe: Recipe) -> tuple[str, ...]:
+        """Operators that are computed again; not the homes of parameters that stay gathered."""
+        names = self.layers.recomputed(recipe.recomputation)
+        if recipe.sharding != "parameters" or recipe.gathers_again:
+            return names
+        kept = {op.name for op in self.layers.graph.operators if is_home(op)}
+        return tuple(name for name in names if name not in kept)
 
     def _strategy(self, recipe: Recipe, graph: Graph, grids: Grids) -> Strategy:
         divided(

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise, product
 from math import inf
+
+import numpy as np
 
 from taskflow.bridges.facts import System
 from taskflow.bridges.making import PlanMaker
@@ -17,6 +20,7 @@ from taskflow.bridges.recipe import Recipe, even_layout, with_ends
 from taskflow.cost.model import CostModel
 from taskflow.schedule.plan import Plan
 from taskflow.searching.budget import Budget
+from taskflow.searching.judge import Judge
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.problem import SearchProblem
 from taskflow.strategy.stages import level_cuts
@@ -64,6 +68,7 @@ class RecipeSearch:
         most_bytes: float = inf,
     ) -> None:
         self._system, self._maker, self._costs, self._budget = system, maker, costs, budget
+        self._judge = Judge(maker.layers.graph, maker.machine, costs)
         self.most_bytes = most_bytes
         self._known: dict[Recipe, SaidPlan | None] = {}
         first = self.judge(start)
@@ -75,15 +80,17 @@ class RecipeSearch:
         """What comes of the nearest recipe that the system can say; None: there is no such plan."""
         recipe = self._system.said(recipe, self._maker.facts)
         if recipe not in self._known:
-            self._budget.done += 1
-            graph, machine = self._maker.layers.graph, self._maker.machine
-            try:
-                plan = self._maker.plan(recipe)
-                outcome = Outcome.of(plan, plan.predict(graph, machine, self._costs))
-                self._known[recipe] = SaidPlan(recipe, outcome)
-            except (ValueError, MemoryError):
-                self._known[recipe] = None
+            self._budget.spent += 1
+            self._known[recipe] = self._said_plan(recipe)
         return self._known[recipe]
+
+    def _said_plan(self, recipe: Recipe) -> SaidPlan | None:
+        try:
+            plan = self._maker.plan(recipe)
+        except ValueError:
+            return None
+        outcome = self._judge.judge(plan)
+        return SaidPlan(recipe, outcome) if outcome.with_room < inf else None
 
     def climb(self) -> SaidPlan:
         """Change one word after the other until nothing helps, or the budget is spent."""
@@ -117,7 +124,7 @@ class RecipeSearch:
         bounds = [0, *level_cuts(work, stages), len(work)]
         return tuple(letters[a:b] for a, b in pairwise(bounds))
 
-    @property
+    @cached_property
     def unit_seconds(self) -> Sequence[float]:
         """Of the embedding, every layer and the loss."""
         layers = self._maker.layers
@@ -181,10 +188,13 @@ def layouts(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
 
 
 def moved(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
-    """A layer of one stage in another one."""
+    """A layer of one stage in another one, of long ones in short ones first."""
     counts = [letters.count("t") for letters in recipe.layout]
-    for k in sorted(range(len(counts)), key=lambda k: -len(recipe.layout[k])):
-        for other in sorted(range(len(counts)), key=lambda k: len(recipe.layout[k])):
+    work, ends = search.unit_seconds, np.cumsum([len(letters) for letters in recipe.layout])
+    seconds = [sum(work[end - len(s) : end]) for end, s in zip(ends, recipe.layout, strict=True)]
+    shortest_first = sorted(range(len(counts)), key=lambda k: seconds[k])
+    for k in reversed(shortest_first):
+        for other in shortest_first:
             if other != k and counts[k] > 1:
                 other_counts = [n - (j == k) + (j == other) for j, n in enumerate(counts)]
                 yield replace(recipe, layout=with_ends(other_counts))

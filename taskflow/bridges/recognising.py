@@ -105,8 +105,8 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
         schedule=schedule if isinstance(plan.schedule, str) else "",
         sharding=_sharding(graph, plan),
         gathers_again=plan.gathers_again if plan.homes else True,
-        recomputation=_recomputation(plan, maker),
     )
+    found = replace(found, recomputation=_recomputation(plan, maker, found))
     ends = maker.layers.units
     names = [name for unit in (ends[0], *ends[1:-1][:1], ends[-1]) for name in unit]
     wanted = {name: _bare(_in_group(plan.strategy[name], groups)) for name in names}
@@ -224,7 +224,12 @@ def _sharding(graph: Graph, plan: Plan) -> str:
     return "state" if followers & plan.strategy.keys() else ""
 
 
-def _recomputation(plan: Plan, maker: PlanMaker) -> str:
-    """The kind of recomputation that has most names in common, and fewest others."""
-    named = set(plan.recomputed)
-    return min(RECOMPUTED, key=lambda kind: len(named ^ set(maker.layers.recomputed(kind))))
+def _recomputation(plan: Plan, maker: PlanMaker, recipe: Recipe) -> str:
+    """The kind of recomputation that has most names in common, and fewest others; the recipe says all but that."""
+
+    def unlike(kind: str) -> int:
+        return len(
+            set(plan.recomputed) ^ set(maker.recomputed(replace(recipe, recomputation=kind)))
+        )
+
+    return min(RECOMPUTED, key=unlike)

@@ -122,6 +122,8 @@ class Keeper:
     A state with a number that is not finite is never kept, so nor is it ever the only one. Regions that are not finite
     from the start, as bounds may be, do not count; nothing does where the executor allows it.
 
+    `changed` is the plan of the checkpoint that was resumed, if a callback had given it.
+
     Args:
         step: the executor that trains.
         folder: of the checkpoints; None keeps a copy in memory.
@@ -142,7 +144,8 @@ class Keeper:
     ) -> None:
         self.step, self.every, self.keep, self.goes_back = step, every, keep, goes_back
         self.folder = None if folder is None else Path(folder)
-        self._notes, self._saved, self._owned = notes or {}, -1, ExitStack()
+        self.notes, self._saved, self._owned = notes or {}, -1, ExitStack()
+        self.changed: Plan | None = None
         self._boundless = step.regions.not_finite()
         self._copy: tuple[int, dict[int, Array]] | None = (step.steps, step.regions.keep())
 
@@ -177,7 +180,10 @@ class Keeper:
             raise ValueError(
                 f"fit: '{self.folder}' holds '{found.name}' of another run; resume it or give another folder"
             )
-        position = position_of(found, load(self.step, found))
+        manifest = load(self.step, found)
+        position = position_of(found, manifest)
+        if manifest.notes.get("changed"):
+            self.changed = plan_of(found)
         if position.batch and not position.batch <= position.batches == batches:
             raise ValueError(
                 f"fit: '{found}' was saved after batch {position.batch} of {position.batches} in its epoch; "
@@ -214,7 +220,7 @@ class Keeper:
                 self.step,
                 self.folder,
                 self.keep,
-                {**self._notes, "position": to_builtins(position)},
+                {**self.notes, "position": to_builtins(position)},
             )
             self._copy = None
         self._saved = self.step.steps

@@ -165,6 +165,8 @@ def _transfer_lines(machine: MachineModel) -> list[str]:
 def _run(options: argparse.Namespace) -> int:
     if options.measure + options.validate + bool(options.machine) != 1:
         raise ValueError("machine: name a preset or a file, or ask for --measure or --validate")
+    if bool(options.kernels) != bool(options.costs) or (options.kernels and not options.measure):
+        raise ValueError("machine: --measure --kernels MODEL --costs FILE go together")
     if options.validate:
         return 0 if validate(options.all, options.json) else 1
     if options.measure:
@@ -180,7 +182,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def measure_kernels(machine: MachineModel, models: Sequence[str], file: str | None) -> str:
+def measure_kernels(machine: MachineModel, models: Sequence[str], file: str) -> str:
     """Time the kernels of graphs on the first device into a cost file; what can be chosen, as lines."""
     costs = CostModel.measured(machine, file)
     for model in models:

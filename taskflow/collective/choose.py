@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from taskflow.collective.algorithms import BY_STEPS, serving
-from taskflow.collective.library import is_by_library
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.columns import Array
 from taskflow.machine import MachineModel
 from taskflow.machine.library import COLLECTIVES, LIBRARY
 from taskflow.machine.protocol import OWN
+from taskflow.tasks.calls import is_by_library
 from taskflow.tasks.own import Own
 from taskflow.tasks.steps import Way
 from taskflow.tasks.task_graph import Kind, TaskGraph

@@ -15,11 +15,10 @@ from taskflow.collective.calls import Fabric, curve, fabric_of, neighbours
 from taskflow.collective.group import Group
 from taskflow.core.columns import Array
 from taskflow.machine import MachineModel
-from taskflow.machine.library import COLLECTIVES, LIBRARY, Curve, LibraryTimes
+from taskflow.machine.library import COLLECTIVES, Curve, LibraryTimes
 from taskflow.machine.protocol import Protocol, read_protocols
 from taskflow.tasks.moves import Outline
 from taskflow.tasks.steps import SUMS
-from taskflow.tasks.task_graph import Kind, TaskGraph
 
 
 class Library(NamedTuple):
@@ -108,10 +107,3 @@ def is_one_call(outline: Outline) -> bool:
     follows = (low[1:, 0] == high[:-1, 0]).all() and len(set((high - low)[:, 0].tolist())) == 1
     is_wide = (low[:, 1:] == low[0, 1:]).all() and (high[:, 1:] == high[0, 1:]).all()
     return bool(follows and is_wide) and outline.owners == tuple(range(members))
-
-
-def is_by_library(task_graph: TaskGraph) -> Array:
-    """Which rows are collectives that a library carries out by itself: they cannot be spelled out."""
-    ways = np.array([*(way.algorithm == LIBRARY for way in task_graph.ways), False])
-    found: Array = (task_graph.kind == Kind.COLLECTIVE) & ways[task_graph.algorithm.clip(-1)]
-    return found

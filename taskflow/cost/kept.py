@@ -50,9 +50,9 @@ class KeptTimes:
             self._look_at(key, expect())
         return self._seconds[key]
 
-    def choices(self, gpu: str) -> Choices:
-        """What was measured on a kind of GPU."""
-        return Choices(self._choices.get(gpu, {}))
+    def choices(self, gpu: str) -> Choices | None:
+        """What was measured on a kind of GPU, for the file; None where there is no file, or nothing of it."""
+        return Choices(self._choices[gpu]) if self._path and gpu in self._choices else None
 
     def choose(self, gpu: str, by_way: ByWay) -> None:
         """Keep the seconds of ways that were measured on a kind of GPU."""

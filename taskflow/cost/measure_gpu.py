@@ -253,11 +253,11 @@ class DeviceTimes:
         backend = self._backend
         backend.planned.clear()
         with backend.choosing(Choices()):
-            seconds = clock.seconds(call)
+            seconds = clock.cold_seconds(call)
         if not (asked := sorted(backend.planned)):
             return seconds
         with backend.choosing(Choices({key: {OWN: 0.0} for key in asked})):
-            by_way = {LIBRARY: seconds, OWN: clock.seconds(call)}
+            by_way = {LIBRARY: seconds, OWN: clock.cold_seconds(call)}
         self.by_way |= dict.fromkeys(asked, by_way)
         return min(by_way.values())
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.backend.choices import Choices
+from taskflow.collective.called import seconds_of_calls
 from taskflow.collective.price import Carried, CollectiveCosts
 from taskflow.core import ahead
 from taskflow.core.errors import CostError
@@ -135,6 +136,10 @@ class CostModel(ABC):
         latency = np.where(task_graph.algorithm[transfers] == JOINED, 0.0, ways.latency(*pair))
         result[transfers] = latency + task_graph.bytes[transfers] / ways.bandwidth(*pair)
         return result
+
+    def of_calls(self, task_graph: TaskGraph, seconds: Array) -> Array:
+        """The seconds of every row where some rows are one call (`tasks.calls`), of those of rows by themselves."""
+        return seconds_of_calls(self._collectives, task_graph, seconds)
 
     def seconds_of_representatives(self, task_graph: TaskGraph, known: Array) -> Array:
         """Of the rows of representatives, from those of the tables of its peers, one after the other."""
@@ -379,7 +384,8 @@ class MeasuredCosts(CostModel):
         self._by_launch.clear()
 
     def choices(self, gpu: str) -> Choices | None:
-        """What was measured on a kind of GPU; see `CostModel.choices`."""
+        """What a cost file has of a kind of GPU, see `CostModel.choices`; without a file nothing: another process would
+        measure other times, and choose otherwise."""
         return self._kept.choices(gpu)
 
     def is_rehearsed(self, task_graph: TaskGraph) -> bool:

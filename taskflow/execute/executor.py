@@ -23,7 +23,6 @@ from taskflow.backend import Run, StreamBackend
 from taskflow.backend.choices import Choices
 from taskflow.checking.checker import check_own_plan
 from taskflow.collective.choose import with_own_steps
-from taskflow.collective.library import is_by_library
 from taskflow.comm.ending import end_all_leaving, note_phase, phase
 from taskflow.comm.held import HeldInterrupt
 from taskflow.comm.transport import OneCall, Transport
@@ -52,6 +51,7 @@ from taskflow.execute.program import Compiler
 from taskflow.execute.readings import fetch, find_outputs, on_device, times_of_rows, together
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.standing import Standing
+from taskflow.tasks.calls import is_by_library
 from taskflow.tasks.memory import MemoryPlan, needed_bytes, plan_memory, shortage, with_reuse
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
@@ -154,7 +154,8 @@ class Executor:
         )
         self._row_seconds: Array | None = None
         if self._kind == "emulated":
-            self._row_seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
+            costs = costs or CostModel.analytic(task_graph.machine)
+            self._row_seconds = costs.of_calls(rows, costs.seconds(rows))
         compiler = self._streamed or self._make_compiler()
         self._crew = compiler.crew
         self._skips, self.is_skipped, self.is_guarded = False, False, not allow_nan and not gpus

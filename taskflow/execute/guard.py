@@ -58,19 +58,23 @@ class Guarded:
     late: frozenset[int]
     updates: frozenset[int]
 
-    def arrays(self, graph: TaskGraph, memory: Memory) -> dict[int, list[tuple[Array, int]]]:
-        """Row -> what it makes on this rank, and the number of the name of each."""
+    def arrays(
+        self, graph: TaskGraph, memory: Memory, is_apart: bool = False
+    ) -> dict[int, list[tuple[Array, int]]]:
+        """Row -> what it makes on this rank, and the number of the name of each.
+
+        A collective of several ranks makes something on each where memory `is_apart`; else one of them looks at all.
+        """
         found: dict[int, list[tuple[Array, int]]] = {}
         for row, numbers in self.checked.items():
-            if int(graph.device[row]) in memory.own:
+            made = [(i, rect) for i, rect, p in graph.args(row) if p != Privilege.READ]
+            made = [(i, rect) for i, rect in made if i in numbers]
+            if is_apart:
                 made = [
-                    (i, rect)
-                    for i, rect, privilege in graph.args(row)
-                    if privilege != Privilege.READ
+                    (i, rect) for i, rect in made if int(graph.instance_device[i]) in memory.own
                 ]
-                found[row] = [
-                    (memory.view(i, rect), numbers[i]) for i, rect in made if i in numbers
-                ]
+            if made if is_apart else int(graph.device[row]) in memory.own:
+                found[row] = [(memory.view(i, rect), numbers[i]) for i, rect in made]
         return found
 
     def kept(self, graph: TaskGraph, memory: Memory) -> list[int]:

@@ -54,10 +54,14 @@ class Fragments:
         mover: makes them.
         store: of the points.
         kind: per region, a number; those with the same life have the same.
+
+    Attributes:
+        size_bytes: memory that they take.
     """
 
     def __init__(self, mover: Mover, store: PointStore, kind: Sequence[int]) -> None:
         self.mover, self.store, self.kind = mover, store, kind
+        self.size_bytes = 0
         self._fragments: list[Fragment] = []
         self._base: list[int] = []  # the first device of those that each was made for
         self._known: dict[tuple[object, ...], int] = {}
@@ -78,17 +82,13 @@ class Fragments:
                     region, numbers, used, self.store
                 )  # it may raise, then nothing is known
                 self._fragments.append(fragment)
+                self.size_bytes += sum(column.nbytes for column in vars(fragment).values())
                 self._base.append(base[region])
                 self._known[key] = len(self._base) - 1
         self.mover.forget()
         fragments, which = np.unique([self._known[key] for key in keys], return_inverse=True)
         shift = base - np.array(self._base, np.int64)[fragments][which]
         return Found([self._fragments[k] for k in fragments], which, shift)
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory that they take."""
-        return sum(column.nbytes for f in self._fragments for column in vars(f).values())
 
     def _keys(self, numbers: Array, used: Array) -> tuple[list[tuple[object, ...]], Array]:
         """Per region what its fragment depends on but for its first device, and that device."""

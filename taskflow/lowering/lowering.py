@@ -73,6 +73,7 @@ def lower(
     repeat: int = 1,
     piece_bytes: int | None = None,
     devices: Iterable[int] | Orbits | None = None,
+    bucket_bytes: int | None = None,
 ) -> TaskGraph:
     """The task graph of `graph` under `strategy` on `machine`.
 
@@ -92,6 +93,9 @@ def lower(
             of all rows they are. The rows of all devices together are those of the whole. Of `Orbits`, which are
             refined where these do not do the same, the rows of representatives; `TaskGraph.peers` says for what each
             stands.
+        bucket_bytes: collectives of one kind among the same devices that follow each other are one call of a library,
+            of so many bytes at most. `taskflow.reorder` puts together what may be: the gathers of a layer's parameters
+            leave with the first, sums of gradients with the last. Own steps stay one after the other.
 
     Raises:
         MemoryError: rows take more than is free, and devices do not do the same.
@@ -100,8 +104,11 @@ def lower(
     """
     if piece_bytes is not None and not (is_whole(piece_bytes) and piece_bytes < 1 << 62):
         raise ValueError(f"lower: piece_bytes is at least 1, not {piece_bytes}")
+    if bucket_bytes is not None and not (is_whole(bucket_bytes) and bucket_bytes < 1 << 62):
+        raise ValueError(f"lower: bucket_bytes is at least 1, not {bucket_bytes}")
     steps, machine = repeated(graph, repeat), machine.with_collectives(collectives or {})
-    return Lowering(steps, machine, piece_bytes or 0).lower(in_steps(strategy, repeat), devices)
+    lowering = Lowering(steps, machine, piece_bytes or 0, bucket_bytes or 0)
+    return lowering.lower(in_steps(strategy, repeat), devices)
 
 
 class Ready(NamedTuple):
@@ -116,8 +123,10 @@ class Ready(NamedTuple):
 class Lowering:
     """`lower` with its caches, for one graph and one machine."""
 
-    def __init__(self, graph: Graph, machine: MachineModel, piece_bytes: int = 0) -> None:
-        self.graph, self.machine = graph, machine
+    def __init__(
+        self, graph: Graph, machine: MachineModel, piece_bytes: int = 0, bucket_bytes: int = 0
+    ) -> None:
+        self.graph, self.machine, self.bucket_bytes = graph, machine, bucket_bytes
         self.operators = tuple(graph.operators)
         self.regions = tuple(graph.regions.values())
         self.number = {r.name: k for k, r in enumerate(self.regions)}
@@ -367,6 +376,7 @@ class Lowering:
             orders=self.orders,
             uses_tf32=self.graph.precision.dtype == "tf32",
             repeat=self.graph.repeat,
+            bucket_bytes=self.bucket_bytes,
             **given,
             **columns,
         )

@@ -44,6 +44,7 @@ import numpy as np
 from taskflow.core.compiling import tiered
 from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
+from taskflow.schedule.buckets import in_buckets
 from taskflow.schedule.found import NAME, search_schedule
 from taskflow.schedule.jobs import crossover, jobs_of
 from taskflow.schedule.list_scheduling import BY_READY, BY_START, LATEST_FIRST, list_schedule
@@ -93,8 +94,10 @@ def issue_order(
         order = search_schedule(task_graph, costs) if order == NAME else named(order)
     seconds = costs.seconds(task_graph)
     if isinstance(order, Policy | Schedule):
-        return lay_out(task_graph, seconds, order)
-    return (order or critical_path)(task_graph, seconds)
+        found = lay_out(task_graph, seconds, order)
+    else:
+        found = (order or critical_path)(task_graph, seconds)
+    return in_buckets(task_graph, found) if task_graph.bucket_bytes else found
 
 
 def check_order_name(name: str) -> None:
@@ -107,7 +110,7 @@ def named(name: object) -> Order | Policy | None:
     """The order or policy of this name, `prefetch:2` being that of two layers; None: there is none."""
     if not isinstance(name, str):
         return None
-    match = re.fullmatch(r"prefetch:([1-9]\d{0,3})", name)
+    match = re.fullmatch(r"prefetch:(0|[1-9]\d{0,3})", name)
     return prefetch(int(match[1])) if match else NAMED.get(name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,12 +29,20 @@ from taskflow.lowering.like import RowOrder
 from taskflow.lowering.lowering import Devices
 from taskflow.machine import MachineModel
 from taskflow.schedule.order_of_all import order_of_all
-from taskflow.schedule.orders import Order, check_order_name, named, order_name, reorder
+from taskflow.schedule.orders import (
+    Order,
+    check_order_name,
+    named,
+    order_name,
+    program,
+    reorder,
+)
 from taskflow.schedule.ordinal_order import by_ordinal
 from taskflow.schedule.schedule import Policy, Schedule, ScheduleTable
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy import strategy as strategies
 from taskflow.strategy.micro_batches import check_parts, micro_batches, most_micro_batches
+from taskflow.strategy.rebalance import cut_by_rates
 from taskflow.strategy.strategy import Strategy, StrategyTable, check_strategy
 from taskflow.tasks.task_graph import TaskGraph
 from taskflow.tasks.timeline import Timeline
@@ -51,6 +59,7 @@ class PlanTable(StrategyTable, forbid_unknown_fields=True):
     homes: tuple[str, ...] = ()
     gathers_again: bool = True
     collectives: dict[str, Any] = msgspec.field(default_factory=dict)
+    bucket_bytes: Annotated[int, Meta(ge=1, lt=1 << 62)] | None = None
 
 
 def _decide_alone(act: Callable[[], RowOrder]) -> RowOrder:
@@ -71,6 +80,7 @@ class Plan:
         homes: parameters that have a home (see `taskflow.homes`).
         gathers_again: whether the backward pass gathers what homes hold again.
         collectives: kind of collective -> algorithm, see `MachineModel.with_collectives`.
+        bucket_bytes: see `lower`.
 
     Raises:
         ValueError: `parts` is not positive, or no schedule has that name.
@@ -84,6 +94,7 @@ class Plan:
     homes: tuple[str, ...] = ()
     gathers_again: bool = True
     collectives: Mapping[str, str] = field(default_factory=dict)
+    bucket_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):
@@ -99,6 +110,11 @@ class Plan:
         elif self.schedule is not None and named(order_name(self.schedule)) == self.schedule:
             object.__setattr__(self, "schedule", order_name(self.schedule))
 
+    @property
+    def order(self) -> Schedule | Policy | Order | str | None:
+        """Of rows: the schedule; where there is none, buckets are together in that of the program."""
+        return program if self.bucket_bytes and self.schedule is None else self.schedule
+
     def transform(self, graph: Graph) -> Graph:
         """The graph whose rows run: with homes and with what is computed again."""
         if self.recomputed:
@@ -113,7 +129,8 @@ class Plan:
     def lower(self, graph: Graph, machine: MachineModel) -> tuple[Graph, TaskGraph]:
         """The graph that runs, and its rows as they are lowered; see `apply`."""
         graph = self.transform(graph)
-        return graph, lower(graph, self.placement(graph, machine), machine, self.collectives)
+        strategy, size = self.placement(graph, machine), self.bucket_bytes
+        return graph, lower(graph, strategy, machine, self.collectives, bucket_bytes=size)
 
     def apply(
         self,
@@ -139,10 +156,10 @@ class Plan:
         """
         if devices is None:
             graph, rows = self.lower(graph, machine)
-            return graph, rows if self.schedule is None else reorder(rows, costs, self.schedule)
+            return graph, rows if self.order is None else reorder(rows, costs, self.order)
         graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
-        lowering, strategy = Lowering(graph, machine), self.placement(graph, machine)
-        schedule = self.schedule
+        lowering = Lowering(graph, machine, bucket_bytes=self.bucket_bytes or 0)
+        strategy, schedule = self.placement(graph, machine), self.order
         if schedule is None:
             return graph, lowering.lower(strategy, devices)
         order = decide(lambda: order_of_all(lowering, strategy, costs, schedule))
@@ -160,8 +177,9 @@ class Plan:
             return simulate(self.apply(graph, machine, costs)[1], costs)
         graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
         strategy = self.placement(graph, machine)
-        rows = Lowering(graph, machine).rows_to_simulate(strategy, costs)
-        return simulate(reorder(rows, costs, self.schedule) if self.schedule else rows, costs)
+        lowering = Lowering(graph, machine, bucket_bytes=self.bucket_bytes or 0)
+        rows = lowering.rows_to_simulate(strategy, costs)
+        return simulate(reorder(rows, costs, self.order) if self.order else rows, costs)
 
     def for_graph(self, graph: Graph) -> Plan:
         """The plan of an evaluation graph of the same model, see `Strategy.for_graph`.
@@ -178,6 +196,16 @@ class Plan:
         return replace(
             plan, strategy=strategy, parts=parts, schedule=by_ordinal if parts > 1 else None
         )
+
+    def rebalanced(self, graph: Graph, rates: Sequence[float]) -> Plan:
+        """The plan with parts of samples in proportion to the rates of their devices, what these compute in a second.
+
+        A gradient is a sum over samples, so the numbers of a step are the same. See `taskflow.callbacks.Rebalance`.
+
+        Raises:
+            ValueError: no device has a rate.
+        """
+        return replace(self, strategy=cut_by_rates(graph, self.strategy, rates))
 
     def with_fields(self, where: str, **fields: Any) -> Plan:
         """The plan with fields that it does not set itself.
@@ -209,7 +237,10 @@ class Plan:
                 f"plan: schedule '{order_name(schedule)}' is a function; a file holds a Schedule or a name"
             )
         names = {"recomputed": list(self.recomputed), "homes": list(self.homes)}
-        rest = {"gathers_again": self.gathers_again, "collectives": dict(self.collectives)}
+        rest: dict[str, Any] = {"gathers_again": self.gathers_again}
+        rest["collectives"] = dict(self.collectives)
+        if self.bucket_bytes:
+            rest["bucket_bytes"] = self.bucket_bytes
         return {
             **self.strategy.to_table(),
             "parts": self.parts,

@@ -201,6 +201,14 @@ def no_later(ptr: Array, awaited: Array, place: Array) -> None:
 
 
 @tiered
+def no_earlier(ptr: Array, awaited: Array, place: Array) -> None:
+    """Move what stands before a row for which it waits to where this one stands."""
+    for row in range(len(place)):
+        for before in awaited[ptr[row] : ptr[row + 1]]:
+            place[row] = max(place[row], place[before])
+
+
+@tiered
 def _follow(
     ptr: Array, awaited: Array, may: Array, moves: Array, position: Array
 ) -> tuple[Array, Array, Array]:

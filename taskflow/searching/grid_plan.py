@@ -7,6 +7,7 @@ stages are contiguous. What each degree splits follows from patterns alone (see 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from taskflow.graph.graph import Graph
@@ -33,6 +34,7 @@ def grid(
     schedule: str | None = None,
     gathers_again: bool = True,
     within_hosts: bool = False,
+    bucket_bytes: int | None = None,
 ) -> Plan:
     """The plan of data x tensor x pipeline parallelism on all devices of a machine.
 
@@ -50,6 +52,7 @@ def grid(
         schedule: a name; default: "one_f_one_b" for several stages, "by_ordinal" for several micro-batches, else none.
         gathers_again: whether the backward pass gathers sharded parameters again.
         within_hosts: what is sharded is split within each host alone (see `shard_state`).
+        bucket_bytes: of collectives that are one call (see `taskflow.lower`).
 
     Raises:
         ValueError: devices do not divide so, or the graph cannot be split so.
@@ -74,4 +77,4 @@ def grid(
         strategy = staged(work, machine, stages, within=strategy)
     if sharded:
         strategy = shard_state(work, strategy, machine if within_hosts else None)
-    return Plan(strategy, parts, schedule, plan.recomputed, homes, gathers_again)
+    return replace(plan, strategy=strategy, bucket_bytes=bucket_bytes)

@@ -96,13 +96,13 @@ class Judge:
             strategy = micro_batches(lowering.graph, plan.strategy, plan.parts)
             strategy = completed(lowering.graph, strategy)
             if not is_named:
-                return reorder(lowering.lower(strategy), self.costs, plan.schedule)
+                return reorder(lowering.lower(strategy), self.costs, plan.order)
             self._rows = key, lowering.rows_to_simulate(strategy, self.costs)
         rows = self._rows[1]
-        if plan.schedule is None:
+        if plan.order is None:
             return rows
         check_room(ORDERED * len(rows))
-        return reorder(rows, self.costs, plan.schedule)
+        return reorder(rows, self.costs, plan.order)
 
     def lowering(self, plan: Plan) -> Lowering:
         """Of the graph that a plan runs."""
@@ -110,13 +110,15 @@ class Judge:
             self._lowerings.clear()
         if (key := _graph_key(plan)) not in self._lowerings:
             machine = self.machine.with_collectives(plan.collectives)
-            self._lowerings[key] = Lowering(plan.transform(self.graph), machine)
+            graph, size = plan.transform(self.graph), plan.bucket_bytes
+            self._lowerings[key] = Lowering(graph, machine, bucket_bytes=size or 0)
         return self._lowerings[key]
 
 
 def _graph_key(plan: Plan) -> tuple[object, ...]:
     """What decides the graph that runs, and how its collectives do."""
-    return plan.recomputed, plan.homes, plan.gathers_again, tuple(plan.collectives.items())
+    transformed = plan.recomputed, plan.homes, plan.gathers_again
+    return *transformed, tuple(plan.collectives.items()), plan.bucket_bytes
 
 
 def _count_devices(rows: TaskGraph) -> int:

@@ -18,17 +18,19 @@ _MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
 Hops = tuple[Array, Array, Array]  # columns of rows, links, and bytes per second at full pace
 
 
-def schedule_fairly(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float]:
+def schedule_fairly(
+    task_graph: TaskGraph, seconds: Array, taken: Array | None = None
+) -> tuple[Array, Array, float]:
     """Start and end of every row, and the end of the last one, where transfers share links fairly.
 
     Args:
         task_graph: with all that rows wait for.
-        seconds: of every row where nothing shares its links.
+        seconds: of every row by itself where nothing shares its links.
+        taken: of every row, in calls; default: the same.
     """
     seconds = np.asarray(seconds, float)
-    start, end = fair_pass(
-        find_waits(task_graph), find_loads(task_graph, seconds), seconds, find_tax(task_graph)
-    )
+    loads, tax = find_loads(task_graph, seconds), find_tax(task_graph)
+    start, end = fair_pass(find_waits(task_graph), loads, seconds if taken is None else taken, tax)
     return start, end, float(end.max(initial=0.0))
 
 

@@ -40,10 +40,10 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
         return _of_representatives(task_graph, costs)
     task_graph.check_complete("simulate")
     plan = plan_memory(task_graph, is_predicted=True)
-    waiting = with_reuse(task_graph, plan)
+    waiting, seconds = with_reuse(task_graph, plan), costs.seconds(task_graph)
     return Timeline(
         waiting,
-        *schedule_fairly(waiting, costs.seconds(task_graph)),
+        *schedule_fairly(waiting, seconds, costs.of_calls(task_graph, seconds)),
         needed_bytes(task_graph, plan),
         shortage(task_graph, plan),
     )
@@ -59,7 +59,7 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     assert peers is not None
     plan = plan_memory(task_graph, is_predicted=True)
     waiting = with_reuse(task_graph, plan)
-    taken = costs.seconds_of_representatives(task_graph, known)
+    taken = costs.of_calls(task_graph, costs.seconds_of_representatives(task_graph, known))
     start, end = fair_pass(find_waits(waiting), loads, taken, find_tax(waiting))
     return Timeline(
         waiting,

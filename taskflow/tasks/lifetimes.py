@@ -18,6 +18,7 @@ import numpy as np
 
 from taskflow.core.compiling import tiered
 from taskflow.core.grouping import grouped
+from taskflow.tasks.calls import calls_of
 from taskflow.tasks.reuse import Columns, folded
 from taskflow.tasks.streams import follows
 from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
@@ -70,11 +71,19 @@ def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Col
 
 
 def _uses(task_graph: TaskGraph) -> Columns:
-    """Rows and the instances that they use: arguments, and sources of copies that a fold may read itself."""
+    """Rows and the instances that they use: arguments, and sources of copies that a fold may read itself.
+
+    What a row of a call uses, the first and the last one do.
+    """
     graph, (fold, _) = task_graph, folded(task_graph)
     copies = np.flatnonzero(fold >= 0)
-    rows = np.concatenate([graph.arg_row, fold[copies]])
-    instances = np.concatenate([graph.arg_instance, graph.arg_instance[graph.arg_ptr[copies]]])
+    first, last = calls_of(graph)
+    called = np.flatnonzero((first < last)[graph.arg_row])
+    row = graph.arg_row
+    rows = np.concatenate([row, fold[copies], first[row[called]], last[row[called]]])
+    argument = graph.arg_instance
+    read = argument[graph.arg_ptr[copies]]
+    instances = np.concatenate([argument, read, argument[called], argument[called]])
     return rows[instances >= 0], instances[instances >= 0]
 
 

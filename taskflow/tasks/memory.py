@@ -27,6 +27,7 @@ from taskflow.core.columns import spread
 from taskflow.core.compiling import tiered
 from taskflow.core.text import describe_memory
 from taskflow.machine import MachineModel
+from taskflow.tasks.calls import with_calls
 from taskflow.tasks.first_fit import first_fit
 from taskflow.tasks.lifetimes import lifetimes_by_order, wait_free_lifetimes
 from taskflow.tasks.reuse import Columns, reuse_edges
@@ -125,13 +126,13 @@ def plan_memory(
 
 
 def with_reuse(task_graph: TaskGraph, plan: MemoryPlan) -> TaskGraph:
-    """The task graph in which every row also waits for the rows whose memory it takes over."""
+    """The task graph in which every row also waits for the rows whose memory it takes over, and calls as a whole."""
     own, added = np.diff(task_graph.dep_ptr), np.diff(plan.reuse_ptr)
     ptr = task_graph.dep_ptr + plan.reuse_ptr
     rows = np.empty(ptr[-1], np.int64)
     rows[spread(ptr[:-1], own)] = task_graph.dep_row
     rows[spread(ptr[:-1] + own, added)] = plan.reuse_rows
-    return replace(task_graph, dep_ptr=ptr, dep_row=rows)
+    return with_calls(replace(task_graph, dep_ptr=ptr, dep_row=rows))
 
 
 def needed_bytes(task_graph: TaskGraph, plan: MemoryPlan) -> Array:

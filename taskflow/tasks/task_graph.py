@@ -154,6 +154,7 @@ class TaskGraph:
         groups: of the collectives.
         uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
         repeat: so many steps of the model are one step of the task graph.
+        bucket_bytes: collectives of a library that follow each other are one call of so much at most (see `calls`).
         own: what the rows of some devices know of the rows of all; None: these are all rows.
         peers: the rows for which these, of representatives, stand; None: these stand for themselves.
     """
@@ -192,6 +193,7 @@ class TaskGraph:
     ways: tuple[Way, ...] = field(default_factory=tuple)
     uses_tf32: bool = False
     repeat: int = 1
+    bucket_bytes: int = 0
     own: Own[TaskGraph] | None = None
     peers: Peers[TaskGraph] | None = None
 
@@ -383,10 +385,8 @@ class TaskGraph:
             instances = -1 - np.array(found.instances, np.int64)
             instances[np.isin(found.devices, self.instance_device[own])] = own
             return replace(found, instances=instances.tolist())
-        args, ndim = (
-            slice(*self.arg_ptr[row : row + 2].tolist()),
-            self.regions[int(self.region[row])].ndim,
-        )
+        args = slice(*self.arg_ptr[row : row + 2].tolist())
+        ndim = self.regions[int(self.region[row])].ndim
         instances, rects = self.arg_instance[args], dict[bytes, Rect]()
         sources = int((self.arg_privilege[args] == Privilege.READ).sum())
         keyed = ((box.tobytes(), box) for box in self.arg_box[args])  # of many a box is one object
@@ -413,7 +413,7 @@ class TaskGraph:
 
     def digest(self) -> str:
         """A hash of the rows; ranks compare it before the first step."""
-        hasher = hashlib.blake2b(digest_size=16)
+        hasher = hashlib.blake2b(str(self.bucket_bytes).encode(), digest_size=16)
         hasher.update("\0".join(f"{n.name} {n.identity} {n.step}" for n in self.launches).encode())
         for launch in self.launches:
             hasher.update(launch.spans.tobytes())

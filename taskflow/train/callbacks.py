@@ -1,20 +1,27 @@
 """What is done after steps and epochs: tables of numbers, TensorBoard, the best checkpoint, stopping early.
 
-A callback is a function of a `Moment`; all ranks call it with the same numbers. What it gives is whether to stop.
+A callback is a function of a `Moment`; all ranks call it with the same numbers. What it gives is whether to stop, or a
+plan of the steps from the next one on, or a graph over the same parameters and states with its plan. All ranks give the
+same.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from taskflow.checkpoint import files
 from taskflow.core.numbers import real, whole
 from taskflow.execute import Executor
+from taskflow.graph.graph import Graph
+from taskflow.schedule.plan import Plan
+from taskflow.tasks.task_graph import Array, Kind
 from taskflow.train.tensorboard import EventFile
 
 
@@ -28,6 +35,7 @@ class Moment:
         outputs: of this step, or their means over the epoch.
         validation: means over the validation; None after a step.
         executor: of the training graph: `read` gives parameters, on all ranks.
+        graph, plan: of the steps as they are now.
     """
 
     step: int
@@ -35,6 +43,8 @@ class Moment:
     outputs: Mapping[str, float]
     validation: Mapping[str, float] | None
     executor: Executor
+    graph: Graph
+    plan: Plan
 
     @property
     def is_epoch(self) -> bool:
@@ -51,8 +61,10 @@ class Moment:
         return {**self.outputs, **(self.validation or {})}.get(name)
 
 
-Callback = Callable[[Moment], bool | None]
-_OTHER_NOTES = ("epoch", "position", "plan")  # of checkpoints
+Change = Plan | tuple[Graph, Plan]
+Callback = Callable[[Moment], bool | Change | None]
+_OTHER_NOTES = ("epoch", "position", "plan", "changed")  # of checkpoints
+_LOOKS = 5  # steps that are measured before a look
 
 
 @dataclass
@@ -210,6 +222,105 @@ class BestCheckpoint:
             self.best = value
             notes = {"epoch": moment.epoch, self.name: moment.value(self.name)}
             files.save(moment.executor, self.folder, keep=1, notes=notes)
+
+
+@dataclass
+class Rebalance:
+    """Parts of samples by what their devices were measured to compute in a second: weighted dynamic batching.
+
+    A gradient is a sum over samples, so the numbers of a step stay. Steps have to be recorded (`Executor(record=)`).
+    Source: Hong and Chandra, "DLion: decentralized distributed deep learning in micro-clouds", HPDC 2021.
+
+    Args:
+        every: steps between two looks; the median of the last few counts.
+        least_gain: share of the computing of the busiest device that a change has to save; less is noise.
+    """
+
+    every: int = 50
+    least_gain: float = 0.05
+    _seconds: list[Array] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.every = whole("Rebalance", "every", self.every)
+        self.least_gain = real("Rebalance", "least_gain", self.least_gain, 0)
+
+    def __call__(self, moment: Moment) -> Plan | None:
+        """Another plan, if it is time and pays."""
+        left = -moment.step % self.every
+        if moment.is_epoch or left >= _LOOKS:
+            return None
+        work, seconds = computing(moment.executor)
+        self._seconds.append(seconds)
+        if left:
+            return None
+        mine = work, np.median(self._seconds, axis=0)
+        self._seconds.clear()
+        work, seconds = np.max(moment.executor.transport.gather(mine), axis=0)
+        rates = np.divide(work, seconds, out=np.zeros_like(work), where=seconds > 0)
+        if not rates.any() or 1 - work.sum() / rates.sum() / seconds.max() < self.least_gain:
+            return None
+        return moment.plan.rebalanced(moment.graph, rates.tolist())
+
+
+def computing(step: Executor) -> Array:
+    """(2, devices) Operations and seconds of the points of every device in the last step; 0: another rank's."""
+    rows, timeline = step.task_graph, step.timeline
+    seconds = np.nan_to_num(timeline.end - timeline.start)
+    points = (rows.kind == Kind.POINT) & (seconds > 0)
+    columns = rows.flops[points], seconds[points]
+    devices = len(rows.machine.devices)
+    return np.stack([np.bincount(rows.device[points], column, devices) for column in columns])
+
+
+@dataclass
+class Rungs:
+    """Graphs of falling work over the same parameters and states, that training goes down, and up again.
+
+    Args:
+        graphs: make them, the most work first, which is that of the trainer.
+        watch: an output of all.
+        bounds: for each graph but the last, the mean of the output below which the next one trains.
+        every: steps of a mean.
+        margin: the graph before trains again where the mean is over its bound by this share.
+    """
+
+    graphs: Sequence[Callable[[], Graph]]
+    watch: str
+    bounds: Sequence[float]
+    every: int = 20
+    margin: float = 0.1
+    rung: int = 0
+    _values: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        where = f"Rungs('{self.watch}')"
+        self.every = whole(where, "every", self.every)
+        self.margin = real(where, "margin", self.margin, 0)
+        if len(self.bounds) != len(self.graphs) - 1 or list(self.bounds) != sorted(
+            self.bounds, reverse=True
+        ):
+            raise ValueError(
+                f"{where}: {len(self.graphs)} graphs have a falling bound each but the last, "
+                f"not {list(self.bounds)}"
+            )
+
+    def __call__(self, moment: Moment) -> Change | None:
+        """Another graph, if the mean says so."""
+        if moment.is_epoch or not moment.outputs:
+            return None
+        self._values.append(score(f"Rungs('{self.watch}')", moment, self.watch, "min"))
+        if len(self._values) < self.every:
+            return None
+        mean, before = sum(self._values) / len(self._values), self.rung
+        self._values.clear()
+        if before < len(self.bounds) and mean < self.bounds[before]:
+            self.rung += 1
+        elif before and mean > self.bounds[before - 1] * (1 + self.margin):
+            self.rung -= 1
+        if self.rung == before:
+            return None
+        graph = self.graphs[self.rung]()
+        return graph, replace(moment.plan, strategy=moment.plan.strategy.for_graph(graph))
 
 
 def check_mode(where: str, mode: object) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from taskflow.checkpoint.history import Keeper
 from taskflow.comm.interrupt import Interrupts
 from taskflow.core.numbers import whole
-from taskflow.train.callbacks import Callback, Moment
+from taskflow.schedule.plan import Plan
+from taskflow.train.callbacks import Callback, Change, Moment
 from taskflow.train.loading import Reading
 from taskflow.train.sizes import Sizes
 
@@ -18,7 +19,10 @@ ON_NAN = ("stop", "skip", "back")
 
 @dataclass
 class Session:
-    """Batches, executors, and who is told what; `is_over` once a callback wants the run to end."""
+    """Batches, executors, and who is told what.
+
+    `is_over` once a callback wants the run to end; `change` is what the last one wants the next step to be.
+    """
 
     read: Reading
     sizes: Sizes
@@ -27,12 +31,16 @@ class Session:
     interrupts: Interrupts
     callbacks: tuple[Callback, ...]
     line_every: int | None
+    skips: bool
     is_over: bool = False
+    change: Change | None = None
 
     def tell(self, moment: Moment) -> None:
         """Call all callbacks; the others too when one of them ends the run."""
         answers = [callback(moment) for callback in self.callbacks]
         self.is_over |= any(answer is True for answer in answers)
+        changes = [answer for answer in answers if isinstance(answer, Plan | tuple)]
+        self.change = changes[-1] if changes else None
 
 
 @dataclass

@@ -72,9 +72,16 @@ class Sizes:
                     feeds if goes_on else None,
                 )
                 is_ahead = goes_on
+                if self.executors.get(samples) is not step:  # another plan came with the step
+                    before[0].forget_next()
+                    step, is_ahead = self.executor(samples) or step, False
             before = step, samples, feeds
         if before is not None:
             yield before[0], before[1], None if is_ahead else before[2], None
+
+    def begin_again(self, first: Executor) -> None:
+        """From now on `first` is the executor of full batches; others are made anew."""
+        self.executors = {self.samples: first}
 
     def _leave_out(self, samples: int) -> None:
         if not self.left_out and self.executors[self.samples].transport.rank == 0:

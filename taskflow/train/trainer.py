@@ -41,7 +41,7 @@ from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.train.batches import Feeds
-from taskflow.train.callbacks import Callback, Moment, check_places
+from taskflow.train.callbacks import Callback, Change, Moment, check_places
 from taskflow.train.loading import Source, reading, samples_of
 from taskflow.train.rates import Rate, check_rate
 from taskflow.train.rows import HostRows, has_own_rows
@@ -118,30 +118,56 @@ class Trainer:
         self.machine = machine or measure_machine(MachineModel.local())
         is_named = isinstance(strategy, Strategy | Plan)
         self._fuses = not is_named and all(d.kind == "cuda" for d in self.machine.devices)
-        self.graph = graph = self._fused(graph)
+        self.graph, self._checks = self._fused(graph), check
         self.costs = costs or CostModel.measured(self.machine)
         self.found: SearchResult | None = None
-        self.plan = _in_time(self._choose(strategy, proposals), accumulate, order)
-        self.strategy = self.plan.strategy
-        self._rows = HostRows(self.plan, graph, self.machine, self.costs, self.transport)
+        is_gpu = any(d.kind == "cuda" for d in self.machine.devices)
+        usual = {"costs": self.costs if is_gpu else None, "record": not is_gpu}
+        self._options: dict[str, Any] = {**usual, **(executor or {})}
+        self._record = self._options["record"]
         self._has_own_rows = has_own_rows(self.machine, self.transport)
+        self._executors = dict[str, Executor]()  # by the digest of their rows, in order of use
+        self._evaluators: dict[int, tuple[Graph | Resized, Sizes]] = {}
+        plan = self._choose(strategy, proposals)
+        self._take(self.graph, _in_time(plan, accumulate, order))
+
+    def _take(self, graph: Graph, plan: Plan) -> None:
+        """From now on steps are those of this graph under this plan; persistent regions are those of the first."""
+        self.graph, self.plan, self.strategy = graph, plan, plan.strategy
+        self._rows = HostRows(plan, graph, self.machine, self.costs, self.transport)
         if self._has_own_rows:
             self._graph, self.task_graph = self._rows.lower()
             self.predicted_seconds, self._bytes_moved = self._rows.predict()
         else:
             self._lower_all()
-        if check:
-            self._check_plan()
-        self._record = (executor or {}).get(
-            "record", all(d.kind != "cuda" for d in self.machine.devices)
-        )
-        self.step = Executor(
-            self.task_graph, seed=seed, **{**(executor or {}), "record": self._record}
-        )
+        digest = self.task_graph.digest()
+        if digest not in self._executors:
+            if self._checks:
+                self._check_plan()
+            share = self._first if self._executors else None
+            self._executors[digest] = Executor(
+                self.task_graph, seed=self.seed, share=share, **self._options
+            )
+        self.step = self._executors[digest]
         if self.step.task_graph is not self.task_graph:  # there is no such library
             self.task_graph = self.step.task_graph
             self._predict()
-        self._evaluators: dict[int, tuple[Graph | Resized, Sizes]] = {}
+
+    @property
+    def _first(self) -> Executor:
+        """Whose persistent regions all others use."""
+        return next(iter(self._executors.values()))
+
+    def _change(self, session: Session, change: Change | None) -> None:
+        """What a callback wants of the next step, on all ranks."""
+        if change is None:
+            return
+        graph, plan = change if isinstance(change, tuple) else (self.graph, change)
+        is_same = graph is self.graph
+        self._take(graph if is_same else self._fused(graph), plan)
+        self.step.guard_updates(session.skips)
+        session.sizes.begin_again(self.step)
+        session.keeper.notes = {**plan_notes(plan), "changed": is_same}
 
     def _lower_all(self) -> None:
         """All rows, in their order, and what they will take. Costs are measured on rank 0 alone."""
@@ -189,6 +215,8 @@ class Trainer:
 
     def _rehearse(self) -> None:
         """What is predicted is what a search by rehearsal has chosen by."""
+        if self._executors:
+            return  # steps were measured, and go on
         if isinstance(self.costs, MeasuredCosts) and not self.costs.is_rehearsed(self.task_graph):
             rehearse(self.costs, self.task_graph)
 
@@ -255,7 +283,7 @@ class Trainer:
         check_places(callbacks, checkpoint)
         self.step.guard_updates(on_nan == "skip")
         keeping = Keeper(
-            self.step, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan)
+            self._first, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan)
         )
         with keeping as keeper, Interrupts(self.transport) as interrupts:
             read = reading(batches, self.graph, self.transport)
@@ -266,9 +294,17 @@ class Trainer:
                 resized and partial(self._resized, resized, on_nan),
             )
             session = Session(
-                read, sizes, validation, keeper, interrupts, tuple(callbacks), line_every
+                read,
+                sizes,
+                validation,
+                keeper,
+                interrupts,
+                tuple(callbacks),
+                line_every,
+                on_nan == "skip",
             )
             position = keeper.resume(read.count, resume)
+            self._change(session, keeper.changed)
             if self.step.steps:
                 self.console.print(
                     f"going on after step {self.step.steps}, in epoch {position.epoch + 1}"
@@ -292,7 +328,7 @@ class Trainer:
         strategy = self.strategy.for_graph(transformed)
         parts = most_micro_batches(transformed, strategy, self.plan.parts)
         plan = replace(self.plan, strategy=strategy, parts=parts)
-        step = Executor(self._applied(plan, graph), share=self.step, record=self._record)
+        step = Executor(self._applied(plan, graph), share=self._first, record=self._record)
         step.guard_updates(on_nan == "skip")
         return step
 
@@ -320,9 +356,7 @@ class Trainer:
                     )
                     text = ", ".join(f"{k} {v:.4f}" for k, v in losses.items()) or "loss nan"
                     show(done, epochs * read.count or None, f"epoch {position.epoch + 1} {text}")
-                    session.tell(
-                        Moment(self.step.steps, position.epoch, values or {}, None, self.step)
-                    )
+                    self._tell(session, position, values or {}, None)
                     if session.is_over:
                         return
                 if not position.batch:
@@ -336,7 +370,19 @@ class Trainer:
                 position.history.step_seconds = float(np.median(times)) if times else 0.0
                 self._print_epoch(position.epoch, position.history)
                 means = {name: values[-1] for name, values in position.history.outputs.items()}
-                session.tell(Moment(self.step.steps, position.epoch, means, found, self.step))
+                self._tell(session, position, means, found)
+
+    def _tell(
+        self,
+        session: Session,
+        position: Position,
+        outputs: Mapping[str, float],
+        validation: Mapping[str, float] | None,
+    ) -> None:
+        """Call the callbacks, and do what they want."""
+        now = self.step, self.graph, self.plan
+        session.tell(Moment(self.step.steps, position.epoch, outputs, validation, *now))
+        self._change(session, session.change)
 
     def _train_step(
         self, step: Executor, feeds: Feeds | None, prefetch: Feeds | None, keeper: Keeper
@@ -407,7 +453,7 @@ class Trainer:
             def make(one: Graph) -> Executor:
                 one = self._fused(one)
                 task_graph = self._applied(self.plan.for_graph(one), one)
-                return Executor(task_graph, share=self.step, record=self._record)
+                return Executor(task_graph, share=self._first, record=self._record)
 
             first = graph if isinstance(graph, Graph) else graph(samples_of(self.graph))
             more = None if isinstance(graph, Graph) else lambda samples: make(graph(samples))

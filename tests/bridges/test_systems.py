@@ -330,6 +330,20 @@ def test_a_strategy_file_of_flexflow(tmp_path, graph):
     assert plan == Plan(wanted)
 
 
+def test_parameters_that_stay_are_gathered_once():
+    """Whatever is computed again; the casts of a precision are homes and no part of layers then."""
+    sizes = {"batch": 8, "sequence": 16, "layers": 2, "hidden": 64, "heads": 4, "vocabulary": 64}
+    graph = gpt.build(**sizes, dropout=0.0, dtype="mixed_bfloat16")
+    maker, moved = PlanMaker(graph, MACHINE), {}
+    for again in (True, False):
+        for kind in ("", "layers"):
+            recipe = Recipe(data=8, sharding="parameters", gathers_again=again, recomputation=kind)
+            plan = maker.plan(recipe)
+            assert recognise(plan, maker)[0] == recipe
+            moved[again, kind] = judged(graph, MACHINE, COSTS, plan).bytes_moved
+    assert moved[False, ""] == moved[False, "layers"] < moved[True, "layers"]
+
+
 def test_experts_lie_across_data_parallel_devices(tmp_path):
     graph = moe.build(batch=8, sequence=16, layers=2, hidden=32, heads=4, vocabulary=64, groups=8)
     maker = PlanMaker(graph, MACHINE)

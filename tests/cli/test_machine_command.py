@@ -62,6 +62,9 @@ def test_kernels_of_graphs_are_timed_into_a_cost_file(tmp_path, capsys, monkeypa
     assert main(["machine", "--measure", "--devices", "1", *arguments]) == 0
     assert "kernels: there are no two for one thing" in capsys.readouterr().out
     assert len(read_costs(file).kernels) > 5
+    assert main(["machine", "--measure", *arguments[:2]]) == 2
+    said = "taskflow: machine: --measure --kernels MODEL --costs FILE go together\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

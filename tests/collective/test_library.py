@@ -7,10 +7,11 @@ import pytest
 
 from taskflow import CostModel, Executor, Kind, MachineModel, simulate
 from taskflow.backend import RankGpu
-from taskflow.collective.library import is_by_library, is_one_call
+from taskflow.collective.library import is_one_call
 from taskflow.collective.price import CollectiveCosts
 from taskflow.execute.gpu.carriers import choose_carriers
 from taskflow.machine.library import COLLECTIVES, LibraryTimes
+from taskflow.tasks.calls import is_by_library
 from taskflow.tasks.moves import even_outline
 from tests.collectives import fed, one_collective
 from tests.fake_gpu.streams import FakeStreams

@@ -86,3 +86,35 @@ def test_arrays_are_legal_for_any_kernel():
 
 def test_gpus_have_no_rehearsal():
     assert can_rehearse(lowered("cpu")) and not can_rehearse(lowered())
+
+
+class WithCache(FakeStreams):
+    """A call takes 1 us, and 4 more where its arrays were evicted before it."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.size, self.is_evicted = size, False
+
+    def l2_bytes(self, device):
+        return self.size
+
+    def use(self):
+        self._clock += 4 * self.is_evicted
+        self.is_evicted = False
+
+
+@pytest.mark.parametrize("size, seconds", [(1 << 12, 5e-6), (0, 1e-6)])
+def test_a_kernel_is_timed_as_a_step_finds_its_arrays(size, seconds):
+    backend = WithCache(size)
+    clock, copyto = DeviceClock(backend, 0), backend.xp.copyto
+
+    class Evicting:
+        """Arrays as large as the cache that are copied evict what is in it."""
+
+        @staticmethod
+        def copyto(target, source):
+            copyto(target, source)
+            backend.is_evicted |= source.nbytes >= size > 0
+
+    backend.xp = Evicting
+    assert clock.cold_seconds(backend.use) == pytest.approx(seconds, rel=0.02)

@@ -16,15 +16,16 @@ from taskflow.cli import main
 from taskflow.strategy.rules import random_strategy
 
 PUBLISHED = Path(__file__).parent / "configs"
-PARAMETERS = {  # as the pages of the models say, or the sum of their checkpoint
+PARAMETERS = {  # `params` of keras-team/keras-hub, keras_hub/src/models/*/*_presets.py, unless another source is named
+    # bert_base_en_uncased has 109_482_240 with a pooler of 590_592, BertForMaskedLM a head of 622_650 instead.
     "bert-base-uncased": 109_514_298,
-    "gpt2": 124_439_808,
-    "llama-3-8b": 8_030_261_248,
-    "mistral-7b": 7_241_732_096,
-    "mixtral-8x7b": 46_702_792_704,
-    "qwen2-7b": 7_615_616_512,
-    "t5-small": 60_506_624,
-    "vit-base-patch16-224": 86_567_656,
+    "gpt2": 124_439_808,  # gpt2_base_en
+    "llama-3-8b": 8_030_261_248,  # llama3_8b_en
+    "mistral-7b": 7_241_732_096,  # mistral_7b_en
+    "mixtral-8x7b": 46_702_792_704,  # mixtral_8_7b_en
+    "qwen2-7b": 7_615_616_512,  # qwen2.5_math_7b_en, of the same configuration
+    "t5-small": 60_506_624,  # t5_small
+    "vit-base-patch16-224": 86_567_656,  # ViT_B_16_Weights in torchvision/models/vision_transformer.py
 }
 
 

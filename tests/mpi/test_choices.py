@@ -48,16 +48,16 @@ def run(ranks, backend, costs=None, folder=None):
         return [step.read(name).tobytes() for name in step.persistent], step.choices.digest
 
 
-def measured(ranks, backend, cache=None):
+def measured(ranks, backend, cache):
     costs = CostModel.measured(rows_of(ranks)[1].machine, cache, backend)
     costs.seconds(rows_of(ranks)[1])
     return costs
 
 
-def test_ranks_whose_timings_differ_take_what_rank_0_has_measured():
+def test_ranks_whose_timings_differ_take_what_rank_0_has_measured(tmp_path):
     transport = connect()
     faster = (OWN, LIBRARY)[transport.rank % 2]
-    costs = measured(transport.size, Timed(faster))
+    costs = measured(transport.size, Timed(faster), tmp_path / f"costs{transport.rank}.json")
     ways = {costs.choices("fake GPU").way(key) for key in costs.choices("fake GPU").seconds}
     assert ways == {faster}
     found, digest = run(transport.size, Timed(faster), costs)
@@ -71,10 +71,10 @@ def test_a_process_takes_what_another_one_has_measured(tmp_path, caplog):
     file = tmp_path / "costs.json"
     first = run(1, Timed(OWN), measured(1, Timed(OWN), file), tmp_path / "run")
     again = run(1, Timed(LIBRARY), measured(1, Timed(LIBRARY), file))
-    other = run(1, Timed(LIBRARY), measured(1, Timed(LIBRARY)))
+    other = run(1, Timed(LIBRARY), measured(1, Timed(LIBRARY), tmp_path / "other.json"))
     assert first == again and first[1] != other[1]
     assert first[0] != other[0], "the two ways have other last bits: else this says nothing"
-    costs, (_, rows) = measured(1, Timed(LIBRARY)), rows_of(1)
+    costs, (_, rows) = measured(1, Timed(LIBRARY), tmp_path / "other.json"), rows_of(1)
     with Executor(rows, backend=Timed(LIBRARY), costs=costs, record=False) as step:
         manifest = load(step, tmp_path / "run")
     assert Choices(manifest.choices).digest == first[1]
@@ -95,4 +95,5 @@ def test_what_a_table_lacks_goes_the_way_of_the_nearest_shapes():
 def test_a_run_without_a_file_takes_the_table_of_its_gpu():
     assert np.all(shipped_choices("no GPU").seconds == {})
     assert run(1, Timed(OWN, "NVIDIA H200"))[1] == shipped_choices("NVIDIA H200").digest
-    assert run(1, Timed(OWN))[1] == Choices().digest
+    own_times = measured(1, Timed(OWN), None)  # of this process, which another one would not have
+    assert run(1, Timed(OWN), own_times)[1] == Choices().digest

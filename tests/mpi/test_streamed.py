@@ -6,14 +6,25 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Executor, Graph, Kind, MachineModel, data_parallel, lower, precision
+from taskflow import (
+    CostModel,
+    Executor,
+    Graph,
+    Kind,
+    MachineModel,
+    data_parallel,
+    lower,
+    precision,
+    reorder,
+)
 from taskflow.backend.timing import DeviceClock
-from taskflow.collective.library import is_by_library
 from taskflow.comm.transport import connect
 from taskflow.cost import measure_gpu
 from taskflow.cost.measure_library import measure_library
 from taskflow.execute.progress import foldable_in_place
 from taskflow.machine.library import COLLECTIVES
+from taskflow.schedule import program
+from taskflow.tasks.calls import is_by_library
 from tests import laws
 from tests.collectives import fed, one_collective
 from tests.cost.test_measure_gpu import ModelStreams
@@ -152,6 +163,24 @@ def test_a_carrier_that_is_not_possible_is_refused(options, transport, message):
     with pytest.raises(ValueError) as error:
         Executor(task_graph, backend=backend, transport=transport)
     assert str(error.value) == message.format(all=list(range(connect().size)))
+
+
+@pytest.mark.skipif(connect().size == 1, reason="one rank sums nothing")
+def test_gradients_of_a_bucket_are_one_call_with_the_same_bits():
+    machine = on_gpus().with_library("nccl").with_collectives({"all-reduce": "library"})
+    model, costs, found = classifier("float32"), CostModel.analytic(machine), []
+    strategy = data_parallel(model.graph, machine)
+    for bucket_bytes in (None, 1 << 20):
+        task_graph = lower(model.graph, strategy, machine, bucket_bytes=bucket_bytes)
+        task_graph, backend = reorder(task_graph, costs, program), FakeStreams()
+        options = {"backend": backend, "transport": "nccl", "record": False}
+        with Executor(task_graph, **options) as step:
+            items = step._streamed.issue.items
+            losses = [step(model.feeds)["loss"].tobytes() for _ in range(3)]
+        found.append((losses, sum(item.role == "together" for item in items)))
+    (expected, alone), (losses, together) = found
+    assert losses == expected
+    assert 2 * alone == 5 * together  # the loss; weights and biases of two layers
 
 
 def test_a_library_is_measured_and_then_chosen():

@@ -370,6 +370,28 @@ case(
     ),
     {"x": (5, 4)},
 )
+LABELS = np.array([[1, 2], [1, 1], [2, 0]])
+
+
+def aligned(v: Values) -> Array:
+    """-log of the sum over all alignments of a target, one by one."""
+    p, found = softmax(v["x"]), np.zeros(3)
+    for path in np.ndindex(3, 3, 3, 3):
+        labels = [c for k, c in enumerate(path) if c and (k == 0 or c != path[k - 1])]
+        for b, (frames, count) in enumerate(zip((4, 4, 2), (2, 2, 1), strict=True)):
+            if labels == LABELS[b, :count].tolist() and not any(path[frames:]):
+                found[b] += p[b, range(frames), path[:frames]].prod()
+    return -np.log(found)
+
+
+def of_labels(x: LogicalRegion) -> LogicalRegion:
+    """The loss of the labels, of samples of unequal lengths."""
+    graph = x.graph
+    given = {"labels": LABELS, "frames": [4, 4, 2], "counts": [2, 2, 1]}
+    return ops.ctc_loss(x, *(graph.constant(name, value, "int32") for name, value in given.items()))
+
+
+case("ctc_loss", of_labels, aligned, {"x": (3, 4, 3)})
 INDPTR, INDICES, WEIGHTS = [0, 2, 2, 5, 6], [3, 0, 1, 3, 2, 0], [0.5, -1.0, 2.0, 0.3, 1.5, 0.7]
 TARGETS = np.repeat(np.arange(4), np.diff(INDPTR))
 

@@ -124,6 +124,12 @@ def _scores(x):
     return ops.edge_softmax(ops.mean(ops.to_edges(x, edges), 1), edges)
 
 
+def _aligned(x):
+    given = {"labels": [[1, 2], [3, 3], [7, 0]], "frames": [6, 5, 3], "counts": [2, 2, 1]}
+    parts = (x.graph.constant(name, value, "int32") for name, value in given.items())
+    return ops.multiply(x, ops.unsqueeze(ops.unsqueeze(ops.ctc_loss(x, *parts), 1), 2))
+
+
 def _sparse(scores, name):
     return ops.dense_to_sparse_gate(scores, 2, 0.5, 0.2, name=name)
 
@@ -186,6 +192,7 @@ FIRST = {
         SEQUENCE,
         lambda x: ops.packed_attention(*[ops.reshape(x, (18, 2, 4))] * 3, (5, 13), True),
     ),
+    "ctc_loss": (SEQUENCE, lambda x: _aligned(x)),
     "lstm": (SEQUENCE, lambda x: ops.lstm(x, 5)[0]),
     "gru": (SEQUENCE, lambda x: ops.gru(x, 5)[0]),
     "mixture_of_experts": (ROWS, lambda x: ops.mixture_of_experts(x, 3, 5, 2, 0.8)[0]),

@@ -79,7 +79,9 @@ def variable(name, ask, text):
 
 
 def log(column):
-    CsvLog("run.csv").row(Moment(1, 1, {"loss": 0.5, column: 1.0}, {"loss": 0.25}, None))
+    CsvLog("run.csv").row(
+        Moment(1, 1, {"loss": 0.5, column: 1.0}, {"loss": 0.25}, None, None, None)
+    )
 
 
 LAUNCHERS = ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"]

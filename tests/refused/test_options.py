@@ -197,6 +197,11 @@ REFUSED = [
         (0, INF, "1", True, 1.5, 10**30),
     ),
     *of_values(
+        "lower: bucket_bytes is at least 1, not {}",
+        lambda value: lowered(bucket_bytes=value),
+        (0, INF, "1", True, 1.5, 10**30),
+    ),
+    *of_values(
         "save: keep is at least 1, not {!r}",
         lambda value, tmp_path: saved(tmp_path, value),
         (0, NAN, INF, "1", True, 1.5),

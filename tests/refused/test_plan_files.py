@@ -13,7 +13,7 @@ TWO = MachineModel.uniform(2)
 COSTS = taskflow.CostModel.analytic(TWO)
 KNOWN = f"{', '.join(NAMED)}, searched"
 HEAD = {"format": "taskflow-plan", "version": 1, "operators": {}}
-FIELDS = "operators, parts, schedule, recomputed, homes, gathers_again, collectives"
+FIELDS = "operators, parts, schedule, recomputed, homes, gathers_again, collectives, bucket_bytes"
 FILES = [
     ("foreign", {"model": "resnet"}, "its format is not 'taskflow-plan'"),
     ("version", HEAD | {"version": 2}, "has version 2, this reads 1"),

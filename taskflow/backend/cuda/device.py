@@ -89,6 +89,9 @@ class CudaStreams(StreamBackend):
         found: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
         return found
 
+    def l2_bytes(self, device: int) -> int:
+        return int(runtime.getDeviceProperties(self.gpu(device))["l2CacheSize"])
+
     # -- streams ---------------------------------------------------------------------------------------------------
 
     def make_stream(self, device: int, name: str) -> CudaStream:

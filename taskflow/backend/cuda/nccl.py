@@ -1,7 +1,7 @@
 """Calls of NCCL, through CuPy's binding, which whoever makes a communicator passes in.
 
-Ranks have not run to their end on hardware yet (docs/cuda.md). tests/backend/test_nccl.py has the arguments of every
-call.
+On one H200 (2026-11-27, docs/cuda.md) two ranks that shared the GPU were not over after 110 s while five other jobs ran
+there; a sum over one rank was not asked for. tests/backend/test_nccl.py has the arguments of every call.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ that all ranks share (`execute.gpu.together` sees to it); two ranks on one GPU a
 NCCL takes them for two hosts (NCCL_HOSTID), when it moves everything through sockets: slow, but right (measured on an
 H200 with NCCL 2.28.9).
 
-Ranks have not run to their end on hardware yet (docs/cuda.md).
+On one H200 (2026-11-27, docs/cuda.md) ranks that share the GPU did not run to their end: `auto` and `shared` failed
+after 54 s, `messages` and `nccl` were not over after 110 s while five other jobs ran there.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ import numpy as np
 
 from taskflow.backend import RankGpu
 from taskflow.backend.ranks import SUMMED, why_no_library
-from taskflow.collective.library import is_by_library
 from taskflow.execute.gpu.library import LibraryPlan, plan_library
+from taskflow.tasks.calls import is_by_library
 from taskflow.tasks.exchange import SUMS
 from taskflow.tasks.task_graph import COLLECTIVES, Array, Kind, TaskGraph
 

@@ -59,7 +59,7 @@ class DeviceGuard(StepGuard):
         purpose, own = "numbers of the guard", self._memory.own
         self._found = {d: self._ledger.take(d, purpose, size).view(np.uint64) for d in own}
         self._noted = {d: self._backend.pinned(size).view(np.uint64) for d in own}
-        made = guarded.arrays(self._graph, self._memory)
+        made = guarded.arrays(self._graph, self._memory, is_apart=True)
         self.items = self._build(compiler.begins[guarded.row], made)
         self.items.keeps += [partial(found.fill, 0) for found in self._found.values()]
         for instance in guarded.kept(self._graph, self._memory):
@@ -80,7 +80,8 @@ class DeviceGuard(StepGuard):
         """The items of the program, those that make gradients with notes, and those of the guard before item `at`."""
         items, late = list(self._issue.items), self.guarded.late
         for maker, arrays in made.items():
-            number, found = self._issue.item_of(maker), self._found[int(self._graph.device[maker])]
+            number = self._issue.item_of(maker)
+            found = self._found[self._issue.device(items[number].stream)]
             notes = [self._backend.note_not_finite(array, found[k : k + 1]) for array, k in arrays]
             items[number] = replace(
                 items[number], call=partial(call_each, (items[number].call, *notes))

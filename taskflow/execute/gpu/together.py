@@ -1,13 +1,14 @@
 """Rows that are calls of the library (NCCL): collectives with a plan, and transfers between ranks that it carries.
 
 Every rank makes the calls that it takes part in on one stream, in row order, which all ranks share: so no two wait for
-each other. Transfers that follow each other and do not depend on each other are one call. What is not contiguous in
+each other. Transfers that follow each other and do not depend on each other are one call, and so are collectives of one
+bucket. What is not contiguous in
 its instance is packed before and unpacked after, into memory that all calls share, since they follow each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from taskflow.backend import Communicator, GroupCall
@@ -16,6 +17,7 @@ from taskflow.execute.gpu.issue import ItemOrder, StreamKind
 from taskflow.execute.gpu.ledger import LIBRARY
 from taskflow.execute.gpu.library import LibraryCall, LibraryPlan, send
 from taskflow.execute.program import Call
+from taskflow.tasks.calls import calls_of
 from taskflow.tasks.memory import ALIGNMENT
 from taskflow.tasks.task_graph import Array, TaskGraph
 
@@ -34,6 +36,7 @@ class LibraryRows:
         self._issue, self._plans = issue, plans
         self._rank, graph = issue.transport.rank, issue.graph
         self._transfers = group_transfers(graph, transfers)
+        self._calls = group_collectives(graph, plans)
         self._world = tuple(range(issue.transport.size))
         groups = [self._world, *(g for plan in plans.values() for g in plan.groups if g)]
         self._communicators = self._connect(list(dict.fromkeys(groups))) if self.rows else {}
@@ -44,9 +47,9 @@ class LibraryRows:
         return {*self._plans, *(row for rows in self._transfers.values() for row in rows)}
 
     def add(self, row: int) -> None:
-        """What this rank does for a row; all transfers of a call are done at the first of them."""
-        if row in self._plans:
-            self._add_collective(row)
+        """What this rank does for a row; all rows of a call are done at the first of them."""
+        if row in self._calls:
+            self._add_collectives(self._calls[row])
         elif row in self._transfers:
             self._add_transfers(self._transfers[row])
 
@@ -79,7 +82,8 @@ class LibraryRows:
         """The most that one call moves."""
         graph = self._issue.graph
         sizes = [int(graph.bytes[rows].sum()) for rows in self._transfers.values()]
-        return max([*sizes, *(int(graph.bytes[row]) for row in self._plans)], default=0)
+        sizes += [int(graph.bytes[rows].sum()) for rows in self._calls.values()]
+        return max(sizes, default=0)
 
     # -- transfers -------------------------------------------------------------------------------------------------
 
@@ -96,14 +100,20 @@ class LibraryRows:
 
     # -- collectives -----------------------------------------------------------------------------------------------
 
-    def _add_collective(self, row: int) -> None:
-        for calls in self._plans[row].rounds:
-            mine = [c for c in calls if self._rank in {*c.group, *c.sources, *c.targets}]
+    def _add_collectives(self, rows: Sequence[int]) -> None:
+        """Rows of one call, of one round each; or one row, round by round."""
+        for rounds in zip(*(self._plans[row].rounds for row in rows), strict=True):
+            mine = [
+                (row, call)
+                for row, calls in zip(rows, rounds, strict=True)
+                for call in calls
+                if self._rank in {*call.group, *call.sources, *call.targets}
+            ]
             if mine:
                 round_ = _Round(self._issue, self._rank)
-                for call in mine:
+                for row, call in mine:
                     self._add_call(row, call, round_)
-                self._emit([row], round_, self._communicators[mine[0].group or self._world])
+                self._emit(rows, round_, self._communicators[mine[0][1].group or self._world])
 
     def _add_call(self, row: int, call: LibraryCall, round_: _Round) -> None:
         args, rank, graph = self._issue.graph.args(row), self._rank, self._issue.graph
@@ -197,4 +207,12 @@ def group_transfers(graph: TaskGraph, rows: Sequence[int]) -> dict[int, list[int
         if not group or row != group[-1] + 1 or set(graph.deps(row)) & set(group):
             group = found[row] = []
         group.append(row)
+    return found
+
+
+def group_collectives(graph: TaskGraph, rows: Iterable[int]) -> dict[int, list[int]]:
+    """First row of a call -> all of it, of collectives that are calls of the library; see `tasks.calls`."""
+    first, found = calls_of(graph)[0].tolist(), dict[int, list[int]]()
+    for row in sorted(rows):
+        found.setdefault(first[row], []).append(row)
     return found

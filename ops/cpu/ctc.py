@@ -1,0 +1,209 @@
+"""Compiled kernels of connectionist temporal classification: sums over alignments, and the likeliest labels.
+
+A probability is a mantissa in [1, 2) (0 for zero) and a power of two of any size, so that the sums of a state are
+products and additions, without a logarithm, and nothing underflows, however unlikely it is. See `ops.loss.ctc`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from taskflow import Array, njit
+
+_NEVER = -(1 << 60)  # the power of a probability of zero
+_LOG2E = 1 / math.log(2)
+_MANTISSA, _ONE = (
+    (1 << 52) - 1,
+    1023 << 52,
+)  # of the bits of a double: its fraction, and the exponent of 1
+
+
+@njit(nogil=True)
+def _power(k: Any) -> Any:
+    """2 to the power of k; 0 where that underflows."""
+    return np.int64((min(max(k, -1023), 1023) + 1023) << 52).view(np.float64)
+
+
+@njit(nogil=True)
+def _normal(m: Any, e: Any) -> Any:
+    """m 2^e as a mantissa in [1, 2) and a power."""
+    bits = np.float64(m).view(np.int64)
+    if m == 0.0:
+        return 0.0, _NEVER
+    return np.int64((bits & _MANTISSA) | _ONE).view(np.float64), e + (bits >> 52) - 1023
+
+
+@njit(nogil=True)
+def _sum(m0: Any, e0: Any, m1: Any, e1: Any, m2: Any, e2: Any) -> Any:
+    top = max(e0, e1, e2)
+    if top <= _NEVER:
+        return 0.0, _NEVER
+    return m0 * _power(e0 - top) + m1 * _power(e1 - top) + m2 * _power(e2 - top), top
+
+
+@njit(nogil=True)
+def _softmax(x: Array, m: Array, e: Array, p: Array) -> None:
+    """Of a frame: probabilities, as they are and by mantissa and power."""
+    most = x.max()
+    total = 0.0
+    for c in range(len(x)):
+        p[c] = math.exp(x[c] - most)
+        total += p[c]
+    shift = math.log(total)
+    for c in range(len(x)):
+        power = (x[c] - most - shift) * _LOG2E
+        p[c] /= total
+        m[c], e[c] = 0.0, _NEVER
+        if power > _NEVER:
+            e[c] = math.floor(power)
+            m[c] = 2.0 ** (power - e[c])
+
+
+@njit(nogil=True, error_model="numpy")
+def losses(
+    x: Array, targets: Array, frames: Array, labels: Array, blank: int, loss: Array, gx: Array
+) -> None:
+    """-log of the probability of each target, and its gradient; infinite, with a gradient of NaN, if it cannot be.
+
+    `x`: (b, t, c); `targets`: (b, l), of which `labels` count; `frames` of `x` count; the gradient of others is 0.
+    """
+    states = 2 * targets.shape[1] + 1
+    length, classes = x.shape[1:]
+    pm, p = np.empty((length, classes)), np.empty((length, classes))
+    pe = np.empty((length, classes), np.int64)
+    am, ae = np.empty((length, states + 2)), np.empty((length, states + 2), np.int64)
+    bm, be = np.empty(states + 2), np.empty(states + 2, np.int64)
+    cm, ce = np.empty(states + 2), np.empty(states + 2, np.int64)
+    label, skips = np.empty(states + 2, np.int64), np.empty(states + 2, np.int64)
+    for b in range(len(x)):
+        count, last = frames[b], 2 * labels[b] + 1
+        gx[b] = 0
+        for t in range(count):
+            _softmax(x[b, t], pm[t], pe[t], p[t])
+        label[:], skips[:] = blank, _NEVER
+        for j in range(labels[b]):
+            label[2 * j + 3] = targets[b, j]
+            if j > 0 and targets[b, j] != targets[b, j - 1]:
+                skips[2 * j + 3] = (
+                    0  # added to a power: the label before may be left for this one at once
+                )
+        if count == 0:
+            loss[b] = 0.0 if labels[b] == 0 else np.inf
+            continue
+        # State s stands at s + 2, behind two that are never.
+        am[:, :2], ae[:, :2] = 0, _NEVER
+        am[0, :], ae[0, :] = 0, _NEVER
+        for s in range(2, min(last, 2) + 2):
+            am[0, s], ae[0, s] = pm[0, label[s]], pe[0, label[s]]
+        for t in range(1, count):
+            m, e = am[t - 1], ae[t - 1]
+            for s in range(2, last + 2):
+                total, top = _sum(
+                    m[s], e[s], m[s - 1], e[s - 1], m[s - 2], max(e[s - 2] + skips[s], _NEVER)
+                )
+                am[t, s], ae[t, s] = _normal(total * pm[t, label[s]], top + pe[t, label[s]])
+        end, m, e = last + 1, am[count - 1], ae[count - 1]
+        total, top = _sum(m[end], e[end], m[end - 1], e[end - 1], 0.0, _NEVER)
+        whole, power = _normal(total, top)
+        if whole == 0.0:
+            loss[b], gx[b, :count] = np.inf, np.nan
+            continue
+        loss[b] = -(math.log(whole) + power / _LOG2E)
+        bm[:], be[:] = 0, _NEVER
+        bm[end], be[end], bm[end - 1], be[end - 1] = 1.0, 0, 1.0, 0
+        if last == 1:
+            bm[end - 1], be[end - 1] = 0.0, _NEVER
+        for t in range(count - 1, -1, -1):
+            for c in range(classes):
+                gx[b, t, c] = p[t, c]
+            for s in range(2, last + 2):
+                if am[t, s] * bm[s] != 0.0:
+                    share = am[t, s] * bm[s] / whole * _power(ae[t, s] + be[s] - power)
+                    gx[b, t, label[s]] -= share
+            if t == 0:
+                break
+            cm[:], ce[:] = 0, _NEVER
+            for s in range(2, last + 2):
+                cm[s], ce[s] = bm[s] * pm[t, label[s]], max(be[s] + pe[t, label[s]], _NEVER)
+            for s in range(2, last + 2):
+                m1, e1, m2, e2 = 0.0, _NEVER, 0.0, _NEVER
+                if s + 1 < last + 2:
+                    m1, e1 = cm[s + 1], ce[s + 1]
+                if s + 2 < last + 2:
+                    m2, e2 = cm[s + 2], max(ce[s + 2] + skips[s + 2], _NEVER)
+                total, top = _sum(cm[s], ce[s], m1, e1, m2, e2)
+                bm[s], be[s] = _normal(total, top)
+
+
+@njit(nogil=True)
+def _log_sum(a: float, b: float) -> float:
+    top = max(a, b)
+    return top if top == -np.inf else top + math.log(math.exp(a - top) + math.exp(b - top))
+
+
+@njit(nogil=True)
+def search_prefixes(y: Array, beam: int, blank: int) -> Array:
+    """The labels of the likeliest prefix after all frames; `y`: (frames, classes), logarithms of probabilities.
+
+    A prefix is a node of a tree, made when it is first kept. `ended[k]` and `open_[k]`: of the alignments of prefix k
+    that end in a blank, or in its last label (Hannun et al., arXiv 1408.2873).
+    """
+    frames, classes = y.shape
+    parent, label = np.full(frames * beam + 1, -1), np.full(frames * beam + 1, -1)
+    child, where = np.full((frames * beam + 1, classes), -1), np.full(frames * beam + 1, -1)
+    nodes, node, count = 1, np.zeros(beam, np.int64), 1
+    ended, open_ = np.full(beam, -np.inf), np.full(beam, -np.inf)
+    ended[0] = 0.0
+    for t in range(frames):
+        stays, ends = np.full((beam, classes + 1), -np.inf), np.full(beam, -np.inf)
+        where[node[:count]] = np.arange(count)
+        for k in range(
+            count
+        ):  # column `classes` of `stays`: the prefix itself; others: with one more label
+            whole, last = _log_sum(ended[k], open_[k]), label[node[k]]
+            ends[k] = whole + y[t, blank]
+            if last >= 0:
+                stays[k, classes] = _log_sum(stays[k, classes], open_[k] + y[t, last])
+            for c in range(classes):
+                if c != blank:
+                    longer = (ended[k] if c == last else whole) + y[t, c]
+                    at = where[child[node[k], c]] if child[node[k], c] >= 0 else -1
+                    if at >= 0:
+                        stays[at, classes] = _log_sum(stays[at, classes], longer)
+                    else:
+                        stays[k, c] = longer
+        where[node[:count]] = -1
+        score = stays.copy()
+        for k in range(count):
+            score[k, classes] = _log_sum(ends[k], stays[k, classes])
+        best = np.argsort(-score.ravel())[:beam]
+        kept, old = 0, node.copy()
+        for at in best:
+            k, c = at // (classes + 1), at % (classes + 1)
+            if score[k, c] == -np.inf:
+                break
+            ended[kept], open_[kept], node[kept] = -np.inf, stays[k, c], old[k]
+            if c == classes:
+                ended[kept] = ends[k]
+            else:
+                if child[old[k], c] < 0:
+                    child[old[k], c], parent[nodes], label[nodes] = nodes, old[k], c
+                    nodes += 1
+                node[kept] = child[old[k], c]
+            kept += 1
+        count = kept
+    best_node, most = node[0], -np.inf
+    for k in range(count):
+        whole = _log_sum(ended[k], open_[k])
+        if whole > most:
+            best_node, most = node[k], whole
+    labels = np.empty(frames, np.int64)
+    length = 0
+    while label[best_node] >= 0:
+        labels[length] = label[best_node]
+        best_node = parent[best_node]
+        length += 1
+    return labels[:length][::-1].copy()

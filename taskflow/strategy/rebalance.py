@@ -1,0 +1,52 @@
+"""Parts by measured rates: who computes faster gets more of the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.graph.family import families
+from taskflow.graph.graph import Graph
+from taskflow.graph.samples import sample_groups
+from taskflow.strategy.strategy import ParallelConfig, Strategy, parts
+
+
+def cut_by_rates(graph: Graph, strategy: Strategy, rates: Sequence[float]) -> Strategy:
+    """The strategy with parts of samples in proportion to the `rates` of their devices, one sample at least.
+
+    Devices without a rate (NaN, 0) count as the mean of the others. What is split otherwise stays as it is, and so does
+    what may not be cut so.
+
+    Raises:
+        ValueError: no device has a rate.
+    """
+    known = np.asarray(rates, float)
+    is_known = np.isfinite(known) & (known > 0)
+    if not is_known.any():
+        raise ValueError(f"rebalance: rates are {list(rates)}, no device has one")
+    known = np.where(is_known, known, known[is_known].mean())
+    samples, chosen = sample_groups(graph), strategy.copy()
+    for family in families(graph, strategy):
+        name, config = family.leader.name, strategy.get(family.leader.name)
+        degrees = dict(config.degrees) if config else {}
+        axis = next((a for a in samples.get(name, ()) if parts(degrees.get(a, 1)) > 1), None)
+        if config is None or axis is None:
+            continue
+        shares = known[np.reshape(config.devices, [parts(d) for d in degrees.values()])]
+        where = list(degrees).index(axis)
+        shares = shares.sum(axis=tuple(k for k in range(len(degrees)) if k != where))
+        cut = {a or None: d for a, d in degrees.items()}
+        cut[axis] = _fractions(shares / shares.sum(), family.leader.extents[axis])
+        if family.allows({a or "": d for a, d in cut.items()}):
+            chosen[name] = ParallelConfig(cut, config.devices)
+    return chosen
+
+
+def _fractions(shares: Array, extent: int) -> tuple[float, ...]:
+    """Shares of whole points, one at least for each part."""
+    spare = extent - len(shares)
+    ends = np.rint(np.cumsum(shares) * spare).astype(int)
+    points = 1 + np.diff(ends, prepend=0)
+    return tuple((points / extent).tolist())
