@@ -56,7 +56,7 @@ def train(
 
     torch.manual_seed(0)
     labels = torch.randint(CLASSES, inputs.shape[:1])
-    found = ops.from_torch(module.train(), inputs, check=False)
+    found = ops.from_torch(module.train(), inputs, compare=False)
     graph = found.graph
     target = graph.input("target", tuple(labels.shape), "int32")
     ops.sgd(ops.softmax_cross_entropy(found.output, target, name="loss"), **RATES)

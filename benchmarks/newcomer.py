@@ -65,7 +65,7 @@ class Classifier(nn.Module):
 
 def build(batch=64):
     torch.manual_seed(0)
-    imported = ops.from_torch(Classifier(), torch.zeros(batch, 3, 64, 64), check=False)
+    imported = ops.from_torch(Classifier(), torch.zeros(batch, 3, 64, 64), compare=False)
     target = imported.graph.input("target", (batch,), "int32")
     ops.adamw(ops.softmax_cross_entropy(imported.output, target, name="loss"), lr=1e-3)
     return imported.graph

@@ -242,7 +242,7 @@ def _scale(ctx: Context, factor: Array, probe: Array, out: Array) -> None:
 
 
 def _run(lowering: Lowering, values: Values, strategy: Strategy) -> _Results:
-    with Executor(lowering.lower(strategy), check=True, allow_nan=True) as step:
+    with Executor(lowering.lower(strategy), watch=True, allow_nan=True) as step:
         for name in step.persistent:
             if name in values:
                 step.write(name, values[name])

@@ -3,7 +3,8 @@
 A page is one program: its `python` blocks run in order, in one scope. A block in a comment runs, too, and is not shown:
 what a reader need not see, such as a file that a program reads. `sh` blocks are commands that run; `console` blocks are
 commands that no test can run, for want of a network, a GPU or other hosts. `text` and blocks without a language are no
-programs. tests/docs holds the pages to this.
+programs. A block whose first line is a comment with a path is that file, for the program. tests/docs holds the pages to
+this.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
+_PATH = re.compile(r"(?:#|//) ([\w/]+\.\w+)\n")
+
 
 @dataclass(frozen=True)
 class Block:
@@ -30,6 +33,12 @@ class Block:
     language: str
     text: str
     line: int
+
+    @property
+    def path(self) -> str:
+        """That of the file which it is; "": it does not say."""
+        named = _PATH.match(self.text)
+        return named[1] if named else ""
 
 
 def pages() -> list[Path]:
@@ -48,14 +57,22 @@ def blocks(path: Path) -> list[Block]:
 
 
 def programs(path: Path) -> list[Block]:
-    """The blocks in Python."""
-    return [block for block in blocks(path) if block.language == "python"]
+    """The blocks in Python that are no files."""
+    return [block for block in blocks(path) if block.language == "python" and not block.path]
 
 
 def run(path: Path) -> tuple[dict[str, Any], str]:
-    """What the program of a page leaves behind, and what it prints; an error names page and line."""
+    """What the program of a page leaves behind, and what it prints; an error names page and line.
+
+    Blocks that say their paths are files, which are written below the working directory.
+    """
     scope: dict[str, Any] = {"__name__": path.stem}
     printed = io.StringIO()
+    for block in blocks(path):
+        if block.path:
+            file = Path(block.path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text, encoding="utf-8")
     with contextlib.redirect_stdout(printed):
         for block in programs(path):
             exec(compile("\n" * (block.line - 1) + block.text, str(path), "exec"), scope)

@@ -116,7 +116,7 @@ def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[
 _READ, _MADE = {"i": -1, "k": -2}, {"i": -2, "k": -1}  # dimensions that are features, of x and of y
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
     if ctx.interval(summed)[0] != 0:
@@ -129,13 +129,13 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
                 ctx.xp.add(flat, bias[0], out=flat)
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
 def _dx(ctx: Context, gy: Array, weight: Array, gx: Array, *, summed: str) -> None:
     with result_matrix(ctx, "gx", gx, _READ[summed]) as flat:
         ctx.xp.matmul(matrix(ctx, "gy", gy, _MADE[summed]), weight, out=flat)
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True, accumulates=True)
 def _gradient_parameters(
     ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str
 ) -> None:

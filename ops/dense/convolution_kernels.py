@@ -34,7 +34,7 @@ def _join_relu(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel |
     )
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True, join=_join_relu)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True, join=_join_relu)
 def convolve(
     ctx: Context,
     x: Array,
@@ -74,7 +74,7 @@ def convolve(
     deliver(ctx, out, channels_last(y))
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def gradient_x(
     ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool
 ) -> None:
@@ -109,7 +109,7 @@ def gradient_x(
     deliver(ctx, out, channels_last(gx))
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def gradient_weight(
     ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool
 ) -> None:

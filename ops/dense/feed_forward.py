@@ -75,7 +75,7 @@ def feed_forward(
     return launch_first(f"{name}.fc2", pattern, inputs, kernel=kernel, backward=backward)
 
 
-@partial(Kernel, takes_half_on_cuda=True)
+@partial(Kernel, takes_mixed_on_cuda=True)
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, has_kept: bool) -> None:
     *bias, y = rest[:-2] + rest[-1:] if has_kept else rest
     forward(ctx, x, weight, *bias, y)
@@ -106,7 +106,7 @@ def _backward(
     return (None, *of_parameters, g) if activation == "gelu_tanh" else (g, *of_parameters)
 
 
-@partial(Kernel, takes_half_on_cuda=True)
+@partial(Kernel, takes_mixed_on_cuda=True)
 def _gradient(
     ctx: Context, gy: Array, weight: Array, kept: Array, g: Array, *, expression: Expression | None
 ) -> None:

@@ -63,7 +63,7 @@ def _stacked(ctx: Context, xs: Sequence[Array]) -> Array:
     return features
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def _forward(ctx: Context, *args: Array) -> None:
     *xs, y = args
     features, (lo, hi) = _stacked(ctx, xs), ctx.interval("p")
@@ -84,7 +84,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     )
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def _gradient(ctx: Context, gy: Array, *args: Array) -> None:
     count = len(args) // 2
     features = _stacked(ctx, args[:count])

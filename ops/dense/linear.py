@@ -99,7 +99,7 @@ def _join_activation(op: Operator, k: int, other: Operator, is_kept: bool) -> Ke
     return _forward_active.bind(activation="gelu_tanh" if is_kept else "relu")
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True, join=_join_activation)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True, join=_join_activation)
 def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     """y = x Wᵀ + b of one tile; the bias, if there is one, and y are `rest`."""
     *bias, y = rest
@@ -112,7 +112,7 @@ def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
         ctx.xp.add(y, bias[0], out=y)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activation: str) -> None:
     """With Gelu the second output is its argument."""
     kept = rest[-1] if activation == "gelu_tanh" else None
@@ -181,7 +181,7 @@ def _backward_active(
     )
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array, *, expression: Expression) -> None:
     evaluate(ctx, expression, {"g": gy, "x": x}, gx)
 
@@ -205,12 +205,12 @@ def gradients_of_parameters(
     )
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
 def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     multiply(ctx, gy, weight, gx)
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True, accumulates=True)
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array) -> None:
     multiply_gradients(
         ctx, matrix(ctx, "gy", gy), matrix(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0

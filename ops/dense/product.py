@@ -136,7 +136,7 @@ class Layouts:
         )
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True, accumulates=True)
 def multiply_matrices(
     ctx: Context, x: Array, y: Array, z: Array, *, layouts: Layouts, scale: float = 1.0
 ) -> None:

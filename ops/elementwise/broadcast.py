@@ -194,7 +194,7 @@ def summed_axes(out: str, own: str) -> tuple[int, ...]:
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
 def _evaluate_summed(
     ctx: Context,
     *arrays: Array,

@@ -80,7 +80,7 @@ def _layout(full: Sequence[str], term: str) -> tuple[str | None, ...]:
     return tuple(axis if axis in own else None for axis in full)
 
 
-@partial(Kernel, takes_half_on_cuda=True)
+@partial(Kernel, takes_mixed_on_cuda=True)
 def _evaluate(
     ctx: Context,
     *arrays: Array,

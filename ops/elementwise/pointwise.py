@@ -78,7 +78,7 @@ def computes(op: Operator, value: Expression) -> bool:
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
 def _by_passes(
     ctx: Context,
     *arrays: Array,
@@ -90,7 +90,7 @@ def _by_passes(
     evaluate(ctx, expression, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def _compiled_loop(
     ctx: Context,
     *arrays: Array,

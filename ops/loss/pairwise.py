@@ -74,7 +74,7 @@ def _backward(
     return tuple(launch_gradient(what, expression) for what, expression in rule.gradients.items())
 
 
-@partial(Kernel, takes_half_on_cuda=True)
+@partial(Kernel, takes_mixed_on_cuda=True)
 def _total(
     ctx: Context,
     x: Array,
@@ -96,7 +96,7 @@ def _total(
     loss[...] = each.sum() / count
 
 
-@partial(Kernel, takes_half_on_cuda=True)
+@partial(Kernel, takes_mixed_on_cuda=True)
 def _gradient(
     ctx: Context, *arrays: Array, expression: Expression, numbers: Mapping[str, float], count: int
 ) -> None:

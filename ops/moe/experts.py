@@ -248,7 +248,7 @@ def _linear_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ..
     )
 
 
-@partial(Kernel, takes_half_on_cuda=True)
+@partial(Kernel, takes_mixed_on_cuda=True)
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
     ctx.xp.matmul(x, weight.transpose(0, 2, 1), out=y)
@@ -256,12 +256,12 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
         ctx.xp.add(y, bias[0][:, None], out=y)
 
 
-@partial(Kernel, takes_half_on_cuda=True)
+@partial(Kernel, takes_mixed_on_cuda=True)
 def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     ctx.xp.matmul(gy, weight, out=gx)
 
 
-@partial(Kernel, takes_half_on_cuda=True)
+@partial(Kernel, takes_mixed_on_cuda=True)
 def _dweight(ctx: Context, gy: Array, x: Array, gweight: Array) -> None:
     ctx.xp.matmul(gy.transpose(0, 2, 1), x, out=gweight)
 

@@ -202,7 +202,7 @@ def _read(ctx: Context, x: Array, windows: Sequence[Window], value: float) -> Ar
     return padded
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Sequence[Window]) -> None:
     out = work_array(ctx, "y", channels_last(y))
     where = work_array(ctx, "index", channels_last(index))
@@ -214,7 +214,7 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Sequence[Wi
     deliver(ctx, where, channels_last(index))
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def _max_gradient(
     ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Sequence[Window]
 ) -> None:

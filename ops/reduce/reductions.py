@@ -136,7 +136,7 @@ def reduced_dims(where: str, x: LogicalRegion, dim: Dims) -> tuple[int, ...]:
     return dims
 
 
-@partial(Kernel, takes_half_on_cuda=True)
+@partial(Kernel, takes_mixed_on_cuda=True)
 def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: float) -> None:
     if ctx.is_cuda:
         out = y if y.ndim == x.ndim else ctx.xp.expand_dims(y, dims)

@@ -20,6 +20,7 @@ from ops.building import terms
 from ops.torch.imported import Imported
 from taskflow import Graph, Operator, ParallelConfig
 
+_REPLICAS = "replicas"  # no axis, as `ParallelConfig` has it
 Axes = tuple[str | None, ...]  # of every dimension of the mesh, what is split over it
 Split = tuple[int | None, ...]  # the same as dimensions of a tensor
 
@@ -171,7 +172,7 @@ def _on_mesh(config: ParallelConfig, mesh: Sequence[int]) -> tuple[Axes, str]:
             if not rest or degree % rest[0]:
                 return nothing, f"its degrees do not divide the mesh {tuple(mesh)}"
             degree //= rest.pop(0)
-            found.append(axis or None)
+            found.append(None if axis == _REPLICAS else axis)
     return (*found, *(None for _ in rest)), ""
 
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ops.building import takes_old
 from ops.torch.apart import Refused, decomposition_of, origins_of, run_once, taken_apart
-from ops.torch.compare import compare
+from ops.torch.compare import compare as compared
 from ops.torch.export_reader import ExportReader, is_known
 from ops.torch.exporting import export
 from ops.torch.imported import Imported
@@ -21,7 +22,8 @@ from ops.torch.peer import changed_weights, near
 from ops.torch.purity import only_computing, without_dropout
 
 
-def from_torch(module: Any, example_inputs: Any, *, check: bool = True) -> Imported:
+@takes_old("check", "use compare=", lambda value: {"compare": value})
+def from_torch(module: Any, example_inputs: Any, *, compare: bool = True) -> Imported:
     """The forward computation of a torch module as a graph, and its weights.
 
     Operators are called as the submodules, so that parameters have the names of `state_dict()` (see
@@ -33,7 +35,7 @@ def from_torch(module: Any, example_inputs: Any, *, check: bool = True) -> Impor
         module: a torch.nn.Module that torch.export can follow: no control flow that depends on values.
         example_inputs: the tensors, or the only one, that `forward` takes, or a dict of its keyword arguments; their
             shapes and dtypes are the graph's.
-        check: compare outputs, gradients and buffers with torch's on the example inputs, and on others of their shapes
+        compare: outputs, gradients and buffers with torch's on the example inputs, and on others of their shapes
             (zeros, ties, kinks, large numbers, masks full and empty), with weights near the module's and without
             dropout; and refuse what changes attributes or draws random numbers.
 
@@ -51,13 +53,13 @@ def from_torch(module: Any, example_inputs: Any, *, check: bool = True) -> Impor
         )
     args, kwargs = _apart(_arguments(example_inputs))
     _check_tensors(module, args, kwargs)
-    if not check:
+    if not compare:
         return _read(module, args, kwargs)[0]
     with only_computing(module):
         imported, other = _read(module, args, kwargs)
     inputs, spec = torch.utils._pytree.tree_flatten((args, kwargs))
     with changed_weights(module, near), without_dropout(), only_computing(module):
-        frozen = compare(module, inputs, spec, other.imported())
+        frozen = compared(module, inputs, spec, other.imported())
     regions = imported.graph.regions
     states = {name: replace(regions[name], role="state") for name in frozen if name in regions}
     return imported.with_regions(states, imported.weights)

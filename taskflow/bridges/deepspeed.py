@@ -159,4 +159,4 @@ def write(recipe: Recipe, facts: JobFacts) -> str:
     return json.dumps(table, indent=1) + "\n"
 
 
-DEEPSPEED = System("deepspeed", tell, read, said, write)
+DEEPSPEED = System("deepspeed", tell, read, said, write, (".json",))

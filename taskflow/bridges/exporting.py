@@ -32,7 +32,11 @@ from taskflow.searching.outcome import Outcome
 
 SYSTEMS = {system.name: system for system in (MEGATRON, TORCHTITAN, DEEPSPEED)}
 OURS = ("dtensor", "json")  # what says every part of a plan, or names it itself
-TARGETS = (*SYSTEMS, *OURS)
+
+
+def targets() -> tuple[str, ...]:
+    """All that a plan can be exported to."""
+    return (*SYSTEMS, *OURS)
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,8 @@ def export_plan(
     Raises:
         ValueError: there is no such system, or the plan does not fit the graph or the machine.
     """
-    if to not in TARGETS:
-        raise ValueError(f"export: '{to}' is none of {', '.join(TARGETS)}")
+    if to not in targets():
+        raise ValueError(f"export: '{to}' is none of {', '.join(targets())}")
     judge = partial(judged, graph, machine, costs)
     if to in OURS:
         text = json.dumps(plan.to_table(), indent=1) if to == "json" else None
@@ -250,8 +254,8 @@ class JobFile:
         if is_flexflow(text):
             self.system = "flexflow"
         else:
-            kinds = {".py": TORCHTITAN, ".toml": TORCHTITAN, ".json": DEEPSPEED}
-            system = kinds.get(self.path.suffix, MEGATRON)
+            suffix = self.path.suffix
+            system = next((s for s in SYSTEMS.values() if suffix in s.suffixes), MEGATRON)
             self.system, self._told = system.name, system.tell(self.path, variant, given or {})
         self.sizes = dict(self._told.sizes) if self._told else {}
         self.devices = self._told.devices if self._told else None

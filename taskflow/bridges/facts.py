@@ -59,6 +59,7 @@ class System:
         read: what it was told, and the facts, as a recipe; adds to `unread`.
         said: the nearest recipe that the system can say.
         write: the text of such a recipe.
+        suffixes: of the names of its files, by which these are told from those of others.
     """
 
     name: str
@@ -66,6 +67,7 @@ class System:
     read: Callable[[Told, JobFacts], Recipe]
     said: Callable[[Recipe, JobFacts], Recipe]
     write: Callable[[Recipe, JobFacts], str]
+    suffixes: tuple[str, ...] = ()
 
 
 def divided(where: str, whole: int, parts: int, of: str) -> int:

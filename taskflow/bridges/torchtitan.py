@@ -305,4 +305,4 @@ def _modules(recipe: Recipe) -> list[list[str]]:
     return parts
 
 
-TORCHTITAN = System("torchtitan", tell, read, said, write)
+TORCHTITAN = System("torchtitan", tell, read, said, write, (".py", ".toml"))

@@ -20,6 +20,7 @@ from taskflow.cli import (
     simulate,
 )
 from taskflow.cli import machine as machine_command
+from taskflow.cli.output import show
 from taskflow.core.text import printable
 from taskflow.core.version import our_version
 from taskflow.report.console import make_console, show_compiling
@@ -37,6 +38,14 @@ SUBCOMMANDS = (
     doctor,
     completion,
 )
+MODEL = "ops.models.digits:cnn"  # an example: any function that returns a graph, MODULE:FUNCTION or FILE.py:FUNCTION
+FIRST = {  # what one needs first -> what it is for
+    "taskflow doctor": "is everything here that is needed?",
+    f"taskflow search {MODEL} --devices 4 --out plan.json": "find a fast plan for a model",
+    f"taskflow explain {MODEL} --devices 4 --strategy plan.json": "what the plan does, and why",
+    f"taskflow report {MODEL} --devices 4 --strategy plan.json --out plan.html": "the same as a page",
+    "taskflow run -n 4 train.py": "run a script on four ranks",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,11 +69,18 @@ def make_parser() -> argparse.ArgumentParser:
         prog="taskflow", description="A task runtime for deep learning."
     )
     parser.add_argument("--version", action="version", version=f"taskflow {our_version()}")
-    commands = parser.add_subparsers(required=True, metavar="command")
+    commands = parser.add_subparsers(metavar="command")
     for subcommand in SUBCOMMANDS:
         subcommand.add_parser(commands)
-    parser.set_defaults(parser=parser)
+    parser.set_defaults(parser=parser, act=_show_first)
     return parser
+
+
+def _show_first(options: argparse.Namespace) -> int:
+    for command, purpose in FIRST.items():
+        show(f"{command}\n    {purpose}")
+    show("taskflow --help lists all commands, taskflow COMMAND --help what each takes.")
+    return 0
 
 
 def _refuse(message: str) -> int:

@@ -12,6 +12,7 @@ from math import prod
 from types import EllipsisType
 
 Degree = int | tuple[float, ...]  # a number of equal parts, or the fraction of each
+REPLICAS = "replicas"  # the axis that no operator has: parts along it are replicas
 
 
 @dataclass(frozen=True, slots=True)

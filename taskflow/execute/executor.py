@@ -30,6 +30,7 @@ from taskflow.core import ahead
 from taskflow.core.dtypes import HALF
 from taskflow.core.garbage import collect_rarely
 from taskflow.core.geometry import Rect
+from taskflow.core.older import renamed
 from taskflow.cost.model import CostModel
 from taskflow.cost.samples import warm_up
 from taskflow.execute.agreement import (
@@ -67,7 +68,7 @@ class Executor:
         task_graph: from `lower`; the same on every rank, or on every rank the rows of at least its host's devices.
         seed: of initial values and random operators.
         share: another executor whose persistent regions are used instead of own ones (training and evaluation).
-        check: prove the plan (where all rows are there), poison memory, put red zones round it and verify privileges of
+        watch: prove the plan (where all rows are there), poison memory, put red zones round it and verify privileges of
             every task (slow). GPUs then capture no graphs, and their scratch memory has no red zones.
         allow_nan: go on when a `loss` or a gradient is not finite; else such a step changes nothing, and raises.
         record: keep the times of every call for `timeline`.
@@ -84,13 +85,14 @@ class Executor:
         ValueError: ranks and devices do not fit, ranks run different graphs, memory is short, or the plan is wrong.
     """
 
+    @renamed("check", "watch")
     @phase("construction")
     def __init__(
         self,
         task_graph: TaskGraph,
         seed: int = 0,
         share: Executor | None = None,
-        check: bool = False,
+        watch: bool = False,
         allow_nan: bool = False,
         record: bool = True,
         transport: str = "auto",
@@ -106,7 +108,7 @@ class Executor:
         )
         self._alone: OneCall = share._alone if share else self.transport.alone or OneCall()
         check_ranks(task_graph, seed, self.transport)
-        if check and task_graph.is_complete:  # on every rank, since each has columns of its own
+        if watch and task_graph.is_complete:  # on every rank, since each has columns of its own
             check_own_plan(task_graph)
         # GPUs number flags, and emulated devices what is over, by the rows of all devices.
         needs_all = self._kind != "cpu"
@@ -150,7 +152,7 @@ class Executor:
         self._outputs = find_outputs(own, self.transport)
         self._feeds = make_cells(own)
         self._overflows = any(r.dtype in HALF for r in task_graph.regions)
-        self._args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
+        self._args = rows, plan, self.memory, self.transport, self._feeds, self._run, watch
         self._streamed = (
             gpus.make_compiler(self._expansion.origin, capture, record, self._args)
             if gpus

@@ -247,7 +247,7 @@ def _fill_seed(ctx: Context, *arrays: Array) -> None:
     out[...] = scale[0] if scale else 1
 
 
-@partial(Kernel, expression=Pointwise("x + y", ("x", "y")), takes_half_on_cuda=True)
+@partial(Kernel, expression=Pointwise("x + y", ("x", "y")), takes_mixed_on_cuda=True)
 def _add(ctx: Context, x: Array, y: Array, out: Array) -> None:
     ctx.xp.add(x, y, out=out)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
 
-from taskflow.core.geometry import Degree, part_bounds, parts
+from taskflow.core.geometry import REPLICAS, Degree, part_bounds, parts
 from taskflow.graph.graph import Graph, Operator
 
 Conflict = tuple[str, int, str]
@@ -54,7 +54,11 @@ class Family:
 
     def allows(self, degrees: Mapping[str, Degree]) -> bool:
         """Whether the family may be split so; axes without a degree are whole. Any may have replicas."""
-        if any(axis and parts(degree) > self.most.get(axis, 0) for axis, degree in degrees.items()):
+        if any(
+            parts(degree) > self.most.get(axis, 0)
+            for axis, degree in degrees.items()
+            if axis != REPLICAS
+        ):
             return False
         return not any(
             parts(degrees.get(right, 1)) > 1 and _largest_part(extent, degrees.get(left, 1)) > 1

@@ -6,8 +6,9 @@ arrays, when it is compiled, how often it is entered, what stands for it on a GP
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -59,7 +60,7 @@ class Kernel:
             Else, and without it, it gets float32 copies of them, and what it writes is rounded once.
         takes_mixed: it takes arrays of half size beside wider ones, too, whichever they are: a feed and a parameter
             stay float32 under `taskflow.precision`.
-        takes_half_on_cuda: it `takes_mixed` on a GPU, where there is no variant for it.
+        takes_mixed_on_cuda: it `takes_mixed` on a GPU, where there is no variant for it.
         cuda: the variant for GPUs, of the same arguments and options; it may call `ctx.launch`.
         together: of a variant for GPUs: `together(ctx, points, **options)` gives a call that does the work of several
             points of a device. `points` are their arrays, without gaps; scalars are equal in all of them. It is made
@@ -84,7 +85,7 @@ class Kernel:
 
     Raises:
         TypeError: a field is of another type, or `function` is a partial Kernel: `bind` gives one its options.
-        ValueError: there is a variant for GPUs, which says itself what it takes, and `takes_half_on_cuda`; or one that
+        ValueError: there is a variant for GPUs, which says itself what it takes, and `takes_mixed_on_cuda`; or one that
             does not accumulate, of a kernel that does.
     """
 
@@ -96,7 +97,7 @@ class Kernel:
     accumulates: bool = False
     takes_half: bool = False
     takes_mixed: bool = False
-    takes_half_on_cuda: bool = False
+    takes_mixed_on_cuda: bool = False
     cuda: Kernel | None = None
     together: Callable[..., Call] | None = None
     float32_outputs: tuple[int, ...] | None = None
@@ -108,8 +109,13 @@ class Kernel:
     work: str = ""
     apart: str = ""
     claims: bool = False
+    takes_half_on_cuda: InitVar[bool] = False  # deprecated
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, takes_half_on_cuda: bool) -> None:
+        if takes_half_on_cuda:
+            what = "Kernel(takes_half_on_cuda=) is of an older release: use takes_mixed_on_cuda="
+            warnings.warn(what, FutureWarning, stacklevel=3)
+            object.__setattr__(self, "takes_mixed_on_cuda", True)
         if not callable(self.function) or isinstance(self.function, Kernel):
             raise TypeError(f"kernel: a function is needed, not a {type(self.function).__name__}")
         if isinstance(self.function, partial) and isinstance(self.function.func, Kernel):
@@ -125,7 +131,7 @@ class Kernel:
                 raise TypeError(
                     f"kernel '{self.name}': {key} is a {type(value).__name__}, not a {needed.__name__}"
                 )
-        if self.cuda and self.takes_half_on_cuda:
+        if self.cuda and self.takes_mixed_on_cuda:
             raise ValueError(
                 f"kernel '{self.name}': its variant for GPUs says itself whether it takes half precision"
             )
@@ -186,7 +192,7 @@ class Kernel:
         """What runs on a GPU: the variant, if there is one, or itself."""
         if self.cuda:
             return self.cuda.bind(**self.options)
-        return replace(self, takes_mixed=True) if self.takes_half_on_cuda else self
+        return replace(self, takes_mixed=True) if self.takes_mixed_on_cuda else self
 
     @property
     def for_points(self) -> Callable[[Context, Points], Call] | None:

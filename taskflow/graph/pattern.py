@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.columns import pointers
-from taskflow.core.geometry import Rect
+from taskflow.core.geometry import REPLICAS, Rect
 from taskflow.graph.window import AnyWindow, Image, Interval, window_row, within
 
 Order = tuple[int, ...]  # the dimensions of an argument in memory, slowest first; see `orders`
@@ -151,6 +151,8 @@ def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
     flat = [name for dim in dims for name in dim]
     if twice := next((n for n in flat if flat.count(n) > 1), None):
         raise ValueError(f"pattern '{pattern}': axis '{twice}' stands twice in the term '{text}'")
+    if REPLICAS in flat:
+        raise ValueError(f"pattern '{pattern}': '{REPLICAS}' is no name of an axis")
     return Term(tuple(dims), reduction)
 
 

@@ -10,7 +10,7 @@ from taskflow.core.text import describe_memory, list_numbers
 from taskflow.graph.graph import Operator
 from taskflow.schedule.orders import order_name
 from taskflow.schedule.plan import Plan
-from taskflow.strategy.strategy import Degree, ParallelConfig, parts
+from taskflow.strategy.strategy import REPLICAS, Degree, ParallelConfig, parts
 
 _SOAP = {
     "sample": "Sample",
@@ -28,7 +28,11 @@ def soap_letters(config: ParallelConfig, kinds: Mapping[str, str], devices: int)
         kinds: axis -> kind, from `axis_kinds`.
         devices: of the machine.
     """
-    used = {_SOAP[kinds[axis]][0] for axis, degree in config.degrees if axis and parts(degree) > 1}
+    used = {
+        _SOAP[kinds[axis]][0]
+        for axis, degree in config.degrees
+        if axis != REPLICAS and parts(degree) > 1
+    }
     if len(set(config.devices)) < devices:
         used.add("O")
     return "".join(letter for letter in "SOAP" if letter in used)
@@ -46,7 +50,7 @@ def describe_config(op: Operator, config: ParallelConfig, kinds: Mapping[str, st
 
 
 def _describe_axis(op: Operator, axis: str, degree: Degree, kinds: Mapping[str, str]) -> str:
-    if not axis:
+    if axis == REPLICAS:
         return f"{parts(degree)} replicas"
     shares = "" if isinstance(degree, int) else f" ({'/'.join(f'{share:.3g}' for share in degree)})"
     is_summed = any(axis in op.bound.reduced_axes(k) for k in range(len(op.outputs)))
@@ -55,11 +59,7 @@ def _describe_axis(op: Operator, axis: str, degree: Degree, kinds: Mapping[str, 
 
 def describe_split(config: ParallelConfig) -> str:
     """A configuration in few letters, e.g. `b:4 on 0-3`."""
-    split = [
-        f"{axis or 'replicas'}:{parts(degree)}"
-        for axis, degree in config.degrees
-        if parts(degree) > 1
-    ]
+    split = [f"{axis}:{parts(degree)}" for axis, degree in config.degrees if parts(degree) > 1]
     return f"{' '.join(split) or 'whole'} on {list_numbers(sorted(set(config.devices)))}"
 
 

@@ -16,11 +16,11 @@ def crossover(task_graph: TaskGraph, seconds: Array) -> Array:
     2103.07974), which gains between steps (`lower(..., repeat=)`). A job that exchanges within a pass, as batch norm
     over all samples does, gets nothing back for the time that it waits there: `critical_path` is for those.
 
-    ```
-     turn        a 0          b 0          a 1          b 1
-     computes    a            b            a            b
-     updates                               a            b      with gradients of the turn before
-    ```
+    Two jobs, two steps::
+
+        turn     a 0          b 0          a 1          b 1
+        computes a            b            a            b
+        updates                            a            b      with gradients of the turn before
     """
     jobs = {job: k for k, job in enumerate(dict.fromkeys(n.job for n in task_graph.launches))}
     turn = np.zeros(len(task_graph))

@@ -49,7 +49,7 @@ def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strat
         found = {axis: key for key, axis in axes.get(name, {}).items() if key in uneven}
         shares = machine.shares(config.devices) if len(config.degrees) == 1 else None
         degrees = {
-            axis or None: fractions_of(work[found[axis]], found[axis][2], shares)
+            axis: fractions_of(work[found[axis]], found[axis][2], shares)
             if axis in found
             else degree
             for axis, degree in config.degrees

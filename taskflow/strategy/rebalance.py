@@ -37,9 +37,9 @@ def cut_by_rates(graph: Graph, strategy: Strategy, rates: Sequence[float]) -> St
         shares = known[np.reshape(config.devices, [parts(d) for d in degrees.values()])]
         where = list(degrees).index(axis)
         shares = shares.sum(axis=tuple(k for k in range(len(degrees)) if k != where))
-        cut = {a or None: d for a, d in degrees.items()}
-        cut[axis] = _fractions(shares / shares.sum(), family.leader.extents[axis])
-        if family.allows({a or "": d for a, d in cut.items()}):
+        fractions = _fractions(shares / shares.sum(), family.leader.extents[axis])
+        cut = {**degrees, axis: fractions}
+        if family.allows(cut):
             chosen[name] = ParallelConfig(cut, config.devices)
     return chosen
 

@@ -7,6 +7,7 @@ and update operators use the configuration of their forward operator unless they
 from __future__ import annotations
 
 import json
+import warnings
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from taskflow.core.files import (
     replace_file,
     without_head,
 )
+from taskflow.core.geometry import REPLICAS as REPLICAS
 from taskflow.core.geometry import Degree as Degree
 from taskflow.core.geometry import part_bounds
 from taskflow.core.geometry import parts as parts
@@ -37,7 +39,6 @@ from taskflow.graph.repeat import in_step
 
 FORMAT, VERSION = "taskflow-strategy", 1
 MOST_POINTS = 1 << 31  # of an operator
-REPLICAS = ""  # the axis that no operator has: parts along it are replicas
 
 
 class OperatorTable(Struct, forbid_unknown_fields=True):
@@ -78,9 +79,9 @@ class ParallelConfig:
     """Degree per axis and the device of every point.
 
     Args:
-        degrees: axis -> number of parts (balanced), or a sequence of fractions that sum to one. None (`REPLICAS`) ->
-            so many replicas of every point: tensor parallelism without sequence parallelism has norms `{"b": 4, None:
-            2}`.
+        degrees: axis -> number of parts (balanced), or a sequence of fractions that sum to one. "replicas" ->
+            so many replicas of every point: tensor parallelism without sequence parallelism has norms `{"b": 4,
+            "replicas": 2}`.
         devices: the device of every point, row-major over the axes in the order of `degrees`; default 0, 1, 2, ...
 
     Raises:
@@ -96,9 +97,12 @@ class ParallelConfig:
         degrees: Mapping[Any, int | Sequence[float]] | None = None,
         devices: Sequence[int] | None = None,
     ) -> None:
+        if degrees and None in degrees:
+            what = 'ParallelConfig({None: ...}) is of an older release: use {"replicas": ...}'
+            warnings.warn(what, FutureWarning, stacklevel=2)
         normal = tuple(
-            (REPLICAS if a is None else a, _degree(a, degree))
-            for a, degree in (degrees or {}).items()
+            (axis or REPLICAS, _degree(axis or REPLICAS, degree))  # "" in files of older releases
+            for axis, degree in (degrees or {}).items()
         )
         object.__setattr__(self, "degrees", normal)
         if self.points > MOST_POINTS:
@@ -135,7 +139,7 @@ class ParallelConfig:
 
     def __str__(self) -> str:
         split = " ".join(
-            f"{a or 'replicas'}:{d if isinstance(d, int) else '/'.join(map('{:g}'.format, d))}"
+            f"{a}:{d if isinstance(d, int) else '/'.join(map('{:g}'.format, d))}"
             for a, d in self.degrees
         )
         return f"{split or 'whole'} on {','.join(map(str, self.devices))}"
@@ -143,15 +147,15 @@ class ParallelConfig:
 
 def replicas(devices: Sequence[int]) -> ParallelConfig:
     """Whole on each of some devices."""
-    return ParallelConfig({None: len(devices)} if len(devices) > 1 else {}, devices)
+    return ParallelConfig({REPLICAS: len(devices)} if len(devices) > 1 else {}, devices)
 
 
-def _degree(axis: str | None, degree: Any) -> Degree:
+def _degree(axis: str, degree: Any) -> Degree:
     if isinstance(degree, int | np.integer) and not isinstance(degree, bool):
         if degree < 1:
             raise ValueError(f"axis '{axis}': a degree is positive, not {degree}")
         return int(degree)
-    if not axis:
+    if axis == REPLICAS:
         raise ValueError(f"replicas: a number of them is needed, not {degree!r}")
     if not isinstance(degree, Sequence) or not all(
         isinstance(f, int | float | np.floating) for f in degree

@@ -80,5 +80,5 @@ def _odd(generator: np.random.Generator, plan: Plan) -> Plan:
     strategy = plan.strategy.copy()
     name = str(generator.choice([n for n in strategy if n.endswith((".fc1", ".gelu"))]))
     devices = strategy[name].devices
-    strategy[name] = ParallelConfig({None: len(devices)}, devices)
+    strategy[name] = ParallelConfig({"replicas": len(devices)}, devices)
     return replace(plan, strategy=strategy)

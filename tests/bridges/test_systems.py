@@ -349,7 +349,7 @@ def test_experts_lie_across_data_parallel_devices(tmp_path):
     maker = PlanMaker(graph, MACHINE)
     recipe = Recipe(tensor=2, expert=4, data=4, rest="sequence", sharding="state")
     plan = maker.plan(recipe)
-    assert plan.strategy["experts0.up"] == ParallelConfig({"e": 4, None: 2})
+    assert plan.strategy["experts0.up"] == ParallelConfig({"e": 4, "replicas": 2})
     assert recognise(plan, maker)[0] == recipe
     exported = export_plan(graph, plan, MACHINE, COSTS, "megatron")
     assert exported.unsaid == ()

@@ -26,7 +26,7 @@ from taskflow import (
     simulate,
     stages,
 )
-from taskflow.cli import main
+from taskflow.cli import main, make_parser
 from taskflow.cli.machine import find_machine
 from taskflow.cli.model import build_model
 from taskflow.core.text import describe_memory
@@ -424,3 +424,14 @@ def test_a_model_of_the_examples(capsys):
         capsys, "simulate", "ops.models.mlp:build", "--arg", "hidden=(16, 8)", "--arg", "inputs=4"
     )
     assert out.startswith("a step")
+
+
+def test_without_arguments_it_shows_what_one_needs_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Five commands that are right, of different subcommands."""
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    shown = [line.split() for line in printed.splitlines() if line.startswith("taskflow ")][:-1]
+    options = [make_parser().parse_args(words[1:]) for words in shown]
+    assert len({each.act for each in options}) == len(shown) == 5

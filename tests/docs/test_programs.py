@@ -15,9 +15,10 @@ from tests.hidden import skip_without
 
 LANGUAGES = {"python", "sh", "console", "text", "", "{eval-rst}", "{toctree}", "{family} *"}
 LANGUAGES |= {"{literalinclude} *.py"}  # a program with a test of its own
-PAGES = [
-    page for page in pages() if programs(page) and page.name != "README.md"
-]  # it: tests/test_readme.py
+LANGUAGES |= {"cuda", "toml"}  # files that programs read
+# With tests of their own: tests/test_readme.py and tests/docs/test_how_to.py.
+ELSEWHERE = {ROOT / "README.md", *(DOCS / "how_to").glob("*.md")}
+PAGES = [page for page in pages() if programs(page) and page not in ELSEWHERE]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())

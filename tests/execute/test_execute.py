@@ -312,9 +312,14 @@ def writes_its_input(ctx, x, y):
     y[...] = x
 
 
+def test_an_older_name_for_watching_is_taken():
+    with pytest.warns(FutureWarning, match="use watch="):
+        executor(network(), check=True).close()
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_what_a_kernel_reads_it_cannot_write(check):
-    step = executor(failing_graph(writes_its_input), check=check)
+    step = executor(failing_graph(writes_its_input), watch=check)
     with pytest.raises(ValueError, match="read-only") as caught:
         step({"x": X})
     assert caught.value.__notes__ == [
@@ -331,7 +336,7 @@ def test_a_checked_run_finds_what_a_kernel_leaves_unwritten():
     with executor(graph) as step:
         step({"x": X})  # unchecked, nobody sees it
     with (
-        executor(graph, {"bad": {"b": 2}}, check=True) as step,
+        executor(graph, {"bad": {"b": 2}}, watch=True) as step,
         pytest.raises(PermissionError) as caught,
     ):
         step({"x": X})
@@ -350,7 +355,7 @@ def test_a_checked_run_finds_reads_of_what_nobody_wrote(monkeypatch):
         0,
         3,
     )  # a fault in lowering: the feed fills half of what the point reads
-    with Executor(task_graph, check=True) as step, pytest.raises(PermissionError) as caught:
+    with Executor(task_graph, watch=True) as step, pytest.raises(PermissionError) as caught:
         step({"x": X})
     assert str(caught.value) == (
         "task 1: point bad[0] @0 384 B, after [0]: argument 0: reads 12 elements that no task wrote"
@@ -361,7 +366,7 @@ def test_a_checked_run_finds_reads_of_what_nobody_wrote(monkeypatch):
 def test_a_checked_run_gives_the_same_numbers(configs):
     runs = []
     for check in (False, True):
-        with executor(network(), configs, check=check) as step:
+        with executor(network(), configs, watch=check) as step:
             runs.append(
                 {
                     "loss": [step({"x": X})["loss"] for _ in range(3)],

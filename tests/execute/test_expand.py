@@ -109,7 +109,7 @@ def test_eight_devices_train_as_one(monkeypatch, each, small, order):
     found = laws.run(task_graph, feeds, 2)
     one = lower(graph, taskflow.single_device(graph, task_graph.machine), task_graph.machine)
     laws.assert_close(found, laws.run(one, feeds, 2))
-    laws.assert_equal(laws.run(task_graph, feeds, 2, check=True), found)
+    laws.assert_equal(laws.run(task_graph, feeds, 2, watch=True), found)
 
 
 def test_the_measured_timeline_has_the_rows_of_the_task_graph():
@@ -170,6 +170,6 @@ def test_laws_hold_for_collectives_of_any_size(data):
             machine_of(devices, each, direct=devices if direct == 8 else direct),
         )
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
-        laws.any_strategy_is_one_device(model, machine, strategy, steps=2, check=True)
+        laws.any_strategy_is_one_device(model, machine, strategy, steps=2, watch=True)
         laws.any_order_is_the_same(model, machine, strategy, orders=3)
         laws.runs_are_the_same(model, machine, strategy)

@@ -52,13 +52,13 @@ def test_an_operator_gives_the_numbers_of_numpy(case, record):
 
 @pytest.mark.parametrize("case", CASES[::3], ids=str)
 def test_kernels_keep_to_their_privileges(case):
-    is_numpys(*on_one_gpu(trained(case)), references.CHECKED_STEPS, check=True)
+    is_numpys(*on_one_gpu(trained(case)), references.CHECKED_STEPS, watch=True)
 
 
 @few
 def test_any_strategy_keeps_to_its_privileges(number):
     model, machine, strategy = example(number)
-    is_numpys(model, on_gpu(machine), strategy, references.CHECKED_STEPS, check=True)
+    is_numpys(model, on_gpu(machine), strategy, references.CHECKED_STEPS, watch=True)
 
 
 @pytest.mark.parametrize("record", [True, False])

@@ -32,7 +32,7 @@ def model(grow, shape=(BATCH, 4)):
 def run(graph, strategy=None, devices=1, feeds=None):
     rows = lower(graph, strategy or whole(graph), MachineModel.uniform(devices))
     check_plan(graph, rows)
-    with Executor(rows, seed=2, check=True) as step:
+    with Executor(rows, seed=2, watch=True) as step:
         return step(feeds or feeds_of(graph))
 
 

@@ -47,7 +47,7 @@ def feeds() -> dict[str, Array]:
 def train(graph: Graph, rule: Rule, steps: int = 4) -> dict[str, Array]:
     task_graph = taskflow.lower(graph, rule(graph, MACHINE), MACHINE)
     given = {name: value.astype(graph.regions[name].dtype) for name, value in feeds().items()}
-    with taskflow.Executor(task_graph, seed=0, check=True) as step:
+    with taskflow.Executor(task_graph, seed=0, watch=True) as step:
         losses = [step(given)["loss"] for _ in range(steps)]
         return {r.name: step.read(r.name) for r in graph.parameters} | {"loss": np.array(losses)}
 

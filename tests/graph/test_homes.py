@@ -50,7 +50,7 @@ def transient_bytes(rows):
 def assert_one_device(graph, rows, tolerance=1e-12, plain=None):
     model = Model(graph, feeds_of(graph))
     expected = laws.one_device(Model(plain or graph, model.feeds), MachineModel.uniform(1), 3)
-    laws.assert_close(laws.run(rows, model.feeds, 3, check=True), expected, tolerance)
+    laws.assert_close(laws.run(rows, model.feeds, 3, watch=True), expected, tolerance)
 
 
 def is_of(name, k):
@@ -170,7 +170,7 @@ def test_a_weight_of_two_readers_and_clipped_gradients(optimizer):
     assert (kept_bytes(rows) <= whole / 4 + 64).all()
     model = Model(plain, feeds_of(plain, classes=12))
     one = laws.one_device(model, MachineModel.uniform(1), 2)
-    laws.assert_close(laws.run(rows, model.feeds, 2, check=True), one, 1e-4)
+    laws.assert_close(laws.run(rows, model.feeds, 2, watch=True), one, 1e-4)
 
 
 def test_homes_in_a_pipeline_with_micro_batches_and_recomputation():
@@ -277,7 +277,7 @@ def test_the_cast_of_a_parameter_is_its_home():
     whole = kept_bytes(lower(plain, taskflow.data_parallel(plain, FOUR), FOUR))[0]
     assert (kept_bytes(rows) <= whole * (1 / 4 + 0.02)).all()
     feeds, strategy = feeds_of(plain), fully_sharded(graph, FOUR)
-    found = laws.run(rows, feeds, 1, check=True)
+    found = laws.run(rows, feeds, 1, watch=True)
     expected = laws.run(lower(plain, taskflow.data_parallel(plain, FOUR), FOUR), feeds, 1)
     laws.assert_close(found, expected, 1e-3)
     assert strategy["fc1.weight.home"] == ParallelConfig({"o": 4})

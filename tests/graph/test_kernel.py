@@ -42,7 +42,7 @@ def make_call(ctx: Context, points: object, **options: object) -> object:
             f"kernel '{__name__}.double': float32_outputs is a int, not a tuple",
         ),
         (
-            {"cuda": Kernel(double), "takes_half_on_cuda": True},
+            {"cuda": Kernel(double), "takes_mixed_on_cuda": True},
             ValueError,
             f"kernel '{__name__}.double': its variant for GPUs says itself whether it takes half precision",
         ),
@@ -88,7 +88,12 @@ def test_a_variant_for_gpus_gets_the_options_and_says_what_it_takes():
     kernel = Kernel(double, cuda=variant).bind(factor=3.0)
     assert kernel.on_cuda == variant.bind(factor=3.0)
     assert Kernel(double).on_cuda == Kernel(double)
-    assert Kernel(double, takes_half_on_cuda=True).on_cuda.takes_mixed
+    assert Kernel(double, takes_mixed_on_cuda=True).on_cuda.takes_mixed
+
+
+def test_an_older_name_of_a_field_is_taken():
+    with pytest.warns(FutureWarning, match="use takes_mixed_on_cuda="):
+        assert Kernel(double, takes_half_on_cuda=True) == Kernel(double, takes_mixed_on_cuda=True)
 
 
 def test_points_run_together_if_the_variant_can():

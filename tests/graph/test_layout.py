@@ -99,7 +99,7 @@ def test_any_split_of_a_convolution_trains_alike(axis):
     for config in (ParallelConfig({}, (0,)), ParallelConfig({axis: 2}, (1, 0))):
         strategy = single_device(graph, machine)
         strategy["conv2"] = config
-        with Executor(lower(graph, strategy, machine), check=True) as step:
+        with Executor(lower(graph, strategy, machine), watch=True) as step:
             step(feeds)
             step(feeds)
             weights.append(step.read("conv1.weight"))

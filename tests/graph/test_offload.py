@@ -48,7 +48,7 @@ def test_activations_are_kept_elsewhere(plain):
     sent = {name: size for (name, _), size in transfers(rows).items() if name != "loss"}
     assert sent == {name: SIZE for k in range(LAYERS - 1) for name in (f"relu{k}", f"relu{k}.back")}
     model = Model(plain, feeds_of(plain))
-    laws.assert_equal(laws.run(rows, model.feeds, 2, check=True), laws.run(before, model.feeds, 2))
+    laws.assert_equal(laws.run(rows, model.feeds, 2, watch=True), laws.run(before, model.feeds, 2))
 
 
 def test_it_comes_back_right_before_it_is_read(plain):
@@ -75,5 +75,5 @@ def test_it_composes(plain):
             strategy[op.name] = ParallelConfig({"b": 4}, (3, 2, 1, 0))
     model = Model(plain, feeds_of(plain))
     expected = laws.one_device(model, MachineModel.uniform(1), 2)
-    found = laws.run(lower(graph, strategy, machine), model.feeds, 2, check=True)
+    found = laws.run(lower(graph, strategy, machine), model.feeds, 2, watch=True)
     laws.assert_close(found, expected, 1e-12)

@@ -103,7 +103,7 @@ def test_a_kernel_computes_in_float32_and_rounds_once(half):
         graph.output(f"{name} as it is", graph.regions[name])
     feeds = {"x": np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)}
     machine = MachineModel.uniform(1)
-    with Executor(lower(graph, single_device(graph, machine), machine), check=True) as step:
+    with Executor(lower(graph, single_device(graph, machine), machine), watch=True) as step:
         found, weight = step(feeds), step.read("first.weight")
     wide = feeds["x"].astype(half).astype(np.float32) @ weight.astype(half).astype(np.float32).T
     y = found["first as it is"]

@@ -53,7 +53,7 @@ def numbers(rows, steps=2):
         "x": generator.standard_normal((samples, WIDTH)),
         "t": generator.integers(0, WIDTH, samples, np.int32),
     }
-    with Executor(rows, seed=2, check=True) as step:
+    with Executor(rows, seed=2, watch=True) as step:
         losses = [step(feeds)["loss"] for _ in range(steps)]
         return {"loss": np.array(losses)} | {name: step.read(name) for name in step.persistent}
 

@@ -48,7 +48,7 @@ def reads_parts(rows):
 def test_the_gradients_of_layers_that_read_one_region_are_summed_once(devices, readers):
     graph = fan_out(readers)
     configs = {f"fc{k}": {"o": devices} for k in range(readers)}
-    others = {op.name: {None: devices} for op in graph.operators if not op.follows}
+    others = {op.name: {"replicas": devices} for op in graph.operators if not op.follows}
     moved = transfers(lowered(graph, others | configs, devices))
     of_gradients = {k: v for k, v in moved.items() if "dx" in k[0] or "sum" in k[0]}
     last = "h.sum" if readers == 2 else "h.sum_2"
@@ -77,7 +77,7 @@ def fans(draw):
     for op in graph.operators:
         if not op.follows:
             is_fan = op.name.startswith("fc")
-            replicas = {None: len(same)} if len(same) > 1 else {}
+            replicas = {"replicas": len(same)} if len(same) > 1 else {}
             strategy[op.name] = (
                 ParallelConfig(degrees, devices) if is_fan else ParallelConfig(replicas, same)
             )
@@ -100,7 +100,7 @@ def test_a_part_that_is_added_twice_is_refused():
     graph = fan_out(2)
     rows = lowered(
         graph,
-        {op.name: {None: 2} for op in graph.operators if not op.follows}
+        {op.name: {"replicas": 2} for op in graph.operators if not op.follows}
         | {"fc0": {"o": 2}, "fc1": {"o": 2}},
         2,
     )

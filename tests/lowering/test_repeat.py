@@ -76,7 +76,7 @@ def test_repeated_steps_give_the_bits_of_single_ones(options):
         for k in range(2 * STEPS):
             for name, value in one({"x": feeds["x"][k], "t": feeds["t"][k]}).items():
                 found[name].append(value)
-        with Executor(many.reordered(order), seed=5, check=True) as step:
+        with Executor(many.reordered(order), seed=5, watch=True) as step:
             for begin in range(0, 2 * STEPS, STEPS):
                 values = step({name: value[begin : begin + STEPS] for name, value in feeds.items()})
                 for name, value in values.items():

@@ -36,7 +36,7 @@ def summed(parts, replicas, within, columns=64, machine=HOSTS, axis="b", **optio
     if within == "parts":
         devices = np.arange(count).reshape(replicas, parts).T
     configs = {
-        "sum": ParallelConfig({"b": parts, None: replicas}, devices.ravel().tolist()),
+        "sum": ParallelConfig({"b": parts, "replicas": replicas}, devices.ravel().tolist()),
         "read": ParallelConfig({axis: count}),
     }
     strategy = Strategy.of_graph(graph, configs)

@@ -27,7 +27,7 @@ def read_whole(holders, readers):
     made = graph.launch("made", "b c -> b c", [x], kernel=_copy)
     graph.launch("read", "b c, d -> d b c", [made, z], kernel=_spread)
     configs = {
-        "made": ParallelConfig({None: len(holders)} if len(holders) > 1 else {}, holders),
+        "made": ParallelConfig({"replicas": len(holders)} if len(holders) > 1 else {}, holders),
         "read": ParallelConfig({"d": len(readers)}, readers),
     }
     return sent(lower(graph, Strategy.of_graph(graph, configs), HOSTS), "made")
@@ -54,7 +54,7 @@ def test_replicas_of_partial_results_on_the_host_of_the_sum_send_it():
     h = tiny.linear(graph.input("x", (4, 4), "float64"), 4, "fc")
     tiny.sgd(tiny.mean_square(h), own=("fc.weight",))
     configs = {
-        "fc": ParallelConfig({"b": 2, None: 2}, (0, 4, 1, 5)),
+        "fc": ParallelConfig({"b": 2, "replicas": 2}, (0, 4, 1, 5)),
         "loss": ParallelConfig({}, (0,)),
         "fc.weight.update": ParallelConfig({}, (6,)),
     }
@@ -74,7 +74,7 @@ def gathers(tiles, replicas, order):
     graph.launch("read", "b c, d -> d b c", [made, z], kernel=_spread)
     on = devices.T if order == "tiles" else devices
     configs = {
-        "made": ParallelConfig({"b": tiles, None: replicas}, on.ravel()[: tiles * replicas]),
+        "made": ParallelConfig({"b": tiles, "replicas": replicas}, on.ravel()[: tiles * replicas]),
         "read": ParallelConfig({"d": 64}),
     }
     strategy = Strategy.of_graph(graph, configs)

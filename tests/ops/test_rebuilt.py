@@ -98,7 +98,7 @@ def run_products(graph: Graph) -> int:
     for op in graph.operators:
         values.update({r.name: np.ones(r.shape, r.dtype) for r in op.outputs})
         arrays = [values.setdefault(r.name, np.ones(r.shape, r.dtype)) for r in op.args]
-        if op.kernel.takes_half_on_cuda:
+        if op.kernel.takes_mixed_on_cuda:
             context = _Gpu([r.rect for r in op.args], {a: (0, n) for a, n in op.extents.items()})
             op.kernel(context, *arrays)
     return _Numpy.count - before

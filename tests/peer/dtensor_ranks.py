@@ -29,7 +29,7 @@ def searched(module, inputs, devices):
         import ops
         from taskflow import CostModel, Device, MachineModel, search
 
-        model = ops.from_torch(module, inputs, check=False)
+        model = ops.from_torch(module, inputs, compare=False)
         ops.sgd(reduce(ops.add, [ops.mean(ops.multiply(y, y)) for y in model.outputs]), lr=0.1)
         slow = Device(flops_per_second=2e6, memory_bandwidth=1e8, overhead_seconds=1e-7)
         machine = MachineModel.uniform(devices, slow, 1e9, 1e-7)

@@ -35,5 +35,5 @@ def test_refused(subtests: pytest.Subtests) -> None:
 def test_without_the_comparison_the_graph_is_given_as_it_is() -> None:
     from .small_modules import REFUSED
 
-    model = ops.from_torch(*REFUSED["a hook on a gradient"][0](), check=False)
+    model = ops.from_torch(*REFUSED["a hook on a gradient"][0](), compare=False)
     assert [r.name for r in model.graph.parameters] == ["fc.weight", "fc.bias"]

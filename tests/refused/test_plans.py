@@ -271,7 +271,7 @@ def check_an_early_reuse():
 MORE = [
     (
         "executor",
-        lambda plan: Executor(changed(plan, "arg_instance", 43, 13), check=True),
+        lambda plan: Executor(changed(plan, "arg_instance", 43, 13), watch=True),
         "twice: row 19, fold fc0.dweight[2] @0: region 'fc0.dweight' [0:1, 0:2]: a part is added "
         "twice: 4 of 4 parts, and some are missing",
     ),

@@ -223,7 +223,7 @@ REFUSED = [
     ),
     (
         "replicas",
-        lambda: ParallelConfig({None: (0.5, 0.5)}),
+        lambda: ParallelConfig({"replicas": (0.5, 0.5)}),
         "replicas: a number of them is needed, not (0.5, 0.5)",
     ),
     ("degree", lambda: ParallelConfig({"b": 0}), "axis 'b': a degree is positive, not 0"),

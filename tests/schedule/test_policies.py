@@ -210,7 +210,7 @@ def test_every_order_of_rows_keeps_what_they_wait_for(name, drawn, costs):
 
 def numbers(task_graph, feeds, steps=2):
     """All that some steps give, with the plan proven and every access checked."""
-    with Executor(task_graph, seed=1, check=True) as step:
+    with Executor(task_graph, seed=1, watch=True) as step:
         losses = [step(feeds)["loss"] for _ in range(steps)]
         return {"loss": np.array(losses)} | {name: step.read(name) for name in step.persistent}
 

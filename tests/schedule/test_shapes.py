@@ -24,7 +24,7 @@ KNOWN = {
 
 def numbers(rows, feeds):
     check_own_plan(rows)
-    with Executor(rows, seed=0, check=True) as step:
+    with Executor(rows, seed=0, watch=True) as step:
         losses = [step(feeds)["loss"] for _ in range(2)]
         return {"loss": np.array(losses)} | {name: step.read(name) for name in step.persistent}
 

@@ -169,7 +169,7 @@ def test_unequal_parts_stay_as_they_are():
     )
     assert sharded_config(update, uneven) is None
     assert whole_config(update, uneven) == ParallelConfig(
-        {"o": (0.75, 0.25), None: 2}, (0, 2, 1, 3)
+        {"o": (0.75, 0.25), "replicas": 2}, (0, 2, 1, 3)
     )
 
 

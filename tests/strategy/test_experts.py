@@ -146,7 +146,7 @@ def test_experts_are_data_parallel_along_their_slots() -> None:
     strategy = data_parallel(graph, machine)
     assert strategy["experts.up"] == ParallelConfig({"c": 4}, (0, 1, 2, 3))
     assert strategy["experts.gate"].degrees == strategy["experts.dispatch"].degrees == (("b", 4),)
-    assert strategy["scaled"] == ParallelConfig({None: 4}, (0, 1, 2, 3))
+    assert strategy["scaled"] == ParallelConfig({"replicas": 4}, (0, 1, 2, 3))
     feeds = {name: np.random.default_rng(0).standard_normal((8, 6)) for name in "xt"}
     found = []
     for chosen in (strategy, single_device(graph, machine)):

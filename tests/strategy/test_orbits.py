@@ -25,7 +25,7 @@ MACHINE = MachineModel.uniform(8)
 def of(graph, configs, machine=MACHINE):
     """The orbit of every device; what has no configuration is on all devices, split by none."""
     every = {
-        op.name: ParallelConfig({None: len(machine.devices)})
+        op.name: ParallelConfig({"replicas": len(machine.devices)})
         for op in graph.operators
         if not op.follows
     }
@@ -57,7 +57,7 @@ def test_parts_of_unequal_sizes_are_apart():
     graph = tiny.tanh(matrix(17, 4)).graph
     assert of(graph, {"tanh": ParallelConfig({"b": 8})}) == [0] * 7 + [1]
     graph = tiny.tanh(matrix(10, 4)).graph
-    assert of(graph, {"tanh": ParallelConfig({"b": 4, None: 2})}) == [0, 0, 1, 1] * 2
+    assert of(graph, {"tanh": ParallelConfig({"b": 4, "replicas": 2})}) == [0, 0, 1, 1] * 2
 
 
 def test_operators_that_name_an_axis_otherwise_cut_alike():
@@ -77,7 +77,16 @@ def test_operators_that_name_an_axis_otherwise_cut_alike():
 def test_a_halo_tells_all_apart():
     graph = tiny.stencil(matrix(16, 4), 0).graph
     assert of(graph, {"stencil": ParallelConfig({"b": 8})}) == list(range(8))
-    assert of(graph, {"stencil": ParallelConfig({"b": 4, None: 2})}) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert of(graph, {"stencil": ParallelConfig({"b": 4, "replicas": 2})}) == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+    ]
 
 
 def test_axes_in_two_orders_and_across_each_other():
@@ -85,8 +94,8 @@ def test_axes_in_two_orders_and_across_each_other():
     turned = tuple(np.arange(8).reshape(2, 4).T.reshape(-1).tolist())
     rows = {"first": ParallelConfig({"b": 8})}
     assert of(graph, rows | {"tanh": ParallelConfig({"b": 8}, turned)}) == list(range(8))
-    across = ParallelConfig({"b": 2, None: 4}, turned)
-    assert of(graph, {"first": ParallelConfig({"b": 4, None: 2}), "tanh": across}) == [
+    across = ParallelConfig({"b": 2, "replicas": 4}, turned)
+    assert of(graph, {"first": ParallelConfig({"b": 4, "replicas": 2}), "tanh": across}) == [
         *([0, 0, 1, 1, 2, 2, 3, 3])
     ]
 

@@ -224,9 +224,18 @@ def test_a_training_strategy_serves_the_evaluation_graph(net):
 def test_replicas_are_said_saved_and_made(net, tmp_path):
     """Parts along an axis that no operator has: each device computes the same tile."""
     strategy = taskflow.data_parallel(net, FOUR)
-    strategy["fc"] = ParallelConfig({"b": 2, None: 2}, (0, 1, 2, 3))
+    strategy["fc"] = ParallelConfig({"b": 2, "replicas": 2}, (0, 1, 2, 3))
     assert str(strategy["fc"]) == "b:2 replicas:2 on 0,1,2,3"
     strategy.save(path := tmp_path / "s.json")
     assert Strategy.load(path)["fc"] == strategy["fc"]
     points = partition(net.operator("fc"), strategy["fc"])
     assert points.devices == (0, 1, 2, 3) and len(set(points.args[-1].rects)) == 2
+
+
+def test_older_spellings_of_replicas_are_taken(net, tmp_path):
+    with pytest.warns(FutureWarning, match='use {"replicas": ...}'):
+        assert ParallelConfig({"b": 2, None: 2}) == ParallelConfig({"b": 2, "replicas": 2})
+    strategy = Strategy.of_graph(net, {"fc": ParallelConfig({"b": 2, "replicas": 2})})
+    strategy.save(path := tmp_path / "s.json")
+    path.write_text(path.read_text().replace('"replicas"', '""'))
+    assert Strategy.load(path)["fc"] == strategy["fc"]

@@ -30,8 +30,8 @@ NAMES = "all-reduce", "all-gather", "reduce-scatter", "all-to-all"
 ALGORITHMS = [(name, algorithm) for name in NAMES for algorithm in serving(name)]
 # From what a product is split by to what its reader is split by.
 SPLITS = {
-    "all-reduce": ({"i": 4}, {None: 4}),
-    "all-gather": ({"b": 4}, {None: 4}),
+    "all-reduce": ({"i": 4}, {"replicas": 4}),
+    "all-gather": ({"b": 4}, {"replicas": 4}),
     "reduce-scatter": ({"i": 4}, {"b": 4}),
     "all-to-all": ({"b": 4}, {"o": 4}),
 }
@@ -122,7 +122,7 @@ def test_checked_steps(devices):
     model, machine = perceptron(), on_gpus(devices)
     rows = lower(model.graph, taskflow.data_parallel(model.graph, machine), machine)
     with (
-        Executor(rows, allow_nan=True, backend=CudaStreams(), check=True) as step,
+        Executor(rows, allow_nan=True, backend=CudaStreams(), watch=True) as step,
         pytest.raises(PermissionError, match="the kernel writes outside of the array"),
     ):
         step(model.feeds)

@@ -149,7 +149,7 @@ def test_short_points_and_checked_ones_stay_whole(threads):
         graph.output(
             "y", graph.launch("whole", "a -> a", [graph.input("x", (9,), "float64")], kernel=kernel)
         )
-        with Executor(lower(graph, single_device(graph, machine), machine), check=check) as step:
+        with Executor(lower(graph, single_device(graph, machine), machine), watch=check) as step:
             step({"x": np.zeros(9)})
     assert seen == [(9,)] * 3  # a check calls a kernel over two patterns
 

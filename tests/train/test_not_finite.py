@@ -84,7 +84,7 @@ def test_feeds(kind, value, optimizer):
 
 
 @pytest.mark.parametrize(
-    "options", [{"capture": False}, {"record": True}, {"record": False}, {"check": True}]
+    "options", [{"capture": False}, {"record": True}, {"record": False}, {"watch": True}]
 )
 def test_ways_to_run_on_a_gpu(options):
     graph, machine = network(), on(2, "cuda")

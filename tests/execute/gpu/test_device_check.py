@@ -32,7 +32,7 @@ BACKENDS = [FakeStreams, pytest.param(shim.ShimStreams, marks=needs_compiler)]
 def test_a_checked_run_gives_the_same_numbers(backend, strategy):
     graph = network()
     task_graph = lower(graph, random_strategy(graph, TWO, strategy), TWO)
-    options = [{"record": False}, {"check": True, "record": False}, {"check": True}]
+    options = [{"record": False}, {"watch": True, "record": False}, {"watch": True}]
     first, *others = (
         laws.run(task_graph, feeds()[0], 3, backend=backend(strategy), **o) for o in options
     )
@@ -52,7 +52,7 @@ def test_no_operator_breaks_its_privileges(data, seed, starve):
     machine, strategy = data.draw(strategies(model.graph))
     backend = FakeStreams(seed, starve)
     laws.any_strategy_is_one_device(
-        model, machine.with_rates(kind="cuda"), strategy, 2, backend=backend, check=True
+        model, machine.with_rates(kind="cuda"), strategy, 2, backend=backend, watch=True
     )
 
 
@@ -63,7 +63,7 @@ def test_no_kernel_for_gpus_breaks_its_privileges(build):
     model = half_model(build, "float16")
     task_graph = lower(model.graph, random_strategy(model.graph, TWO, 3), TWO)
     plain, checked = (
-        laws.run(task_graph, model.feeds, backend=shim.ShimStreams(), check=check)
+        laws.run(task_graph, model.feeds, backend=shim.ShimStreams(), watch=check)
         for check in (False, True)
     )
     laws.assert_equal(checked, plain)
@@ -79,7 +79,7 @@ def run(kernel, backend, change=None):
     task_graph = lower(graph, taskflow.single_device(graph, TWO), TWO)
     if change is not None:
         change(task_graph)
-    with Executor(task_graph, check=True, backend=backend()) as step:
+    with Executor(task_graph, watch=True, backend=backend()) as step:
         step({"x": X})
 
 
