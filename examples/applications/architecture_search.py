@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import shgo
 from scipy.stats import kendalltau, spearmanr
-from sklearn.datasets import load_digits
 
 import ops
 import taskflow
@@ -114,6 +113,8 @@ def build(net: Net, batch: int = 1, training: bool = False) -> Graph:
 
 def accuracy(net: Net, steps: int) -> float:
     """The share of held-out digits that a net tells right after some steps on few of them."""
+    from sklearn.datasets import load_digits
+
     x, t = load_digits(return_X_y=True)
     order, generator = np.random.default_rng(0).permutation(len(x)), np.random.default_rng(1)
     x, t = (x[order].reshape(-1, 1, 8, 8) / 16).astype(np.float32), t[order].astype(np.int32)

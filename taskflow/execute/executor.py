@@ -119,11 +119,9 @@ class Executor:
         self.plan = plan_memory(own, self._borrowed)
         check_room(shortage(own, self.plan), self.transport)
         can_share = share is None or share.memory.is_shared
-        gpus = (
-            self._meet(backend, share, transport, can_share, costs)
-            if self._kind == "cuda"
-            else None
-        )
+        gpus = None
+        if self._kind == "cuda":
+            gpus = self._meet(backend, share, transport, can_share, costs)
         self._backend = gpus.backend if gpus else None
         own, calls = self._with_calls(own, gpus.carriers.plans if gpus else ())
         self._expansion = expand(own, calls)

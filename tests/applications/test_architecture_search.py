@@ -37,6 +37,6 @@ def test_what_is_found_keeps_to_all_budgets(monkeypatch):
 
 
 def test_nets_learn():
-    pytest.importorskip("sklearn")
+    pytest.importorskip("scipy")  # it comes with scikit-learn
     net = search.net_of(np.array([6, 6, 2, 2, 2, 0]))
     assert search.accuracy(net, 40) > search.accuracy(net, 0) + 0.1
