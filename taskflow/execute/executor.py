@@ -126,9 +126,8 @@ class Executor:
         own, calls = self._with_calls(own, gpus.carriers.plans if gpus else ())
         self._expansion = expand(own, calls)
         plan = expand_plan(self.plan, self._expansion)
-        self._rows = rows = with_reuse(
-            self._expansion.task_graph, plan
-        )  # what runs: without collectives
+        rows = with_reuse(self._expansion.task_graph, plan)
+        self._rows = rows  # what runs: without collectives
         self._run: Run = share._run if share else Run(int(seed))
         make = gpus.make_memory if gpus else partial(self._make_memory, transport, can_share)
         self.memory: Memory = make(rows, plan)
@@ -144,9 +143,8 @@ class Executor:
         )
         if not gpus:
             self.regions.initialise()  # now: others may read them as soon as a step begins
-        self._advances = (
-            share is None or self.regions.are_updated
-        )  # an evaluation is no step of the run
+        # An evaluation is no step of the run.
+        self._advances = share is None or self.regions.are_updated
         self._outputs = find_outputs(own, self.transport)
         self._feeds = make_cells(own)
         self._overflows = any(r.dtype in HALF for r in task_graph.regions)
