@@ -67,7 +67,8 @@ class Executor:
     Args:
         task_graph: from `lower`; the same on every rank, or on every rank the rows of at least its host's devices.
         seed: of initial values and random operators.
-        share: another executor whose persistent regions are used instead of own ones (training and evaluation).
+        share: another executor whose persistent regions are used instead of own ones (training and evaluation); with
+            `job` those of one of the graphs beside each other that it runs (`taskflow.beside`).
         watch: prove the plan (where all rows are there), poison memory, put red zones round it and verify privileges of
             every task (slow). GPUs then capture no graphs, and their scratch memory has no red zones.
         allow_nan: go on when a `loss` or a gradient is not finite; else such a step changes nothing, and raises.
@@ -79,7 +80,6 @@ class Executor:
             is faster; default: what is shipped for the kind of GPU. All ranks take what rank 0 has.
         capture: on `cuda` devices, replay steps as CUDA graphs; not with `record`, for which every row is timed.
         backend: what runs the streams of `cuda` devices; default: that of `share`, else CuPy's.
-        job: of the graphs beside each other that `share` runs (`taskflow.beside`), the one whose regions these are.
 
     Raises:
         ValueError: ranks and devices do not fit, ranks run different graphs, memory is short, or the plan is wrong.
@@ -111,8 +111,7 @@ class Executor:
         if watch and task_graph.is_complete:  # on every rank, since each has columns of its own
             check_own_plan(task_graph)
         # GPUs number flags, and emulated devices what is over, by the rows of all devices.
-        needs_all = self._kind != "cpu"
-        own, self._numbers = rows_of_host(task_graph, self.transport, needs_all)
+        own, self._numbers = rows_of_host(task_graph, self.transport, self._kind != "cpu")
         self._own = own
         loan = borrow(own, share._own, self.transport, job) if share else None
         self._borrowed = list(loan.instances) if loan else []
@@ -128,9 +127,8 @@ class Executor:
         own, calls = self._with_calls(own, gpus.carriers.plans if gpus else ())
         self._expansion = expand(own, calls)
         plan = expand_plan(self.plan, self._expansion)
-        self._rows = rows = with_reuse(
-            self._expansion.task_graph, plan
-        )  # what runs: without collectives
+        # What runs: without collectives.
+        self._rows = rows = with_reuse(self._expansion.task_graph, plan)
         self._run: Run = share._run if share else Run(int(seed))
         make = gpus.make_memory if gpus else partial(self._make_memory, transport, can_share)
         self.memory: Memory = make(rows, plan)
