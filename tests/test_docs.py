@@ -30,7 +30,11 @@ OTHERS = {
     ),
     *("to_torch", "to_dtensor", "DTensorPlan", "ParameterGroup", "RotaryScaling", "gradients"),
     *("Edges", "edges", "graph_order"),  # tables of a graph
-    *("ctc_decode", "fake_quantize"),  # of arrays; a transform's, see tests/graph/test_quantize.py
+    *(
+        "ctc_decode",
+        "claimed",
+        "fake_quantize",
+    ),  # of arrays; a transform's, see tests/graph/test_quantize.py
     *("zeros", "RecurrentWeights", "recurrent_weights", "gru_steps", "lstm_steps", "rnn_steps"),
 }
 

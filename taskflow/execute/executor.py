@@ -130,9 +130,7 @@ class Executor:
         self._rows = rows  # what runs: without collectives
         self._run: Run = share._run if share else Run(int(seed))
         make = gpus.make_memory if gpus else partial(self._make_memory, transport, can_share)
-        self.memory: Memory = make(rows, plan)
-        if any(launch.kernel.claims for launch in task_graph.launches):
-            self.memory.make_counters(len(task_graph.launches))
+        self.memory: Memory = make(rows, plan).with_counters(task_graph.launches)
         self.regions: PersistentRegions = PersistentRegions(
             own,
             self.memory,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import numpy as np
 
 from taskflow.comm.transport import Transport
 from taskflow.core.geometry import Rect
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan
-from taskflow.tasks.task_graph import Array, TaskGraph
+from taskflow.tasks.task_graph import Array, Launch, TaskGraph
 
 
 class Memory:
@@ -19,7 +20,7 @@ class Memory:
 
     Attributes:
         begins_zeroed: whether new arenas hold zeros.
-        counters: of claimed items, a cell for each launch; see `make_counters`.
+        counters: of claimed items, a cell for each launch; see `with_counters`.
     """
 
     begins_zeroed = True
@@ -53,21 +54,25 @@ class Memory:
                 self.arenas[device] = arena[taken[rank] : taken[rank] + size[device]]
                 taken[rank] += size[device]
 
-    def make_counters(self, count: int) -> None:
-        """Cells of 64 bits that all ranks of this host see, for operators whose points claim items.
+    def with_counters(self, launches: Sequence[Launch]) -> Self:
+        """This memory, where points of an operator claim items with cells of 64 bits that all ranks of a host see.
 
         Raises:
             ValueError: there are ranks on several hosts, or memory cannot be shared.
         """
+        count = len(launches)
+        if not any(launch.kernel.claims for launch in launches):
+            return self
         if self.transport.size == 1:
             self.counters = np.zeros(count, np.int64)
-            return
+            return self
         shared = self.transport.shared_arrays(8 * count if self.transport.rank == 0 else 0)
         if shared is None or shared[0] is None:
             raise ValueError(
                 "executor: an operator claims items, which ranks of one host alone share"
             )
         self.counters = shared[0].view(np.int64)
+        return self
 
     def share(self, size_bytes: int) -> Sequence[Array | None] | None:
         """One zeroed byte array of every rank of this host, this one's of that size, which all of them use in place.
