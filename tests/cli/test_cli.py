@@ -129,7 +129,7 @@ def test_check(model, graph, capsys, monkeypatch):
     task_graph = lower(graph, Strategy.load("s.json"), MACHINE)
     line = run(capsys, "check", model, "--strategy", "s.json")
     assert re.fullmatch(rf"proven in \d+\.\d\d s: {len(task_graph)} rows, .* and no race\n", line)
-    wrong = lambda *given: replace(lower(*given), uses_tf32=True)
+    wrong = lambda *given, **options: replace(lower(*given, **options), uses_tf32=True)
     monkeypatch.setattr("taskflow.schedule.plan.lower", wrong)
     assert main(["check", model, "--devices", "2"]) == 1
     out, err = capsys.readouterr()

@@ -68,7 +68,13 @@ def search_too(folder: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(machinefile, "PRESETS", presets)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.slow if "torch" in page.stem else ())
+        for page in PAGES
+    ],
+)  # to import torch takes seconds
 def test_what_a_page_adds_is_there_and_can_be_taken_away(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
