@@ -32,8 +32,8 @@ class StreamKind(IntEnum):
 
 
 # Bytes that are copied, on the device and to the host, within some 10 us. Less is no branch of its own: a graph that is
-# one chain is launched in constant time, one with branches takes the host about 1 us for each of its nodes (607 us for
-# GPT-2 on an H200; J. Lam and others, "Constant Time Launch for Straight-Line CUDA Graphs", NVIDIA, 2024).
+# one chain is launched in constant time, of one with branches the host's time grows with its nodes (NVIDIA, "Constant
+# Time Launch for Straight-Line CUDA Graphs", 2024; GPT-2's, with branches, took an H200's host 607 us).
 _BRANCH_BYTES = {StreamKind.HOST_COPIES: 16 << 20, StreamKind.OUTPUTS: 512 << 10}
 
 
