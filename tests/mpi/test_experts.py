@@ -15,7 +15,7 @@ def machine_of(comm):
 @pytest.mark.parametrize(
     "options",
     [{"groups": 1}, {"groups": 4}, {"groups": 2, "factor": None, "gate": SPARSE}],
-    ids=str,
+    ids=["one group", "four groups", "sparse gate"],
 )
 def test_expert_parallel_trains_as_one_device_does(comm, options):
     graph, machine = layer(**options), machine_of(comm)
