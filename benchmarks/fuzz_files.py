@@ -281,6 +281,8 @@ def complain_of_machine(machine: MachineModel, text: str) -> str:
         for name, value in asdict(device).items():
             if name == "sends_by_link" and type(value) is bool:
                 continue
+            if name in ("joules_per_flop", "joules_per_byte", "watts") and value is None:
+                continue
             is_name = name in ("kind", "attention")
             numbers = (
                 np.ravel(list(value.values()))

@@ -246,7 +246,8 @@ def jobs_beside_each_other_are_as_alone(models, machine, strategies, order="prog
     for (job, model), own in zip(jobs.items(), strategies, strict=True):
         alone = run(lower(model.graph, own, machine), model.feeds, 2, **options)
         for name, value in alone.items():
-            is_output = name.partition(" in step ")[0] in model.graph.outputs
+            output, in_step, _ = name.partition(" in step ")
+            is_output = bool(in_step) and output in model.graph.outputs
             expected[f"{job}.{name}" if is_output else f"{job}/{name}"] = value
     assert_equal(run(rows, feeds, 2, **options), expected)
 

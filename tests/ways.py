@@ -66,7 +66,7 @@ class Way:
 
     def options(self, draw: Draw) -> dict[str, Any]:
         """Options of an executor, but for the transport and the backend; checked ones record."""
-        record = {} if "check" in self.always else {"record": draw(st.booleans())}
+        record = {} if "watch" in self.always else {"record": draw(st.booleans())}
         return record | dict(self.always)
 
     def backend_options(self, draw: Draw) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def compiled(draw: Draw) -> FakeStreams:
 
 
 FEW, SOME = tuple(range(1, 5)), tuple(range(1, DEVICES + 1))
-CHECKED = {"check": True}
+CHECKED = {"watch": True}
 ALONE = (
     Way("NumPy", counts=SOME),
     Way("checked memory", counts=SOME, always=CHECKED),

@@ -67,7 +67,7 @@ def fans(draw):
     if halo and draw(st.booleans()):
         degrees["h"] = 2
     if draw(st.booleans()):
-        degrees[None] = 2
+        degrees["replicas"] = 2
     points = int(np.prod(list(degrees.values())))
     devices = tuple(generator.integers(len(machine.devices), size=points).tolist())
     if draw(st.booleans()):  # micro-batches: they come to the same devices again

@@ -57,7 +57,7 @@ def own_plans(draw, way, models, options):
     model, machine = draw(models), way.machine(draw)
     placed, machine, strategy = draw(plans_in_time(model, machine))
     plan = Plan(strategy, schedule=draw(st.sampled_from(sorted(NAMED))))
-    options = options | {"check": draw(st.booleans())}
+    options = options | {"watch": draw(st.booleans())}
     laws.own_plans_give_the_bits_of_all(placed, machine, plan, **options)
 
 

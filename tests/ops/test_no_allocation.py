@@ -120,7 +120,8 @@ PARTS += [
     "adaptive_max_pool2d",
     "einsum",
 ]
-PARTS += ["repeat_heads", "linear_cross_entropy"]
+PARTS += ["repeat_heads", "linear_cross_entropy", "ctc_loss", "claimed", "fake_quantize"]
+PARTS += ["expert_rows", "dense_to_sparse_gate", "gumbel"]
 PARTS += ["conv3d", "max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "instance_norm", "relu6"]
 PARTS += [
     "argmin",
@@ -152,7 +153,7 @@ OTHERS += [
     "recurrent_weights",
     "uniform",
 ]
-OTHERS += ["RotaryScaling", "Edges", "edges", "graph_order", "zeros"]
+OTHERS += ["RotaryScaling", "Edges", "edges", "graph_order", "zeros", "ctc_decode"]
 
 
 def ring(x: Region) -> ops.Edges:

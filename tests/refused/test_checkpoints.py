@@ -171,7 +171,7 @@ DAMAGED = [
         "more",
         lambda: sign(stepz=1),
         "manifest.json: object contains unknown field 'stepz'; the fields are digest, steps, seed, "
-        "notes, files, regions, is_finite, constants",
+        "notes, files, regions, is_finite, constants, choices",
     ),
     ("a pipe in the place of a file", put_a_pipe, f"file '{FILE}': is no regular file"),
     ("a file that is missing", Path(LAST, FILE).unlink, f"file '{FILE}': is missing"),

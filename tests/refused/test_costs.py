@@ -26,7 +26,7 @@ FILES = [
     (
         "unknown key",
         kernel(1.0, kernel=3),
-        "object contains unknown field 'kernel'; the fields are kernels, processor",
+        "object contains unknown field 'kernel'; the fields are kernels, processor, choices",
     ),
     ("version", kernel(1.0, version=2), "has version 2, this reads 1"),
     (

@@ -66,7 +66,7 @@ def test_a_plan_is_proven_before_the_first_step(check, monkeypatch, capsys):
     monkeypatch.setattr("taskflow.train.trainer.LONG_CHECK_SECONDS", 0.0)
     Trainer(graph, **options)
     assert ("plan: proven in " in capsys.readouterr().out) == check
-    monkeypatch.setattr("taskflow.schedule.plan.lower", lambda *_: bad)
+    monkeypatch.setattr("taskflow.schedule.plan.lower", lambda *_, **__: bad)
     if not check:
         Trainer(graph, **options)
         return
