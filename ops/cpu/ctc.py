@@ -62,6 +62,59 @@ def _softmax(x: Array, m: Array, e: Array, p: Array) -> None:
             m[c] = 2.0 ** (power - e[c])
 
 
+@njit(nogil=True)
+def _lay_out(target: Array, labels: int, blank: int, label: Array, skips: Array) -> None:
+    """Of every state its label, and what is added to the power of the state two before: 0 if that may lead to it.
+
+    State s stands at s + 2, behind two that are never.
+    """
+    label[:], skips[:] = blank, _NEVER
+    for j in range(labels):
+        label[2 * j + 3] = target[j]
+        if j > 0 and target[j] != target[j - 1]:
+            skips[2 * j + 3] = 0
+
+
+@njit(nogil=True)
+def _go_on(
+    pm: Array, pe: Array, label: Array, skips: Array, last: int, am: Array, ae: Array
+) -> None:
+    """Of every frame and state: the sum over alignments that are there, this frame's label included."""
+    am[:, :2], ae[:, :2] = 0, _NEVER
+    am[0, :], ae[0, :] = 0, _NEVER
+    for s in range(2, min(last, 2) + 2):
+        am[0, s], ae[0, s] = pm[0, label[s]], pe[0, label[s]]
+    for t in range(1, len(pm)):
+        m, e = am[t - 1], ae[t - 1]
+        for s in range(2, last + 2):
+            total, top = _sum(
+                m[s], e[s], m[s - 1], e[s - 1], m[s - 2], max(e[s - 2] + skips[s], _NEVER)
+            )
+            am[t, s], ae[t, s] = _normal(total * pm[t, label[s]], top + pe[t, label[s]])
+
+
+@njit(nogil=True)
+def _go_back(
+    pm: Array, pe: Array, label: Array, skips: Array, last: int, bm: Array, be: Array
+) -> None:
+    """From the sums over what follows a frame, of every state, to those of the frame before.
+
+    `pm`, `pe`: this frame's.
+    """
+    cm, ce = np.empty(len(bm)), np.empty(len(bm), np.int64)
+    cm[:], ce[:] = 0, _NEVER
+    for s in range(2, last + 2):
+        cm[s], ce[s] = bm[s] * pm[label[s]], max(be[s] + pe[label[s]], _NEVER)
+    for s in range(2, last + 2):
+        m1, e1, m2, e2 = 0.0, _NEVER, 0.0, _NEVER
+        if s + 1 < last + 2:
+            m1, e1 = cm[s + 1], ce[s + 1]
+        if s + 2 < last + 2:
+            m2, e2 = cm[s + 2], max(ce[s + 2] + skips[s + 2], _NEVER)
+        total, top = _sum(cm[s], ce[s], m1, e1, m2, e2)
+        bm[s], be[s] = _normal(total, top)
+
+
 @njit(nogil=True, error_model="numpy")
 def losses(
     x: Array, targets: Array, frames: Array, labels: Array, blank: int, loss: Array, gx: Array
@@ -70,72 +123,41 @@ def losses(
 
     `x`: (b, t, c); `targets`: (b, l), of which `labels` count; `frames` of `x` count; the gradient of others is 0.
     """
-    states = 2 * targets.shape[1] + 1
+    places = 2 * targets.shape[1] + 3
     length, classes = x.shape[1:]
     pm, p = np.empty((length, classes)), np.empty((length, classes))
     pe = np.empty((length, classes), np.int64)
-    am, ae = np.empty((length, states + 2)), np.empty((length, states + 2), np.int64)
-    bm, be = np.empty(states + 2), np.empty(states + 2, np.int64)
-    cm, ce = np.empty(states + 2), np.empty(states + 2, np.int64)
-    label, skips = np.empty(states + 2, np.int64), np.empty(states + 2, np.int64)
+    am, ae = np.empty((length, places)), np.empty((length, places), np.int64)
+    bm, be = np.empty(places), np.empty(places, np.int64)
+    label, skips = np.empty(places, np.int64), np.empty(places, np.int64)
     for b in range(len(x)):
         count, last = frames[b], 2 * labels[b] + 1
         gx[b] = 0
-        for t in range(count):
-            _softmax(x[b, t], pm[t], pe[t], p[t])
-        label[:], skips[:] = blank, _NEVER
-        for j in range(labels[b]):
-            label[2 * j + 3] = targets[b, j]
-            if j > 0 and targets[b, j] != targets[b, j - 1]:
-                skips[2 * j + 3] = (
-                    0  # added to a power: the label before may be left for this one at once
-                )
         if count == 0:
             loss[b] = 0.0 if labels[b] == 0 else np.inf
             continue
-        # State s stands at s + 2, behind two that are never.
-        am[:, :2], ae[:, :2] = 0, _NEVER
-        am[0, :], ae[0, :] = 0, _NEVER
-        for s in range(2, min(last, 2) + 2):
-            am[0, s], ae[0, s] = pm[0, label[s]], pe[0, label[s]]
-        for t in range(1, count):
-            m, e = am[t - 1], ae[t - 1]
-            for s in range(2, last + 2):
-                total, top = _sum(
-                    m[s], e[s], m[s - 1], e[s - 1], m[s - 2], max(e[s - 2] + skips[s], _NEVER)
-                )
-                am[t, s], ae[t, s] = _normal(total * pm[t, label[s]], top + pe[t, label[s]])
-        end, m, e = last + 1, am[count - 1], ae[count - 1]
-        total, top = _sum(m[end], e[end], m[end - 1], e[end - 1], 0.0, _NEVER)
-        whole, power = _normal(total, top)
+        for t in range(count):
+            _softmax(x[b, t], pm[t], pe[t], p[t])
+        _lay_out(targets[b], labels[b], blank, label, skips)
+        _go_on(pm[:count], pe[:count], label, skips, last, am, ae)
+        end = last + 1
+        m, e = am[count - 1], ae[count - 1]
+        whole, power = _normal(*_sum(m[end], e[end], m[end - 1], e[end - 1], 0.0, _NEVER))
         if whole == 0.0:
             loss[b], gx[b, :count] = np.inf, np.nan
             continue
         loss[b] = -(math.log(whole) + power / _LOG2E)
         bm[:], be[:] = 0, _NEVER
-        bm[end], be[end], bm[end - 1], be[end - 1] = 1.0, 0, 1.0, 0
-        if last == 1:
-            bm[end - 1], be[end - 1] = 0.0, _NEVER
+        bm[end], be[end] = 1.0, 0
+        if last > 1:
+            bm[end - 1], be[end - 1] = 1.0, 0
         for t in range(count - 1, -1, -1):
-            for c in range(classes):
-                gx[b, t, c] = p[t, c]
+            gx[b, t] = p[t]
             for s in range(2, last + 2):
                 if am[t, s] * bm[s] != 0.0:
                     share = am[t, s] * bm[s] / whole * _power(ae[t, s] + be[s] - power)
                     gx[b, t, label[s]] -= share
-            if t == 0:
-                break
-            cm[:], ce[:] = 0, _NEVER
-            for s in range(2, last + 2):
-                cm[s], ce[s] = bm[s] * pm[t, label[s]], max(be[s] + pe[t, label[s]], _NEVER)
-            for s in range(2, last + 2):
-                m1, e1, m2, e2 = 0.0, _NEVER, 0.0, _NEVER
-                if s + 1 < last + 2:
-                    m1, e1 = cm[s + 1], ce[s + 1]
-                if s + 2 < last + 2:
-                    m2, e2 = cm[s + 2], max(ce[s + 2] + skips[s + 2], _NEVER)
-                total, top = _sum(cm[s], ce[s], m1, e1, m2, e2)
-                bm[s], be[s] = _normal(total, top)
+            _go_back(pm[t], pe[t], label, skips, last, bm, be)
 
 
 @njit(nogil=True)
@@ -179,9 +201,8 @@ def search_prefixes(y: Array, beam: int, blank: int) -> Array:
         score = stays.copy()
         for k in range(count):
             score[k, classes] = _log_sum(ends[k], stays[k, classes])
-        best = np.argsort(-score.ravel())[:beam]
         kept, old = 0, node.copy()
-        for at in best:
+        for at in np.argsort(-score.ravel())[:beam]:
             k, c = at // (classes + 1), at % (classes + 1)
             if score[k, c] == -np.inf:
                 break

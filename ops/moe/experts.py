@@ -113,8 +113,8 @@ def mixture_of_experts(
         y = combine(h, slots, weights, groups, f"{name}.combine")
     balance = load_balance_loss(probabilities, choices, f"{name}.balance", parts=parts)
     if gate is not None:
-        load = sum(graph.regions[f"{name}.balance.load"], name=f"{name}.load")
-        chosen = multiply(load, choices.shape[-1] / parts, f"{name}.chosen")
+        chosen = sum(graph.regions[f"{name}.balance.load"], name=f"{name}.load")
+        chosen = multiply(chosen, choices.shape[-1] / parts, f"{name}.chosen")
         graph.output(f"{name}.chosen", chosen)
     return y, balance
 
