@@ -111,7 +111,7 @@ def import_together(given: Sequence[Given]) -> list[Imported]:
 
     door = import_module("ops.torch.from_torch")
     with (
-        mock.patch.object(door, "compare", compare_parts),
+        mock.patch.object(door, "compared", compare_parts),
         mock.patch.object(door, "decomposition_of", lambda target: None),
     ):
         whole = ops.from_torch(Together(parts), tuple(x for _, inputs in given for x in inputs))
