@@ -47,8 +47,9 @@ class DeviceClock:
     def cold_seconds(self, call: Call) -> float:
         """As `seconds`, of a call that finds nothing of its arrays in the cache of the device.
 
-        In a step that moves more than the cache holds that is how a kernel finds what was last used in the step before:
-        parameters, say. Kernels timed one after the other predicted steps of an H200 by 4 to 20 % too fast.
+        In a step that moves more than the cache holds, a kernel finds what was last used in the step before like that:
+        parameters, say. Steps of an H200 were predicted 4 to 20 % too fast from kernels timed one after the other; how
+        much of that this mends is not measured yet.
         """
         warm = self.seconds(call)
         if not (size := self._backend.l2_bytes(self.device)):

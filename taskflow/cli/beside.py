@@ -15,6 +15,7 @@ from taskflow.graph.graph import Graph
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.report.describe import describe_seconds
+from taskflow.schedule.jobs import ORDERS_OF_JOBS
 from taskflow.schedule.orders import reorder
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import RULES
@@ -22,7 +23,6 @@ from taskflow.strategy.strategy import Strategy
 
 STEPS = 4  # in a row: jobs overlap between steps
 LOWERED = "as lowered"
-ORDERS = LOWERED, "forward_first", "critical_path", "own_path", "crossover"
 
 
 def seconds_of_orders(
@@ -30,11 +30,11 @@ def seconds_of_orders(
 ) -> tuple[dict[str, float], float]:
     """Order -> seconds of one step of `STEPS` in a row; and what its busiest stream takes, which no order is below."""
     rows = lower(graph, strategy, machine, repeat=STEPS)
-    found = {}
-    for order in ORDERS:
+    seconds = {}
+    for order in (LOWERED, *ORDERS_OF_JOBS):
         timeline = simulate(rows if order == LOWERED else reorder(rows, costs, order), costs)
-        found[order] = timeline.seconds / STEPS
-    return found, max(timeline.busy_seconds().values()) / STEPS
+        seconds[order] = timeline.seconds / STEPS
+    return seconds, max(timeline.busy_seconds().values()) / STEPS
 
 
 def compare(

@@ -16,14 +16,15 @@ from taskflow.tasks.task_graph import COLLECTIVES, TaskGraph
 def seconds_of_calls(costs: CollectiveCosts, task_graph: TaskGraph, seconds: Array) -> Array:
     """Seconds of every row, of those that it takes by itself."""
     first, last = calls_of(task_graph)
-    rows, found = np.flatnonzero(first < last), seconds.copy()
+    rows, taken = np.flatnonzero(first < last), seconds.copy()
+    if not len(rows):
+        return taken
     rows = rows[np.argsort(first[rows], kind="stable")]
     (group, devices), size = groups_of(task_graph), whole_bytes(task_graph)
-    for call in np.split(rows, np.flatnonzero(np.diff(first[rows])) + 1) if len(rows) else ():
+    for call in np.split(rows, np.flatnonzero(np.diff(first[rows])) + 1):
         prices = costs.prices(devices[group[call[0]]])
-        known = prices.library.curve(COLLECTIVES[int(task_graph.collective[call[0]])])
-        assert known, "a call that the library has not"
-        found[call] = np.diff(
-            [known.at(total) for total in np.cumsum(size[call]).tolist()], prepend=0.0
-        )
-    return found
+        curve = prices.library.curve(COLLECTIVES[int(task_graph.collective[call[0]])])
+        assert curve, "a call that the library has not"
+        totals = np.cumsum(size[call]).tolist()
+        taken[call] = np.diff([curve.at(total) for total in totals], prepend=0.0)
+    return taken

@@ -122,16 +122,17 @@ class _Part(_Compiled):
         """It is compiled for types; numba would compile it anew for each number that a caller writes out."""
         from numba.core import types
 
-        unliteral: Any = types.unliteral  # which has no types
-        found = super()._dispatcher
-        template = found.get_call_template
+        dispatcher = super()._dispatcher
+        if dispatcher is self._function:  # NUMBA_DISABLE_JIT
+            return dispatcher
+        unliteral: Any = types.unliteral  # mypy knows no types of it
+        template = dispatcher.get_call_template
 
         def for_types(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
             return template([*map(unliteral, args)], {k: unliteral(v) for k, v in named.items()})
 
-        if found is not self._function:  # NUMBA_DISABLE_JIT
-            found.get_call_template = for_types
-        return found
+        dispatcher.get_call_template = for_types
+        return dispatcher
 
 
 _interpreter = local()  # of each thread `is_busy`: whether it interprets a tiered function

@@ -8,6 +8,8 @@ from taskflow.core.compiling import tiered
 from taskflow.graph.phases import Phase
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
+ORDERS_OF_JOBS = "forward_first", "critical_path", "own_path", "crossover"  # which are tried
+
 
 def crossover(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by turns: each job computes in its own, and updates right before it computes again; what moves goes early.
@@ -22,8 +24,7 @@ def crossover(task_graph: TaskGraph, seconds: Array) -> Array:
         computes a            b            a            b
         updates                            a            b      with gradients of the turn before
     """
-    jobs = {job: k for k, job in enumerate(dict.fromkeys(n.job for n in task_graph.launches))}
-    turn = np.zeros(len(task_graph))
+    jobs, turn = _numbers(task_graph), np.zeros(len(task_graph))
     of_launch = np.array(
         [_turn(n.step, jobs[n.job], len(jobs), n.phase) for n in task_graph.launches]
     )
@@ -51,12 +52,17 @@ def _await(dep_ptr: Array, dep_row: Array, turn: Array) -> None:
 
 def jobs_of(task_graph: TaskGraph) -> Array:
     """The number of the job of every row; 0 for what moves a region that several share."""
-    jobs = {job: k for k, job in enumerate(dict.fromkeys(n.job for n in task_graph.launches))}
+    jobs = _numbers(task_graph)
     of_region = np.array([jobs.get(r.name.partition("/")[0], 0) for r in task_graph.regions])
     of_launch = np.array([jobs[n.job] for n in task_graph.launches])
-    found: Array = np.where(
+    of_rows: Array = np.where(
         task_graph.launch >= 0,
         of_launch[task_graph.launch],
         of_region[np.maximum(task_graph.region, 0)],
     )
-    return found
+    return of_rows
+
+
+def _numbers(task_graph: TaskGraph) -> dict[str, int]:
+    """Job -> its number, in the order of the program."""
+    return {job: k for k, job in enumerate(dict.fromkeys(n.job for n in task_graph.launches))}

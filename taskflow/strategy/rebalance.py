@@ -22,11 +22,11 @@ def cut_by_rates(graph: Graph, strategy: Strategy, rates: Sequence[float]) -> St
     Raises:
         ValueError: no device has a rate.
     """
-    known = np.asarray(rates, float)
-    is_known = np.isfinite(known) & (known > 0)
-    if not is_known.any():
+    measured = np.asarray(rates, float)
+    is_measured = np.isfinite(measured) & (measured > 0)
+    if not is_measured.any():
         raise ValueError(f"rebalance: rates are {list(rates)}, no device has one")
-    known = np.where(is_known, known, known[is_known].mean())
+    of_devices = np.where(is_measured, measured, measured[is_measured].mean())
     samples, chosen = sample_groups(graph), strategy.copy()
     for family in families(graph, strategy):
         name, config = family.leader.name, strategy.get(family.leader.name)
@@ -34,7 +34,7 @@ def cut_by_rates(graph: Graph, strategy: Strategy, rates: Sequence[float]) -> St
         axis = next((a for a in samples.get(name, ()) if parts(degrees.get(a, 1)) > 1), None)
         if config is None or axis is None:
             continue
-        shares = known[np.reshape(config.devices, [parts(d) for d in degrees.values()])]
+        shares = of_devices[np.reshape(config.devices, [parts(d) for d in degrees.values()])]
         where = list(degrees).index(axis)
         shares = shares.sum(axis=tuple(k for k in range(len(degrees)) if k != where))
         fractions = _fractions(shares / shares.sum(), family.leader.extents[axis])

@@ -41,15 +41,17 @@ def joules_of(task_graph: TaskGraph, seconds: float, link_bytes: Mapping[int, in
 
 def _of_dtypes(task_graph: TaskGraph) -> Array:
     """Per row, joules of a flop of its dtype over those of float32: the higher the rate, the less."""
-    dtypes = [
+    of_launches = [
         computing_dtype(task_graph.regions[k].dtype for k in launch.args)
         for launch in task_graph.launches
     ]
+    of_launches.append("float32")  # of the launch -1: no point
+    dtypes, number = np.unique(of_launches, return_inverse=True)
     shares = np.array(
         [
-            [device.flops_per_second / device.rate(dtype) for dtype in [*dtypes, "float32"]]
+            [device.flops_per_second / device.rate(dtype) for dtype in dtypes.tolist()]
             for device in task_graph.machine.devices
         ]
     )
-    of_rows: Array = shares[task_graph.device, task_graph.launch]  # -1: no point
+    of_rows: Array = shares[task_graph.device, number[task_graph.launch]]
     return of_rows

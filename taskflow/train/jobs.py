@@ -23,6 +23,7 @@ from taskflow.graph.beside import beside, in_job
 from taskflow.graph.graph import Graph
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
+from taskflow.schedule.jobs import ORDERS_OF_JOBS
 from taskflow.schedule.plan import Plan
 from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
@@ -31,8 +32,6 @@ from taskflow.train.callbacks import Change, Moment
 from taskflow.train.loading import Reading, Source, reading
 from taskflow.train.rates import Rate, check_rate
 from taskflow.train.trainer import Rule, Trainer
-
-ORDERS = None, "forward_first", "critical_path", "own_path", "crossover"
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,7 @@ class Jobs:
         for name, job in self.jobs.items():
             whole(f"job '{name}'", "epochs", job.epochs)
         self._strategies: dict[str, Strategy] = {}
+        self._savers: dict[str, Executor] = {}
         self._order = order
 
         def place(graph: Graph, machine: MachineModel) -> Plan:
@@ -145,10 +145,10 @@ class Jobs:
         running = self._running()
         for name in running:
             position, begin = self.positions[name], f"{name}."
-            own = {
+            outputs = {
                 k.removeprefix(begin): v for k, v in moment.outputs.items() if k.startswith(begin)
             }
-            position.pass_batch(own or None)
+            position.pass_batch(outputs or None)
             if position.batch == position.batches:
                 position.pass_epoch({})
                 self._save(name)
@@ -201,14 +201,15 @@ class _Together:
 
 
 def _called(rule: Strategy | Rule, graph: Graph, machine: MachineModel) -> Strategy:
-    found = rule(graph, machine) if callable(rule) else rule
-    if not isinstance(found, Strategy):
-        raise TypeError(f"jobs: a strategy is a Strategy or a rule, not a {type(found).__name__}")
-    return found
+    strategy = rule(graph, machine) if callable(rule) else rule
+    if not isinstance(strategy, Strategy):
+        kind = type(strategy).__name__
+        raise TypeError(f"jobs: a strategy is a Strategy or a rule, not a {kind}")
+    return strategy
 
 
 def _fastest(graph: Graph, plan: Plan, machine: MachineModel) -> str | None:
     """The order in which a step takes least, by analytic costs, which all ranks know."""
     costs = CostModel.analytic(machine)
-    plans = {order: Plan(plan.strategy, schedule=order) for order in ORDERS}
+    plans = {order: Plan(plan.strategy, schedule=order) for order in (None, *ORDERS_OF_JOBS)}
     return min(plans, key=lambda order: plans[order].predict(graph, machine, costs).seconds)

@@ -55,6 +55,7 @@ Resized = Callable[[int], Graph]  # samples -> graph
 _log = logging.getLogger(__name__)
 
 LONG_CHECK_SECONDS = 1.0  # a check that takes longer is spoken of
+KEPT_EXECUTORS = 4  # of plans that callbacks gave: an arena each
 
 
 class Trainer:
@@ -126,7 +127,8 @@ class Trainer:
         self._options: dict[str, Any] = {**usual, **(executor or {})}
         self._record = self._options["record"]
         self._has_own_rows = has_own_rows(self.machine, self.transport)
-        self._executors = dict[str, Executor]()  # by the digest of their rows, in order of use
+        self.first: Executor  # whose persistent regions all others use
+        self._executors = dict[str, Executor]()  # by the digest of their rows, the last used last
         self._evaluators: dict[int, tuple[Graph | Resized, Sizes]] = {}
         plan = self._choose(strategy, proposals)
         self._take(self.graph, _in_time(plan, accumulate, order))
@@ -140,23 +142,20 @@ class Trainer:
             self.predicted_seconds, self._bytes_moved = self._rows.predict()
         else:
             self._lower_all()
-        digest = self.task_graph.digest()
-        if digest not in self._executors:
+        digest, lender = self.task_graph.digest(), self.first if self._executors else None
+        step = self._executors.pop(digest, None)
+        if step is None:
             if self._checks:
                 self._check_plan()
-            share = self.first if self._executors else None
-            self._executors[digest] = Executor(
-                self.task_graph, seed=self.seed, share=share, **self._options
-            )
-        self.step = self._executors[digest]
+            step = Executor(self.task_graph, seed=self.seed, share=lender, **self._options)
+        self._executors[digest] = self.step = step
+        self.first = lender or step
+        if len(self._executors) > KEPT_EXECUTORS:
+            oldest = next(k for k, kept in self._executors.items() if kept is not self.first)
+            self._executors.pop(oldest).close()
         if self.step.task_graph is not self.task_graph:  # there is no such library
             self.task_graph = self.step.task_graph
             self._predict()
-
-    @property
-    def first(self) -> Executor:
-        """Whose persistent regions all others use."""
-        return next(iter(self._executors.values()))
 
     def _change(self, session: Session, change: Change | None) -> None:
         """What a callback wants of the next step, on all ranks."""

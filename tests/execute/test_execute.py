@@ -315,6 +315,8 @@ def writes_its_input(ctx, x, y):
 def test_an_older_name_for_watching_is_taken():
     with pytest.warns(FutureWarning, match="use watch="):
         executor(network(), check=True).close()
+    with pytest.raises(TypeError, match="check= is what watch= was called; give one of them"):
+        executor(network(), check=True, watch=False)
 
 
 @pytest.mark.parametrize("check", [False, True])
