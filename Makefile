@@ -43,14 +43,9 @@ site: $(STAMP)
 links: $(STAMP)
 	$(VENV)/python docs/links.py --try
 
-# Lowering, search, the checker and what runs rows are compiled once, here, and not by every worker of pytest, which would
-# run each of them as Python for as long first. What both processes need comes before them.
-LENET := ops/models/lenet.py:build --devices 2
-warm: export TASKFLOW_COMPILE = always
+# What most tests use is compiled once, here, on two cores.
 warm: $(STAMP)
-	@$(VENV)/taskflow simulate $(LENET) > /dev/null
-	@$(VENV)/taskflow search $(LENET) --proposals 100 > /dev/null & \
-	$(PYTEST) -q -p no:cacheprovider tests/mpi/test_laws.py -k "NumPy and (plans or driver or runs)" > /dev/null && wait $$!
+	@$(VENV)/python -m tests.warm
 
 # Python and pytest compile the tests once, here: each worker then collects in 5 s of the processor instead of 12.
 collect: $(STAMP)

@@ -47,8 +47,8 @@ class Heart:
         self.is_guarded, self._process, self._end = bool(job), os.getpid(), 0
         self._file = os.memfd_create("taskflow") if job else -1
         self.cells: memoryview[int] = memoryview(self.room(8 * CELLS)[0]).cast("q")
-        self._guard, guards_end = socket.socketpair()
         if job:
+            self._guard, guards_end = socket.socketpair()
             rank = world_rank(), world_size(), local_size() == world_size(), self._process, launcher
             words = json.dumps([*rank, patience_seconds(), self._file, guards_end.fileno(), job])
             command = [
@@ -67,7 +67,7 @@ class Heart:
             )
             os.set_inheritable(self._file, False)
             tell_status(self._guard.fileno(), STATUS)
-        guards_end.close()
+            guards_end.close()
 
     def room(self, size_bytes: int) -> tuple[mmap.mmap, int]:
         """Memory that the guard can read, and where in it that begins."""

@@ -21,7 +21,7 @@ from tests.checking.plans import plans
 from tests.checking.reuse import as_lists, reuse_edges, with_memory, without_reuse
 from tests.strategies import examples
 
-ENOUGH = 6  # plans in which a class of faults is found
+ENOUGH = 4  # plans in which a class of faults is found
 ROWS = 1500  # of a plan that is looked at in Python
 
 

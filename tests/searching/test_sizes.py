@@ -17,7 +17,7 @@ from tests.sampling import IS_THOROUGH
 
 ROOT = Path(taskflow.__file__).parent
 LAYERS = "searching", "schedule", "collective"  # which decide what is tried
-PROPOSALS = 3000
+PROPOSALS = 1500
 
 
 def left_out():
