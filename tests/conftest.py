@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice, pairwise
 from pathlib import Path
@@ -39,7 +40,11 @@ settings.load_profile(
 )
 
 
+TESTS_OF = pytest.StashKey[Counter[str]]()  # of every file that was collected, how many tests
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[TESTS_OF] = Counter(item.nodeid.partition("::")[0] for item in items)
     skipped.pytest_collection_modifyitems(config, items)
     if named := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"another name in each process: {named[0]}")

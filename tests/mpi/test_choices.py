@@ -12,6 +12,8 @@ from taskflow.comm.transport import connect
 from tests.fake_cudnn import CudnnStreams
 from tests.strategies import feeds_of
 
+pytestmark = pytest.mark.two_ranks  # with more it takes no other way
+
 
 class Timed(CudnnStreams):
     """By its clock one way takes twice as long as the other; `shows`: the name of the GPU."""

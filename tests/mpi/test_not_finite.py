@@ -17,6 +17,7 @@ from tests.train.test_not_finite import (
 from tests.ways import TRANSPORTS
 
 COUNT = max(2, world_size())
+pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -93,11 +93,18 @@ def trained(rule, order, is_own, check=True, costs=CostModel.analytic):
         return trainer, (*seen, kept.bits(trainer.step))
 
 
-# The search of an order takes its five seconds where there are more ranks, and proves what it proves on two.
-SEARCHED = pytest.param("searched", marks=pytest.mark.two_ranks)
+MORE_RANKS = "data", "homes", "pipeline"  # on four ranks; the others prove what they prove on two
 
 
-@pytest.mark.parametrize("case", [*(case for case in CASES if case != "searched"), SEARCHED])
+def proven_on_two(*cases):
+    """Cases of which those that more ranks do not run are marked."""
+    marks = {case: [] if case in MORE_RANKS else [pytest.mark.two_ranks] for case in cases}
+    return pytest.mark.parametrize(
+        "case", [pytest.param(case, marks=each) for case, each in marks.items()]
+    )
+
+
+@proven_on_two(*CASES)
 def test_own_rows_train_as_all_rows_do(case):
     own, found = trained(*CASES[case], is_own=True)
     all_rows, expected = trained(*CASES[case], is_own=False)
@@ -106,7 +113,7 @@ def test_own_rows_train_as_all_rows_do(case):
     assert len(own.task_graph) <= len(all_rows.task_graph)
 
 
-@pytest.mark.parametrize("case", ["data", "in order", SEARCHED])
+@proven_on_two("data", "in order", "searched")
 def test_ranks_that_decide_nothing_make_their_own_rows_alone(case):
     with pytest.MonkeyPatch.context() as patch:
         if connect().rank > 0:
@@ -114,6 +121,7 @@ def test_ranks_that_decide_nothing_make_their_own_rows_alone(case):
         trained(*CASES[case], is_own=True, check=False)
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("case", ["data", "pipeline"])
 def test_own_rows_are_rehearsed(case):
     """Rank 0 learns what all rows take, in the order in which they run; the numbers are those of other costs."""
@@ -132,6 +140,7 @@ def test_own_rows_are_rehearsed(case):
         assert (costs.seconds(rows)[points] > 0).all()
 
 
+@pytest.mark.two_ranks
 def test_a_report_tells_of_all_devices(folder, capfd):
     """Bytes, memory of all devices, and a page with the steps of all ranks."""
     said, pages = [], []

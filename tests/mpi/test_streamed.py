@@ -54,6 +54,7 @@ def test_a_step_of_several_ranks_is_one_graph(transport):
     assert launches == [0, 1, 2, 3] and kinds == [True]
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("is_mapped", [True, False])
 def test_links_are_timed_between_ranks(is_mapped, monkeypatch):
     large = (
@@ -124,6 +125,7 @@ def classifier(dtype):
 
 
 @pytest.mark.skipif(connect().size == 1, reason="one rank folds nothing of others")
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_folds_read_partial_sums_in_place_with_the_same_bits(dtype):
     model, machine = classifier(dtype), on_gpus()

@@ -35,9 +35,13 @@ def chosen():
     models = list(batched(subjects(), len(PRECISIONS)))
     cases, others = models[: len(CASES)], models[len(CASES) :]
     builds, firsts = others[: len(BUILDS)], list(batched(others[len(BUILDS) :], 2))
-    models = sampled(cases, lambda model: model[0].name)
-    models += builds + [pair[k % 2] for k, pair in enumerate(firsts)]
-    return [(m[k % len(PRECISIONS)], SETTINGS[k % len(SETTINGS)]) for k, m in enumerate(models)]
+    operators = sampled(cases, lambda model: model[0].name)
+    operators += [pair[k % 2] for k, pair in enumerate(firsts)]
+    return [
+        (model[k % len(PRECISIONS)], settings[k % len(settings)])
+        for models, settings in ((operators, SETTINGS), (builds, SETTINGS[:2]))
+        for k, model in enumerate(models)
+    ]
 
 
 @pytest.mark.parametrize("subject, setting", chosen(), ids=str)

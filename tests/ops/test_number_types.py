@@ -107,7 +107,8 @@ def test_numbers_of_any_type_give_the_same_bits_on_a_gpu(kind, name):
     on_gpu = {"rates": {"kind": "cuda"}, "record": False}
     expected = run(model_of(kind, name, 1.0), backend=shim.ShimStreams(), **on_gpu)
     laws.assert_close(expected, run(model_of(kind, name, 1.0)), 1e-3)
-    for type_ in (int, np.float32, np.int64):
+    types = (int, np.float32, np.int64)
+    for type_ in types if IS_THOROUGH else types[len(kind) % 3 :][:1]:
         laws.assert_equal(
             run(model_of(kind, name, type_(1)), backend=shim.ShimStreams(), **on_gpu), expected
         )

@@ -11,6 +11,7 @@ import taskflow
 from ops.torch.compare import evaluate
 from taskflow import Context, Graph, LogicalRegion, differentiate, replace_regions
 from taskflow.graph.rebuild import rebuild
+from tests.sampling import IS_THOROUGH
 
 from .cases import CASES, Case
 from .interpreter import first_values
@@ -42,7 +43,8 @@ def test_inputs_of_half_size_are_computed_with(dtype: str) -> None:
         pytest.importorskip("ml_dtypes")
     first = {case.name.split()[0]: case for case in reversed(CASES)}
     assert len(first) > 50
-    for case in first.values():
+    cases = list(first.values())  # half of them in each dtype, all by HYPOTHESIS_PROFILE=thorough
+    for case in cases if IS_THOROUGH else cases[dtype == "bfloat16" :: 2]:
         graph, output = case.build()
         graph = replace_regions(
             graph,
