@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
-from typing import Any
-
-from numpy.typing import DTypeLike
+from typing import TYPE_CHECKING, Any
 
 from taskflow import Array, Context, Rect, Window
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 Interval = tuple[int, int]
 Image = tuple[Interval, Interval]  # the box of the last two dimensions

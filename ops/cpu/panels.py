@@ -14,17 +14,19 @@ Called from compiled functions only.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils, codegen, config
 from numba.extending import intrinsic
-from numpy.typing import DTypeLike
 
 from ops.cpu.lanes import spread
 from taskflow import Array, njit
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 _untyped: Any = cgutils, codegen, config
 _build, _code, _settings = _untyped

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
-
-from numpy.typing import DTypeLike
+from typing import TYPE_CHECKING
 
 from ops.cuda import flash
 from ops.cuda.kernels import BLOCK, source
 from ops.tiles import contiguous, deliver, origin, work_array
 from taskflow import Array, Context, Kernel
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 ATTENTION, HEADS = source("attention"), source("heads")
 _LANES, _MOST_ARRAYS, _MOST_ELEMENTS = (

@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import DTypeLike
+from typing import TYPE_CHECKING, Any
 
 from ops.tiles import contiguous, deliver
 from taskflow import Array, Context, CudaSource, Kernel
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 BLOCK = 256  # threads that share a row
 

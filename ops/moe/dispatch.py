@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-
-from numpy.typing import DTypeLike
+from typing import TYPE_CHECKING
 
 from ops.building import (
     check_integers,
@@ -30,6 +29,9 @@ from ops.cuda.experts import by_experts, first_of
 from ops.moe.gate import token_axis
 from ops.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 def dispatch(

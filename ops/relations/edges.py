@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
-from numpy.typing import ArrayLike
 
 from taskflow import Array, Graph, Image, LogicalRegion
+
+if TYPE_CHECKING:
+    import networkx
+    from numpy.typing import ArrayLike
 
 WORTH = 0.5  # of the vertices: an interval of sources that is shorter on average is worth a table
 
@@ -161,6 +164,8 @@ def graph_order(indptr: ArrayLike, indices: ArrayLike, starts: int = 8) -> Array
     Parts of a graph in this order read less of each other. Edges count both ways. Of orders that begin at a peripheral
     vertex, and at so many others, the one whose neighbours lie between the nearest ends.
     """
+    import networkx as nx  # a fifth of all imports, which most programs need not wait for
+
     borders, sources = np.asarray(indptr), np.asarray(indices)
     graph = nx.Graph()
     graph.add_nodes_from(range(len(borders) - 1))
@@ -174,7 +179,7 @@ def graph_order(indptr: ArrayLike, indices: ArrayLike, starts: int = 8) -> Array
     return min(orders, key=partial(_reach, sources=sources, targets=targets))
 
 
-def _vertex(part: nx.Graph, share: float) -> int:
+def _vertex(part: networkx.Graph, share: float) -> int:
     """One of a connected part, by the share of it that has lower numbers."""
     return int(sorted(part)[int(share * len(part))])
 

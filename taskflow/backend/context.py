@@ -13,15 +13,17 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from taskflow.backend.sources import CudaSource, index_map
 from taskflow.core.columns import Array as Array
 from taskflow.core.geometry import Rect
 from taskflow.core.random import random_key, uniform
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 _MAP_NORESERVE = 0x4000  # of Linux; the module has it from Python 3.13 on
 _ON_GPU = (2, 13)  # kinds of devices of DLPack: CUDA's own memory, and managed memory

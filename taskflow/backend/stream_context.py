@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from taskflow.backend.context import Array, Context, FindBoxes, Run, Workspace
 from taskflow.backend.sources import RANDOM, CudaSource, index_map
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.core.geometry import Rect
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 MakeCell = Callable[[Any, Callable[[Run], float]], Array]
 

@@ -14,10 +14,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace
 from taskflow.backend.choices import LIBRARY, OWN, Choices
@@ -31,6 +30,9 @@ from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
 from taskflow.tasks.parts import boxes_of
 from taskflow.tasks.task_graph import Launch, TaskGraph, access
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 _DTYPES = ("float64", "float16", "bfloat16", "tf32")
 _PRODUCTS = (128, 512, 1024, 2048, 4096)

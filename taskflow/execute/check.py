@@ -11,13 +11,16 @@ same bytes afterwards. Elements of one byte are not checked when they are read: 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
-from numpy.typing import DTypeLike
 
 from taskflow.backend import Workspace
 from taskflow.tasks.task_graph import Array, Privilege
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 _BYTE, _OTHER_BYTE = 0xFB, 0xFF  # a number and, of floating point, none
 _ZONE_BYTES = 128  # on either side of an array

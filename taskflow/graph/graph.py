@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from taskflow.core.arrays import as_array, cast_array
 from taskflow.core.dtypes import is_floating, known_dtype
@@ -36,6 +35,9 @@ from taskflow.graph.kernel import Function, Kernel, as_kernel
 from taskflow.graph.pattern import BoundPattern, parse_orders
 from taskflow.graph.program_order import Numbers, ProgramOrder
 from taskflow.graph.window import AnyWindow, Image
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Backward = Callable[..., Any]
 Init = float | Distribution | Callable[[tuple[int, ...]], Distribution]

@@ -1,4 +1,7 @@
-"""Output for people: drawn tables and bars that move on a terminal, plain lines in a file or a pipe."""
+"""Output for people: drawn tables and bars that move on a terminal, plain lines in a file or a pipe.
+
+Importing rich takes a tenth of all imports: it waits until something is shown.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table as RichTable
+from typing import TYPE_CHECKING, TextIO
 
 from taskflow.comm.heart import find_launcher
 from taskflow.core.system import world_size
 from taskflow.core.text import printable
 from taskflow.report.explanation import Table, align
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _TERMINALS = "/dev/pts/", "/dev/tty", "/dev/console"
 LINE_SECONDS = 10.0  # between two lines that say how far something is
@@ -41,6 +43,8 @@ def is_watched(file: TextIO) -> bool:
 
 def make_console(stderr: bool = False, quiet: bool = False) -> Console:
     """A console on standard output or error, which prints text as it is; without a terminal it breaks no lines."""
+    from rich.console import Console
+
     file = sys.stderr if stderr else sys.stdout
     force = None if is_watched(file) == file.isatty() else False
     console = Console(stderr=stderr, quiet=quiet, force_terminal=force, markup=False, emoji=False)
@@ -53,6 +57,8 @@ def print_table(console: Console, table: Table) -> None:
     if not console.is_terminal:
         console.print(align(table), highlight=False)
         return
+    from rich.table import Table as RichTable
+
     drawn = RichTable(*map(printable, table[0]))
     for row in table[1:]:
         drawn.add_row(*map(printable, row))
@@ -68,6 +74,8 @@ def show_progress(console: Console, line_every: int | None = None) -> Iterator[S
     if not console.is_terminal:
         yield _print_every(console, line_every) if line_every else _print_now_and_then(console)
         return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, disable=console.quiet, transient=True) as bar:
         task = bar.add_task("", total=None)

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import CostModel
@@ -33,6 +32,9 @@ from taskflow.strategy.partition import OperatorPoints, partition
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 NEVER = -1.0  # the delay where one point does not wait for another
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from taskflow.checkpoint.history import History
 from taskflow.comm.transport import Transport
@@ -25,6 +24,9 @@ from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import TaskGraph
 from taskflow.train.rows import measured_everywhere, needed_everywhere
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True)

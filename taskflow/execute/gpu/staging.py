@@ -16,10 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from taskflow.backend import Run, StreamBackend
 from taskflow.core.errors import InternalError
@@ -27,6 +26,9 @@ from taskflow.core.geometry import Rect
 from taskflow.execute.feed import Feed
 from taskflow.execute.gpu.ledger import Ledger
 from taskflow.tasks.task_graph import Array
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 Call = Callable[[], object]
 

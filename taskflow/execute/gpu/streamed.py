@@ -22,10 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from taskflow.backend import StreamBackend, StreamContext, Workspace
 from taskflow.comm.transport import Message
@@ -42,6 +41,9 @@ from taskflow.execute.program import BoundKernel, Call, Compiler, RankProgram
 from taskflow.graph.kernel import Kernel
 from taskflow.tasks.parts import boxes_of
 from taskflow.tasks.task_graph import Array, Kind, Privilege
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class StreamCompiler(Compiler):
