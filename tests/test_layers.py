@@ -51,7 +51,6 @@ HOMES = {
 LIGHT = {
     "taskflow",
     "numpy",
-    "rich",
     "msgspec",
 }  # what `import taskflow` imports beside the standard library
 

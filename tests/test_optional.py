@@ -50,7 +50,7 @@ def found_tests(variables, files, runs=True):
     return sum(int(count) for count, _ in found)
 
 
-def tests_there(config, files):
+def count_there(config, files):
     """How many there are with all that is installed: this process has found them, where it runs all tests."""
     found = config.stash[TESTS_OF]
     if found.keys() >= set(files):
@@ -64,7 +64,7 @@ def test_a_module_may_be_missing(module, tmp_path, pytestconfig):
     if find_spec(module) is None:
         pytest.skip(f"{module} is not installed, so nothing here needs it")
     files = files_that_want(module)
-    there = tests_there(pytestconfig, files)
+    there = count_there(pytestconfig, files)
     assert found_tests(hidden.variables_without(tmp_path, module), files) == there > 0
 
 
@@ -72,7 +72,7 @@ def test_a_module_may_be_missing(module, tmp_path, pytestconfig):
 def test_programs_may_be_missing(tmp_path, pytestconfig):
     files = files_that_want(*hidden.PROGRAMS)
     path = hidden.path_without(tmp_path, *hidden.PROGRAMS)
-    there = tests_there(pytestconfig, files)
+    there = count_there(pytestconfig, files)
     assert found_tests({"PYTHONPATH": str(ROOT), "PATH": path}, files) == there > 0
 
 
