@@ -197,8 +197,10 @@ class _Tiered(_Compiled):
         if not (self._is_warm or f"{self.__module__}.{self.__name__}" in code_folders.functions()):
             return False
         name = self._name(args)
-        if not name or code_folders.has(name):
-            return bool(name)
+        if not name or not self._temperature.is_due(name):
+            return False
+        if code_folders.has(name):
+            return True
         if self._is_warm and name not in self._asked:
             self._asked.add(name)
             ahead.ask(name, (self.__module__, self.__name__), self._types(args))

@@ -21,8 +21,10 @@ _SECONDS_PER_BYTE = 4e-4  # of byte code; 0.12 to 1.3 ms on a core of 2.5 GHz
 _START_SECONDS = 0.5  # importing numba, and whatever a variant takes besides
 # Of the arguments, where nothing is known yet: a call looks at each once or twice.
 _SECONDS_PER_ELEMENT = 1e-6
-# Of the time of compiling: so much is spent before the other process is asked to compile.
+# Of the time of compiling: so much is spent before the other process is asked to compile, and between two looks at
+# whether it has; a look takes 0.1 ms.
 _EARLY = 0.02
+_LOOK = 0.005
 
 
 def mode() -> str:
@@ -50,6 +52,7 @@ class Temperature:
     def __init__(self, compile_seconds: float) -> None:
         self.compile_seconds, self.spent = compile_seconds, 0.0
         self._rate = _SECONDS_PER_ELEMENT
+        self._next_look = dict[str, float]()
 
     def is_hot(self, size: int) -> bool:
         """Whether a call with so many elements had better wait for the compiler."""
@@ -58,6 +61,13 @@ class Temperature:
     def is_warm(self) -> bool:
         """Whether it had better be compiled by another process."""
         return self.spent > _EARLY * self.compile_seconds
+
+    def is_due(self, name: str) -> bool:
+        """Whether to look for the file of this name (again)."""
+        if self.spent < self._next_look.get(name, 0.0):
+            return False
+        self._next_look[name] = self.spent + _LOOK * self.compile_seconds
+        return True
 
     def note(self, size: int, seconds: float) -> None:
         """A call with so many elements took so long."""
