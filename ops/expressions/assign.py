@@ -303,8 +303,10 @@ def run_loop(
         works.append(work)
     loop = compiled_loop(one, tuple(zip(padded, layouts, strict=True)), tuple(numbers), contracts)
     seen = [
-        w.reshape(-1, columns) if layout == "matrix" else w.reshape(-1)
-        for w, layout in zip(works, layouts)
+        _as_compiled(
+            w.reshape(-1, columns) if layout == "matrix" else w.reshape(-1), name in one.targets
+        )
+        for name, w, layout in zip(padded, works, layouts)
     ]
     dtype = next(w.dtype for w, layout in zip(works, layouts) if layout == "matrix")
     if program:
@@ -314,6 +316,14 @@ def run_loop(
     for (name, a), work in zip(padded.items(), works, strict=True):
         if name in one.targets:
             deliver(ctx, work, a)
+
+
+def _as_compiled(a: Array, is_set: bool) -> Array:
+    """What loops are compiled for: an array that is only read cannot be written, whoever else may."""
+    if not is_set and a.flags.writeable:
+        a = a.view()
+        a.flags.writeable = False
+    return a
 
 
 @cache
@@ -388,10 +398,7 @@ def run_parts(
 
     numbers, seen = numbers or {}, []
     for names, (a, _) in arrays.items():
-        seen.append(a)
-        if one.targets.isdisjoint(names.split()):
-            seen[-1] = a.view()
-            seen[-1].flags.writeable = False  # what loops are compiled for
+        seen.append(_as_compiled(a, not one.targets.isdisjoint(names.split())))
     loop = compiled_loop(
         one, tuple((names, "parts") for names in arrays), tuple(numbers), contracts
     )
