@@ -8,6 +8,7 @@ import taskflow
 from examples.applications import graphs
 from ops.models import gnn
 from taskflow import MachineModel
+from tests.sampling import crossed
 
 MACHINE = MachineModel.local(devices=4)
 
@@ -20,8 +21,7 @@ def values(graph, strategy, feeds):
         return step(feeds)
 
 
-@pytest.mark.parametrize("by_stages", [False, True])
-@pytest.mark.parametrize("kind", gnn.KINDS)
+@pytest.mark.parametrize("kind, by_stages", crossed([*gnn.KINDS], [False, True]))
 def test_any_strategy_gives_the_numbers_of_one_device(kind, by_stages):
     generator = np.random.default_rng(len(kind))
     relation = gnn.normalised(*generator.integers(0, 30, (2, 45)), 30)

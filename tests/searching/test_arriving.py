@@ -75,7 +75,7 @@ def test_never_more_than_the_price(priced):
 
 @pytest.mark.parametrize(("preset", "hosts"), [("p100", 2), ("k80", 4), ("v100", 2), ("h100", 2)])
 def test_never_more_than_the_price_in_a_network_that_moves_much(preset, hosts, priced):
-    propose_some(network(layers=3), MachineModel.preset(preset, nodes=hosts), hosts, 60)
+    propose_some(network(layers=3), MachineModel.preset(preset, nodes=hosts), hosts, 40)
     assert len(priced) > 20 and all(0 < least <= price for least, price in priced)
 
 

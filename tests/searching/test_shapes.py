@@ -124,7 +124,7 @@ def test_every_schedule_gives_the_numbers_of_one_device():
 @pytest.mark.slow
 def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
     graph = transformer(2, 32, "float32").graph
-    found = taskflow.search(graph, HOSTS, CostModel.analytic(HOSTS), proposals=3000)
+    found = taskflow.search(graph, HOSTS, CostModel.analytic(HOSTS), proposals=1000)
     assert any(name.startswith("one_f_one_b") for name in found.baseline_seconds)
     assert found.seconds == seconds_of(found.plan, graph).seconds
     assert found.seconds <= min(found.baseline_seconds.values())

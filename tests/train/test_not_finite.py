@@ -24,6 +24,7 @@ from taskflow import (
 from tests import kept
 from tests.fake_gpu.streams import FakeStreams
 from tests.refusals import assert_refused
+from tests.sampling import crossed
 from tests.train.test_on_nan import eager_rows
 
 KINDS = ["cpu", "emulated", "cuda"]
@@ -74,9 +75,14 @@ def on(count, kind):
 LOSS = "step 1: the loss is nan; nothing has changed"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("optimizer", [ops.sgd, ops.adam, ops.lamb, ops.rmsprop])
+@pytest.mark.parametrize(
+    "optimizer, value, kind",
+    crossed(
+        [ops.sgd, ops.adam, ops.lamb, ops.rmsprop] * 3,
+        [np.nan, np.inf, -np.inf],
+        [*KINDS, "cuda", "cpu"],
+    ),
+)
 def test_feeds(kind, value, optimizer):
     graph, machine = network(optimizer), on(2, kind)
     with executor(lower(graph, data_parallel(graph, machine), machine), kind) as step:
