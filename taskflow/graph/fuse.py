@@ -12,7 +12,7 @@ The result between them needs no memory any more, unless others read it, too, an
 its own. The fused operator has the name of the last one, so that regions keep their names. Its flops are the sum; an
 axis that either of them never splits stays whole.
 
-Casts of parameters to half come first: on a GPU all of them are one launch then.
+What is made of parameters alone and in one launch on a GPU, such as casts to half, comes first: all of it is one then.
 
 Fusion comes after `differentiate` and the optimizer, whose operators are fused like any others, and before a strategy.
 The numbers are those of the graph before, bit for bit. In half precision they are nearer to those of float32, since
@@ -46,17 +46,29 @@ def fuse(graph: Graph) -> Graph:
     fusion = _Fusion(graph)
     for position, op in enumerate(graph.operators):
         fusion.append(op, position)
-    return rebuild(graph, _casts_first(fusion.finished()))
+    return rebuild(graph, _parameters_first(fusion.finished()))
 
 
-def _casts_first(operators: Sequence[Operator]) -> list[Operator]:
-    """The operators with casts of parameters at the front, unless something updates the parameter before."""
+def _parameters_first(operators: Sequence[Operator]) -> list[Operator]:
+    """The operators with those of parameters alone at the front, if several of them are one launch on a GPU.
+
+    Not where something updates the parameter before.
+    """
     written, first, others = set[str](), list[Operator](), list[Operator]()
     for op in operators:
-        is_first = casts_parameter(op) and op.inputs[0].name not in written
+        is_first = _is_of_parameters(op) and written.isdisjoint(r.name for r in op.inputs)
         (first if is_first else others).append(op)
         written.update(op.inputs[k].name for k in op.writes)
     return first + others
+
+
+def _is_of_parameters(op: Operator) -> bool:
+    """Whether it casts a parameter to half, or reads several parameters and updates none."""
+    is_grouped = op.kernel.for_points is not None and not op.writes
+    is_one_of_several = is_grouped and len(op.inputs) > 1
+    return casts_parameter(op) or (
+        is_one_of_several and all(region.role == "parameter" for region in op.inputs)
+    )
 
 
 class _Fusion:
