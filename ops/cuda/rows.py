@@ -66,41 +66,37 @@ def _normalize(
 
 
 @partial(Kernel, takes_mixed=True)
-def gradient_rows(
-    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array
-) -> None:
+def gradient_rows(ctx: Context, *arrays: Array) -> None:
     """See `layer_norm`."""
-    _gradient(ctx, [gy, x, mean, scale], weight, 0, gx)
+    *known, weight = arrays[:5]
+    _gradient(ctx, known, weight, 0, arrays[5:])
 
 
 @partial(Kernel, takes_mixed=True)
 def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The same and what is added to it, which comes first or last among the inputs."""
     *known, weight = arrays[is_first : 5 + is_first]
-    _gradient(ctx, known, weight, arrays[0 if is_first else 5], arrays[-1])
+    _gradient(ctx, known, weight, arrays[0 if is_first else 5], arrays[6:])
 
 
 def _gradient(
-    ctx: Context, known: Sequence[Array], weight: Array, more: Array | int, gx: Array
+    ctx: Context,
+    known: Sequence[Array],
+    weight: Array,
+    more: Array | int,
+    outputs: Sequence[Array],
 ) -> None:
-    name, threads = f"layer_norm_gradient_{widest(gx, *known[:2])}", known[2].size * BLOCK
-    launch(ctx, LAYER_NORM, name, threads, [*known, weight, more], [gx], gx.shape[-1])
-
-
-@partial(Kernel, takes_mixed=True)
-def row_sums(
-    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
-) -> None:
-    """See `layer_norm`; as many parts as keep the GPU busy, of some rows at least."""
+    """By as many blocks as keep the GPU busy, of which each leaves a part of the sums over rows."""
+    gx, gweight, gbias = outputs
     if not gbias.size:
         return
-    rows, width = mean.size, x.shape[-1]
-    across = -(-width // BLOCK)
-    count = max(1, min(rows // _LEAST_ROWS, _SUMMING_BLOCKS // across))
-    parts, numbers = ctx.scratch("parts", (2, count, width), mean.dtype), (rows, width, count)
-    name = f"layer_norm_parts_{widest(gy, x)}"
-    launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
-    name = f"layer_norm_sums_{mean.dtype}"
+    rows, width = known[2].size, gx.shape[-1]
+    count = max(1, min(rows, _SUMMING_BLOCKS))
+    parts = ctx.scratch("parts", (2, count, width), known[2].dtype)
+    name, numbers = f"layer_norm_gradient_{widest(gx, *known[:2])}", (rows, width, count)
+    inputs = [*known, weight, more]
+    launch(ctx, LAYER_NORM, name, count * BLOCK, inputs, [gx, parts], *numbers)
+    name = f"layer_norm_sums_{parts.dtype}"
     launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count)
 
 

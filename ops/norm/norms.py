@@ -288,12 +288,9 @@ def _layer_norm_backward(
     (x_term, c, _), (_, row, _) = terms(op)
     x, weight, _ = op.inputs
     _, mean, scale = op.outputs
-    read, known = f"{x_term}, {x_term}, {row}, {row}", [gy, x, mean, scale]
-    pattern = f"{read}, {c} -> {x_term}"
-    gx = launch_first(f"{op.name}.dx", pattern, [*known, weight], kernel=_gradient_rows, flops=10)
-    return gx, *launch_all(
-        f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5
-    )
+    pattern = f"{x_term}, {x_term}, {row}, {row}, {c} -> {x_term}, {c}, {c}"
+    inputs = [gy, x, mean, scale, weight]
+    return launch_all(f"{op.name}.dx", pattern, inputs, kernel=_gradients, flops=15)
 
 
 def _join_sum(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
@@ -307,7 +304,7 @@ def _join_sum(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | 
 
 def _join_gradient(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """What is added to the gradient of a layer norm. See `taskflow.Kernel`."""
-    return None if is_kept or not _is_sum_of_two(op) else _gradient_rows_sum.bind(is_first=k == 1)
+    return None if is_kept or not _is_sum_of_two(op) else _gradients_sum.bind(is_first=k == 1)
 
 
 def _is_sum_of_two(op: Operator) -> bool:
@@ -352,36 +349,46 @@ def _normalize_rows(
         deliver(ctx, work, a)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows_sum)
-def _gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
-    """The gradient and what is added to it, which comes first or last among the inputs."""
-    known, more, gx = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5], arrays[-1]
-    _gradient_rows(ctx, *known, gx)
+@partial(
+    Kernel,
+    is_compiled=True,
+    is_captured=True,
+    float32_outputs=(1, 2),
+    cuda=gpu_rows.gradient_rows_sum,
+)
+def _gradients_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
+    """The gradients; to that of the input is added what comes first or last among the inputs."""
+    known, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
+    gx, *sums = arrays[6:]
+    _gradients(ctx, *known, gx, *sums)
     ctx.xp.add(gx, more, out=gx)
 
 
 @partial(
-    Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows, join=_join_gradient
+    Kernel,
+    is_compiled=True,
+    is_captured=True,
+    float32_outputs=(1, 2),
+    cuda=gpu_rows.gradient_rows,
+    join=_join_gradient,
 )
-def _gradient_rows(
-    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array
+def _gradients(
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    mean: Array,
+    scale: Array,
+    weight: Array,
+    gx: Array,
+    gweight: Array,
+    gbias: Array,
 ) -> None:
     from ops.cpu import rows as cpu_rows
 
     work = work_array(ctx, "gx", gx)
     m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
+    slopes, values = rows(ctx, "gy", gy), rows(ctx, "x", x)
     out = work.reshape(-1, x.shape[-1])
-    ctx.call(
-        cpu_rows.layer_norm_gradient, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out
-    )
+    ctx.call(cpu_rows.layer_norm_gradient, slopes, values, m, s, weight, out)
     deliver(ctx, work, gx)
-
-
-@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(0, 1), cuda=gpu_rows.row_sums)
-def _row_sums(
-    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
-) -> None:
-    from ops.cpu import rows as cpu_rows
-
-    m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
-    ctx.call(cpu_rows.layer_norm_sums, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, gweight, gbias)
+    ctx.call(cpu_rows.layer_norm_sums, slopes, values, m, s, gweight, gbias)

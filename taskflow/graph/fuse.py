@@ -120,7 +120,9 @@ class _Fusion:
         """An operator that makes an input of `op`, and both as one."""
         for k, region in enumerate(op.inputs):
             other = self._operators.get(self._makers.get(region.name, ""))
-            if other is None or self._read[region.name] or op.inputs.count(region) > 1:
+            if other is None or op.inputs.count(region) > 1:
+                continue
+            if any(self._read[made.name] for made in other.outputs):
                 continue
             is_kept = self._reads[region.name] > 1 or region.name in self._fetched
             if (
@@ -154,9 +156,11 @@ def _fused(
 ) -> Operator | None:
     """`op` with `other`, which makes its input `k`, in it; None where they stay two.
 
-    Expressions that know no kernel of both, such as sums of gradients, are joined as `more` join expressions.
+    Expressions that know no kernel of both, such as sums of gradients, are joined as `more` join expressions. What
+    `other` makes besides stays as it is, so the kernel of `other` has to know how.
     """
-    joins = [kernel.join for kernel in (op.kernel, other.kernel) if kernel.join]
+    known = (op.kernel, other.kernel) if len(other.outputs) == 1 else (other.kernel,)
+    joins = [kernel.join for kernel in known if kernel.join]
     joins = joins or [*(more if op.kernel.expression and other.kernel.expression else ())]
     if not joins or not _are_alike(op, k, other) or not (is_exact(op) and is_exact(other)):
         return None
@@ -172,7 +176,7 @@ def _fused(
         kernel=kernel,
         bound=bound,
         inputs=inputs,
-        outputs=(*op.outputs, *(other.outputs if is_kept else ())),
+        outputs=(*op.outputs, *other.outputs[not is_kept :]),
         writes=tuple(w + behind * (w > k) for w in op.writes),
         orders=_joined_orders(op, k, other, is_kept),
         flops=sum(one.flops * prod(one.extents.values()) for one in (op, other))
@@ -184,22 +188,23 @@ def _fused(
 
 
 def _are_alike(op: Operator, k: int, other: Operator) -> bool:
-    """Whether `other` writes one region, and both are on the points of it, under the same names.
+    """Whether `other` makes that region first, and both are on the points of it, under the same names.
 
     Axes that `other` sums over are not split in the fused operator; `op` may have more that are never split.
     """
-    between, (made, *more) = op.bound.pattern.inputs[k].dims, other.bound.pattern.outputs or (None,)
+    between, (made, *_) = op.bound.pattern.inputs[k].dims, other.bound.pattern.outputs or (None,)
     axes, updated = (
         {axis for dim in between for axis in dim},
         {op.inputs[w].name for w in op.writes},
     )
     return (
         made is not None
+        and op.inputs[k].name == other.outputs[0].name
         and between == made.dims
         and axes <= other.extents.keys()
         and axes <= op.extents.keys() <= axes | op.bound.pattern.fixed
-        and not (more or op.windows or other.writes or op.adds)
-        and (not op.orders or not other.orders or op.orders[k] == other.orders[-1])
+        and not (op.windows or other.writes or op.adds)
+        and (not op.orders or not other.orders or op.orders[k] == other.orders[len(other.inputs)])
         and updated.isdisjoint(region.name for region in other.inputs)
     )
 
@@ -210,7 +215,7 @@ def _joined_pattern(
     mine, its = op.bound.pattern, other.bound.pattern
     read, made = (
         (*mine.inputs[:k], *its.inputs, *mine.inputs[k + 1 :]),
-        its.outputs if is_kept else (),
+        its.outputs[not is_kept :],
     )
     pattern = Pattern.of(
         read,
@@ -229,11 +234,11 @@ def _joined_orders(
     """The memory orders that one of both asks for; what the other one is computed with lies as what is between."""
     if not op.orders and not other.orders:
         return ()
-    between = op.orders[k] if op.orders else other.orders[-1]
+    between = op.orders[k] if op.orders else other.orders[len(other.inputs)]
 
     def of(one: Operator) -> list[tuple[int, ...]]:
         ranks = [len(region.shape) for region in one.args]
         return [*(one.orders or (between if n == len(between) else tuple(range(n)) for n in ranks))]
 
     mine, its, count = of(op), of(other), len(other.inputs)
-    return (*mine[:k], *its[:count], *mine[k + 1 :], *(its[count:] if is_kept else ()))
+    return (*mine[:k], *its[:count], *mine[k + 1 :], *its[count + (not is_kept) :])
