@@ -1,6 +1,7 @@
 // Normalization over the last dimension; a block for each row. What is normalized may be a sum, which is written as
 // `total`, and something may be added to the gradient. The gradients of weight and bias are sums over rows in two
-// stages: of parts of the rows, by the blocks that make the gradient of these rows, and then of these parts.
+// stages: of parts of the rows, and then of these parts. Of the parts, blocks of their own make sums, or those that make
+// the gradient of these rows.
 #include "common.cu"
 
 #define KEPT 8  // columns whose sums a thread has in registers; of wider rows the others are in memory
@@ -29,14 +30,15 @@
       scale[blockIdx.x] = inverse;                                                                                     \
     }                                                                                                                  \
   }                                                                                                                    \
-  /* Of some rows, one after the other; a thread keeps what its first columns add to those of weight and bias. */      \
+  /* Of some rows, one after the other. If there are `parts`, a thread keeps what its columns add to those of weight   \
+     and bias. */                                                                                                      \
   extern "C" __global__ void layer_norm_gradient_##name(const T* gy, const T* x, const A* mean, const A* scale,        \
-                                                        const A* weight, const T* more, T* gx, A* parts,               \
+                                                        const A* weight, const T* more, A* parts, T* gx,               \
                                                         long long rows, int width, int count) {                        \
     __shared__ A shared[2][BLOCK / 32];                                                                                \
-    A weights[KEPT] = {}, biases[KEPT] = {}, *of_weight = parts + (long long)blockIdx.x * width,                       \
-      *of_bias = of_weight + (long long)count * width;                                                                 \
-    for (int c = KEPT * BLOCK + (int)threadIdx.x; c < width; c += BLOCK) of_weight[c] = of_bias[c] = 0;                \
+    A weights[KEPT] = {}, biases[KEPT] = {}, unused = 0;                                                               \
+    A *of_weight = parts + (long long)blockIdx.x * width, *of_bias = of_weight + (long long)count * width;             \
+    for (int c = KEPT * BLOCK + (int)threadIdx.x; parts && c < width; c += BLOCK) of_weight[c] = of_bias[c] = 0;       \
     for (long long r = rows * blockIdx.x / count, end = rows * (blockIdx.x + 1) / count; r < end; ++r) {               \
       const T *slopes = gy + r * width, *row = x + r * width, *others = more ? more + r * width : more;                \
       T* out = gx + r * width;                                                                                         \
@@ -52,7 +54,8 @@
         int c = k * BLOCK + (int)threadIdx.x;                                                                          \
         if (c < width) each(c, weights[k], biases[k]);                                                                 \
       }                                                                                                                \
-      for (int c = KEPT * BLOCK + (int)threadIdx.x; c < width; c += BLOCK) each(c, of_weight[c], of_bias[c]);          \
+      for (int c = KEPT * BLOCK + (int)threadIdx.x; c < width; c += BLOCK)                                             \
+        parts ? each(c, of_weight[c], of_bias[c]) : each(c, unused, unused);                                           \
       sum = block_sum(sum, shared[0]) / (A)width;                                                                      \
       product = block_sum(product, shared[1]) / (A)width;                                                              \
       for (int c = (int)threadIdx.x; c < width; c += BLOCK) {                                                          \
@@ -62,8 +65,22 @@
     }                                                                                                                  \
     _Pragma("unroll") for (int k = 0; k < KEPT; ++k) {                                                                 \
       int c = k * BLOCK + (int)threadIdx.x;                                                                            \
-      if (c < width) of_weight[c] = weights[k], of_bias[c] = biases[k];                                                \
+      if (parts && c < width) of_weight[c] = weights[k], of_bias[c] = biases[k];                                       \
     }                                                                                                                  \
+  }                                                                                                                    \
+  extern "C" __global__ void layer_norm_parts_##name(const T* gy, const T* x, const A* mean, const A* scale,           \
+                                                     A* parts, long long rows, long long width, long long count) {     \
+    long long across = (width + BLOCK - 1) / BLOCK, part = blockIdx.x / across;                                        \
+    long long c = blockIdx.x % across * BLOCK + threadIdx.x;                                                           \
+    if (c >= width) return;                                                                                            \
+    A weight = 0, bias = 0;                                                                                            \
+    for (long long r = rows * part / count, end = rows * (part + 1) / count; r < end; ++r) {                           \
+      A g = (A)gy[r * width + c];                                                                                      \
+      weight += g * ((A)x[r * width + c] - mean[r]) * scale[r];                                                        \
+      bias += g;                                                                                                       \
+    }                                                                                                                  \
+    parts[part * width + c] = weight;                                                                                  \
+    parts[(count + part) * width + c] = bias;                                                                          \
   }
 FOR_ALL_TYPES(LAYER_NORM)
 

@@ -23,6 +23,8 @@ _LEAST_ROWS, _SUMMING_BLOCKS = (
     528,
 )  # of a part of a sum over rows; four blocks for each multiprocessor of an H200
 _SECTOR = 8  # numbers of float32 that are read at once at least
+# Eight blocks of 256 threads of each of 132 multiprocessors hold 17 MB of such rows: the L2 cache of an H100 has 50.
+_NARROW_ROW_BYTES, _WIDE_BLOCK = 1 << 14, 1024
 _SUM = Expression.parse("a + b")
 _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ignored")
 
@@ -68,35 +70,55 @@ def _normalize(
 @partial(Kernel, takes_mixed=True)
 def gradient_rows(ctx: Context, *arrays: Array) -> None:
     """See `layer_norm`."""
-    *known, weight = arrays[:5]
-    _gradient(ctx, known, weight, 0, arrays[5:])
+    _gradients(ctx, arrays[:5], 0, arrays[5:])
 
 
 @partial(Kernel, takes_mixed=True)
 def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The same and what is added to it, which comes first or last among the inputs."""
-    *known, weight = arrays[is_first : 5 + is_first]
-    _gradient(ctx, known, weight, arrays[0 if is_first else 5], arrays[6:])
+    known, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
+    _gradients(ctx, known, more, arrays[6:])
 
 
-def _gradient(
-    ctx: Context,
-    known: Sequence[Array],
-    weight: Array,
-    more: Array | int,
-    outputs: Sequence[Array],
+def _gradients(
+    ctx: Context, known: Sequence[Array], more: Array | int, outputs: Sequence[Array]
 ) -> None:
-    """By as many blocks as keep the GPU busy, of which each leaves a part of the sums over rows."""
-    gx, gweight, gbias = outputs
+    """That of the input, by a block for each row, or also those of weight and bias.
+
+    Then there are as many blocks as keep the GPU busy, of which each leaves a part of the sums over rows.
+    """
+    gx, *sums = outputs
+    statistics, width = known[2], gx.shape[-1]
+    if not gx.size:
+        for a in sums:
+            ctx.xp.copyto(a, 0)
+        return
+    count = min(statistics.size, _SUMMING_BLOCKS) if sums else statistics.size
+    parts = ctx.scratch("parts", (2, count, width), statistics.dtype) if sums else 0
+    name, numbers = (
+        f"layer_norm_gradient_{widest(gx, *known[:2])}",
+        (statistics.size, width, count),
+    )
+    launch(ctx, LAYER_NORM, name, count * BLOCK, [*known, more, parts], [gx], *numbers)
+    if sums:
+        name = f"layer_norm_sums_{statistics.dtype}"
+        launch(ctx, LAYER_NORM, name, 2 * width, [parts], sums, width, count)
+
+
+@partial(Kernel, takes_mixed=True)
+def row_sums(
+    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
+) -> None:
+    """See `layer_norm`; as many parts as keep the GPU busy, of some rows at least."""
     if not gbias.size:
         return
-    rows, width = known[2].size, gx.shape[-1]
-    count = max(1, min(rows, _SUMMING_BLOCKS))
-    parts = ctx.scratch("parts", (2, count, width), known[2].dtype)
-    name, numbers = f"layer_norm_gradient_{widest(gx, *known[:2])}", (rows, width, count)
-    inputs = [*known, weight, more]
-    launch(ctx, LAYER_NORM, name, count * BLOCK, inputs, [gx, parts], *numbers)
-    name = f"layer_norm_sums_{parts.dtype}"
+    rows, width = mean.size, x.shape[-1]
+    across = -(-width // BLOCK)
+    count = max(1, min(rows // _LEAST_ROWS, _SUMMING_BLOCKS // across))
+    parts, numbers = ctx.scratch("parts", (2, count, width), mean.dtype), (rows, width, count)
+    name = f"layer_norm_parts_{widest(gy, x)}"
+    launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
+    name = f"layer_norm_sums_{mean.dtype}"
     launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count)
 
 
@@ -158,6 +180,21 @@ def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: in
         (gy.shape[-1], classes, count),
     )
     launch(ctx, SOFTMAX, name, t.size * BLOCK, [gloss, y, levels, t], [gy], *numbers)
+
+
+@partial(Kernel, takes_mixed=True)
+def cross_entropy_and_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
+    """See `softmax_cross_entropy`: both at once, so that scores are read from memory once."""
+    y, t, gloss, loss, gy = arrays
+    losses, width = ctx.scratch("losses", (t.size,), loss.dtype), y.shape[-1]
+    threads = BLOCK if width * y.itemsize <= _NARROW_ROW_BYTES else _WIDE_BLOCK
+    name, numbers = (
+        f"cross_entropy_both_{threads}_{widest(y, gy)}_{t.dtype}",
+        (width, classes, count),
+    )
+    inputs, outputs = [y, t, gloss], [losses, gy]
+    launch(ctx, SOFTMAX, name, t.size * threads, inputs, outputs, *numbers, block=threads)
+    ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", BLOCK, losses, loss, t.size, count)
 
 
 @partial(Kernel, takes_mixed=True)

@@ -288,9 +288,12 @@ def _layer_norm_backward(
     (x_term, c, _), (_, row, _) = terms(op)
     x, weight, _ = op.inputs
     _, mean, scale = op.outputs
-    pattern = f"{x_term}, {x_term}, {row}, {row}, {c} -> {x_term}, {c}, {c}"
-    inputs = [gy, x, mean, scale, weight]
-    return launch_all(f"{op.name}.dx", pattern, inputs, kernel=_gradients, flops=15)
+    read, known = f"{x_term}, {x_term}, {row}, {row}", [gy, x, mean, scale]
+    pattern = f"{read}, {c} -> {x_term}"
+    gx = launch_first(f"{op.name}.dx", pattern, [*known, weight], kernel=_gradients, flops=10)
+    return gx, *launch_all(
+        f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5
+    )
 
 
 def _join_sum(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
@@ -349,13 +352,7 @@ def _normalize_rows(
         deliver(ctx, work, a)
 
 
-@partial(
-    Kernel,
-    is_compiled=True,
-    is_captured=True,
-    float32_outputs=(1, 2),
-    cuda=gpu_rows.gradient_rows_sum,
-)
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows_sum)
 def _gradients_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The gradients; to that of the input is added what comes first or last among the inputs."""
     known, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
@@ -365,12 +362,7 @@ def _gradients_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
 
 
 @partial(
-    Kernel,
-    is_compiled=True,
-    is_captured=True,
-    float32_outputs=(1, 2),
-    cuda=gpu_rows.gradient_rows,
-    join=_join_gradient,
+    Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows, join=_join_gradient
 )
 def _gradients(
     ctx: Context,
@@ -380,15 +372,39 @@ def _gradients(
     scale: Array,
     weight: Array,
     gx: Array,
-    gweight: Array,
-    gbias: Array,
+    *sums: Array,
 ) -> None:
+    """That of the input, and after `taskflow.fuse` those of weight and bias, too."""
     from ops.cpu import rows as cpu_rows
 
     work = work_array(ctx, "gx", gx)
     m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
-    slopes, values = rows(ctx, "gy", gy), rows(ctx, "x", x)
     out = work.reshape(-1, x.shape[-1])
-    ctx.call(cpu_rows.layer_norm_gradient, slopes, values, m, s, weight, out)
+    ctx.call(
+        cpu_rows.layer_norm_gradient, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out
+    )
     deliver(ctx, work, gx)
-    ctx.call(cpu_rows.layer_norm_sums, slopes, values, m, s, gweight, gbias)
+    if sums:
+        _row_sums(ctx, gy, x, mean, scale, *sums)
+
+
+def _absorb_gradient(op: Operator, other: Operator) -> Kernel | None:
+    """Sums over rows with the gradient of the same norm. See `taskflow.Kernel`."""
+    return _gradients if other.kernel is _gradients else None
+
+
+@partial(
+    Kernel,
+    is_compiled=True,
+    is_captured=True,
+    float32_outputs=(0, 1),
+    cuda=gpu_rows.row_sums,
+    absorb=_absorb_gradient,
+)
+def _row_sums(
+    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
+) -> None:
+    from ops.cpu import rows as cpu_rows
+
+    m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
+    ctx.call(cpu_rows.layer_norm_sums, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, gweight, gbias)

@@ -8,6 +8,8 @@ An operator is fused into the one that reads its result first where all of this 
 * the kernel of one of them knows a kernel of both (`Kernel.join`): of two expressions, of an update and the casts and
   sums of its gradient, of a normalization and what is added before or computed behind it.
 
+What reads the same, such as a loss and its gradient, is one operator before that (`absorb`).
+
 The result between them needs no memory any more, unless others read it, too, and the kernel of both writes it beside
 its own. The fused operator has the name of the last one, so that regions keep their names. Its flops are the sum; an
 axis that either of them never splits stays whole.
@@ -26,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from taskflow.graph.absorb import absorb
 from taskflow.graph.binding import bind
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Join
@@ -43,8 +46,10 @@ def fuse(graph: Graph) -> Graph:
     Args:
         graph: any, with its optimizer if it has one; it stays as it is.
     """
-    fusion = _Fusion(graph)
-    for position, op in enumerate(graph.operators):
+    fetched = {region.name for region in graph.outputs.values()}
+    operators = absorb(graph.operators, fetched)
+    fusion = _Fusion(operators, fetched)
+    for position, op in enumerate(operators):
         fusion.append(op, position)
     return rebuild(graph, _parameters_first(fusion.finished()))
 
@@ -74,18 +79,16 @@ def _is_of_parameters(op: Operator) -> bool:
 class _Fusion:
     """The operators so far, each with what could be fused into it, by name."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, operators: Sequence[Operator], fetched: set[str]) -> None:
         self._operators: dict[str, Operator] = {}
         self._position: dict[str, int] = {}  # of the first member
         self._updated: dict[str, int] = {}  # region -> where it was updated in place last
         self._makers: dict[str, str] = {}
-        self._fetched = {region.name for region in graph.outputs.values()}
+        self._fetched = fetched
         self._read = Counter[str]()  # how often by the operators so far
-        self._reads = Counter(region.name for op in graph.operators for region in op.inputs)
+        self._reads = Counter(region.name for op in operators for region in op.inputs)
         self._joins = list(
-            dict.fromkeys(
-                o.kernel.join for o in graph.operators if o.kernel.join and o.kernel.expression
-            )
+            dict.fromkeys(o.kernel.join for o in operators if o.kernel.join and o.kernel.expression)
         )
         self._became: dict[str, str] = {}  # a leader -> the operator that it is a member of
 
@@ -183,8 +186,13 @@ def _fused(
         / prod(bound.extents.values()),
         work=other.work,
         follows=None if op.follows is None or other.follows is None else op.follows,
-        members=(*(other.members or (other.name,)), *(op.members or (op.name,))),
+        members=(*_members(other), *_members(op)),
     )
+
+
+def _members(op: Operator) -> tuple[str, ...]:
+    """With its own name, which an operator that absorbed others does not count."""
+    return op.members if op.name in op.members else (*op.members, op.name)
 
 
 def _are_alike(op: Operator, k: int, other: Operator) -> bool:
