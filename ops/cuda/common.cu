@@ -30,6 +30,23 @@ static __device__ T block_sum(T value, T* shared) {
   return combine_block<THREADS>(value, shared, [](T a, T b) { return a + b; });
 }
 
+// Several sums at once, in memory for so many of each warp.
+template <int N, typename T>
+static __device__ void block_sums(T (&values)[N], T (*shared)[BLOCK / 32]) {
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    for (int n = 16; n; n >>= 1) values[k] += __shfl_xor_sync(ALL_LANES, values[k], n);
+    if (threadIdx.x % 32 == 0) shared[k][threadIdx.x / 32] = values[k];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    values[k] = shared[k][0];
+    for (int warp = 1; warp < BLOCK / 32; ++warp) values[k] += shared[k][warp];
+  }
+  __syncthreads();
+}
+
 template <int THREADS = BLOCK, typename T>
 static __device__ T block_max(T value, T* shared) {
   return combine_block<THREADS>(value, shared, [](T a, T b) { return b > a || b != b ? b : a; });

@@ -4,7 +4,8 @@
 // the gradient of these rows.
 #include "common.cu"
 
-#define KEPT 8  // columns whose sums a thread has in registers; of wider rows the others are in memory
+#define AT_ONCE 4  // rows whose sums a block takes together
+#define KEPT 8     // columns whose sums a thread has in registers; of wider rows the others are in memory
 
 #define LAYER_NORM(T, A, name)                                                                                         \
   extern "C" __global__ void layer_norm_##name(const T* x, const T* more, const A* weight, const A* bias, T* y, A* mean,\
@@ -30,25 +31,28 @@
       scale[blockIdx.x] = inverse;                                                                                     \
     }                                                                                                                  \
   }                                                                                                                    \
-  /* Of some rows, one after the other. If there are `parts`, a thread keeps what its columns add to those of weight   \
-     and bias. */                                                                                                      \
+  /* Of some rows, AT_ONCE at a time. If there are `parts`, a thread keeps what its columns add to those of weight and \
+     bias. */                                                                                                          \
   extern "C" __global__ void layer_norm_gradient_##name(const T* gy, const T* x, const A* mean, const A* scale,        \
                                                         const A* weight, const T* more, A* parts, T* gx,               \
                                                         long long rows, int width, int count) {                        \
-    __shared__ A shared[2][BLOCK / 32];                                                                                \
+    __shared__ A shared[2 * AT_ONCE][BLOCK / 32];                                                                      \
     A weights[KEPT] = {}, biases[KEPT] = {}, unused = 0;                                                               \
     A *of_weight = parts + (long long)blockIdx.x * width, *of_bias = of_weight + (long long)count * width;             \
     for (int c = KEPT * BLOCK + (int)threadIdx.x; parts && c < width; c += BLOCK) of_weight[c] = of_bias[c] = 0;       \
-    for (long long r = rows * blockIdx.x / count, end = rows * (blockIdx.x + 1) / count; r < end; ++r) {               \
-      const T *slopes = gy + r * width, *row = x + r * width, *others = more ? more + r * width : more;                \
-      T* out = gx + r * width;                                                                                         \
-      A centre = mean[r], inverse = scale[r], sum = 0, product = 0;                                                    \
+    long long end = rows * (blockIdx.x + 1) / count;                                                                   \
+    for (long long first = rows * blockIdx.x / count; first < end; first += AT_ONCE) {                                 \
+      A sums[2 * AT_ONCE] = {}; /* for each row, of its slopes and of their products with what was normalized */       \
       auto each = [&](int c, A& to_weight, A& to_bias) {                                                               \
-        A slope = slopes[c], at = ((A)row[c] - centre) * inverse, g = slope * weight[c];                               \
-        sum += g;                                                                                                      \
-        product += g * at;                                                                                             \
-        to_weight += slope * at;                                                                                       \
-        to_bias += slope;                                                                                              \
+        _Pragma("unroll") for (int n = 0; n < AT_ONCE; ++n) {                                                          \
+          long long r = first + n;                                                                                     \
+          if (r >= end) continue;                                                                                      \
+          A slope = gy[r * width + c], at = ((A)x[r * width + c] - mean[r]) * scale[r];                                \
+          sums[2 * n] += slope * weight[c];                                                                            \
+          sums[2 * n + 1] += slope * weight[c] * at;                                                                   \
+          to_weight += slope * at;                                                                                     \
+          to_bias += slope;                                                                                            \
+        }                                                                                                              \
       };                                                                                                               \
       _Pragma("unroll") for (int k = 0; k < KEPT; ++k) {                                                               \
         int c = k * BLOCK + (int)threadIdx.x;                                                                          \
@@ -56,11 +60,16 @@
       }                                                                                                                \
       for (int c = KEPT * BLOCK + (int)threadIdx.x; c < width; c += BLOCK)                                             \
         parts ? each(c, of_weight[c], of_bias[c]) : each(c, unused, unused);                                           \
-      sum = block_sum(sum, shared[0]) / (A)width;                                                                      \
-      product = block_sum(product, shared[1]) / (A)width;                                                              \
-      for (int c = (int)threadIdx.x; c < width; c += BLOCK) {                                                          \
-        A g = inverse * ((A)slopes[c] * weight[c] - sum - ((A)row[c] - centre) * inverse * product);                   \
-        out[c] = others ? g + (A)others[c] : g;                                                                        \
+      block_sums(sums, shared);                                                                                        \
+      _Pragma("unroll") for (int n = 0; n < AT_ONCE; ++n) {                                                            \
+        long long r = first + n;                                                                                       \
+        if (r >= end) continue;                                                                                        \
+        A sum = sums[2 * n] / (A)width, product = sums[2 * n + 1] / (A)width;                                          \
+        for (int c = (int)threadIdx.x; c < width; c += BLOCK) {                                                        \
+          A at = ((A)x[r * width + c] - mean[r]) * scale[r];                                                           \
+          A g = scale[r] * ((A)gy[r * width + c] * weight[c] - sum - at * product);                                    \
+          gx[r * width + c] = more ? g + (A)more[r * width + c] : g;                                                   \
+        }                                                                                                              \
       }                                                                                                                \
     }                                                                                                                  \
     _Pragma("unroll") for (int k = 0; k < KEPT; ++k) {                                                                 \

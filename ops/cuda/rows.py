@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cuda.kernels import BLOCK, launch, source, widest
+from ops.cuda.kernels import BLOCK, constant, launch, source, widest
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
 from ops.tiles import channels_last, contiguous, last
@@ -17,6 +17,7 @@ from taskflow import Array, Context, Kernel
 SOFTMAX, LAYER_NORM, CLASSES, ROWS, COLUMNS = map(
     source, ("softmax", "layer_norm", "classes", "rows", "columns")
 )
+_AT_ONCE = constant(LAYER_NORM, "AT_ONCE")
 _STEPS = 8  # that one kernel adds up
 _LEAST_ROWS, _SUMMING_BLOCKS = (
     32,
@@ -83,7 +84,7 @@ def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
 def _gradients(
     ctx: Context, known: Sequence[Array], more: Array | int, outputs: Sequence[Array]
 ) -> None:
-    """That of the input, by a block for each row, or also those of weight and bias.
+    """That of the input, by a block for a few rows, or also those of weight and bias.
 
     Then there are as many blocks as keep the GPU busy, of which each leaves a part of the sums over rows.
     """
@@ -93,7 +94,7 @@ def _gradients(
         for a in sums:
             ctx.xp.copyto(a, 0)
         return
-    count = min(statistics.size, _SUMMING_BLOCKS) if sums else statistics.size
+    count = min(statistics.size, _SUMMING_BLOCKS) if sums else -(-statistics.size // _AT_ONCE)
     parts = ctx.scratch("parts", (2, count, width), statistics.dtype) if sums else 0
     name, numbers = (
         f"layer_norm_gradient_{widest(gx, *known[:2])}",
