@@ -4,6 +4,7 @@
 // the gradient of these rows.
 #include "common.cu"
 
+#define SECTOR 8   // columns of float32 that are read at once at least
 #define AT_ONCE 4  // rows whose sums a block takes together
 #define KEPT 8     // columns whose sums a thread has in registers; of wider rows the others are in memory
 
@@ -93,19 +94,25 @@
   }
 FOR_ALL_TYPES(LAYER_NORM)
 
-// Sums of `count` parts of each column, in order: of those of the weight, and of those of the bias behind them.
-#define LAYER_NORM_SUMS(A, name)                                                                            \
-  extern "C" __global__ void layer_norm_sums_##name(const A* parts, A* gweight, A* gbias, long long width,  \
-                                                    long long count) {                                      \
-    long long k = THREAD;                                                                                   \
-    if (k >= 2 * width) return;                                                                             \
-    const A* column = k < width ? parts + k : parts + (count - 1) * width + k;                              \
-    A sum = 0;                                                                                              \
-    for (long long part = 0; part < count; ++part) sum += column[part * width];                             \
-    if (k < width)                                                                                          \
-      gweight[k] = sum;                                                                                     \
-    else                                                                                                    \
-      gbias[k - width] = sum;                                                                               \
+// Sums of `count` parts of each column, in order: of those of the weight, and of those of the bias behind them. A block has
+// SECTOR columns, which are read at once, and many parts beside each other.
+#define LAYER_NORM_SUMS(A, name)                                                                           \
+  extern "C" __global__ void layer_norm_sums_##name(const A* parts, A* gweight, A* gbias, long long width, \
+                                                    long long count) {                                     \
+    __shared__ A shared[BLOCK];                                                                            \
+    long long k = blockIdx.x * (long long)SECTOR + threadIdx.x % SECTOR;                                   \
+    const A* column = k < width ? parts + k : parts + (count - 1) * width + k;                             \
+    A sum = 0;                                                                                             \
+    for (long long part = threadIdx.x / SECTOR; k < 2 * width && part < count; part += BLOCK / SECTOR)     \
+      sum += column[part * width];                                                                         \
+    shared[threadIdx.x] = sum;                                                                             \
+    __syncthreads();                                                                                       \
+    if (threadIdx.x >= SECTOR || k >= 2 * width) return;                                                   \
+    for (int n = SECTOR; n < BLOCK; n += SECTOR) sum += shared[(int)threadIdx.x + n];                      \
+    if (k < width)                                                                                         \
+      gweight[k] = sum;                                                                                    \
+    else                                                                                                   \
+      gbias[k - width] = sum;                                                                              \
   }
 LAYER_NORM_SUMS(float, float32)
 LAYER_NORM_SUMS(double, float64)

@@ -23,7 +23,7 @@ _LEAST_ROWS, _SUMMING_BLOCKS = (
     32,
     528,
 )  # of a part of a sum over rows; four blocks for each multiprocessor of an H200
-_SECTOR = 8  # numbers of float32 that are read at once at least
+_SECTOR = constant(LAYER_NORM, "SECTOR")
 # Eight blocks of 256 threads of each of 132 multiprocessors hold 17 MB of such rows: the L2 cache of an H100 has 50.
 _NARROW_ROW_BYTES, _WIDE_BLOCK = 1 << 14, 1024
 _SUM = Expression.parse("a + b")
@@ -94,16 +94,16 @@ def _gradients(
         for a in sums:
             ctx.xp.copyto(a, 0)
         return
-    count = min(statistics.size, _SUMMING_BLOCKS) if sums else -(-statistics.size // _AT_ONCE)
+    count = -(-statistics.size // _AT_ONCE)
+    count = min(count, _SUMMING_BLOCKS) if sums else count
     parts = ctx.scratch("parts", (2, count, width), statistics.dtype) if sums else 0
     name, numbers = (
         f"layer_norm_gradient_{widest(gx, *known[:2])}",
         (statistics.size, width, count),
     )
     launch(ctx, LAYER_NORM, name, count * BLOCK, [*known, more, parts], [gx], *numbers)
-    if sums:
-        name = f"layer_norm_sums_{statistics.dtype}"
-        launch(ctx, LAYER_NORM, name, 2 * width, [parts], sums, width, count)
+    if not isinstance(parts, int):
+        _sum_parts(ctx, parts, sums)
 
 
 @partial(Kernel, takes_mixed=True)
@@ -119,8 +119,13 @@ def row_sums(
     parts, numbers = ctx.scratch("parts", (2, count, width), mean.dtype), (rows, width, count)
     name = f"layer_norm_parts_{widest(gy, x)}"
     launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
-    name = f"layer_norm_sums_{mean.dtype}"
-    launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count)
+    _sum_parts(ctx, parts, [gweight, gbias])
+
+
+def _sum_parts(ctx: Context, parts: Array, sums: Sequence[Array]) -> None:
+    _, count, width = parts.shape
+    threads, name = -(-2 * width // _SECTOR) * BLOCK, f"layer_norm_sums_{parts.dtype}"
+    launch(ctx, LAYER_NORM, name, threads, [parts], sums, width, count)
 
 
 @partial(Kernel, takes_mixed=True)
