@@ -290,7 +290,7 @@ def _layer_norm_backward(
     _, mean, scale = op.outputs
     read, known = f"{x_term}, {x_term}, {row}, {row}", [gy, x, mean, scale]
     pattern = f"{read}, {c} -> {x_term}"
-    gx = launch_first(f"{op.name}.dx", pattern, [*known, weight], kernel=_gradients, flops=10)
+    gx = launch_first(f"{op.name}.dx", pattern, [*known, weight], kernel=_gradient_rows, flops=10)
     return gx, *launch_all(
         f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5
     )
@@ -307,7 +307,7 @@ def _join_sum(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | 
 
 def _join_gradient(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """What is added to the gradient of a layer norm. See `taskflow.Kernel`."""
-    return None if is_kept or not _is_sum_of_two(op) else _gradients_sum.bind(is_first=k == 1)
+    return None if is_kept or not _is_sum_of_two(op) else _gradient_rows_sum.bind(is_first=k == 1)
 
 
 def _is_sum_of_two(op: Operator) -> bool:
@@ -353,18 +353,18 @@ def _normalize_rows(
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows_sum)
-def _gradients_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
+def _gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The gradients; to that of the input is added what comes first or last among the inputs."""
     known, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
     gx, *sums = arrays[6:]
-    _gradients(ctx, *known, gx, *sums)
+    _gradient_rows(ctx, *known, gx, *sums)
     ctx.xp.add(gx, more, out=gx)
 
 
 @partial(
     Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows, join=_join_gradient
 )
-def _gradients(
+def _gradient_rows(
     ctx: Context,
     gy: Array,
     x: Array,
@@ -390,7 +390,7 @@ def _gradients(
 
 def _absorb_gradient(op: Operator, other: Operator) -> Kernel | None:
     """Sums over rows with the gradient of the same norm. See `taskflow.Kernel`."""
-    return _gradients if other.kernel is _gradients else None
+    return _gradient_rows if other.kernel is _gradient_rows else None
 
 
 @partial(
