@@ -4,7 +4,7 @@
 optional; without it our side is timed alone. `--fake` runs a part on a fake device of NumPy with tiny models, to see
 that it works: its figures mean nothing. Four tables need no GPU, but the stub of CUDA: `--estimate`, what each step
 launches (`gpu_launches`), beside PyTorch's, eager and compiled (`gpu_inductor`); `--fusion`, what fusion changes;
-`--branches`, where a step leaves its chain; `--bytes`, what GPT-2 moves by two losses.
+`--branches`, where a step leaves its chain; `--bytes`, what GPT-2 moves by kind of launch.
 
 A line of a table ends with what is asked for and `yes` or `NO`; a line of JSON is a figure for the result file.
 """
@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--fusion", action="store_true", help="the same without and with taskflow.fuse"
     )
     tables.add_argument("--branches", action="store_true", help="where steps leave their chain")
-    tables.add_argument("--bytes", action="store_true", help="what GPT-2 moves by two losses")
+    tables.add_argument("--bytes", action="store_true", help="what GPT-2 moves by kind of launch")
     parser.add_argument(
         "--fake", action="store_true", help="a fake device and tiny models: a trial"
     )

@@ -16,6 +16,7 @@ from typing import TypedDict, Unpack
 from ops.attention.fused_attention import fused_attention
 from ops.attention.grouped import repeat_heads
 from ops.attention.heads import project_from_heads, project_to_heads
+from ops.attention.joined import attend_parts, project_to_parts
 from ops.attention.linear_attention import check_heads, check_scale, memory_linear_attention
 from ops.attention.packed_attention import packed_attention
 from ops.building import (
@@ -41,6 +42,7 @@ class AttentionKernel(TypedDict, total=False):
 
     memory_linear: bool
     fused: bool
+    joined: bool
 
 
 FUSED, MEMORY_LINEAR, PACKED = "fused", "memory-linear", "packed"
@@ -77,6 +79,8 @@ def multihead_attention(
         memory_linear: by `memory_linear_attention`, which keeps no scores and has no dropout; queries and keys may be
             split alike.
         fused: by `fused_attention`, one operator without dropout, which sees the keys whole.
+        joined: of a `fused` one without `memory` and `kv_heads`: one product makes queries, keys and values, in one
+            region (`ops.attention.joined`). On one device a step reads and launches less.
         mask: of bool, whether a query sees a key, or of floating point, added to the scores; its shape broadcasts to
             (batch, heads, queries, keys). A query that sees no key gives zeros (before the last projection).
         lengths: of documents that lie one behind the other, see `packed_attention`, which it is then.
@@ -112,6 +116,13 @@ def multihead_attention(
         raise ValueError(f"{where}: kv_heads is {shared}, of {num_heads} heads")
     graph = x.graph
     name = graph.unique_name(name or "attention", "q")
+    if kernel.get("joined"):
+        if kind != FUSED or memory is not None or shared != num_heads:
+            raise ValueError(
+                f"{where}: joined=True is for fused attention without memory or kv_heads"
+            )
+        y = attend_parts(project_to_parts(x, num_heads, bias, name), is_causal, f"{name}.scores")
+        return project_from_heads(y, features, bias, f"{name}.out")
     q = project_to_heads(x, num_heads, features // num_heads, bias, f"{name}.q")
     with graph.following(q.name) if shared == num_heads else nullcontext():
         k, v = (

@@ -56,14 +56,14 @@ def fused_attention(
     )
     options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
-    features *= _seen_share(q.shape[1], k.shape[1]) if is_causal else 1.0
+    features *= seen_share(q.shape[1], k.shape[1]) if is_causal else 1.0
     kernel, backward = forward.bind(**options), partial(_backward, flops=5 * features, **options)
     return launch_first(
         name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features
     )
 
 
-def _seen_share(queries: int, keys: int) -> float:
+def seen_share(queries: int, keys: int) -> float:
     """The share of pairs in which a query sees the key, of causal attention: about half."""
     both = min(queries, keys)
     return (both * (both + 1) / 2 + (queries - both) * keys) / (queries * keys)

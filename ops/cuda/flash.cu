@@ -1,6 +1,7 @@
 // Attention without a matrix of scores (Dao et al., NeurIPS 2022): a block has some rows of a head, goes through the
 // others a tile at a time and makes their scores anew. What a causal mask hides is skipped, tile by tile. Sums are taken in
-// one order: nothing is added by atomics, so the gradients of keys and of queries have a kernel each.
+// one order: nothing is added by atomics, so some blocks make the gradients of queries and others those of keys, side by
+// side in one launch, so that what both read is read from memory once.
 //
 // A head has D features at most, a multiple of 16. Exponentials are powers of 2, for which GPUs have an instruction.
 #include "products.cu"
@@ -116,18 +117,27 @@ static __device__ void attend(const Rows<const T>& q, const Rows<const T>& k, co
   store_rows(out, y, begin);
 }
 
-// The gradient of queries, and of each the sum of gy y, which that of keys needs, too.
+// What a block of the gradients has in shared memory: two tiles of its rows, two of those that it goes through.
 template <typename T, int D, int ROWS, int COLS>
-static __device__ void slopes_of_queries(const Rows<const T>& gy, const Rows<const T>& y,
+struct Tiles {
+  static const int STEP = D + PAD(T);
+  __align__(16) T mine[2][ROWS * STEP];
+  __align__(16) T others[2][COLS * STEP];
+  __align__(16) T own[Product<T, ROWS, COLS, false>::OWN];
+  typename SumsOf<T>::type levels[COLS], offsets[COLS];
+};
+
+// The gradient of queries.
+template <typename T, int D, int ROWS, int COLS>
+static __device__ void slopes_of_queries(Tiles<T, D, ROWS, COLS>& tiles, const Rows<const T>& gy, const Rows<const T>& y,
                                          const typename SumsOf<T>::type* statistics, const Rows<const T>& q,
-                                         const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& gq,
-                                         typename SumsOf<T>::type* inner, int begin, int first, bool is_causal,
-                                         bool by_vectors, double scale) {
+                                         const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& gq, int begin,
+                                         int first, bool is_causal, bool by_vectors, double scale) {
   typedef typename SumsOf<T>::type A;
   const int STEP = D + PAD(T);
   typedef Product<T, ROWS, COLS, false> Scores;
-  __shared__ __align__(16) T queries[ROWS * STEP], slopes[ROWS * STEP], keys[COLS * STEP], values[COLS * STEP];
-  __shared__ __align__(16) T own[Scores::OWN];
+  T *queries = tiles.mine[0], *slopes = tiles.mine[1], *keys = tiles.others[0], *values = tiles.others[1];
+  T* own = tiles.own;
   Scores scores, products;
   Product<T, ROWS, D, true> out;
   A level[Scores::I], offset[Scores::I], by_2 = (A)(scale * LOG2_OF_E);
@@ -145,7 +155,6 @@ static __device__ void slopes_of_queries(const Rows<const T>& gy, const Rows<con
         sum += (A)slopes[Scores::row(i) * STEP + e] * (A)y.data[row * y.step + e];
     offset[i] = sum_of_row<Scores::LANES>(sum);
     level[i] = row < q.count ? statistics[row] * (A)LOG2_OF_E : INFINITE(A);
-    if (lane == 0 && row < q.count) inner[row] = offset[i];
   }
   int seen = keys_seen((begin + ROWS < q.count ? begin + ROWS : q.count) - 1, first, k.count, is_causal);
   for (int at = 0; at < seen; at += COLS) {
@@ -172,19 +181,19 @@ static __device__ void slopes_of_queries(const Rows<const T>& gy, const Rows<con
   store_rows(out, gq, begin);
 }
 
-// The gradients of keys and values: the rows are keys, the columns queries.
+// The gradients of keys and values: the rows are keys, the columns queries. LANES threads sum gy y of a query.
 template <typename T, int D, int ROWS, int COLS>
-static __device__ void slopes_of_keys(const Rows<const T>& gy, const typename SumsOf<T>::type* statistics,
-                                      const typename SumsOf<T>::type* inner, const Rows<const T>& q,
+static __device__ void slopes_of_keys(Tiles<T, D, ROWS, COLS>& tiles, const Rows<const T>& gy, const Rows<const T>& y,
+                                      const typename SumsOf<T>::type* statistics, const Rows<const T>& q,
                                       const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& gk,
                                       const Rows<T>& gv, int begin, int first, bool is_causal, bool by_vectors,
                                       double scale) {
   typedef typename SumsOf<T>::type A;
-  const int STEP = D + PAD(T);
+  const int STEP = D + PAD(T), LANES = THREADS / COLS;
   typedef Product<T, ROWS, COLS, false> Scores;
-  __shared__ __align__(16) T keys[ROWS * STEP], values[ROWS * STEP], queries[COLS * STEP], slopes[COLS * STEP];
-  __shared__ __align__(16) T own[Scores::OWN];
-  __shared__ A levels[COLS], offsets[COLS];
+  T *keys = tiles.mine[0], *values = tiles.mine[1], *queries = tiles.others[0], *slopes = tiles.others[1];
+  T* own = tiles.own;
+  A *levels = tiles.levels, *offsets = tiles.offsets;
   Scores scores, products;
   Product<T, ROWS, D, true> of_keys, of_values;
   A by_2 = (A)(scale * LOG2_OF_E);
@@ -193,20 +202,26 @@ static __device__ void slopes_of_keys(const Rows<const T>& gy, const typename Su
   load_rows<T, D, ROWS>(keys, k, begin, by_vectors);
   load_rows<T, D, ROWS>(values, v, begin, by_vectors);
   int at = is_causal && begin > first ? (begin - first) / COLS * COLS : 0;  // earlier queries see none of these keys
+  int query = (int)threadIdx.x / LANES, lane = (int)threadIdx.x % LANES;
   for (; at < q.count; at += COLS) {
     load_rows<T, D, COLS>(queries, q, at, by_vectors);
     load_rows<T, D, COLS>(slopes, gy, at, by_vectors);
-    int mine = at + (int)threadIdx.x;
-    if (threadIdx.x < COLS) {  // a query that is not there has weights of 0
-      levels[threadIdx.x] = mine < q.count ? statistics[mine] * (A)LOG2_OF_E : INFINITE(A);
-      offsets[threadIdx.x] = mine < q.count ? inner[mine] : (A)0;
-    }
     await_copies();
     __syncthreads();
+    A sum = 0;
+    bool is_there = at + query < q.count;  // a query that is not there has weights of 0
+    for (int e = is_there ? lane : y.width; e < y.width; e += LANES)
+      sum += (A)slopes[query * STEP + e] * (A)y.data[(at + query) * y.step + e];
+    sum = sum_of_row<LANES>(sum);
+    if (lane == 0) {
+      levels[query] = is_there ? statistics[at + query] * (A)LOG2_OF_E : INFINITE(A);
+      offsets[query] = sum;
+    }
     scores.clear();
     products.clear();
     scores.template add<D, false>(keys, STEP, queries, STEP);
     products.template add<D, false>(values, STEP, slopes, STEP);
+    __syncthreads();  // all levels and offsets are there
 #pragma unroll
     for (int i = 0; i < Scores::I; ++i)
 #pragma unroll
@@ -227,41 +242,42 @@ static __device__ void slopes_of_keys(const Rows<const T>& gy, const typename Su
 
 // -- kernels -----------------------------------------------------------------------------------------------------------
 //
-// Blocks are heads by tiles; the queries that see the most keys come first.
+// Blocks are heads by tiles; the queries that see the most keys come first. Of the gradients, blocks of queries and of keys
+// take turns as long as there are both.
 
 #define SHAPE                                                                                   \
   int heads, int queries, int keys, int width, int value_width, int first, long long is_causal, \
       long long by_vectors, double scale
-#define PLACE(rows, tile_rows) \
-  int tiles = (rows + tile_rows - 1) / tile_rows, tile = (int)blockIdx.x % tiles, head = (int)blockIdx.x / tiles;
+#define PLACE(block, rows, tile_rows) \
+  int tiles = (rows + tile_rows - 1) / tile_rows, tile = (block) % tiles, head = (block) / tiles;
 
 // ROWS of queries see COLS keys at a time; for the gradients, ROWS_BACK see COLS_BACK.
-#define FLASH(T, A, name, D, ROWS, COLS, ROWS_BACK, COLS_BACK)                                                                   \
-  extern "C" __global__ void __launch_bounds__(THREADS) flash_forward_##name(                                                    \
-      const T* q, const T* k, const T* v, T* y, A* statistics, STEPS(q), STEPS(k), STEPS(v), STEPS(y), SHAPE) {                  \
-    PLACE(queries, ROWS)                                                                                                         \
-    attend<T, D, ROWS, COLS>({HEAD(q), q_row, queries, width}, {HEAD(k), k_row, keys, width},                                    \
-                 {HEAD(v), v_row, keys, value_width}, {HEAD(y), y_row, queries, value_width},                                    \
-                 statistics + (long long)head * queries, (tiles - 1 - tile) * ROWS, first, is_causal, by_vectors, scale);        \
-  }                                                                                                                              \
-  extern "C" __global__ void __launch_bounds__(THREADS) flash_queries_##name(                                                    \
-      const T* gy, const T* y, const A* statistics, const T* q, const T* k, const T* v, T* gq, A* inner, STEPS(gy),              \
-      STEPS(y), STEPS(q), STEPS(k), STEPS(v), STEPS(gq), SHAPE) {                                                                \
-    PLACE(queries, ROWS_BACK)                                                                                                    \
-    slopes_of_queries<T, D, ROWS_BACK, COLS_BACK>({HEAD(gy), gy_row, queries, value_width},                                      \
-                            {HEAD(y), y_row, queries, value_width}, statistics + (long long)head * queries,                      \
-                            {HEAD(q), q_row, queries, width}, {HEAD(k), k_row, keys, width},                                     \
-                            {HEAD(v), v_row, keys, value_width},                                                                 \
-                            {HEAD(gq), gq_row, queries, width}, inner + (long long)head * queries,                               \
-                            (tiles - 1 - tile) * ROWS_BACK, first, is_causal, by_vectors, scale);                                \
-  }                                                                                                                              \
-  extern "C" __global__ void __launch_bounds__(THREADS) flash_keys_##name(                                                       \
-      const T* gy, const A* statistics, const A* inner, const T* q, const T* k, const T* v, T* gk, T* gv, STEPS(gy),             \
-      STEPS(q), STEPS(k), STEPS(v), STEPS(gk), STEPS(gv), SHAPE) {                                                               \
-    PLACE(keys, ROWS_BACK)                                                                                                       \
-    slopes_of_keys<T, D, ROWS_BACK, COLS_BACK>({HEAD(gy), gy_row, queries, value_width}, statistics + (long long)head * queries, \
-                         inner + (long long)head * queries, {HEAD(q), q_row, queries, width},                                    \
-                         {HEAD(k), k_row, keys, width}, {HEAD(v), v_row, keys, value_width},                                     \
-                         {HEAD(gk), gk_row, keys, width}, {HEAD(gv), gv_row, keys, value_width},                                 \
-                         tile * ROWS_BACK, first, is_causal, by_vectors, scale);                                                 \
+#define FLASH(T, A, name, D, ROWS, COLS, ROWS_BACK, COLS_BACK)                                                                 \
+  extern "C" __global__ void __launch_bounds__(THREADS) flash_forward_##name(                                                  \
+      const T* q, const T* k, const T* v, T* y, A* statistics, STEPS(q), STEPS(k), STEPS(v), STEPS(y), SHAPE) {                \
+    PLACE((int)blockIdx.x, queries, ROWS)                                                                                      \
+    attend<T, D, ROWS, COLS>({HEAD(q), q_row, queries, width}, {HEAD(k), k_row, keys, width},                                  \
+                 {HEAD(v), v_row, keys, value_width}, {HEAD(y), y_row, queries, value_width},                                  \
+                 statistics + (long long)head * queries, (tiles - 1 - tile) * ROWS, first, is_causal, by_vectors, scale);      \
+  }                                                                                                                            \
+  extern "C" __global__ void __launch_bounds__(THREADS) flash_gradients_##name(                                                \
+      const T* gy, const T* y, const A* statistics, const T* q, const T* k, const T* v, T* gq, T* gk, T* gv, STEPS(gy),        \
+      STEPS(y), STEPS(q), STEPS(k), STEPS(v), STEPS(gq), STEPS(gk), STEPS(gv), int of_queries, int of_keys, SHAPE) {           \
+    __shared__ Tiles<T, D, ROWS_BACK, COLS_BACK> shared;                                                                       \
+    int both = 2 * (of_queries < of_keys ? of_queries : of_keys), block = (int)blockIdx.x;                                     \
+    bool is_of_keys = block < both ? block % 2 : of_keys > of_queries;                                                         \
+    block = block < both ? block / 2 : block - both / 2;                                                                       \
+    PLACE(block, (is_of_keys ? keys : queries), ROWS_BACK)                                                                     \
+    Rows<const T> slopes = {HEAD(gy), gy_row, queries, value_width}, result = {HEAD(y), y_row, queries, value_width},          \
+                  query = {HEAD(q), q_row, queries, width}, key = {HEAD(k), k_row, keys, width},                               \
+                  value = {HEAD(v), v_row, keys, value_width};                                                                 \
+    Rows<T> to_query = {HEAD(gq), gq_row, queries, width}, to_key = {HEAD(gk), gk_row, keys, width},                           \
+            to_value = {HEAD(gv), gv_row, keys, value_width};                                                                  \
+    const A* kept = statistics + (long long)head * queries;                                                                    \
+    if (is_of_keys)                                                                                                            \
+      slopes_of_keys<T, D, ROWS_BACK, COLS_BACK>(shared, slopes, result, kept, query, key, value, to_key, to_value,            \
+                                                 tile * ROWS_BACK, first, is_causal, by_vectors, scale);                       \
+    else                                                                                                                       \
+      slopes_of_queries<T, D, ROWS_BACK, COLS_BACK>(shared, slopes, result, kept, query, key, value, to_query,                 \
+                                                    (tiles - 1 - tile) * ROWS_BACK, first, is_causal, by_vectors, scale);      \
   }

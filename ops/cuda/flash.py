@@ -1,4 +1,4 @@
-"""Fused attention in own kernels that keep no scores: one forward, two for the gradients (`flash.cu`).
+"""Fused attention in own kernels that keep no scores: one forward, one for the gradients (`flash.cu`).
 
 They take heads of up to 128 features of float16, bfloat16 and float32, and of up to 64 of float64, wherever the arrays
 lie in memory as long as the features of a head lie beside each other. Else nothing is done, and `attention` has another
@@ -60,17 +60,10 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
     kept = contiguous(ctx, "statistics", arrays[2])
     g, y, q, k, v = _beside(ctx, *arrays[:2], *arrays[3:6])
     made = arrays[6:]
-    gq, gk, gv = outs = _places(ctx, q, *made)
-    inner, numbers = (
-        ctx.scratch("inner", kept.shape, kept.dtype),
-        _numbers(ctx, 3, q, k, v, is_causal),
-    )
-    kind = _kind(ctx, q, v)
-    rows = tile_shape(*kind)[2]
-    _launch(
-        ctx, "queries", kind, _blocks(q, rows), [g, y, kept, q, k, v, gq, inner], numbers, scale
-    )
-    _launch(ctx, "keys", kind, _blocks(k, rows), [g, kept, inner, q, k, v, gk, gv], numbers, scale)
+    outs, kind = _places(ctx, q, *made), _kind(ctx, q, v)
+    counts = [_blocks(a, tile_shape(*kind)[2]) for a in (q, k)]  # of queries, of keys
+    numbers = *counts, *_numbers(ctx, 3, q, k, v, is_causal)
+    _launch(ctx, "gradients", kind, sum(counts), [g, y, kept, q, k, v, *outs], numbers, scale)
     _deliver(ctx, outs, made)
 
 

@@ -50,6 +50,7 @@ def launch(
     inputs: Sequence[Array | int],
     outputs: Sequence[Array],
     *numbers: object,
+    block: int = BLOCK,
 ) -> None:
     """Launch a kernel of inputs, outputs and numbers, each array without gaps: in its place, or copied.
 
@@ -69,7 +70,7 @@ def launch(
             (a, _taken(a, stored[k + len(reads)])) for k, a in enumerate(outputs)
         )
     ]
-    ctx.launch(source, name, threads, *reads, *works, *numbers)
+    ctx.launch(source, name, threads, *reads, *works, *numbers, block=block)
     for work, a in zip(works, outputs, strict=True):
         deliver(ctx, work, a)
 

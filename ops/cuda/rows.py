@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cuda.kernels import BLOCK, launch, source, widest
+from ops.cuda.kernels import BLOCK, constant, launch, source, widest
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
 from ops.tiles import channels_last, contiguous, last
@@ -17,12 +17,15 @@ from taskflow import Array, Context, Kernel
 SOFTMAX, LAYER_NORM, CLASSES, ROWS, COLUMNS = map(
     source, ("softmax", "layer_norm", "classes", "rows", "columns")
 )
+_AT_ONCE = constant(LAYER_NORM, "AT_ONCE")
 _STEPS = 8  # that one kernel adds up
 _LEAST_ROWS, _SUMMING_BLOCKS = (
     32,
     528,
 )  # of a part of a sum over rows; four blocks for each multiprocessor of an H200
-_SECTOR = 8  # numbers of float32 that are read at once at least
+_SECTOR = constant(LAYER_NORM, "SECTOR")
+# Eight blocks of 256 threads of each of 132 multiprocessors hold 17 MB of such rows: the L2 cache of an H100 has 50.
+_NARROW_ROW_BYTES, _WIDE_BLOCK = 1 << 14, 1024
 _SUM = Expression.parse("a + b")
 _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ignored")
 
@@ -66,25 +69,41 @@ def _normalize(
 
 
 @partial(Kernel, takes_mixed=True)
-def gradient_rows(
-    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array
-) -> None:
+def gradient_rows(ctx: Context, *arrays: Array) -> None:
     """See `layer_norm`."""
-    _gradient(ctx, [gy, x, mean, scale], weight, 0, gx)
+    _gradients(ctx, arrays[:5], 0, arrays[5:])
 
 
 @partial(Kernel, takes_mixed=True)
 def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The same and what is added to it, which comes first or last among the inputs."""
-    *known, weight = arrays[is_first : 5 + is_first]
-    _gradient(ctx, known, weight, arrays[0 if is_first else 5], arrays[-1])
+    known, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
+    _gradients(ctx, known, more, arrays[6:])
 
 
-def _gradient(
-    ctx: Context, known: Sequence[Array], weight: Array, more: Array | int, gx: Array
+def _gradients(
+    ctx: Context, known: Sequence[Array], more: Array | int, outputs: Sequence[Array]
 ) -> None:
-    name, threads = f"layer_norm_gradient_{widest(gx, *known[:2])}", known[2].size * BLOCK
-    launch(ctx, LAYER_NORM, name, threads, [*known, weight, more], [gx], gx.shape[-1])
+    """That of the input, by a block for a few rows, or also those of weight and bias.
+
+    Then there are as many blocks as keep the GPU busy, of which each leaves a part of the sums over rows.
+    """
+    gx, *sums = outputs
+    statistics, width = known[2], gx.shape[-1]
+    if not gx.size:
+        for a in sums:
+            ctx.xp.copyto(a, 0)
+        return
+    count = -(-statistics.size // _AT_ONCE)
+    count = min(count, _SUMMING_BLOCKS) if sums else count
+    parts = ctx.scratch("parts", (2, count, width), statistics.dtype) if sums else 0
+    name, numbers = (
+        f"layer_norm_gradient_{widest(gx, *known[:2])}",
+        (statistics.size, width, count),
+    )
+    launch(ctx, LAYER_NORM, name, count * BLOCK, [*known, more, parts], [gx], *numbers)
+    if not isinstance(parts, int):
+        _sum_parts(ctx, parts, sums)
 
 
 @partial(Kernel, takes_mixed=True)
@@ -100,8 +119,13 @@ def row_sums(
     parts, numbers = ctx.scratch("parts", (2, count, width), mean.dtype), (rows, width, count)
     name = f"layer_norm_parts_{widest(gy, x)}"
     launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
-    name = f"layer_norm_sums_{mean.dtype}"
-    launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count)
+    _sum_parts(ctx, parts, [gweight, gbias])
+
+
+def _sum_parts(ctx: Context, parts: Array, sums: Sequence[Array]) -> None:
+    _, count, width = parts.shape
+    threads, name = -(-2 * width // _SECTOR) * BLOCK, f"layer_norm_sums_{parts.dtype}"
+    launch(ctx, LAYER_NORM, name, threads, [parts], sums, width, count)
 
 
 @partial(Kernel, takes_mixed=True)
@@ -162,6 +186,21 @@ def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: in
         (gy.shape[-1], classes, count),
     )
     launch(ctx, SOFTMAX, name, t.size * BLOCK, [gloss, y, levels, t], [gy], *numbers)
+
+
+@partial(Kernel, takes_mixed=True)
+def cross_entropy_and_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
+    """See `softmax_cross_entropy`: both at once, so that scores are read from memory once."""
+    y, t, gloss, loss, gy = arrays
+    losses, width = ctx.scratch("losses", (t.size,), loss.dtype), y.shape[-1]
+    threads = BLOCK if width * y.itemsize <= _NARROW_ROW_BYTES else _WIDE_BLOCK
+    name, numbers = (
+        f"cross_entropy_both_{threads}_{widest(y, gy)}_{t.dtype}",
+        (width, classes, count),
+    )
+    inputs, outputs = [y, t, gloss], [losses, gy]
+    launch(ctx, SOFTMAX, name, t.size * threads, inputs, outputs, *numbers, block=threads)
+    ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", BLOCK, losses, loss, t.size, count)
 
 
 @partial(Kernel, takes_mixed=True)

@@ -28,7 +28,7 @@ def softmax_cross_entropy(
     """The mean over all rows of -log softmax(y)[t], as torch.nn.functional.cross_entropy with integer targets.
 
     Of the softmax it keeps one number of each row, the logarithm of the sum of exponentials; the gradient makes the
-    probabilities anew.
+    probabilities anew. `taskflow.fuse` makes loss and gradient one operator, which reads the scores once.
 
     Args:
         y: (..., columns), floating point: one row of scores per prediction.
@@ -91,7 +91,26 @@ def _cross_entropy_backward(
     ), None
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu_rows.cross_entropy_gradient)
+@partial(
+    Kernel,
+    is_compiled=True,
+    float32_outputs=(0,),
+    cuda=gpu_rows.cross_entropy_and_gradient,
+)
+def _both(ctx: Context, *arrays: Array, **options: int) -> None:
+    y, t, gloss, loss, gy = arrays
+    levels = ctx.scratch("levels of rows", t.shape, loss.dtype)
+    _cross_entropy(ctx, y, t, loss, levels, **options)
+    _cross_entropy_gradient(ctx, gloss, y, levels, t, gy, **options)
+
+
+def _absorb(op: Operator, loss: Operator) -> Kernel | None:
+    """See `taskflow.Kernel`."""
+    is_ours = loss.kernel.function is _cross_entropy.function
+    return _both.bind(**op.kernel.options) if is_ours else None
+
+
+@partial(Kernel, is_compiled=True, cuda=gpu_rows.cross_entropy_gradient, absorb=_absorb)
 def _cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
     from ops.cpu import rows as cpu_rows
 

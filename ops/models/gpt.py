@@ -28,7 +28,8 @@ def build(
 ) -> Graph:
     """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators; or
     of "attention" alone, beside what eager frameworks run otherwise: a loss that keeps its softmax; or of "all": the
-    loss as well, which then reads the scores once and keeps the vocabulary whole.
+    loss as well, which then reads the scores once and keeps the vocabulary whole, and one product for queries, keys
+    and values.
 
     A `dtype` of "mixed_bfloat16" has float32 parameters and computes in bfloat16, as `taskflow.precision` does.
     The rows of the embedding are a multiple of `vocabulary_multiple`: with 64 (50,304 rows) products over them are
@@ -40,7 +41,11 @@ def build(
         x, columns, hidden, name="embed", dtype=of_parameters(dtype), weight_init=SMALL
     )
     h = ops.dropout(ops.position_embedding(h, name="position"), dropout, training, name="drop")
-    attention: dict[str, Any] = {"dropout_p": dropout, "fused": bool(fused)}
+    attention: dict[str, Any] = {
+        "dropout_p": dropout,
+        "fused": bool(fused),
+        "joined": fused == "all",
+    }
     for k in range(layers):
         h = _layer(h, heads, dropout, training, f"layer{k}", attention, fused in (True, "all"))
     way = {"attention": "eager", "all": "in one"}.get(str(fused), "split")

@@ -354,9 +354,10 @@ def _normalize_rows(
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows_sum)
 def _gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
-    """The gradient and what is added to it, which comes first or last among the inputs."""
-    known, more, gx = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5], arrays[-1]
-    _gradient_rows(ctx, *known, gx)
+    """The gradients; to that of the input is added what comes first or last among the inputs."""
+    known, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
+    gx, *sums = arrays[6:]
+    _gradient_rows(ctx, *known, gx, *sums)
     ctx.xp.add(gx, more, out=gx)
 
 
@@ -364,8 +365,16 @@ def _gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows, join=_join_gradient
 )
 def _gradient_rows(
-    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    mean: Array,
+    scale: Array,
+    weight: Array,
+    gx: Array,
+    *sums: Array,
 ) -> None:
+    """That of the input, and after `taskflow.fuse` those of weight and bias, too."""
     from ops.cpu import rows as cpu_rows
 
     work = work_array(ctx, "gx", gx)
@@ -375,9 +384,23 @@ def _gradient_rows(
         cpu_rows.layer_norm_gradient, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out
     )
     deliver(ctx, work, gx)
+    if sums:
+        _row_sums(ctx, gy, x, mean, scale, *sums)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(0, 1), cuda=gpu_rows.row_sums)
+def _absorb_gradient(op: Operator, other: Operator) -> Kernel | None:
+    """Sums over rows with the gradient of the same norm. See `taskflow.Kernel`."""
+    return _gradient_rows if other.kernel is _gradient_rows else None
+
+
+@partial(
+    Kernel,
+    is_compiled=True,
+    is_captured=True,
+    float32_outputs=(0, 1),
+    cuda=gpu_rows.row_sums,
+    absorb=_absorb_gradient,
+)
 def _row_sums(
     ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
 ) -> None:

@@ -211,7 +211,7 @@ def position_embedding(
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, float32_outputs=(), picks={1: (0,)}, cuda=gpu_tables.look_up)
+@partial(Kernel, takes_half=True, float32_outputs=(), picks={1: (0,)}, cuda=gpu_tables.look_up)
 def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     add_rows(ctx, "embedding", indices[..., None], weight, y, count)
 

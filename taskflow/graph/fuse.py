@@ -8,11 +8,13 @@ An operator is fused into the one that reads its result first where all of this 
 * the kernel of one of them knows a kernel of both (`Kernel.join`): of two expressions, of an update and the casts and
   sums of its gradient, of a normalization and what is added before or computed behind it.
 
+What reads the same, such as a loss and its gradient, is one operator before that (`absorb`).
+
 The result between them needs no memory any more, unless others read it, too, and the kernel of both writes it beside
 its own. The fused operator has the name of the last one, so that regions keep their names. Its flops are the sum; an
 axis that either of them never splits stays whole.
 
-Casts of parameters to half come first: on a GPU all of them are one launch then.
+What is made of parameters alone and in one launch on a GPU, such as casts to half, comes first: all of it is one then.
 
 Fusion comes after `differentiate` and the optimizer, whose operators are fused like any others, and before a strategy.
 The numbers are those of the graph before, bit for bit. In half precision they are nearer to those of float32, since
@@ -26,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from taskflow.graph.absorb import absorb
 from taskflow.graph.binding import bind
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Join
@@ -43,37 +46,49 @@ def fuse(graph: Graph) -> Graph:
     Args:
         graph: any, with its optimizer if it has one; it stays as it is.
     """
-    fusion = _Fusion(graph)
-    for position, op in enumerate(graph.operators):
+    fetched = {region.name for region in graph.outputs.values()}
+    operators = absorb(graph.operators, fetched)
+    fusion = _Fusion(operators, fetched)
+    for position, op in enumerate(operators):
         fusion.append(op, position)
-    return rebuild(graph, _casts_first(fusion.finished()))
+    return rebuild(graph, _parameters_first(fusion.finished()))
 
 
-def _casts_first(operators: Sequence[Operator]) -> list[Operator]:
-    """The operators with casts of parameters at the front, unless something updates the parameter before."""
+def _parameters_first(operators: Sequence[Operator]) -> list[Operator]:
+    """The operators with those of parameters alone at the front, if several of them are one launch on a GPU.
+
+    Not where something updates the parameter before.
+    """
     written, first, others = set[str](), list[Operator](), list[Operator]()
     for op in operators:
-        is_first = casts_parameter(op) and op.inputs[0].name not in written
+        is_first = _is_of_parameters(op) and written.isdisjoint(r.name for r in op.inputs)
         (first if is_first else others).append(op)
         written.update(op.inputs[k].name for k in op.writes)
     return first + others
 
 
+def _is_of_parameters(op: Operator) -> bool:
+    """Whether it casts a parameter to half, or reads several parameters and updates none."""
+    is_grouped = op.kernel.for_points is not None and not op.writes
+    is_one_of_several = is_grouped and len(op.inputs) > 1
+    return casts_parameter(op) or (
+        is_one_of_several and all(region.role == "parameter" for region in op.inputs)
+    )
+
+
 class _Fusion:
     """The operators so far, each with what could be fused into it, by name."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, operators: Sequence[Operator], fetched: set[str]) -> None:
         self._operators: dict[str, Operator] = {}
         self._position: dict[str, int] = {}  # of the first member
         self._updated: dict[str, int] = {}  # region -> where it was updated in place last
         self._makers: dict[str, str] = {}
-        self._fetched = {region.name for region in graph.outputs.values()}
+        self._fetched = fetched
         self._read = Counter[str]()  # how often by the operators so far
-        self._reads = Counter(region.name for op in graph.operators for region in op.inputs)
+        self._reads = Counter(region.name for op in operators for region in op.inputs)
         self._joins = list(
-            dict.fromkeys(
-                o.kernel.join for o in graph.operators if o.kernel.join and o.kernel.expression
-            )
+            dict.fromkeys(o.kernel.join for o in operators if o.kernel.join and o.kernel.expression)
         )
         self._became: dict[str, str] = {}  # a leader -> the operator that it is a member of
 
@@ -108,7 +123,9 @@ class _Fusion:
         """An operator that makes an input of `op`, and both as one."""
         for k, region in enumerate(op.inputs):
             other = self._operators.get(self._makers.get(region.name, ""))
-            if other is None or self._read[region.name] or op.inputs.count(region) > 1:
+            if other is None or op.inputs.count(region) > 1:
+                continue
+            if any(self._read[made.name] for made in other.outputs):
                 continue
             is_kept = self._reads[region.name] > 1 or region.name in self._fetched
             if (
@@ -142,9 +159,11 @@ def _fused(
 ) -> Operator | None:
     """`op` with `other`, which makes its input `k`, in it; None where they stay two.
 
-    Expressions that know no kernel of both, such as sums of gradients, are joined as `more` join expressions.
+    Expressions that know no kernel of both, such as sums of gradients, are joined as `more` join expressions. What
+    `other` makes besides stays as it is, so the kernel of `other` has to know how.
     """
-    joins = [kernel.join for kernel in (op.kernel, other.kernel) if kernel.join]
+    known = (op.kernel, other.kernel) if len(other.outputs) == 1 else (other.kernel,)
+    joins = [kernel.join for kernel in known if kernel.join]
     joins = joins or [*(more if op.kernel.expression and other.kernel.expression else ())]
     if not joins or not _are_alike(op, k, other) or not (is_exact(op) and is_exact(other)):
         return None
@@ -160,34 +179,40 @@ def _fused(
         kernel=kernel,
         bound=bound,
         inputs=inputs,
-        outputs=(*op.outputs, *(other.outputs if is_kept else ())),
+        outputs=(*op.outputs, *other.outputs[not is_kept :]),
         writes=tuple(w + behind * (w > k) for w in op.writes),
         orders=_joined_orders(op, k, other, is_kept),
         flops=sum(one.flops * prod(one.extents.values()) for one in (op, other))
         / prod(bound.extents.values()),
         work=other.work,
         follows=None if op.follows is None or other.follows is None else op.follows,
-        members=(*(other.members or (other.name,)), *(op.members or (op.name,))),
+        members=(*_members(other), *_members(op)),
     )
 
 
+def _members(op: Operator) -> tuple[str, ...]:
+    """With its own name, which an operator that absorbed others does not count."""
+    return op.members if op.name in op.members else (*op.members, op.name)
+
+
 def _are_alike(op: Operator, k: int, other: Operator) -> bool:
-    """Whether `other` writes one region, and both are on the points of it, under the same names.
+    """Whether `other` makes that region first, and both are on the points of it, under the same names.
 
     Axes that `other` sums over are not split in the fused operator; `op` may have more that are never split.
     """
-    between, (made, *more) = op.bound.pattern.inputs[k].dims, other.bound.pattern.outputs or (None,)
+    between, (made, *_) = op.bound.pattern.inputs[k].dims, other.bound.pattern.outputs or (None,)
     axes, updated = (
         {axis for dim in between for axis in dim},
         {op.inputs[w].name for w in op.writes},
     )
     return (
         made is not None
+        and op.inputs[k].name == other.outputs[0].name
         and between == made.dims
         and axes <= other.extents.keys()
         and axes <= op.extents.keys() <= axes | op.bound.pattern.fixed
-        and not (more or op.windows or other.writes or op.adds)
-        and (not op.orders or not other.orders or op.orders[k] == other.orders[-1])
+        and not (op.windows or other.writes or op.adds)
+        and (not op.orders or not other.orders or op.orders[k] == other.orders[len(other.inputs)])
         and updated.isdisjoint(region.name for region in other.inputs)
     )
 
@@ -198,7 +223,7 @@ def _joined_pattern(
     mine, its = op.bound.pattern, other.bound.pattern
     read, made = (
         (*mine.inputs[:k], *its.inputs, *mine.inputs[k + 1 :]),
-        its.outputs if is_kept else (),
+        its.outputs[not is_kept :],
     )
     pattern = Pattern.of(
         read,
@@ -217,11 +242,11 @@ def _joined_orders(
     """The memory orders that one of both asks for; what the other one is computed with lies as what is between."""
     if not op.orders and not other.orders:
         return ()
-    between = op.orders[k] if op.orders else other.orders[-1]
+    between = op.orders[k] if op.orders else other.orders[len(other.inputs)]
 
     def of(one: Operator) -> list[tuple[int, ...]]:
         ranks = [len(region.shape) for region in one.args]
         return [*(one.orders or (between if n == len(between) else tuple(range(n)) for n in ranks))]
 
     mine, its, count = of(op), of(other), len(other.inputs)
-    return (*mine[:k], *its[:count], *mine[k + 1 :], *(its[count:] if is_kept else ()))
+    return (*mine[:k], *its[:count], *mine[k + 1 :], *its[count + (not is_kept) :])

@@ -21,6 +21,7 @@ Function = Callable[..., None]
 Call = Callable[[], object]
 Points = Sequence[Sequence[Array]]
 Join = Callable[[Any, int, Any, bool], "Kernel | None"]  # of two operators
+Absorb = Callable[[Any, Any], "Kernel | None"]  # likewise
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ class Kernel:
             but in half precision, where it rounds once, at its end; its inputs are those of `outer`, with those of
             `inner` in the place of input `k`, and its outputs those of `outer` and, where it `is_kept`, that of
             `inner`. None: there is no such kernel.
+        absorb: what `taskflow.fuse` asks for the kernel of two operators, of which `outer`, with this kernel, comes
+            later, and one reads what the other does: `absorb(outer, inner)`. The one of both gives the same bits. Its
+            inputs are those of `inner` and then what else `outer` reads, its outputs those of `inner` that `outer` does
+            not read and then those of `outer`. None: there is no such kernel.
         picks: number of an argument -> those of the arguments that index its first dimension, if it touches no more of
             it than a row for every index; its work is priced by that.
         window: of a convolution with square windows of stride 1, their size: GPUs save flops of small ones in float32.
@@ -103,6 +108,7 @@ class Kernel:
     float32_outputs: tuple[int, ...] | None = None
     expression: Pointwise | None = None
     join: Join | None = None
+    absorb: Absorb | None = None
     picks: Mapping[int, Sequence[int]] = field(default_factory=dict, hash=False)
     window: int = 0
     narrows: bool = False
@@ -185,6 +191,7 @@ class Kernel:
             together=None,
             expression=None,
             join=None,
+            absorb=None,
         )
 
     @property

@@ -6,7 +6,8 @@ the rest: scalars (losses), sums and maxima over one region, and `float32_output
 
 * The outputs of every other operator become half, so they are half as large in memory and in messages.
 * Products (an axis that is summed over stands in two inputs) get their float32 inputs cast; other operators take
-  regions as they come. A kernel computes in float32 inside in any case (`taskflow.backend.half`).
+  regions as they come. What picks rows of a table that products have a half copy of reads that copy: the rows are equal
+  bits, and their gradient is half, too. A kernel computes in float32 inside in any case (`taskflow.backend.half`).
 * Backward operators follow by themselves: a gradient has the dtype of its region.
 
 Rejected: half copies of all inputs of an operator, which rounds statistics and adds passes over tables of embeddings.
@@ -152,11 +153,15 @@ class _Narrowing:
         self.made_by: dict[
             str, tuple[Operator, int]
         ] = {}  # region -> who made it, and as which argument
+        self.copied = set[str]()  # parameters of products
         self.casts: dict[tuple[str, str], LogicalRegion] = {}
 
     def run(self) -> None:
         """Replace all operators."""
         operators, self.graph.operators = self.graph.operators, ProgramOrder()
+        for op in operators:
+            if self._is_cast_for(op):
+                self.copied.update(r.name for r in op.inputs if r.role == "parameter")
         for op in operators:
             self._add(op)
         for name, region in self.graph.outputs.items():
@@ -164,19 +169,19 @@ class _Narrowing:
 
     def _add(self, op: Operator) -> None:
         graph = self.graph
-        is_wide = any(fnmatchcase(op.name, pattern) for pattern in self.wide)
+        is_wide = self._is_wide(op)
         outputs = (
             op.outputs
             if is_wide
             else tuple(map(partial(self._narrowed, op), range(len(op.outputs))))
         )
-        is_half = any(r.dtype == self.dtype for r in outputs)
-        casts = op.kernel.narrows or (
-            is_half
-            and any(is_product(op.bound, k) for k, r in enumerate(outputs) if r.dtype == self.dtype)
-        )
         inputs = [graph.regions[r.name] if r.role == "value" else r for r in op.inputs]
-        if casts or is_wide:
+        if not is_wide and op.kernel.takes_half:
+            picked = {k for k in op.kernel.picks if inputs[k].name in self.copied}
+            inputs = [
+                self._cast(r, self.dtype, op, k) if k in picked else r for k, r in enumerate(inputs)
+            ]
+        if is_wide or self._is_cast_for(op):
             dtype = "float32" if is_wide else self.dtype
             inputs = [
                 r if k in op.writes else self._cast(r, dtype, op, k) for k, r in enumerate(inputs)
@@ -185,6 +190,16 @@ class _Narrowing:
         new = replace(op, inputs=tuple(inputs), outputs=outputs)
         graph.operators.append(new)
         self.made_by |= {r.name: (new, len(inputs) + k) for k, r in enumerate(outputs)}
+
+    def _is_wide(self, op: Operator) -> bool:
+        return any(fnmatchcase(op.name, pattern) for pattern in self.wide)
+
+    def _is_cast_for(self, op: Operator) -> bool:
+        """Whether what it reads is cast to half."""
+        halved = [k for k in range(len(op.outputs)) if self._narrowed(op, k).dtype == self.dtype]
+        return not self._is_wide(op) and (
+            op.kernel.narrows or any(is_product(op.bound, k) for k in halved)
+        )
 
     def _narrowed(self, op: Operator, k: int) -> LogicalRegion:
         region = op.outputs[k]

@@ -41,6 +41,7 @@ class Device:
         flops_per_second: peak rate of float32.
         memory_bandwidth: peak bytes/s read or written by one kernel.
         overhead_seconds: fixed cost of one task: its launch.
+        step_seconds: of a `cuda` device, what a step takes besides its tasks: until the host has launched its graph.
         rates: peak flop/s of other dtypes: `float64` (else half of float32's), `float16`, `bfloat16` (else float32's),
             `tf32`: float32 arrays multiplied in TensorFloat-32, where a cost model asks for it.
         compute_efficiency, memory_efficiency: share of the peaks that the largest tasks reach, step after step.
@@ -80,6 +81,7 @@ class Device:
     joules_per_flop: float | None = None
     joules_per_byte: float | None = None
     watts: float | None = None
+    step_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         where = f"{self.kind} device of host {self.host}"
@@ -97,6 +99,7 @@ class Device:
         for name in ("flops_per_second", "memory_bandwidth"):
             check_positive(where, name, getattr(self, name))
         check_not_negative(where, "overhead_seconds", self.overhead_seconds, _LONGEST_SECONDS)
+        check_not_negative(where, "step_seconds", self.step_seconds, _LONGEST_SECONDS)
         for name in ("half_flops", "half_bytes"):
             check_not_negative(where, name, getattr(self, name), _LARGEST_RATE)
         for name in ("compute_efficiency", "memory_efficiency"):

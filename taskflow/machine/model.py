@@ -52,6 +52,7 @@ def _gpu_device(gpus: Sequence[Any], count: int) -> Device:
         flops_per_second=min(g.flops_per_second for g in gpus),
         memory_bandwidth=min(g.memory_bandwidth for g in gpus),
         overhead_seconds=1.2e-6,  # of a kernel in a captured graph (measured on an H200)
+        step_seconds=25e-6,  # of the launch of a graph by the host of an H200, 2026-11-27
     )
 
 
@@ -311,6 +312,11 @@ class MachineModel:
         """So many devices exchange by copies instead of in a collective of this name."""
         algorithm, few = self.collectives.get(name), 1 if self.has_library else DIRECT_DEVICES
         return {None: few, "copies": len(self.devices)}.get(algorithm, 1)
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """What a step takes besides its tasks, by the slowest host of a GPU."""
+        return max((d.step_seconds for d in self.devices if d.kind == "cuda"), default=0.0)
 
     @cached_property
     def hosts(self) -> tuple[tuple[int, ...], ...]:

@@ -329,9 +329,9 @@ class PackedJudge:
         proposed: Chosen | None = None,
     ) -> tuple[float, int]:
         """See `resimulate`; `changed` are operators and regions."""
-        index, pool = self.index, self.pool
+        index, pool, besides = self.index, self.pool, self.machine.step_seconds
         seconds, needed = resimulate(
-            limit,
+            limit - besides,
             *changed,
             tuple(index.current),
             tuple(proposed or index.proposed),
@@ -342,7 +342,7 @@ class PackedJudge:
             (pool.op_rows.data, *pool.sets.columns),
             tuple(self.program.tables),
         )
-        return float(seconds), int(needed)
+        return float(seconds + besides if seconds >= 0 else seconds), int(needed)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

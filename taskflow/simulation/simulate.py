@@ -29,6 +29,8 @@ from taskflow.tasks.timeline import Timeline
 def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     """The predicted Timeline of one step: `.seconds`, `.bytes_moved`, `.peak_bytes`, `.critical_path()`.
 
+    Seconds are those until the last row ends, and what a step takes besides its rows (`MachineModel.step_seconds`).
+
     Rows of representatives (`lower(devices=orbits)`) give the timeline of these: its seconds, bytes moved, peaks and
     shortage are those of all devices. Orbits are refined, and the rows made anew, where rows that are like each other
     take other seconds or load links otherwise.
@@ -41,9 +43,12 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     task_graph.check_complete("simulate")
     plan = plan_memory(task_graph, is_predicted=True)
     waiting, seconds = with_reuse(task_graph, plan), costs.seconds(task_graph)
+    start, end, last = schedule_fairly(waiting, seconds, costs.of_calls(task_graph, seconds))
     return Timeline(
         waiting,
-        *schedule_fairly(waiting, seconds, costs.of_calls(task_graph, seconds)),
+        start,
+        end,
+        last + task_graph.machine.step_seconds,
         needed_bytes(task_graph, plan),
         shortage(task_graph, plan),
     )
@@ -65,7 +70,7 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
         waiting,
         start,
         end,
-        float(end.max(initial=0.0)),
+        float(end.max(initial=0.0)) + task_graph.machine.step_seconds,
         needed_bytes(task_graph, plan)[peers.orbits.representative[peers.orbits.of]],
         shortage(task_graph, plan),
     )

@@ -63,6 +63,7 @@ def test_chains_become_one() -> None:
         "half.dx": ("tanh.dx", "half.dx"),
         "relu.dx": ("relu.sum", "relu.dx"),  # sums of gradients are elementwise as well
         "gelu.dx": ("gelu.sum", "gelu.dx"),
+        "loss": ("loss.dx",),
     }
 
 
@@ -78,7 +79,8 @@ def test_casts_of_parameters_come_first() -> None:
     casts = [f"fc{k}.{part}.float16" for k in (1, 2) for part in ("weight", "bias")]
     assert names[:4] == casts and names.index("x.float16") > 3
     gradients = {f"fc{k}.{part}.gradient" for k in (1, 2) for part in ("weight", "bias")}
-    assert {op.name for op in graph.operators} - {*names} == {"fc1"} | gradients
+    absorbed = {"softmax_cross_entropy.dx"}
+    assert {op.name for op in graph.operators} - {*names} == {"fc1"} | gradients | absorbed
     assert fused.operator("fc1.weight.unscaled").members == (
         "fc1.weight.gradient",
         "fc1.weight.unscaled",
@@ -91,7 +93,7 @@ def test_what_lay_between_is_gone_and_the_graph_before_is_as_it_was() -> None:
     fused = taskflow.fuse(graph)
     assert (graph.operators, graph.regions) == before
     between = {name for names in members(fused).values() for name in names[:-1]}
-    assert set(graph.regions) - set(fused.regions) == between
+    assert set(graph.regions) - set(fused.regions) == between | {"loss.1"}  # of every row
     assert all(region.graph is fused for region in fused.regions.values())
     op, parts = (
         fused.operator("tanh"),
@@ -102,6 +104,33 @@ def test_what_lay_between_is_gone_and_the_graph_before_is_as_it_was() -> None:
     assert [r.name for r in op.inputs] == ["silu", "relu"]
     assert fused.operator("half.dx").follows == "tanh"
     assert {op.name for op in fused.operators if op.follows is None} >= {"relu", "tanh"}
+
+
+def test_what_reads_the_same_is_one_operator() -> None:
+    """A loss and its gradient where the loss stood, though others read that before; the gradients of a norm."""
+    graph = Graph()
+    x, t = graph.input("x", (12, 8)), graph.input("t", (12,), "int32")
+    h = ops.layer_norm(ops.linear(x, 6, name="fc1"), name="norm")
+    loss = ops.softmax_cross_entropy(ops.linear(h, 5, name="fc2"), t, name="loss")
+    graph.output("perplexity", ops.perplexity(loss))
+    ops.adam(loss, lr=0.01)
+    fused = taskflow.fuse(graph)
+    assert members(fused) == {"loss": ("loss.dx",), "norm.dx": ("norm.sums",)}
+    one = fused.operator("loss")
+    assert one.pattern == "b ^o, b, . -> ., b ^o" and not one.is_backward
+    assert [r.name for r in one.outputs] == ["loss.0", "loss.dx"]
+    assert len(fused.operator("norm.dx").outputs) == 3
+    for rule in (taskflow.single_device, taskflow.data_parallel):
+        expected, found = train(graph, rule), train(fused, rule)
+        assert all(np.array_equal(found[name], value) for name, value in expected.items())
+    kept = Graph()
+    y = kept.input("y", (12, 5))
+    loss, levels = ops.softmax_cross_entropy(y, kept.input("t", (12,), "int32")), kept.operators[-1]
+    kept.output("levels", levels.outputs[1])
+    taskflow.differentiate(loss, [y])
+    assert not members(
+        taskflow.fuse(kept)
+    )  # somebody else reads what the gradient reads of the loss
 
 
 def first_axis(graph: Graph, machine: MachineModel) -> Strategy:

@@ -1,81 +1,47 @@
 """Law 3 where a library and an own kernel do the same: choices follow from a table, that of rank 0 on all ranks."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-import ops
-import taskflow
-from taskflow import CostModel, Executor, Graph, MachineModel, lower
+from taskflow import Executor
 from taskflow.backend.choices import LIBRARY, OWN, Choices, shipped_choices
-from taskflow.checkpoint import load, save
+from taskflow.checkpoint import load
 from taskflow.comm.transport import connect
-from tests.fake_cudnn import CudnnStreams
-from tests.strategies import feeds_of
+from tests.programs.choices import Timed, measured, rows_of, run
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "choices.py"
 
 pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 
 
-class Timed(CudnnStreams):
-    """By its clock one way takes twice as long as the other; `shows`: the name of the GPU."""
-
-    def __init__(self, faster, shows="fake GPU"):
-        super().__init__()
-        self.faster, self.shows = faster, shows
-
-    def name(self, device):
-        return self.shows
-
-    def seconds_between(self, first, second):
-        now = OWN if self.choices.seconds else LIBRARY
-        return 1e-3 if now == self.faster else 2e-3
+def told(done):
+    """Of every rank which way it found faster, which one it took and which bits came out."""
+    assert done.returncode == 0, done.stderr
+    return [line.split()[1:] for line in done.stdout.splitlines()]
 
 
-def rows_of(ranks):
-    graph = Graph()
-    x, t = graph.input("x", (4, 3, 6, 6)), graph.input("t", (4,), "int32")
-    h = ops.relu(ops.conv2d(x, 5, 3, padding=1, name="conv"))
-    ops.sgd(ops.softmax_cross_entropy(ops.linear(ops.flatten(h), 3), t, name="loss"), lr=0.1)
-    machine = MachineModel.uniform(ranks).with_rates(kind="cuda")
-    return graph, lower(graph, taskflow.data_parallel(graph, machine), machine)
+@pytest.mark.skipif(connect().size > 1, reason="starts processes")
+def test_fresh_processes_and_two_ranks_whose_timings_differ_give_equal_bits(tmp_path, mpirun):
+    """The second process finds the other way faster, and takes what the file says; without that file it does not."""
 
+    def start(costs, faster):
+        command = [sys.executable, PROGRAM, tmp_path / costs, faster]
+        return told(subprocess.run(command, capture_output=True, text=True, check=False))
 
-def run(ranks, backend, costs=None, folder=None):
-    """The parameters after two steps, as bytes, and the digest of the choices."""
-    graph, rows = rows_of(ranks)
-    with Executor(rows, backend=backend, costs=costs, record=False, allow_nan=True) as step:
-        for _ in range(2):
-            step(feeds_of(graph))
-        if folder:
-            save(step, folder)
-        return [step.read(name).tobytes() for name in step.persistent], step.choices.digest
-
-
-def measured(ranks, backend, cache):
-    costs = CostModel.measured(rows_of(ranks)[1].machine, cache, backend)
-    costs.seconds(rows_of(ranks)[1])
-    return costs
-
-
-def test_ranks_whose_timings_differ_take_what_rank_0_has_measured(tmp_path):
-    transport = connect()
-    faster = (OWN, LIBRARY)[transport.rank % 2]
-    costs = measured(transport.size, Timed(faster), tmp_path / f"costs{transport.rank}.json")
-    ways = {costs.choices("fake GPU").way(key) for key in costs.choices("fake GPU").seconds}
-    assert ways == {faster}
-    found, digest = run(transport.size, Timed(faster), costs)
-    assert len(set(transport.gather((tuple(found), digest)))) == 1
-    table = Choices({key: {OWN: 1.0} for key in costs.choices("fake GPU").seconds})
-    assert digest == table.digest
+    (first,), (again,), (other,) = start("a", OWN), start("a", LIBRARY), start("b", LIBRARY)
+    assert first == again == [OWN, OWN, first[2]] and other[:2] == [LIBRARY, LIBRARY]
+    assert first[2] != other[2], "else the two ways have equal last bits"
+    ranks = told(mpirun(2, PROGRAM, tmp_path / "c", OWN))
+    assert ranks == [[OWN, OWN, ranks[0][2]], [LIBRARY, OWN, ranks[0][2]]]
 
 
 @pytest.mark.skipif(connect().size > 1, reason="one process at a time")
-def test_a_process_takes_what_another_one_has_measured(tmp_path, caplog):
-    file = tmp_path / "costs.json"
-    first = run(1, Timed(OWN), measured(1, Timed(OWN), file), tmp_path / "run")
-    again = run(1, Timed(LIBRARY), measured(1, Timed(LIBRARY), file))
-    other = run(1, Timed(LIBRARY), measured(1, Timed(LIBRARY), tmp_path / "other.json"))
-    assert first == again and first[1] != other[1]
-    assert first[0] != other[0], "the two ways have other last bits: else this says nothing"
+def test_a_checkpoint_says_which_kernels_ran(tmp_path, caplog):
+    first = run(1, Timed(OWN), measured(1, Timed(OWN), tmp_path / "costs.json"), tmp_path / "run")
     costs, (_, rows) = measured(1, Timed(LIBRARY), tmp_path / "other.json"), rows_of(1)
     with Executor(rows, backend=Timed(LIBRARY), costs=costs, record=False) as step:
         manifest = load(step, tmp_path / "run")

@@ -39,7 +39,7 @@ class Case:
         return (
             operator in COMPOSED
             and bool(how)
-            and not any(other in how for other in ("wide", "fused", "linear"))
+            and not any(other in how for other in ("wide", "fused", "joined", "linear"))
         )
 
 

@@ -458,6 +458,12 @@ case(
     {"x": (2, 5, 4)},
 )
 case(
+    "multihead_attention, joined",
+    lambda x: ops.multihead_attention(x, 2, is_causal=True, fused=True, joined=True),
+    lambda v: attention(v, 2, is_causal=True),
+    {"x": (2, 5, 4)},
+)
+case(
     "multihead_attention",
     lambda x: ops.multihead_attention(x, 3),
     lambda v: attention(v, 3),

@@ -182,6 +182,10 @@ FIRST = {
     "concat": (ROWS, lambda x: ops.concat([x, ops.layer_norm(x)], 1)),
     "rotary_embedding": (SEQUENCE, lambda x: ops.rotary_embedding(_heads(x))),
     "attention": (SEQUENCE, lambda x: ops.multihead_attention(x, 2)),
+    "joined attention": (
+        SEQUENCE,
+        lambda x: ops.multihead_attention(x, 2, is_causal=True, fused=True, joined=True),
+    ),
     "fused_attention": (
         SEQUENCE,
         lambda x: ops.fused_attention(_heads(x), _heads(x), _heads(x), is_causal=True),

@@ -111,7 +111,9 @@ def test_sums_before_and_behind_layer_norms_are_in_them():
     found = members(fused(model_of(transformer, "float32")))
     ends = [(f"add{k}a", f"norm{k}b") for k in range(2)] + [("add0b", "norm1a"), ("add1b", "norm")]
     assert {norm: found[norm] for _, norm in ends} == {norm: (add, norm) for add, norm in ends}
-    gradients = {f"{add}.sum": (f"{norm}.dx", f"{add}.sum") for add, norm in ends[:-1]}
+    gradients = {
+        f"{add}.sum": (f"{norm}.sums", f"{norm}.dx", f"{add}.sum") for add, norm in ends[:-1]
+    }
     assert {name: found[name] for name in gradients} == gradients
     assert found["norm1a.0.sum_2"] == ("norm1a.0.sum", "norm1a.0.sum_2"), (
         "of the three that read the norm"
@@ -158,10 +160,11 @@ def test_casts_of_gradients_are_in_updates(build):
         assert model.graph.operator(f"{name}.adamw").inputs[1].dtype == "float16"
 
 
-def test_a_cast_of_one_of_two_gradients_is_in_the_update():
+def test_a_sum_of_two_gradients_and_their_cast_are_in_the_update():
+    """Words are looked up in the half copy that the product has, too."""
     name = "embed.weight"
     assert members(fused(model_of(tied, "float16")))[f"{name}.adamw"] == (
-        *(f"{name}.{end}" for end in ("gradient", "sum", "adamw")),
+        *(f"{name}.{end}" for end in ("float16.sum", "gradient", "adamw")),
     )
 
 

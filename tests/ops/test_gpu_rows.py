@@ -38,12 +38,33 @@ def test_cross_entropy_of_rows_that_begin_anywhere(width, classes, dtype):
     options = {"classes": classes, "count": 9}
     rows.cross_entropy.function(Launches(), y, t, loss, levels, **options)
     rows.cross_entropy_gradient.function(Launches(), np.array(2, wide), y, levels, t, gy, **options)
+    again, both = np.empty((), wide), np.full_like(y, np.nan)
+    arrays = y, t, np.array(2, wide), again, both
+    rows.cross_entropy_and_gradient.function(Launches(), *arrays, **options)
+    assert np.array_equal(both, gy) and again == pytest.approx(loss, rel=1e-6)
     expected = softmax(y[:, :classes].astype(np.float64))
     right = expected[np.arange(9), t]
     assert float(loss) == pytest.approx(-np.log(right).mean(), rel=1e-6)
     expected[np.arange(9), t] -= 1
     np.testing.assert_allclose(gy[:, :classes], expected * 2 / 9, atol=TOLERANCE[dtype])
     assert not gy[:, classes:].any()
+
+
+@needs_compiler
+@pytest.mark.parametrize("width", [3, 2300])  # more columns than a thread keeps sums of
+def test_gradients_of_a_norm_at_once_are_those_one_by_one(width):
+    rng = np.random.default_rng(0)
+    gy, x, more = rng.normal(size=(3, 5, width))
+    mean, scale, weight = x.mean(axis=1), 1 / x.std(axis=1), rng.normal(size=width)
+    known, gx, both = (gy, x, mean, scale), np.empty_like(x), np.empty_like(x)
+    sums, together = np.empty((2, width)), np.empty((2, width))
+    rows.gradient_rows.function(Launches(), *known, weight, gx)
+    rows.row_sums.function(Launches(), *known, *sums)
+    arrays = *known, weight, more, both, *together
+    rows.gradient_rows_sum.function(Launches(), *arrays, is_first=False)
+    np.testing.assert_allclose(both, gx + more, rtol=1e-12)
+    np.testing.assert_allclose(together, sums, rtol=1e-12)
+    np.testing.assert_allclose(sums[1], gy.sum(axis=0), rtol=1e-12)
 
 
 @needs_compiler

@@ -254,6 +254,11 @@ REFUSED = [
         "multihead_attention 'attention': fused attention has no mask, 'mask' was given",
     ),
     (
+        "multihead_attention, joined with scores",
+        lambda r: ops.multihead_attention(ops.unsqueeze(r.x, 0), 1, joined=True),
+        "multihead_attention 'attention': joined=True is for fused attention without memory or kv_heads",
+    ),
+    (
         "feed_forward, unknown activation",
         lambda r: ops.feed_forward(r.x, 4, activation="silu"),
         "feed_forward 'feed_forward': activation is 'silu', it is 'gelu_tanh' or 'relu'",

@@ -10,7 +10,7 @@ DEVICE_KEYS = (
     "count, slowdown, kind, host, memory_bytes, flops_per_second, memory_bandwidth, overhead_seconds, rates, "
     "compute_efficiency, memory_efficiency, half_flops, half_bytes, sends_by_link, collective_share, "
     "reserved_bytes, communicator_bytes, burst_efficiency, exposed_share, attention, attention_shares, "
-    "joules_per_flop, joules_per_byte, watts"
+    "joules_per_flop, joules_per_byte, watts, step_seconds"
 )
 FILES = [
     ("no TOML", "name = ", "is not TOML: Invalid value (at end of document)"),

@@ -148,6 +148,21 @@ def test_what_needs_too_much_memory_is_infinitely_slow_but_can_be_left():
     assert judge.propose_all(halves) == seconds
 
 
+def test_what_a_step_takes_besides_its_rows_is_in_every_prediction():
+    graph, rates = network(), {"kind": "cuda", "step_seconds": 1e-3}
+    machine = MachineModel.uniform(2).with_rates(**rates)
+    costs, strategy = CostModel.analytic(machine), taskflow.data_parallel(graph, machine)
+    timeline = taskflow.simulate(lower(graph, strategy, machine), costs)
+    assert timeline.seconds == timeline.end.max() + 1e-3
+    start, judge = (
+        PackedJudge(graph, MachineModel.uniform(2).with_rates(kind="cuda"), costs),
+        PackedJudge(graph, machine, costs),
+    )
+    assert judge.start(strategy) == pytest.approx(start.start(strategy) + 1e-3, rel=1e-12)
+    emulated = machine.with_rates(kind="emulated")
+    assert emulated.step_seconds == 0 < machine.step_seconds
+
+
 def test_an_illegal_proposal_is_refused_with_its_rule():
     graph, machine = network(), MachineModel.uniform(2)
     judge = PackedJudge(graph, machine, CostModel.analytic(machine))

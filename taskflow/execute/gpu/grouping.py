@@ -123,7 +123,7 @@ class GroupedRows:
         return keys
 
     def _is_dense(self, row: int) -> bool:
-        """Whether the arrays of a point lie without gaps, all alike."""
+        """Whether the arrays of a point lie without gaps: those of as many dimensions as the first one all alike."""
         memory = self._issue.memory
         views = [
             memory.view(i, rect)
@@ -131,4 +131,6 @@ class GroupedRows:
             if i >= 0 and rect.shape
         ]
         order = np.argsort([-s for s in views[0].strides], kind="stable").tolist()
-        return all(v.transpose(order).flags.c_contiguous for v in views)
+        return all(
+            (v.transpose(order) if v.ndim == len(order) else v).flags.c_contiguous for v in views
+        )

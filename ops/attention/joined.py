@@ -1,0 +1,285 @@
+"""Attention of one region of queries, keys and values, which one product makes: self-attention that reads less.
+
+Three products of the same values read them three times, and their gradients are three products and two sums. Here the
+weights of queries, keys and values, parameters of their own, are put together first, and there is one product, one
+gradient of the values and one of the weights, which is taken apart at the end; `p` counts the three parts.
+
+Splits: batch, positions, heads `k` and, as partial sums, features of the product; batch, queries and heads of
+attention. Where queries are split, a device gets the queries of others for
+nothing: `project_to_heads` and `fused_attention` are for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ops.attention.fused_attention import forward, gradients, seen_share
+from ops.building import checked, distinct, launch_all, launch_first, parameters, term, terms
+from ops.cuda import attention as gpu_attention
+from ops.cuda.kernels import BLOCK, source
+from ops.dense.linear import multiply_gradients, multiply_with
+from ops.tiles import contiguous, deliver, matrix, result_matrix, work_array
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+
+_PARTS = source("parts")
+_NAMES = "qkv"
+_PART = 4096  # elements that a block moves
+
+
+def project_to_parts(
+    x: LogicalRegion, num_heads: int, bias: bool = True, name: str | None = None
+) -> LogicalRegion:
+    """y[b, s, p, k, d] = sum over i of x[b, s, i] weight_p[(k d), i] + bias_p[(k d)], for p of queries, keys, values.
+
+    Args:
+        x: (batch, positions, features), floating point.
+        num_heads: divides the features.
+        bias: whether to add one.
+        name: of the operator, `<name>.parts`; its parameters are those of `project_to_heads` for `<name>.q`, `.k` and
+            `.v`: weights (features, features) and biases (features,).
+
+    Returns:
+        (batch, positions, 3, num_heads, features / num_heads), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` has other dimensions or another dtype, or the features do not divide into heads.
+    """
+    where, features = checked("project_to_parts", name, x, ndim=(3,)), x.shape[-1]
+    if features % num_heads:
+        raise ValueError(f"{where}: {features} features do not divide into {num_heads} heads")
+    name = x.graph.unique_name(name or "attention", "parts")
+    made = [parameters(x, f"{name}.{part}", (features, features), bias) for part in _NAMES]
+    points, sizes = term(distinct(x.axes[:-1], ("i", "p", "k", "d"))), {"k": num_heads}
+    with x.graph.following(f"{name}.parts"):
+        weight, *biases = (
+            _put_together(f"{name}.{what}", each, row, num_heads)
+            for what, each, row in zip(
+                ("weights", "biases"), zip(*made, strict=True), ("(k ^d) i", "(k ^d)")
+            )
+        )
+    rows = ", ^p (k ^d)" if bias else ""
+    return launch_first(
+        f"{name}.parts",
+        f"{points} i, ^p (k ^d) i{rows} -> {points} ^p k ^d",
+        [x, weight, *biases],
+        kernel=_project,
+        sizes=sizes,
+        backward=_project_backward,
+    )
+
+
+def _put_together(name: str, parts: Sequence[LogicalRegion], row: str, heads: int) -> LogicalRegion:
+    """One region of regions of equal shapes, which are its first dimension `p`."""
+    pattern = f"{', '.join([row] * len(parts))} -> ^p {row}"
+    sizes = {"p": len(parts), "k": heads}
+    return launch_first(
+        name, pattern, parts, kernel=_join, sizes=sizes, backward=_take_apart, flops=0
+    )
+
+
+def _take_apart(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    read, (out,) = terms(op)
+    pattern, sizes = f"{out} -> {', '.join(read)}", {"k": op.extents["k"]}
+    return launch_all(
+        f"{op.name}.dx",
+        pattern,
+        [g],
+        kernel=_apart,
+        sizes=sizes,
+        flops=0,
+        dtype=[g.dtype] * len(read),
+    )
+
+
+def _project_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    (x, weight, *_), ((x_term, *rest), (y_term,)) = op.inputs, terms(op)
+    sizes = {"k": op.extents["k"]}
+    gx = launch_first(
+        f"{op.name}.dx",
+        f"{y_term}, {rest[0]} -> {x_term}",
+        [gy, weight],
+        kernel=_gradient_x,
+        sizes=sizes,
+    )
+    pattern = f"{y_term}, {x_term} -> {', '.join(rest)}"
+    return gx, *launch_all(
+        f"{op.name}.dweight", pattern, [gy, x], kernel=_gradient_parameters, sizes=sizes
+    )
+
+
+def attend_parts(
+    parts: LogicalRegion, is_causal: bool = False, name: str | None = None
+) -> LogicalRegion:
+    """`fused_attention` of what `project_to_parts` gives.
+
+    Args:
+        parts: (batch, positions, 3, heads, d), floating point.
+        is_causal: whether a query sees only the keys up to its own position.
+        name: of the operator.
+
+    Returns:
+        (batch, positions, heads, d). Batch, queries and heads may be split.
+
+    Raises:
+        ValueError: `parts` has another shape or dtype.
+    """
+    where = checked("attend_parts", name, parts, "parts", ndim=(5,))
+    if parts.shape[2] != len(_NAMES):
+        raise ValueError(f"{where}: '{parts.name}' is {parts.shape}, of three parts")
+    b, s, p, h, d = distinct(parts.axes, ("t",))
+    row = term((b, h, s))
+    options: dict[str, Any] = {
+        "scale": float(parts.shape[-1] ** -0.5),
+        "is_causal": bool(is_causal),
+    }
+    share = seen_share(*[parts.shape[1]] * 2) if is_causal else 1.0
+    flops = share / len(_NAMES)  # a point of the iteration space is of each part
+    return launch_first(
+        name or "attention",
+        f"{b} {s} ^{p} {h} ^{d}, {b} ^t ^{p} {h} ^{d} -> {b} {s} {h} ^{d}, {row}",
+        [parts, parts],
+        kernel=_attend.bind(**options),
+        backward=partial(_attend_backward, flops=10 * flops, **options),
+        flops=4 * flops,
+    )
+
+
+def _attend_backward(
+    op: Operator,
+    gy: LogicalRegion | None,
+    _: LogicalRegion | None,
+    *,
+    flops: float,
+    **options: float,
+) -> tuple[LogicalRegion | None, ...]:
+    assert gy is not None, "the statistics are not public"
+    read, made = terms(op)
+    pattern = f"{', '.join((made[0], *made, *read))} -> {read[1]}"
+    inputs, kernel = [gy, *op.outputs, *op.inputs], _attend_gradients.bind(**options)
+    g = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=flops)
+    return g, None
+
+
+# -- kernels: parts are put together and taken apart -------------------------------------------------------------------
+
+
+def _join_parts(ctx: Context, *arrays: Array) -> None:
+    *parts, whole = arrays
+    for part, place in zip(parts, whole, strict=True):
+        ctx.xp.copyto(place, part, casting="same_kind")
+
+
+def _take_parts(ctx: Context, whole: Array, *parts: Array) -> None:
+    for place, part in zip(whole, parts, strict=True):
+        ctx.xp.copyto(part, place, casting="same_kind")
+
+
+def _moves_together(
+    ctx: Context, points: Sequence[Sequence[Array]], *, whole: int
+) -> Callable[[], None]:
+    """A call that moves the parts of several points in one launch; number `whole` of the arrays is of all parts."""
+    moves = list[tuple[Array, Array]]()
+    for arrays in points:
+        places = arrays[whole]
+        parts = arrays[1:] if whole == 0 else arrays[:-1]
+        moves += zip(places, parts) if whole == 0 else zip(parts, places)
+    rows = [[ctx.address(a), ctx.address(b), a.size] for a, b in moves]
+    starts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[2], _PART)]
+    tables = [ctx.constant(np.array(table, np.int64).reshape(-1)) for table in (rows, starts)]
+    name = "move_{}_{}".format(*(a.dtype.name for a in moves[0]))
+    return partial(ctx.launch, _PARTS, name, len(starts) * BLOCK, *tables, _PART, block=BLOCK)
+
+
+_JOIN = Kernel(_join_parts, takes_mixed=True, together=partial(_moves_together, whole=-1))
+_APART = Kernel(_take_parts, takes_mixed=True, together=partial(_moves_together, whole=0))
+_join = Kernel(_join_parts, is_captured=True, takes_mixed=True, cuda=_JOIN)
+_apart = Kernel(_take_parts, is_captured=True, takes_mixed=True, cuda=_APART)
+
+
+# -- kernels: the product ----------------------------------------------------------------------------------------------
+
+_FEATURES = -3  # the dimensions of y behind its positions
+
+
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
+def _project(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
+    *biases, y = rest
+    left, right = matrix(ctx, "x", x), matrix(ctx, "weight", weight)
+    bias = [contiguous(ctx, "bias", a).reshape(-1) for a in biases if ctx.interval("i")[0] == 0]
+    with result_matrix(ctx, "y", y, _FEATURES) as flat:
+        if not (bias and multiply_with(ctx, left, right, flat, "bias", bias[0])):
+            ctx.xp.matmul(left, right.T, out=flat)
+            if bias:
+                ctx.xp.add(flat, bias[0], out=flat)
+
+
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
+def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
+    with result_matrix(ctx, "gx", gx) as flat:
+        right = matrix(ctx, "weight", weight)
+        ctx.xp.matmul(matrix(ctx, "gy", gy, _FEATURES), right, out=flat)
+
+
+@partial(Kernel, is_captured=True, takes_mixed_on_cuda=True, accumulates=True)
+def _gradient_parameters(ctx: Context, gy: Array, x: Array, *outputs: Array) -> None:
+    works = [work_array(ctx, k, a) for k, a in enumerate(outputs)]
+    for k, (work, a) in enumerate(zip(works, outputs, strict=True)):
+        if work is not a and ctx.adds_to(k):
+            ctx.xp.copyto(work, a)
+    rows = prod(works[0].shape[:-1])
+    gweight, *gbias = (
+        work.reshape(rows, -1) if k == 0 else work.reshape(-1) for k, work in enumerate(works)
+    )
+    left, right = matrix(ctx, "gy", gy, _FEATURES), matrix(ctx, "x", x)
+    multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval("i")[0] == 0)
+    for work, a in zip(works, outputs, strict=True):
+        deliver(ctx, work, a)
+
+
+# -- kernels: attention ------------------------------------------------------------------------------------------------
+
+
+def _parts(own: Array, seen: Array) -> tuple[Array, Array, Array]:
+    """Queries of the own points, keys and values of those that they see."""
+    return own[:, :, 0], seen[:, :, 1], seen[:, :, 2]
+
+
+@partial(Kernel, takes_mixed=True)
+def _attend_on_gpu(
+    ctx: Context, own: Array, seen: Array, y: Array, statistics: Array, **options: Any
+) -> None:
+    gpu_attention.forward(ctx, *_parts(own, seen), y, statistics, **options)
+
+
+@partial(Kernel, float32_outputs=(1,), cuda=_attend_on_gpu, work="attention")
+def _attend(
+    ctx: Context, own: Array, seen: Array, y: Array, statistics: Array, **options: Any
+) -> None:
+    forward(ctx, *_parts(own, seen), y, statistics, **options)
+
+
+def _write_gradients(ctx: Context, kernel: Kernel, arrays: Sequence[Array], options: Any) -> None:
+    """By `kernel`, of `fused_attention`: of queries zeros, but for the own ones."""
+    *known, own, seen, g = arrays
+    begin = ctx.rect(3).lo[1] - ctx.rect(4).lo[1]
+    end = begin + own.shape[1]
+    for others in (g[:, :begin, 0], g[:, end:, 0]):
+        if others.size:
+            ctx.xp.copyto(others, 0)
+    made = g[:, begin:end, 0], g[:, :, 1], g[:, :, 2]
+    kernel(ctx, *known, *_parts(own, seen), *made, **options)
+
+
+@partial(Kernel, takes_mixed=True)
+def _attend_gradients_on_gpu(ctx: Context, *arrays: Array, **options: Any) -> None:
+    _write_gradients(ctx, gpu_attention.gradients, arrays, options)
+
+
+@partial(Kernel, cuda=_attend_gradients_on_gpu, work="attention gradients")
+def _attend_gradients(ctx: Context, *arrays: Array, **options: Any) -> None:
+    _write_gradients(ctx, gradients, arrays, options)
