@@ -56,6 +56,7 @@ class PublishedRow(Struct, forbid_unknown_fields=True):
         model, arguments: of a step, `build(**arguments)`.
         plan: degrees, arguments of `grid`; none: data parallel. Its `recomputed` are patterns of names of forward
             operators, and `kept` those among them that are kept.
+        against: of a row in "times", the arguments of the plan that differ in the one which takes so many times as long.
         samples: that a step counts.
         fit: whether a constant was fitted to it.
     """
@@ -74,6 +75,7 @@ class PublishedRow(Struct, forbid_unknown_fields=True):
     model: str = ""
     arguments: dict[str, Any] = {}
     plan: dict[str, Any] = {}
+    against: dict[str, Any] = {}
     samples: int = 0
     fit: bool = False
 
@@ -106,10 +108,11 @@ class FittedConstant(Struct, forbid_unknown_fields=True):
         return float(getattr(MachineModel.preset(self.machine).devices[0], self.what))
 
     def serves(self, row: PublishedRow) -> bool:
-        """Whether the figure of a row depends on it."""
+        """Whether the figure of a row depends on it; how many times faster a plan is than another hardly does."""
         if self.machine == NCCL:
             return bool(row.size_bytes)
-        return bool(row.model) and row.machine in (self.machine, *self.also)
+        is_step = bool(row.model) and not row.against
+        return is_step and row.machine in (self.machine, *self.also)
 
     def left_out(self, machine: MachineModel) -> MachineModel:
         """The machine as it would be without the fit."""
@@ -217,7 +220,14 @@ def predict(row: PublishedRow, without: FittedConstant | None = None) -> float:
     if row.size_bytes:
         return _predict_collective(row, machine)
     graph = build_model(row.model, [f"{name}={value!r}" for name, value in row.arguments.items()])
-    timeline = _plan_of(row, graph, machine).predict(graph, machine, CostModel.analytic(machine))
+
+    def run(options: Mapping[str, Any]) -> Timeline:
+        plan = _plan_of(options, graph, machine)
+        return plan.predict(graph, machine, CostModel.analytic(machine))
+
+    timeline = run(row.plan)
+    if row.against:
+        return run({**row.plan, **row.against}).seconds / timeline.seconds
     return FIGURES[row.unit](row, timeline)
 
 
@@ -241,10 +251,10 @@ def with_algorithm(machine: MachineModel, name: str) -> MachineModel:
     return replace(machine, protocols=tuple(allowed))
 
 
-def _plan_of(row: PublishedRow, graph: Graph, machine: MachineModel) -> Plan:
-    if not row.plan:
+def _plan_of(arguments: Mapping[str, Any], graph: Graph, machine: MachineModel) -> Plan:
+    if not arguments:
         return Plan(data_parallel(graph, machine))
-    options = dict(row.plan)
+    options = dict(arguments)
     wanted, kept = options.pop("recomputed", []), options.pop("kept", [])
     return grid(graph, machine, recomputed=_forward(graph, wanted, kept), **options)
 
@@ -272,4 +282,5 @@ FIGURES: dict[str, Callable[[PublishedRow, Timeline], float]] = {
     "ms": lambda row, timeline: timeline.seconds * 1e3,
     "GB": lambda row, timeline: float(timeline.peak_bytes.max()) / 1e9,
 }
+TIMES = "times"  # as long by another plan
 COLLECTIVE_UNITS = ("bus GB/s", "us")

@@ -7,7 +7,14 @@ import pytest
 
 from taskflow import CostModel, MachineModel
 from taskflow.cli import main, published, validate
-from taskflow.cli.published import COLLECTIVE_UNITS, FIGURES, PUBLISHED, predict, read_published
+from taskflow.cli.published import (
+    COLLECTIVE_UNITS,
+    FIGURES,
+    PUBLISHED,
+    TIMES,
+    predict,
+    read_published,
+)
 
 QUICK = ("all-reduce V100 x 8", "all-reduce H100 x 8, 4 hosts", "AlexNet K80", "AlexNet P100")
 
@@ -39,7 +46,8 @@ def test_every_row_has_a_source_and_a_unit_and_one_way_to_its_figure():
         assert all(set(order.rows) <= names and len(order.rows) > 1 for order in each.order)
         for row in each.row:
             assert len(each.sources.get(row.source, row.source)) > 20 and row.published > 0
-            assert row.unit in (COLLECTIVE_UNITS if row.size_bytes else FIGURES)
+            units = (TIMES,) if row.against else COLLECTIVE_UNITS if row.size_bytes else FIGURES
+            assert row.unit in units
             assert bool(row.size_bytes) != bool(row.model)
 
 
@@ -163,7 +171,7 @@ def test_a_plan_by_degrees_has_names_by_pattern():
     row.arguments |= {"batch": 8, "layers": 2, "hidden": 64, "heads": 4, "vocabulary": 64}
     row.arguments |= {"sequence": 32}
     graph = published.build_model(row.model, [f"{k}={v!r}" for k, v in row.arguments.items()])
-    plan = published._plan_of(row, graph, row.make_machine())
+    plan = published._plan_of(row.plan, graph, row.make_machine())
     assert "layer1.attention.q" in plan.recomputed and "layer1.add2" not in plan.recomputed
     assert all(name.startswith("layer") for name in plan.recomputed)
     assert predict(row) > 0
