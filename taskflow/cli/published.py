@@ -56,7 +56,7 @@ class PublishedRow(Struct, forbid_unknown_fields=True):
         model, arguments: of a step, `build(**arguments)`.
         plan: degrees, arguments of `grid`; none: data parallel. Its `recomputed` are patterns of names of forward
             operators, and `kept` those among them that are kept.
-        against: of a row in "times", the arguments of the plan that differ in the one which takes so many times as long.
+        against: of a row in "times", arguments of the plan that differ in the one which takes so many times as long.
         samples: that a step counts.
         fit: whether a constant was fitted to it.
     """
