@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 from docs.draw.svg import Picture  # noqa: E402
 from taskflow.cli.published import PublishedSet, read_published  # noqa: E402
 
+# Rows, and what fitted constants do to sets that they were not fitted to, as `--json` prints them.
 RESULT = ROOT / "benchmarks" / "results" / "accuracy.json"
 PAGE, PICTURE = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "pictures" / "accuracy.svg"
 BEGIN, END = "<!-- made by docs/accuracy.py -->\n", "<!-- end -->\n"
@@ -78,15 +79,29 @@ def draw(sets: Sequence[PublishedSet], rows: Sequence[Row]) -> Picture:
     return picture
 
 
-def table(sets: Sequence[PublishedSet], rows: Sequence[Row]) -> Iterator[str]:
-    """A line for each set, then one for each row."""
-    yield "| set | rows | median | worst | constants fitted |"
+def fitted(constants: Sequence[Row]) -> Iterator[str]:
+    """A line for each fitted constant and each set that it was not fitted to."""
+    yield "| constant | fitted to | value | without | set that was not fitted | off without | off with it |"
+    yield "|---|---|---|---|---|---|---|"
+    for c in constants:
+        head = f"| {c['what']} of {c['machine']} | {c['set']} | {c['value']:g} | {c['without']:g} |"
+        for effect in c["effects"]:
+            factors = f"×{effect['without']:.3f} | ×{effect['median']:.3f}"
+            yield f"{head} {effect['name']}, rows: {effect['rows']} | {factors} |"
+
+
+def table(
+    sets: Sequence[PublishedSet], rows: Sequence[Row], constants: Sequence[Row]
+) -> Iterator[str]:
+    """A line for each set, one for what each fitted constant does to each, then one for each row."""
+    yield "| set | rows | median | worst | constant fitted |"
     yield "|---|---|---|---|---|"
     for each in sets:
         factors = [factor(row) for row in rows_of(each.name, rows)]
         middle = f"×{median(factors):.3f} | ×{max(factors):.2f}" if factors else "– | –"
-        fitted = ", ".join(f"{c.what} of {c.machine}" for c in each.constant) or "none"
-        yield f"| {each.name} | {len(factors)} of {len(each.row)} | {middle} | {fitted} |"
+        constant = f"{c.what} of {c.machine}" if (c := each.constant) else "none"
+        yield f"| {each.name} | {len(factors)} of {len(each.row)} | {middle} | {constant} |"
+    yield from ("", *fitted(constants))
     for each in sets:
         yield from ("", f"### {each.name}", "")
         yield from (f"* {key}: {text}" for key, text in each.sources.items())
@@ -102,11 +117,11 @@ def table(sets: Sequence[PublishedSet], rows: Sequence[Row]) -> Iterator[str]:
             yield f"| {row.name} | {figure[0]} | {row.published:g} | {row.unit} | {figure[1]} | {notes} |"
 
 
-def page(text: str, rows: Sequence[Row]) -> str:
-    """The page with its table made anew."""
+def page(text: str, result: Mapping[str, Any]) -> str:
+    """The page with its tables made anew."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    made = "\n".join(table(read_published(), rows))
+    made = "\n".join(table(read_published(), result["rows"], result["constants"]))
     return f"{before}{BEGIN}{made}\n{END}{after}"
 
 
@@ -115,12 +130,19 @@ def main() -> None:
     if "--run" in sys.argv[1:]:
         command = [sys.executable, "-m", "taskflow", "machine", "--validate", "--all", "--json"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        found = json.loads(done.stdout)["rows"]
-        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in found)
-        RESULT.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    rows = json.loads(RESULT.read_text(encoding="utf-8"))
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
-    PICTURE.write_text(draw(read_published(), rows).svg(), encoding="utf-8")
+        RESULT.write_text(as_lines(json.loads(done.stdout)), encoding="utf-8")
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), result), encoding="utf-8")
+    PICTURE.write_text(draw(read_published(), result["rows"]).svg(), encoding="utf-8")
+
+
+def as_lines(data: Mapping[str, Any]) -> str:
+    """Rows and constants as JSON, a line each."""
+    parts = []
+    for name in ("rows", "constants"):
+        lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in data[name])
+        parts.append(f'"{name}": [\n{lines}\n]')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 if __name__ == "__main__":

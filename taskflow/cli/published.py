@@ -12,7 +12,7 @@ sources = { key = "text" } # what `source` of a row may say
 
 [default]                  # fields that rows have unless they say otherwise; tables are merged
 
-[[constant]]               # what was fitted to the rows that are marked `fit`
+[constant]                 # what was fitted to the rows that are marked `fit`, see `FittedConstant`
 [[order]]                  # rows whose figures ascend
 [[row]]                    # see `PublishedRow`
 ```
@@ -33,6 +33,7 @@ from taskflow.collective.price import CollectiveCosts
 from taskflow.core.files import fit, naming, parse_toml, read_text
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
+from taskflow.graph.precision import casts_parameter
 from taskflow.machine import MachineModel, machinefile
 from taskflow.machine.protocol import NCCL, published, read_protocols
 from taskflow.schedule.plan import Plan
@@ -55,6 +56,7 @@ class PublishedRow(Struct, forbid_unknown_fields=True):
         model, arguments: of a step, `build(**arguments)`.
         plan: degrees, arguments of `grid`; none: data parallel. Its `recomputed` are patterns of names of forward
             operators, and `kept` those among them that are kept.
+        against: of a row in "times", arguments of the plan that differ in the one which takes so many times as long.
         samples: that a step counts.
         fit: whether a constant was fitted to it.
     """
@@ -73,6 +75,7 @@ class PublishedRow(Struct, forbid_unknown_fields=True):
     model: str = ""
     arguments: dict[str, Any] = {}
     plan: dict[str, Any] = {}
+    against: dict[str, Any] = {}
     samples: int = 0
     fit: bool = False
 
@@ -83,12 +86,19 @@ class PublishedRow(Struct, forbid_unknown_fields=True):
 
 
 class FittedConstant(Struct, forbid_unknown_fields=True):
-    """A field of the devices of a preset that was fitted to the rows of its machine; or, of `nccl`, to some rows."""
+    """A field of the devices of a preset, or of the protocols of `nccl`, that was fitted to rows of the set.
+
+    Attributes:
+        what, machine, unit: the field.
+        without: what it would be by published or measured figures alone.
+        also: presets whose field follows from this one.
+    """
 
     what: str
     machine: str
     unit: str
-    rows: list[str] = []
+    without: float
+    also: list[str] = []
 
     @property
     def value(self) -> float:
@@ -96,6 +106,24 @@ class FittedConstant(Struct, forbid_unknown_fields=True):
         if self.machine == NCCL:
             return float(getattr(published(), self.what))
         return float(getattr(MachineModel.preset(self.machine).devices[0], self.what))
+
+    def serves(self, row: PublishedRow) -> bool:
+        """Whether the figure of a row depends on it; how many times faster a plan is than another hardly does."""
+        if self.machine == NCCL:
+            return bool(row.size_bytes)
+        is_step = bool(row.model) and not row.against
+        return is_step and row.machine in (self.machine, *self.also)
+
+    def left_out(self, machine: MachineModel) -> MachineModel:
+        """The machine as it would be without the fit."""
+        if self.machine != NCCL:
+            own = getattr(machine.devices[0], self.what)
+            return machine.with_rates(**{self.what: own * self.without / self.value})
+        protocols = machine.protocols or read_protocols()
+        quicker = (
+            replace(p, **{self.what: min(getattr(p, self.what), self.without)}) for p in protocols
+        )
+        return replace(machine, protocols=tuple(quicker))
 
 
 class Ascending(Struct, forbid_unknown_fields=True):
@@ -113,7 +141,7 @@ class PublishedTable(Struct, forbid_unknown_fields=True):
     median: float | None = None
     outside: int = 0
     sources: dict[str, str] = {}
-    constant: list[FittedConstant] = []
+    constant: FittedConstant | None = None
     order: list[Ascending] = []
     default: dict[str, Any] = {}
 
@@ -126,17 +154,14 @@ class PublishedSet(Struct):
     median: float | None
     outside: int
     sources: dict[str, str]
-    constant: list[FittedConstant]
+    constant: FittedConstant | None
     order: list[Ascending]
     row: list[PublishedRow]
 
-    def rows_of(self, constant: FittedConstant) -> list[PublishedRow]:
-        """The rows that a constant was fitted to."""
-        return [
-            row
-            for row in self.row
-            if row.fit and (row.name in constant.rows or row.machine == constant.machine)
-        ]
+    @property
+    def fitted(self) -> list[PublishedRow]:
+        """The rows that the constant was fitted to."""
+        return [row for row in self.row if row.fit]
 
 
 def read_published(folder: Path = PUBLISHED) -> list[PublishedSet]:
@@ -178,23 +203,35 @@ def _complete(entry: Mapping[str, Any], default: Mapping[str, Any]) -> Published
 # -- the figure that the model makes -----------------------------------------------------------------------------------
 
 
-def predict(row: PublishedRow) -> float:
+def predict(row: PublishedRow, without: FittedConstant | None = None) -> float:
     """The figure of a row as the model makes it, in the unit of the row.
+
+    Args:
+        row: of any set.
+        without: a constant whose fit is left out.
 
     Raises:
         ValueError: the row names what there is not.
         ModuleNotFoundError: an optional package is missing.
     """
-    if row.size_bytes:
-        return _predict_collective(row)
     machine = row.make_machine()
+    if without is not None:
+        machine = without.left_out(machine)
+    if row.size_bytes:
+        return _predict_collective(row, machine)
     graph = build_model(row.model, [f"{name}={value!r}" for name, value in row.arguments.items()])
-    timeline = _plan_of(row, graph, machine).predict(graph, machine, CostModel.analytic(machine))
+
+    def run(options: Mapping[str, Any]) -> Timeline:
+        plan = _plan_of(options, graph, machine)
+        return plan.predict(graph, machine, CostModel.analytic(machine))
+
+    timeline = run(row.plan)
+    if row.against:
+        return run({**row.plan, **row.against}).seconds / timeline.seconds
     return FIGURES[row.unit](row, timeline)
 
 
-def _predict_collective(row: PublishedRow) -> float:
-    machine = row.make_machine()
+def _predict_collective(row: PublishedRow, machine: MachineModel) -> float:
     if row.algorithm and machine.has_library:
         machine = with_algorithm(machine, row.algorithm)
     elif row.algorithm:
@@ -214,20 +251,21 @@ def with_algorithm(machine: MachineModel, name: str) -> MachineModel:
     return replace(machine, protocols=tuple(allowed))
 
 
-def _plan_of(row: PublishedRow, graph: Graph, machine: MachineModel) -> Plan:
-    if not row.plan:
+def _plan_of(arguments: Mapping[str, Any], graph: Graph, machine: MachineModel) -> Plan:
+    if not arguments:
         return Plan(data_parallel(graph, machine))
-    options = dict(row.plan)
+    options = dict(arguments)
     wanted, kept = options.pop("recomputed", []), options.pop("kept", [])
     return grid(graph, machine, recomputed=_forward(graph, wanted, kept), **options)
 
 
 def _forward(graph: Graph, wanted: list[str], kept: list[str]) -> Iterator[str]:
-    """Names of forward operators by pattern."""
+    """Names of forward operators by pattern; half copies of parameters stay, as systems keep them."""
     for op in graph.operators:
         is_named = any(fnmatchcase(op.name, pattern) for pattern in wanted)
         is_kept = any(fnmatchcase(op.name, pattern) for pattern in kept)
-        if is_named and not is_kept and not op.is_backward and not op.writes:
+        is_left = is_kept or casts_parameter(op)
+        if is_named and not is_left and not op.is_backward and not op.writes:
             yield op.name
 
 
@@ -244,4 +282,5 @@ FIGURES: dict[str, Callable[[PublishedRow, Timeline], float]] = {
     "ms": lambda row, timeline: timeline.seconds * 1e3,
     "GB": lambda row, timeline: float(timeline.peak_bytes.max()) / 1e9,
 }
+TIMES = "times"  # as long by another plan
 COLLECTIVE_UNITS = ("bus GB/s", "us")

@@ -9,7 +9,13 @@ from statistics import median
 from typing import NamedTuple
 
 from taskflow.cli.data import show_data
-from taskflow.cli.published import PublishedRow, PublishedSet, predict, read_published
+from taskflow.cli.published import (
+    FittedConstant,
+    PublishedRow,
+    PublishedSet,
+    predict,
+    read_published,
+)
 from taskflow.report.console import make_console, print_table
 
 HEAD = ("", "model", "published", "unit", "ratio", "verdict", "source")
@@ -38,6 +44,24 @@ class Prediction(NamedTuple):
         return max(self.ratio, 1 / self.ratio)
 
 
+class Effect(NamedTuple):
+    """What a fitted constant does to rows that it was not fitted to.
+
+    Attributes:
+        name: of their set; of the own set with the machines.
+        rows: how many.
+        without, median: by which they are off in the median without the fit, and with it.
+    """
+
+    name: str
+    rows: int
+    without: float
+    median: float
+
+
+Sets = Sequence[tuple[PublishedSet, Sequence[Prediction]]]
+
+
 def validate(every: bool = False, as_json: bool = False) -> bool:
     """Print model against published, row by row; whether all that can be predicted holds.
 
@@ -52,26 +76,74 @@ def validate(every: bool = False, as_json: bool = False) -> bool:
     ]
     wrong = [text for published, found in done for text in find_wrong(published, found)]
     if as_json:
-        rows = [
-            {
-                "set": published.name,
-                "name": p.row.name,
-                "model": p.figure,
-                "published": p.row.published,
-                "unit": p.row.unit,
-                "fit": p.row.fit,
-                **({"reason": p.reason} if p.reason else {}),
-            }
-            for published, found in done
-            for p in found
-        ]
-        show_data("validation", {"holds": not wrong, "rows": rows, "wrong": wrong})
+        data = {"holds": not wrong, "rows": _rows(done), "constants": _constants(done)}
+        show_data("validation", {**data, "wrong": wrong})
         return not wrong
     for published, found in done:
         _print_set(published, found)
+    sys.stdout.write("\n".join(["", "fitted constants, one a set at most:", *_said(done), ""]))
     all_of_them = [p for _, found in done for p in found]
     sys.stdout.write("\n".join(["", *wrong, _verdict(len(wrong), all_of_them), ""]))
     return not wrong
+
+
+def _rows(done: Sets) -> list[dict[str, object]]:
+    return [
+        {
+            "set": published.name,
+            "name": p.row.name,
+            "model": p.figure,
+            "published": p.row.published,
+            "unit": p.row.unit,
+            "fit": p.row.fit,
+            **({"reason": p.reason} if p.reason else {}),
+        }
+        for published, found in done
+        for p in found
+    ]
+
+
+def _constants(done: Sets) -> list[dict[str, object]]:
+    return [
+        {
+            "set": published.name,
+            "what": constant.what,
+            "machine": constant.machine,
+            "value": constant.value,
+            "without": constant.without,
+            "effects": [effect._asdict() for effect in effects_of(published, constant, done)],
+        }
+        for published, _ in done
+        if (constant := published.constant)
+    ]
+
+
+def _said(done: Sets) -> Iterator[str]:
+    for published, _ in done:
+        if not (constant := published.constant):
+            continue
+        rows = ", ".join(row.name for row in published.fitted)
+        value = f"{constant.value:g}, {constant.without:g} without"
+        yield f"{constant.what} of {constant.machine} = {value} ({constant.unit}), to {rows}"
+        for effect in effects_of(published, constant, done):
+            change = f"off by {effect.without:.3f} without, by {effect.median:.3f} with it"
+            yield f"    {effect.name}, rows: {effect.rows}: {change}"
+
+
+def effects_of(published: PublishedSet, constant: FittedConstant, done: Sets) -> list[Effect]:
+    """By set, what a constant does to the rows of other sets, and to those of other machines in its own."""
+    effects = []
+    for other, found in done:
+        is_own = other is published
+        served = [p for p in found if p.figure is not None and constant.serves(p.row)]
+        if is_own:
+            served = [p for p in served if p.row.machine in constant.also]
+        if not served:
+            continue
+        before = [p._replace(figure=predict(p.row, constant)).factor for p in served]
+        name = f"{other.name} ({', '.join(constant.also)})" if is_own else other.name
+        effects.append(Effect(name, len(served), median(before), median(p.factor for p in served)))
+    return effects
 
 
 def attempt(row: PublishedRow) -> Prediction:
@@ -127,7 +199,7 @@ def _print_set(published: PublishedSet, found: Sequence[Prediction]) -> None:
     sys.stdout.write(f"\n{published.name}\n")
     print_table(make_console(), [HEAD, *_lines(published, found)])
     notes = [f"{key}: {source}" for key, source in published.sources.items()]
-    sys.stdout.write("\n".join([*notes, *_fitted(published), _summary(published, found), ""]))
+    sys.stdout.write("\n".join([*notes, _summary(published, found), ""]))
 
 
 def _lines(published: PublishedSet, found: Sequence[Prediction]) -> Iterator[tuple[str, ...]]:
@@ -142,12 +214,6 @@ def _lines(published: PublishedSet, found: Sequence[Prediction]) -> Iterator[tup
         yield row.name, figure, f"{row.published:.4g}", row.unit, ratio, verdict, row.source
 
 
-def _fitted(published: PublishedSet) -> Iterator[str]:
-    for constant in published.constant:
-        rows = ", ".join(row.name for row in published.rows_of(constant))
-        yield f"fitted: {constant.what} of {constant.machine} = {constant.value:g} ({constant.unit}), to {rows}"
-
-
 def _summary(published: PublishedSet, found: Sequence[Prediction]) -> str:
     factors = [p.factor for p in found if p.figure is not None]
     if not factors:
@@ -155,7 +221,7 @@ def _summary(published: PublishedSet, found: Sequence[Prediction]) -> str:
     fitted = sum(row.fit for row in published.row)
     return (
         f"{len(factors)} of {len(found)} rows predicted: off by {median(factors):.3f} in the median, "
-        f"{max(factors):.2f} at most; {len(published.constant)} constants fitted to {fitted} rows"
+        f"{max(factors):.2f} at most; {fitted} of them in a fit"
     )
 
 

@@ -167,8 +167,7 @@ def _call(p: Protocol, f: Fabric, name: str, size: Array, exposed: dict[str, flo
         hop = max(hop, POST_SECONDS * POSTS.get(p.protocol, 1))
     hops, network = within * hop + between * far, between * f.network_seconds * flushes
     sent = size / (_rate(p, f, name) * _share_at(p, size))
-    slower = 1.0 if p.protocol == "Simple" else known.hop_factor
-    first = known.call_seconds + p.seconds + slower * hops + network
+    first = known.call_seconds + p.seconds + p.hop_factor * hops + network
     return Call(p, p.seconds + hops + network + sent, first + sent * _filling(p, f, size))
 
 

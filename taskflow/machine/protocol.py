@@ -43,6 +43,7 @@ class Protocol:
         by_size: times so much of that for sums of 64 bytes, 128, ...; 1 for larger ones.
         chunk_bytes: a sum passes in pieces of so much at most, and so many at once; 0: its stages overlap wholly.
         channels: at once for every member.
+        hop_factor: a hop takes so many times longer than `hop_seconds`, by which the library chooses.
     """
 
     algorithm: str
@@ -55,6 +56,7 @@ class Protocol:
     by_size: tuple[float, ...] = ()
     chunk_bytes: int = 0
     channels: int = 1
+    hop_factor: float = 1.0
 
     def __post_init__(self) -> None:
         where = f"protocol: {self.algorithm} {self.protocol}"
@@ -78,6 +80,7 @@ class Protocol:
             raise ValueError(f"{where}: by_size has at most {_MOST_SIZES} entries")
         real(where, "chunk_bytes", self.chunk_bytes, 0)
         real(where, "channels", self.channels, 1)
+        check_positive(where, "hop_factor", self.hop_factor)
 
 
 _DEFAULTS = {f.name: f.default for f in fields(Protocol) if f.default is not MISSING}
@@ -97,7 +100,7 @@ class LibraryFile(Struct, forbid_unknown_fields=True):
 
     Attributes:
         call_seconds: that a call takes besides.
-        hop_factor: so many times longer than published does a hop take where one waits for the other, by LL and LL128.
+        hop_factor: that of protocols which are not `Simple`.
         protocol: entries.
     """
 
@@ -118,7 +121,7 @@ def read_protocols(entries: Sequence[Mapping[str, Any]] = ()) -> tuple[Protocol,
     Raises:
         ValueError: what is wrong in which entry.
     """
-    known = {_key(entry): entry for entry in published().protocol}
+    known = {_key(entry): _with_factor(entry) for entry in published().protocol}
     for k, entry in enumerate(entries):
         merged = known.get(_key(entry), {}) | dict(entry)
         known[_key(entry)] = merged
@@ -137,6 +140,12 @@ def check_library(where: str, name: object, overlap: object) -> None:
     if overlap == BEHIND and name == OWN:
         rule = f"steps go beside compute; overlap '{BEHIND}' is for collectives_by '{NCCL}'"
         raise ValueError(f"{where}: {rule}")
+
+
+def _with_factor(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of the published ones: by LL and LL128 one hop waits for the other."""
+    waits = entry["protocol"] != "Simple"
+    return {"hop_factor": published().hop_factor if waits else 1.0, **entry}
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[str, str]:

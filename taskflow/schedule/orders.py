@@ -23,6 +23,8 @@ the reordered rows simulates it.
   put off.
 * `prefetch(layers=n)`: as `by_ordinal`, but parameters that are gathered are so n layers ahead: what layer k + n reads
   is issued when layer k begins. So links work while devices compute, and those of n + 1 layers are in memory.
+* `pieces`: as `prefetch`, but all parts of an operator before the next operator, so that what one part gathers or sums
+  travels under the products of the others: asynchronous tensor parallelism (Wang et al., ASPLOS 2023; CoCoNet).
 * `forward_first`: list scheduling; of all rows that could start at the same moment, the one goes first whose result the
   next forward pass reads first (P3: Jayarajan et al., MLSys 2019, section 4). A gradient in pieces (`lower(...,
   piece_bytes=)`) lets a more urgent one pass. As many of its pieces follow each other as fit in before that one is
@@ -42,7 +44,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taskflow.core.compiling import tiered
-from taskflow.core.numbers import whole
+from taskflow.core.numbers import flag, whole
 from taskflow.cost.model import CostModel
 from taskflow.schedule.buckets import in_buckets
 from taskflow.schedule.found import NAME, search_schedule
@@ -110,8 +112,8 @@ def named(name: object) -> Order | Policy | None:
     """The order or policy of this name, `prefetch:2` being that of two layers; None: there is none."""
     if not isinstance(name, str):
         return None
-    match = re.fullmatch(r"prefetch:(0|[1-9]\d{0,3})", name)
-    return prefetch(int(match[1])) if match else NAMED.get(name)
+    match = re.fullmatch(r"(prefetch|pieces):(0|[1-9]\d{0,3})", name)
+    return prefetch(int(match[2]), match[1] == "pieces") if match else NAMED.get(name)
 
 
 def order_name(order: Order | Policy | Schedule | str) -> str:
@@ -154,14 +156,17 @@ class Prefetch:
     """The order that gathers parameters so many layers ahead; see `prefetch`."""
 
     layers: int
+    in_pieces: bool = False
 
     @property
     def name(self) -> str:
         """What files and commands call it."""
-        return "prefetch" if self.layers == 1 else f"prefetch:{self.layers}"
+        head = "pieces" if self.in_pieces else "prefetch"
+        return head if self.layers == 1 else f"{head}:{self.layers}"
 
     def __call__(self, task_graph: TaskGraph, seconds: Array) -> Array:
-        position = np.argsort(by_ordinal(task_graph, seconds))
+        base = program if self.in_pieces else by_ordinal
+        position = np.argsort(base(task_graph, seconds))
         found = gathers(task_graph, position)
         anchor = layers_ahead(task_graph, found, self.layers, position)
         place = position.astype(float)
@@ -171,16 +176,19 @@ class Prefetch:
         return order
 
 
-def prefetch(layers: int = 1) -> Prefetch:
+def prefetch(layers: int = 1, in_pieces: bool = False) -> Prefetch:
     """Rows as `by_ordinal` has them, but gathers of parameters so many layers ahead of their first readers.
+
+    With `in_pieces` the rest is in the order of the program: all parts of an operator before the next operator.
 
     A layer is what the innermost numbered part of a name stands for, `layer3` of `layer3.attention.q`; an operator
     outside of such a part is a layer of its own. With 0 layers a gather is issued when its layer begins.
 
     Raises:
-        ValueError: `layers` is no whole number from 0 on.
+        ValueError: `layers` is no whole number from 0 on, or `in_pieces` neither True nor False.
     """
-    return Prefetch(whole("prefetch", "layers", layers, 0))
+    layers = whole("prefetch", "layers", layers, 0)
+    return Prefetch(layers, flag("prefetch", "in_pieces", in_pieces))
 
 
 def depth_first(task_graph: TaskGraph, seconds: Array) -> Array:
@@ -255,4 +263,5 @@ NAMED: dict[str, Order | Policy] = {
     **POLICIES,
     **{order.__name__: order for order in _ORDERS},
     "prefetch": prefetch(),
+    "pieces": prefetch(in_pieces=True),
 }

@@ -6,7 +6,7 @@ stages are contiguous. What each degree splits follows from patterns alone (see 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -26,7 +26,7 @@ def grid(
     machine: MachineModel,
     *,
     tensor: int = 1,
-    stages: int = 1,
+    stages: int | Sequence[int] = 1,
     parts: int = 1,
     rest: str = "replicas",
     sharded: Sharded = "",
@@ -42,14 +42,16 @@ def grid(
         graph: with its optimizer.
         machine: devices / (tensor * stages) of its devices are data parallel.
         tensor: degree of tensor parallelism, of neighbours (Megatron-LM).
-        stages: of a pipeline, with about equal work each; stage k has the k-th part of the devices.
+        stages: of a pipeline, with about equal work each; stage k has the k-th part of the devices. Or a pair: such
+            parts, and how many stages each of them has in turn (interleaved).
         parts: micro-batches.
         rest: how operators that tensor parallelism does not split are split: "replicas", along "samples", or along the
             "sequence" (sequence parallelism).
         sharded: "state": the optimizer's state over what is data parallel (ZeRO-1 and 2); "parameters": these too
             (ZeRO-3, FSDP).
         recomputed: names of forward operators that are computed again.
-        schedule: a name; default: "one_f_one_b" for several stages, "by_ordinal" for several micro-batches, else none.
+        schedule: a name; default: "one_f_one_b" for several stages, "interleaved" where each part of the devices has
+            several, "by_ordinal" for several micro-batches, else none.
         gathers_again: whether the backward pass gathers sharded parameters again.
         within_hosts: what is sharded is split within each host alone (see `shard_state`).
         bucket_bytes: of collectives that are one call (see `taskflow.lower`).
@@ -58,8 +60,9 @@ def grid(
         ValueError: devices do not divide so, or the graph cannot be split so.
     """
     devices = len(machine.devices)
-    where = f"grid: tensor {tensor} x {stages} stages on {devices} devices"
-    if tensor < 1 or stages < 1 or devices % (tensor * stages):
+    groups, each = (stages, 1) if isinstance(stages, int) else stages
+    where = f"grid: tensor {tensor} x {groups} stages on {devices} devices"
+    if min(tensor, groups, each) < 1 or devices % (tensor * groups):
         raise ValueError(f"{where}: they do not divide the devices")
     if rest not in RESTS:
         raise ValueError(f"grid: rest is '{rest}', it is one of {', '.join(RESTS)}")
@@ -67,14 +70,17 @@ def grid(
         raise ValueError(f"grid: sharded is '{sharded}', it is state, parameters or nothing")
     homes = tuple(r.name for r in graph.parameters) if sharded == "parameters" else ()
     if schedule is None and parts > 1:
-        schedule = "one_f_one_b" if stages > 1 else "by_ordinal"
+        pipelined = "interleaved" if each > 1 else "one_f_one_b"
+        schedule = pipelined if groups > 1 else "by_ordinal"
     plan = Plan(Strategy({}), parts, schedule, tuple(recomputed), homes, gathers_again)
     work = plan.transform(graph)
-    strategy = Grids(work).strategy(range(devices // stages), tensor, rest)
+    size = devices // groups
+    strategy = Grids(work).strategy(range(size), tensor, rest)
     if strategy is None:
         raise ValueError(f"{where}: nothing of the graph can be split so")
-    if stages > 1:
-        strategy = staged(work, machine, stages, within=strategy)
+    if groups > 1:
+        own = [range(k * size, (k + 1) * size) for k in range(groups)] * each
+        strategy = staged(work, machine, len(own), within=strategy, devices=own)
     if sharded:
         strategy = shard_state(work, strategy, machine if within_hosts else None)
     return replace(plan, strategy=strategy, bucket_bytes=bucket_bytes)

@@ -239,16 +239,32 @@ class Grids:
     def _in_order(self, tensor: int) -> Iterator[tuple[list[Axis], list[Axis]]]:
         """What can be split of groups with weights, and what of it has weights.
 
-        First come those that fewest operators cannot be split along, and those that two operators with weights share.
+        First come those that fewest operators cannot be split along, those that two operators with weights share, and
+        those by which the fewest partial results are summed: heads before the features of a whole decoder.
         """
         order = []
         for k, every in enumerate(self._groups):
             group = [axis for axis in every if self._can(axis, tensor)]
             weighted = [axis for axis in group if axis[1] in self._weight_axes[axis[0]]]
             if weighted and not self._is_data(every):
-                order.append((len(every) - len(group), len(weighted) < 2, k, group, weighted))
+                rank = len(every) - len(group), len(weighted) < 2, self._sums(weighted), k
+                order.append((*rank, group, weighted))
         for *_, group, weighted in sorted(order):
             yield group, weighted
+
+    def _sums(self, weighted: Iterable[Axis]) -> float:
+        """Bytes of partial results for a flop that is split, where operators are split along these axes."""
+        size_bytes, flops = 0.0, 0.0
+        for name, axis in weighted:
+            leader = self.families[name].leader
+            made = leader.bound.term_axes[len(leader.inputs) :]
+            size_bytes += sum(
+                r.size_bytes
+                for r, axes in zip(leader.outputs, made, strict=True)
+                if axis not in axes
+            )
+            flops += leader.total_flops
+        return size_bytes / flops if flops else 0.0
 
     def _sequence(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis of the group of data, not of samples, that most other operators have."""

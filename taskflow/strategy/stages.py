@@ -15,6 +15,7 @@ from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.numbers import is_whole
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph
+from taskflow.graph.recompute import recomputed
 from taskflow.graph.samples import sample_groups
 from taskflow.machine import MachineModel
 from taskflow.strategy.micro_batches import in_parts
@@ -97,7 +98,27 @@ def _cut(
         return bounds
     if not 1 <= count <= len(found):
         raise ValueError(f"stages: {count} stages of {len(found)} operators")
-    return [0, *quantile_cuts(flops_of(graph, found), count), len(found)]
+    able = whole_cuts(graph, found)
+    return [0, *quantile_cuts(flops_of(graph, found), count, able), len(found)]
+
+
+def whole_cuts(graph: Graph, found: Sequence[Family]) -> Array:
+    """Before which families a stage may begin: where nothing is made before that is computed again and read behind.
+
+    The backward pass of the stage behind would wait for that of the stage before, which waits for it.
+    """
+    number = {family.leader.name: k for k, family in enumerate(found)}
+    again, made, closed = set(recomputed(graph)), dict[str, int](), np.zeros(len(found) + 1, int)
+    for op in graph.operators:
+        at = number[op.follows or op.name]
+        for region in () if op.is_backward else op.inputs:
+            if (maker := made.get(region.name, at)) < at:
+                closed[maker + 1] += 1
+                closed[at + 1] -= 1
+        if op.name in again:
+            made |= {region.name: at for region in op.outputs}
+    able: Array = np.flatnonzero(np.cumsum(closed)[: len(found)] == 0)[1:]
+    return able
 
 
 def flops_of(graph: Graph, found: Sequence[Family]) -> list[float]:
@@ -108,19 +129,23 @@ def flops_of(graph: Graph, found: Sequence[Family]) -> list[float]:
     return list(flops.values())
 
 
-def quantile_cuts(work: Sequence[float], count: int) -> list[int]:
-    """Where the second, third, ... of so many stages begin: near each of the quantiles of all work."""
-    done, number = np.cumsum(work), len(work)
-    cuts = [
-        0,
-        *(int(np.argmin(abs(done - done[-1] * k / count))) + 1 for k in range(1, count)),
-        number,
-    ]
-    for k in range(1, count):
+def quantile_cuts(work: Sequence[float], count: int, able: Array | None = None) -> list[int]:
+    """Where the second, third, ... of so many stages begin: near each of the quantiles of all work.
+
+    They are of the numbers in `able`, if these are enough.
+    """
+    if able is None or len(able) < count - 1:
+        able = np.arange(1, len(work))
+    able, done = np.append(able, len(work)), np.cumsum(work)
+    before = done[able - 1]
+    cuts = [int(np.argmin(abs(before - done[-1] * k / count))) for k in range(1, count)]
+    for k in range(1, count - 1):
         cuts[k] = max(cuts[k], cuts[k - 1] + 1)
-    for k in range(count - 1, 0, -1):
-        cuts[k] = min(cuts[k], cuts[k + 1] - 1)
-    return cuts[1:-1]
+    most = len(able) - 1
+    for k in range(count - 2, -1, -1):
+        cuts[k] = most = min(cuts[k], most - 1)
+    found: list[int] = able[cuts].tolist()
+    return found
 
 
 def level_cuts(work: Sequence[float], count: int) -> list[int]:

@@ -1,12 +1,20 @@
 """`taskflow machine --validate`: published figures, what was fitted to them, and the verdicts."""
 
 import json
+import re
 
 import pytest
 
 from taskflow import CostModel, MachineModel
 from taskflow.cli import main, published, validate
-from taskflow.cli.published import COLLECTIVE_UNITS, FIGURES, PUBLISHED, predict, read_published
+from taskflow.cli.published import (
+    COLLECTIVE_UNITS,
+    FIGURES,
+    PUBLISHED,
+    TIMES,
+    predict,
+    read_published,
+)
 
 QUICK = ("all-reduce V100 x 8", "all-reduce H100 x 8, 4 hosts", "AlexNet K80", "AlexNet P100")
 
@@ -38,15 +46,53 @@ def test_every_row_has_a_source_and_a_unit_and_one_way_to_its_figure():
         assert all(set(order.rows) <= names and len(order.rows) > 1 for order in each.order)
         for row in each.row:
             assert len(each.sources.get(row.source, row.source)) > 20 and row.published > 0
-            assert row.unit in (COLLECTIVE_UNITS if row.size_bytes else FIGURES)
+            units = (TIMES,) if row.against else COLLECTIVE_UNITS if row.size_bytes else FIGURES
+            assert row.unit in units
             assert bool(row.size_bytes) != bool(row.model)
 
 
-def test_few_constants_are_fitted():
-    for each in read_published():
-        fitted = [row.name for constant in each.constant for row in each.rows_of(constant)]
-        assert sorted(fitted) == sorted(row.name for row in each.row if row.fit)
-        assert len(each.constant) <= len(fitted)
+def test_a_constant_is_of_the_rows_that_it_was_fitted_to():
+    """One a set at most, by the type; every preset's efficiency is fitted, or follows from one that is."""
+    sets = read_published()
+    for each in sets:
+        assert bool(each.constant) == bool(each.fitted)
+        for row in each.fitted:
+            assert each.constant.serves(row) and row.machine not in each.constant.also
+    constants = [each.constant for each in sets if each.constant]
+    known = {name for c in constants for name in (c.machine, *c.also)}
+    assert known == {"v100", "p100", "k80", "a100", "h100", "l4", "nccl"}
+
+
+def test_what_follows_from_a_fitted_constant_does_follow():
+    """P100's share is V100's; K80's two thirds of it; H200 and B200 have that of H100."""
+    share = {
+        name: MachineModel.preset(name).devices[0].compute_efficiency
+        for name in ("v100", "p100", "k80", "h100", "h200", "b200")
+    }
+    assert share["p100"] == share["v100"] and share["h200"] == share["h100"] == share["b200"]
+    assert share["k80"] == pytest.approx(share["v100"] * 2 / 3, rel=0.01)
+
+
+def test_the_command_lists_what_was_fitted_and_what_that_does_to_other_sets(few, capsys):
+    """P100 and K80 have no part in the fit of V100: with a burst's share they are further off."""
+    few({})
+    assert main(["machine", "--validate"]) == 0
+    out = capsys.readouterr().out
+    assert "compute_efficiency of v100 = 0.53, 0.91 without" in out
+    line = next(line for line in out.splitlines() if "presets (p100, k80), rows: 2" in line)
+    before, after = (float(text) for text in re.findall(r"by (\d\.\d+)", line))
+    assert before > 1.2 > after
+
+
+def test_a_constant_that_is_left_out_changes_what_it_is_of_alone():
+    sets = {each.name: each for each in read_published()}
+    slow = sets["A100 by size"].constant
+    a100 = MachineModel.preset("a100")
+    assert {p.hop_factor for p in slow.left_out(a100).protocols} == {1.0}
+    assert slow.left_out(a100).devices == a100.devices
+    burst = sets["llm-foundry A100"].constant.left_out(a100)
+    assert burst.devices[0].compute_efficiency == pytest.approx(0.91)
+    assert burst.protocols == a100.protocols
 
 
 def test_rows_hold_and_the_status_says_so(few, capsys):
@@ -87,12 +133,12 @@ def test_a_row_that_cannot_be_predicted_loses_no_other(few, monkeypatch, capsys,
     """What is not installed is left out; anything else is wrong."""
     bad, right = few({})[0], validate.predict
 
-    def failing(row):
+    def failing(row, without=None):
         if row is bad:
             if status == 0:  # as a model of a missing dtype fails
                 raise ValueError("model") from error
             raise error
-        return right(row)
+        return right(row, without)
 
     monkeypatch.setattr(validate, "predict", failing)
     assert main(["machine", "--validate", "--json"]) == status
@@ -104,7 +150,7 @@ def test_a_row_that_cannot_be_predicted_loses_no_other(few, monkeypatch, capsys,
 def test_all_prints_every_set(few, monkeypatch, capsys):
     rows = few({})
     presets = validate.read_published()[0]
-    other = published.PublishedSet("other", 1.3, None, 0, {}, [], [], rows[:1])
+    other = published.PublishedSet("other", 1.3, None, 0, {}, None, [], rows[:1])
     monkeypatch.setattr(validate, "read_published", lambda: [presets, other])
     assert main(["machine", "--validate", "--all"]) == 0
     assert "\nother\n" in capsys.readouterr().out
@@ -125,7 +171,7 @@ def test_a_plan_by_degrees_has_names_by_pattern():
     row.arguments |= {"batch": 8, "layers": 2, "hidden": 64, "heads": 4, "vocabulary": 64}
     row.arguments |= {"sequence": 32}
     graph = published.build_model(row.model, [f"{k}={v!r}" for k, v in row.arguments.items()])
-    plan = published._plan_of(row, graph, row.make_machine())
+    plan = published._plan_of(row.plan, graph, row.make_machine())
     assert "layer1.attention.q" in plan.recomputed and "layer1.add2" not in plan.recomputed
     assert all(name.startswith("layer") for name in plan.recomputed)
     assert predict(row) > 0

@@ -56,6 +56,7 @@ def test_figures_of_the_published_model():
     assert by_ll.expected[0] == pytest.approx(6.6e-6 + 14 * 0.6e-6 + sent)
     more = published()
     first = more.call_seconds + 6.6e-6 + more.hop_factor * 14 * 0.6e-6
+    assert by_ll.protocol.hop_factor == more.hop_factor > 1
     assert by_ll.seconds[0] == pytest.approx(first + sent)
 
 

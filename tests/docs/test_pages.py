@@ -77,23 +77,40 @@ def test_a_picture_of_the_idea_is_what_its_function_draws(idea) -> None:
 
 def test_the_accuracy_of_predictions_is_that_of_the_rows() -> None:
     """Page and picture are made of the file of results, which has every row that is held."""
-    rows = json.loads(accuracy.RESULT.read_text(encoding="utf-8"))
+    result = json.loads(accuracy.RESULT.read_text(encoding="utf-8"))
+    rows = result["rows"]
     sets = read_published()
     held = {(each.name, row.name): row.published for each in sets for row in each.row}
     assert {(row["set"], row["name"]): row["published"] for row in rows} == held
     text = accuracy.PAGE.read_text(encoding="utf-8")
-    assert text == accuracy.page(text, rows), "run `python docs/accuracy.py`"
+    assert text == accuracy.page(text, result), "run `python docs/accuracy.py`"
     assert accuracy.PICTURE.read_text(encoding="utf-8") == accuracy.draw(sets, rows).svg()
     for each in sets:
         factors = [accuracy.factor(row) for row in accuracy.rows_of(each.name, rows)]
         assert each.median is None or statistics.median(factors) <= each.median
 
 
+def test_a_fitted_constant_improves_sets_that_it_was_not_fitted_to() -> None:
+    """One a set at most; the file of results has each, and by it no other set is further off."""
+    constants = json.loads(accuracy.RESULT.read_text(encoding="utf-8"))["constants"]
+    held = {
+        (each.name, c.what, c.machine): (c.value, c.without)
+        for each in read_published()
+        if (c := each.constant)
+    }
+    assert {
+        (c["set"], c["what"], c["machine"]): (c["value"], c["without"]) for c in constants
+    } == held
+    for constant in constants:
+        changes = [effect["without"] / effect["median"] for effect in constant["effects"]]
+        assert min(changes) > 0.999 and max(changes) > 1.01
+
+
 @pytest.mark.parametrize("name", ["MPT 125m, 8 A100 40 GB, 26 x 2,048", "AlexNet P100 x 4"])
 def test_a_row_of_the_accuracy_page_is_what_is_predicted(name: str) -> None:
     [recorded] = [
         row
-        for row in json.loads(accuracy.RESULT.read_text(encoding="utf-8"))
+        for row in json.loads(accuracy.RESULT.read_text(encoding="utf-8"))["rows"]
         if row["name"] == name
     ]
     [row] = [row for each in read_published() for row in each.row if row.name == name]

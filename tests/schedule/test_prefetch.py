@@ -75,12 +75,34 @@ def test_orders_keep_what_recomputation_saves(order):
     assert peak <= 1.15 * lowered  # critical_path took 1.8 times as much before
 
 
-def test_a_plan_file_holds_the_number_of_layers(tmp_path):
-    plan = Plan(taskflow.Strategy(), schedule=prefetch(layers=2))
-    assert plan.schedule == "prefetch:2"
+def test_pieces_of_an_operator_follow_each_other_and_hide_what_they_move():
+    """Tensor parallel products in four pieces: sums and gathers of a piece travel under the next one's product."""
+    graph = taskflow.Graph()
+    h = graph.input("x", (65536, 2048), "float16")
+    for k in range(3):
+        wide = ops.linear(ops.relu(h, name=f"layer{k}.in"), 8192, name=f"layer{k}.up")
+        h = ops.linear(wide, 2048, name=f"layer{k}.down")
+    ops.adam(ops.mse_loss(h, graph.input("t", h.shape, "float16")), lr=1e-3)
+    machine = MachineModel.preset("h100")
+    costs = CostModel.analytic(machine)
+    seconds = []
+    for parts, order in ((1, "prefetch"), (4, "prefetch"), (4, "pieces")):
+        plan = taskflow.grid(graph, machine, tensor=8, parts=parts, schedule=order)
+        _, rows = plan.apply(graph, machine, costs)
+        seconds.append(simulate(rows, costs).seconds)
+    own = np.flatnonzero((rows.device == 0) & (rows.kind == taskflow.Kind.POINT))
+    at = [k for k, row in enumerate(own.tolist()) if rows.name(row) == "layer1.up"]
+    assert at == list(range(at[0], at[0] + 4)) and rows.ordinal[own[at]].tolist() == [0, 1, 2, 3]
+    assert seconds[2] < 0.95 * seconds[0] < seconds[1]
+
+
+@pytest.mark.parametrize("name", ["prefetch:2", "pieces:2", "pieces"])
+def test_a_plan_file_holds_the_number_of_layers(name, tmp_path):
+    plan = Plan(taskflow.Strategy(), schedule=named(name))
+    assert plan.schedule == name
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
-    assert named("prefetch:2") == prefetch(2)
+    assert named("prefetch:2") == prefetch(2) != named("pieces:2") == prefetch(2, in_pieces=True)
     assert named("prefetch") == prefetch()
     assert named("prefetch:x") is None
 

@@ -231,6 +231,8 @@ def test_interiors_are_what_one_layer_alone_reads():
         {"sharded": "parameters"},
         {"tensor": 2, "sharded": "state"},
         {"tensor": 2, "stages": 2, "parts": 2, "recomputed": ("b0.scores", "f0")},
+        {"tensor": 2, "rest": "sequence", "parts": 2, "schedule": "pieces"},
+        {"stages": (4, 2), "parts": 4},
     ],
 )
 def test_a_grid_by_degrees_is_a_plan_that_changes_no_number(degrees):
@@ -261,6 +263,28 @@ def test_state_within_hosts_is_split_there_and_whole_on_each():
     home = plan.strategy["e0.weight.home"]
     assert dict(home.degrees) == {REPLICAS: 2, "o": 4} and home.devices == tuple(range(8))
     assert kept[1] > 1.5 * kept[0] and between[1] < between[0]
+
+
+def test_parts_of_devices_have_several_stages_in_turn():
+    graph, machine = transformer().graph, MachineModel.uniform(4)
+    plan = taskflow.grid(graph, machine, stages=(2, 2), parts=2)
+    used = [plan.strategy[name].devices for name in ("words", "b1.q", "e1", "head")]
+    assert plan.schedule == "interleaved"
+    assert [min(devices) // 2 for devices in used] == [0, 1, 0, 1]
+
+
+def test_heads_are_split_where_features_could_be_as_well():
+    """With norms that sum over them a decoder's features can be split everywhere, for more partial results."""
+    graph = Graph()
+    h = graph.input("x", (4, 6, 8))
+    y = ops.multihead_attention(ops.rms_norm(h, name="a"), 2, name="b")
+    h = ops.add(h, y, name="c")
+    y = ops.linear(ops.gelu(ops.linear(ops.rms_norm(h, name="d"), 32, name="e")), 8, name="f")
+    ops.adam(ops.mean(ops.add(h, y)), lr=0.01)
+    grid = Grids(graph).strategy(range(2), 2, "sequence")
+    assert degrees(grid, "b.q") == {"k": 2} == degrees(grid, "b.out")
+    assert degrees(grid, "e") == {"o": 2} and degrees(grid, "f") == {"i": 2}
+    assert degrees(grid, "a") == {"s": 2} == degrees(grid, "c")
 
 
 def test_a_grid_that_cannot_be_says_why():

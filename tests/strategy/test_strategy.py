@@ -1,6 +1,7 @@
 """Strategies: configurations, files, and the strategies by rule."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -162,6 +163,25 @@ def test_a_batch_in_parts_is_two_axes():
         plan = taskflow.stages(graph, FOUR, 2, parts)
         assert plan["norm"] == ParallelConfig(expected, (0, 1) * parts)
         lower(graph, plan, FOUR)
+
+
+def test_no_stage_begins_within_what_is_computed_again():
+    """Half of the work is within the third of five layers; what its first product makes is computed again."""
+    graph = Graph()
+    h = graph.input("x", (8, 4))
+    for k in range(5):
+        h = ops.linear(ops.linear(h, 8, name=f"up{k}"), 4, name=f"down{k}")
+        h = ops.relu(h, name=f"out{k}")
+    ops.sgd(ops.mean(h), lr=0.1)
+
+    def begins(graph, count):
+        devices = {op: config.devices for op, config in taskflow.stages(graph, FOUR, count).items()}
+        return [a for b, a in pairwise(devices) if devices[a] != devices[b]]
+
+    assert begins(graph, 2) == ["down2"]
+    again = taskflow.recompute(graph, [f"up{k}" for k in range(5)])
+    assert begins(again, 2) == ["out2"]
+    assert len(begins(again, 4)) == 3 and not any("down" in name for name in begins(again, 4))
 
 
 def test_data_parallel_splits_the_batch(net):
