@@ -43,7 +43,7 @@ REFUSED = [
         lambda: trainer(order="1f1b"),
         "schedule '1f1b': is none of gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, zb_v, chimera, interlaced, "
         "three_f_one_b, program, by_ordinal, first_ready, critical_path, own_path, depth_first, forward_first, "
-        "crossover, prefetch, searched",
+        "crossover, prefetch, pieces, searched",
     ),
     (
         "a batch norm that needs all micro-batches",
