@@ -333,10 +333,8 @@ class TaskGraph:
     def bytes_moved(self) -> int:
         """Bytes that cross between devices in one step."""
         if self.peers is not None:
-            return sum(
-                int((rows.bytes * regions)[rows.is_communication].sum())
-                for rows, regions, _ in self.peers.of_tables()
-            )
+            moved = self.peers.spans(lambda rows: rows.bytes * rows.is_communication)
+            return sum(int(size[kind.span].sum()) * kind.regions for kind, size in moved)
         return int(self.bytes[self.is_communication].sum())
 
     def bytes_moved_by_device(self) -> Array:
@@ -349,9 +347,9 @@ class TaskGraph:
         if self.peers is None:
             return self.hops()[1:]
         found = []
-        for rows, regions, _ in self.peers.of_tables():
-            row, source, device, size = rows.hops()
-            found.append(np.stack([source, device, size * regions[row]])[:, regions[row] > 0])
+        for kind, hops in self.peers.spans(lambda rows: _by_row(rows.hops())):
+            _, source, device, size = hops[:, slice(*np.searchsorted(hops[0], kind.ends))]
+            found.append(np.stack([source + kind.by, device + kind.by, size * kind.regions]))
         return np.concatenate(found, axis=1)
 
     def hops(self) -> Array:
@@ -375,9 +373,10 @@ class TaskGraph:
         Of the rows of representatives all are.
         """
         if self.peers is not None:
-            rows, number = self.peers.place(row)
+            rows, number, by = self.peers.place(row)
             found = rows.exchange(number)
-            return replace(found, instances=(-1 - np.array(found.instances, np.int64)).tolist())
+            instances = (-1 - np.array(found.instances, np.int64)).tolist()
+            return replace(found, instances=instances, devices=[d + by for d in found.devices])
         table, number = self.with_all_arguments(row)
         if table is not self:
             found = table.exchange(number)
@@ -498,3 +497,9 @@ ROW_COLUMNS = (
     *("kind", "launch", "point", "region", "device", "source", "ordinal"),
     *("collective", "algorithm", "bytes", "flops", "streams"),
 )
+
+
+def _by_row(hops: Array) -> Array:
+    """`TaskGraph.hops` in the order of rows."""
+    found: Array = hops[:, np.argsort(hops[0], kind="stable")]
+    return found
