@@ -24,7 +24,14 @@ from taskflow.lowering.movement import Fragment
 from taskflow.lowering.own import MarkedPart, part_of
 from taskflow.lowering.rows import DistinctPoints
 from taskflow.lowering.sample import Sample, instances_of_arguments
-from taskflow.lowering.touches import PRIME, RegionTouches, liken, see, see_rows
+from taskflow.lowering.touches import (
+    PRIME,
+    RegionTouches,
+    liken,
+    narrow_touches,
+    see,
+    see_rows,
+)
 from taskflow.machine import MachineModel
 from taskflow.strategy.orbits import Orbits
 from taskflow.tasks.peers import RowTable
@@ -110,7 +117,7 @@ class KindsTable:
         self.peers, self.rows = RowTable(rows), rows
         kinds, every = len(x.regions), np.arange(len(x.regions) + 1)
         self.row, self.instance, self.arg = (pointers(n) for n in (x.rows, x.instances, x.args))
-        self.edge = np.searchsorted(x.edge_kind, every)
+        self.edge = pointers(x.edges)
         self.weight = np.random.default_rng(0).integers(0, PRIME, self.devices)  # of orbits
         self.place = spread(
             np.zeros_like(x.version_rows), x.version_rows
@@ -121,6 +128,8 @@ class KindsTable:
         shared = np.repeat(every[:-1], x.rows)[of_rows == SHARED]
         self.shares_a_port = np.bincount(shared, minlength=kinds) > 0
         self.of_instances, self.of_rows, self.of_events = self._touches(of_rows)
+        none = chosen.point[:0]
+        self.chosen = chosen._replace(bytes=none, flops=none, point=none)
         self.seen = np.zeros((kinds, self.devices), np.int64)
         spans = self.instance, self.arg, self.event
         for touches, ptr in zip(
@@ -141,10 +150,10 @@ class KindsTable:
         of_row = [x.row[name] for name in ("kind", "collective", "ordinal", "points")]
         device = x.instance_device[instance]
         return (
-            RegionTouches(
+            narrow_touches(
                 x.instance_device, rank, np.arange(len(rank)), np.stack([size, flags]), none
             ),
-            RegionTouches(
+            narrow_touches(
                 device,
                 self._ranks(device, x.args),
                 x.arg_row,
@@ -180,7 +189,7 @@ class KindsTable:
             (chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal),
         )
         more = np.stack([number, instance])
-        return RegionTouches(device, self._ranks(device, events), node, np.stack(facts), more)
+        return narrow_touches(device, self._ranks(device, events), node, np.stack(facts), more)
 
     def seen_by(self, orbits: Orbits, by: int) -> Orbits:
         """Orbits as they are for what touches devices whose numbers are by so many more; see `Orbits.seen_by`."""
