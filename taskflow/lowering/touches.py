@@ -37,8 +37,8 @@ def narrow_touches(
     device: Array, rank: Array, thing: Array, facts: Array, more: Array
 ) -> RegionTouches:
     """`RegionTouches` whose columns of all touches, numbers of what is there, take half the memory."""
-    narrow = (column.astype(np.int32) for column in (device, rank, thing))
-    return RegionTouches(*narrow, facts, more.astype(np.int32))
+    device, rank, thing, more = (c.astype(np.int32) for c in (device, rank, thing, more))
+    return RegionTouches(device, rank, thing, facts, more)
 
 
 @tiered
