@@ -1,8 +1,9 @@
 """Uneven pipelines: Llama 3 70B on 64 and 405B on 512 H100, `python benchmarks/bridges_uneven.py [--rows 70B 405B]`.
 
-`--bounds`: what whole layers allow. A step is no shorter than the work of its slowest group of devices; so of every
-pipeline the least work that a group can have with any layers between groups, virtual stages or not, and that which it
-has with Megatron's layers between them. Work is seconds of operators of a micro-batch, without updates.
+`--bounds`: what whole layers allow. Of every pipeline the work of the slowest group of devices with Megatron's layers
+between groups, and the least that it can be with any, virtual stages or not: by so much a step of many micro-batches
+can be shorter; of few the groups wait for each other as well. Work is seconds of operators of a micro-batch, without
+updates.
 
 Layers between stages, for one to `SEVERAL` stages of each group of devices: as Megatron-LM has them where they divide,
 evenly, or with the loss, or it and the embedding, counted as layers (`--account-for-embedding-in-pipeline-split`,
@@ -97,7 +98,7 @@ def show_bounds(size: str) -> None:
             print(
                 f"Llama 3 {size} tensor {tensor} pipeline {stages:2d} recomputed {kind or 'none':6s}  embedding "
                 f"{first / layer:.2f}, loss {last / layer:.2f} layers;  {name} {known[name] / layer:.2f}, "
-                f"least {least / layer:.2f}: at most {known[name] / least - 1:.1%} faster",
+                f"least {least / layer:.2f}: {known[name] / least - 1:.1%} faster",
                 flush=True,
             )
 

@@ -347,19 +347,20 @@ class TaskGraph:
         if self.peers is None:
             return self.hops()[1:]
         found = []
-        for kind, hops in self.peers.spans(lambda rows: _by_row(rows.hops())):
+        for kind, hops in self.peers.spans(lambda rows: rows.hops()):
             _, source, device, size = hops[:, slice(*np.searchsorted(hops[0], kind.ends))]
             found.append(np.stack([source + kind.by, device + kind.by, size * kind.regions]))
         return np.concatenate(found, axis=1)
 
     def hops(self) -> Array:
-        """Row, source, device and bytes of all that goes from one device to another, within collectives too; (4, n)."""
+        """Row, source, device and bytes of all that goes between devices, within collectives too; (4, n), by row."""
         moved = np.flatnonzero(self.is_transfer)
         found = [np.stack([moved, self.source[moved], self.device[moved], self.bytes[moved]])]
         found += [
             self.hops_of(row) for row in np.flatnonzero(self.kind == Kind.COLLECTIVE).tolist()
         ]
-        return np.concatenate(found, axis=1)
+        hops = np.concatenate(found, axis=1)
+        return hops[:, np.argsort(hops[0], kind="stable")]
 
     def hops_of(self, row: int) -> Array:
         """Row, source, device and bytes of all that goes from one device to another within a collective; (4, n)."""
@@ -497,9 +498,3 @@ ROW_COLUMNS = (
     *("kind", "launch", "point", "region", "device", "source", "ordinal"),
     *("collective", "algorithm", "bytes", "flops", "streams"),
 )
-
-
-def _by_row(hops: Array) -> Array:
-    """`TaskGraph.hops` in the order of rows."""
-    found: Array = hops[:, np.argsort(hops[0], kind="stable")]
-    return found
