@@ -1,5 +1,10 @@
 """Uneven pipelines: Llama 3 70B on 64 and 405B on 512 H100, `python benchmarks/bridges_uneven.py [--rows 70B 405B]`.
 
+`--bounds`: what whole layers allow. Of every pipeline the work of the slowest group of devices with Megatron's layers
+between groups, and the least that it can be with any, virtual stages or not: by so much a step of many micro-batches
+can be shorter; of few the groups wait for each other as well. Work is seconds of operators of a micro-batch, without
+updates.
+
 Layers between stages, for one to `SEVERAL` stages of each group of devices: as Megatron-LM has them where they divide,
 evenly, or with the loss, or it and the embedding, counted as layers (`--account-for-embedding-in-pipeline-split`,
 `--account-for-loss-in-pipeline-split`); and the best that `RecipeSearch` finds in `--proposals` from the fastest of
@@ -25,10 +30,77 @@ from taskflow.bridges.making import PlanMaker  # noqa: E402
 from taskflow.bridges.megatron import MEGATRON  # noqa: E402
 from taskflow.bridges.nearest import RecipeSearch, SaidPlan, layouts, moved  # noqa: E402
 from taskflow.bridges.recipe import Recipe, even_layout  # noqa: E402
+from taskflow.graph.phases import Phase  # noqa: E402
 from taskflow.searching.budget import Budget  # noqa: E402
 
 COUNTED = {"even": (0, 0), "loss": (0, 1), "embedding and loss": (1, 1)}
 SEVERAL = 5
+
+
+PIPELINES = {"70B": [(8, 4), (8, 8), (4, 8), (4, 16)], "405B": [(8, 8), (8, 16), (8, 32)]}
+RECOMPUTED = ("", "layers")
+
+
+def unit_work(size: str, hosts: int, tensor: int, stages: int, kind: str) -> np.ndarray:
+    """Seconds of a micro-batch of one sample on its slowest device: of the embedding, a layer and the loss."""
+    data = hosts * 8 // tensor // stages
+    machine = taskflow.MachineModel.preset("h100", nodes=hosts)
+    graph, costs = llama(data, size=size), taskflow.CostModel.analytic(machine)
+    maker, layers = PlanMaker(graph, machine), LLAMA[size]["num_hidden_layers"]
+    layout = even_layout(stages, layers)
+    words = {"sharding": "state", "recomputation": kind, "schedule": "one_f_one_b"}
+    recipe = Recipe(tensor, data=data, rest="sequence", pipeline=stages, layout=layout, **words)
+    plan = maker.plan(recipe)
+    rows = plan.predict(graph, machine, costs).task_graph
+    seconds = costs.seconds(rows)
+    unit = {name: k for k, names in enumerate(maker.layers.units) for name in names}
+    found = np.zeros((layers + 2, len(machine.devices)))
+    for row in np.flatnonzero(rows.launch >= 0).tolist():
+        launch = rows.launches[int(rows.launch[row])]
+        if launch.phase != Phase.UPDATE and launch.leader in unit:
+            found[unit[launch.leader], rows.device[row]] += seconds[row]
+    slowest = found.max(axis=1)
+    return np.array([slowest[0], np.median(slowest[1:-1]), slowest[-1]])
+
+
+def least_work(layers: int, stages: int, first: float, layer: float, last: float) -> float:
+    """Of the slowest group, with the layers between groups that make it least."""
+    ends = {0.0, first, last}
+    able = sorted(end + layer * count for end in ends for count in range(layers + 1))
+
+    def fitting(work: float, end: float) -> int:
+        return int((work - end) / layer + 1e-9) if work >= end else -layers
+
+    return next(
+        w
+        for w in able
+        if fitting(w, first) + (stages - 2) * fitting(w, 0.0) + fitting(w, last) >= layers
+    )
+
+
+def show_bounds(size: str) -> None:
+    """A line of every pipeline and kind of recomputation."""
+    layers, hosts = LLAMA[size]["num_hidden_layers"], ROWS[size][0].hosts
+    for tensor, stages in PIPELINES[size]:
+        for kind in RECOMPUTED:
+            first, layer, last = unit_work(size, hosts, tensor, stages, kind)
+            known = {}
+            for name, ends in COUNTED.items():
+                each, rest = divmod(layers + sum(ends), stages)
+                if rest == 0:
+                    counts = each - ends[0], each, each - ends[1]
+                    known[name] = max(
+                        count * layer + end
+                        for count, end in zip(counts, (first, 0.0, last), strict=True)
+                    )
+            name = min(known, key=lambda n: known[n])
+            least = least_work(layers, stages, first, layer, last)
+            print(
+                f"Llama 3 {size} tensor {tensor} pipeline {stages:2d} recomputed {kind or 'none':6s}  embedding "
+                f"{first / layer:.2f}, loss {last / layer:.2f} layers;  {name} {known[name] / layer:.2f}, "
+                f"least {least / layer:.2f}: {known[name] / least - 1:.1%} faster",
+                flush=True,
+            )
 
 
 class Uneven(NamedTuple):
@@ -105,8 +177,12 @@ def main() -> None:
     )
     parser.add_argument("--rows", nargs="*", default=list(ROWS))
     parser.add_argument("--proposals", type=int, default=8)
+    parser.add_argument("--bounds", action="store_true")
     options = parser.parse_args()
     for size in options.rows:
+        if options.bounds:
+            show_bounds(size)
+            continue
         for row in ROWS[size]:
             compare(size, row, options.proposals)
 

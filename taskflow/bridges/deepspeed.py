@@ -13,7 +13,14 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from taskflow.bridges.facts import JobFacts, System, Told, divided, micro_batches
+from taskflow.bridges.facts import (
+    JobFacts,
+    System,
+    Told,
+    divided,
+    in_whole_samples,
+    micro_batches,
+)
 from taskflow.bridges.megatron import schedule_of
 from taskflow.bridges.recipe import Recipe, even_layout
 from taskflow.core.files import fit, naming, parse_json, read_text
@@ -125,7 +132,7 @@ def read(told: Told, facts: JobFacts) -> Recipe:
 def said(recipe: Recipe, facts: JobFacts) -> Recipe:
     """Without sequence parallelism of norms, uneven or several stages, experts, and other kinds of recomputation."""
     found = replace(
-        recipe,
+        in_whole_samples(recipe, facts),
         rest="replicas",
         expert=1,
         layout=even_layout(recipe.pipeline, facts.layers) if recipe.pipeline > 1 else (),

@@ -6,7 +6,7 @@ A `System` is what a bridge to one system is made of; `Told` is what its reader 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +91,10 @@ def micro_batches(
         )
     each = divided(where, facts.samples, data, "samples of a step")
     return 1 if micro is None else divided(where, each, micro, "samples of a device")
+
+
+def in_whole_samples(recipe: Recipe, facts: JobFacts) -> Recipe:
+    """With as many micro-batches, or the next fewer, as the samples of a device divide into."""
+    each = max(1, facts.samples // recipe.data)
+    parts = next(k for k in range(min(recipe.micro_batches, each), 0, -1) if each % k == 0)
+    return replace(recipe, micro_batches=parts)

@@ -18,6 +18,7 @@ from taskflow.bridges.facts import (
     System,
     Told,
     divided,
+    in_whole_samples,
     micro_batches,
 )
 from taskflow.bridges.layout import layout_text, parse_layout
@@ -190,7 +191,7 @@ def said(recipe: Recipe, facts: JobFacts) -> Recipe:
     """Without what Megatron-LM has no flag for: other schedules and V shapes, operators split along samples."""
     rest = "sequence" if recipe.rest == "samples" or recipe.expert > 1 else recipe.rest
     found = replace(
-        recipe,
+        in_whole_samples(recipe, facts),
         rest=rest if recipe.tensor > 1 else "replicas",
         recomputation="layers" if recipe.recomputation == "cheap" else recipe.recomputation,
     )

@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from taskflow.bridges.facts import System
+from taskflow.bridges.facts import System, divided
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.recipe import Recipe, even_layout, with_ends
 from taskflow.cost.model import CostModel
@@ -86,6 +86,7 @@ class RecipeSearch:
 
     def _said_plan(self, recipe: Recipe) -> SaidPlan | None:
         try:
+            divided("recipe", self._maker.facts.samples, recipe.data, "samples of a step")
             plan = self._maker.plan(recipe)
         except ValueError:
             return None

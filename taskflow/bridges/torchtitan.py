@@ -15,7 +15,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from taskflow.bridges.facts import ACCUMULATING, JobFacts, System, Told, divided, micro_batches
+from taskflow.bridges.facts import (
+    ACCUMULATING,
+    JobFacts,
+    System,
+    Told,
+    divided,
+    in_whole_samples,
+    micro_batches,
+)
 from taskflow.bridges.megatron import regular
 from taskflow.bridges.recipe import Recipe, even_layout
 from taskflow.bridges.shell import calculate
@@ -229,7 +237,8 @@ def _letter(name: str) -> str:
 def said(recipe: Recipe, facts: JobFacts) -> Recipe:
     """Without what torchtitan cannot say: state that is sharded alone, other schedules, operators along samples."""
     rest = "sequence" if recipe.rest == "samples" else recipe.rest
-    found = replace(recipe, rest=rest if recipe.tensor > 1 else "replicas", offload=())
+    found = in_whole_samples(recipe, facts)
+    found = replace(found, rest=rest if recipe.tensor > 1 else "replicas", offload=())
     if found.sharding == "state" or (found.context > 1 and not found.sharding):
         found = replace(found, sharding="parameters", gathers_again=False)
     if found.sharding and found.data * found.context == 1:

@@ -24,7 +24,14 @@ from taskflow.lowering.movement import Fragment
 from taskflow.lowering.own import MarkedPart, part_of
 from taskflow.lowering.rows import DistinctPoints
 from taskflow.lowering.sample import Sample, instances_of_arguments
-from taskflow.lowering.touches import PRIME, RegionTouches, liken, see, see_rows
+from taskflow.lowering.touches import (
+    PRIME,
+    RegionTouches,
+    liken,
+    narrow_touches,
+    see,
+    see_rows,
+)
 from taskflow.machine import MachineModel
 from taskflow.strategy.orbits import Orbits
 from taskflow.tasks.peers import RowTable
@@ -32,10 +39,11 @@ from taskflow.tasks.task_graph import TaskGraph
 
 DIGEST_BYTES = 16  # of hashes that are equal for equal bytes alone
 MOST = 16  # orbits of which is remembered what is alike under them
+MOST_VIEWS = 1024  # the same, and how far devices are from those of a table
 SHARED = -1  # a port of several devices
 
 
-def refined(kinds: Sequence[RegionKind], orbits: Orbits) -> Orbits:
+def refined(kinds: Sequence[PlacedKind], orbits: Orbits) -> Orbits:
     """The orbits, refined until rows of representatives stand for all rows that move regions of these kinds.
 
     Devices of one orbit have equal rates.
@@ -67,7 +75,7 @@ def refined(kinds: Sequence[RegionKind], orbits: Orbits) -> Orbits:
     return alone
 
 
-def _mixed(kinds: Sequence[RegionKind], seen: Sequence[Array]) -> Array:
+def _mixed(kinds: Sequence[PlacedKind], seen: Sequence[Array]) -> Array:
     """One number of every device for all that kinds have seen of it."""
     total = np.zeros_like(seen[0])
     for kind, of_devices in zip(kinds, seen, strict=True):
@@ -98,14 +106,18 @@ class KindsTable:
         chosen: their points.
         rows: those of `x`, with algorithms.
         port: see `ports_of_links`.
+        touched: the devices of all that touches them.
     """
 
-    def __init__(self, x: Sample, chosen: DistinctPoints, rows: TaskGraph, port: Array) -> None:
+    def __init__(
+        self, x: Sample, chosen: DistinctPoints, rows: TaskGraph, port: Array, touched: Array
+    ) -> None:
         self.x, self.chosen, self.devices = x, chosen, len(rows.machine.devices)
+        self.touched, self._seen_by = touched, dict[tuple[bytes, int], Orbits]()
         self.peers, self.rows = RowTable(rows), rows
         kinds, every = len(x.regions), np.arange(len(x.regions) + 1)
         self.row, self.instance, self.arg = (pointers(n) for n in (x.rows, x.instances, x.args))
-        self.edge = np.searchsorted(x.edge_kind, every)
+        self.edge = pointers(x.edges)
         self.weight = np.random.default_rng(0).integers(0, PRIME, self.devices)  # of orbits
         self.place = spread(
             np.zeros_like(x.version_rows), x.version_rows
@@ -116,6 +128,8 @@ class KindsTable:
         shared = np.repeat(every[:-1], x.rows)[of_rows == SHARED]
         self.shares_a_port = np.bincount(shared, minlength=kinds) > 0
         self.of_instances, self.of_rows, self.of_events = self._touches(of_rows)
+        none = chosen.point[:0]
+        self.chosen = chosen._replace(bytes=none, flops=none, point=none)
         self.seen = np.zeros((kinds, self.devices), np.int64)
         spans = self.instance, self.arg, self.event
         for touches, ptr in zip(
@@ -136,10 +150,10 @@ class KindsTable:
         of_row = [x.row[name] for name in ("kind", "collective", "ordinal", "points")]
         device = x.instance_device[instance]
         return (
-            RegionTouches(
+            narrow_touches(
                 x.instance_device, rank, np.arange(len(rank)), np.stack([size, flags]), none
             ),
-            RegionTouches(
+            narrow_touches(
                 device,
                 self._ranks(device, x.args),
                 x.arg_row,
@@ -175,7 +189,15 @@ class KindsTable:
             (chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal),
         )
         more = np.stack([number, instance])
-        return RegionTouches(device, self._ranks(device, events), node, np.stack(facts), more)
+        return narrow_touches(device, self._ranks(device, events), node, np.stack(facts), more)
+
+    def seen_by(self, orbits: Orbits, by: int) -> Orbits:
+        """Orbits as they are for what touches devices whose numbers are by so many more; see `Orbits.seen_by`."""
+        if (key := (orbits.key, by)) not in self._seen_by:
+            if len(self._seen_by) >= MOST_VIEWS:
+                self._seen_by.clear()
+            self._seen_by[key] = orbits.seen_by(self.touched, by)
+        return self._seen_by[key]
 
     @property
     def size_bytes(self) -> int:
@@ -244,11 +266,58 @@ def _kept_of(known: dict[bytes, Any], orbits: Orbits, find: Any) -> Any:
     return known[orbits.key]
 
 
-class RegionKind:
-    """A kind of region on all devices: its row in a table of kinds, and a weight of its own."""
+class PlacedKind:
+    """A kind of region where it is: its devices have numbers that are `by` so many more than in its table.
 
-    def __init__(self, table: KindsTable, k: int, weight: int) -> None:
-        self.table, self.k, self.weight = table, k, weight
+    Attributes:
+        kind: as the table has it.
+        by, links: that number, and of every link that its rows load the one that takes its place; None: by is 0.
+        weight: a number of its own.
+    """
+
+    def __init__(
+        self, kind: RegionKind, weight: int, by: int = 0, links: Array | None = None
+    ) -> None:
+        self.kind, self.weight, self.by, self.links = kind, weight, by, links
+        self.table, self.rows, self.shares_a_port = kind.table, kind.rows, kind.shares_a_port
+
+    def _there(self, orbits: Orbits) -> Orbits:
+        return self.table.seen_by(orbits, self.by)
+
+    def part(self, orbits: Orbits) -> Fragment:
+        """What representatives have of it."""
+        return self.kind.part(self._there(orbits))
+
+    def numbers(self, orbits: Orbits) -> Array:
+        """The rows of the table that are of this kind and touch representatives."""
+        return self.kind.numbers(self._there(orbits))
+
+    def like(self, orbits: Orbits) -> Array:
+        """Of every row of the kind, the row of the table that it is like."""
+        return self.kind.like(self._there(orbits))
+
+    @property
+    def seen(self) -> Array:
+        """Of every device a number that follows from what touches it, in order."""
+        return np.roll(self.kind.seen, self.by)
+
+    def seen_together(self, orbits: Orbits) -> Array:
+        """The same from the orbits of the devices that rows touch, which touch it."""
+        return np.roll(self.kind.seen_together(self._there(orbits)), self.by)
+
+    def alike(self, orbits: Orbits) -> Alike | None:
+        """What rows are like; None: what touches a device is not what touches its representative."""
+        found = self.kind.alike(self._there(orbits))
+        if found is None:
+            return None
+        return found._replace(some=found.some + self.by, others=found.others + self.by)
+
+
+class RegionKind:
+    """A kind of region on all devices: its row in a table of kinds, whose orbits all orbits here are."""
+
+    def __init__(self, table: KindsTable, k: int) -> None:
+        self.table, self.k = table, k
         self._together: dict[bytes, Array] = {}
         self._alike: dict[bytes, Alike | None] = {}
 

@@ -1,7 +1,8 @@
 """The kinds of regions that strategies of a graph have had, each found once, and the rows of representatives.
 
 Regions with one fragment on the same devices are of a kind. A graph of many layers has few kinds, and another strategy
-of the graph has most of them, too: what is known of a kind (`alike.RegionKind`) is kept.
+of the graph has most of them, too: what is known of a kind (`alike.RegionKind`) is kept. Stages of a pipeline have the
+kinds of one another on other devices: where ways among these are the same, a kind is placed there (`PlacedKind`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from taskflow.core.columns import Array, gather, pointers
-from taskflow.lowering.alike import MOST, KindsTable, RegionKind, ports_of_links, refined
+from taskflow.lowering.alike import (
+    MOST,
+    KindsTable,
+    PlacedKind,
+    RegionKind,
+    ports_of_links,
+    refined,
+)
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.rows import DistinctPoints
@@ -42,12 +50,15 @@ class RegionKinds:
         self, lives: Lives, machine: MachineModel, rows_of: Callable[[Found, Array], TaskGraph]
     ) -> None:
         self._lives, self._rows_of, self._machine = lives, rows_of, machine
-        self._known: dict[tuple[int, int], RegionKind] = {}
+        self._known: dict[tuple[int, int], PlacedKind] = {}
+        self._first: dict[int, tuple[RegionKind, int]] = {}  # of a fragment, and its shift
+        self._touched: dict[bytes, Array] = {}
+        self._moved: dict[tuple[bytes, int], Array | None] = {}
         self._refined: dict[tuple[tuple[int, ...], bytes], Orbits] = {}
         self.size_bytes = 0
         self._weights = np.random.default_rng(0)
 
-    def of(self, found: Found, chosen: DistinctPoints) -> tuple[list[RegionKind], Array]:
+    def of(self, found: Found, chosen: DistinctPoints) -> tuple[list[PlacedKind], Array]:
         """The kinds of all regions, each once, and of every region its kind among these.
 
         Args:
@@ -58,15 +69,73 @@ class RegionKinds:
         shift, fragments = found.shift[first].tolist(), found.which[first].tolist()
         keys = [(id(found.fragments[f]), s) for f, s in zip(fragments, shift, strict=True)]
         new = [k for k, key in enumerate(keys) if key not in self._known]
-        parts = [found.fragments[fragments[k]] for k in new]
-        items = np.cumsum([len(f.arg) + len(f.instance_device) for f in parts])
-        cuts = np.flatnonzero(np.diff(items // TABLE_ITEMS)) + 1
-        for some in np.split(np.array(new, np.int64), cuts):
-            if len(some):
-                self._add(found, chosen, first[some], [keys[k] for k in some.tolist()])
+        firsts = {keys[k][0]: k for k in reversed(new) if keys[k][0] not in self._first}
+        self._add_all(found, chosen, first, keys, list(firsts.values()))
+        others = [k for k in new if keys[k] not in self._known and not self._place(keys[k])]
+        self._add_all(found, chosen, first, keys, others)
         return [self._known[key] for key in keys], which
 
-    def refined(self, kinds: Sequence[RegionKind], seeds: Sequence[Orbits]) -> Orbits:
+    def _place(self, key: tuple[int, int]) -> bool:
+        """Place the known kind of a fragment on other devices; False: these are not alike."""
+        kind, shift = self._first[key[0]]
+        by, touched, rates = key[1] - shift, kind.table.touched, self._machine.rate_kinds
+        if (where := (touched.tobytes(), by)) not in self._moved:
+            links = self._machine.ways.moved(touched, by)
+            if links is not None:
+                some = np.flatnonzero(links >= 0)
+                is_same = (self._port[links[some]] == self._port[some]).all()
+                is_same &= (rates[touched] == rates[touched + by]).all()
+                links = links if is_same else None
+            self._moved[where] = links
+        if (links := self._moved[where]) is None:
+            return False
+        self._known[key] = PlacedKind(kind, self._weight(), by, links)
+        return True
+
+    def _weight(self) -> int:
+        return int(self._weights.integers(1 << 62))
+
+    def _add_all(
+        self,
+        found: Found,
+        chosen: DistinctPoints,
+        first: Array,
+        keys: Sequence[tuple[int, int]],
+        new: Sequence[int],
+    ) -> None:
+        """Tables of kinds that touch the same devices, none too large; `first`: a region of every kind."""
+        by_devices: dict[bytes, list[int]] = {}
+        for k in new:
+            touched = self._devices_of(int(first[k]), found, chosen)
+            by_devices.setdefault(touched, []).append(k)
+        for touched, some in by_devices.items():
+            parts = [found.fragments[found.which[first[k]]] for k in some]
+            items = np.cumsum([len(f.arg) + len(f.instance_device) for f in parts])
+            cuts = np.flatnonzero(np.diff(items // TABLE_ITEMS)) + 1
+            for those in np.split(np.array(some, np.int64), cuts):
+                self._add(
+                    found,
+                    chosen,
+                    first[those],
+                    [keys[k] for k in those.tolist()],
+                    self._touched[touched],
+                )
+
+    def _devices_of(self, region: int, found: Found, chosen: DistinctPoints) -> bytes:
+        """The key in `_touched` of all devices that touch a region: of points, and of instances."""
+        lives = self._lives
+        ops = lives.op[lives.op_ptr[region] : lives.op_ptr[region + 1]]
+        begin = pointers(chosen.points)
+        points = [chosen.device[begin[n] : begin[n + 1]] for n in np.unique(chosen.which[ops])]
+        instances = found.fragments[found.which[region]].instance_device + found.shift[region]
+        is_there = np.zeros(len(self._machine.devices), np.bool_)
+        for devices in (*points, instances):
+            is_there[devices] = True
+        key = is_there.tobytes()
+        self._touched.setdefault(key, np.flatnonzero(is_there))
+        return key
+
+    def refined(self, kinds: Sequence[PlacedKind], seeds: Sequence[Orbits]) -> Orbits:
         """Orbits for which rows of these kinds can be made, as fine as the last one of some seeds at least.
 
         Whoever asks again has found them too coarse (links that are loaded unalike). So the last answer is that for the
@@ -84,7 +153,12 @@ class RegionKinds:
         return ports_of_links(self._machine)
 
     def _add(
-        self, found: Found, chosen: DistinctPoints, regions: Array, keys: list[tuple[int, int]]
+        self,
+        found: Found,
+        chosen: DistinctPoints,
+        regions: Array,
+        keys: list[tuple[int, int]],
+        touched: Array,
     ) -> None:
         """A table of more kinds; `regions`: one of each."""
         lives, is_kept = self._lives, np.zeros(len(found.which), np.bool_)
@@ -94,18 +168,29 @@ class RegionKinds:
         is_chosen[chosen.which[lives.op[touching]]] = True
         own = chosen.without_shapes(np.repeat(is_chosen, chosen.points))
         x = sample_of(found, own, lives, is_kept)
-        table = KindsTable(x, own, self._rows_of(x.found, x.regions), self._port)
+        rows = _with_narrow_boxes(self._rows_of(x.found, x.regions))
+        table = KindsTable(x, own, rows, self._port, touched)
         self.size_bytes += table.size_bytes
         of_region = dict(zip(regions.tolist(), keys, strict=True))
         for k, region in enumerate(x.regions.tolist()):
-            weight = int(self._weights.integers(1 << 62))
-            self._known[of_region[region]] = RegionKind(table, k, weight)
+            key, kind = of_region[region], RegionKind(table, k)
+            self._first.setdefault(key[0], (kind, key[1]))
+            self._known[key] = PlacedKind(kind, self._weight())
+
+
+def _with_narrow_boxes(rows: TaskGraph) -> TaskGraph:
+    """The same rows, whose boxes take half the memory where these are small enough."""
+    both = rows.instance_box, rows.arg_box
+    if max(boxes.max(initial=0) for boxes in both) > np.iinfo(np.int32).max:
+        return rows
+    instance_box, arg_box = (boxes.astype(np.int32) for boxes in both)
+    return replace(rows, instance_box=instance_box, arg_box=arg_box)
 
 
 def with_peers(
     rows: TaskGraph,
     row: Array,
-    kinds: Sequence[RegionKind],
+    kinds: Sequence[PlacedKind],
     which: Array,
     orbits: Orbits,
     lower: Callable[[Orbits], TaskGraph],
@@ -126,13 +211,13 @@ def with_peers(
     number, count = gather(numbers, which)
     moved = row[len(row) - len(number) :]
 
-    def column(read: Callable[[RegionKind, Array], Array], others: Array) -> Array:
+    def column(read: Callable[[PlacedKind, Array], Array], others: Array) -> Array:
         """Of all rows; what is read of the rows of a kind, and what other rows have."""
         found = others.copy()
         found[moved] = gather([read(*each) for each in zip(kinds, numbers, strict=True)], which)[0]
         return found
 
-    def algorithms(kind: RegionKind, at: Array) -> Array:
+    def algorithms(kind: PlacedKind, at: Array) -> Array:
         own = kind.table.rows.algorithm[at]
         return np.where(own >= 0, own + first_way[id(kind.table)], own)
 
@@ -147,7 +232,7 @@ def with_peers(
         orbits,
         column(lambda k, at: counts[id(k)][at - k.rows.start], orbits.size[orbits.of[rows.device]]),
         [
-            RegionRows(k.table.peers, k.rows.start, of, n)
+            RegionRows(k.table.peers, k.rows.start, of, n, k.by, k.links)
             for k, of, n in zip(kinds, like, regions.tolist(), strict=True)
         ],
         kind,

@@ -33,8 +33,8 @@ class Sample(NamedTuple):
         arg_row, arg, args: arguments of rows: whose they are, the arguments as records, how many each fragment has.
         instance_device, instances: of all fragments, and how many each has.
         event_points, events: which of the distinct points every event is of, and how many events each fragment has.
-        begin, waiting, awaited, edge_kind: of every edge, the first nodes of the issuers of both ends, both ends, and
-            the kind of the region.
+        begin, waiting, awaited, edges: of every edge, the first nodes of the issuers of both ends, and both ends; how
+            many edges each fragment has.
     """
 
     regions: Array
@@ -55,7 +55,7 @@ class Sample(NamedTuple):
     begin: Array
     waiting: Array
     awaited: Array
-    edge_kind: Array
+    edges: Array
 
 
 def sample_of(
@@ -72,7 +72,7 @@ def sample_of(
     version_rows, versions = moving = some.version_rows()
     device, instances = some.gather(lambda f: f.instance_device)
     event_points, events = _events(lives, regions, chosen)
-    begin, waiting, awaited, edge_kind = _edges(some, lives, regions, chosen, moving)
+    begin, waiting, awaited, edges = _edges(some, lives, regions, chosen, moving)
     return Sample(
         regions=regions,
         kind=kind,
@@ -92,7 +92,7 @@ def sample_of(
         begin=begin,
         waiting=waiting,
         awaited=awaited,
-        edge_kind=edge_kind,
+        edges=edges,
     )
 
 
@@ -123,7 +123,7 @@ def _edges(
     edges, count = found.gather(lambda f: f.edges)
     kind = np.repeat(np.arange(len(regions)), count)
     begin = np.stack([first_node[base[kind] + edges[key]] for key in ("issuer", "awaited_issuer")])
-    return begin, begin[0] + edges["index"], begin[1] + edges["awaited_index"], kind
+    return begin, begin[0] + edges["index"], begin[1] + edges["awaited_index"], count
 
 
 def kinds_of(found: Found, regions: Array) -> tuple[Array, Array]:
@@ -160,7 +160,7 @@ def parts_of(
     index = before[np.stack([x.waiting, x.awaited])] - before[x.begin]
     is_edge, found = is_node[x.waiting] & is_node[x.awaited], []
     begins = zip(*(pointers(c).tolist() for c in (x.instances, x.rows, x.args)), strict=True)
-    edge = np.searchsorted(x.edge_kind, np.arange(len(x.regions) + 1))
+    edge = pointers(x.edges)
     event, ends = pointers(x.events), pointers(chosen.points).tolist()
     is_point = [is_node[a:b] for a, b in pairwise(ends)]
     for k, (instance, row, arg) in enumerate(list(begins)[:-1]):

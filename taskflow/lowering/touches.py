@@ -33,6 +33,14 @@ class RegionTouches(NamedTuple):
     more: Array
 
 
+def narrow_touches(
+    device: Array, rank: Array, thing: Array, facts: Array, more: Array
+) -> RegionTouches:
+    """`RegionTouches` whose columns of all touches, numbers of what is there, take half the memory."""
+    device, rank, thing, more = (c.astype(np.int32) for c in (device, rank, thing, more))
+    return RegionTouches(device, rank, thing, facts, more)
+
+
 @tiered
 def see(touches: Any, ptr: Array, seen: Array) -> None:
     """Go on with `seen`, (kinds, devices), by touches of kinds that begin at `ptr`."""

@@ -206,6 +206,21 @@ class Ways:
         facts = self.link.latency[links], self.link.bandwidth[links]
         return LinkColumns(*facts, begin, end, door, self.link.kind[links])
 
+    def moved(self, devices: Array, by: int) -> Array | None:
+        """Of each link of ways among some devices, that of like ways where numbers are by so many more; others: -1.
+
+        None: there are no such devices, or their ways are unlike.
+        """
+        if not len(devices) or devices.min() + by < 0 or devices.max() + by >= len(self.part):
+            return None
+        (here, links), (there, others) = self.only(devices), self.only(devices + by)
+        both = zip(here.columns, there.columns, strict=True)
+        if not all(np.array_equal(one, other) for one, other in both):
+            return None
+        found = np.full(len(self.link.end), -1)
+        found[links] = others
+        return found
+
     @property
     def columns(self) -> tuple[Array, ...]:
         """All that there is to know of them."""

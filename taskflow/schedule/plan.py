@@ -179,7 +179,9 @@ class Plan:
         strategy = self.placement(graph, machine)
         lowering = Lowering(graph, machine, bucket_bytes=self.bucket_bytes or 0)
         rows = lowering.rows_to_simulate(strategy, costs)
-        return simulate(reorder(rows, costs, self.order) if self.order else rows, costs)
+        if self.order:
+            rows = reorder(rows, costs, self.order)  # those in another order are not kept
+        return simulate(rows, costs)
 
     def for_graph(self, graph: Graph) -> Plan:
         """The plan of an evaluation graph of the same model, see `Strategy.for_graph`.

@@ -31,10 +31,12 @@ class Users(NamedTuple):
     """Who uses links at one end of transfers.
 
     Attributes:
-        low, high: per link, the least and the greatest number of a stream; none: low is above high.
+        links: that are used, ascending.
+        low, high: of each, the least and the greatest number of a stream; none: low is above high.
         alone: how many rows use it that have a stream of their own, up to 2.
     """
 
+    links: Array
     low: Array
     high: Array
     alone: Array
@@ -52,24 +54,25 @@ class TableLoads:
         np.maximum.at(self.peak, row, rate)
         bandwidth = rows.machine.link_bandwidth[self.link]
         self.part = rate[order] / self.peak[self.row] / bandwidth
-        self._kinds: dict[tuple[int, int], KindLoads] = {}  # by their first and last row
+        self._kinds: dict[tuple[int, int, int], KindLoads] = {}  # by rows, and where devices are
 
     def of(self, kind: RegionRows[TaskGraph]) -> KindLoads:
         """What the rows of a kind load."""
-        key = kind.span.start, kind.span.stop
+        key = *kind.ends, kind.by
         if key not in self._kinds:
-            self._kinds[key] = KindLoads(self, kind.span)
+            self._kinds[key] = KindLoads(self, kind)
         return self._kinds[key]
 
 
 class KindLoads:
     """What the rows of a kind load; entries are rows, counted from the first of the kind, links and parts, by row."""
 
-    def __init__(self, table: TableLoads, span: slice) -> None:
-        self.rows, self.span = table.rows, span
-        entries = slice(*np.searchsorted(table.row, [span.start, span.stop]).tolist())
-        self.row = table.row[entries] - span.start
-        self.link, self.part = table.link[entries], table.part[entries]
+    def __init__(self, table: TableLoads, kind: RegionRows[TaskGraph]) -> None:
+        self.rows, self.span, self.by, span = table.rows, kind.span, kind.by, kind.span
+        entries = slice(*np.searchsorted(table.row, kind.ends).tolist())
+        self.row = table.row[entries] - kind.begin
+        self._links_here = kind.links_here
+        self.link, self.part = kind.links_here(table.link[entries]), table.part[entries]
         self.seconds, self.peak, self.latency = (
             column[span] for column in (table.seconds, table.peak, table.latency)
         )
@@ -79,21 +82,22 @@ class KindLoads:
     def users(self) -> tuple[Users, Users]:
         """Who uses links to send, and to receive."""
         rows, machine, at = self.rows, self.rows.machine, np.arange(self.span.start, self.span.stop)
-        devices, links = len(machine.devices), len(machine.links)
+        devices, (links, used) = len(machine.devices), np.unique(self.link, return_inverse=True)
         port, has_port = ports_of(rows, at)
         together = rows.kind[at] == Kind.COLLECTIVE
         has_no_stream = np.array([d.kind == "cpu" for d in machine.devices])[rows.source[at]]
-        ends = np.where(has_port, devices + port, rows.source[at]), rows.device[at]
+        port = devices + self._links_here(port)
+        ends = np.where(has_port, port, rows.source[at] + self.by), rows.device[at] + self.by
         are_alone = together | has_no_stream, together | has_port
         found = []
         for end, is_alone in zip(ends, are_alone, strict=True):
-            low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
+            low, high = np.full(len(links), np.iinfo(np.int64).max), np.full(len(links), -1)
             with_stream = ~is_alone[self.row]
-            link, user = self.link[with_stream], end[self.row[with_stream]]
+            link, user = used[with_stream], end[self.row[with_stream]]
             np.minimum.at(low, link, user)
             np.maximum.at(high, link, user)
-            alone = np.bincount(self.link[~with_stream], minlength=links)
-            found.append(Users(low, high, np.minimum(alone, 2)))
+            alone = np.bincount(used[~with_stream], minlength=len(links))
+            found.append(Users(links, low, high, np.minimum(alone, 2)))
         return found[0], found[1]
 
     def under(self, kind: RegionRows[TaskGraph], orbits: Orbits) -> LoadsUnder:
@@ -211,11 +215,11 @@ class LoadsAmong:
         seen = np.zeros(len(rows.machine.devices), np.uint64)
         together = rows.kind[span] == Kind.COLLECTIVE
         for end, alone in ((rows.device, of_rows), (rows.source, of_rows * _MIXING)):
-            np.add.at(seen, end[span][~together], alone[~together])
+            np.add.at(seen, end[span][~together] + loads.by, alone[~together])
         arguments = np.diff(rows.arg_ptr[span.start : span.stop + 1])
         args = np.flatnonzero(np.repeat(together, arguments)) + rows.arg_ptr[span.start]
         of_args = np.repeat(of_rows[together], arguments[together])
-        np.add.at(seen, rows.instance_device[rows.arg_instance[args]], of_args)
+        np.add.at(seen, rows.instance_device[rows.arg_instance[args]] + loads.by, of_args)
         return seen.view(np.int64)
 
 
@@ -280,9 +284,10 @@ def _are_shared(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> Array:
         alone = np.zeros(links, np.int64)
         for of, kind in zip(loads, peers.kinds, strict=True):
             users = of.users[end]
-            np.minimum(low, users.low, out=low)
-            np.maximum(high, users.high, out=high)
-            alone += users.alone * min(kind.regions, 2)
+            at = users.links
+            low[at] = np.minimum(low[at], users.low)
+            high[at] = np.maximum(high[at], users.high)
+            alone[at] += users.alone * min(kind.regions, 2)
         are_shared &= (low < high) | (alone > 1) | ((alone > 0) & (high >= 0))
     return are_shared
 

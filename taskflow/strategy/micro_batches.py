@@ -90,4 +90,4 @@ def in_parts(
         )
     points = np.array(config.devices).reshape([parts_of(degree) for degree in degrees.values()])
     first = np.moveaxis(points, [list(degrees).index(axis) for axis in own], range(len(own)))
-    return ParallelConfig({**cut, **rest}, np.tile(first.reshape(-1), parts).tolist())
+    return ParallelConfig({**cut, **rest}, first.reshape(-1).tolist() * parts)

@@ -62,7 +62,7 @@ class Orbits:
     @cached_property
     def key(self) -> bytes:
         """Equal for equal orbits, and only for these."""
-        return self.of.tobytes()
+        return b"".join(column.tobytes() for column in (self.of, self.representative, self.size))
 
     @cached_property
     def is_first(self) -> Array:
@@ -73,6 +73,25 @@ class Orbits:
 
     def __repr__(self) -> str:
         return f"Orbits({len(self)} of {len(self.of)} devices)"
+
+    def seen_by(self, devices: Array, by: int) -> Orbits:
+        """What some devices would see if they had numbers that are by so many more: their orbits, numbered anew.
+
+        All others are in an orbit of their own, whose size and representative say nothing.
+        """
+        of, others = np.full(len(self.of), -1), np.ones(len(self.of), np.bool_)
+        others[devices] = False
+        names, first, number = np.unique(
+            self.of[devices + by], return_index=True, return_inverse=True
+        )
+        order = np.argsort(first)
+        of[devices] = np.argsort(order)[number.reshape(-1)]
+        of[others] = len(names)
+        elsewhere = int(np.argmax(others))
+        representative = np.append(self.representative[names[order]] - by, elsewhere)
+        is_there = np.isin(representative, devices)
+        size = np.append(self.size[names[order]], 0)
+        return Orbits(of, np.where(is_there, representative, elsewhere), size, self.strides)
 
     def refine(self, by: Array) -> Orbits:
         """The orbits in which devices for which `by` differs are apart, too."""

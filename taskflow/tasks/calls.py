@@ -65,8 +65,10 @@ def groups_of(task_graph: TaskGraph) -> tuple[Array, list[tuple[int, ...]]]:
     graph, found = task_graph, np.full(len(task_graph), -1)
     numbers = dict[tuple[int, ...], int]()
     for row in np.flatnonzero(graph.kind == Kind.COLLECTIVE).tolist():
-        rows, place = graph.peers.place(row) if graph.peers else graph.with_all_arguments(row)
-        group = rows.groups.devices_of(-2 - int(rows.streams[place, 0]))
+        rows, place, by = (
+            graph.peers.place(row) if graph.peers else (*graph.with_all_arguments(row), 0)
+        )
+        group = tuple(d + by for d in rows.groups.devices_of(-2 - int(rows.streams[place, 0])))
         found[row] = numbers.setdefault(group, len(numbers))
     return found, list(numbers)
 

@@ -190,17 +190,18 @@ def reserved_bytes(task_graph: TaskGraph) -> Array:
     own = np.array([(d.reserved_bytes, d.communicator_bytes) for d in machine.devices], np.int64)
     if not own[:, 1].any():
         return own[:, 0]
-    spans = [(task_graph, slice(len(task_graph)))]
+    spans = [(task_graph, slice(len(task_graph)), 0)]
     if (
         task_graph.peers is not None
     ):  # representatives have rows of theirs alone: these are on all devices
-        spans = [(kind.table.rows, kind.span) for kind in task_graph.peers.kinds]
+        spans = [(kind.table.rows, kind.span, kind.by) for kind in task_graph.peers.kinds]
     members, talks = set[tuple[int, ...]](), np.zeros(count, np.bool_)
-    for rows, span in spans:
+    for rows, span, by in spans:
         together = np.unique(rows.streams[span][rows.kind[span] == Kind.COLLECTIVE, 0])
-        members |= {rows.groups.devices_of(-2 - group) for group in together.tolist()}
+        groups = (rows.groups.devices_of(-2 - group) for group in together.tolist())
+        members |= {tuple(device + by for device in group) for group in groups}
         moves = np.flatnonzero(rows.is_transfer[span]) + (span.start or 0)
-        talks[rows.source[moves]] = talks[rows.device[moves]] = True
+        talks[rows.source[moves] + by] = talks[rows.device[moves] + by] = True
     joined = np.bincount([d for group in members for d in group], minlength=count)
     reserved: Array = own[:, 0] + own[:, 1] * (joined + talks)
     return reserved

@@ -43,17 +43,30 @@ class RegionRows(Generic[Rows]):
         begin: the first of them in the table.
         like: of each of them, the row of the table that stands for it: that of a representative.
         regions: so many regions of the task graph are of the kind.
+        by: so many more are the numbers of devices here than in the table.
+        links: of every link of the table's devices the one that takes its place here; None: by is 0.
     """
 
     table: RowTable[Rows]
     begin: int
     like: Array
     regions: int
+    by: int = 0
+    links: Array | None = None
+
+    def links_here(self, links: Array) -> Array:
+        """Which links take the place of links of the table."""
+        return links if self.links is None else self.links[links]
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The first of these rows in the table, and the first one behind them."""
+        return self.begin, self.begin + len(self.like)
 
     @property
     def span(self) -> slice:
         """These rows in the table."""
-        return slice(self.begin, self.begin + len(self.like))
+        return slice(*self.ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,21 +101,16 @@ class Peers(Generic[Rows]):
         begin = np.array([first[id(kind.table)] for kind in self.kinds], np.int64)
         return np.where(self.kind < 0, -1, self.number + begin[self.kind])
 
-    def of_tables(self) -> list[tuple[Rows, Array, Array]]:
-        """The rows of every table; of each, of how many regions of the task graph it is a row, and what it is like."""
-        found = {
-            id(t): (t.rows, np.zeros(len(t.rows), np.int64), np.arange(len(t.rows)))
-            for t in self.tables
-        }
-        for kind in self.kinds:
-            _, regions, like = found[id(kind.table)]
-            regions[kind.span], like[kind.span] = kind.regions, kind.like
-        return list(found.values())
+    def spans(self, read: Callable[[Rows], Any]) -> list[tuple[RegionRows[Rows], Any]]:
+        """Every kind and what is read of its table, which is read once."""
+        found = {id(table): read(table.rows) for table in self.tables}
+        return [(kind, found[id(kind.table)]) for kind in self.kinds]
 
     def only(self, rows: Array) -> Peers[Rows]:
         """Of some rows, in this order."""
         return replace(self, count=self.count[rows], kind=self.kind[rows], number=self.number[rows])
 
-    def place(self, row: int) -> tuple[Rows, int]:
-        """The rows among which a row that moves data has all its arguments, and which it is there."""
-        return self.kinds[int(self.kind[row])].table.rows, int(self.number[row])
+    def place(self, row: int) -> tuple[Rows, int, int]:
+        """The rows among which a row that moves data has all its arguments, which it is there, and see `by`."""
+        kind = self.kinds[int(self.kind[row])]
+        return kind.table.rows, int(self.number[row]), kind.by

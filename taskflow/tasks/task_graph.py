@@ -333,10 +333,8 @@ class TaskGraph:
     def bytes_moved(self) -> int:
         """Bytes that cross between devices in one step."""
         if self.peers is not None:
-            return sum(
-                int((rows.bytes * regions)[rows.is_communication].sum())
-                for rows, regions, _ in self.peers.of_tables()
-            )
+            moved = self.peers.spans(lambda rows: rows.bytes * rows.is_communication)
+            return sum(int(size[kind.span].sum()) * kind.regions for kind, size in moved)
         return int(self.bytes[self.is_communication].sum())
 
     def bytes_moved_by_device(self) -> Array:
@@ -349,19 +347,20 @@ class TaskGraph:
         if self.peers is None:
             return self.hops()[1:]
         found = []
-        for rows, regions, _ in self.peers.of_tables():
-            row, source, device, size = rows.hops()
-            found.append(np.stack([source, device, size * regions[row]])[:, regions[row] > 0])
+        for kind, hops in self.peers.spans(lambda rows: rows.hops()):
+            _, source, device, size = hops[:, slice(*np.searchsorted(hops[0], kind.ends))]
+            found.append(np.stack([source + kind.by, device + kind.by, size * kind.regions]))
         return np.concatenate(found, axis=1)
 
     def hops(self) -> Array:
-        """Row, source, device and bytes of all that goes from one device to another, within collectives too; (4, n)."""
+        """Row, source, device and bytes of all that goes between devices, within collectives too; (4, n), by row."""
         moved = np.flatnonzero(self.is_transfer)
         found = [np.stack([moved, self.source[moved], self.device[moved], self.bytes[moved]])]
         found += [
             self.hops_of(row) for row in np.flatnonzero(self.kind == Kind.COLLECTIVE).tolist()
         ]
-        return np.concatenate(found, axis=1)
+        hops = np.concatenate(found, axis=1)
+        return hops[:, np.argsort(hops[0], kind="stable")]
 
     def hops_of(self, row: int) -> Array:
         """Row, source, device and bytes of all that goes from one device to another within a collective; (4, n)."""
@@ -375,9 +374,10 @@ class TaskGraph:
         Of the rows of representatives all are.
         """
         if self.peers is not None:
-            rows, number = self.peers.place(row)
+            rows, number, by = self.peers.place(row)
             found = rows.exchange(number)
-            return replace(found, instances=(-1 - np.array(found.instances, np.int64)).tolist())
+            instances = (-1 - np.array(found.instances, np.int64)).tolist()
+            return replace(found, instances=instances, devices=[d + by for d in found.devices])
         table, number = self.with_all_arguments(row)
         if table is not self:
             found = table.exchange(number)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from taskflow.core.columns import pointers
 from taskflow.core.files import replace_file
 from taskflow.core.grouping import grouped
 from taskflow.tasks.energy import joules_of
@@ -123,16 +124,20 @@ def _busy_of_all(peers: Peers[TaskGraph], duration: Array, total: Array) -> Arra
     devices = len(peers.orbits.of)
     first = peers.orbits.representative[peers.orbits.of]
     of_devices = total[: STREAMS * devices].reshape(STREAMS, devices)[:, first]
-    moves, every, begin = peers.in_turn >= 0, np.zeros(len(total)), 0
-    tables = peers.of_tables()
-    of_rows = np.bincount(
-        peers.in_turn[moves], duration[moves], sum(len(rows) for rows, _, _ in tables)
-    )
-    for rows, _, like in tables:
-        row, stream = rows.occupied()
-        every += np.bincount(stream, of_rows[begin + like[row]], len(total))
-        begin += len(rows)
-    return np.concatenate([of_devices.reshape(-1), every[STREAMS * devices :]])
+    moved, links = np.flatnonzero(peers.kind >= 0), np.zeros(len(total) - STREAMS * devices)
+    begin = pointers([len(kind.like) for kind in peers.kinds])
+    row = begin[peers.kind[moved]] + peers.number[moved]
+    row -= np.array([kind.begin for kind in peers.kinds], np.int64)[peers.kind[moved]]
+    of_rows = np.bincount(row, duration[moved], int(begin[-1]))
+    for (kind, (row, stream)), first in zip(
+        peers.spans(lambda rows: rows.occupied()), begin.tolist(), strict=False
+    ):
+        at = slice(*np.searchsorted(row, kind.ends))
+        link = stream[at] - STREAMS * devices
+        of_links = link >= 0
+        taken = of_rows[first + kind.like[row[at][of_links] - kind.begin] - kind.begin]
+        links += np.bincount(kind.links_here(link[of_links]), taken, len(links))
+    return np.concatenate([of_devices.reshape(-1), links])
 
 
 class RowsBefore:

@@ -104,6 +104,13 @@ def test_what_no_words_say_is_named(graph, maker):
     assert str(found).startswith("torchtitan: ") and str(part) in str(found)
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_samples_divide_into_micro_batches(maker, system):
+    """Unequal micro-batches have no words: 4 samples of a device in 3."""
+    said = SYSTEMS[system].said(Recipe(data=8, micro_batches=3), maker.facts)
+    assert said.micro_batches == 2
+
+
 def test_any_strategy_goes_out_with_what_is_named():
     graph = gpt.build(batch=8, sequence=8, layers=1, hidden=16, heads=4, vocabulary=32, dropout=0)
     maker = PlanMaker(graph, MACHINE)

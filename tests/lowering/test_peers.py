@@ -206,6 +206,19 @@ def test_a_pipeline_of_many_devices():
     strategy = taskflow.stages(graph, machine, count=4, parts=4, within=within)
     timeline = assert_equal(graph, strategy, machine)
     assert len(timeline.task_graph.peers.orbits) <= 32
+    placed = {kind.by for kind in timeline.task_graph.peers.kinds}
+    assert placed == {0, 32}  # the third and fourth stage have kinds of the first and second
+
+
+def test_a_stage_behind_a_slow_link_has_its_own_kinds():
+    machine = MachineModel.preset("p100", nodes=2)
+    first, *others = machine.links
+    slow = replace(first, bandwidth=first.bandwidth / 3)
+    graph = network(64, 16, layers=2)
+    for links, placed in (machine.links, {0, 4}), ((slow, *others), {0}):
+        strategy = taskflow.stages(graph, machine, count=2, parts=2)
+        timeline = assert_equal(graph, strategy, replace(machine, links=links))
+        assert {kind.by for kind in timeline.task_graph.peers.kinds} == placed
 
 
 @pytest.mark.parametrize("within", [1, 8])

@@ -1,4 +1,4 @@
-"""Searched plans as DTensor: architectures on four and two processes of torch's gloo give the module's own numbers."""
+"""Exported plans on four processes of torch's gloo give the module's own numbers: DTensor, FSDP2 and pipelining."""
 
 import os
 import subprocess
@@ -14,61 +14,36 @@ from taskflow import MachineModel, ParallelConfig, Strategy, data_parallel
 from tests.refusals import assert_refused
 from tests.sampling import IS_THOROUGH
 
-RANKS = Path(__file__).with_name("dtensor_ranks.py")
-ON_FOUR = ("nanoGPT", "Llama", "MLP-Mixer", "NeRF", "GAT", "VAE")[:: 1 if IS_THOROUGH else 2]
-ON_TWO = ("NeRF", "nanoGPT") if IS_THOROUGH else ("NeRF",)
-SINCE_2_12 = {"MLP-Mixer", "VAE"}  # their convolutions
+RANKS = Path(__file__).with_name("gloo_ranks.py")
+ARCHITECTURES = ("nanoGPT", "Llama", "MLP-Mixer", "NeRF", "GAT", "VAE")
+MODELS = ("GPT", "Llama", "encoder", "mixer", "parallel", "perceptrons")  # in torchtitan's shape
+JOBS = [f"dtensor:{name}" for name in ARCHITECTURES]
+JOBS += [f"{way}:{name}" for way in ("fsdp", "pipelining") for name in MODELS]
+SINCE_2_12 = {"dtensor:MLP-Mixer", "dtensor:VAE"}  # their convolutions
 
 
-def run_on(
-    devices: int, names: tuple[str, ...], folder: Path
-) -> dict[str, tuple[float, int, int, int]]:
-    """Name -> the largest difference, submodules that are split, submodules in the plan, operators that are not."""
+def run_on(devices: int, jobs: list[str], folder: Path) -> dict[str, tuple[float, int, int, int]]:
+    """Job -> the largest difference, parts that are split, all parts, and parts of plans that are not said."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", str(RANKS)]
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), str(devices), str(folder / "gloo"), *names],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(devices)
-    ]
-    try:
-        found = [each.communicate(timeout=400) for each in started]
-    finally:
-        for each in started:
-            each.kill()
-    assert not any(each.returncode for each in started), found[0][1][-3000:]
-    rows = [line.split("|") for line in found[0][0].splitlines() if "|" in line]
-    return {
-        name: (float(worst), int(split), int(placed), int(unsaid))
-        for name, worst, split, placed, unsaid in rows
-    }
+    command = [sys.executable, "-W", "ignore", RANKS, str(devices), folder / "gloo", *jobs]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    rows = [line.split("|") for line in ended.stdout.splitlines() if "|" in line]
+    return {job: (float(worst), *map(int, counts)) for job, worst, *counts in rows}  # type: ignore[misc]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("devices", "names"), [(4, ON_FOUR), (2, ON_TWO)])
-def test_searched_plans_give_the_modules_numbers(
-    devices: int,
-    names: tuple[str, ...],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    torch: Any,
-) -> None:
+def test_exported_plans_give_the_modules_numbers(tmp_path: Path, torch: Any) -> None:
+    """All of `JOBS` where the suite is thorough, and in `benchmarks/bridges_torch.py`."""
+    jobs = JOBS if IS_THOROUGH else ["dtensor:nanoGPT", "fsdp:GPT", "pipelining:Llama"]
     if torch.__version__ < "2.12":
-        names = tuple(name for name in names if name not in SINCE_2_12)
-    found = run_on(devices, names, tmp_path)
-    with capsys.disabled():
-        print(
-            f"\n{'on ' + str(devices):20}{'difference':>12}{'split':>8}{'placed':>8}{'unsaid':>8}"
-        )
-        for name, (worst, split, placed, unsaid) in found.items():
-            print(f"{name:20}{worst:12.1e}{split:8}{placed:8}{unsaid:8}")
-    assert found.keys() == set(names)
+        jobs = [job for job in jobs if job not in SINCE_2_12]
+    found = run_on(4, jobs, tmp_path)
+    assert found.keys() == set(jobs)
     assert all(worst <= 1e-12 and split > 0 for worst, split, _, _ in found.values())
+    assert not any(unsaid for job, (*_, unsaid) in found.items() if job[0] != "d")
 
 
 def two_layers(torch: Any) -> tuple[Any, Any]:
