@@ -76,7 +76,7 @@ def test_a_slow_link_tells_apart_no_more_than_who_uses_it(carried):
     machine = SMALL["two hosts"].with_library("own").with_collectives(named)
     first, *others = machine.links
     slow = replace(machine, links=(replace(first, bandwidth=first.bandwidth / 3), *others))
-    graph = network(batch=48, width=48, layers=1)
+    graph = network(batch=48, width=48, layers=2)
     strategy = Grids(graph).strategy(range(8), 2, "samples")
     for each, orbits in ((machine, 2), (slow, 4)):
         timeline = assert_equal(graph, strategy, each, one_orbit(each))
