@@ -32,15 +32,19 @@ def absorb(operators: Sequence[Operator], fetched: set[str]) -> list[Operator]:
     for op in operators:
         if op.kernel.absorb is None:
             continue
-        position = {other.name: k for k, other in enumerate(kept)}
-        makers = {region.name: other for other in kept for region in other.outputs}
-        near = {other for region in op.inputs for other in readers[region.name]}
-        own = [other for other in kept[: position[op.name]] if other.name in near]
-        pairs = ((o, op.kernel.absorb(op, o)) for o in own if _go_together(op, o, reads, fetched))
-        other, kernel = next((pair for pair in pairs if pair[1] is not None), (None, None))
-        if other is None or kernel is None:
+        position = {member.name: k for k, member in enumerate(kept)}
+        makers = {region.name: maker for maker in kept for region in maker.outputs}
+        neighbours = {reader for region in op.inputs for reader in readers[region.name]}
+        candidates = [
+            earlier for earlier in kept[: position[op.name]] if earlier.name in neighbours
+        ]
+        pairs = (
+            (o, op.kernel.absorb(op, o)) for o in candidates if _go_together(op, o, reads, fetched)
+        )
+        earlier, kernel = next((pair for pair in pairs if pair[1] is not None), (None, None))
+        if earlier is None or kernel is None:
             continue
-        at, end = position[other.name], position[op.name]
+        at, end = position[earlier.name], position[op.name]
         late = {
             maker.name: maker
             for maker in (makers[r.name] for r in op.inputs if r.name in makers)
@@ -51,24 +55,24 @@ def absorb(operators: Sequence[Operator], fetched: set[str]) -> list[Operator]:
         is_made = any(not r.is_persistent for o in late.values() for r in o.inputs)
         if is_made or not updated.isdisjoint(region.name for region in read):
             continue
-        gone = {other.name, op.name, *late}
+        gone = {earlier.name, op.name, *late}
         rest = [o for o in kept[at:] if o.name not in gone]
-        kept[at:] = [*late.values(), _both(op, other, kernel), *rest]
+        kept[at:] = [*late.values(), _both(op, earlier, kernel), *rest]
     return kept
 
 
-def _go_together(op: Operator, other: Operator, reads: Counter[str], fetched: set[str]) -> bool:
+def _go_together(op: Operator, earlier: Operator, reads: Counter[str], fetched: set[str]) -> bool:
     """Whether one reads what the other does, nobody else what `op` reads of it, and both are on the same points."""
-    names, between = _names(op.inputs), _names(op.inputs) & _names(other.outputs)
-    rest, known = names - between, _names(other.inputs)
+    names, between = _names(op.inputs), _names(op.inputs) & _names(earlier.outputs)
+    rest, known = names - between, _names(earlier.inputs)
     return (
         (known <= rest or rest <= known)
         and all(reads[name] == 1 for name in between)
         and between.isdisjoint(fetched)
-        and (other.step, other.extents) == (op.step, op.extents)
-        and op.follows in (other.name, other.follows)
-        and not any(o.writes or o.windows or o.orders for o in (op, other))
-        and all(_dims(op)[name] == _dims(other)[name] for name in between | (rest & known))
+        and (earlier.step, earlier.extents) == (op.step, op.extents)
+        and op.follows in (earlier.name, earlier.follows)
+        and not any(o.writes or o.windows or o.orders for o in (op, earlier))
+        and all(_dims(op)[name] == _dims(earlier)[name] for name in between | (rest & known))
     )
 
 
@@ -83,26 +87,28 @@ def _dims(op: Operator) -> dict[str, object]:
     return {region.name: term.dims for region, term in zip(op.args, terms, strict=True)}
 
 
-def _both(op: Operator, other: Operator, kernel: Kernel) -> Operator:
-    mine, its = op.bound.pattern, other.bound.pattern
-    more = [k for k, r in enumerate(op.inputs) if r.name not in _names(other.args)]
-    left = [k for k, r in enumerate(other.outputs) if r.name not in _names(op.inputs)]
-    inputs = (*other.inputs, *(op.inputs[k] for k in more))
+def _both(op: Operator, earlier: Operator, kernel: Kernel) -> Operator:
+    of_op, of_earlier = op.bound.pattern, earlier.bound.pattern
+    added = [k for k, r in enumerate(op.inputs) if r.name not in _names(earlier.args)]
+    remaining = [k for k, r in enumerate(earlier.outputs) if r.name not in _names(op.inputs)]
+    inputs = (*earlier.inputs, *(op.inputs[k] for k in added))
     pattern = Pattern.of(
-        (*its.inputs, *(mine.inputs[k] for k in more)),
-        (*(its.outputs[k] for k in left), *mine.outputs),
-        mine.fixed | its.fixed,
+        (*of_earlier.inputs, *(of_op.inputs[k] for k in added)),
+        (*(of_earlier.outputs[k] for k in remaining), *of_op.outputs),
+        of_op.fixed | of_earlier.fixed,
     )
     shapes = [region.shape for region in inputs]
-    bound = bind(f"'{other.name}'", pattern, [r.name for r in inputs], shapes, other.extents, {})
+    bound = bind(
+        f"'{earlier.name}'", pattern, [r.name for r in inputs], shapes, earlier.extents, {}
+    )
     return replace(
-        other,
+        earlier,
         kernel=kernel,
         bound=bound,
         inputs=inputs,
-        outputs=(*(other.outputs[k] for k in left), *op.outputs),
-        flops=(other.flops + op.flops)
-        * prod(other.extents.values())
+        outputs=(*(earlier.outputs[k] for k in remaining), *op.outputs),
+        flops=(earlier.flops + op.flops)
+        * prod(earlier.extents.values())
         / prod(bound.extents.values()),
-        members=(*other.members, op.name),
+        members=(*earlier.members, op.name),
     )
