@@ -5,7 +5,7 @@ Vertices and edges may be split: a vertex reads its own edges, an edge the rows 
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -266,13 +266,21 @@ def _by_heads(a: Array) -> Array:
     return a if a.ndim == 3 else a[:, None]
 
 
+@cache
+def _nothing(shape: tuple[int, ...], dtype: str) -> Array:
+    """In the place of an array that is read, for which kernels are compiled."""
+    made = np.zeros(shape, dtype)
+    made.flags.writeable = False
+    return made
+
+
 @partial(Kernel, is_compiled=True, cuda=on_gpu.sum_rows)
 def _sum_kernel(ctx: Context, *arrays: Array, reads: tuple[str, ...]) -> None:
     from ops.cpu import segments
 
     given: dict[str, Any] = dict(zip(reads, arrays, strict=False))
-    x, none = given["row"], np.zeros(0, np.int32)
-    weight = given.get("weight", np.zeros((0, 1), x.dtype))
+    x, none = given["row"], _nothing((0,), "int32")
+    weight = given.get("weight", _nothing((0, 1), x.dtype.name))
     at = ctx.rect(reads.index("weight")).lo[0] if "order" in reads else 0
     segments.sum_rows(
         _by_heads(x),

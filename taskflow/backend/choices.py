@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -78,6 +78,7 @@ def _sizes(key: str) -> Array:
     return np.log(np.maximum(np.array(extents, np.float64), 1.0))
 
 
+@cache
 def shipped_choices(gpu: str) -> Choices:
     """What is shipped for a kind of GPU, by the name that its driver gives; nothing for one that is not known."""
     return Choices(tomllib.loads(files(__package__).joinpath(_SHIPPED).read_text()).get(gpu, {}))

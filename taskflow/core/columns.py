@@ -94,7 +94,9 @@ def _doubled(data: Array) -> Array:
 
 def pointers(lengths: Sequence[int] | Array) -> Array:
     """Where parts of these lengths begin and the last one ends, as in compressed sparse rows (CSR)."""
-    return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]).astype(np.int64)
+    found = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(np.asarray(lengths, np.int64), out=found[1:])
+    return found
 
 
 def spread(first: Array, count: Array) -> Array:

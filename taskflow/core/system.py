@@ -61,6 +61,11 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def unused_bytes() -> int:
+    """Memory of the host in which nothing is: less than `free_bytes`, and asked for in a hundredth of the time."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
 def free_bytes() -> int:
     """Memory of the host that processes can have; where the system does not say, all that there is."""
     with suppress(OSError, StopIteration):

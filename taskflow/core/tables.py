@@ -31,10 +31,12 @@ class Tables:
 
     numbers: ClassVar[tuple[str, ...]]
     tables: ClassVar[Mapping[str, Any]]
+    _heads: ClassVar[Mapping[str, int]]  # of every table where it stands where it begins
 
     def __init_subclass__(cls) -> None:
         for k, name in enumerate(cls.numbers):
             setattr(cls, name, _number(k))
+        cls._heads = {name: len(cls.numbers) + 2 * k for k, name in enumerate(cls.tables)}
 
     def __init__(self, memory: Any) -> None:
         """What stands in `memory`, where the tables are laid out already."""
@@ -44,7 +46,7 @@ class Tables:
         """A view of a table, which is kept."""
         if name not in self.tables:
             raise AttributeError(name)
-        row, head = self.tables[name], len(self.numbers) + 2 * list(self.tables).index(name)
+        row, head = self.tables[name], self._heads[name]
         begin, rows = self.memory[head : head + 2].tolist()
         width = getattr(self, row) if isinstance(row, str) else row.itemsize // NUMBER.itemsize
         table = self.memory[begin : begin + rows * width]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskflow.core.system import free_bytes
+from taskflow.core.system import free_bytes, unused_bytes
 from taskflow.graph.graph import LogicalRegion
 
 ROW_BYTES = 1_500  # that a row takes at most while it is made
@@ -23,8 +23,8 @@ def check_bytes(regions: Sequence[LogicalRegion], devices: int) -> None:
 
 def check_room(rows: int) -> None:
     """MemoryError where so many rows take more memory than is free: a process that takes it all the same is killed."""
-    needed, free = rows * ROW_BYTES, free_bytes()
-    if needed > free:
+    needed = rows * ROW_BYTES
+    if needed > unused_bytes() and needed > (free := free_bytes()):
         raise MemoryError(
             f"lower: {rows} rows take {needed / 1e9:.0f} GB, and {free / 1e9:.0f} are free"
         )

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,13 +148,7 @@ class MachineModel:
         """`devices` equal devices with a link of their own between every ordered pair."""
         if not is_whole(devices):
             raise ValueError(f"machine '{name}': has at least one device, not {devices}")
-        links = tuple(
-            Link((a, b), bandwidth, latency_seconds)
-            for a in range(devices)
-            for b in range(devices)
-            if a != b
-        )
-        return MachineModel((device or Device(),) * devices, links, name)
+        return _uniform(devices, device or Device(), bandwidth, latency_seconds, name)
 
     @staticmethod
     def local(devices: int | None = None, kind: str | None = None) -> MachineModel:
@@ -194,8 +188,7 @@ class MachineModel:
         text = preset_text(name)
         if not is_whole(nodes):
             raise ValueError(f"machine preset '{name}': nodes is a positive number, not {nodes}")
-        parts = read_machine(text, nodes)
-        return MachineModel(*parts._replace(name=name if nodes == 1 else f"{nodes} x {name}"))
+        return _preset(name, text, nodes)
 
     @staticmethod
     def load(path: str | Path, nodes: int | None = None) -> MachineModel:
@@ -401,3 +394,21 @@ class MachineModel:
     def link_bandwidth(self) -> Array:
         """(links + 1,) bytes/s of every link, and behind them of none (-1 in `routes`): no limit."""
         return self.ways.link.bandwidth
+
+
+# Machines are made again and again, and what is found out about one is kept with it.
+
+
+@lru_cache(maxsize=32)
+def _uniform(
+    devices: int, device: Device, bandwidth: float, latency_seconds: float, name: str
+) -> MachineModel:
+    pairs = [(a, b) for a in range(devices) for b in range(devices) if a != b]
+    links = tuple(Link(pair, bandwidth, latency_seconds) for pair in pairs)
+    return MachineModel((device,) * devices, links, name)
+
+
+@lru_cache(maxsize=32)
+def _preset(name: str, text: str, nodes: int) -> MachineModel:
+    parts = read_machine(text, nodes)
+    return MachineModel(*parts._replace(name=name if nodes == 1 else f"{nodes} x {name}"))

@@ -77,6 +77,7 @@ def run_operator(points: OperatorPoints, values: Values, step: int) -> None:
         before = [a.copy() for a in inputs]
         # Strided and contiguous tiles side by side, as memory plans make them.
         inputs = [a.copy() if k % 2 and k not in op.writes else a for k, a in enumerate(inputs)]
+        inputs = [a if k in op.writes else read_only(a) for k, a in enumerate(inputs)]
         outputs = [
             results[k][b] if k in added else _tile(results[k], points, k, b)
             for k, b in enumerate(boxes)
@@ -91,6 +92,13 @@ def run_operator(points: OperatorPoints, values: Values, step: int) -> None:
             if k not in added:
                 _combine(results[k], points, k, boxes[k], output)
     values.update({region.name: result for region, result in zip(op.outputs, results, strict=True)})
+
+
+def read_only(a: Array) -> Array:
+    """As executors give what is read, and kernels are compiled for."""
+    view = a.view()
+    view.flags.writeable = False
+    return view
 
 
 def _blank(shape: Sequence[int], dtype: Any) -> Array:

@@ -12,7 +12,7 @@ from ops.cpu import lanes as cpu_lanes
 from taskflow import Graph, LogicalRegion, Operator, differentiate
 from taskflow.backend import Context
 
-from .interpreter import first_values, run
+from .interpreter import first_values, read_only, run
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FOLDS: dict[str, tuple[float, np.ufunc]] = {"sum_of": (0, np.add), "max_of": (-np.inf, np.fmax)}
@@ -100,7 +100,8 @@ def placed(a: Array, offset: int, gap: int) -> Array:
 def outputs_of(op: Operator, values: dict[str, Array], offset: int, gap: int) -> list[Array]:
     context = Context([r.rect for r in op.args], {axis: (0, n) for axis, n in op.extents.items()})
     outputs = [placed(np.zeros(r.shape, r.dtype), offset, gap) for r in op.outputs]
-    op.kernel(context, *(placed(values[r.name], offset, gap) for r in op.inputs), *outputs)
+    inputs = [read_only(placed(values[r.name], offset, gap)) for r in op.inputs]
+    op.kernel(context, *inputs, *outputs)
     return outputs
 
 

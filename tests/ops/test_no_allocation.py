@@ -16,6 +16,8 @@ from taskflow import Graph, LogicalRegion, Operator, ParallelConfig, differentia
 from taskflow.backend import Context
 from taskflow.strategy.partition import partition
 
+from .interpreter import read_only
+
 LIMIT_BYTES = 256 * 1024
 Array = np.ndarray[Any, np.dtype[Any]]
 Region = LogicalRegion
@@ -299,6 +301,8 @@ def allocated(op: Operator, values: dict[str, Array]) -> int:
     rects = [argument.rects[0] for argument in points.args]
     context = Context(rects, dict(zip(op.extents, points.spans[0].tolist(), strict=True)))
     tiles = [values[r.name][rect.slices()].copy() for r, rect in zip(op.args, rects, strict=True)]
+    for k in set(range(len(op.inputs))) - {*op.writes}:
+        tiles[k] = read_only(tiles[k])
     with np.errstate(all="ignore"):
         op.kernel(context, *tiles)
         op.kernel(context, *tiles)

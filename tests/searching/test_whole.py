@@ -107,6 +107,7 @@ def test_what_needs_more_memory_than_is_free_is_refused_before_it_is_taken(monke
     model = graph()
     strategy = data_parallel(model, MachineModel.preset("p100"))
     monkeypatch.setattr(limits, "free_bytes", lambda: 1000)
+    monkeypatch.setattr(limits, "unused_bytes", lambda: 1000)
     with pytest.raises(MemoryError) as caught:
         lower(model, strategy, MachineModel.preset("p100"))
     assert "rows take 0 GB, and 0 are free" in str(caught.value)
