@@ -8,7 +8,9 @@ these call from when it is first called.
 import contextlib
 import os
 import sys
+import threading
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 
@@ -19,37 +21,67 @@ from taskflow.core import compiling, tiers
 
 SEARCH = "search", "ops/models/lenet.py:build", "--devices", "2", "--proposals", "100"
 LAWS = "tests/mpi/test_laws.py", "-k", "NumPy and (plans or driver or runs)"
-PLAYERS = {"move", "pack_regions"}  # of regions; they share most of their code: one process
+PLAYERS = {"move", "pack_regions"}  # of regions; they share most of their code: one process, which has time for them
 
 
 def compile_for(module, name, types):
     getattr(import_module(module), name).compile(types)
 
 
-def make_process():
-    return ProcessPoolExecutor(1, get_context("spawn"))
+class Compilers:
+    """Two processes that compile what is asked for; the first begins with `PLAYERS`, which take the longest."""
+
+    def __init__(self, first, second):
+        self.idle, self.first = [first, second], first
+        self.waiting, self.pending, self.lock = [], list[Future[None]](), threading.RLock()
+
+    def ask(self, function):
+        with self.lock:
+            self.waiting.append(function)
+            self.go_on()
+
+    def go_on(self):
+        for process in self.idle[:]:
+            is_first = process is self.first
+            able = [f for f in self.waiting if is_first or f[1] not in PLAYERS]
+            if able:
+                function = next((f for f in able if f[1] in PLAYERS), able[0])
+                self.waiting.remove(function)
+                self.idle.remove(process)
+                self.pending.append(future := process.submit(compile_for, *function))
+                future.add_done_callback(partial(self.end, process))
+
+    def end(self, process, future):
+        with self.lock:
+            self.idle.append(process)
+            self.go_on()
+
+    def wait(self):
+        for future in self.pending:  # more are added meanwhile
+            future.result()
+
+
+def make_process(niceness):
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=os.nice, initargs=(niceness,))
 
 
 @contextlib.contextmanager
 def compiled_beside():
     """Until it ends, functions run as Python, and processes compile them for the types of their arguments."""
-    interpret, asked = compiling._Tiered._interpret, dict[str, Future[None]]()
-    with make_process() as players, make_process() as others:
+    interpret, asked = compiling._Tiered._interpret, set[str]()
+    with make_process(0) as first, make_process(5) as second:
+        compilers = Compilers(first, second)
 
         def interpret_and_ask(function, size, *args, **named):
             if (name := function._name(args)) not in asked:
-                process = players if function.__name__ in PLAYERS else others
-                types = function._types(args)
-                asked[name] = process.submit(
-                    compile_for, function.__module__, function.__name__, types
-                )
+                asked.add(name)
+                compilers.ask((function.__module__, function.__name__, function._types(args)))
             return interpret(function, size, *args, **named)
 
         compiling._Tiered._interpret = interpret_and_ask
         yield
         compiling._Tiered._interpret = interpret
-        for future in asked.values():
-            future.result()
+        compilers.wait()
 
 
 def run_what_tests_use():
