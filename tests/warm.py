@@ -21,7 +21,8 @@ from taskflow.core import compiling, tiers
 
 SEARCH = "search", "ops/models/lenet.py:build", "--devices", "2", "--proposals", "100"
 LAWS = "tests/mpi/test_laws.py", "-k", "NumPy and (plans or driver or runs)"
-PLAYERS = {"move", "pack_regions"}  # of regions; they share most of their code: one process, which has time for them
+# Of regions; they share most of their code: one process compiles them.
+PLAYERS = {"move", "pack_regions"}
 
 
 def compile_for(module, name, types):
