@@ -186,7 +186,7 @@ def measured(case: Case, steps: int) -> tuple[float, Ratio]:
     told = simulate(task_graph, costs)
     row = int(np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)[0])
     feeds, taken = fed(case.name, np.ones((len(case.devices), *case.shape))), []
-    with Executor(task_graph, costs=costs) as step:
+    with Executor(task_graph, costs=costs, record=True) as step:
         for _ in range(steps + 1):
             assert np.all(step(feeds)["whole"] == len(case.devices))
             took = step.timeline

@@ -52,7 +52,7 @@ def executors(name: str) -> dict[str, taskflow.Executor]:
     if COMM.size > 1:
         strategies["taskflow on one rank"] = taskflow.single_device(graph, machine)
     return {
-        key: taskflow.Executor(taskflow.lower(graph, s, machine), seed=0)
+        key: taskflow.Executor(taskflow.lower(graph, s, machine), seed=0, record=True)
         for key, s in strategies.items()
     }
 

@@ -56,7 +56,7 @@ def compare_sums(name: str, relation: gnn.Relation) -> None:
     for way in ("fused", "stages"):
         graph = one_layer(relation, way == "stages")
         rows = taskflow.lower(graph, taskflow.single_device(graph, machine), machine)
-        with taskflow.Executor(rows) as step:
+        with taskflow.Executor(rows, record=True) as step:
             np.testing.assert_allclose(step({"x": x})["y"], matrix @ x, rtol=1e-3, atol=1e-4)
             taken, is_point = [], rows.kind == taskflow.Kind.POINT
             for _ in range(15):

@@ -61,7 +61,7 @@ def simulated(late: float, unit: float) -> None:
 def fastest(rows: TaskGraph, shape: Shape, costs: CellCosts, steps: int) -> float:
     """Seconds of the fastest step."""
     feeds = feeds_of(shape.graph)
-    with Executor(rows, costs=costs, seed=0) as step:
+    with Executor(rows, costs=costs, seed=0, record=True) as step:
         taken = []
         for _ in range(steps):
             step(feeds)

@@ -84,7 +84,7 @@ def run(rows: TaskGraph, options: argparse.Namespace) -> float:
     """Seconds of a step, the median of some on the slowest rank."""
     random, taken = np.random.default_rng(0), []
     feeds = {name: random.random((options.samples, options.width), np.float32) for name in "xt"}
-    with Executor(rows, seed=0) as step:
+    with Executor(rows, seed=0, record=True) as step:
         for _ in range(options.steps):
             step(feeds)
             taken.append(MPI.COMM_WORLD.allreduce(step.timeline.seconds, MPI.MAX))

@@ -158,7 +158,7 @@ def ranks(parts: int, steps: int) -> None:
     ):
         ordered = reorder(rows, costs, order)
         predicted = simulate(ordered, costs).seconds
-        with Executor(ordered, costs=costs, seed=0) as step:
+        with Executor(ordered, costs=costs, seed=0, record=True) as step:
             taken = []
             for _ in range(steps):
                 step(feeds)

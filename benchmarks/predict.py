@@ -152,7 +152,9 @@ class Run:
     def start(self, feeds: dict[str, np.ndarray]) -> None:
         """Make the executor and run a step, in which caches and pages are cold."""
         self.feeds = feeds
-        self.step = taskflow.Executor(self.task_graph, costs=self.costs, allow_nan=True)
+        self.step = taskflow.Executor(
+            self.task_graph, costs=self.costs, allow_nan=True, record=True
+        )
         self.step(feeds)
         self._rows.clear()  # of the choice
 

@@ -60,7 +60,7 @@ def run(
 ) -> tuple[list[float], Numbers]:
     """Seconds of every step, and what they give."""
     comm, feeds = MPI.COMM_WORLD, feeds_of(graph)
-    with Executor(rows, costs=costs, seed=0) as step:
+    with Executor(rows, costs=costs, seed=0, record=True) as step:
         losses, taken = [], []
         for _ in range(steps):
             losses.append(step(feeds)["loss"])

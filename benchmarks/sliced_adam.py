@@ -78,7 +78,9 @@ def main() -> None:
     random = np.random.default_rng(0)
     feeds = {name: random.random((comm.size, width), dtype=np.float32) for name in "xt"}
     steps = {
-        (pieces, transport): taskflow.Executor(lowered(graph, pieces), transport=transport)
+        (pieces, transport): taskflow.Executor(
+            lowered(graph, pieces), transport=transport, record=True
+        )
         for pieces in (0, 1, options.pieces)
         for transport in LEAST
     }

@@ -118,7 +118,7 @@ def compare(times: int, options: argparse.Namespace) -> None:
     predicted = {name: taskflow.simulate(each, costs).seconds for name, each in rows.items()}
     generator = np.random.default_rng(0)
     feeds = {name: generator.standard_normal((options.batch, WIDTH)) for name in ("x", "t")}
-    steps = {name: taskflow.Executor(each, seed=0) for name, each in rows.items()}
+    steps = {name: taskflow.Executor(each, seed=0, record=True) for name, each in rows.items()}
     try:
         first = {name: gradients(step, feeds) for name, step in steps.items()}
         taken = np.array(

@@ -35,7 +35,7 @@ def main() -> None:
     for name, order in orders.items():
         ordered = taskflow.reorder(rows, costs, order)
         predicted = taskflow.simulate(ordered, costs)
-        with taskflow.Executor(ordered, seed=0, costs=costs) as step:
+        with taskflow.Executor(ordered, seed=0, costs=costs, record=True) as step:
             loss = float([step(feeds)["loss"] for _ in range(2)][-1])
             measured = step.timeline.seconds
         print(

@@ -64,7 +64,7 @@ def main() -> None:
         kept = (
             sum(size[k] for k in {k for homes in rows.homes.values() for k, _ in homes}) // DEVICES
         )
-        with taskflow.Executor(rows, seed=0, costs=costs) as step:
+        with taskflow.Executor(rows, seed=0, costs=costs, record=True) as step:
             value, measured = [(step(feeds)["loss"], step.timeline.seconds) for _ in range(2)][-1]
         print(
             f"{name:13} loss {value:.5f}: {kept / 1e3:4.0f} kB kept, {peak / 1e3:4.0f} kB at most on a device, "

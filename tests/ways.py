@@ -147,7 +147,7 @@ def compiled(draw: Draw) -> FakeStreams:
 
 
 FEW, SOME = tuple(range(1, 5)), tuple(range(1, DEVICES + 1))
-CHECKED = {"watch": True}
+CHECKED = {"watch": True, "record": True}
 ALONE = (
     Way("NumPy", counts=SOME),
     Way("checked memory", counts=SOME, always=CHECKED),

@@ -95,7 +95,7 @@ def profile(kind: str, scale: int, steps: int = 5) -> Mapping[str, float]:
     }
     stage = np.array([rows.launches[k].name[0] if k >= 0 else "" for k in rows.launch])
     seconds, size = defaultdict[str, list[float]](list), dict[str, int]()
-    with taskflow.Executor(rows) as step:
+    with taskflow.Executor(rows, record=True) as step:
         for _ in range(steps):
             step(feeds)
             taken = np.nan_to_num(step.timeline.end - step.timeline.start)

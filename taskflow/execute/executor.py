@@ -71,7 +71,7 @@ class Executor:
         watch: prove the plan (where all rows are there), poison memory, put red zones round it and verify privileges of
             every task (slow). GPUs then capture no graphs, and their scratch memory has no red zones.
         allow_nan: go on when a `loss` or a gradient is not finite; else such a step changes nothing, and raises.
-        record: keep the times of every call for `timeline`.
+        record: keep the times of every call for `timeline`, which takes 0.2 us a row.
         transport: what carries data between ranks: `shared` memory in place, MPI `messages`, or `auto`: shared memory
             within a host, if it has room, and messages between hosts. On GPUs `shared` is CUDA IPC, there is also
             `nccl`, and `auto` chooses for every pair and every collective (`taskflow.execute.gpu.carriers`).
@@ -94,7 +94,7 @@ class Executor:
         share: Executor | None = None,
         watch: bool = False,
         allow_nan: bool = False,
-        record: bool = True,
+        record: bool = False,
         transport: str = "auto",
         costs: CostModel | None = None,
         capture: bool = True,
@@ -451,7 +451,7 @@ class Executor:
             ValueError: no step has run, or `record` is off.
         """
         if self._times is None:
-            raise ValueError("timeline: no recorded step has run")
+            raise ValueError("timeline: no recorded step has run; Executor(record=True) records")
         start, end = self._times_of_rows()
         found = np.full((2, len(self.task_graph)), np.nan)
         seconds = (

@@ -118,7 +118,7 @@ def test_emulated_devices_wait_what_a_call_takes(name):
     task_graph, found = one_collective(name, "fastest", machine, (64, 3))
     assert found[name] == "library"
     x, costs = np.random.default_rng(7).standard_normal((8, 64, 3)), CostModel.analytic(machine)
-    with Executor(task_graph) as step:
+    with Executor(task_graph, record=True) as step:
         whole, again = (step(fed(name, x))["whole"] for _ in range(2))
     assert np.abs(whole - x.sum(axis=0)).max() < 1e-12
     assert np.array_equal(whole, again)

@@ -38,7 +38,7 @@ def chain():
 
 def test_the_clock_is_the_simulators(chain):
     predicted = simulate(chain, CostModel.analytic(SLOW))
-    with Executor(chain) as step:
+    with Executor(chain, record=True) as step:
         for _ in range(3):
             np.testing.assert_array_equal(step({"x": np.arange(500.0)})["y"], 8 * np.arange(500.0))
         measured = step.timeline
@@ -67,7 +67,7 @@ def test_waits_for_memory_are_those_of_the_simulator():
     )
     assert predicted > 1.3 * without
     feeds = {f"x{k}": np.full(500, float(k)) for k in range(8)}
-    with Executor(task_graph, costs=costs) as step:
+    with Executor(task_graph, costs=costs, record=True) as step:
         for _ in range(3):
             values = step(feeds)
             assert all((values[f"y{k}"] == 4.0 * k).all() for k in range(8))
@@ -97,6 +97,6 @@ def test_a_link_of_a_device_takes_one_transfer_after_the_other():
     sent = np.flatnonzero(rows.is_transfer & (rows.source == 0))
     predicted = simulate(rows, costs)
     assert predicted.start[sent[1]] == predicted.end[sent[0]] > 0.04
-    with Executor(rows, costs=costs) as step:
+    with Executor(rows, costs=costs, record=True) as step:
         step({"x_long": np.ones(5000), "x_short": np.ones(50)})
         assert step.timeline.start[sent[1]] >= step.timeline.end[sent[0]] - 1e-9

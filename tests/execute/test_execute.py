@@ -382,7 +382,7 @@ def test_a_checked_run_gives_the_same_numbers(configs):
 
 
 def test_the_measured_timeline_covers_every_row():
-    with executor(network(), {"fc": {"o": 2}}) as step:
+    with executor(network(), {"fc": {"o": 2}}, record=True) as step:
         step({"x": X})
         timeline = step.timeline
     assert not np.any(np.isnan(timeline.start)) and not np.any(np.isnan(timeline.end))
@@ -393,7 +393,7 @@ def test_the_measured_timeline_covers_every_row():
 
 
 def test_a_timeline_needs_a_recorded_step():
-    with executor(network(), record=False) as step:
+    with executor(network()) as step:
         step({"x": X})
         with pytest.raises(ValueError, match="timeline: no recorded step has run"):
             _ = step.timeline

@@ -114,7 +114,7 @@ def test_eight_devices_train_as_one(monkeypatch, each, small, order):
 
 def test_the_measured_timeline_has_the_rows_of_the_task_graph():
     graph, task_graph = trained(6)
-    with Executor(task_graph) as step:
+    with Executor(task_graph, record=True) as step:
         step(feeds_of(graph))
         timeline = step.timeline
     assert len(timeline.start) == len(task_graph)
@@ -124,7 +124,7 @@ def test_the_measured_timeline_has_the_rows_of_the_task_graph():
 
 def test_emulated_devices_take_about_as_long_as_predicted():
     graph, task_graph = trained(6, kind="emulated")
-    with Executor(task_graph) as step:
+    with Executor(task_graph, record=True) as step:
         step(feeds_of(graph))
         step(feeds_of(graph))
         assert (

@@ -132,7 +132,7 @@ def test_issued_steps_allocate_nothing_and_wait_for_nothing():
 def test_a_timeline_is_measured():
     model, machine = perceptron(), MachineModel.uniform(1)
     task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
-    with Executor(task_graph, backend=backend()) as step:
+    with Executor(task_graph, backend=backend(), record=True) as step:
         step(model.feeds)
         step(model.feeds)
         assert np.all(step.timeline.end >= step.timeline.start)

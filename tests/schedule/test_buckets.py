@@ -116,7 +116,7 @@ def test_emulated_devices_run_calls_with_the_same_bits(sharded):
     feeds, found = feeds_of(graph), []
     for bucket_bytes in (None, 4096):
         _, rows = replace(plan, bucket_bytes=bucket_bytes).apply(graph, machine, costs)
-        with Executor(rows, seed=3) as step:
+        with Executor(rows, seed=3, record=True) as step:
             losses = [step(feeds)["loss"].tobytes() for _ in range(3)]
             found.append((losses, [step.read(r.name).tobytes() for r in graph.parameters]))
             assert step.timeline.seconds >= simulate(rows, costs).seconds * (1 - 1e-6)

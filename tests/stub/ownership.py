@@ -55,7 +55,7 @@ def test_models_in_half_precision(build, precision, devices):
 
 def test_devices_on_two_gpus_are_timed():
     rows = rows_of(perceptron(), 4)
-    with Executor(rows, backend=CudaStreams()) as step:
+    with Executor(rows, backend=CudaStreams(), record=True) as step:
         step(perceptron().feeds)
         step(perceptron().feeds)
         assert np.all(step.timeline.end >= step.timeline.start)

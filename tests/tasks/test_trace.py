@@ -54,7 +54,7 @@ def on_cluster(plan, nodes=2, name="p100"):
 
 def measured():
     graph, machine = network(batch=32), MachineModel.local(devices=2, kind="cpu")
-    with Executor(lower(graph, data_parallel(graph, machine), machine)) as step:
+    with Executor(lower(graph, data_parallel(graph, machine), machine), record=True) as step:
         step({r.name: np.zeros(r.shape, r.dtype) for r in graph.inputs})
         return step.timeline
 

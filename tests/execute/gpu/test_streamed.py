@@ -166,7 +166,7 @@ def test_steps_are_issued_row_by_row_when_recorded_or_asked_to(options):
 def test_a_recorded_step_has_a_time_for_every_row():
     graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
     task_graph = lower(graph, random_strategy(graph, machine, 5), machine)
-    with Executor(task_graph, backend=FakeStreams()) as step:
+    with Executor(task_graph, backend=FakeStreams(), record=True) as step:
         step(feeds()[0])
         assert np.all(step.timeline.end >= step.timeline.start)
         start, end = step._times_of_rows()  # without collectives, whose parts end one by one
