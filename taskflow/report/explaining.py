@@ -19,6 +19,7 @@ from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.recompute import recomputed
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
+from taskflow.report.advice import advise
 from taskflow.report.breakdown import Breakdown, break_down
 from taskflow.report.describe import describe_config, label_repeats, soap_letters
 from taskflow.report.explanation import Alternative, Explanation, OperatorExplanation, by_label
@@ -48,7 +49,7 @@ def explain(
         graph, machine, costs: as for `search`.
         strategy: of that graph, or a plan.
         alternatives: for how many operators other configurations are tried: those that take most of a step, one of
-            those that do the same.
+            those that do the same. 0: no advice is given, either.
         progress: called with (operators done, operators in all).
         order: what `reorder` takes. No alternatives are tried then, nor where there are micro-batches: they are of one
             operator, which has to keep to its stage and its micro-batches.
@@ -76,7 +77,12 @@ def explain(
         if progress is not None:
             progress(done, len(chosen))
     return Explanation(
-        machine, tuple(found.values()), explainer.step, explainer.baseline, explainer.plan
+        machine,
+        tuple(found.values()),
+        explainer.step,
+        explainer.baseline,
+        explainer.plan,
+        advise(plan, graph, machine, costs, found.values()) if alternatives else "",
     )
 
 

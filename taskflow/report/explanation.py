@@ -83,6 +83,7 @@ class Explanation:
         operators: the entries of the strategy, in program order.
         step, baseline: where a step's time and bytes go, under the strategy and under data parallelism.
         plan: what is done when; None where no order was asked for and nothing is computed again.
+        advice: what to do next, in a sentence; empty where no alternatives were asked for.
     """
 
     machine: MachineModel
@@ -90,6 +91,7 @@ class Explanation:
     step: Breakdown
     baseline: Breakdown
     plan: PlanExplanation | None = None
+    advice: str = ""
 
     def __str__(self) -> str:
         return "\n\n".join(
@@ -100,6 +102,8 @@ class Explanation:
 def explanation_parts(explanation: Explanation, most: int = 30) -> Iterator[str | Table]:
     """The texts and tables of an explanation, in order; tables and lists have at most `most` rows."""
     yield headline(explanation)
+    if explanation.advice:
+        yield _wrapped(explanation.advice)
     yield comparison_table(explanation)
     if explanation.plan is not None:
         yield _wrapped(plan_headline(explanation.plan))

@@ -312,12 +312,17 @@ def test_explain(model, graph, capsys, tmp_path):
     assert "alternative" not in run(capsys, "explain", model, "--alternatives", "0")
 
 
+def without_advice(text):
+    return [part for part in text.split("\n\n") if not part.startswith("Next: ")]
+
+
 def test_explain_a_plan(model, graph, capsys):
     again = recompute(graph)
     plan = stages(again, MACHINE, parts=2)
     for options, order in ((("--schedule", "zb_h1"), zb_h1), ((), "program")):
         out = run(capsys, "explain", model, "--parts", "2", "--recompute", "auto", *options)
-        assert out == f"{explain(again, plan, MACHINE, COSTS, order=order)}\n"
+        found = f"{explain(again, plan, MACHINE, COSTS, order=order)}\n"
+        assert without_advice(out) == without_advice(found)  # of a plan that computes nothing again
         assert (
             f"schedule {'zb_h1' if options else 'program'}: 2 micro-batches, 2 stages; computed again: "
             in out
