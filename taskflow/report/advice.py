@@ -96,7 +96,7 @@ def _alternatives(operators: Iterable[OperatorExplanation]) -> Iterator[tuple[fl
 def _rates(
     plan: Plan, graph: Graph, machine: MachineModel, costs: CostModel
 ) -> Iterator[tuple[float, str]]:
-    """Seconds of a step with each rate twice as good, and which it is; where costs are measured, those of links alone."""
+    """Seconds of a step with each rate twice as good, and which; where costs are measured, those of links alone."""
     for name in scalable(machine):
         if name in OF_LINKS or (name != "memory" and not isinstance(costs, MeasuredCosts)):
             less = name in _LESS_IS_BETTER
