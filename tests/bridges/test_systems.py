@@ -23,7 +23,6 @@ from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.nearest import CHANGES, RecipeSearch
 from taskflow.bridges.recipe import Recipe, even_layout, with_ends
 from taskflow.bridges.recognising import differences, recognise
-from taskflow.searching.budget import Budget
 from tests.bridges.random_recipes import random_plan
 
 FILES = {"megatron": "run.sh", "torchtitan": "config.py", "deepspeed": "ds.json"}
@@ -368,7 +367,7 @@ def test_experts_lie_across_data_parallel_devices(tmp_path):
 
 def test_a_climb_stays_within_what_a_system_says(tmp_path, graph, maker):
     start = Recipe(data=8, recomputation="layers", micro_batches=4, schedule="by_ordinal")
-    found = RecipeSearch(SYSTEMS["megatron"], maker, COSTS, start, Budget(None, 1e6))
+    found = RecipeSearch(SYSTEMS["megatron"].said, maker, COSTS, start, seconds=1e6)
     for change in CHANGES[:3]:
         found.try_all(change)
     seconds = [each.outcome.seconds for each in found.history]
