@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from math import inf
 from time import process_time
 
 import numpy as np
 
-from taskflow.bridges.facts import JobFacts, divided, in_whole_samples
+from taskflow.bridges.facts import ACCUMULATING, JobFacts, divided, in_whole_samples
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.megatron import regular, schedule_of
 from taskflow.bridges.recipe import Recipe, even_layout, with_ends
@@ -31,9 +31,10 @@ from taskflow.searching.problem import SearchProblem
 from taskflow.strategy.stages import level_cuts
 from taskflow.strategy.strategy import Strategy
 
-DEGREES = ("tensor", "context", "expert", "data", "pipeline")
+DEGREES = ("tensor", "context", "data", "pipeline")
 FACTORS = (2, 3, 5, 7)  # by which a degree grows and another one falls
 SHARDINGS = ("", "state", "parameters")
+TOLD_BY_STAGES = "", ACCUMULATING, "one_f_one_b", "interleaved"  # orders
 KINDS = ("", "attention", "cheap", "layers")  # of recomputation
 
 
@@ -52,9 +53,12 @@ class SaidPlan:
 
 
 def in_own_words(recipe: Recipe, facts: JobFacts) -> Recipe:
-    """All that a recipe says: the order of rows, too."""
-    found = regular(in_whole_samples(recipe, facts), facts)
-    return replace(found, schedule=found.schedule or schedule_of(found))
+    """Any order of rows, and 1F1B or interleaved as groups have one stage or several."""
+    found, eager = in_whole_samples(recipe, facts), recipe.schedule[len(recipe.policy) :]
+    if recipe.policy not in TOLD_BY_STAGES:
+        return found
+    found = regular(found, facts)
+    return replace(found, schedule=schedule_of(found) + eager * (found.pipeline > 1))
 
 
 class RecipeSearch:
@@ -205,7 +209,7 @@ def layouts(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
                     even_layout(count, search.layers, 0, 1),
                 )
             ):
-                yield replace(recipe, layout=layout, schedule="")
+                yield replace(recipe, layout=layout)
 
 
 def moved(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
@@ -223,36 +227,24 @@ def moved(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
 
 def _degrees(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
     """One degree falls by a factor, another one grows; tensor parallelism stays within a host."""
-    for falls in DEGREES:
-        for grows in DEGREES:
-            for factor in FACTORS:
-                value = getattr(recipe, falls)
-                if falls == grows or value % factor or "expert" in (falls, grows):
-                    continue
-                other = replace(
-                    recipe,
-                    **{falls: value // factor, grows: getattr(recipe, grows) * factor},
-                )
-                if other.tensor * other.context <= search.host and other.pipeline <= search.layers:
-                    yield _with_layout(recipe, other, search)
-
-
-def _with_layout(recipe: Recipe, other: Recipe, search: RecipeSearch) -> Recipe:
-    """With as many samples in a micro-batch, and stages for its groups."""
-    parts = recipe.micro_batches * recipe.data / other.data
-    other = replace(other, micro_batches=max(1, int(parts)))
-    if other.pipeline == recipe.pipeline:
-        return other
-    if other.pipeline == 1:
-        return replace(other, layout=(), schedule="")
-    return replace(other, layout=search.level_layout(other.pipeline), schedule="")
+    for (falls, grows), factor in product(permutations(DEGREES, 2), FACTORS):
+        value, layout = getattr(recipe, falls), recipe.layout
+        changed = {falls: value // factor, grows: getattr(recipe, grows) * factor}
+        other = replace(recipe, **changed)
+        if value % factor or other.tensor * other.context > search.host:
+            continue
+        if other.pipeline > search.layers:
+            continue
+        if other.pipeline != recipe.pipeline:
+            layout = search.level_layout(other.pipeline) if other.pipeline > 1 else ()
+        parts = max(1, recipe.micro_batches * recipe.data // other.data)
+        yield replace(other, micro_batches=parts, layout=layout)
 
 
 def orders(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
     """Of a pipeline, more or less eager."""
-    policy = recipe.schedule.partition(":")[0]
     for eager in ("", ":1", ":2") if recipe.pipeline > 1 else ():
-        yield replace(recipe, schedule=policy + eager)
+        yield replace(recipe, schedule=recipe.policy + eager)
 
 
 CHANGES: tuple[Change, ...] = (

@@ -67,7 +67,12 @@ class Recipe:
     @property
     def is_v(self) -> bool:
         """Whether stages go down through the groups and up again."""
-        return self.schedule in V_SCHEDULES
+        return self.policy in V_SCHEDULES
+
+    @property
+    def policy(self) -> str:
+        """The schedule, however eager."""
+        return self.schedule.partition(":")[0]
 
     def groups(self) -> list[int]:
         """Of every stage its group of devices."""
