@@ -27,7 +27,6 @@ from taskflow.bridges.exporting import SYSTEMS, JobFile, import_job, judged, sai
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.nearest import RecipeSearch
 from taskflow.bridges.recognising import recognise
-from taskflow.searching.budget import Budget
 
 LLAMA = {
     "8B": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
@@ -152,8 +151,8 @@ def better(job: Job, folder: Path, seconds: float, pipe: Connection) -> None:
     )
     if not seconds:
         return
-    system = SYSTEMS[file.system]
-    found = RecipeSearch(system, maker, costs, recognise(plan, maker)[0], Budget(None, seconds))
+    system, (start, _) = SYSTEMS[file.system], recognise(plan, maker)
+    found = RecipeSearch(system.said, maker, costs, start, seconds=seconds)
     best = found.climb()
     text = said_in(system, maker, best.outcome.plan, costs).text
     suffix = Path(job.file.partition(":")[0]).suffix

@@ -87,7 +87,7 @@ def any_order_is_the_same(model, machine, strategy, orders=5, seed=0, **options)
         )
 
 
-ORDERS = list(NAMED)
+ORDERS = [*NAMED, "interleaved:2", "one_f_one_b:1"]
 
 
 def any_plan_in_time_is_one_device(model, machine, strategy, expected, seed=0, count=3, **options):

@@ -321,7 +321,7 @@ def whole_plans(draw, graph, machine=None):
             strategy[op.name] = random_config(Family.of(op), machine, generator)
     parts = most_micro_batches(changed, strategy, draw(st.integers(1, 6)))
     plan = replace(plan, strategy=strategy, parts=parts)
-    order = draw(st.sampled_from([None, *NAMED, "list"]))
+    order = draw(st.sampled_from([None, *NAMED, "one_f_one_b:2", "list"]))
     if order == "list":
         order = gpipe.schedule(pipeline_of(plan.lower(graph, machine)[1]))
     return machine, replace(plan, schedule=order)

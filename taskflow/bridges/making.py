@@ -12,9 +12,9 @@ from taskflow.graph.graph import Graph
 from taskflow.graph.homes import is_home
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
+from taskflow.searching.grid_plan import on_groups
 from taskflow.searching.grids import Grids
 from taskflow.strategy.sharded import shard_state
-from taskflow.strategy.stages import stages
 from taskflow.strategy.strategy import Strategy
 
 
@@ -86,8 +86,5 @@ class PlanMaker:
             said = f"tensor {recipe.tensor}, context {recipe.context}, expert {recipe.expert}"
             raise ValueError(f"recipe: the model has no grid of {said}, data {recipe.data}")
         cuts, groups = self.layers.cuts(recipe.layout), recipe.groups()
-        if len(cuts) < 2:
-            return within
-        devices = [range(groups[k] * size, (groups[k] + 1) * size) for k, _ in cuts]
-        names = [name for _, name in cuts[1:]]
-        return stages(graph, self.machine, cuts=names, within=within, devices=devices)
+        own, names = [groups[k] for k, _ in cuts], [name for _, name in cuts[1:]]
+        return on_groups(graph, self.machine, within, size, own, names)

@@ -2,6 +2,9 @@
 
 From a recipe one word is changed after the other, and kept where a step is shorter; of what does not fit into memory
 that which needs least is kept. What a system cannot say is not tried. Layers are moved between stages, too.
+
+Counts steer, not clocks: a budget in seconds is of those that this process computes, so what else a machine does takes
+nothing from it.
 """
 
 from __future__ import annotations
@@ -9,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from math import inf
+from time import process_time
 
 import numpy as np
 
-from taskflow.bridges.facts import System, divided
+from taskflow.bridges.facts import ACCUMULATING, JobFacts, divided, in_whole_samples
 from taskflow.bridges.making import PlanMaker
+from taskflow.bridges.megatron import regular, schedule_of
 from taskflow.bridges.recipe import Recipe, even_layout, with_ends
 from taskflow.cost.model import CostModel
 from taskflow.schedule.plan import Plan
@@ -26,9 +31,10 @@ from taskflow.searching.problem import SearchProblem
 from taskflow.strategy.stages import level_cuts
 from taskflow.strategy.strategy import Strategy
 
-DEGREES = ("tensor", "context", "expert", "data", "pipeline")
+DEGREES = ("tensor", "context", "data", "pipeline")
 FACTORS = (2, 3, 5, 7)  # by which a degree grows and another one falls
 SHARDINGS = ("", "state", "parameters")
+TOLD_BY_STAGES = "", ACCUMULATING, "one_f_one_b", "interleaved"  # orders
 KINDS = ("", "attention", "cheap", "layers")  # of recomputation
 
 
@@ -39,19 +45,29 @@ class SaidPlan:
     recipe: Recipe
     outcome: Outcome
 
-    def rank(self, most_bytes: float) -> tuple[bool, float]:
-        """Less is better: seconds, where it fits into memory and so many bytes; else bytes."""
-        is_large = not self.outcome.fits or self.outcome.peak_bytes > most_bytes
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Less is better: seconds, where it fits into memory; else bytes."""
+        is_large = not self.outcome.fits
         return is_large, self.outcome.peak_bytes if is_large else self.outcome.seconds
+
+
+def in_own_words(recipe: Recipe, facts: JobFacts) -> Recipe:
+    """Any order of rows, and 1F1B or interleaved as groups have one stage or several."""
+    found, eager = in_whole_samples(recipe, facts), recipe.schedule[len(recipe.policy) :]
+    if recipe.policy not in TOLD_BY_STAGES:
+        return found
+    found = regular(found, facts)
+    return replace(found, schedule=schedule_of(found) + eager * (found.pipeline > 1))
 
 
 class RecipeSearch:
     """Recipes that a system can say, judged once each.
 
     Args:
+        said: the nearest recipe that can be said, as of a `System`.
         start: from which it climbs.
-        budget: in judged recipes or seconds.
-        most_bytes: of a device; what takes more counts as what does not fit.
+        proposals, seconds: the budget, in judged recipes or in seconds of this process.
 
     Attributes:
         best: so far.
@@ -60,16 +76,16 @@ class RecipeSearch:
 
     def __init__(
         self,
-        system: System,
+        said: Callable[[Recipe, JobFacts], Recipe],
         maker: PlanMaker,
         costs: CostModel,
         start: Recipe,
-        budget: Budget,
-        most_bytes: float = inf,
+        proposals: int | None = None,
+        seconds: float | None = None,
     ) -> None:
-        self._system, self._maker, self._costs, self._budget = system, maker, costs, budget
+        self._said, self._maker, self._costs = said, maker, costs
+        self._budget = Budget(proposals, seconds, now=process_time)
         self._judge = Judge(maker.layers.graph, maker.machine, costs)
-        self.most_bytes = most_bytes
         self._known: dict[Recipe, SaidPlan | None] = {}
         first = self.judge(start)
         if first is None:
@@ -78,7 +94,7 @@ class RecipeSearch:
 
     def judge(self, recipe: Recipe) -> SaidPlan | None:
         """What comes of the nearest recipe that the system can say; None: there is no such plan."""
-        recipe = self._system.said(recipe, self._maker.facts)
+        recipe = self._said(recipe, self._maker.facts)
         if recipe not in self._known:
             self._budget.spent += 1
             self._known[recipe] = self._said_plan(recipe)
@@ -102,6 +118,14 @@ class RecipeSearch:
                 self.try_all(change)
         return self.best
 
+    def beyond(self) -> SaidPlan:
+        """The best so far in the order that is the fastest, whether or not it can be said."""
+        said, self._said = self._said, in_own_words
+        faster = (self.judge(each) for each in orders(self.best.recipe, self))
+        found = min([self.best, *filter(None, faster)], key=lambda each: each.rank)
+        self._said = said
+        return found
+
     @property
     def _is_over(self) -> bool:
         return self._budget.used >= 1
@@ -115,7 +139,7 @@ class RecipeSearch:
                 if self._is_over or helped:
                     break
                 found = self.judge(recipe)
-                if found and found.rank(self.most_bytes) < self.best.rank(self.most_bytes):
+                if found and found.rank < self.best.rank:
                     self.best, helped = found, True
                     self.history.append(found)
 
@@ -185,7 +209,7 @@ def layouts(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
                     even_layout(count, search.layers, 0, 1),
                 )
             ):
-                yield replace(recipe, layout=layout, schedule="")
+                yield replace(recipe, layout=layout)
 
 
 def moved(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
@@ -203,29 +227,24 @@ def moved(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
 
 def _degrees(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
     """One degree falls by a factor, another one grows; tensor parallelism stays within a host."""
-    for falls in DEGREES:
-        for grows in DEGREES:
-            for factor in FACTORS:
-                value = getattr(recipe, falls)
-                if falls == grows or value % factor or "expert" in (falls, grows):
-                    continue
-                other = replace(
-                    recipe,
-                    **{falls: value // factor, grows: getattr(recipe, grows) * factor},
-                )
-                if other.tensor * other.context <= search.host and other.pipeline <= search.layers:
-                    yield _with_layout(recipe, other, search)
+    for (falls, grows), factor in product(permutations(DEGREES, 2), FACTORS):
+        value, layout = getattr(recipe, falls), recipe.layout
+        changed = {falls: value // factor, grows: getattr(recipe, grows) * factor}
+        other = replace(recipe, **changed)
+        if value % factor or other.tensor * other.context > search.host:
+            continue
+        if other.pipeline > search.layers:
+            continue
+        if other.pipeline != recipe.pipeline:
+            layout = search.level_layout(other.pipeline) if other.pipeline > 1 else ()
+        parts = max(1, recipe.micro_batches * recipe.data // other.data)
+        yield replace(other, micro_batches=parts, layout=layout)
 
 
-def _with_layout(recipe: Recipe, other: Recipe, search: RecipeSearch) -> Recipe:
-    """With as many samples in a micro-batch, and stages for its groups."""
-    parts = recipe.micro_batches * recipe.data / other.data
-    other = replace(other, micro_batches=max(1, int(parts)))
-    if other.pipeline == recipe.pipeline:
-        return other
-    if other.pipeline == 1:
-        return replace(other, layout=(), schedule="")
-    return replace(other, layout=search.level_layout(other.pipeline), schedule="")
+def orders(recipe: Recipe, search: RecipeSearch) -> Iterator[Recipe]:
+    """Of a pipeline, more or less eager."""
+    for eager in ("", ":1", ":2") if recipe.pipeline > 1 else ():
+        yield replace(recipe, schedule=recipe.policy + eager)
 
 
 CHANGES: tuple[Change, ...] = (
@@ -235,5 +254,6 @@ CHANGES: tuple[Change, ...] = (
     layouts,
     _micro_batches,
     _degrees,
+    orders,
     moved,
 )

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from itertools import groupby
 
+from taskflow.searching.grid_plan import turns
+
 EMBEDDING, LAYER, LOSS = "E", "t", "L"
 V_SCHEDULES = ("zb_v",)  # stages go down through the groups of devices and up again
 
@@ -65,14 +67,16 @@ class Recipe:
     @property
     def is_v(self) -> bool:
         """Whether stages go down through the groups and up again."""
-        return self.schedule in V_SCHEDULES
+        return self.policy in V_SCHEDULES
+
+    @property
+    def policy(self) -> str:
+        """The schedule, however eager."""
+        return self.schedule.partition(":")[0]
 
     def groups(self) -> list[int]:
         """Of every stage its group of devices."""
-        count, length = self.pipeline, len(self.layout)
-        if self.is_v:
-            return [k if k < count else length - 1 - k for k in range(length)]
-        return [k % count for k in range(length)]
+        return turns(self.pipeline, len(self.layout), self.is_v)
 
     def unlike(self, other: Recipe) -> dict[str, tuple[object, object]]:
         """Field -> its value here and there, where they differ."""

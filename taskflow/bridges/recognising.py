@@ -16,7 +16,7 @@ import numpy as np
 
 from taskflow.bridges.layers import RECOMPUTED
 from taskflow.bridges.making import PlanMaker
-from taskflow.bridges.recipe import V_SCHEDULES, Recipe, even_layout
+from taskflow.bridges.recipe import Recipe, even_layout
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph
 from taskflow.graph.samples import sample_groups
@@ -96,7 +96,7 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
     plan = _with_parts(graph, plan)
     units = [_devices_of(unit, plan.strategy) for unit in maker.layers.units]
     schedule = order_name(plan.schedule) if plan.schedule is not None else ""
-    layout, groups = _stages(units, maker.layers.letters, schedule in V_SCHEDULES)
+    layout, groups = _stages(units, maker.layers.letters, schedule)
     size = len(groups[0])
     found = Recipe(
         pipeline=len(groups),
@@ -178,7 +178,7 @@ def _devices_of(unit: Sequence[str], strategy: Strategy) -> tuple[int, ...]:
 
 
 def _stages(
-    units: Sequence[tuple[int, ...]], letters: str, is_v: bool
+    units: Sequence[tuple[int, ...]], letters: str, schedule: str
 ) -> tuple[tuple[str, ...], list[tuple[int, ...]]]:
     """The letters of every stage, and the groups of devices in their order."""
     filled = list(units)
@@ -188,7 +188,7 @@ def _stages(
     runs = [(d, len(list(run))) for d, run in groupby(filled)]
     groups, ends = list(dict.fromkeys(d for d, _ in runs)), np.cumsum([n for _, n in runs]).tolist()
     layout = tuple(letters[end - n : end] for end, (_, n) in zip(ends, runs, strict=True))
-    way = Recipe(pipeline=len(groups), layout=layout, schedule="zb_v" if is_v else "").groups()
+    way = Recipe(pipeline=len(groups), layout=layout, schedule=schedule).groups()
     is_regular = [groups.index(d) for d, _ in runs] == way
     is_apart = len({d for group in groups for d in group}) == sum(map(len, groups))
     is_even = len({len(group) for group in groups}) == 1

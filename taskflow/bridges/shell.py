@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -138,25 +139,17 @@ class _Script:
 
     def _words(self, text: str) -> Words:
         """Words of a text, variables put in; those of an array are several."""
-        found, word, is_word = Words(), "", False
+        found = ""
         for piece in _PIECE.findall(text):
-            if piece.isspace():
-                found += [word] if is_word else []
-                word, is_word = "", False
-            elif array := _ARRAY.fullmatch(piece):
-                found += self._variables.get(array[1], [])
-            elif piece[0] == "'":
-                word, is_word = word + piece[1:-1], True
-            elif piece[0] == "\\":
-                word, is_word = word + piece[1:].strip("\n"), is_word or piece[1] != "\n"
+            if array := _ARRAY.fullmatch(piece):
+                found += shlex.join(self._variables.get(array[1], []))
             elif piece[0] == '"':
-                word, is_word = word + self._put_in(piece[1:-1].replace("\\\n", " ")), True
+                found += shlex.quote(self._put_in(piece[1:-1]))
+            elif piece[0] in "'\\" or piece.isspace():
+                found += piece
             else:
-                several = self._put_in(piece).split()
-                found += [word + several[0], *several[1:-1]] if len(several) > 1 else []
-                word = several[-1] if len(several) > 1 else word + "".join(several)
-                is_word = is_word or bool(several)
-        return found + [word] * is_word
+                found += shlex.join(self._put_in(piece).split())
+        return shlex.split(found)
 
     def _put_in(self, text: str) -> str:
         return _USE.sub(self._value, text)

@@ -248,7 +248,7 @@ def said(recipe: Recipe, facts: JobFacts) -> Recipe:
     if found.pipeline == 1:
         return replace(found, schedule=ACCUMULATING if found.micro_batches > 1 else "")
     if found.is_v and len(found.layout) == 2 * found.pipeline - 1:
-        return found
+        return replace(found, schedule=found.policy)
     found = regular(found, facts)
     several = found.per_group > 1
     able = ("interleaved", "looped_bfs") if several else ("one_f_one_b", "gpipe")

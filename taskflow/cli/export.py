@@ -19,7 +19,6 @@ from taskflow.cli.inputs import (
 )
 from taskflow.cli.output import output_file, show, write
 from taskflow.cli.types import Commands, positive_seconds
-from taskflow.searching.budget import Budget
 
 SECONDS = 60.0  # of --nearest
 
@@ -61,8 +60,9 @@ def _export(options: argparse.Namespace) -> int:
     if options.nearest:
         maker = PlanMaker(graph, machine)
         recipe, _ = recognise(plan, maker)
-        budget = Budget(None, options.seconds)
-        plan = RecipeSearch(SYSTEMS[options.to], maker, costs, recipe, budget).climb().outcome.plan
+        words = SYSTEMS[options.to].said
+        search = RecipeSearch(words, maker, costs, recipe, seconds=options.seconds)
+        plan = search.climb().outcome.plan
     found = export_plan(graph, plan, machine, costs, options.to)
     if options.out:
         write(options.out, found.text, is_told=not options.json)

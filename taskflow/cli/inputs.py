@@ -21,7 +21,7 @@ from taskflow.graph.recompute import recompute, recomputed
 from taskflow.machine import MachineModel
 from taskflow.machine.machinefile import preset_names
 from taskflow.report.describe import describe_plan
-from taskflow.schedule import POLICIES, Schedule, program
+from taskflow.schedule import Policy, Schedule, program
 from taskflow.schedule.found import NAME as SEARCHED
 from taskflow.schedule.orders import NAMED, named
 from taskflow.schedule.plan import Plan
@@ -123,8 +123,8 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule",
         metavar="NAME|FILE",
-        help=f"the order of the rows: {', '.join(NAMED)} (prefetch:2 is two layers ahead), searched, or a schedule "
-        "file (default: as lowered)",
+        help=f"the order of the rows: {', '.join(NAMED)} (prefetch:2: two layers ahead; "
+        "interleaved:2, ...: two steps of a device at once), searched, or a schedule file (default: as lowered)",
     )
 
 
@@ -189,8 +189,8 @@ def _with_options(plan: Plan, options: argparse.Namespace, graph: Graph) -> Plan
 
 def _groups(schedule: str | None, devices: int, count: int | None) -> Groups | None:
     """The devices of every stage where a policy asks for some, or there are more stages than devices; else None."""
-    policy = POLICIES.get(schedule or "")
-    placement = policy.placement if policy else in_loops
+    policy = named(schedule)
+    placement = policy.placement if isinstance(policy, Policy) else in_loops
     if placement is in_loops and (count or 0) <= devices:
         return None
     return placement([(d,) for d in range(devices)], count)

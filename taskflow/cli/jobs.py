@@ -17,7 +17,6 @@ from taskflow.machine import MachineModel
 from taskflow.report.describe import describe_bytes, describe_seconds
 from taskflow.report.explanation import Table
 from taskflow.schedule.plan import Plan
-from taskflow.searching.budget import Budget
 from taskflow.searching.outcome import Outcome
 
 SECONDS = 60.0  # of a search, where none are given
@@ -101,11 +100,9 @@ class JobProblem:
 
     def search(self, plan: Plan, proposals: int | None, seconds: float | None) -> RecipeSearch:
         """The best plan in the words of the system, from a plan."""
-        system = SYSTEMS[self.file.system]
-        recipe, _ = recognise(plan, self._maker)
+        said, (recipe, _) = SYSTEMS[self.file.system].said, recognise(plan, self._maker)
         seconds = SECONDS if proposals is None and seconds is None else seconds
-        budget = Budget(proposals, seconds)
-        found = RecipeSearch(system, self._maker, self._costs, recipe, budget)
+        found = RecipeSearch(said, self._maker, self._costs, recipe, proposals, seconds)
         found.climb()
         return found
 
@@ -119,13 +116,20 @@ class JobProblem:
 
     def words(self, found: RecipeSearch) -> str:
         """What is best, and by how much."""
-        own, best = found.history[0].outcome, found.best.outcome
+        own, best, beyond = found.history[0].outcome, found.best.outcome, found.beyond()
+        also = ""
+        if beyond is not found.best:
+            gain = f"{best.with_room / beyond.outcome.with_room - 1:.1%} faster still"
+            order = f"in the order {beyond.recipe.schedule}, which {self.file.system} cannot say"
+            also = f"{order}: {seconds_of(beyond.outcome)} a step, {gain}\n"
         if found.best is found.history[0]:
-            return f"{self.file.system} can say no plan that was found to be faster"
+            return (
+                f"{self.file.system} can say no plan that was found to be faster\n{also}".rstrip()
+            )
         gain = f"{own.with_room / best.with_room - 1:.1%} faster than {self.name}"
         gain = gain if own.fits else f"fits into memory, as {self.name} does not"
         text = said_in(SYSTEMS[self.file.system], self._maker, best.plan, self._costs).text
-        return f"{seconds_of(best)} a step, {gain}:\n\n{text}"
+        return f"{seconds_of(best)} a step, {gain}:\n\n{text}{also}"
 
 
 def seconds_of(outcome: Outcome) -> str:

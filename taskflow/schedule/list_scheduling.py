@@ -20,6 +20,7 @@ from taskflow.tasks.task_graph import Kind, TaskGraph
 
 BY_START, BY_READY = range(2)  # which moment is compared
 LATEST_FIRST = np.zeros(0)  # instead of priorities: who became ready last
+NOBODY = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 class Waiting(NamedTuple):
@@ -75,6 +76,7 @@ def list_schedule(
     priority: Array,
     following: Array | None = None,
     position: Array | None = None,
+    held: tuple[Array, Array] = NOBODY,
 ) -> Array:
     """Row numbers in issue order; those that never could be issued are missing.
 
@@ -87,14 +89,16 @@ def list_schedule(
         priority: of every row, or LATEST_FIRST.
         following: per row the next one in its list, or -1.
         position: of every row in the list of its device, or NOWHERE; none: of these, `by_ordinal` is taken.
+        held: rows, and for each one that is to be issued before.
     """
     rows = len(task_graph)
     if position is None:
         late, before = held_back(task_graph, np.argsort(by_ordinal(task_graph, seconds)))
     else:
         late, before = a_layer_ahead(task_graph, position)
-    row = np.concatenate([np.repeat(np.arange(rows), np.diff(task_graph.dep_ptr)), late])
-    follower_ptr, by_awaited = grouped(np.concatenate([task_graph.dep_row, before]), rows)
+    row = np.concatenate([np.repeat(np.arange(rows), np.diff(task_graph.dep_ptr)), late, held[0]])
+    awaited = np.concatenate([task_graph.dep_row, before, held[1]])
+    follower_ptr, by_awaited = grouped(awaited, rows)
     follower, waits = row[by_awaited], np.bincount(row, minlength=rows)
     row, stream = find_queues(task_graph)
     if following is None:

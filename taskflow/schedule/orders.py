@@ -25,6 +25,8 @@ the reordered rows simulates it.
   is issued when layer k begins. So links work while devices compute, and those of n + 1 layers are in memory.
 * `pieces`: as `prefetch`, but all parts of an operator before the next operator, so that what one part gathers or sums
   travels under the products of the others: asynchronous tensor parallelism (Wang et al., ASPLOS 2023; CoCoNet).
+* `interleaved:2`, and so of every policy of pipelines: the same, eager (see `schedule.Schedule`). Two steps of a device
+  at once hide the collectives of tensor parallelism of one micro-batch behind the products of another.
 * `forward_first`: list scheduling; of all rows that could start at the same moment, the one goes first whose result the
   next forward pass reads first (P3: Jayarajan et al., MLSys 2019, section 4). A gradient in pieces (`lower(...,
   piece_bytes=)`) lets a more urgent one pass. As many of its pieces follow each other as fit in before that one is
@@ -109,11 +111,18 @@ def check_order_name(name: str) -> None:
 
 
 def named(name: object) -> Order | Policy | None:
-    """The order or policy of this name, `prefetch:2` being that of two layers; None: there is none."""
-    if not isinstance(name, str):
-        return None
-    match = re.fullmatch(r"(prefetch|pieces):(0|[1-9]\d{0,3})", name)
-    return prefetch(int(match[2]), match[1] == "pieces") if match else NAMED.get(name)
+    """The order or policy of this name; None: there is none.
+
+    `prefetch:2` is that of two layers, `interleaved:2` an eager policy (see `schedule.Schedule`).
+    """
+    match = re.fullmatch(r"(\w+):(0|[1-9]\d{0,3})", name) if isinstance(name, str) else None
+    head, number = (match[1], int(match[2])) if match else (name, 0)
+    if match and head in ("prefetch", "pieces"):
+        return prefetch(number, head == "pieces")
+    found = NAMED.get(head) if isinstance(head, str) else None
+    if not match:
+        return found
+    return replace(found, eager=number) if isinstance(found, Policy) and number else None
 
 
 def order_name(order: Order | Policy | Schedule | str) -> str:

@@ -21,9 +21,9 @@ from taskflow.core.columns import Array
 from taskflow.core.files import fit, naming, parse_json, read_text, replace_file, without_head
 from taskflow.core.grouping import ranks
 from taskflow.graph.phases import Phase
-from taskflow.schedule.list_scheduling import BY_START, list_schedule
+from taskflow.schedule.list_scheduling import BY_START, NOBODY, list_schedule
 from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeline_of, way_out
-from taskflow.schedule.put_off import NOWHERE
+from taskflow.schedule.put_off import NOWHERE, computed_again
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 FORMAT, VERSION = "taskflow-schedule", 1
@@ -44,6 +44,7 @@ class ScheduleTable(Struct, forbid_unknown_fields=True):
 
     name: str
     devices: dict[str, Any]
+    eager: _Number = 0
 
     def schedule(self) -> Schedule:
         """The schedule; ValueError if an entry is malformed (named)."""
@@ -58,7 +59,7 @@ class ScheduleTable(Struct, forbid_unknown_fields=True):
                         f"device {device}: phase '{phase}' is none of {', '.join(PHASES)}"
                     )
             found[int(device)] = steps
-        return Schedule(found, self.name)
+        return Schedule(found, self.name, self.eager)
 
 
 class Place(NamedTuple):
@@ -99,24 +100,29 @@ class Policy:
         steps: gives the steps of a device at a place.
         placement: gives the devices of every stage, of groups of devices in their order and how many stages there are
             (None: as many as it takes); what `taskflow.stages(devices=)` takes.
+        eager: see `Schedule`. Then gradients of weights come behind those of activations also where something is
+            computed again.
     """
 
     steps: Callable[[Place], Sequence[Step]]
     placement: Callable[[Groups, int | None], Groups] = in_loops
+    eager: int = 0
 
     @property
     def name(self) -> str:
-        """That of its function."""
-        return self.steps.__name__
+        """That of its function, and how eager it is: `interleaved:2`."""
+        return self.steps.__name__ + (f":{self.eager}" if self.eager else "")
 
     def schedule(self, pipeline: Pipeline) -> Schedule:
         """The lists of all devices of a pipeline."""
         devices = sorted({d for stage in pipeline.devices for d in stage})
         stages = {device: pipeline.stages_of(device) for device in devices}
         firsts = sorted({min(each) for each in stages.values()})
-        rest = len(pipeline.devices), pipeline.parts, pipeline.again
+        again = frozenset[int]() if self.eager else pipeline.again
+        rest = len(pipeline.devices), pipeline.parts, again
         places = {d: Place(firsts.index(min(s)), len(firsts), s, *rest) for d, s in stages.items()}
-        return Schedule({d: tuple(self.steps(place)) for d, place in places.items()}, self.name)
+        steps = {d: tuple(self.steps(place)) for d, place in places.items()}
+        return Schedule(steps, self.name, self.eager)
 
 
 @dataclass(frozen=True)
@@ -126,17 +132,23 @@ class Schedule:
     Attributes:
         steps: device -> its steps. What stands in no list goes when it can.
         name: for messages.
+        eager: 0: a device does step after step, and what a step computes again where it is read. From 1 on a step
+            begins with what it computes again before it needs a gradient, so that the gradient finds it done. From 2
+            on so many steps in turn may be under way: while one waits for other devices, the next goes on.
     """
 
     steps: Mapping[int, Sequence[Step]]
     name: str = "schedule"
+    eager: int = 0
 
     def to_table(self) -> dict[str, Any]:
         """A `ScheduleTable` as JSON has it."""
         devices = {
             str(device): [list(step) for step in steps] for device, steps in self.steps.items()
         }
-        return {"name": self.name, "devices": devices}
+        return {"name": self.name, "devices": devices} | (
+            {"eager": self.eager} if self.eager else {}
+        )
 
     def save(self, path: str | Path) -> None:
         """Write JSON, atomically; see `load`."""
@@ -173,22 +185,60 @@ def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) 
     check_barriers(task_graph, pipeline, schedule.name)
     if isinstance(schedule, Policy):
         schedule = schedule.schedule(pipeline)
-    place = _places(task_graph, pipeline, schedule)
-    listed = np.flatnonzero(place >= 0)
-    listed = listed[np.lexsort((listed, place[listed], task_graph.device[listed]))]
-    following = np.full(len(task_graph), -1)
-    is_same = task_graph.device[listed[:-1]] == task_graph.device[listed[1:]]
+    place, device = _places(task_graph, pipeline, schedule), task_graph.device
+    listed, is_first = np.flatnonzero(place >= 0), np.zeros(len(task_graph), np.bool_)
+    if schedule.eager:
+        is_first = _without_gradients(task_graph, place)
+    listed = listed[np.lexsort((listed, ~is_first[listed], place[listed], device[listed]))]
+    following, is_same = np.full(len(task_graph), -1), device[listed[:-1]] == device[listed[1:]]
+    late = NOBODY
+    if schedule.eager > 1:
+        is_same &= place[listed[:-1]] == place[listed[1:]]
+        late = _begun_late(device[listed], listed, is_same, schedule.eager)
     following[listed[:-1][is_same]] = listed[1:][is_same]
     priority = np.where(task_graph.kind == Kind.POINT, POINTS, MOVES)
     one_thread = np.array([device.kind == "cpu" for device in task_graph.machine.devices])
     priority[task_graph.is_transfer & one_thread[task_graph.device]] = TRANSFERS
     priority[pipeline.phase == Phase.UPDATE] = UPDATES
     position = np.full(len(task_graph), NOWHERE)
-    position[listed] = ranks(task_graph.device[listed], len(task_graph.machine.devices))
-    order = list_schedule(task_graph, seconds, BY_START, priority, following, position)
+    position[listed] = ranks(device[listed], len(task_graph.machine.devices))
+    if schedule.eager > 1:
+        priority = priority.astype(float)
+        priority[listed] += position[listed] / (2 * len(listed))  # the step that stands first
+    order = list_schedule(task_graph, seconds, BY_START, priority, following, position, late)
     if len(order) < len(task_graph):
         raise ValueError(_stuck(task_graph, pipeline, schedule, following, order))
     return order
+
+
+def _without_gradients(task_graph: TaskGraph, place: Array) -> Array:
+    """Per row whether it computes something again that no row before it in its step reads, but to do so, too."""
+    is_again, rows = place >= 0, np.arange(len(task_graph))
+    is_again[is_again] = computed_again(task_graph)[task_graph.launch[is_again]]
+    columns = np.stack([task_graph.device, place], axis=1)
+    step = np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
+    readers = task_graph.waiting_row[is_again[task_graph.dep_row]]
+    readers = readers[~is_again[readers] & (place[readers] >= 0)]
+    first_reader = np.full(len(task_graph), len(task_graph))
+    np.minimum.at(first_reader, step[readers], readers)
+    found: Array = is_again & (rows < first_reader[step])
+    return found
+
+
+def _begun_late(device: Array, listed: Array, is_within: Array, eager: int) -> tuple[Array, Array]:
+    """First rows of steps, each with the last row of a step before it: all but the last `eager` - 1 are to be done.
+
+    Args:
+        device, listed: the rows of all lists, one device after the other.
+        is_within: of every row but the last, whether the next belongs to the same step.
+        eager: steps that may be under way.
+    """
+    firsts = np.flatnonzero(np.append(True, ~is_within))
+    lasts = np.append(firsts[1:], len(listed)) - 1
+    pairs = [(firsts[back:], lasts[:-back]) for back in range(eager, 2 * eager)]
+    late, before = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    is_same = device[late] == device[before]
+    return listed[late[is_same]], listed[before[is_same]]
 
 
 def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Array:

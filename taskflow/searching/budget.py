@@ -34,10 +34,11 @@ class Budget:
     spent: float = 0.0
     is_interrupted: bool = False
     kept_back: float = 0.0
-    _begin: float = field(default_factory=lambda: clock())  # as it is when it is asked for
+    now: Callable[[], float] = lambda: clock()  # as it is when it is asked for
     _cold: float = field(default_factory=lambda: Cold.seconds)
 
     def __post_init__(self) -> None:
+        self._begin = self.now()
         if self.proposals is not None and not is_whole(self.proposals):
             raise ValueError(f"search: the budget is at least one proposal, not {self.proposals}")
         is_number = isinstance(self.seconds, Real) and not isinstance(self.seconds, bool)
@@ -65,7 +66,7 @@ class Budget:
     def elapsed(self) -> float:
         """Seconds since it was made that count."""
         cold = min(Cold.seconds - self._cold, COLD * (self.seconds or 0.0))
-        return clock() - self._begin - cold
+        return self.now() - self._begin - cold
 
     @property
     def left_seconds(self) -> float:

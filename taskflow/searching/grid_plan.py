@@ -21,6 +21,32 @@ from taskflow.strategy.strategy import Strategy
 Sharded = Literal["", "state", "parameters"]
 
 
+def turns(groups: int, stages: int, is_v: bool = False) -> list[int]:
+    """Of every stage its group of devices: one after the other, or in a V down through them and up again."""
+    if is_v:
+        return [k if k < groups else stages - 1 - k for k in range(stages)]
+    return [k % groups for k in range(stages)]
+
+
+def on_groups(
+    graph: Graph,
+    machine: MachineModel,
+    within: Strategy,
+    size: int,
+    groups: Sequence[int],
+    cuts: Sequence[str] | None = None,
+) -> Strategy:
+    """A grid of `size` devices for each of several stages, on the groups that have them; of one, the grid as it is.
+
+    Args:
+        cuts: as of `taskflow.stages`; default: stages of about equal work.
+    """
+    if len(groups) < 2:
+        return within
+    devices = [range(k * size, (k + 1) * size) for k in groups]
+    return staged(graph, machine, cuts=cuts, within=within, devices=devices)
+
+
 def grid(
     graph: Graph,
     machine: MachineModel,
@@ -78,9 +104,7 @@ def grid(
     strategy = Grids(work).strategy(range(size), tensor, rest)
     if strategy is None:
         raise ValueError(f"{where}: nothing of the graph can be split so")
-    if groups > 1:
-        own = [range(k * size, (k + 1) * size) for k in range(groups)] * each
-        strategy = staged(work, machine, len(own), within=strategy, devices=own)
+    strategy = on_groups(work, machine, strategy, size, turns(groups, groups * each))
     if sharded:
         strategy = shard_state(work, strategy, machine if within_hosts else None)
     return replace(plan, strategy=strategy, bucket_bytes=bucket_bytes)

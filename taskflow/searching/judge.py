@@ -22,7 +22,7 @@ from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.lowering.limits import check_room
 from taskflow.machine import MachineModel
-from taskflow.schedule.orders import NAMED, reorder
+from taskflow.schedule.orders import named, reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
 from taskflow.simulation.simulate import simulate
@@ -89,7 +89,7 @@ class Judge:
 
     def _ordered(self, plan: Plan, key: object) -> TaskGraph:
         """The rows of a plan: those of representatives, where its order does not name devices."""
-        is_named = plan.schedule in (None, *NAMED)
+        is_named = plan.schedule is None or named(plan.schedule) is not None
         if self._rows is None or self._rows[0] != key or not is_named:
             self._rows = None
             lowering = self.lowering(plan)

@@ -46,3 +46,10 @@ def test_a_caller_sets_variables(tmp_path):
     (tmp_path / "run.sh").write_text(SCRIPT)
     _, *words = read_script(tmp_path / "run.sh", {"MODEL": "tiny", "REST": "--mine"})[-1]
     assert "--mine" in words and words[words.index("--num-layers") + 1] == "2"
+
+
+def test_quotes_in_what_is_put_in(tmp_path):
+    script = """NAME="it's"\nPAIR="a 'b' c"\nrun $NAME "$NAME" x$PAIR'$NAME' "" 'open\n"""
+    (tmp_path / "run.sh").write_text(script)
+    words = ["run", "it's", "it's", "xa", "'b'", "c$NAME", "", "open"]
+    assert read_script(tmp_path / "run.sh") == [words]

@@ -20,10 +20,9 @@ from taskflow import (
 from taskflow import data_parallel as by_samples
 from taskflow.bridges.exporting import SYSTEMS, judged, restored, said_in
 from taskflow.bridges.making import PlanMaker
-from taskflow.bridges.nearest import CHANGES, RecipeSearch
+from taskflow.bridges.nearest import CHANGES, RecipeSearch, in_own_words
 from taskflow.bridges.recipe import Recipe, even_layout, with_ends
 from taskflow.bridges.recognising import differences, recognise
-from taskflow.searching.budget import Budget
 from tests.bridges.random_recipes import random_plan
 
 FILES = {"megatron": "run.sh", "torchtitan": "config.py", "deepspeed": "ds.json"}
@@ -363,12 +362,27 @@ def test_experts_lie_across_data_parallel_devices(tmp_path):
     assert read(tmp_path, graph, "megatron", exported.text).plan == plan
 
 
+@pytest.mark.parametrize("schedule", ["interleaved:2", "zb_v:1"])
+def test_how_eager_an_order_is_no_system_says(tmp_path, graph, maker, schedule):
+    layout = ("Et", "t", "t", "tL") if schedule == "interleaved:2" else ("Et", "tt", "tL")
+    recipe = Recipe(4, pipeline=2, layout=layout, micro_batches=4, schedule=schedule)
+    plan = maker.plan(recipe)
+    assert recognise(plan, maker)[0] == recipe == in_own_words(recipe, maker.facts)
+    for system in ("megatron", "torchtitan"):
+        exported = export_plan(graph, plan, MACHINE, COSTS, system)
+        assert [f"schedule {schedule} instead of" in each.what for each in exported.unsaid] == [
+            True
+        ]
+        back = read(tmp_path, graph, system, exported.text).plan
+        assert back == exported.plan != plan == restored(exported, recognise(back, maker)[0], maker)
+
+
 # -- the best that can be said -----------------------------------------------------------------------------------------
 
 
 def test_a_climb_stays_within_what_a_system_says(tmp_path, graph, maker):
     start = Recipe(data=8, recomputation="layers", micro_batches=4, schedule="by_ordinal")
-    found = RecipeSearch(SYSTEMS["megatron"], maker, COSTS, start, Budget(None, 1e6))
+    found = RecipeSearch(SYSTEMS["megatron"].said, maker, COSTS, start, seconds=1e6)
     for change in CHANGES[:3]:
         found.try_all(change)
     seconds = [each.outcome.seconds for each in found.history]

@@ -60,7 +60,7 @@ FITS = {
     **dict.fromkeys([*{*NAMED} - {*POLICIES}, "searched"], EVERYWHERE),
     "gpipe": EVERYWHERE,
     "looped_bfs": ("several", *EVERYWHERE),
-    "interleaved": ("several", "straight", "to all", "passes"),
+    **dict.fromkeys(["interleaved", "interleaved:2"], ("several", "straight", "to all", "passes")),
     "zb_v": ("there and back",),
     "chimera": ("both ways", *EVERYWHERE),
     "interlaced": ("to all", *EVERYWHERE),
@@ -215,7 +215,7 @@ def numbers(task_graph, feeds, steps=2):
         return {"loss": np.array(losses)} | {name: step.read(name) for name in step.persistent}
 
 
-@pytest.mark.parametrize("name", [*NAMED, "searched"])
+@pytest.mark.parametrize("name", [*NAMED, "searched", "interleaved:2"])
 @examples(20)
 @given(data=st.data())
 def test_no_order_changes_a_bit(name, data):

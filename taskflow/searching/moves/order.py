@@ -7,10 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from taskflow.graph.graph import Graph
+from taskflow.schedule.orders import named
 from taskflow.schedule.plan import Plan
+from taskflow.schedule.schedule import Policy
 from taskflow.searching.problem import SearchProblem
 
 OF_JOBS = "own_path", "crossover"
+EAGER = 2, 1, 0  # of a pipeline, see `Schedule`
 ORDERS = None, "critical_path", "forward_first", "first_ready", *OF_JOBS
 
 
@@ -21,10 +24,12 @@ def orders_of(graph: Graph) -> tuple[str, ...]:
 
 
 def next_order(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
-    """The plan in the order that was the fastest so far; the first plan, in the next order."""
-    if not problem.has_orders or plan.schedule not in ORDERS:
+    """The plan in the order that was the fastest so far; the first plan, in the next order; a pipeline, more eager."""
+    policy, shape = named(plan.schedule), problem.shapes.get(id(plan))
+    if not problem.has_orders or not (isinstance(policy, Policy) or plan.schedule in ORDERS):
         return None
-    shape = problem.shapes.get(id(plan))
     orders = orders_of(problem.graph) if problem.order is None else (problem.order,)
+    if isinstance(policy, Policy):
+        orders = tuple(replace(policy, eager=eager).name for eager in EAGER)
     others = [problem.shaped(replace(plan, schedule=order), shape) for order in orders]
     return next((other for other in others if problem.is_new(other)), None)

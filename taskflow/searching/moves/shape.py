@@ -16,6 +16,7 @@ import numpy as np
 
 from taskflow.graph.family import families
 from taskflow.schedule.plan import Plan
+from taskflow.searching.grid_plan import on_groups, turns
 from taskflow.searching.grids import RESTS
 from taskflow.searching.moves.again import recomputable
 from taskflow.searching.placement import divisors
@@ -31,7 +32,7 @@ from taskflow.searching.shapes import (
     V,
 )
 from taskflow.strategy.rules import even_work
-from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts, stages
+from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts
 from taskflow.strategy.strategy import Strategy
 
 
@@ -98,16 +99,14 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
             return None
         strategy = even
     if shape.groups > 1:
-        groups = [range(k * size, (k + 1) * size) for k in range(shape.groups)]
-        name, loops = shape.schedule
-        placed = [*groups, *groups[-2::-1]] if name == V else groups * loops
-        cuts = _cuts(shape, first)
+        groups, cuts = (
+            turns(shape.groups, shape.stages, shape.schedule[0] == V),
+            _cuts(shape, first),
+        )
         if cuts is None:
             return None
         try:
-            strategy = stages(
-                first.graph, problem.machine, cuts=cuts, within=strategy, devices=placed
-            )
+            strategy = on_groups(first.graph, problem.machine, strategy, size, groups, cuts)
         except ValueError:  # no such micro-batches
             return None
     plan = Plan(
