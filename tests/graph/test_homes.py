@@ -7,9 +7,19 @@ import pytest
 
 import ops
 import taskflow
-from taskflow import Graph, MachineModel, ParallelConfig, fully_sharded, homes, lower, recompute
+from taskflow import (
+    Graph,
+    Kind,
+    MachineModel,
+    ParallelConfig,
+    fully_sharded,
+    homes,
+    lower,
+    recompute,
+)
 from taskflow.schedule import gpipe, one_f_one_b, zb_h1
 from taskflow.schedule.orders import reorder
+from taskflow.tasks.calls import is_by_library
 from taskflow.tasks.memory import plan_memory
 from tests import laws, tiny
 from tests.lowered import transfers
@@ -281,3 +291,21 @@ def test_the_cast_of_a_parameter_is_its_home():
     expected = laws.run(lower(plain, taskflow.data_parallel(plain, FOUR), FOUR), feeds, 1)
     laws.assert_close(found, expected, 1e-3)
     assert strategy["fc1.weight.home"] == ParallelConfig({"o": 4})
+
+
+def test_homes_are_slices_that_a_library_gathers_in_one_call():
+    """A norm's vectors are cut as well, and of a wide matrix the slowest dimension, not the largest."""
+    plain = Graph()
+    x = plain.input("x", (8, 4 * WIDTH), "float64")
+    h = ops.layer_norm(ops.linear(x, WIDTH, name="fc"), name="norm")
+    ops.adam(ops.mean_squared_error(h, plain.input("t", h.shape, "float64")))
+    graph, machine = homes(plain), MachineModel.preset("h100")
+    strategy = fully_sharded(graph, machine)
+    assert strategy["fc.weight.home"] == ParallelConfig({"o": 8})
+    assert strategy["norm.weight.home"] == ParallelConfig({"o": 8})
+    rows = lower(graph, strategy, machine)
+    assert is_by_library(rows)[rows.kind == Kind.COLLECTIVE].all()
+    assert (kept_bytes(rows) == kept_bytes(rows)[0]).all()
+    assert_one_device(graph, lower(graph, fully_sharded(graph, FOUR), FOUR), plain=plain)
+    sharded = taskflow.shard_state(plain, taskflow.data_parallel(plain, machine))
+    assert sharded["fc.weight.adam"] == ParallelConfig({"o": 8})
