@@ -315,7 +315,7 @@ def test_homes_are_slices_that_a_library_gathers_in_one_call():
 @pytest.mark.parametrize("order", ["prefetch", "critical_path"])
 def test_each_micro_batch_gathers_and_drops(order):
     """What is gathered is then that of two layers, and a quarter of all beside; else all, twice, until the last."""
-    layers, parts, costs = 6, 2, SimpleCosts(FOUR)
+    layers, parts, costs = 6, 3, SimpleCosts(FOUR)
     plain = network(layers, samples=12)
     found = []
     for gathers in (1, parts):
