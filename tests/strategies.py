@@ -253,7 +253,7 @@ def with_homes(draw, graph, generator):
         with suppress(ValueError):  # it is updated in place
             graph = taskflow.offload(graph, [name for name in forward if generator.random() < 0.5])
     if draw(st.booleans()):
-        graph = taskflow.homes(graph, again=draw(st.booleans()))
+        graph = taskflow.homes(graph, again=draw(st.booleans()), parts=draw(st.integers(1, 4)))
     return graph
 
 

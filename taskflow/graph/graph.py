@@ -133,6 +133,7 @@ class Operator:
         is_backward: whether `differentiate` appended it (see `graph.phases`).
         beside: the region that it is elementwise with, where what does so may be split on its own (see `completed`).
         work: dimension with an image -> flops of a point of it and of every axis but the one that it follows.
+        gathers: so often what it makes is brought to those who read it, once for each micro-batch (see `homes`).
     """
 
     name: str
@@ -151,6 +152,7 @@ class Operator:
     is_backward: bool = False
     beside: str | None = None
     work: tuple[tuple[str, float], ...] = ()
+    gathers: int = 1
 
     @property
     def total_flops(self) -> float:

@@ -4,7 +4,8 @@ A persistent region lives where its first reader reads it. So an identity operat
 readers. A strategy names it: split over four devices, a quarter of the parameter lives on each, lowering gathers it for
 the readers, and the gradient arrives by reduce-scatter, since the update stands beside the parameter as the home does.
 The backward pass has a clone of the home, so what was gathered is dropped after its last forward reader and gathered
-again: fully sharded data parallelism. Each of p devices gets 3 (p - 1) / p of the bytes of the parameter.
+again: fully sharded data parallelism. Each of p devices gets 3 (p - 1) / p of the bytes of the parameter. Of several
+micro-batches each gathers for itself, in instances of its own, if that is said: the part that a device has stays.
 
 Under a precision policy the cast of a parameter is its home: it lives in float32, and half of that is gathered.
 
@@ -27,7 +28,11 @@ HOME = "home"  # that of `w` is `w.home`
 
 
 def homes(
-    graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0, again: bool = True
+    graph: Graph,
+    names: Iterable[str] | str = "all",
+    least_bytes: int = 0,
+    again: bool = True,
+    parts: int = 1,
 ) -> Graph:
     """The graph with an operator `<parameter>.home` before the readers of parameters, and clones for the backward ones.
 
@@ -38,8 +43,10 @@ def homes(
         graph: stays as it is. After `precision`, the optimizer and `recompute`; a graph without an optimizer will do.
         names: of parameters; "all".
         least_bytes: smaller parameters get no home.
-        again: whether the backward pass gathers again, instead of keeping what was gathered. A stage of a pipeline
-            keeps it from its first micro-batch to the last in any case: there False saves memory and messages.
+        again: whether the backward pass gathers again, instead of keeping what was gathered.
+        parts: micro-batches, of which each gathers, if `again`; else, and with one, what was gathered stays from the
+            first to the last. It saves memory in an order by micro-batches; as lowered all parts of an operator follow
+            each other, and gather at once.
 
     Raises:
         ValueError: there is no such parameter.
@@ -48,6 +55,7 @@ def homes(
         whole("homes", "least_bytes", least_bytes, 0),
         flag("homes", "again", again),
     )
+    gathers = whole("homes", "parts", parts, 1) if again else 1
     wanted, other = _wanted(graph, names, least_bytes), rebuild(graph, graph.operators)
     operators, other.operators = other.operators, ProgramOrder()
     reads = _reads(operators, wanted)
@@ -59,7 +67,8 @@ def homes(
             name = inputs[k].name
             if name not in home:
                 cast(inputs[k], inputs[k].dtype, op, k, f"{name}.{HOME}")
-                home[name] = other.operators[-1]
+                home[name] = replace(other.operators[-1], gathers=gathers)
+                other.operators[-1] = home[name]
             inputs[k] = home[name].outputs[0]
         if (
             is_home(op)
@@ -67,7 +76,7 @@ def homes(
             and op.beside not in is_read
             and op.beside not in home
         ):
-            op = _called_home(other, op)
+            op = replace(_called_home(other, op), gathers=gathers)
             home[op.inputs[0].name] = op
         other.operators.append(replace(op, inputs=tuple(inputs)))
     return (

@@ -321,14 +321,15 @@ class BoundPattern:
     def term_text(self, k: int) -> str:
         """Term number `k` as text for an elementwise operator on the same region.
 
-        Windowed dimensions become axes that are never split, since their intervals overlap.
+        It may split what this one never does. Windowed dimensions become axes that are never split, since their
+        intervals overlap.
         """
         names = []
         for position, dim in enumerate(self.terms[k].dims):
             if len(dim) == 1 and dim[0] in self.windows:
                 names.append(f"^whole{position}")
             elif len(dim) == 1:
-                names.append(("^" if dim[0] in self.pattern.fixed else "") + dim[0])
+                names.append(dim[0])
             else:
                 names.append(f"({' '.join(dim)})" if dim else "1")
         return " ".join(names) or "."

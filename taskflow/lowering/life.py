@@ -34,7 +34,7 @@ class Role(IntEnum):
 
 
 EVENT = record("issuer", "argument", "role", "version", "made")
-REGION = record("itemsize", "is_persistent", "is_fetched", "is_scalar")
+REGION = record("itemsize", "is_persistent", "is_fetched", "is_scalar", "gathers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +47,14 @@ class Life:
         event: records of the issuer, the argument, the `Role`, the version that is read, or -1, and the number of the
             argument among the made terms, or -1.
         producer: per version the event that makes it, or -1: fed, or kept from the step before.
+        gathers: see `Operator`, of the one that makes it.
     """
 
     region: LogicalRegion
     ops: tuple[int, ...]
     event: Array
     producer: Array
+    gathers: int = 1
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
@@ -61,6 +63,7 @@ class Life:
             self.region.shape,
             self.region.itemsize,
             self.region.is_persistent,
+            self.gathers,
             self.event.tobytes(),
         )
 
@@ -69,7 +72,7 @@ class Lives(NamedTuple):
     """The lives of all regions of a graph, one after the other; see `Life`.
 
     Attributes:
-        region: records of the itemsize, and whether it is persistent, fetched, a scalar.
+        region: records of the itemsize, whether it is persistent, fetched, a scalar, and `gathers` of a `Life`.
         whole_ptr, whole: the box of all points: 0 and the extent of every dimension; a scalar has one dimension.
         op_ptr, op: the operators that touch it.
         event_ptr, event, producer_ptr, producer: see `Life`.
@@ -90,7 +93,11 @@ def tabulate(
     operators: Sequence[Operator], regions: Sequence[LogicalRegion], fetched: Collection[int]
 ) -> Lives:
     """The lives of all regions; `fetched`: those that all devices in use fetch whole."""
-    flags = [(r.itemsize, r.is_persistent, k in fetched, not r.ndim) for k, r in enumerate(regions)]
+    gathers = {r.name: op.gathers for op in operators if op.gathers > 1 for r in op.outputs}
+    flags = [
+        (r.itemsize, r.is_persistent, k in fetched, not r.ndim, gathers.get(r.name, 1))
+        for k, r in enumerate(regions)
+    ]
     extents = np.array([extent for r in regions for extent in r.shape or (1,)], np.int64)
     touch = _touches(operators, regions)
     event_ptr = pointers(np.bincount(touch[:, 0], minlength=len(regions)))
@@ -119,8 +126,10 @@ def lives(regions: Sequence[LogicalRegion], table: Lives) -> list[Life]:
         (table.producer_ptr, table.producer),
     )
     columns = ([column[a:b] for a, b in pairwise(ptr.tolist())] for ptr, column in parts)
+    gathers = table.region["gathers"].tolist()
     return [
-        Life(r, tuple(ops.tolist()), *rest) for r, ops, *rest in zip(regions, *columns, strict=True)
+        Life(r, tuple(ops.tolist()), *rest)
+        for r, ops, *rest in zip(regions, *columns, gathers, strict=True)
     ]
 
 
@@ -187,7 +196,7 @@ class RegionLife(NamedTuple):
         event, producer: see `Life`.
         event_ptr: the first point of every event.
         is_partial: of every event, whether its points leave partial results, or read them as they are.
-        itemsize, is_persistent, is_fetched, is_scalar: of the region.
+        itemsize, is_persistent, is_fetched, is_scalar, gathers: of the region.
     """
 
     whole: Any
@@ -200,6 +209,7 @@ class RegionLife(NamedTuple):
     is_persistent: int
     is_fetched: int
     is_scalar: int
+    gathers: int
 
 
 @inner
@@ -215,7 +225,7 @@ def load(region: int, lives: Lives, points_of: Any, table: PointTable) -> tuple[
     total, is_partial = ptr[-1], np.zeros(len(event), np.bool_)
     life = RegionLife(
         whole, len(ops), event, producer, ptr, is_partial,
-        flags.itemsize, flags.is_persistent, flags.is_fetched, flags.is_scalar,
+        flags.itemsize, flags.is_persistent, flags.is_fetched, flags.is_scalar, flags.gathers,
     )  # fmt: skip
     device, box = np.empty(total, np.int64), np.empty((total, len(whole)), np.int64)
     points = Points(device, box, np.zeros(total, np.int64), np.full(total, -1, np.int64))

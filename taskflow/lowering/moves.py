@@ -216,10 +216,10 @@ def members_of(s: State, begin: int) -> Any:
 
 
 @inner
-def name_copies(s: State, whole: Any) -> None:
-    """Name the copies of the version that is being moved."""
-    name = classify(s, whole)
-    for row in range(s.first, s.rows):
+def name_copies(s: State, whole: Any, first: int) -> None:
+    """Name the copies of the version that is being moved, from a row on."""
+    name = classify(s, whole, first)
+    for row in range(first, s.rows):
         if is_transfer(s, row):
             s.row[row].collective = name
 
@@ -231,12 +231,12 @@ def is_transfer(s: State, row: int) -> bool:
 
 
 @inner
-def classify(s: State, whole: Any) -> int:
-    """The collective that the rows of the version make up."""
+def classify(s: State, whole: Any, first: int) -> int:
+    """The collective that the rows of the version make up, from this one on."""
     sends, receives = np.zeros(s.devices, np.int64), np.zeros(s.devices, np.int64)
     folds = np.zeros(s.devices, np.int64)
     copies, reducing, sent, is_one_box, lead = 0, 0, 0, True, -1
-    for k in range(s.first, s.rows):
+    for k in range(first, s.rows):
         row, begin = s.row[k], arg_begin(s, k)
         if row.kind == FOLD:
             folds[row.device] = 1

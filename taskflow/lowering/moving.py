@@ -20,7 +20,14 @@ from taskflow.lowering.moves import (
     exchange_together,
     name_copies,
 )
-from taskflow.lowering.needs import cut_out, gather_needs, make_instances, missing, needs_of
+from taskflow.lowering.needs import (
+    cut_out,
+    gather_needs,
+    make_instances,
+    missing,
+    needs_of,
+    turns_of,
+)
 from taskflow.lowering.ordinals import number_feeds, number_moves, ordinals_of
 from taskflow.lowering.pieces import HeldPieces, giver_of, pieces_of
 from taskflow.lowering.pointtable import PointTable
@@ -140,7 +147,8 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     order = named_by(points, fetch, world)
     fetch = number_anew(points, fetch, order, len(world.equals.host))
     size = room * (64 + 4 * (len(points.device) + len(fetch)))
-    taken = lay_out(memory, size, len(life.whole), len(order), len(life.producer))
+    versions = max(len(life.producer), life.gathers)
+    taken = lay_out(memory, size, len(life.whole), len(order), versions)
     s = state_in(memory)
     if taken > len(memory):
         return Played(NO_MEMORY, taken, s, life, points, order, fetch, none, none)
@@ -196,8 +204,9 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
     `ordinal`: of all points; empty: every one is 0.
     """
     version_row = np.zeros(len(life.producer) + 1, np.int64)
-    homes = gather_needs(s, life, points, fetch)
-    make_instances(s, life, points)
+    turn = turns_of(life, points, ordinal)
+    homes = gather_needs(s, life, points, fetch, turn)
+    make_instances(s, life, points, np.arange(0 if len(turn) else s.needs))
     for version in range(len(life.producer)):
         s.version, s.issuer, s.first, s.held_boxes = version, life.ops + version, s.rows, 0
         first_edge = s.edges
@@ -205,23 +214,55 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
             s.instance[k].first_held = -1
         if not s.is_full:
             begin_version(s, life, points, homes)
-        if not s.is_full:
+        if not s.is_full and len(turn):
+            take_turns(s, life, points, turn, ordinal)
+        elif not s.is_full:
             deliver(s, life.whole)
+        version_row[version + 1] = s.rows
         if s.is_full:
             break
-        version_row[version + 1] = s.rows
         if len(ordinal) and life.producer[version] >= 0:
             number_moves(s, life, first_edge, ordinal)
         elif len(ordinal):
             number_feeds(s, life, points, ordinal)
+        if len(turn):  # all have read it
+            break
         if not s.is_brief:
-            name_copies(s, life.whole)
+            name_copies(s, life.whole, s.first)
         for e in range(len(life.event)):
             if life.event[e].version == version and not (
                 life.event[e].role == ADDS and life.is_partial[e]
             ):
-                consume(s, life, e, points)
+                consume(s, life, e, points, turn, version)
     return version_row, homes
+
+
+@inner
+def take_turns(s: State, life: RegionLife, points: Points, turn: Any, ordinal: Any) -> None:
+    """Deliver what was made to the readers of one turn after the other, in instances of their own."""
+    held, last, version = s.held_boxes, s.device["last_value"].copy(), s.version
+    for k in range(life.gathers):
+        first, least = s.rows, ordinal.max()
+        s.version, s.held_boxes = k, held
+        for device in range(s.devices):  # instances of the turn before are none of this one
+            s.device[device].last_value = last[device]
+            if last[device] < 0:
+                s.device[device].first_value = -1
+            else:
+                s.instance[last[device]].next = -1
+        make_instances(s, life, points, needs_of(s, k))
+        if s.is_full:
+            return
+        deliver(s, life.whole)
+        for e in range(len(life.event)):
+            if e != life.producer[0]:
+                consume(s, life, e, points, turn, k)
+                for point in range(life.event_ptr[e], life.event_ptr[e + 1]):
+                    least = min(least, ordinal[point]) if turn[point] == k else least
+        for row in range(first, s.rows):
+            s.row[row].ordinal = least
+        name_copies(s, life.whole, first)
+    s.version = version
 
 
 @inner
@@ -265,11 +306,11 @@ def feed(s: State) -> None:
 
 
 @leaf
-def consume(s: State, life: RegionLife, e: int, p: Points) -> None:
-    """The points of an event read, and then perhaps update, their boxes."""
+def consume(s: State, life: RegionLife, e: int, p: Points, turn: Any, k: int) -> None:
+    """The points of an event read, and then perhaps update, their boxes; where they have turns, those of one."""
     begin, end, issuer = life.event_ptr[e], life.event_ptr[e + 1], life.event[e].issuer
     for point in range(begin, end):
-        if not is_empty(p.box[point]):
+        if not is_empty(p.box[point]) and (not len(turn) or turn[point] == k):
             p.instance[point] = (
                 part_for(life, point, p)
                 if life.is_partial[e] and life.event[e].role == READS

@@ -21,7 +21,7 @@ from taskflow.lowering.boxes import (
     subtract,
     volume,
 )
-from taskflow.lowering.life import ADDS, RegionLife
+from taskflow.lowering.life import ADDS, READS, RegionLife
 from taskflow.lowering.line import Line, near
 from taskflow.lowering.state import State, add_instance, append, find_instance
 from taskflow.lowering.tiles import Points, by_number
@@ -51,15 +51,19 @@ def add_need(s: State, version: int, device: int, box: Any) -> None:
 
 
 @inner
-def gather_needs(s: State, life: RegionLife, points: Points, fetch: Any) -> Any:
-    """What readers need of each version; returns the needs that are the homes of a persistent region."""
+def gather_needs(s: State, life: RegionLife, points: Points, fetch: Any, turn: Any) -> Any:
+    """What readers need of each version; returns the needs that are the homes of a persistent region.
+
+    Where points have turns (see `turns_of`) what they need counts as a version for each turn.
+    """
     last = len(life.producer) - 1
     for version in range(last + 1):
         for e in range(len(life.event)):
             if life.event[e].version == version:
                 for p in range(life.event_ptr[e], life.event_ptr[e + 1]):
                     if not is_empty(points.box[p]) and needs_value(life, e, points.colour[p]):
-                        add_need(s, version, points.device[p], points.box[p])
+                        number = turn[p] if len(turn) else version
+                        add_need(s, number, points.device[p], points.box[p])
     homes = np.empty(0, np.int64)
     if life.is_persistent:
         if s.version_needs[0].first < 0:  # nobody reads it: it lives where it is fetched
@@ -72,6 +76,25 @@ def gather_needs(s: State, life: RegionLife, points: Points, fetch: Any) -> Any:
     for device in fetch:
         add_need(s, last, device, life.whole)
     return homes
+
+
+@inner
+def turns_of(life: RegionLife, points: Points, ordinal: Any) -> Any:
+    """Per point the turn in which it reads what is gathered so often, its micro-batch; none: all read it at once.
+
+    So it is where one event makes the region and all others read it, between steps nobody, and some device has several
+    points of a reader. Points of one micro-batch, of pieces of it say, follow each other.
+    """
+    none, found = np.empty(0, np.int64), ordinal * life.gathers
+    is_kept = life.is_persistent or life.is_fetched or len(life.producer) != 1
+    if life.gathers < 2 or not len(ordinal) or is_kept or life.producer[0] < 0:
+        return none
+    for e in range(len(life.event)):
+        if life.is_partial[e] or (e != life.producer[0] and life.event[e].role != READS):
+            return none
+        own = slice(life.event_ptr[e], life.event_ptr[e + 1])
+        found[own] //= np.bincount(points.device[own])[points.device[own]]
+    return found
 
 
 @leaf
@@ -145,15 +168,15 @@ def missing(s: State, need: int) -> int:
 
 
 @inner
-def make_instances(s: State, life: RegionLife, points: Points) -> None:
-    """One instance per device for every box that is needed or produced and is not inside a larger one."""
-    total = s.needs
+def make_instances(s: State, life: RegionLife, points: Points, needs: Any) -> None:
+    """One instance per device for every box that is needed, or produced, and is not inside a larger one."""
+    total = len(needs)
     for e in life.producer:
         total += 0 if e < 0 or life.is_partial[e] else life.event_ptr[e + 1] - life.event_ptr[e]
-    device, box, n = np.empty(total, np.int64), np.empty((total, s.width), np.int64), s.needs
-    for k in range(s.needs):
-        device[k] = s.need[k].device
-        put(box[k], s.need_box[k])
+    device, box, n = np.empty(total, np.int64), np.empty((total, s.width), np.int64), len(needs)
+    for i in range(n):
+        device[i] = s.need[needs[i]].device
+        put(box[i], s.need_box[needs[i]])
     for e in life.producer:
         if e >= 0 and not life.is_partial[e]:
             for p in range(life.event_ptr[e], life.event_ptr[e + 1]):

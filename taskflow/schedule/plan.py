@@ -78,7 +78,8 @@ class Plan:
             `taskflow.schedule` becomes its name.
         recomputed: forward operators that are computed again for the backward pass.
         homes: parameters that have a home (see `taskflow.homes`).
-        gathers_again: whether the backward pass gathers what homes hold again.
+        gathers_again: whether the backward pass gathers what homes hold again, and each micro-batch does where a
+            schedule has these one after the other.
         collectives: kind of collective -> algorithm, see `MachineModel.with_collectives`.
         bucket_bytes: see `lower`.
 
@@ -119,7 +120,15 @@ class Plan:
         """The graph whose rows run: with homes and with what is computed again."""
         if self.recomputed:
             graph = recompute(graph, self.recomputed)
-        return homes(graph, self.homes, again=self.gathers_again) if self.homes else graph
+        if not self.homes:
+            return graph
+        return homes(graph, self.homes, again=self.gathers_again, parts=self.gathers)
+
+    @property
+    def gathers(self) -> int:
+        """So often a pass gathers what homes hold: for each micro-batch, where a schedule has these in turn."""
+        is_in_each = self.homes and self.gathers_again and self.schedule is not None
+        return self.parts if is_in_each else 1
 
     def placement(self, graph: Graph, machine: MachineModel) -> Strategy:
         """The strategy of the graph that runs, with all micro-batches; ValueError if it does not fit."""

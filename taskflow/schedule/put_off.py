@@ -39,7 +39,7 @@ class PutOff(NamedTuple):
 
 
 def gathers(task_graph: TaskGraph, position: Array) -> PutOff:
-    """Rows that bring parameters to their readers, with the casts before them.
+    """Rows that bring parameters to their readers, from other devices or beside these, with the casts before them.
 
     Args:
         task_graph: the rows.
@@ -48,7 +48,7 @@ def gathers(task_graph: TaskGraph, position: Array) -> PutOff:
     points = task_graph.kind == Kind.POINT
     may = task_graph.kind != Kind.FEED
     may[points] = of_parameters(task_graph)[task_graph.launch[points]]
-    moves = task_graph.is_communication
+    moves = task_graph.is_communication | (task_graph.kind == Kind.COPY)
     is_of, leads, reader = _follow(task_graph.dep_ptr, task_graph.dep_row, may, moves, position)
     row = np.flatnonzero(is_of & leads & (reader >= 0))
     return PutOff(row, reader[row])

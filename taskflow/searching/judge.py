@@ -117,7 +117,7 @@ class Judge:
 
 def _graph_key(plan: Plan) -> tuple[object, ...]:
     """What decides the graph that runs, and how its collectives do."""
-    transformed = plan.recomputed, plan.homes, plan.gathers_again
+    transformed = plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
     return *transformed, tuple(plan.collectives.items()), plan.bucket_bytes
 
 

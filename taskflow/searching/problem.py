@@ -69,7 +69,7 @@ class SearchProblem:
 
     def variant(self, plan: Plan) -> Variant:
         """The graph that a plan runs, and what is made of it."""
-        key = plan.recomputed, plan.homes, plan.gathers_again
+        key = plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
         if key not in self._variants:
             self._variants[key] = Variant(self, plan)
         return self._variants[key]

@@ -27,6 +27,7 @@ from taskflow.strategy.strategy import (
     ParallelConfig,
     Strategy,
     effective_config,
+    parts,
     replicas,
 )
 
@@ -115,20 +116,26 @@ def even_work(graph: Graph, machine: MachineModel, strategy: Strategy | None = N
 def fully_sharded(graph: Graph, machine: MachineModel, within: Strategy | None = None) -> Strategy:
     """`within` (default: data parallel) with each home split over all devices of the operator that reads it first.
 
-    It is split along its largest axis that has equal parts, else along the largest. See `taskflow.homes`; without homes
-    and casts of parameters it is `within`. FSDP is `fully_sharded(homes(graph), machine)`.
+    It is split along the first axis that has equal parts for all of these, as FSDP2 does: slices of the slowest
+    dimension are gathered by one call of a library. Where no axis has, it is split along the largest. Without homes
+    (`taskflow.homes`) and casts of parameters it is `within`. FSDP is `fully_sharded(homes(graph), machine)`.
     """
     strategy = data_parallel(graph, machine) if within is None else within.copy()
     for op in (op for op in graph.operators if is_home(op)):
-        devices, extents = (
-            tuple(dict.fromkeys(effective_config(op, strategy)[0].devices)),
-            op.extents,
-        )
-        axes = sorted(
-            op.split_axes, key=lambda axis: (extents[axis] % len(devices) != 0, -extents[axis])
-        )
-        strategy[op.name] = split(Family.of(op), devices, *axes)
+        devices = tuple(dict.fromkeys(effective_config(op, strategy)[0].devices))
+        largest = sorted(op.split_axes, key=lambda axis: -op.extents[axis])
+        wishes = [split(Family.of(op), devices, axis) for axis in op.split_axes]
+        even = (config for config in wishes if _is_even(op, config, len(devices)))
+        strategy[op.name] = next(even, None) or split(Family.of(op), devices, *largest)
     return strategy
+
+
+def _is_even(op: Operator, config: ParallelConfig, count: int) -> bool:
+    """Whether there are so many points, and each has as much as any other."""
+    shares = (
+        axis == REPLICAS or op.extents[axis] % parts(degree) == 0 for axis, degree in config.degrees
+    )
+    return config.points == count and all(shares)
 
 
 def model_parallel(graph: Graph, machine: MachineModel) -> Strategy:

@@ -111,8 +111,8 @@ def sharded_config(
 ) -> ParallelConfig | None:
     """Of an operator that has `config`, one without replicas on the same devices; None: none, or its parts are unequal.
 
-    Replicas are parts along the largest axis that has equal ones, of those that are whole; else along the first that is
-    split already. Where devices got unequal parts of what the operator lacks, samples by their speed, so they do here.
+    Replicas are parts along the first axis that has equal ones, as in `fully_sharded`. Where devices got unequal parts
+    of what the operator lacks, samples by their speed, so they do here.
     With `hosts`, of every device, replicas of one host are parts, and those of others stay replicas.
     """
     family, degrees = Family.of(op), {axis: parts(degree) for axis, degree in config.degrees}
@@ -125,28 +125,26 @@ def sharded_config(
     if hosts is not None and np.unique(hosts[held]).size > 1:
         return _within_hosts(op, family, {a: degrees[a] for a in kept}, held, hosts)
     replicas = held.shape[-1]
-    whole = sorted((a for a in op.split_axes if a not in kept), key=lambda a: -op.extents[a])
     lacking = [degree for axis, degree in config.degrees if axis not in kept]
     if len(lacking) == 1 and not isinstance(lacking[0], int):
         able = [
             axis
-            for axis in whole
-            if family.allows({axis: replicas}) and min(lacking[0]) * op.extents[axis] >= 1
+            for axis in op.split_axes
+            if axis not in kept
+            and family.allows({axis: replicas})
+            and min(lacking[0]) * op.extents[axis] >= 1
         ]
         return (
             _ordered(op, {**{a: degrees[a] for a in kept}, able[0]: lacking[0]}, held)
             if able
             else None
         )
-    for axis in whole:
-        split = {**{a: degrees[a] for a in kept}, axis: replicas}
-        if op.extents[axis] % replicas == 0 and family.allows(split):
-            return _ordered(op, split, held)
-    for k, axis in enumerate(kept):
-        split = {**{a: degrees[a] for a in kept}, axis: degrees[axis] * replicas}
+    for axis in op.split_axes:
+        split = {**{a: degrees[a] for a in kept}, axis: degrees.get(axis, 1) * replicas}
         if op.extents[axis] % split[axis] == 0 and family.allows(split):
-            moved = np.moveaxis(held, -1, k + 1)
-            return _ordered(op, split, moved.reshape([split[a] for a in kept]))
+            place = kept.index(axis) + 1 if axis in kept else len(kept)
+            moved = np.moveaxis(held, -1, place)
+            return _ordered(op, split, moved.reshape([split[a] for a in split]))
     return None
 
 
@@ -161,7 +159,7 @@ def _within_hosts(
     if each < 2 or (counts != each).any() or (blocks != blocks[:, :1]).any():
         return None
     apart = np.moveaxis(held.reshape(*held.shape[:-1], -1, each), -2, 0)
-    for axis in sorted((a for a in op.split_axes if a not in kept), key=lambda a: -op.extents[a]):
+    for axis in (a for a in op.split_axes if a not in kept):
         if op.extents[axis] % each == 0 and family.allows({**kept, axis: each}):
             return _ordered(op, {REPLICAS: len(apart), **kept, axis: each}, apart)
     return None

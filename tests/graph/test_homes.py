@@ -7,9 +7,20 @@ import pytest
 
 import ops
 import taskflow
-from taskflow import Graph, MachineModel, ParallelConfig, fully_sharded, homes, lower, recompute
+from taskflow import (
+    Graph,
+    Kind,
+    MachineModel,
+    ParallelConfig,
+    fully_sharded,
+    homes,
+    lower,
+    recompute,
+)
 from taskflow.schedule import gpipe, one_f_one_b, zb_h1
 from taskflow.schedule.orders import reorder
+from taskflow.strategy.micro_batches import micro_batches
+from taskflow.tasks.calls import is_by_library
 from taskflow.tasks.memory import plan_memory
 from tests import laws, tiny
 from tests.lowered import transfers
@@ -281,3 +292,62 @@ def test_the_cast_of_a_parameter_is_its_home():
     expected = laws.run(lower(plain, taskflow.data_parallel(plain, FOUR), FOUR), feeds, 1)
     laws.assert_close(found, expected, 1e-3)
     assert strategy["fc1.weight.home"] == ParallelConfig({"o": 4})
+
+
+def test_homes_are_slices_that_a_library_gathers_in_one_call():
+    """A norm's vectors are cut as well, and of a wide matrix the slowest dimension, not the largest."""
+    plain = Graph()
+    x = plain.input("x", (8, 4 * WIDTH), "float64")
+    h = ops.layer_norm(ops.linear(x, WIDTH, name="fc"), name="norm")
+    ops.adam(ops.mean_squared_error(h, plain.input("t", h.shape, "float64")))
+    graph, machine = homes(plain), MachineModel.preset("h100")
+    strategy = fully_sharded(graph, machine)
+    assert strategy["fc.weight.home"] == ParallelConfig({"o": 8})
+    assert strategy["norm.weight.home"] == ParallelConfig({"o": 8})
+    rows = lower(graph, strategy, machine)
+    assert is_by_library(rows)[rows.kind == Kind.COLLECTIVE].all()
+    assert (kept_bytes(rows) == kept_bytes(rows)[0]).all()
+    assert_one_device(graph, lower(graph, fully_sharded(graph, FOUR), FOUR), plain=plain)
+    sharded = taskflow.shard_state(plain, taskflow.data_parallel(plain, machine))
+    assert sharded["fc.weight.adam"] == ParallelConfig({"o": 8})
+
+
+@pytest.mark.parametrize("order", ["prefetch", "critical_path"])
+def test_each_micro_batch_gathers_and_drops(order):
+    """What is gathered is then that of two layers, and a quarter of all beside; else all, twice, until the last."""
+    layers, parts, costs = 6, 3, SimpleCosts(FOUR)
+    plain = network(layers, samples=12)
+    found = []
+    for gathers in (1, parts):
+        graph = homes(plain, parts=gathers)
+        strategy = micro_batches(graph, fully_sharded(graph, FOUR), parts)
+        rows = reorder(lower(graph, strategy, FOUR), costs, order)
+        taskflow.check_plan(graph, rows)
+        assert_one_device(graph, rows, plain=plain)
+        found.append((transient_bytes(rows)[0], gathered_bytes(rows)))
+    (kept, few), (dropped, many) = found
+    layer = FLOAT64 * (WIDTH * WIDTH + WIDTH)
+    assert many == parts * few
+    assert kept - dropped > layers * layer
+
+
+def gathered_bytes(rows):
+    """Bytes that bring parameters to other devices."""
+    return sum(size for (name, kind), size in transfers(rows).items() if kind == "all-gather")
+
+
+def test_a_plan_says_whether_each_micro_batch_gathers():
+    plain, names = network(samples=8), [f"fc{k}.weight" for k in range(4)]
+    plan = taskflow.Plan(
+        taskflow.data_parallel(plain, FOUR), parts=2, schedule="prefetch", homes=names
+    )
+    graph = plan.transform(plain)
+    plan = replace(plan, strategy=fully_sharded(graph, FOUR))
+    each = gathered_bytes(plan.lower(plain, FOUR)[1])
+    for once in (replace(plan, gathers_again=False), replace(plan, schedule=None)):
+        graph = once.transform(plain)
+        assert {op.gathers for op in graph.operators} == {1}
+    assert each == 2 * gathered_bytes(replace(plan, schedule=None).lower(plain, FOUR)[1])
+    assert_one_device(
+        plan.transform(plain), plan.apply(plain, FOUR, SimpleCosts(FOUR))[1], plain=plain
+    )

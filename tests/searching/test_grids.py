@@ -124,7 +124,7 @@ def test_state_is_split_over_replicas_beside_what_is_split_already():
     model = transformer()
     grid = Grids(model.graph).strategy(range(4), 2, "replicas")
     sharded = shard_state(model.graph, grid)
-    assert sharded["e0.weight.adam"] == ParallelConfig({"o": 2, "i": 2}, (0, 2, 1, 3))
+    assert sharded["e0.weight.adam"] == ParallelConfig({"o": 4}, (0, 2, 1, 3))
     assert sharded["e0.bias.adam"] == ParallelConfig(
         {"o": 4}, (0, 2, 1, 3)
     )  # within the parts that are there
