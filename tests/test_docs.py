@@ -139,3 +139,16 @@ def test_the_page_of_what_once_went_wrong_names_tests_that_are_there() -> None:
             text = (ROOT / path).read_text()
             made = f"\n{test} = each_refused(REFUSED)\n" if case else f"\ndef {test}("
             assert made in text and case in text, (path, test, case)
+
+
+def test_the_changelog_has_few_entries_of_one_line() -> None:
+    head, *releases = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")
+    assert "Keep a Changelog" in head and releases
+    for release in releases:
+        lines = [line for line in release.splitlines()[1:] if line]
+        sections = [line for line in lines if line.startswith("#")]
+        entries = [line for line in lines if line.startswith("- ")]
+        assert [s for s in ("### Added", "### Changed", "### Fixed") if s in sections] == sections
+        assert len(sections) + len(entries) == len(lines)
+        assert 0 < len(entries) <= 80
+        assert [line for line in entries if len(line) > 120] == []
