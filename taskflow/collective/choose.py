@@ -9,6 +9,7 @@ import numpy as np
 
 from taskflow.collective.algorithms import BY_STEPS, serving
 from taskflow.collective.price import CollectiveCosts
+from taskflow.collective.twins import twins
 from taskflow.core.columns import Array
 from taskflow.machine import MachineModel
 from taskflow.machine.library import COLLECTIVES, LIBRARY
@@ -73,13 +74,13 @@ def _with_own_wholes(task_graph: TaskGraph, own: Own[TaskGraph], rows: Array) ->
 def with_algorithms(task_graph: TaskGraph, costs: CollectiveCosts) -> TaskGraph:
     """The task graph with an algorithm for every regular collective (see `Exchange.is_regular`)."""
     rows = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
-    numbers: dict[tuple[int, bytes, bytes], int] = {}
+    numbers: dict[tuple[int, bytes], int] = {}
     ways, column = list[Way](), task_graph.algorithm.copy()
-    for row in rows.tolist():
-        look = costs.look(task_graph, row)
-        key = look.named.number, look.place, look.digest
+    first, kinds, places = twins(task_graph, rows)
+    of_kinds = [costs.way(task_graph, costs.look(task_graph, row)) for row in first.tolist()]
+    for row, kind, place in zip(rows.tolist(), kinds.tolist(), places, strict=True):
+        key, way = (kind, place), of_kinds[kind]
         if key not in numbers:
-            way = costs.way(task_graph, look)
             numbers[key] = len(ways) if way else -1
             ways += [way] if way else []
         column[row] = numbers[key]

@@ -19,6 +19,7 @@ from taskflow.collective.algorithms import ALGORITHMS, BY_STEPS, ROOTED, serving
 from taskflow.collective.group import Group, group_of
 from taskflow.collective.library import STEPS_ALONE, Library, LibraryPrices, is_one_call
 from taskflow.collective.rows import Sending, rows_of, sending, work_of
+from taskflow.collective.twins import twins
 from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
 from taskflow.machine.library import LIBRARY
@@ -172,12 +173,21 @@ class CollectiveCosts:
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of collective rows."""
-        return np.array([self.of_row(task_graph, row).seconds for row in rows.tolist()])
+        first, kind, _ = twins(task_graph, rows)
+        ways = [task_graph.ways[n] if n >= 0 else None for n in task_graph.algorithm[rows].tolist()]
+        known, found = dict[tuple[int, int], float](), np.empty(len(rows))
+        for k, (of, way) in enumerate(zip(kind.tolist(), ways, strict=True)):
+            if (key := (of, id(way))) not in known:
+                known[key] = self._choice_of(task_graph, int(first[of]), way).seconds
+            found[k] = known[key]
+        return found
 
     def of_row(self, task_graph: TaskGraph, row: int) -> Choice:
         """Of a collective row, with the algorithm that it has, if it has one; else what lowering would choose."""
         number = int(task_graph.algorithm[row])
-        way = task_graph.ways[number] if number >= 0 else None
+        return self._choice_of(task_graph, row, task_graph.ways[number] if number >= 0 else None)
+
+    def _choice_of(self, task_graph: TaskGraph, row: int, way: Way | None) -> Choice:
         asked = self._asked(task_graph, self.look(task_graph, row))
         if way and not way.carried:
             way.carried.append(self._carried(asked.group, asked.outline, way.algorithm)[1:])

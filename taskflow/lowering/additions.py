@@ -61,6 +61,7 @@ class Additions:
                     made[op.outputs[k].name] = number, k
         self._parts: dict[Maker, HeldParts | None] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
+        self._known: dict[tuple[int, ...], tuple[Array, HeldParts | None]] = {}  # by models
 
     def settle(self, numbers: Array) -> None:
         """Put the numbers of their points in, where they add parts; `numbers`: of the points of every operator."""
@@ -80,29 +81,59 @@ class Additions:
         makers = self.makers[op]
         key = (self._store.kind[op], configured, *((int(numbers[maker]), k) for maker, k in makers))
         if key not in self._numbers:
-            parts = [self._parts_of(int(numbers[maker]), k) for maker, k in makers]
-            is_among = self._is_among(configured, parts[0])
-            maker = int(numbers[makers[0][0]])
-            self._numbers[key] = self._number_of(op, parts, maker) if is_among else configured
+            made = [(int(numbers[maker]), k) for maker, k in makers]
+            parts, config = self._added(configured, made), self._store.config(made[0][0])
+            self._numbers[key] = (
+                -1 if parts is None else self._store.number_of_parts(op, parts, config)
+            )
         return self._numbers[key] if self._numbers[key] >= 0 else configured
 
-    def _is_among(self, configured: int, parts: HeldParts | None) -> bool:
-        """Whether points are on the devices that hold parts, and on no other."""
-        return parts is not None and np.array_equal(
-            np.unique(parts.device), np.unique(self._store.points(configured).device)
-        )
+    def _added(self, configured: int, made: Sequence[Maker]) -> HeldParts | None:
+        """The parts that an addition adds; None: it adds none.
 
-    def _number_of(self, op: int, parts: Sequence[HeldParts | None], maker: int) -> int:
-        """The number of points where parts are; -1: these differ."""
-        first = parts[0]
-        if first is None or not all(each and are_alike(first, each) for each in parts):
-            return -1
-        return self._store.number_of_parts(op, first, self._store.config(maker))
+        Points like others on other devices add parts like those, on their own devices.
+
+        Args:
+            configured: number of its points as it is configured.
+            made: numbers of the points of its makers, and which of their outputs it adds.
+        """
+        numbers = [configured, *(number for number, _ in made)]
+        devices = np.concatenate([self._devices(number) for number in numbers])
+        key = *map(self._store.model, numbers), *(k for _, k in made)
+        if key not in self._known:
+            self._known[key] = devices, self._find(configured, made)
+        before, parts = self._known[key]
+        names = _renamed(before, devices)
+        if names is None:
+            return self._find(configured, made)
+        return parts and parts._replace(device=names[parts.device])
+
+    def _find(self, configured: int, made: Sequence[Maker]) -> HeldParts | None:
+        """See `_added`: parts that are alike, on the devices of the points, and on no other."""
+        first, *others = [self._parts_of(*each) for each in made]
+        if first is None or not all(each and are_alike(first, each) for each in others):
+            return None
+        own = np.unique(self._devices(configured))
+        return first if np.array_equal(np.unique(first.device), own) else None
+
+    def _devices(self, number: int) -> Array:
+        """Of the points of this number."""
+        found: Array = self._store.table.device[self._store.span(number)]
+        return found
 
     def _parts_of(self, number: int, made: int) -> HeldParts | None:
         if (number, made) not in self._parts:
             self._parts[number, made] = parts_of(self._store.points(number), made)
         return self._parts[number, made]
+
+
+def _renamed(before: Array, now: Array) -> Array | None:
+    """By what name every device goes now; None: one has two names, or two have one."""
+    names = np.full(int(before.max()) + 1, -1)
+    names[before] = now
+    used = names[names >= 0]
+    is_one_to_one = (names[before] == now).all() and len(np.unique(used)) == len(used)
+    return names if is_one_to_one else None
 
 
 def _is_addition(op: Operator) -> bool:

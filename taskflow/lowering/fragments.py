@@ -8,6 +8,7 @@ where a search changes one operator, only the fragments of its neighbours are fo
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -67,6 +68,7 @@ class Fragments:
         self._known: dict[tuple[object, ...], int] = {}
         self._alike: dict[tuple[int, bytes], int] = {}
         self._described: dict[int, tuple[int, int]] = {}
+        self._spans: dict[tuple[int, int], tuple[bytes, int]] = {}
 
     def find(self, numbers: Array, used: Array) -> Found:
         """The fragments of all regions.
@@ -113,13 +115,20 @@ class Fragments:
         """A number that points alike share, and their first device."""
         found = self._described.get(number)
         if found is None:
-            devices, model = (
-                self.store.table.device[self.store.span(number)],
-                self.store.model(number),
-            )
-            base, (host, *kinds) = int(devices[0]), (of[devices] for of in self.mover.equals)
-            columns = devices - base, host - host[0], *kinds
-            key = model, np.stack(columns).tobytes()
-            alike = self._alike.setdefault(key, len(self._alike))
+            span = self.store.span(number)
+            apart, base = self._apart(span.start, span.stop)
+            alike = self._alike.setdefault((self.store.model(number), apart), len(self._alike))
             found = self._described[number] = alike, base
         return found
+
+    def _apart(self, begin: int, end: int) -> tuple[bytes, int]:
+        """A hash of how far devices of points are from the first one and how they are unlike, and the first one."""
+        if (begin, end) not in self._spans:
+            devices = self.store.table.device[begin:end]
+            base, (host, *kinds) = int(devices[0]), (of[devices] for of in self.mover.equals)
+            columns = np.stack([devices - base, host - host[0], *kinds])
+            self._spans[begin, end] = (
+                hashlib.blake2b(columns.tobytes(), digest_size=16).digest(),
+                base,
+            )
+        return self._spans[begin, end]

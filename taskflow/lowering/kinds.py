@@ -24,7 +24,7 @@ from taskflow.lowering.alike import (
 )
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
-from taskflow.lowering.rows import DistinctPoints
+from taskflow.lowering.rows import ChosenPoints
 from taskflow.lowering.sample import kinds_of, sample_of
 from taskflow.machine import MachineModel
 from taskflow.strategy.orbits import Orbits
@@ -58,7 +58,7 @@ class RegionKinds:
         self.size_bytes = 0
         self._weights = np.random.default_rng(0)
 
-    def of(self, found: Found, chosen: DistinctPoints) -> tuple[list[PlacedKind], Array]:
+    def of(self, found: Found, chosen: ChosenPoints) -> tuple[list[PlacedKind], Array]:
         """The kinds of all regions, each once, and of every region its kind among these.
 
         Args:
@@ -98,7 +98,7 @@ class RegionKinds:
     def _add_all(
         self,
         found: Found,
-        chosen: DistinctPoints,
+        chosen: ChosenPoints,
         first: Array,
         keys: Sequence[tuple[int, int]],
         new: Sequence[int],
@@ -121,12 +121,11 @@ class RegionKinds:
                     self._touched[touched],
                 )
 
-    def _devices_of(self, region: int, found: Found, chosen: DistinctPoints) -> bytes:
+    def _devices_of(self, region: int, found: Found, chosen: ChosenPoints) -> bytes:
         """The key in `_touched` of all devices that touch a region: of points, and of instances."""
         lives = self._lives
         ops = lives.op[lives.op_ptr[region] : lives.op_ptr[region + 1]]
-        begin = pointers(chosen.points)
-        points = [chosen.device[begin[n] : begin[n + 1]] for n in np.unique(chosen.which[ops])]
+        points = [chosen.devices(n) for n in np.unique(chosen.which[ops]).tolist()]
         instances = found.fragments[found.which[region]].instance_device + found.shift[region]
         is_there = np.zeros(len(self._machine.devices), np.bool_)
         for devices in (*points, instances):
@@ -155,7 +154,7 @@ class RegionKinds:
     def _add(
         self,
         found: Found,
-        chosen: DistinctPoints,
+        chosen: ChosenPoints,
         regions: Array,
         keys: list[tuple[int, int]],
         touched: Array,
@@ -164,11 +163,11 @@ class RegionKinds:
         lives, is_kept = self._lives, np.zeros(len(found.which), np.bool_)
         is_kept[regions] = True
         touching = np.repeat(is_kept, np.diff(lives.op_ptr))
-        is_chosen = np.zeros(len(chosen.points), np.bool_)
+        is_chosen = np.zeros(int(chosen.which.max(initial=0)) + 1, np.bool_)
         is_chosen[chosen.which[lives.op[touching]]] = True
-        own = chosen.without_shapes(np.repeat(is_chosen, chosen.points))
+        own = chosen.some(is_chosen)
         x = sample_of(found, own, lives, is_kept)
-        rows = _with_narrow_boxes(self._rows_of(x.found, x.regions))
+        rows = self._rows_of(x.found, x.regions)
         table = KindsTable(x, own, rows, self._port, touched)
         self.size_bytes += table.size_bytes
         of_region = dict(zip(regions.tolist(), keys, strict=True))
@@ -176,15 +175,6 @@ class RegionKinds:
             key, kind = of_region[region], RegionKind(table, k)
             self._first.setdefault(key[0], (kind, key[1]))
             self._known[key] = PlacedKind(kind, self._weight())
-
-
-def _with_narrow_boxes(rows: TaskGraph) -> TaskGraph:
-    """The same rows, whose boxes take half the memory where these are small enough."""
-    both = rows.instance_box, rows.arg_box
-    if max(boxes.max(initial=0) for boxes in both) > np.iinfo(np.int32).max:
-        return rows
-    instance_box, arg_box = (boxes.astype(np.int32) for boxes in both)
-    return replace(rows, instance_box=instance_box, arg_box=arg_box)
 
 
 def with_peers(

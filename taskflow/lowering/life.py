@@ -58,13 +58,20 @@ class Life:
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
-        """What a fragment depends on besides the points of the operators."""
+        """What a fragment depends on besides the points of the operators.
+
+        Which argument a region is says what of it a point touches: of a scalar, all.
+        """
+        event = self.event
+        if not self.region.ndim:
+            event = event.copy()
+            event["argument"] = 0
         return (
             self.region.shape,
             self.region.itemsize,
             self.region.is_persistent,
             self.gathers,
-            self.event.tobytes(),
+            event.tobytes(),
         )
 
 

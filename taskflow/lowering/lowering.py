@@ -18,7 +18,7 @@ import numpy as np
 
 from taskflow.collective.choose import BY_COPIES, check_collectives, with_algorithms
 from taskflow.collective.price import CollectiveCosts
-from taskflow.core.columns import Array, pointers, spread
+from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import is_whole
 from taskflow.cost.model import CostModel
@@ -39,6 +39,7 @@ from taskflow.lowering.orders import memory_orders
 from taskflow.lowering.own import own_part, regions_near
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import (
+    ChosenPoints,
     DistinctPoints,
     IssueOrder,
     in_order,
@@ -62,6 +63,7 @@ from taskflow.tasks.all_to_all import WITHOUT_RELAYS
 from taskflow.tasks.own import Own
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
+NONE = np.zeros(0, np.int64)
 Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter of those in use
 
 
@@ -115,7 +117,7 @@ class Ready(NamedTuple):
     """What rows are made of: numbers of points per operator, the points, the fragments, and the devices in use."""
 
     numbers: Array
-    chosen: DistinctPoints
+    chosen: ChosenPoints
     found: Found
     used: Array
 
@@ -158,7 +160,7 @@ class Lowering:
         self.cost_kind = numbered(self.launches.identities)
         self.fragments = Fragments(self.mover, self.store, self.life_kind)
         self.order = IssueOrder(table, self._args)
-        self.kinds = RegionKinds(table, machine, self._moving)
+        self.kinds = RegionKinds(table, machine, self._moving_narrow)
 
     def lower(self, strategy: Strategy, devices: Devices | Orbits | None = None) -> TaskGraph:
         """See `taskflow.lower`."""
@@ -176,7 +178,8 @@ class Lowering:
 
     def order_of(self, rows: TaskGraph, order: Array, strategy: Strategy) -> RowOrder:
         """The order of all rows of a strategy, from that of all rows or those of representatives."""
-        _, chosen, found, _ = self._ready(strategy)
+        ready = self._ready(strategy)
+        chosen, found = ready.chosen.all(), ready.found
         if (peers := rows.peers) is None:
             alone = np.arange(len(self.machine.devices))
             numbers = all_numbers_as_found(chosen, found, self.order)
@@ -214,16 +217,17 @@ class Lowering:
         check_strategy(self.graph, strategy, len(self.machine.devices))
         numbers = self.numbers(strategy)
         chosen = self.launches.choose(numbers)
-        used = _as_named(chosen)
+        used = chosen.used()
         return Ready(numbers, chosen, self.fragments.find(numbers, used), used)
 
     def _all_rows(self, ready: Ready) -> TaskGraph:
         check_room(sum(len(fragment.row) for fragment in ready.found.fragments))
-        return with_algorithms(self._assemble(*ready)[0], self._prices)
+        numbers, chosen, found, used = ready
+        return with_algorithms(self._assemble(numbers, chosen.all(), found, used)[0], self._prices)
 
     def _own_rows(self, ready: Ready, is_own: Array, order: RowOrder | None = None) -> TaskGraph:
         """The rows that touch the devices that are marked, in program order, or in that of all rows."""
-        _, chosen, found, _ = ready
+        chosen, found = ready.chosen.all(), ready.found
         is_near = regions_near(found, chosen, self.mover.table, is_own)
         x = sample_of(found, chosen, self.mover.table, is_near)
         representative = order and order.representative
@@ -260,17 +264,21 @@ class Lowering:
         def rows_of(coarse: Orbits) -> TaskGraph:
             seeds.append(coarse)
             orbits = self.kinds.refined(kinds, seeds)
-            points = chosen.only(orbits.is_first[chosen.device])
+            points = chosen.on(orbits.is_first)
             parts = Found([kind.part(orbits) for kind in kinds], which, found.shift)
-            rows, row = self._assemble(numbers, points, parts, used)
+            rows, row = self._assemble(numbers, points, parts, used, self.store.box_dtype)
             return with_peers(rows, row, kinds, which, orbits, rows_of)
 
         return rows_of
 
     def _moving(self, found: Found, regions: Array) -> TaskGraph:
         """The rows that move some regions, without dependences, with algorithms."""
-        none = np.zeros(0, np.int64)
-        return with_algorithms(self._sample(none, none, found, regions), self._prices)
+        return with_algorithms(self._sample(NONE, NONE, found, regions), self._prices)
+
+    def _moving_narrow(self, found: Found, regions: Array) -> TaskGraph:
+        """The same with boxes as narrow as they can be."""
+        rows = self._sample(NONE, NONE, found, regions, self.store.box_dtype)
+        return with_algorithms(rows, self._prices)
 
     def _marked(self, devices: Devices, used: Array) -> Array:
         """Of every device, whether it is one of these; ValueError if there is no such device."""
@@ -307,9 +315,16 @@ class Lowering:
         found = Found([f for _, f in fragments], np.arange(len(fragments)), np.zeros_like(regions))
         return self._sample(ops, numbers, found, regions)
 
-    def _sample(self, ops: Array, numbers: Array, found: Found, regions: Array) -> TaskGraph:
+    def _sample(
+        self,
+        ops: Array,
+        numbers: Array,
+        found: Found,
+        regions: Array,
+        box_dtype: type[np.signedinteger[Any]] = np.int64,
+    ) -> TaskGraph:
         """See `sample`."""
-        first, instances = self._instances(found, regions)
+        first, instances = self._instances(found, regions, box_dtype)
         parts = [self._points(ops, numbers)] if len(ops) else []
         moves = (
             [move_columns(found, regions, self._itemsize, first, self.ndim)] if len(regions) else []
@@ -318,18 +333,23 @@ class Lowering:
         launches = tuple(
             self.launches.of(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True)
         )
-        return self._task_graph([*parts, *moves], row, launches, **instances)
+        return self._task_graph([*parts, *moves], row, launches, box_dtype, **instances)
 
     # -- assembling ------------------------------------------------------------------------------------------------
 
     def _assemble(
-        self, numbers: Array, chosen: DistinctPoints, found: Found, used: Array
+        self,
+        numbers: Array,
+        chosen: DistinctPoints,
+        found: Found,
+        used: Array,
+        box_dtype: type[np.signedinteger[Any]] = np.int64,
     ) -> tuple[TaskGraph, Array]:
         """The task graph, without algorithms, and which row everything is, in the order in which it is found."""
         regions, (versions, _) = np.arange(len(self.regions)), found.version_rows()
         count = np.concatenate([chosen.points[chosen.which], versions])
         check_room(int(count.sum()))
-        first, instances = self._instances(found, regions)
+        first, instances = self._instances(found, regions, box_dtype)
         points = point_columns(self._args, chosen)
         points["arg_instance"] = self.order.instances(found, count[: len(numbers)], first)
         if points["ordinal"].any():
@@ -346,16 +366,22 @@ class Lowering:
             homes=self._homes(found, first, lambda f: f.homes),
             fetches=self._fetches(found, first),
             devices_used=tuple(sorted(used.tolist())),
+            box_dtype=box_dtype,
             **instances,
         )
         task_graph.check()
         return task_graph, row
 
     def _task_graph(
-        self, parts: Sequence[dict[str, Any]], row: Array, launches: tuple[Launch, ...], **rest: Any
+        self,
+        parts: Sequence[dict[str, Any]],
+        row: Array,
+        launches: tuple[Launch, ...],
+        box_dtype: type[np.signedinteger[Any]] = np.int64,
+        **rest: Any,
     ) -> TaskGraph:
         """The task graph where number k of the parts is row `row[k]`; what is not given is empty."""
-        columns: dict[str, Any] = in_order(parts, row)
+        columns: dict[str, Any] = in_order(parts, row, box_dtype)
         kind, source, device, arg_ptr = (
             columns[name] for name in ("kind", "source", "device", "arg_ptr")
         )
@@ -383,15 +409,17 @@ class Lowering:
 
     def _points(self, ops: Array, numbers: Array) -> dict[str, Any]:
         """The rows of operators with points of these numbers, instances left open."""
-        return point_columns(self._args[ops], self.launches.choose(numbers))
+        return point_columns(self._args[ops], self.launches.choose(numbers).all())
 
-    def _instances(self, found: Found, regions: Array) -> tuple[Array, dict[str, Array]]:
+    def _instances(
+        self, found: Found, regions: Array, box_dtype: type[np.signedinteger[Any]] = np.int64
+    ) -> tuple[Array, dict[str, Array]]:
         """The first instance of each of these regions, and the columns of all their instances."""
         device, count = found.gather(lambda f: f.instance_device)
         return np.cumsum(count) - count, {
             "instance_region": np.repeat(regions, count),
             "instance_device": device + np.repeat(found.shift, count),
-            "instance_box": found.gather(lambda f: padded(f.instance_box, self.ndim))[0],
+            "instance_box": found.gather(lambda f: padded(f.instance_box, self.ndim, box_dtype))[0],
             "instance_partial": found.gather(lambda f: f.instance_partial)[0].astype(np.bool_),
         }
 
@@ -421,16 +449,6 @@ class Lowering:
             name: (k, tuple(found.fragments[found.which[k]].fetches[:, 0].tolist()))
             for name, k in regions.items()
         }
-
-
-def _as_named(chosen: DistinctPoints) -> Array:
-    """The devices in use, in the order in which the operators name them."""
-    first = np.unique(chosen.which, return_index=True)[1]
-    begin, order = pointers(chosen.points), np.argsort(first)
-    names = chosen.device[spread(begin[order], chosen.points[order])]
-    devices, at = np.unique(names, return_index=True)
-    found: Array = devices[np.argsort(at)]
-    return found
 
 
 def _placed(values: Array, row: Array) -> Array:

@@ -9,7 +9,7 @@ from taskflow.core.columns import Array
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.phases import phases_of
 from taskflow.lowering.pointstore import PointStore
-from taskflow.lowering.rows import DistinctPoints, Shape, choose, shape_of
+from taskflow.lowering.rows import ChosenPoints, Shape, shape_of
 from taskflow.tasks.task_graph import Launch
 
 
@@ -36,13 +36,14 @@ class Launches:
         self._launches: dict[tuple[int, int], Launch] = {}
         self._shapes: dict[int, Shape] = {}  # by the model of points
 
-    def choose(self, numbers: Array) -> DistinctPoints:
+    def choose(self, numbers: Array) -> ChosenPoints:
         """The points of operators; `numbers`: in the store."""
-        return choose(numbers, self._store, self._shape)
+        return ChosenPoints(numbers, self._store, self._shape)
 
     def _shape(self, model: int) -> Shape:
         if model not in self._shapes:
-            self._shapes[model] = shape_of(self._store.points(model), self._ndim)
+            points = self._store.made(model)
+            self._shapes[model] = shape_of(points, self._ndim, self._store.box_dtype)
         return self._shapes[model]
 
     def of(self, which: int, number: int) -> Launch:

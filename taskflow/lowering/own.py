@@ -156,7 +156,7 @@ class _Numbers:
         self._start = _starts(size[lists], issue)
         self._found = pointers(size.sum(axis=1)[lists])
 
-        of_sample = spread(pointers(rows)[:-1][x.found.which], x.rows)
+        of_sample = spread(pointers(rows)[:-1][found.which[x.regions]], x.rows)
         self._ordinal = np.concatenate([chosen.ordinal, row[of_sample]])
         self._rank = np.concatenate([rank[: x.points], rank[x.points :][of_sample]])
         begin = pointers(np.concatenate([chosen.points, x.version_rows, [0]]))

@@ -55,18 +55,19 @@ class PointStore:
 
     Attributes:
         table: the columns.
+        box_dtype: as narrow as the extents of regions allow.
     """
 
     def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
         self.operators, self.kind = operators, kind
-        self._names = axis_names(operators)
+        self._names, self.box_dtype = axis_names(operators), _dtype_of_boxes(operators)
         first = {number: op for op, number in reversed(list(enumerate(kind)))}
         kinds = kinds_of([operators[op] for _, op in sorted(first.items())], self._names)
         self._kind_columns = tuple(kinds)
         length = np.zeros(6, np.int64)
         device, rank, size, colour, partial = (np.zeros(ROOM, np.int64) for _ in range(5))
         box, record = (
-            np.zeros(ROOM, _dtype_of_boxes(operators)),
+            np.zeros(ROOM, self.box_dtype),
             np.zeros(ROOM // SHORT, RECORD_DTYPE),
         )
         self.table = PointTable(
@@ -151,11 +152,17 @@ class PointStore:
         return self._made[number][1]
 
     def points(self, number: int) -> OperatorPoints:
-        """The points of this number."""
+        """The points of this number, which are kept."""
         if number not in self._points:
-            op, config = self._made[number]
-            self._points[number] = partition(self.operators[op], config)
+            self._points[number] = self.made(number)
         return self._points[number]
+
+    def made(self, number: int) -> OperatorPoints:
+        """The points of this number, which are made if none are kept."""
+        if number in self._points:
+            return self._points[number]
+        op, config = self._made[number]
+        return partition(self.operators[op], config)
 
     def _add(self, new: Mapping[int, int], config: ParallelConfig, known: dict[int, int]) -> None:
         """Add the points of operators of new kinds (with their ops): of those that have a model, on other devices."""
@@ -216,7 +223,7 @@ def _in_turn(devices: Array) -> tuple[Array, Array]:
 
 
 def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]]:
-    """Boxes are most of the columns, so they are as small as regions allow."""
+    """Boxes are most of what columns take, so they are as small as regions allow."""
     most = max(
         (extent for op in operators for region in op.args for extent in region.shape), default=0
     )
@@ -292,7 +299,23 @@ def add_like(model: int, distinct: Any, t: PointTable) -> int:
     t.record[number] = old
     t.record[number].first_device = new
     t.length[DEVICE], t.length[RECORD] = new + count, number + 1
+    share_devices(number, t)
     return FITS
+
+
+@leaf
+def share_devices(number: int, t: PointTable) -> None:
+    """Points that were added last, on the devices of those before them, have no devices of their own."""
+    if number == 0:
+        return
+    new, old = t.record[number], t.record[number - 1]
+    if new.points != old.points:
+        return
+    for i in range(new.points):
+        if t.device[new.first_device + i] != t.device[old.first_device + i]:
+            return
+    t.length[DEVICE] = new.first_device
+    new.first_device = old.first_device
 
 
 @inner
@@ -371,6 +394,7 @@ def put_points(
         t.partial[t.length[PARTIAL] + j] = groups[j] > 1
     for column in range(6):
         t.length[column] += more[column]
+    share_devices(t.length[RECORD] - 1, t)
     return FITS
 
 

@@ -36,17 +36,17 @@ class Shape:
     arg_box: Array
     arg_privilege: Array
 
-    def only(self, kept: Array) -> Shape:
-        """Of those points alone that are marked; the spans stay."""
-        args = np.repeat(kept, len(self.arg_box) // max(len(kept), 1))
-        return Shape(self.spans, self.arg_box[args], self.arg_privilege[args])
+    def only(self, points: Array) -> Shape:
+        """Of those points alone, in order; the spans stay."""
+        args = len(self.arg_box) // max(len(self.spans), 1)
+        kept = (args * points[:, None] + np.arange(args)).reshape(-1)
+        return Shape(self.spans, self.arg_box[kept], self.arg_privilege[kept])
 
 
-def shape_of(points: OperatorPoints, ndim: int) -> Shape:
+def shape_of(points: OperatorPoints, ndim: int, dtype: type[np.signedinteger[Any]]) -> Shape:
     """Boxes are padded to `ndim` dimensions."""
-    boxes = np.stack(
-        [padded(points.box(k), ndim) for k in range(len(points.operator.args))], axis=1
-    )
+    args = range(len(points.operator.args))
+    boxes = np.stack([padded(points.box(k), ndim, dtype) for k in args], axis=1)
     return Shape(points.spans, boxes.reshape(-1, 2, ndim), _privileges(points).reshape(-1))
 
 
@@ -79,9 +79,9 @@ def note_later_parts(points: dict[str, Any]) -> None:
     privilege[np.delete(parts, first)] = Privilege.READ_WRITE
 
 
-def padded(boxes: Array, ndim: int) -> Array:
+def padded(boxes: Array, ndim: int, dtype: type[np.signedinteger[Any]] = np.int64) -> Array:
     """Boxes (n, dimensions, 2) as (n, 2, ndim); dimensions that a box lacks are (0, 0)."""
-    found = np.zeros((len(boxes), 2, ndim), np.int64)
+    found = np.zeros((len(boxes), 2, ndim), dtype)
     found[:, :, : boxes.shape[1]] = boxes.transpose(0, 2, 1)
     return found
 
@@ -107,7 +107,8 @@ class DistinctPoints(NamedTuple):
     def only(self, kept: Array) -> DistinctPoints:
         """Those points alone that are marked."""
         ends = pairwise(pointers(self.points).tolist())
-        shapes = [s.only(kept[a:b]) for s, (a, b) in zip(self.shapes, ends, strict=True)]
+        marked = (np.flatnonzero(kept[a:b]) for a, b in ends)
+        shapes = [s.only(points) for s, points in zip(self.shapes, marked, strict=True)]
         return self.without_shapes(kept)._replace(shapes=shapes)
 
     def without_shapes(self, kept: Array) -> DistinctPoints:
@@ -117,27 +118,73 @@ class DistinctPoints(NamedTuple):
         return DistinctPoints(self.which, count, (), *(column[kept] for column in self[3:]))
 
 
-def choose(numbers: Array, store: PointStore, shape_of: Callable[[int], Shape]) -> DistinctPoints:
-    """The points of operators; `numbers`: in the store."""
-    table, (different, which) = store.table, np.unique(numbers, return_inverse=True)
-    records = table.record[different]
-    count = records["points"]
-    device, at = (
-        table.device[spread(records["first_device"], count)],
-        spread(records["first_model"], count),
-    )
-    shapes = [shape_of(store.model(number)) for number in different.tolist()]
-    point = spread(np.zeros_like(count), count)
-    return DistinctPoints(
-        which,
-        count,
-        shapes,
-        device,
-        table.bytes[at],
-        table.flops[at],
-        point,
-        ordinals(device, count),
-    )
+class ChosenPoints:
+    """Points of operators: those of every number once, of which nothing is copied before it is asked for.
+
+    Args:
+        numbers: of the points of every operator, in the store.
+        store: has them.
+        shape_of: what those of a model look like.
+
+    Attributes:
+        which: per operator, the points that it has.
+    """
+
+    def __init__(self, numbers: Array, store: PointStore, shape_of: Callable[[int], Shape]) -> None:
+        self._numbers, self.which = np.unique(numbers, return_inverse=True)
+        self._store, self._table, self._shape_of = store, store.table, shape_of
+        self._records = store.table.record[self._numbers]
+
+    def devices(self, k: int) -> Array:
+        """Of the points that operators have whose `which` is k."""
+        first, points = (int(self._records[name][k]) for name in ("first_device", "points"))
+        found: Array = self._table.device[first : first + points]
+        return found
+
+    def used(self) -> Array:
+        """The devices in use, in the order in which the operators name them."""
+        first = np.sort(np.unique(self.which, return_index=True)[1])
+        spans = self._records[["first_device", "points"]][self.which[first]].tolist()
+        names = np.concatenate([self._table.device[a : a + n] for a, n in dict.fromkeys(spans)])
+        place = np.full(int(names.max()) + 1, len(names))
+        place[names[::-1]] = np.arange(len(names))[::-1]
+        devices = np.flatnonzero(place < len(names))
+        found: Array = devices[np.argsort(place[devices])]
+        return found
+
+    def all(self) -> DistinctPoints:
+        """All of them."""
+        every = np.arange(len(self._numbers))
+        return self._made(every, self._records["points"], None, has_shapes=True)
+
+    def some(self, is_chosen: Array) -> DistinctPoints:
+        """Those of the operators whose `which` is marked, which do not know what they look like."""
+        count = np.where(is_chosen, self._records["points"], 0)
+        return self._made(np.flatnonzero(is_chosen), count, None, has_shapes=False)
+
+    def on(self, is_there: Array) -> DistinctPoints:
+        """Those on the devices that are marked."""
+        every = range(len(self._numbers))
+        points = [np.flatnonzero(is_there[self.devices(k)]) for k in every]
+        count = np.array([len(of) for of in points], np.int64)
+        return self._made(np.array(every), count, np.concatenate(points), has_shapes=True)
+
+    def _made(
+        self, some: Array, count: Array, point: Array | None, has_shapes: bool
+    ) -> DistinctPoints:
+        """Points of some numbers; `count`: of every number, how many of them, `point`: which; None: all."""
+        many, table = count[some], self._table
+        ends, whole = pointers(count).tolist(), point is None
+        point = spread(np.zeros_like(many), many) if point is None else point
+        first = np.repeat(self._records[["first_device", "first_model"]][some], many)
+        device, at = table.device[first["first_device"] + point], first["first_model"] + point
+        shapes = [
+            self._shape_of(self._store.model(n)) for n in self._numbers.tolist() if has_shapes
+        ]
+        if not whole:
+            shapes = [s.only(point[a:b]) for s, (a, b) in zip(shapes, pairwise(ends), strict=True)]
+        columns = device, table.bytes[at], table.flops[at], point, ordinals(device, count)
+        return DistinctPoints(self.which, count, shapes, *columns)
 
 
 def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
@@ -196,7 +243,11 @@ def move_columns(
     }
 
 
-def in_order(parts: Sequence[dict[str, Any]], row: Array) -> dict[str, Array]:
+def in_order(
+    parts: Sequence[dict[str, Any]],
+    row: Array,
+    box_dtype: type[np.signedinteger[Any]] = np.int64,
+) -> dict[str, Array]:
     """The columns of a task graph, where number k of the parts becomes row `row[k]`.
 
     The parts lose their columns one by one, so that few are there twice.
@@ -213,7 +264,8 @@ def in_order(parts: Sequence[dict[str, Any]], row: Array) -> dict[str, Array]:
         )
         for name in [*parts[0]]
     }
-    return found | {"arg_ptr": arg_ptr, "arg_box": np.concatenate([of.values for of in boxes])[at]}
+    values = np.concatenate([of.values.astype(box_dtype, copy=False) for of in boxes])
+    return found | {"arg_ptr": arg_ptr, "arg_box": values[at]}
 
 
 def _reordered(parts: Sequence[Array], row: Array) -> Array:

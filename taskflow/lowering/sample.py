@@ -66,7 +66,9 @@ def sample_of(
     first, of_kept = kinds_of(found, kept)
     regions, kind = kept[first], np.full(len(found.which), -1)
     kind[kept] = of_kept
-    some = Found(found.fragments, found.which[regions], found.shift[regions])
+    different, of = np.unique(found.which[regions], return_inverse=True)
+    fragments = [found.fragments[k] for k in different.tolist()]
+    some = Found(fragments, of, found.shift[regions])
     row, rows = some.gather(lambda f: f.row)
     arg, args = some.gather(lambda f: f.arg)
     version_rows, versions = moving = some.version_rows()

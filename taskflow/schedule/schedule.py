@@ -246,9 +246,10 @@ def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Ar
     where = f"schedule '{schedule.name}'"
     staged = np.flatnonzero(pipeline.stage >= 0)
     columns = task_graph.device, pipeline.phase, pipeline.stage, pipeline.part
-    blocks, of_row = np.unique(
-        np.stack([column[staged] for column in columns], axis=1), axis=0, return_inverse=True
-    )
+    ends = [int(column[staged].max(initial=0)) + 1 for column in columns]
+    keys = np.ravel_multi_index([column[staged] for column in columns], ends)
+    keys, of_row = np.unique(keys, return_inverse=True)
+    blocks = np.stack(np.unravel_index(keys, ends), axis=1)
     known = {
         (d, LETTERS[Phase(phase)], stage, part): k
         for k, (d, phase, stage, part) in enumerate(blocks.tolist())

@@ -454,7 +454,7 @@ class TaskGraph:
         waits, args = np.diff(self.dep_ptr)[order], np.diff(self.arg_ptr)[order]
         row = np.repeat(np.arange(count), waits)
         awaited = place[self.dep_row[spread(self.dep_ptr[order], waits)]]
-        awaited = awaited[np.lexsort((awaited, row))]
+        awaited = np.sort(awaited + count * row) - count * row  # of every row its own: rows ascend
         if len(late := np.flatnonzero(awaited >= row)):
             first, last = row[late[0]], awaited[row == row[late[0]]][-1]
             raise ValueError(

@@ -7,6 +7,7 @@ from hypothesis import given
 import taskflow
 from taskflow import MachineModel, lower
 from taskflow.collective.price import CollectiveCosts
+from taskflow.collective.twins import twins
 from taskflow.searching.grids import Grids
 from taskflow.tasks.task_graph import Kind
 from tests.lowered import network
@@ -23,14 +24,20 @@ def collectives(task_graph):
 def test_what_looks_alike_has_one_outline(case):
     graph, strategy, machine = case
     task_graph = lower(graph, strategy, machine)
-    costs, boxes = CollectiveCosts(machine), {}
-    for row in collectives(task_graph):
+    costs, boxes, of_twins = CollectiveCosts(machine), {}, {}
+    rows = collectives(task_graph)
+    _, kinds, places = twins(task_graph, np.array(rows, np.int64))
+    for row, *twin in zip(rows, kinds.tolist(), places, strict=True):
         look, exchange = costs.look(task_graph, row), task_graph.exchange(row)
         itemsize = task_graph.regions[int(task_graph.region[row])].itemsize
         expected = tuple(exchange.members), exchange.outline(itemsize), exchange.is_regular
         assert tuple(costs._asked(task_graph, look)) == expected
         drawn = exchange.name, exchange.devices, exchange.boxes, exchange.sources, itemsize
         assert boxes.setdefault((look.named.number, look.place, look.digest), drawn) == drawn
+        known = look.named.number, look.digest
+        assert of_twins.setdefault(tuple(twin), (*known, look.place)) == (*known, look.place)
+        assert of_twins.setdefault(twin[0], known) == known
+    assert len(of_twins) == len(boxes) + len(set(kinds.tolist()))
 
 
 @pytest.mark.parametrize("devices", [32, 64])

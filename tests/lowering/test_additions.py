@@ -127,3 +127,24 @@ def test_a_judge_of_changes_knows_them(fan):
         again = PackedJudge(model.graph, machine, costs, is_roomy=True)
         assert judge.ends.max() == pytest.approx(again.start(judge.strategy), rel=1e-12)
         assert judge.rows == len(lower(model.graph, judge.strategy, machine))
+
+
+@pytest.mark.parametrize("devices", [(4, 5, 6, 7), (7, 4, 6, 5), (2, 1, 0, 3)])
+def test_parts_on_other_devices_are_added_there(devices):
+    """By what is known of the first ones, as if nothing were known."""
+    graph, machine = fan_out(3), MachineModel.uniform(8)
+
+    def strategy(devices):
+        names = [f"fc{k}" for k in range(3)]
+        leaders = [op.name for op in graph.operators if not op.follows]
+        others = {name: ParallelConfig({"replicas": 4}, devices) for name in leaders}
+        return others | {name: ParallelConfig({"o": 4}, devices) for name in names}
+
+    lowering = taskflow.lowering.Lowering(graph, machine)
+    for where in ((0, 1, 2, 3), devices):
+        chosen = taskflow.Strategy.of_graph(graph, strategy(where))
+        rows, expected = lowering.lower(chosen), lower(graph, chosen, machine)
+        assert reads_parts(rows)
+        for name in ("kind", "source", "device", "bytes", "arg_instance", "arg_box", "dep_row"):
+            np.testing.assert_array_equal(getattr(rows, name), getattr(expected, name), name)
+    assert {*rows.device.tolist()} <= {*devices}

@@ -145,3 +145,14 @@ def test_what_nobody_touches_is_kept_on_the_first_device_that_is_named():
         assert (found.fragments[found.which[k]].instance_device + found.shift[k]).tolist() == [
             device
         ]
+
+
+def test_which_argument_a_scalar_is_says_nothing_of_its_fragment():
+    graph = network(batch=8, width=8)
+    losses = [
+        tiny.mean_square(tiny.linear(graph.regions["x"], 8, f"more{k}"), f"own{k}") for k in (0, 1)
+    ]
+    tiny.add(*losses, "total")
+    kind = Lowering(graph, MachineModel.uniform(2)).life_kind
+    number = {name: k for k, name in enumerate(graph.regions)}
+    assert kind[number[losses[0].name]] == kind[number[losses[1].name]]
