@@ -3,7 +3,7 @@
 Per model and number of devices: how many orbits the grids have (tensor parallelism of 1 to 8, what is left as replicas,
 samples or sequence, with and without sharded state), the fewest and the most, and the seconds that finding them takes.
 With `--kinds`, of grids of a CNN on P100: processor seconds of lowering and simulating the rows of representatives and
-all rows, and how many rows there are for each kind of region: `lowering.ROWS_OF_A_KIND` says when the former are worth it.
+all rows, and rows for each kind of region; `lowering.ROWS_OF_A_KIND` says when the former are worth it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ of the processor, since the machine may be shared. Printed are medians of both, 
 
 * proposals a second of a walk (`search.py`), for three models on 4, 16 and 64 P100: new / old, more is better;
 * seconds of lowering ResNet-101 on 16 P100 and GPT 96 x 1024 on H100 from nothing: new / old, less is better;
-* seconds of a search of 600 proposals, with functions that are compiled: AlexNet on 4 P100, Inception-v3 on 64; and the
-  milliseconds of a step of the plan that it finds: new / old, less is better;
+* seconds of a search of 600 proposals, when functions are compiled: AlexNet on 4 P100, Inception-v3 on 64, and rows of
+  `grids.py`; and the milliseconds of a step of the plan that it finds: new / old, less is better;
 * seconds of a training step of the models of `cpu_step.py`: new / old, less is better.
 """
 
@@ -68,19 +68,31 @@ def lower(model: str) -> float:
     return time.process_time() - begin
 
 
-SEARCHES = (("alexnet", 4), ("inception_v3", 64))
+SEARCHES = (
+    ("alexnet", 4),
+    ("inception_v3", 64),
+    ("GPT_4_x_2048", "8_H100"),
+    ("GPT_12_x_768", "16_V100"),
+    ("GPT_24_x_2048", "8_H100"),
+    ("T5", "16_V100"),
+)
 FOUND: dict[str, float] = {}  # model -> seconds of a step
 
 
 def search(model: str, devices: str) -> float:
-    """Processor seconds of a search."""
+    """Processor seconds of a search; models and machines of `search.py` and `grids.py`."""
+    import grids
     import search as searches
 
     import taskflow
 
-    samples, _ = searches.CHAINS[model]
-    machine = taskflow.MachineModel.preset("p100", nodes=int(devices) // 4)
-    graph = searches.build(model, batch=samples * int(devices))
+    if model in searches.CHAINS:
+        samples, _ = searches.CHAINS[model]
+        machine = taskflow.MachineModel.preset("p100", nodes=int(devices) // 4)
+        graph = searches.build(model, batch=samples * int(devices))
+    else:
+        machine = grids.machine_of(devices.replace("_", " "), 1.0)
+        graph = grids.MODELS[model.replace("_", " ")](len(machine.devices))
     begin = time.process_time()
     costs = taskflow.CostModel.analytic(machine)
     FOUND[model] = taskflow.search(graph, machine, costs, proposals=600).seconds

@@ -120,10 +120,6 @@ class Space:
         choices = self._choices[name]
         return choices.config(int(generator.random() * choices.size))
 
-    def is_common(self, name: str, config: ParallelConfig) -> bool:
-        """Whether `draw_common` may give `config`, which `name` may have."""
-        return config not in self._extra[name]
-
     def degrees(self, name: str) -> tuple[tuple[str, ...], Array]:
         """The axes along which the operator `name` may be split, and all tuples of their degrees, one a row."""
         choices = self._choices[name]
