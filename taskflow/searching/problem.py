@@ -66,8 +66,13 @@ class SearchProblem:
 
     @property
     def has_orders(self) -> bool:
-        """Whether an order of rows may stay the fastest: rehearsals change costs, and by others it is another one."""
-        return self.space is None and not isinstance(self.costs, MeasuredCosts)
+        """Whether an order of rows may stay the fastest."""
+        return self.space is None and self.has_final_costs
+
+    @property
+    def has_final_costs(self) -> bool:
+        """Whether rehearsals do not change costs: by others another plan is the fastest."""
+        return not isinstance(self.costs, MeasuredCosts)
 
     def variant(self, plan: Plan) -> Variant:
         """The graph that a plan runs, and what is made of it."""
@@ -105,7 +110,8 @@ class SearchProblem:
         The judge of changes knows that long before a plan is lowered. It takes rows in program order, and operators
         that are computed again, or parameters that have homes, add to what it knows.
         """
-        if plan.parts == 1 and math.isfinite(limit) and self.is_new(plan):
+        is_bounded = self.has_final_costs and plan.parts == 1 and math.isfinite(limit)
+        if is_bounded and self.is_new(plan):
             plain = self.variant(Plan(Strategy({})))
             if plain.changes.is_slower(plain.part(plan.strategy), limit):
                 self.judge.refuse(plan, f"it takes more than {limit:.3g} s")
