@@ -156,9 +156,8 @@ class Version:
         threads = dict.fromkeys(
             ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
         )
-        environment = (
-            os.environ | threads | {"PYTHONPATH": str(checkout), "NUMBA_CACHE_DIR": str(cache)}
-        )
+        of_version = {"PYTHONPATH": str(checkout), "NUMBA_CACHE_DIR": str(cache)}
+        environment = os.environ | threads | of_version | {"TASKFLOW_COMPILE": "always"}
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(checkout)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, env=environment, cwd=checkout, text=True, **pipes)
