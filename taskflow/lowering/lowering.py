@@ -62,10 +62,10 @@ from taskflow.tasks.all_to_all import WITHOUT_RELAYS
 from taskflow.tasks.own import Own
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
+Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter of those in use
 # Lowered and simulated while it is found out which devices do the same with a kind of region, about: CNNs on 4 to 64
 # devices and a GPT on 8 (`benchmarks/orbits.py --kinds`). Both ways give the same seconds.
 ROWS_OF_A_KIND = 128
-Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter of those in use
 
 
 def lower(
@@ -196,9 +196,9 @@ class Lowering:
         costs know no rows; else all.
         """
         ready = self._ready(strategy)
-        chosen, fragments = ready.chosen, ready.found.fragments
+        points, fragments = self.store.table.record["points"], ready.found.fragments
         moves = np.array([len(fragment.row) for fragment in fragments])
-        rows = chosen.points[chosen.which].sum() + moves[ready.found.which].sum()
+        rows = points[ready.numbers].sum() + moves[ready.found.which].sum()
         least = ROWS_OF_A_KIND * len(fragments)
 
         def is_worth(orbits: Orbits) -> bool:
