@@ -1,7 +1,9 @@
-"""Orbits of the grids of experts: `python benchmarks/orbits.py`. One core; needs no GPU.
+"""Orbits of the grids of experts: `python benchmarks/orbits.py [--kinds]`. One core; needs no GPU.
 
 Per model and number of devices: how many orbits the grids have (tensor parallelism of 1 to 8, what is left as replicas,
 samples or sequence, with and without sharded state), the fewest and the most, and the seconds that finding them takes.
+With `--kinds`, of grids of a CNN on P100: processor seconds of lowering and simulating the rows of representatives and
+all rows, and rows for each kind of region; `lowering.ROWS_OF_A_KIND` says when the former are worth it.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ import sys
 import time
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from taskflow import Graph, MachineModel, Strategy
+from taskflow import CostModel, Graph, MachineModel, Strategy, simulate
+from taskflow.lowering import Lowering, lowering
 from taskflow.searching.grids import RESTS, Grids
 from taskflow.strategy.orbits import orbits_of
 from taskflow.strategy.sharded import shard_state
@@ -35,6 +39,24 @@ def grids(graph: Graph, devices: int) -> Iterator[Strategy]:
                 yield shard_state(graph, found)
 
 
+def kinds() -> Iterator[str]:
+    """Lines of a table."""
+    yield f"{'model':14}{'devices':>8}{'tensor':>7}{'rows a kind':>12}{'representatives':>16}{'all':>8}"
+    for model, devices, tensor in product(("alexnet", "inception_v3"), (4, 16, 64), (1, 2, 4)):
+        machine = MachineModel.preset("p100", nodes=devices // 4)
+        graph = import_module(f"ops.models.{model}").build(batch=64 * devices)
+        strategy, costs = Grids(graph).strategy(range(devices), tensor), CostModel.analytic(machine)
+        seconds, ready = list[float](), Lowering(graph, machine)._ready(strategy)
+        for rows_of_a_kind in (0, 1 << 40):
+            lowering.ROWS_OF_A_KIND = rows_of_a_kind
+            begin = time.process_time()
+            rows = Lowering(graph, machine).rows_to_simulate(strategy, costs)
+            simulate(rows, costs)
+            seconds.append(time.process_time() - begin)
+        each = len(rows) / len(ready.found.fragments)
+        yield f"{model:14}{devices:8}{tensor:7}{each:12.0f}{seconds[0]:16.3f}{seconds[1]:8.3f}"
+
+
 def main() -> None:
     """Print the table line by line."""
     parser = argparse.ArgumentParser(
@@ -42,7 +64,12 @@ def main() -> None:
     )
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--devices", type=int, nargs="+", default=[64, 1024, 4096])
+    parser.add_argument("--kinds", action="store_true")
     options = parser.parse_args()
+    if options.kinds:
+        for line in kinds():
+            print(line, flush=True)
+        return
     print(f"{'model':12}{'devices':>8}{'grids':>7}{'orbits':>10}{'seconds':>13}")
     for model in options.models:
         for devices in options.devices:

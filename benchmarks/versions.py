@@ -6,6 +6,8 @@ of the processor, since the machine may be shared. Printed are medians of both, 
 
 * proposals a second of a walk (`search.py`), for three models on 4, 16 and 64 P100: new / old, more is better;
 * seconds of lowering ResNet-101 on 16 P100 and GPT 96 x 1024 on H100 from nothing: new / old, less is better;
+* seconds of a search of 600 proposals, when functions are compiled: AlexNet on 4 P100, Inception-v3 on 64, and rows of
+  `grids.py`; and the milliseconds of a step of the plan that it finds: new / old, less is better;
 * seconds of a training step of the models of `cpu_step.py`: new / old, less is better.
 """
 
@@ -66,6 +68,42 @@ def lower(model: str) -> float:
     return time.process_time() - begin
 
 
+SEARCHES = (
+    ("alexnet", 4),
+    ("inception_v3", 64),
+    ("GPT_4_x_2048", "8_H100"),
+    ("GPT_12_x_768", "16_V100"),
+    ("GPT_24_x_2048", "8_H100"),
+    ("T5", "16_V100"),
+)
+FOUND: dict[str, float] = {}  # model -> seconds of a step
+
+
+def search(model: str, devices: str) -> float:
+    """Processor seconds of a search; models and machines of `search.py` and `grids.py`."""
+    import grids
+    import search as searches
+
+    import taskflow
+
+    if model in searches.CHAINS:
+        samples, _ = searches.CHAINS[model]
+        machine = taskflow.MachineModel.preset("p100", nodes=int(devices) // 4)
+        graph = searches.build(model, batch=samples * int(devices))
+    else:
+        machine = grids.machine_of(devices.replace("_", " "), 1.0)
+        graph = grids.MODELS[model.replace("_", " ")](len(machine.devices))
+    begin = time.process_time()
+    costs = taskflow.CostModel.analytic(machine)
+    FOUND[model] = taskflow.search(graph, machine, costs, proposals=600).seconds
+    return time.process_time() - begin
+
+
+def found(model: str, devices: str) -> float:
+    """Milliseconds of a step of the plan that `search` found last."""
+    return FOUND[model] * 1e3
+
+
 EXECUTORS: dict[str, tuple[Any, Any]] = {}  # made at the first step of a model
 
 
@@ -91,7 +129,13 @@ def step(model: str, count: str) -> float:
     return statistics.median(seconds[1:])
 
 
-PROBES: dict[str, Callable[..., float]] = {"walk": walk, "lower": lower, "step": step}
+PROBES: dict[str, Callable[..., float]] = {
+    "walk": walk,
+    "lower": lower,
+    "search": search,
+    "found": found,
+    "step": step,
+}
 
 
 def serve(checkout: str) -> None:
@@ -112,9 +156,8 @@ class Version:
         threads = dict.fromkeys(
             ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
         )
-        environment = (
-            os.environ | threads | {"PYTHONPATH": str(checkout), "NUMBA_CACHE_DIR": str(cache)}
-        )
+        of_version = {"PYTHONPATH": str(checkout), "NUMBA_CACHE_DIR": str(cache)}
+        environment = os.environ | threads | of_version | {"TASKFLOW_COMPILE": "always"}
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(checkout)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, env=environment, cwd=checkout, text=True, **pipes)
@@ -168,6 +211,8 @@ def main() -> None:
         if "walk" in options.probes
     ]
     probes += [("lower", model) for model in ("resnet101", "gpt") if "lower" in options.probes]
+    for search_of in SEARCHES if "search" in options.probes else ():
+        probes += [("search", *search_of), ("found", *search_of)]
     probes += [("step", model, 9) for model in options.steps if "step" in options.probes]
     with ExitStack() as held:
         checkout = held.enter_context(worktree(options.old))
@@ -180,7 +225,7 @@ def main() -> None:
             pairs = [(old.ask(*probe), new.ask(*probe)) for _ in range(options.rounds)]
             ratios = [b / a for a, b in pairs]
             first, second = (statistics.median(side) for side in zip(*pairs, strict=True))
-            name = " ".join(map(str, probe[:3] if probe[0] == "walk" else probe[:2]))
+            name = " ".join(map(str, probe[:2] if probe[0] in ("lower", "step") else probe[:3]))
             print(
                 f"{name:32s}{first:12.4g}{second:12.4g}{statistics.median(ratios):9.3f}"
                 f"  {min(ratios):.3f} to {max(ratios):.3f}",

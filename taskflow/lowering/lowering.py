@@ -65,6 +65,9 @@ from taskflow.tasks.task_graph import Launch, TaskGraph
 
 NONE = np.zeros(0, np.int64)
 Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter of those in use
+# Lowered and simulated while it is found out which devices do the same with a kind of region, about: CNNs on 4 to 64
+# devices and a GPT on 8 (`benchmarks/orbits.py --kinds`). Both ways give the same seconds.
+ROWS_OF_A_KIND = 128
 
 
 def lower(
@@ -192,18 +195,25 @@ class Lowering:
     def rows_to_simulate(self, strategy: Strategy, costs: CostModel) -> TaskGraph:
         """Rows of which `simulate` says what it says of all.
 
-        Those of representatives, if these are half of the devices at most and the costs know no rows; else all.
+        Those of representatives, where the rows of all others take longer than to find out who does the same, and the
+        costs know no rows; else all.
         """
-        ready, orbits = self._ready(strategy), orbits_of(self.graph, strategy, self.machine)
+        ready = self._ready(strategy)
+        points, fragments = self.store.table.record["points"], ready.found.fragments
+        moves = np.array([len(fragment.row) for fragment in fragments])
+        rows = points[ready.numbers].sum() + moves[ready.found.which].sum()
+        least = ROWS_OF_A_KIND * len(fragments)
 
         def is_worth(orbits: Orbits) -> bool:
-            return len(np.unique(orbits.of[ready.used])) <= len(ready.used) // 2
+            others = 1 - len(np.unique(orbits.of[ready.used])) / len(ready.used)
+            return bool(others * rows > least)
 
-        is_alike = costs.knows_no_rows and is_worth(orbits)
-        rows = self._orbit_rows(ready)(orbits) if is_alike else None
-        return (
-            rows if rows and rows.peers and is_worth(rows.peers.orbits) else self._all_rows(ready)
-        )
+        if costs.knows_no_rows and rows > least:
+            orbits = orbits_of(self.graph, strategy, self.machine)
+            found = self._orbit_rows(ready)(orbits) if is_worth(orbits) else None
+            if found and found.peers and is_worth(found.peers.orbits):
+                return found
+        return self._all_rows(ready)
 
     @property
     def size_bytes(self) -> int:

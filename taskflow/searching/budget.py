@@ -68,13 +68,6 @@ class Budget:
         cold = min(Cold.seconds - self._cold, COLD * (self.seconds or 0.0))
         return self.now() - self._begin - cold
 
-    @property
-    def left_seconds(self) -> float:
-        """Until the clock has spent it."""
-        if self.is_interrupted:
-            return 0.0
-        return math.inf if self.seconds is None else self.seconds - self.elapsed
-
     def behind(self) -> Callable[[], bool]:
         """Whether what is done now, when all is spent, has taken its time."""
         seconds = math.inf if self.seconds is None else self.seconds

@@ -70,8 +70,13 @@ class Judge:
             self._known[key] = plan, outcome
         return self._known[key][1]
 
+    def refuse(self, plan: Plan, why: str) -> None:
+        """Note that a plan is not worth judging."""
+        plan = replace(plan, strategy=plan.strategy.copy())
+        self._known[self._key(plan)] = plan, Outcome.refused(plan, why)
+
     def is_known(self, plan: Plan) -> bool:
-        """Whether it was judged."""
+        """Whether it was judged, or refused."""
         return self._key(plan) in self._known
 
     def seconds_of_judging(self, plan: Plan) -> float:
@@ -154,6 +159,10 @@ class WholeChanges:
         self._proposed.update(changes)
         seconds = self._outcome(self._proposed).seconds
         return seconds if seconds <= limit else math.inf
+
+    def is_slower(self, strategy: Strategy, limit: float) -> bool:
+        """Nobody knows before it is judged."""
+        return False
 
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""

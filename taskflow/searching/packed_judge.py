@@ -146,6 +146,16 @@ class PackedJudge:
             return math.inf
         return self._judge(proposal, columns, limit)
 
+    def is_slower(self, strategy: Strategy, limit: float) -> bool:
+        """Whether a strategy takes longer than the limit, if memory were none; what is illegal does not."""
+        self._forget()
+        try:
+            return self._seconds(*self._read(strategy.copy()), limit) > limit
+        except CostError:
+            raise
+        except ValueError:
+            return False
+
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
         p = self._proposed
@@ -263,6 +273,15 @@ class PackedJudge:
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float) -> float:
+        seconds = self._seconds(p, columns, limit)
+        if seconds <= limit and math.isfinite(seconds):
+            if not self._may_fit(p):
+                return math.inf
+            self._proposed = p
+        return seconds
+
+    def _seconds(self, p: _Proposal, columns: Sequence[Array], limit: float) -> float:
+        """See `propose`, if memory were no limit."""
         joined = self._with_additions(p, np.concatenate(columns, axis=1))
         known = self.pool.fragments
         missing = self.index.find(joined, known, self.lowering.store)
@@ -270,12 +289,7 @@ class PackedJudge:
             self.pool.drop()
             self.index.forget(known, known + len(missing))
             return math.inf
-        seconds = self._simulate(p, limit)
-        if seconds <= limit and math.isfinite(seconds):
-            if not self._may_fit(p):
-                return math.inf
-            self._proposed = p
-        return seconds
+        return self._simulate(p, limit)
 
     def _is_too_slow(self, p: _Proposal, limit: float, missing: Array) -> bool:
         """Make the fragments of some regions; True: before the last one a proposal is known to be above the limit.

@@ -17,8 +17,9 @@ Devices are counted host by host. Up to FEW devices of a host and FEW hosts, all
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, prod
 
 import numpy as np
@@ -30,6 +31,7 @@ FEW = 16
 POINTS_PER_DEVICE = (2, 4)
 
 Devices = tuple[int, ...]
+Allows = Callable[[int], bool]
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Placements:
         self._host_size = sizes.pop() if len(sizes) == 1 else self.count
         self._counts = frozenset(self._useful_counts())
         self._made: dict[tuple[int, int], tuple[Placement, ...]] = {}
+        self._crowds: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        self._splits: dict[object, list[tuple[tuple[int, ...], tuple[Placement, ...]]]] = {}
         self._by_ends: dict[tuple[int, int], dict[tuple[int, int], list[Placement]]] = {}
 
     def of(self, degrees: Sequence[int]) -> tuple[Placement, ...]:
@@ -64,6 +68,25 @@ class Placements:
         if key not in self._made:
             self._made[key] = tuple(self._make(*key))
         return self._made[key]
+
+    def split(
+        self, extents: Sequence[int], allows: Allows
+    ) -> list[tuple[tuple[int, ...], tuple[Placement, ...]]]:
+        """All degrees, within these extents, whose points have placements, and these."""
+        most = tuple(min(extent, max(self.points)) for extent in extents)
+        if (most, allows) not in self._splits:
+            every = _degrees(most, self.points, allows)
+            found = ((d, self.of([n for n in d if n > 1])) for d in every)
+            self._splits[most, allows] = [(d, p) for d, p in found if p]
+        return self._splits[most, allows]
+
+    def crowds(self, degrees: Sequence[int]) -> set[tuple[int, int]]:
+        """See `crowd_of`, of all their placements."""
+        split = [n for n in degrees if n > 1]
+        key = _key(split)
+        if key not in self._crowds:
+            self._crowds[key] = {crowd_of(each.devices) for each in self.of(split)}
+        return self._crowds[key]
 
     def alike(self, degrees: Sequence[int], devices: Devices) -> Sequence[Placement]:
         """Of these placements those with the first and last of `devices`, which stay where they are when turned."""
@@ -136,6 +159,31 @@ class Placements:
         yield from range(1, size + 1) if size <= FEW else divisors(size)
         hosts = self.count // size
         yield from (size * k for k in (range(1, hosts + 1) if hosts <= FEW else divisors(hosts)))
+
+
+def crowd_of(devices: Sequence[int]) -> tuple[int, int]:
+    """How many points one of these devices has at most, and how many devices there are."""
+    count = Counter(devices)
+    return max(count.values()), len(count)
+
+
+def _degrees(
+    extents: Sequence[int], points: frozenset[int], allows: Allows
+) -> Iterator[tuple[int, ...]]:
+    """Degrees of every axis whose product is among `points`."""
+    if not extents:
+        yield from [()] if 1 in points else []
+        return
+    for first, left in _first(points):
+        if first <= extents[0] and allows(first):
+            yield from ((first, *rest) for rest in _degrees(extents[1:], left, allows))
+
+
+@lru_cache(1 << 10)
+def _first(points: frozenset[int]) -> list[tuple[int, frozenset[int]]]:
+    """In how many parts the first axis may be, and how many points there may be in each of these."""
+    parts = sorted({first for k in points for first in divisors(k)})
+    return [(first, frozenset(k // first for k in points if k % first == 0)) for first in parts]
 
 
 def _key(degrees: Sequence[int]) -> tuple[int, int]:

@@ -7,6 +7,7 @@ its space, grids and the judge of its changes, is that of a variant, which is ma
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from taskflow.searching.bound import whole_seconds
 from taskflow.searching.fold import fold
 from taskflow.searching.grids import Grids
 from taskflow.searching.judge import Judge, WholeChanges
+from taskflow.searching.outcome import Outcome
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.shapes import PlanShape
@@ -64,8 +66,13 @@ class SearchProblem:
 
     @property
     def has_orders(self) -> bool:
-        """Whether an order of rows may stay the fastest: rehearsals change costs, and by others it is another one."""
-        return self.space is None and not isinstance(self.costs, MeasuredCosts)
+        """Whether an order of rows may stay the fastest."""
+        return self.space is None and self.has_final_costs
+
+    @property
+    def has_final_costs(self) -> bool:
+        """Whether rehearsals do not change costs: by others another plan is the fastest."""
+        return not isinstance(self.costs, MeasuredCosts)
 
     def variant(self, plan: Plan) -> Variant:
         """The graph that a plan runs, and what is made of it."""
@@ -96,6 +103,19 @@ class SearchProblem:
             at = self._turns.get(what, 0) % count
             self._turns[what] = at + 1
             yield at
+
+    def outcome(self, plan: Plan, limit: float = math.inf) -> Outcome:
+        """What the judge of whole plans says; of one that takes longer than the limit, only that it does.
+
+        The judge of changes knows that long before a plan is lowered. It takes rows in program order, and operators
+        that are computed again, or parameters that have homes, add to what it knows.
+        """
+        is_bounded = self.has_final_costs and plan.parts == 1 and math.isfinite(limit)
+        if is_bounded and self.is_new(plan):
+            plain = self.variant(Plan(Strategy({})))
+            if plain.changes.is_slower(plain.part(plan.strategy), limit):
+                self.judge.refuse(plan, f"it takes more than {limit:.3g} s")
+        return self.judge.judge(plan)
 
     def is_new(self, plan: Plan | None) -> bool:
         """Whether it is a plan that nobody judged."""

@@ -21,8 +21,9 @@ class SearchResult:
     Attributes:
         plan: the best plan.
         seconds: its predicted time of one step.
-        baseline_seconds: start name -> predicted seconds (inf: does not fit into memory); where the search was
-            interrupted or time ran out, of the fastest.
+        baseline_seconds: start name -> predicted seconds (inf: does not fit into memory). Starts that were known to be
+            far slower than the best before they were lowered are not in it, nor those for which there was no time;
+            those of the user, data parallelism and one device are.
         history: (proposal number, seconds) of each improvement, on the rank that found the best strategy.
         proposals: number of strategies judged, on all ranks together.
         is_locally_optimal: whether every change of one operator was tried and none is faster, without waits for memory.

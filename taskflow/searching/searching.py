@@ -42,7 +42,7 @@ from taskflow.searching.problem import SearchProblem
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.shapes import PlanShape
 from taskflow.searching.space import Space, count_strategies
-from taskflow.searching.starts import check_starts, starts
+from taskflow.searching.starts import LIKELY, check_starts, starts
 from taskflow.searching.walk import Walk
 from taskflow.strategy.strategy import Strategy
 
@@ -194,7 +194,7 @@ class _Search:
                 self.budget.is_interrupted or (is_drawn and self.problem.space is None)
             ):
                 break
-            self.judge(plan, name, name)
+            self.judge(plan, name, name, math.inf if name in (*given, *LIKELY) else self._far)
         if self.problem.space is None:
             self._climb()
 
@@ -270,7 +270,8 @@ class _Search:
         if not self._has_time(plan):
             self._idle += 1
             return
-        outcome = self.judge(plan, shape.name if shape else FOUND, _kind_of(shape) or kind)
+        name = shape.name if shape else FOUND
+        outcome = self.judge(plan, name, _kind_of(shape) or kind, self._far)
         gain = 0.0
         if before is not None and outcome.fits:
             gain = max(math.log(before.seconds / outcome.seconds), 0.0)
@@ -349,13 +350,19 @@ class _Search:
         assert self.population.best is not None
         return self.population.best
 
-    def judge(self, plan: Plan, name: str, kind: object) -> Outcome:
-        """The outcome of a whole plan, which may lead others then."""
+    @property
+    def _far(self) -> float:
+        """The seconds, of rows in program order, above which no move would go on from a plan."""
+        ordered = (o for o in self.population.outcomes if o.plan.parts == 1 and not o.plan.schedule)
+        return FAR * min((o.seconds for o in ordered), default=math.inf)
+
+    def judge(self, plan: Plan, name: str, kind: object, limit: float = math.inf) -> Outcome:
+        """The outcome of a whole plan, which may lead others then; above the limit only that it is."""
         before = self.population.best
         is_new = self.problem.is_new(plan)
-        outcome = replace(self.problem.judge.judge(plan), name=name, plan=plan)
+        outcome = replace(self.problem.outcome(plan, limit), name=name, plan=plan)
         self.population.add(outcome, kind)
-        if name != FOUND:
+        if name != FOUND and not (limit < math.inf == outcome.with_room):
             self.baseline.setdefault(name, outcome.seconds)
         if is_new:
             self._count(WHOLE)

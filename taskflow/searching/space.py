@@ -10,8 +10,7 @@ are first asked for, and an equal configuration is the same object, for all oper
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import prod
 
@@ -21,10 +20,9 @@ from taskflow.core.columns import Array
 from taskflow.graph.family import Conflict, Family, families
 from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
-from taskflow.searching.placement import Placement, Placements, turn
+from taskflow.searching.placement import Allows, Placement, Placements, crowd_of, turn
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, parts
 
-Allows = Callable[[int], bool]
 Axes = tuple[tuple[str, int], ...]  # and the most parts of each
 _Kind = tuple[Axes, frozenset[Conflict]]  # what decides how a family may be split
 
@@ -122,10 +120,6 @@ class Space:
         choices = self._choices[name]
         return choices.config(int(generator.random() * choices.size))
 
-    def is_common(self, name: str, config: ParallelConfig) -> bool:
-        """Whether `draw_common` may give `config`, which `name` may have."""
-        return config not in self._extra[name]
-
     def degrees(self, name: str) -> tuple[tuple[str, ...], Array]:
         """The axes along which the operator `name` may be split, and all tuples of their degrees, one a row."""
         choices = self._choices[name]
@@ -199,16 +193,15 @@ class _Choices:
         configs: dict[ParallelConfig, ParallelConfig],
     ) -> None:
         self.axes = tuple(axis for axis, _ in axes)
-        every = _degrees([most for _, most in axes], placements.points, allows)
-        rows = (d for d in every if family.allows(dict(zip(self.axes, d, strict=True))))
-        found = ((d, placements.of([n for n in d if n > 1])) for d in rows)
-        self.rows = [(d, p) for d, p in found if p]
-        self.has_fractions = any(p.fractions for _, placements in self.rows for p in placements)
-        repeated = {
-            id(p): {crowd_of(each.devices) for each in p}
-            for p in {id(p): p for _, p in self.rows}.values()
-        }
-        self.crowds = [repeated[id(p)] for _, p in self.rows]
+        every = placements.split([most for _, most in axes], allows)
+        self.rows = [
+            (d, p)
+            for d, p in every
+            if not family.conflicts or family.allows(dict(zip(self.axes, d, strict=True)))
+        ]
+        different = {id(p): p for _, p in self.rows}.values()
+        self.has_fractions = any(each.fractions for p in different for each in p)
+        self.crowds = [placements.crowds(d) for d, _ in self.rows]
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
         self._placements, self._legal = placements, {degrees for degrees, _ in self.rows}
@@ -267,30 +260,11 @@ def _is_of(placement: Placement, config: ParallelConfig) -> bool:
     return turned == config.devices
 
 
-def _degrees(
-    extents: Sequence[int], points: frozenset[int], allows: Allows
-) -> Iterator[tuple[int, ...]]:
-    """Degrees of every axis whose product is among `points`."""
-    if not extents:
-        yield from [()] if 1 in points else []
-        return
-    for first in range(1, min(extents[0], max(points)) + 1):
-        left = frozenset(k // first for k in points if k % first == 0)
-        if left and allows(first):
-            yield from ((first, *rest) for rest in _degrees(extents[1:], left, allows))
-
-
 def _without_ones(config: ParallelConfig) -> ParallelConfig:
     """The same configuration without the axes that it leaves whole."""
     if all(parts(d) > 1 for _, d in config.degrees):
         return config
     return ParallelConfig({a: d for a, d in config.degrees if parts(d) > 1}, config.devices)
-
-
-def crowd_of(devices: Sequence[int]) -> tuple[int, int]:
-    """How many points one of these devices has at most, and how many devices there are."""
-    count = Counter(devices)
-    return max(count.values()), len(count)
 
 
 def count_strategies(space: Space) -> int:

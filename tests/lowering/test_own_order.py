@@ -38,8 +38,9 @@ def test_own_rows_in_any_order(case, order, seed):
 
 
 @pytest.mark.parametrize("devices", [64, 128])
-def test_on_many_devices_no_rank_makes_all_rows(devices):
-    """Nor does who decides the order."""
+def test_on_many_devices_no_rank_makes_all_rows(devices, monkeypatch):
+    """Nor does who decides the order, where rows are not few."""
+    monkeypatch.setattr("taskflow.lowering.lowering.ROWS_OF_A_KIND", 1)
     machine = MachineModel.preset("h100", nodes=devices // 8)
     graph = network(4 * devices, 32, layers=4)
     strategy = taskflow.stages(graph, machine, count=4, parts=4)

@@ -14,6 +14,12 @@ from tests.strategies import random_strategy
 MACHINES = {"h100": 2, "p100": 4, "v100": 2, "k80": 2, "laptop": 8}  # hosts
 
 
+@pytest.fixture(autouse=True)
+def few_rows_are_worth_it(monkeypatch):
+    """Representatives stand for others in small graphs, too."""
+    monkeypatch.setattr("taskflow.lowering.lowering.ROWS_OF_A_KIND", 0)
+
+
 def assert_equal(lowering, strategy):
     """To the digit; the rows that were given to the simulation, and those that it made of them."""
     costs = CostModel.analytic(lowering.machine)
@@ -86,6 +92,14 @@ def test_a_plan_says_what_it_takes():
         expected = simulate(plan.apply(graph, machine, costs)[1], costs)
         assert isinstance(found, Timeline) and found.seconds == expected.seconds
         assert len(found.task_graph) < len(expected.task_graph)
+
+
+def test_of_few_rows_all_are_simulated(monkeypatch):
+    graph, machine = network(batch=32), MachineModel.preset("h100")
+    strategy = taskflow.data_parallel(graph, machine)
+    assert assert_equal(Lowering(graph, machine), strategy)[0].peers is not None
+    monkeypatch.undo()
+    assert assert_equal(Lowering(graph, machine), strategy)[0].peers is None
 
 
 @pytest.mark.parametrize("devices", [3, 5, 6, 7, 12])

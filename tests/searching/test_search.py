@@ -25,14 +25,14 @@ from taskflow.core.errors import NoRoomError
 from taskflow.lowering import lower
 from taskflow.searching.exhaustive import search_exhaustively
 from taskflow.searching.packed_judge import PackedJudge
+from taskflow.searching.searching import FAR
 from taskflow.searching.space import Space, power_of_two
+from taskflow.searching.starts import rule_starts
 from taskflow.tasks.memory import plan_memory
 from tests import tiny
 from tests.strategies import examples, graphs
 
 SLOW = Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9)
-GRID = re.compile(r"data$|data,|tensor \d|.*stages")
-RULES = {"single device", "data parallel", "model parallel"}
 
 
 def small(batch=8):
@@ -149,12 +149,20 @@ def test_a_start_of_the_user_counts():
 
 
 def test_rules_are_starts_on_fewer_devices_too():
-    graph, machine = small(), MachineModel.uniform(4, SLOW)
-    result = find(graph, machine, proposals=5000)
-    found = {name for name in result.baseline_seconds if not GRID.match(name)}
-    assert found >= RULES | {"operator placement", "data parallel on 2 devices"}
+    graph, machine = small(), MachineModel.uniform(4, SLOW, 1e8)
+    result = find(graph, machine, proposals=60)
     expected = seconds_of(graph, machine, data_parallel(graph, MachineModel.uniform(2)))
     assert result.baseline_seconds["data parallel on 2 devices"] == expected
+
+
+@pytest.mark.parametrize("bandwidth", [1e7, 1e8])
+def test_starts_that_are_given_up_are_far_slower(bandwidth):
+    graph, machine = small(), MachineModel.uniform(4, SLOW, bandwidth)
+    seconds = {name: seconds_of(graph, machine, s) for name, s in rule_starts(graph, machine)}
+    result = find(graph, machine, proposals=60)
+    given_up = seconds.keys() - result.baseline_seconds.keys()
+    assert "operator placement" in given_up and not given_up & {"data parallel", "single device"}
+    assert min(seconds[name] for name in given_up) > FAR * min(seconds.values())
 
 
 def test_the_optimum_of_an_exhaustive_search_is_found():
