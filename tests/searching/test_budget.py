@@ -110,6 +110,6 @@ def test_a_budget_of_another_clock():
     """What else a machine does takes nothing from a search that counts its own seconds."""
     computed = [3.0]
     budget = Budget(None, 8.0, now=lambda: computed[0])
-    assert (budget.used, budget.left_seconds) == (0.0, 8.0)
+    assert budget.used == 0.0
     computed[0] += 4.0
-    assert (budget.used, budget.left_seconds) == (0.5, 4.0)
+    assert budget.used == 0.5
