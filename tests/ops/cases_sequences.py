@@ -500,26 +500,35 @@ for kind in ("", ", fused"):
         lambda v: attention(of_all_heads(v, 2, 2), 4, is_causal=True),
         {"x": (2, 3, 8)},
     )
-for kind, causal in (("", False), ("", True), ("fused", True), ("memory_linear", True)):
+for kind, causal in (
+    (ops.scaled_dot_product_attention, False),
+    (ops.scaled_dot_product_attention, True),
+    (ops.fused_attention, True),
+    (ops.memory_linear_attention, True),
+):
     case(
-        f"multihead_attention, alibi{kind and f', {kind}'}{', causal' if causal else ''}",
-        lambda x, kind=kind, c=causal: ops.multihead_attention(
-            x, 3, is_causal=c, alibi=True, **({kind: True} if kind else {})
-        ),
-        lambda v, c=causal: attention(v, 3, is_causal=c, alibi=True),
-        {"x": (2, 4, 6)},
+        f"{kind.__name__}, alibi{', causal' if causal else ''}",
+        lambda q, k, v, kind=kind, c=causal: kind(q, k, v, c, alibi=True),
+        lambda v, c=causal: attend(v["q"], v["k"], v["v"], c, alibi=True),
+        dict.fromkeys("qkv", (2, 4, 3, 2)),
     )
 case(
-    "multihead_attention, alibi, packed",
-    lambda x: ops.multihead_attention(x, 3, is_causal=True, alibi=True, lengths=(0, 3, 5)),
+    "packed_attention, alibi",
+    lambda q, k, v: ops.packed_attention(q, k, v, (2, 0, 3), True, alibi=True),
     lambda v: np.concatenate(
-        [
-            attention({**v, "x": v["x"][None, a:b]}, 3, is_causal=True, alibi=True)[0]
-            for a, b in ((0, 3), (3, 5))
-        ]
+        [attend(*(v[n][None, a:b] for n in "qkv"), True, True)[0] for a, b in ((0, 2), (2, 5))]
     ),
-    {"x": (5, 6)},
+    dict.fromkeys("qkv", (5, 3, 2)),
 )
+for how in ({}, {"memory_linear": True}, {"lengths": (0, 5)}):
+    case(
+        f"multihead_attention, alibi{''.join(f', {word}' for word in how)}",
+        lambda x, how=how: ops.multihead_attention(x, 3, is_causal=True, alibi=True, **how),
+        lambda v: attention({**v, "x": v["x"].reshape(-1, 5, 6)}, 3, is_causal=True, alibi=True)[
+            0 if v["x"].ndim == 2 else ...
+        ],
+        {"x": (5, 6) if "lengths" in how else (2, 5, 6)},
+    )
 case(
     "multihead_attention, alibi, cross, grouped queries",
     lambda x, m: ops.multihead_attention(x, 4, memory=m, kv_heads=2, fused=True, alibi=True),
