@@ -8,6 +8,7 @@ are torch.nn.functional's: input regions first; where there are weights, the out
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ops.attention.alibi import alibi_slopes as alibi_slopes
 from ops.attention.attention import multihead_attention as multihead_attention
 from ops.attention.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from ops.attention.fused_attention import fused_attention as fused_attention

@@ -29,7 +29,7 @@ OTHERS = {
         "uniform",
     ),
     *("to_torch", "to_dtensor", "DTensorPlan", "ParameterGroup", "RotaryScaling", "gradients"),
-    *("Edges", "edges", "graph_order"),  # tables of a graph
+    *("Edges", "edges", "graph_order", "alibi_slopes"),  # tables
     *(
         "ctc_decode",
         "claimed",

@@ -13,11 +13,17 @@ from functools import partial
 from math import inf
 from typing import TypedDict, Unpack
 
+from ops.attention.alibi import add_biases
 from ops.attention.fused_attention import fused_attention
 from ops.attention.grouped import repeat_heads
 from ops.attention.heads import project_from_heads, project_to_heads
 from ops.attention.joined import attend_parts, project_to_parts
-from ops.attention.linear_attention import check_heads, check_scale, memory_linear_attention
+from ops.attention.linear_attention import (
+    check_heads,
+    check_scale,
+    memory_linear_attention,
+    score_options,
+)
 from ops.attention.packed_attention import packed_attention
 from ops.building import (
     check_positive,
@@ -38,11 +44,12 @@ from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 class AttentionKernel(TypedDict, total=False):
-    """How attention is made; nothing said: composed of operators."""
+    """How attention is made; nothing said: composed of operators, without biases."""
 
     memory_linear: bool
     fused: bool
     joined: bool
+    alibi: bool
 
 
 FUSED, MEMORY_LINEAR, PACKED = "fused", "memory-linear", "packed"
@@ -81,6 +88,8 @@ def multihead_attention(
         fused: by `fused_attention`, one operator without dropout, which sees the keys whole.
         joined: of a `fused` one without `memory` and `kv_heads`: one product makes queries, keys and values, in one
             region (`ops.attention.joined`). On one device a step reads and launches less.
+        alibi: whether the score of query q and key t has slope (t - q) more, by the slope of its head (`alibi_slopes`):
+            positions without an embedding. `joined` attention has none.
         mask: of bool, whether a query sees a key, or of floating point, added to the scores; its shape broadcasts to
             (batch, heads, queries, keys). A query that sees no key gives zeros (before the last projection).
         lengths: of documents that lie one behind the other, see `packed_attention`, which it is then.
@@ -110,6 +119,7 @@ def multihead_attention(
         raise ValueError(f"{where}: {kind} attention has no dropout, dropout_p is {dropout_p}")
     if kind and mask is not None:
         raise ValueError(f"{where}: {kind} attention has no mask, '{mask.name}' was given")
+    alibi = kernel.get("alibi", False)
     shared = num_heads if kv_heads is None else kv_heads
     check_positive(where, kv_heads=shared)
     if num_heads % shared or (kind == PACKED and shared != num_heads):
@@ -121,6 +131,8 @@ def multihead_attention(
             raise ValueError(
                 f"{where}: joined=True is for fused attention without memory or kv_heads"
             )
+        if alibi:
+            raise ValueError(f"{where}: joined attention has no alibi")
         y = attend_parts(project_to_parts(x, num_heads, bias, name), is_causal, f"{name}.scores")
         return project_from_heads(y, features, bias, f"{name}.out")
     q = project_to_heads(x, num_heads, features // num_heads, bias, f"{name}.q")
@@ -132,14 +144,14 @@ def multihead_attention(
     if shared < num_heads:
         k, v = (repeat_heads(r, num_heads // shared, f"{r.name}.repeated") for r in (k, v))
     if lengths is not None:
-        y = packed_attention(q, k, v, lengths, is_causal, f"{name}.scores")
+        y = packed_attention(q, k, v, lengths, is_causal, f"{name}.scores", alibi=alibi)
     elif kind == FUSED:
-        y = fused_attention(q, k, v, is_causal, f"{name}.scores")
+        y = fused_attention(q, k, v, is_causal, f"{name}.scores", alibi=alibi)
     elif kind == MEMORY_LINEAR:
-        y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")
+        y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores", alibi=alibi)
     else:
         y = scaled_dot_product_attention(
-            q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask
+            q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask, alibi=alibi
         )
     return project_from_heads(y, features, bias, f"{name}.out")
 
@@ -171,6 +183,7 @@ def scaled_dot_product_attention(
     *,
     mask: LogicalRegion | None = None,
     scale: float | None = None,
+    alibi: bool = False,
 ) -> LogicalRegion:
     """softmax(q kᵀ / sqrt(d)) v for every head, as torch's function with dimensions 1 and 2 exchanged.
 
@@ -179,7 +192,7 @@ def scaled_dot_product_attention(
     Args:
         q: (batch, queries, heads, d), floating point.
         k, v: (batch, keys, heads, d).
-        is_causal, dropout_p, training, mask: as for `multihead_attention`.
+        is_causal, dropout_p, training, mask, alibi: as for `multihead_attention`.
         name: of the operator of the scores; softmax and weighted sum are `<name>.softmax` and `<name>.sum`.
         scale: of the scores, in the place of 1 / sqrt(d).
 
@@ -195,7 +208,8 @@ def scaled_dot_product_attention(
     graph, name = q.graph, q.graph.unique_name(name or "attention")
     b, s, heads, d = distinct(q.axes, ("t",))
     pattern = f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {b} {heads} {s} t"
-    kernel = _scores.bind(layouts=Layouts.of(pattern), scale=factor, is_causal=bool(is_causal))
+    options = score_options(q, factor, is_causal, alibi)
+    kernel = _scores.bind(layouts=Layouts.of(pattern), **options)
     backward = partial(_scores_backward, scale=factor)
     scores = launch_first(name, pattern, [q, k], kernel=kernel, backward=backward, flops=2)
     with graph.following(name):
@@ -229,17 +243,34 @@ def check_mask(where: str, mask: LogicalRegion | None, q: LogicalRegion, k: Logi
 
 @partial(Kernel, takes_mixed=True)
 def _scores_on_gpu(
-    ctx: Context, q: Array, k: Array, out: Array, *, layouts: Layouts, scale: float, is_causal: bool
+    ctx: Context,
+    q: Array,
+    k: Array,
+    out: Array,
+    *,
+    layouts: Layouts,
+    scale: float,
+    is_causal: bool,
+    alibi: int = 0,
 ) -> None:
     work = work_array(ctx, "scores", out)
     multiply_matrices(ctx, q, k, work, layouts=layouts)
     gpu_attention.scale_and_mask(ctx, work, scale, _seen(ctx, out, is_causal))
+    _add_biases(ctx, work, alibi)
     deliver(ctx, work, out)
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=_scores_on_gpu)
 def _scores(
-    ctx: Context, q: Array, k: Array, out: Array, *, layouts: Layouts, scale: float, is_causal: bool
+    ctx: Context,
+    q: Array,
+    k: Array,
+    out: Array,
+    *,
+    layouts: Layouts,
+    scale: float,
+    is_causal: bool,
+    alibi: int = 0,
 ) -> None:
     """Keys behind the query count as minus infinity, in partial sums too."""
     from ops.cpu import rows as cpu_rows
@@ -252,7 +283,15 @@ def _scores(
         out.dtype.type(scale),
         _seen(ctx, out, is_causal),
     )
+    _add_biases(ctx, work, alibi)
     deliver(ctx, work, out)
+
+
+def _add_biases(ctx: Context, scores: Array, heads: int) -> None:
+    """Once among partial sums: to those of the first features."""
+    if heads and ctx.rect(0).lo[3] == 0:
+        _, head, query, key = ctx.rect(2).lo
+        add_biases(ctx, scores, heads, head, query - key)
 
 
 def _seen(ctx: Context, out: Array, is_causal: bool) -> int:

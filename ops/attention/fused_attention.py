@@ -16,6 +16,7 @@ from ops.attention.linear_attention import (
     check_heads,
     check_scale,
     heads,
+    score_options,
     write_gradients,
 )
 from ops.building import distinct, launch_all, launch_first, term, terms
@@ -31,6 +32,7 @@ def fused_attention(
     name: str | None = None,
     *,
     scale: float | None = None,
+    alibi: bool = False,
 ) -> LogicalRegion:
     """softmax(q kᵀ / sqrt(d)) v for every head in one operator; what `scaled_dot_product_attention` gives.
 
@@ -41,6 +43,7 @@ def fused_attention(
         is_causal: whether query number q sees only the keys up to number q.
         name: of the operator.
         scale: of the scores, in the place of 1 / sqrt(d).
+        alibi: see `multihead_attention`; on a GPU, some queries at a time, and not by cuDNN.
 
     Returns:
         (batch, queries, heads, e). Batch, queries and heads may be split.
@@ -54,7 +57,7 @@ def fused_attention(
     pattern = (
         f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}"
     )
-    options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
+    options = score_options(q, factor, is_causal, alibi)
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
     features *= seen_share(q.shape[1], k.shape[1]) if is_causal else 1.0
     kernel, backward = forward.bind(**options), partial(_backward, flops=5 * features, **options)
@@ -101,12 +104,10 @@ def forward(
     v: Array,
     y: Array,
     statistics: Array,
-    *,
-    scale: float,
-    is_causal: bool,
+    **options: Any,
 ) -> None:
     """The result and, of every query, the logarithm of its sum of exponentials."""
-    for rows, scores in blocks(ctx, heads(q), heads(k), 0, scale, is_causal):
+    for rows, scores in blocks(ctx, heads(q), heads(k), 0, **options):
         shape = *block_shape(heads(q), heads(k))[:3], 1
         most, total = (ctx.scratch(slot, shape, q.dtype)[:, :, : scores.shape[2]] for slot in "mt")
         ctx.xp.max(scores, axis=3, keepdims=True, out=most)
@@ -120,7 +121,7 @@ def forward(
 
 
 @partial(Kernel, cuda=gpu_attention.gradients, work="attention gradients")
-def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
+def gradients(ctx: Context, *arrays: Array, **options: Any) -> None:
     """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
     gy, y, statistics, q, k, v, *made = arrays
     products, offset = (
@@ -130,4 +131,4 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
     ctx.xp.multiply(gy, y, out=products)
     ctx.xp.sum(products, axis=3, out=offset)
     ctx.xp.negative(offset, out=offset)
-    write_gradients(ctx, 3, (gy, q, k, v), statistics, heads(offset), made, scale, is_causal)
+    write_gradients(ctx, 3, (gy, q, k, v), statistics, heads(offset), made, **options)

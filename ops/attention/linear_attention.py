@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ops.attention.alibi import add_biases
 from ops.building import check_number, checked, distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from ops.elementwise.formula import formula
@@ -32,6 +33,7 @@ def memory_linear_attention(
     name: str | None = None,
     *,
     scale: float | None = None,
+    alibi: bool = False,
 ) -> LogicalRegion:
     """softmax(q kᵀ / sqrt(d)) v for every head; what `scaled_dot_product_attention` gives, without its scores.
 
@@ -42,6 +44,7 @@ def memory_linear_attention(
         is_causal: whether query number q sees only the keys up to number q.
         name: of the operator of the sums, which strategies split; the result is `<name>.value`.
         scale: of the scores, in the place of 1 / sqrt(d).
+        alibi: see `multihead_attention`.
 
     Returns:
         (batch, queries, heads, e). Batch, queries, keys and heads may be split.
@@ -51,7 +54,7 @@ def memory_linear_attention(
     """
     factor = check_scale(check_heads("memory_linear_attention", name, q, k, v), scale, q)
     graph, name = q.graph, q.graph.unique_name(name or "attention")
-    options: dict[str, Any] = {"scale": factor, "is_causal": bool(is_causal)}
+    options = score_options(q, factor, is_causal, alibi)
     b, s, h, d = distinct(q.axes, ("t", "e"))
     q_term, k_term, v_term, row = (
         f"{b} {s} {h} ^{d}",
@@ -98,6 +101,12 @@ def check_scale(where: str, scale: float | None, q: LogicalRegion) -> float:
     )
 
 
+def score_options(q: LogicalRegion, scale: float, is_causal: bool, alibi: bool) -> dict[str, Any]:
+    """What kernels are told of the scores of queries (..., heads, features); without `alibi`, nothing of that."""
+    options: dict[str, Any] = {"scale": scale, "is_causal": bool(is_causal)}
+    return options | {"alibi": q.shape[-2]} if alibi else options
+
+
 def _value_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
     """Of x / total: g / total, and minus the sum of g x / total²."""
     (full, row), _ = terms(op)
@@ -121,25 +130,26 @@ def _backward(
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 #
-# Arrays are (batch, points, heads, features); the products want heads before points. `rows` are some queries.
+# Arrays are (batch, points, heads, features); the products want heads before points. `rows` are some queries. `alibi`
+# is the number of all heads, where scores have biases by distance, else 0.
 
 
 def blocks(
-    ctx: Context, q: Array, k: Array, number: int, scale: float, is_causal: bool
+    ctx: Context, q: Array, k: Array, number: int, scale: float, is_causal: bool, alibi: int = 0
 ) -> Iterator[tuple[slice, Array]]:
     """Some queries at a time, and their scores (batch, heads, queries, keys): minus infinity for keys behind.
 
     `q` and `k` have heads before points; `number` is that of `q` among the arguments of the kernel, `k` is the next.
     """
     queries, count = q.shape[2], block_shape(q, k)[2]
-    first = (
-        ctx.rect(number).lo[1] + 1 - ctx.rect(number + 1).lo[1]
-    )  # keys that the first query sees
+    first = ctx.rect(number).lo[1] - ctx.rect(number + 1).lo[1]  # query, of the keys here
     for start in range(0, queries, count):
         rows = slice(start, min(start + count, queries))
         scores = block(ctx, "scores", q, k, rows)
         ctx.xp.matmul(q[:, :, rows], k.swapaxes(2, 3), out=scores)
-        _scale_and_mask(ctx, scores, scale, first + start if is_causal else k.shape[2])
+        _scale_and_mask(ctx, scores, scale, first + 1 + start if is_causal else k.shape[2])
+        if alibi:
+            add_biases(ctx, scores, alibi, ctx.rect(number).lo[2], first + start)
         yield rows, scores
 
 
@@ -196,11 +206,9 @@ def _deliver(ctx: Context, work: Array, a: Array) -> None:
 
 
 @Kernel
-def _largest(
-    ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, is_causal: bool
-) -> None:
+def _largest(ctx: Context, q: Array, k: Array, largest: Array, **options: Any) -> None:
     query, key = _by_head(ctx, q=q, k=k)
-    for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
+    for rows, scores in blocks(ctx, query, key, 0, **options):
         ctx.xp.max(scores, axis=3, out=heads(largest[:, rows]))
 
 
@@ -211,11 +219,11 @@ def _exponentials(ctx: Context, scores: Array, largest: Array) -> Array:
 
 
 @Kernel
-def _sums(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
+def _sums(ctx: Context, *arrays: Array, **options: Any) -> None:
     q, k, v, largest, out, total = arrays
     query, key, value = _by_head(ctx, q=q, k=k, v=v)
     made = _result(ctx, "out", out)
-    for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
+    for rows, scores in blocks(ctx, query, key, 0, **options):
         weights = _exponentials(ctx, scores, heads(largest[:, rows]))
         ctx.xp.sum(weights, axis=3, out=heads(total[:, rows]))
         ctx.xp.matmul(weights, value, out=made[:, :, rows])
@@ -223,9 +231,9 @@ def _sums(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
 
 
 @Kernel
-def _gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
+def _gradients(ctx: Context, *arrays: Array, **options: Any) -> None:
     gsum, gtotal, q, k, v, largest, *made = arrays
-    write_gradients(ctx, 2, (gsum, q, k, v), heads(largest), heads(gtotal), made, scale, is_causal)
+    write_gradients(ctx, 2, (gsum, q, k, v), heads(largest), heads(gtotal), made, **options)
 
 
 def write_gradients(
@@ -237,6 +245,7 @@ def write_gradients(
     made: Sequence[Array],
     scale: float,
     is_causal: bool,
+    alibi: int = 0,
 ) -> None:
     """With the weights p = exp(scores - shift) and u = g vᵀ, the slopes of the scores are p (u + offset).
 
@@ -252,7 +261,7 @@ def write_gradients(
         ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv))
     )
     work = _result(ctx, "gq", gq)
-    for rows, scores in blocks(ctx, query, key, number, scale, is_causal):
+    for rows, scores in blocks(ctx, query, key, number, scale, is_causal, alibi):
         weights, g = _exponentials(ctx, scores, shift[:, :, rows]), gout[:, :, rows]
         ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
         gv += heads(part_v)

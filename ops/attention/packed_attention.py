@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ops.attention import fused_attention as fused
-from ops.attention.linear_attention import check_scale
+from ops.attention.linear_attention import check_scale, score_options
 from ops.building import checked, distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from taskflow import Array, Context, Image, Kernel, LogicalRegion, Operator, Rect
@@ -30,6 +30,7 @@ def packed_attention(
     name: str | None = None,
     *,
     scale: float | None = None,
+    alibi: bool = False,
 ) -> LogicalRegion:
     """softmax(q kᵀ / sqrt(d)) v for every head and every document by itself, as flash-attn's `varlen` functions.
 
@@ -41,6 +42,7 @@ def packed_attention(
         is_causal: whether a token sees only those up to itself.
         name: of the operator.
         scale: of the scores, in the place of 1 / sqrt(d).
+        alibi: see `fused_attention`.
 
     Returns:
         (tokens, heads, e). Tokens and heads may be split, tokens within a document, too.
@@ -61,11 +63,8 @@ def packed_attention(
     token = np.arange(q.shape[0])
     images = {"keys": Image(s, first, token + 1 if is_causal else end)}
     pattern = f"{s} {h} ^{d}, keys {h} ^{d}, keys {h} ^e -> {s} {h} ^e, {term((h, s))}"
-    options: dict[str, Any] = {
-        "borders": tuple(borders.tolist()),
-        "scale": check_scale(where, scale, q),
-        "is_causal": bool(is_causal),
-    }
+    options = score_options(q, check_scale(where, scale, q), is_causal, alibi)
+    options["borders"] = tuple(borders.tolist())
     features = 1 / q.shape[2] + 1 / v.shape[2]  # a point of the iteration space is of both
     behind = images | {"queries": Image(s, token if is_causal else first, end)}
     backward = partial(_backward, windows=behind, flops=5 * features, options=options)
@@ -142,9 +141,11 @@ def _documents(ctx: Context, output: int, borders: Sequence[int]) -> Iterator[tu
             )
 
 
-def _told(ctx: Context, spans: Sequence[Span]) -> Context:
-    """What a kernel of a batch of one is told of arguments that have these tokens."""
-    return ctx.part([Rect((0, s.lo), (1, s.hi)) for s in spans], {}, is_alike=False)
+def _told(ctx: Context, spans: Sequence[Span], query: int) -> Context:
+    """What a kernel of a batch of one is told of arguments with these tokens, and the heads of argument `query`."""
+    lo, hi = ctx.rect(query).lo[1], ctx.rect(query).hi[1]
+    rects = [Rect((0, span.lo, lo), (1, span.hi, hi)) for span in spans]
+    return ctx.part(rects, {}, is_alike=False)
 
 
 def _forward_by(
@@ -160,7 +161,7 @@ def _forward_by(
         keys = Span(document.lo, queries.hi if options["is_causal"] else document.hi)
         rows, seen = queries.at(first), keys.at(first_key)
         read = q[None, rows], k[None, seen], v[None, seen]
-        told = _told(ctx, [queries, keys, keys])
+        told = _told(ctx, [queries, keys, keys], 0)
         made = y[None, rows], statistics[None, :, rows]
         kernel.function(told, *read, *made, **options)
 
@@ -184,7 +185,7 @@ def _gradients_by(
             gy, y, statistics, q, k, v = arrays[:6]
             read = (*(a[None, rows] for a in (gy, y)), statistics[None, :, rows], q[None, rows])
             read = (*read, k[None, seen], v[None, seen])
-            told = _told(ctx, [query, query, query, query, key, key])
+            told = _told(ctx, [query, query, query, query, key, key], 3)
             made = [
                 arrays[6 + n][None, part.at(first)]
                 if n in makes

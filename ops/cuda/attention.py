@@ -40,11 +40,14 @@ def forward(
     *,
     scale: float,
     is_causal: bool,
+    alibi: int = 0,
 ) -> None:
     """See `fused_attention`."""
-    if not y.size or _forward_by_library(ctx, q, k, v, y, statistics, scale, is_causal):
+    if not y.size:
         return
-    if flash.takes(q, v):
+    if not alibi and _forward_by_library(ctx, q, k, v, y, statistics, scale, is_causal):
+        return
+    if not alibi and flash.takes(q, v):
         flash.forward(ctx, q, k, v, y, statistics, scale=scale, is_causal=is_causal)
         return
     query, key, value = _by_head(ctx, {"q": q, "k": k, "v": v})
@@ -54,7 +57,7 @@ def forward(
         ctx, query, key, kept.dtype, 1, _first(ctx, 0, is_causal)
     ):
         ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
-        numbers = _numbers(ctx, 0, scores, rows, kept, is_causal)
+        numbers = _numbers(ctx, 0, scores, rows, kept, is_causal, alibi)
         threads = scores.size // scores.shape[3] * BLOCK
         ctx.launch(
             ATTENTION,
@@ -72,12 +75,12 @@ def forward(
 
 
 @partial(Kernel, takes_mixed=True)
-def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
+def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool, alibi: int = 0) -> None:
     """See `fused_attention`."""
-    if _gradients_by_library(ctx, *arrays, scale=scale, is_causal=is_causal):
+    if not alibi and _gradients_by_library(ctx, *arrays, scale=scale, is_causal=is_causal):
         return
     gy, _, statistics, q, k, v, gq, gk, gv = arrays
-    if flash.takes(q, v):
+    if not alibi and flash.takes(q, v):
         flash.gradients(ctx, *arrays, scale=scale, is_causal=is_causal)
         return
     g, query, key, value = _by_head(ctx, {"g": gy, "q": q, "k": k, "v": v})
@@ -87,7 +90,7 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
     for rows, keys, (scores, products), (weights, slopes) in blocks:
         ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
         ctx.xp.matmul(g[:, :, rows], value[:, :, keys].swapaxes(2, 3), out=products)
-        numbers = _numbers(ctx, 3, scores, rows, kept, is_causal)
+        numbers = _numbers(ctx, 3, scores, rows, kept, is_causal, alibi)
         threads = scores.size // scores.shape[3] * BLOCK
         name = f"attention_slopes_{q.dtype}"
         ctx.launch(
@@ -104,6 +107,14 @@ def scale_and_mask(ctx: Context, scores: Array, scale: float, seen: int) -> None
     `seen` keys, and each one behind it a key more."""
     numbers = *scores.shape[2:], seen, float(scale), scores.size
     ctx.launch(ATTENTION, f"scale_and_mask_{scores.dtype}", scores.size, scores, *numbers)
+
+
+def add_biases(ctx: Context, scores: Array, heads: int, head: int, first: int) -> None:
+    """See `ops.attention.alibi.add_biases`."""
+    _, count, queries, keys = scores.shape
+    numbers = queries, first, keys, count, head, _power(heads)
+    threads = scores.size // max(keys, 1) * BLOCK
+    ctx.launch(ATTENTION, f"add_biases_{scores.dtype}", threads, scores, *numbers)
 
 
 # -- some queries at a time --------------------------------------------------------------------------------------------
@@ -219,11 +230,24 @@ def _blocks(
 
 
 def _numbers(
-    ctx: Context, query: int, scores: Array, rows: slice, kept: Array, is_causal: bool
+    ctx: Context,
+    query: int,
+    scores: Array,
+    rows: slice,
+    kept: Array,
+    is_causal: bool,
+    alibi: int,
 ) -> tuple[int, ...]:
     """What the kernels are told of a block of the queries that are argument number `query`."""
     first = ctx.rect(query).lo[1] - ctx.rect(query + 1).lo[1] + rows.start
-    return scores.shape[2], kept.shape[2], rows.start, first, scores.shape[3], int(is_causal)
+    biases = scores.shape[1], ctx.rect(query).lo[2], _power(alibi)
+    numbers = scores.shape[2], kept.shape[2], rows.start, first, scores.shape[3], int(is_causal)
+    return *numbers, *biases
+
+
+def _power(heads: int) -> int:
+    """The largest power of two up to the number of all heads, which their slopes follow; 0: there are no biases."""
+    return 1 << heads.bit_length() - 1 if heads else 0
 
 
 # -- cuDNN -------------------------------------------------------------------------------------------------------------

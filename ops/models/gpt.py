@@ -3,13 +3,20 @@
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import ops
 from ops.models.common import of_parameters, predict_words, tokens
 from taskflow import Graph, LogicalRegion
 
 SMALL = ops.normal(0.0, 0.02)
+
+
+class GptOptions(TypedDict, total=False):
+    """What GPT-2 has not: rows of the embedding that are a multiple of a number, positions by linear biases."""
+
+    vocabulary_multiple: int
+    alibi: bool
 
 
 def build(
@@ -24,7 +31,7 @@ def build(
     training: bool = True,
     dtype: str = "float32",
     fused: bool | Literal["attention", "all"] = False,
-    vocabulary_multiple: int = 1,
+    **options: Unpack[GptOptions],
 ) -> Graph:
     """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators; or
     of "attention" alone, beside what eager frameworks run otherwise: a loss that keeps its softmax; or of "all": the
@@ -34,17 +41,25 @@ def build(
     A `dtype` of "mixed_bfloat16" has float32 parameters and computes in bfloat16, as `taskflow.precision` does.
     The rows of the embedding are a multiple of `vocabulary_multiple`: with 64 (50,304 rows) products over them are
     faster on GPUs. No number changes: scores behind the vocabulary have no part in the loss, and no gradient.
+    With `alibi` positions have no embedding but biases of the scores, as MPT's and BLOOM's: see
+    `ops.multihead_attention`; three products make queries, keys and values then.
     """
-    graph, columns = Graph(), -(-vocabulary // vocabulary_multiple) * vocabulary_multiple
+    if unknown := sorted(options.keys() - GptOptions.__annotations__.keys()):
+        raise TypeError(f"gpt: there is no argument '{unknown[0]}'")
+    multiple, alibi = options.get("vocabulary_multiple", 1), options.get("alibi", False)
+    graph, columns = Graph(), -(-vocabulary // multiple) * multiple
     x, t = tokens(graph, "x", batch, sequence), tokens(graph, "t", batch, sequence)
     h = ops.embedding(
         x, columns, hidden, name="embed", dtype=of_parameters(dtype), weight_init=SMALL
     )
-    h = ops.dropout(ops.position_embedding(h, name="position"), dropout, training, name="drop")
+    if not alibi:
+        h = ops.position_embedding(h, name="position")
+    h = ops.dropout(h, dropout, training, name="drop")
     attention: dict[str, Any] = {
         "dropout_p": dropout,
         "fused": bool(fused),
-        "joined": fused == "all",
+        "joined": fused == "all" and not alibi,
+        "alibi": alibi,
     }
     for k in range(layers):
         h = _layer(h, heads, dropout, training, f"layer{k}", attention, fused in (True, "all"))

@@ -51,6 +51,18 @@ def test_a_gpt_of_fused_operators_trains_alike(parts: bool | str) -> None:
         assert_close(train(fused, strategy, MACHINE, batches), expected)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_gpt_of_linear_biases_trains_alike(fused: bool) -> None:
+    """It has no embedding of positions, and knows them."""
+    sizes = {"batch": 4, "dtype": "float64", "dropout": 0.0, "fused": fused, **TINY["gpt"]}
+    graph = build("gpt", alibi=True, **sizes)
+    assert not any("position" in name for name in graph.regions)
+    batches = feeds(graph, "gpt", 2)
+    expected = train(graph, single_device(graph, MACHINE), MACHINE, batches)
+    strategy = random_strategy(graph, MACHINE, 1)
+    assert_close(train(graph, strategy, MACHINE, batches), expected)
+
+
 def test_a_mixed_gpt_has_float32_parameters_and_dropout() -> None:
     """Precision comes before the optimizer, inside of the model."""
     graph = build("gpt", batch=2, dtype="mixed_float16", dropout=0.1, **TINY["gpt"])

@@ -286,8 +286,20 @@ case(
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
-def attend(q: Array, k: Array, v: Array, is_causal: bool = False) -> Array:
+def slopes_of_heads(n: int) -> list[float]:
+    """`get_slopes` of the authors of ALiBi."""
+    if np.log2(n).is_integer():
+        start = 2 ** -(2 ** -(np.log2(n) - 3))
+        return [start ** (h + 1) for h in range(n)]
+    power = 2 ** int(np.log2(n))
+    return slopes_of_heads(power) + slopes_of_heads(2 * power)[0::2][: n - power]
+
+
+def attend(q: Array, k: Array, v: Array, is_causal: bool = False, alibi: bool = False) -> Array:
     scores = np.einsum("bqkd,btkd->bkqt", q, k) / np.sqrt(q.shape[-1])
+    if alibi:
+        distances = np.arange(q.shape[1])[:, None] - np.arange(k.shape[1])
+        scores -= np.array(slopes_of_heads(q.shape[2]))[:, None, None] * distances
     if is_causal:
         scores = np.where(np.tril(np.ones(scores.shape[-2:])) > 0, scores, -np.inf)
     return np.einsum("bkqt,btkd->bqkd", softmax(scores), v)
@@ -488,6 +500,41 @@ for kind in ("", ", fused"):
         lambda v: attention(of_all_heads(v, 2, 2), 4, is_causal=True),
         {"x": (2, 3, 8)},
     )
+for kind, causal in (
+    (ops.scaled_dot_product_attention, False),
+    (ops.scaled_dot_product_attention, True),
+    (ops.fused_attention, True),
+    (ops.memory_linear_attention, True),
+):
+    case(
+        f"{kind.__name__}, alibi{', causal' if causal else ''}",
+        lambda q, k, v, kind=kind, c=causal: kind(q, k, v, c, alibi=True),
+        lambda v, c=causal: attend(v["q"], v["k"], v["v"], c, alibi=True),
+        dict.fromkeys("qkv", (2, 4, 3, 2)),
+    )
+case(
+    "packed_attention, alibi",
+    lambda q, k, v: ops.packed_attention(q, k, v, (2, 0, 3), True, alibi=True),
+    lambda v: np.concatenate(
+        [attend(*(v[n][None, a:b] for n in "qkv"), True, True)[0] for a, b in ((0, 2), (2, 5))]
+    ),
+    dict.fromkeys("qkv", (5, 3, 2)),
+)
+for how in ({}, {"memory_linear": True}, {"lengths": (0, 5)}):
+    case(
+        f"multihead_attention, alibi{''.join(f', {word}' for word in how)}",
+        lambda x, how=how: ops.multihead_attention(x, 3, is_causal=True, alibi=True, **how),
+        lambda v: attention({**v, "x": v["x"].reshape(-1, 5, 6)}, 3, is_causal=True, alibi=True)[
+            0 if v["x"].ndim == 2 else ...
+        ],
+        {"x": (5, 6) if "lengths" in how else (2, 5, 6)},
+    )
+case(
+    "multihead_attention, alibi, cross, grouped queries",
+    lambda x, m: ops.multihead_attention(x, 4, memory=m, kv_heads=2, fused=True, alibi=True),
+    lambda v: attention(of_all_heads(v, 2, 2), 4, "m", alibi=True),
+    {"x": (2, 3, 8), "m": (2, 4, 3)},
+)
 case(
     "multihead_attention, memory-linear",
     lambda x: ops.multihead_attention(x, 2, is_causal=True, memory_linear=True),

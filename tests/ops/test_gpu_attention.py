@@ -18,13 +18,15 @@ from tests.strategies import strategies
 pytestmark = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 
 
-def heads(queries=6, keys=6, is_causal=True, precision="float32", dtype="float32", width=8):
+def heads(
+    queries=6, keys=6, is_causal=True, precision="float32", dtype="float32", width=8, alibi=False
+):
     """Attention of two heads between two layers that learn, and a loss."""
     graph = Graph()
     x, m = graph.input("x", (2, queries, 8), dtype), graph.input("m", (2, keys, 8), dtype)
     k, v = (ops.reshape(ops.linear(m, width), (2, keys, 2, width // 2)) for _ in range(2))
     q = ops.reshape(ops.linear(x, width), (2, queries, 2, width // 2))
-    y = ops.fused_attention(q, k, v, is_causal, name="a")
+    y = ops.fused_attention(q, k, v, is_causal, name="a", alibi=alibi)
     return trained(graph, ops.linear(ops.reshape(y, (2, queries, width)), 3), precision)
 
 
@@ -85,6 +87,34 @@ def test_some_queries_at_a_time(queries, keys, is_causal, precision, block_bytes
     monkeypatch.setattr(flash, "_MOST_FEATURES", 0)
     model = heads(queries, keys, is_causal, precision)
     laws.assert_close(run(model, shim.ShimStreams()), on_numpy(model), TOLERANCE[precision])
+
+
+@pytest.mark.parametrize("queries, keys, is_causal", [(6, 6, True), (5, 7, False)])
+def test_linear_biases_go_by_neither_cudnn_nor_flash(queries, keys, is_causal, monkeypatch):
+    """Some queries at a time, on devices that have a part of the heads and queries."""
+    monkeypatch.setattr(gpu_attention, "_BLOCK_BYTES", 200)
+    model, backend = heads(queries, keys, is_causal, "float16", alibi=True), CudnnStreams()
+    machine = laws.MachineModel.uniform(4)
+    strategy = single_device(model.graph, machine)
+    _, c, h, _ = model.graph.operator("a").outputs[0].axes
+    strategy["a"] = ParallelConfig({c: 2, h: 2}, devices=(0, 1, 2, 3))
+    laws.assert_close(run(model, backend, machine, strategy), on_numpy(model), TOLERANCE["float16"])
+    assert "sdpa" not in done(backend)
+    plain = on_numpy(heads(queries, keys, is_causal, "float16"))
+    with pytest.raises(AssertionError):  # the biases are no rounding
+        laws.assert_close(on_numpy(model), plain, TOLERANCE["float16"])
+
+
+def test_linear_biases_of_scores_on_a_gpu():
+    """Of three heads, of which one device has the last; the numbers are those of NumPy."""
+    graph = Graph()
+    q, k, v = (graph.input(n, (2, 5, 3, 4), "float32") for n in "qkv")
+    y = ops.scaled_dot_product_attention(ops.linear(q, 4), k, v, True, name="a", alibi=True)
+    model = trained(graph, ops.reshape(y, (2, 60)), "float32")
+    machine = laws.MachineModel.uniform(2)
+    strategy = single_device(model.graph, machine)
+    strategy["a"] = ParallelConfig({q.axes[2]: 2}, devices=(0, 1))
+    laws.assert_close(run(model, shim.ShimStreams(), machine, strategy), on_numpy(model), 1e-5)
 
 
 @pytest.mark.parametrize("precision", ["float16", "float32"])

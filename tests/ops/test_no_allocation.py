@@ -155,7 +155,7 @@ OTHERS += [
     "recurrent_weights",
     "uniform",
 ]
-OTHERS += ["RotaryScaling", "Edges", "edges", "graph_order", "zeros", "ctc_decode"]
+OTHERS += ["RotaryScaling", "alibi_slopes", "Edges", "edges", "graph_order", "zeros", "ctc_decode"]
 
 
 def ring(x: Region) -> ops.Edges:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from taskflow import (
     lower,
 )
 
+from .cases_sequences import slopes_of_heads
 from .interpreter import first_values, run
 from .test_operators import slopes
 
@@ -155,6 +157,41 @@ def test_the_mask_knows_no_partition(degrees: dict[str, int]) -> None:
     assert np.isneginf(whole["a.scores"]).sum() == 2 * 2 * 10
     for name in whole:
         np.testing.assert_allclose(split[name], whole[name], rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_published_slopes_of_linear_biases() -> None:
+    """Of 8 and 12 heads, as Press et al. and their `get_slopes` have them."""
+    eight = [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    between = [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
+    np.testing.assert_array_equal(ops.alibi_slopes(8), eight)
+    np.testing.assert_allclose(ops.alibi_slopes(12), eight + between, rtol=1e-15)
+    for heads in range(1, 40):
+        np.testing.assert_allclose(ops.alibi_slopes(heads), slopes_of_heads(heads), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        ops.scaled_dot_product_attention,
+        ops.memory_linear_attention,
+        ops.fused_attention,
+        partial(ops.packed_attention, lengths=(2, 3)),
+    ],
+)
+def test_linear_biases_know_no_partition(attend: Callable[..., LogicalRegion]) -> None:
+    """Splits of every axis, and of heads with each: samples, queries, keys, and features as partial sums."""
+    graph, is_packed = Graph(), isinstance(attend, partial)
+    shape = (5, 3, 4) if is_packed else (2, 5, 3, 4)
+    q, k, v = (graph.input(name, shape, "float64") for name in "qkv")
+    y = attend(q, k, v, is_causal=True, name="a", alibi=True)
+    differentiate(ops.sum(ops.multiply(y, y)), [q, k, v])
+    values = first_values(graph)
+    whole = run(graph, values)
+    heads, axes = q.axes[-2], graph.operator("a").split_axes
+    for degrees in ({heads: 3} | {axis: 2} for axis in axes):
+        split = run(graph, values, {"a": ParallelConfig(degrees)})
+        for name in whole:
+            np.testing.assert_allclose(split[name], whole[name], 1e-12, 1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("degrees", [{"s": 3}, {"t": 2, "s": 2}, {"t": 5, "h": 2}], ids=str)

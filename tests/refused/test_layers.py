@@ -254,6 +254,16 @@ REFUSED = [
         "multihead_attention 'attention': fused attention has no mask, 'mask' was given",
     ),
     (
+        "multihead_attention, joined with alibi",
+        lambda r: ops.multihead_attention(r.line, 1, fused=True, joined=True, alibi=True),
+        "multihead_attention 'attention': joined attention has no alibi",
+    ),
+    (
+        "alibi_slopes of no heads",
+        lambda r: ops.alibi_slopes(0),
+        "alibi_slopes: heads is 0, a positive integer is needed",
+    ),
+    (
         "multihead_attention, joined with scores",
         lambda r: ops.multihead_attention(ops.unsqueeze(r.x, 0), 1, joined=True),
         "multihead_attention 'attention': joined=True is for fused attention without memory or kv_heads",

@@ -181,5 +181,5 @@ def test_the_random_graphs_are_of_all_of_ops():
     others |= {"Edges", "graph_order"}  # tables of graphs: tests/models/test_gnn.py
     others |= {"linear_cross_entropy", "repeat_heads"}  # of language models: tests/models
     others |= {"ctc_loss", "expert_rows", "gumbel", "claimed"}  # with laws of their own: tests/ops
-    others |= {"ctc_decode", "fake_quantize"}  # of arrays; of a transform
+    others |= {"ctc_decode", "alibi_slopes", "fake_quantize"}  # of arrays; of a transform
     assert {*ops.__all__} - used - BUILDERS.keys() - initializers - others == set()
