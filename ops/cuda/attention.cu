@@ -78,8 +78,8 @@ static __device__ Scores<A> scores_of(const A* x, double scale, long long row, l
                                                long long count, long long head, long long power) {                    \
     long long row = blockIdx.x;                                                                                       \
     A slope = (A)slope_of(head + row / queries % count, power);                                                       \
+    long long query = first + row % queries;                                                                          \
     T* x = scores + row * keys;                                                                                       \
-    for (long long c = threadIdx.x; c < keys; c += BLOCK)                                                             \
-      x[c] = (A)x[c] + slope * (A)(c - first - row % queries);                                                        \
+    for (long long c = threadIdx.x; c < keys; c += BLOCK) x[c] = (A)x[c] + slope * (A)(c - query);                    \
   }
 FOR_ALL_TYPES(ATTENTION)
