@@ -110,7 +110,7 @@ class Policy:
 
     @property
     def name(self) -> str:
-        """That of its function, and how eager it is: `interleaved:2`."""
+        """That of its function, with how eager it is behind a colon."""
         return self.steps.__name__ + (f":{self.eager}" if self.eager else "")
 
     def schedule(self, pipeline: Pipeline) -> Schedule:
