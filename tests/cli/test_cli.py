@@ -42,7 +42,7 @@ MACHINE = MachineModel.uniform(2)
 COSTS = CostModel.analytic(MACHINE)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # once in a process: a module of this name is one file
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "model_of_test_cli.py"
     path.write_text(commands.MODEL)
