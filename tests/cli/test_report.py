@@ -26,7 +26,7 @@ MACHINE = MachineModel.uniform(2)
 COSTS = CostModel.analytic(MACHINE)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "model_of_report.py"
     path.write_text(commands.MODEL)

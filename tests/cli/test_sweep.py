@@ -27,7 +27,7 @@ MACHINE = MachineModel.uniform(4)
 COSTS = CostModel.analytic(MACHINE)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "model_of_test_sweep.py"
     path.write_text(commands.MODEL)
