@@ -274,3 +274,10 @@ NAMED: dict[str, Order | Policy] = {
     "prefetch": prefetch(),
     "pieces": prefetch(in_pieces=True),
 }
+
+
+def is_by_operator(order: object) -> bool:
+    """Whether all micro-batches of an operator come before the next operator, as in the program and in pieces."""
+    order = named(order) or order
+    is_in_pieces = isinstance(order, Prefetch) and order.in_pieces
+    return order is None or order is program or is_in_pieces

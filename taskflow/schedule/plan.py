@@ -32,6 +32,7 @@ from taskflow.schedule.order_of_all import order_of_all
 from taskflow.schedule.orders import (
     Order,
     check_order_name,
+    is_by_operator,
     named,
     order_name,
     program,
@@ -127,8 +128,8 @@ class Plan:
     @property
     def gathers(self) -> int:
         """So often a pass gathers what homes hold: for each micro-batch, where a schedule has these in turn."""
-        is_in_each = self.homes and self.gathers_again and self.schedule is not None
-        return self.parts if is_in_each else 1
+        is_once = not (self.homes and self.gathers_again) or is_by_operator(self.schedule)
+        return 1 if is_once else self.parts
 
     def placement(self, graph: Graph, machine: MachineModel) -> Strategy:
         """The strategy of the graph that runs, with all micro-batches; ValueError if it does not fit."""

@@ -88,6 +88,7 @@ def test_the_accuracy_of_predictions_is_that_of_the_rows() -> None:
     for each in sets:
         factors = [accuracy.factor(row) for row in accuracy.rows_of(each.name, rows)]
         assert each.median is None or statistics.median(factors) <= each.median
+        assert sum(factor > each.tolerance for factor in factors) <= each.outside, each.name
 
 
 def test_a_fitted_constant_improves_sets_that_it_was_not_fitted_to() -> None:

@@ -344,7 +344,8 @@ def test_a_plan_says_whether_each_micro_batch_gathers():
     graph = plan.transform(plain)
     plan = replace(plan, strategy=fully_sharded(graph, FOUR))
     each = gathered_bytes(plan.lower(plain, FOUR)[1])
-    for once in (replace(plan, gathers_again=False), replace(plan, schedule=None)):
+    by_operator = [replace(plan, schedule=order) for order in (None, "program", "pieces:2")]
+    for once in (replace(plan, gathers_again=False), *by_operator):
         graph = once.transform(plain)
         assert {op.gathers for op in graph.operators} == {1}
     assert each == 2 * gathered_bytes(replace(plan, schedule=None).lower(plain, FOUR)[1])
