@@ -152,7 +152,7 @@ class _Compiler:
         self.steps: list[
             tuple[str, tuple[Argument, ...]]
         ] = []  # results are numbered as they are made
-        self.known: dict[str, int] = {}
+        self.known: dict[tuple[str, tuple[Argument, ...]], int] = {}
 
     def compile(self, tree: ast.AST) -> tuple[Step, ...]:
         if isinstance(tree, ast.Name):
@@ -183,12 +183,12 @@ class _Compiler:
             return float(node.value)
         if isinstance(node, ast.Name):
             return node.id
-        if (key := ast.dump(node)) not in self.known:
-            function, operands = self._parts(node)
-            step = function, tuple(self.visit(operand) for operand in operands)
+        function, operands = self._parts(node)
+        step = function, tuple(self.visit(operand) for operand in operands)
+        if step not in self.known:
             self.steps.append(step)
-            self.known[key] = len(self.steps) - 1
-        return self.known[key]
+            self.known[step] = len(self.steps) - 1
+        return self.known[step]
 
     def _parts(self, node: ast.AST) -> tuple[str, list[ast.expr]]:
         match node:
