@@ -128,7 +128,7 @@ class KindsTable:
         shared = np.repeat(every[:-1], x.rows)[of_rows == SHARED]
         self.shares_a_port = np.bincount(shared, minlength=kinds) > 0
         self.of_instances, self.of_rows, self.of_events = self._touches(of_rows)
-        none = chosen.point[:0]
+        none = np.zeros(0, np.int64)
         self.chosen = chosen._replace(bytes=none, flops=none, point=none)
         self.seen = np.zeros((kinds, self.devices), np.int64)
         spans = self.instance, self.arg, self.event
@@ -393,7 +393,7 @@ class RegionKind:
         """See `Alike.is_kept`; `points`: what every point of the table is like."""
         x, edges = self.table.x, slice(*self.table.edge[self.k : self.k + 2].tolist())
         nodes, begin = x.points + len(x.row), x.points + self.rows.start
-        waiting, awaited = x.waiting[edges], x.awaited[edges]
+        waiting, awaited = (ends[edges].astype(np.int64) for ends in (x.waiting, x.awaited))
 
         def of(node: Array) -> Array:
             """What nodes are like."""
