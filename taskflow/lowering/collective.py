@@ -63,9 +63,13 @@ def reduce_together(s: State, tile: Tile, p: Points, needs: Line) -> bool:
         return False
     if not is_whole and has_replica(owners_of(s, box, source >= 0, needs)[0], source, tile, p):
         return scatter_by_replicas(s, box, tile, p, needs)
-    if is_whole and not s.piece_bytes and (
-        sum_by_replicas(s, box, tile, p, needers, needs)
-        or sum_for_others(s, box, tile, p, needers)
+    if (
+        is_whole
+        and not s.piece_bytes
+        and (
+            sum_by_replicas(s, box, tile, p, needers, needs)
+            or sum_for_others(s, box, tile, p, needers)
+        )
     ):
         return True
     pieces = pieces_of(s, box) if is_whole and len(target) > 1 else repeated(box, 1)
