@@ -12,7 +12,7 @@ The rules:
 * Partial results are combined where they are needed: a box needed by one device is summed there (reduce-scatter); one
   needed by several is cut among them, summed in parts and gathered (all-reduce). Bytes are the minimum for both.
 * Of partial results with replicas the k-th of all sum together: on the same hosts each of these teams a piece; where
-  each device needs a tile, every team those of its own devices.
+  each device needs a tile, every team those of its own devices; where others need the sum, for as many of these.
 * What more than a few devices sum or gather together is one row, a collective; an all-to-all, where it is named.
 * Of those that hold a piece the nearest gives it, and of these each in turn (see `tasks.turns`). Devices that then
   gather nothing from each other are in different rows.
