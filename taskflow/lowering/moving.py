@@ -245,7 +245,7 @@ def take_turns(s: State, life: RegionLife, points: Points, turn: Any, ordinal: A
         first, least = s.rows, ordinal.max()
         s.version, s.held_boxes = k, held
         for device in range(s.devices):  # instances of the turn before are none of this one
-            s.device[device].last_value = last[device]
+            s.device[device].last_value, s.device[device].found = last[device], -1
             if last[device] < 0:
                 s.device[device].first_value = -1
             else:
