@@ -20,7 +20,6 @@ from taskflow.graph.samples import sample_groups
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
 from taskflow.strategy.strategy import parts as parts_of
 
-
 Known = dict[tuple[object, ...], ParallelConfig]  # by what a configuration in parts is made of
 
 
