@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -90,6 +90,7 @@ class Expression:
     steps: tuple[Step, ...] = field(compare=False, repr=False)
 
     @staticmethod
+    @cache
     def parse(text: str) -> Expression:
         """Raises ValueError for what is no such expression."""
         tree = ast.parse(_expanded(text), mode="eval").body
