@@ -22,10 +22,8 @@ from taskflow.cli.sweep import add_sweep, device_counts, is_sweep, sweep
 from taskflow.cli.types import Commands, natural, positive, positive_seconds
 from taskflow.core.system import world_rank
 from taskflow.report.describe import describe_seconds
-from taskflow.schedule.plan import Plan
 from taskflow.searching import PROPOSALS, SearchInterrupted, SearchResult, search
 from taskflow.searching.moves import MOVES
-from taskflow.strategy.strategy import Strategy
 
 SECONDS = 60.0  # of a search in the words of another system, where no budget is given
 
@@ -51,7 +49,7 @@ def add_parser(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="start from this strategy too; may be repeated",
+        help="start from this plan too; may be repeated",
     )
     parser.add_argument(
         "--until-local",
@@ -96,9 +94,8 @@ def _run_search(
     problem: Problem, options: argparse.Namespace, said: SaidPlans | None = None
 ) -> SearchResult:
     """Search within the budget of the options, for any plan or those that another system can say."""
-    starts = dict[str, Strategy | Plan]()
-    if (job := problem.job) and job.said is said:
-        starts[job.name] = job.plan
+    job = problem.job
+    starts = {job.name: job.plan} if job and job.said is said else {}
     starts |= {name: find_start(name, problem) for name in options.start}
     has_budget = options.proposals or options.seconds or not said
     with progress_bar() as show_progress:
@@ -115,10 +112,10 @@ def _run_search(
             problem.graph,
             problem.machine,
             problem.costs,
-            options.proposals,
-            options.seed,
-            starts,
-            progress,
+            proposals=options.proposals,
+            seed=options.seed,
+            starts=starts,
+            progress=progress,
             seconds=options.seconds if has_budget else SECONDS,
             space=said,
             until_local=options.until_local,

@@ -295,7 +295,7 @@ class PackedJudge:
         """Make the fragments of some regions; True: before the last one a proposal is known to be above the limit.
 
         What takes least comes first: the work of all streams without them, with one, with three and so on; a pass in
-        which collectives take the least that any algorithm does; then these are priced.
+        which collectives take nothing; then these are priced.
         """
         proposed, is_limited = self.index.proposed, math.isfinite(limit)
         used = proposed.used[proposed.used >= 0]

@@ -66,7 +66,7 @@ def search(
     costs: CostModel,
     proposals: int | None = None,
     seed: int = 0,
-    starts: Mapping[str, Strategy | Plan] | None = None,
+    starts: Mapping[str, Strategy] | Mapping[str, Plan] | None = None,
     progress: Callable[[int, float], None] | None = None,
     *,
     seconds: float | None = None,

@@ -105,7 +105,7 @@ class Space:
 
     def find(self, name: str, config: ParallelConfig) -> ParallelConfig | None:
         """The space's own object for `config`; None if the operator `name` has no such configuration."""
-        config = _without_ones(config)
+        config = without_ones(config)
         if self._choices[name].has(config) or config in self._extra[name]:
             return self._configs.setdefault(config, config)
         return None
@@ -175,7 +175,7 @@ class Space:
         self._named.update(strategy)
         for name in self.names:
             if (found := self.find(name, strategy[name])) is None:
-                config = _without_ones(strategy[name])
+                config = without_ones(strategy[name])
                 found = self._configs.setdefault(config, config)
                 self._extra[name].append(found)
             own[name] = found
@@ -261,7 +261,7 @@ def _is_of(placement: Placement, config: ParallelConfig) -> bool:
     return turned == config.devices
 
 
-def _without_ones(config: ParallelConfig) -> ParallelConfig:
+def without_ones(config: ParallelConfig) -> ParallelConfig:
     """The same configuration without the axes that it leaves whole."""
     if all(parts(d) > 1 for _, d in config.degrees):
         return config
