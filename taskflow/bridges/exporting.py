@@ -96,16 +96,6 @@ class ExportedPlan:
         return "\n  ".join([first, *map(str, self.unsaid)])
 
 
-def restored(exported: ExportedPlan, recipe: Recipe, maker: PlanMaker) -> Plan:
-    """The plan that was asked for: what a recipe, that of the text, says, and all that the text does not."""
-    for each in exported.unsaid:
-        recipe = replace(recipe, **each.words)  # type: ignore[arg-type]
-    plan = maker.plan(recipe)
-    for each in exported.unsaid:
-        plan = each.part.undo(plan) if each.part else plan
-    return plan
-
-
 def _described(outcome: Outcome) -> str:
     text = describe_seconds(outcome.with_room)
     return text if outcome.fits else f"{text} (does not fit into memory)"

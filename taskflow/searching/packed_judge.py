@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taskflow.core.columns import Array, spread
+from taskflow.core.columns import Array
 from taskflow.core.errors import CostError
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
@@ -189,21 +189,6 @@ class PackedJudge:
     def _held_bytes(self) -> int:
         lowered = self.lowering.store.size_bytes + self.lowering.kinds.size_bytes
         return self.pool.size_bytes + self.index.size_bytes + lowered
-
-    @property
-    def rows(self) -> int:
-        """Rows of the current strategy's task graph."""
-        return self.program.rows
-
-    @property
-    def ends(self) -> Array:
-        """When each of them ends, in row order."""
-        span, spans = self.program.tables.span, np.arange(len(self.layout.span))
-        ordinal = self.pool.packed.ordinal[spread(span["packed"], span["count"])]
-        group = np.repeat(
-            np.searchsorted(self.layout.group_ptr, spans, side="right"), span["count"]
-        )
-        return self.program.ends[np.lexsort((ordinal, group))]
 
     # -- what changes --------------------------------------------------------------------------------------------------
 

@@ -109,12 +109,10 @@ class Pool:
         end = int(self.packed.filled["rows"][0])
         self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
 
-    def settle(self) -> bool:
-        """Keep what was appended; whether any of it takes more seconds now."""
-        has_open = bool(self.packed.filled["pending"][0])
+    def settle(self) -> None:
+        """Keep what was appended."""
         self._price_collectives()
         self._settled = self.packed.filled.copy()
-        return has_open
 
     def drop(self) -> None:
         """Take the fragments out that are not settled."""

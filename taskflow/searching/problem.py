@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
@@ -73,7 +73,6 @@ class SearchProblem:
         self.order: Order = None
         self._shaped: dict[object, Plan] = {}
         self._variants: dict[object, Variant] = {}
-        self._turns: dict[object, int] = {}
 
     @property
     def has_strategies(self) -> bool:
@@ -112,13 +111,6 @@ class SearchProblem:
             plan = self._shaped.setdefault((shape, plan.schedule), plan)
             self.shapes[id(plan)] = shape
         return plan
-
-    def turn(self, what: object, count: int) -> Iterator[int]:
-        """The numbers below `count`, from where it was left the last time."""
-        for _ in range(count):
-            at = self._turns.get(what, 0) % count
-            self._turns[what] = at + 1
-            yield at
 
     def outcome(self, plan: Plan, limit: float = math.inf) -> Outcome:
         """What the judge of whole plans says; of one that takes longer than the limit, only that it does.
