@@ -25,11 +25,13 @@ class Moments(NamedTuple):
         end: (operators, points) when every point of a decided operator ends.
         first: per operator, when its first point ends.
         free: when every compute stream, then every receiving stream is free.
+        begun: (movements, devices) when a device begins to receive; -1: not yet.
     """
 
     end: Array
     first: Array
     free: Array
+    begun: Array
 
 
 @tiered
@@ -42,10 +44,11 @@ def bound_children(chosen: Array, leader: int, tables: tuple[Array, ...], out: A
     """
     b = BoundTables(*tables)
     (operators, devices), points = b.floor.shape, b.seconds.shape[2]
-    t = Moments(np.empty((operators, points)), np.empty(operators), np.empty(2 * devices))
+    begun = np.empty((len(b.other), devices))
+    t = Moments(np.empty((operators, points)), np.empty(operators), np.empty(2 * devices), begun)
     for c in range(len(out)):
         chosen[leader] = c
-        t.free[:] = 0.0
+        t.free[:], t.begun[:] = 0.0, -1.0
         last, load = 0.0, 0.0
         for k in range(operators):
             begin = first_input(k, b, t)
@@ -106,8 +109,9 @@ def pass_points(
 def inputs_of(k: int, p: int, done: float, chosen: Array, b: BoundTables, t: Moments) -> float:
     """When all that point p of operator k reads from decided operators has arrived, and not before `done`."""
     config = chosen[b.family[k]]
+    device = b.device[k, config, p]
     for e in range(b.edge_ptr[k], b.edge_ptr[k + 1]):
-        writer = b.writer[e]
+        writer, move = b.writer[e], b.movement[e]
         made = chosen[b.family[writer]]
         if made < 0:
             continue
@@ -115,7 +119,17 @@ def inputs_of(k: int, p: int, done: float, chosen: Array, b: BoundTables, t: Mom
             delay = b.delays[e, made, config, q, p]
             if delay >= 0.0:
                 done = max(done, t.end[writer, q] + delay)
+        if move >= 0 and t.begun[move, device] >= 0.0:
+            wait = b.waits[e, made, other_config(move, writer, chosen, b), p]
+            if wait > 0.0:
+                done = max(done, t.begun[move, device] + wait)
     return done
+
+
+@inlined
+def other_config(move: int, writer: int, chosen: Array, b: BoundTables) -> int:
+    """The configuration of the family that a movement depends on besides its writer's; 0 if there is none."""
+    return 0 if b.other[move] == b.family[writer] else chosen[b.other[move]]
 
 
 @inlined
@@ -123,7 +137,7 @@ def pass_movements(k: int, chosen: Array, b: BoundTables, t: Moments) -> float:
     """The last end of the movements that are decided and stand behind operator k."""
     last = 0.0
     for move in range(b.move_ptr[k], b.move_ptr[k + 1]):
-        other = 0 if b.other[move] == b.family[k] else chosen[b.other[move]]
+        other = other_config(move, k, chosen, b)
         if other < 0:
             continue
         for device in range(b.floor.shape[1]):
@@ -131,8 +145,9 @@ def pass_movements(k: int, chosen: Array, b: BoundTables, t: Moments) -> float:
                 b.receiving[device : device + 1],
                 b.moving[move, chosen[b.family[k]], other, device],
             )
+            t.begun[move, device] = start_of(t.first[k], t.free, stream)
             if seconds > 0.0:
-                finish = start_of(t.first[k], t.free, stream) + seconds
+                finish = t.begun[move, device] + seconds
                 occupy(t.free, stream, finish)
                 last = max(last, finish)
     return last

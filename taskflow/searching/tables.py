@@ -5,14 +5,16 @@ strategy names with those that follow it, as one configuration decides for all o
 Nothing here is an estimate from above: seconds of points are those of the simulator, and the delay between a point that
 makes a box and one that reads it is the least that a transfer between their devices can take, however it is arranged.
 
-Movements say how long they keep devices receiving. The movement behind a version of a region (the value that one
-operator makes) depends on the configurations of those that touch the region alone. Where these are one or two families,
-the movement is known as soon as both are decided: lowering the two without the rest of the graph gives its very rows.
+Arrivals say how long the movement of a region keeps devices receiving, and when in it each point has what it reads.
+The movement behind a version of a region (the value that one operator makes) depends on the configurations of those
+that touch the region alone. Where these are one or two families, the movement is known as soon as both are decided:
+lowering the two without the rest of the graph gives its very rows. A device receives them in their order, so a point
+that waits for one of them waits for those before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +31,7 @@ from taskflow.searching.splits import Splits
 from taskflow.strategy.partition import OperatorPoints, partition
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import Array, Kind
+from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -182,6 +184,8 @@ class BoundTables(NamedTuple):
         is_sure: per edge, whether every point reads something of it.
         delays: (edges, configurations of the writer, of the reader, points of the writer, of the reader); see
             `SpaceTables.delays`.
+        movement: per edge the movement between both, or -1.
+        waits: (edges, configurations of the writer, of the other family, points); see `Movement.waits`.
         move_ptr: per writer its first movement.
         other: per movement the family, besides the writer's, that it depends on.
         moving: (movements, configurations of the writer, of the other, devices) seconds.
@@ -199,6 +203,8 @@ class BoundTables(NamedTuple):
     writer: Array
     is_sure: Array
     delays: Array
+    movement: Array
+    waits: Array
     move_ptr: Array
     other: Array
     moving: Array
@@ -212,6 +218,8 @@ def bound_tables(tables: SpaceTables) -> BoundTables:
     whole = whole_seconds(tables.space.graph, machine, costs)
     whole *= np.array([split.work for split in splits])[:, None]
     operators, devices = np.arange(len(splits) + 1), np.arange(len(machine.devices))
+    movement_of = {edge: k for k, movement in enumerate(found) for edge in movement.waits}
+    none = np.zeros((0, 0, 0))
     return BoundTables(
         family=np.array(tables.family, np.int64),
         seconds=_padded(tables.seconds, 2),
@@ -224,6 +232,10 @@ def bound_tables(tables: SpaceTables) -> BoundTables:
         writer=np.array([e.writer for e in edges], np.int64),
         is_sure=np.array([splits[e.reader].reads[e.argument] > 0 for e in edges], np.bool_),
         delays=_padded([tables.delays(edge) for edge in edges], 4),
+        movement=np.array([movement_of.get(e, -1) for e in edges], np.int64),
+        waits=_padded(
+            [found[movement_of[e]].waits[e] if e in movement_of else none for e in edges], 3
+        ),
         move_ptr=np.searchsorted([m.writer for m in found], operators),
         other=np.array([m.other for m in found], np.int64),
         moving=_padded([m.seconds for m in found], 3),
@@ -249,7 +261,7 @@ def _padded(parts: Sequence[Array], axes: int, dtype: DTypeLike = np.float64) ->
     return found
 
 
-# -- movements -------------------------------------------------------------------------------------------------------
+# -- arrivals --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -258,14 +270,16 @@ class Movement:
 
     Attributes:
         other: the family, besides the writer's, that touches the region; the writer's own if there is none.
-        seconds: (configurations of the writer, of the other, devices) for which a device receives. A family alone
-            counts as (its own, 1).
+        seconds: (configurations of the writer, of the other, devices) for which a device receives.
+        waits: per edge that reads the version: (configurations of the writer, of the other, points), from the begin of
+            the movement to the end of the last row that the point waits for. A family alone counts as (its own, 1).
     """
 
     writer: int
     region: str
     other: int
     seconds: Array
+    waits: Mapping[Edge, Array]
 
 
 def movements(tables: SpaceTables) -> list[Movement]:
@@ -294,7 +308,6 @@ def _of_families(
 ) -> Iterator[Movement]:
     members = [k for k, family in enumerate(tables.family) if family in families]
     graph = subgraph(tables.space.graph, [tables.operators[k] for k in members])
-    receiving = StreamTable(tables.machine).receiving
     made: dict[tuple[int, str], Movement] = {}
     for k in members:
         op = tables.operators[k]
@@ -307,17 +320,11 @@ def _of_families(
             for f, c in zip(families, numbers, strict=True)
         }
         task_graph = lower(graph, Strategy(strategy), tables.machine)
-        seconds = tables.costs.seconds(task_graph)
-        launch = np.where(task_graph.kind == Kind.POINT, task_graph.launch, -1)
-        behind = np.array([*members, -1])[np.maximum.accumulate(launch)]
-        arrives = task_graph.streams[:, 0] == receiving[task_graph.device]
-        number = {region.name: k for k, region in enumerate(task_graph.regions)}
+        rows = _Rows(task_graph, tables.costs.seconds(task_graph), members)
         for movement in made.values():
             own = numbers[families.index(tables.family[movement.writer])]
             at = (own, 0 if len(families) == 1 else numbers[families.index(movement.other)])
-            is_of = (task_graph.region == number[movement.region]) & (behind == movement.writer)
-            here = arrives & is_of & (launch < 0)
-            np.add.at(movement.seconds[at], task_graph.device[here], seconds[here])
+            rows.fill(movement, at)
     return iter(made.values())
 
 
@@ -325,4 +332,45 @@ def _empty(tables: SpaceTables, writer: int, region: str, families: tuple[int, .
     own = tables.family[writer]
     other = next((f for f in families if f != own), own)
     shape = len(tables.configs[own]), len(tables.configs[other]) if other != own else 1
-    return Movement(writer, region, other, np.zeros((*shape, len(tables.machine.devices))))
+    edges = [
+        e
+        for e in tables.edges
+        if e.writer == writer and tables.operators[e.reader].inputs[e.argument].name == region
+    ]
+    waits = {edge: np.zeros((*shape, tables.width)) for edge in edges}
+    return Movement(writer, region, other, np.zeros((*shape, len(tables.machine.devices))), waits)
+
+
+class _Rows:
+    """A lowered task graph of a few operators, asked for the movements in it."""
+
+    def __init__(self, task_graph: TaskGraph, seconds: Array, members: Sequence[int]) -> None:
+        self.graph, self.seconds = task_graph, seconds
+        self.receiving = StreamTable(task_graph.machine).receiving.tolist()
+        is_point = task_graph.kind == Kind.POINT
+        launch = np.where(is_point, task_graph.launch, -1)
+        numbers = np.array([*members, -1])
+        self.operator = numbers[launch]  # -1: no point
+        self.behind = numbers[np.maximum.accumulate(launch)]
+        self.number = {region.name: k for k, region in enumerate(task_graph.regions)}
+
+    def fill(self, movement: Movement, at: tuple[int, int]) -> None:
+        """Write what this task graph says about `movement` at the configurations `at`."""
+        graph, done = self.graph, movement.seconds[at]
+        rows = np.flatnonzero(
+            (graph.region == self.number[movement.region]) & (self.behind == movement.writer)
+        )
+        until, free = dict[int, float](), dict[int, float]()  # by row, by stream
+        for row in rows.tolist():
+            stream = int(graph.streams[row, 0])
+            begin = max((until.get(d, 0.0) for d in graph.deps(row)), default=0.0)
+            if stream >= 0:  # else it comes by a link alone, beside others
+                begin = max(begin, free.get(stream, 0.0))
+            until[row] = free[stream] = begin + self.seconds[row]
+            if stream == self.receiving[graph.device[row]]:
+                done[graph.device[row]] += self.seconds[row]
+        for edge, waits in movement.waits.items():
+            for row in np.flatnonzero(self.operator == edge.reader).tolist():
+                waits[at][graph.point[row]] = max(
+                    (until.get(d, 0.0) for d in graph.deps(row)), default=0.0
+                )

@@ -80,3 +80,22 @@ def test_delays_between_two_layers():
     assert delays[here, there, 0, 0] == pytest.approx(1e-5 + 64e-6)
     assert delays[here, split, 0].tolist() == pytest.approx([0.0, 1e-5 + 32e-6])
     assert delays[split, split].tolist() == [[0.0, NEVER], [NEVER, 0.0]]
+
+
+def test_what_waits_for_two_rows_waits_for_both():
+    """The sum of two partial results, needed whole on both devices: a half each, summed, and the other half."""
+    graph = Graph()
+    tiny.tanh(tiny.linear(graph.input("x", (4, 2), "float64"), 2))
+    tables = tables_of(graph, [(0,), (0, 1)])
+    [movement] = [m for m in movements(tables) if m.region == "fc"]
+    first, second = ([str(c) for c in configs] for configs in tables.configs)
+    at = first.index("i:2 on 0,1"), second.index("b:2 on 0,1")
+    [(edge, waits)] = movement.waits.items()
+    assert (edge.writer, edge.reader) == (0, 1)
+    assert (waits[at] > movement.seconds[at]).all() and movement.seconds[
+        at
+    ].min() > 1e-5  # a sum comes between both
+    assert movement.seconds[first.index("b:2 on 0,1"), second.index("b:2 on 0,1")].tolist() == [
+        0.0,
+        0.0,
+    ]
