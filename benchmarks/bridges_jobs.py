@@ -23,9 +23,10 @@ import ops
 import taskflow
 from ops.models import gpt as gpt_model
 from ops.models import huggingface
-from taskflow.bridges.exporting import SYSTEMS, JobFile, import_job, judged, said_in
+from taskflow.bridges.exporting import SYSTEMS, JobFile, import_job, said_in
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.nearest import SaidPlans
+from taskflow.searching.outcome import judged
 
 LLAMA = {
     "8B": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},

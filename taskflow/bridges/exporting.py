@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.report.describe import describe_seconds
 from taskflow.schedule.plan import Plan
-from taskflow.searching.outcome import Outcome
+from taskflow.searching.outcome import Outcome, judged
 
 SYSTEMS = {system.name: system for system in (MEGATRON, TORCHTITAN, DEEPSPEED)}
 OURS = ("dtensor", "json")  # what says every part of a plan, or names it itself
@@ -37,30 +37,6 @@ OURS = ("dtensor", "json")  # what says every part of a plan, or names it itself
 def targets() -> tuple[str, ...]:
     """All that a plan can be exported to."""
     return (*SYSTEMS, *OURS)
-
-
-@dataclass(frozen=True)
-class Unsaid:
-    """A part of a plan that a text does not say.
-
-    Attributes:
-        what: it is, for people.
-        seconds: by which it alone makes a step longer; None: it stands with others alone, or there are many.
-        words: fields of a recipe, as the plan has them.
-        part: of the strategy, or a field of a plan, where no recipe says it.
-    """
-
-    what: str
-    seconds: float | None = None
-    words: Mapping[str, object] = field(default_factory=dict)
-    part: Difference | None = None
-
-    def __str__(self) -> str:
-        if self.seconds is None:
-            return self.what
-        return (
-            f"{self.what} ({'-' if self.seconds < 0 else '+'}{describe_seconds(abs(self.seconds))})"
-        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +58,7 @@ class ExportedPlan:
     recipe: Recipe | None
     outcome: Outcome
     original: Outcome
-    unsaid: tuple[Unsaid, ...] = ()
+    unsaid: tuple[Difference, ...] = ()
 
     @property
     def slower(self) -> float:
@@ -135,15 +111,15 @@ def said_in(system: System, maker: PlanMaker, plan: Plan, costs: CostModel) -> E
     original, exact, nearest = judge(plan), maker.plan(full), maker.plan(recipe)
     parts = differences(plan, exact)
     said = judge(exact) if parts else original
-    unsaid = list[Unsaid]()
+    unsaid = list[Difference]()
     for number, part in enumerate(parts):
         make = partial(_without, plan, part, exact)
         seconds = _longer(judge, original, make) if number < PRICED else None
-        unsaid.append(Unsaid(part.what, seconds, part=part))
+        unsaid.append(replace(part, seconds=seconds))
     for what, words in _words(full, recipe).items():
         other = replace(full, **{name: getattr(recipe, name) for name in words})
         seconds = _longer(judge, said, partial(maker.plan, other))
-        unsaid.append(Unsaid(what, seconds, words))
+        unsaid.append(Difference(what, seconds=seconds, words=words))
     outcome = judge(nearest) if unsaid else original
     text = system.write(recipe, facts)
     return ExportedPlan(system.name, text, nearest, recipe, outcome, original, tuple(unsaid))
@@ -192,11 +168,6 @@ def _longer(
         return judge(make()).with_room - original.with_room
     except ValueError:
         return None
-
-
-def judged(graph: Graph, machine: MachineModel, costs: CostModel, plan: Plan) -> Outcome:
-    """What `simulate` says of a plan."""
-    return Outcome.of(plan, plan.predict(graph, machine, costs))
 
 
 # -- in ----------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from taskflow.bridges.recipe import Recipe, even_layout
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph
 from taskflow.graph.samples import sample_groups
-from taskflow.report.describe import describe_split
+from taskflow.report.describe import describe_seconds, describe_split
 from taskflow.schedule.orders import order_name
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grids import RESTS
@@ -40,11 +40,22 @@ class Difference:
         what: it is, for people.
         fields: of the plan, as the first plan has them.
         entries: operator -> its configuration in the first plan; None: that does not name it.
+        words: fields of a recipe, as the first plan has them.
+        seconds: by which it alone makes a step longer; None: it stands with others alone, or there are many.
     """
 
     what: str
     fields: Mapping[str, object] = field(default_factory=dict)
     entries: Mapping[str, ParallelConfig | None] = field(default_factory=dict)
+    words: Mapping[str, object] = field(default_factory=dict)
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        if self.seconds is None:
+            return self.what
+        return (
+            f"{self.what} ({'-' if self.seconds < 0 else '+'}{describe_seconds(abs(self.seconds))})"
+        )
 
     def undo(self, plan: Plan) -> Plan:
         """The other plan with this part as the first has it."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import isfinite
 from pathlib import Path
 
-from taskflow.bridges.exporting import SYSTEMS, ImportedJob, JobFile, judged, said_in
+from taskflow.bridges.exporting import SYSTEMS, ImportedJob, JobFile, said_in
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.memory import MEMORY
 from taskflow.bridges.nearest import SaidPlans, orders
@@ -18,6 +18,7 @@ from taskflow.machine import MachineModel
 from taskflow.report.describe import describe_seconds
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult
+from taskflow.searching.outcome import judged
 
 
 def add_from(parser: argparse.ArgumentParser) -> None:

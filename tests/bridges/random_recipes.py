@@ -91,5 +91,5 @@ def restored(exported: ExportedPlan, recipe: Recipe, maker: PlanMaker) -> Plan:
         recipe = replace(recipe, **each.words)  # type: ignore[arg-type]
     plan = maker.plan(recipe)
     for each in exported.unsaid:
-        plan = each.part.undo(plan) if each.part else plan
+        plan = each.undo(plan)
     return plan

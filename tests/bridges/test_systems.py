@@ -19,11 +19,12 @@ from taskflow import (
     search,
 )
 from taskflow import data_parallel as by_samples
-from taskflow.bridges.exporting import SYSTEMS, judged, said_in
+from taskflow.bridges.exporting import SYSTEMS, said_in
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.nearest import SaidPlans
 from taskflow.bridges.recipe import Recipe, even_layout, with_ends
 from taskflow.bridges.recognising import differences, recognise
+from taskflow.searching.outcome import judged
 from tests.bridges.random_recipes import random_plan, restored
 
 FILES = {"megatron": "run.sh", "torchtitan": "config.py", "deepspeed": "ds.json"}
