@@ -32,11 +32,7 @@ from taskflow.searching.outcome import Outcome, judged
 
 SYSTEMS = {system.name: system for system in (MEGATRON, TORCHTITAN, DEEPSPEED)}
 OURS = ("dtensor", "json")  # what says every part of a plan, or names it itself
-
-
-def targets() -> tuple[str, ...]:
-    """All that a plan can be exported to."""
-    return (*SYSTEMS, *OURS)
+TARGETS = (*SYSTEMS, *OURS)
 
 
 @dataclass(frozen=True)
@@ -90,8 +86,8 @@ def export_plan(
     Raises:
         ValueError: there is no such system, or the plan does not fit the graph or the machine.
     """
-    if to not in targets():
-        raise ValueError(f"export: '{to}' is none of {', '.join(targets())}")
+    if to not in TARGETS:
+        raise ValueError(f"export: '{to}' is none of {', '.join(TARGETS)}")
     judge = partial(judged, graph, machine, costs)
     if to in OURS:
         text = json.dumps(plan.to_table(), indent=1) if to == "json" else None
@@ -211,20 +207,17 @@ class JobFile:
             raise ValueError(f"'{name}': there is no such file")
         with naming(f"'{file}'"):
             text = read_text(self.path)
-        self._told: Told | None = None
-        if is_flexflow(text):
-            self.system = "flexflow"
-        else:
+        self.system, self._told = "flexflow", Told({})
+        if not is_flexflow(text):
             suffix = self.path.suffix
             system = next((s for s in SYSTEMS.values() if suffix in s.suffixes), MEGATRON)
             self.system, self._told = system.name, system.tell(self.path, variant, given or {})
-        self.sizes = dict(self._told.sizes) if self._told else {}
-        self.devices = self._told.devices if self._told else None
+        self.sizes, self.devices = self._told.sizes, self._told.devices
 
     def job(self, maker: PlanMaker) -> ImportedJob:
         """The job of a model on a machine; ValueError: they do not fit."""
         graph, machine = maker.layers.graph, maker.machine
-        if self._told is None:
+        if self.system not in SYSTEMS:
             return ImportedJob(self.system, read_flexflow(self.path, graph, machine))
         system = SYSTEMS[self.system]
         recipe = system.read(self._told, maker.facts)
