@@ -153,7 +153,7 @@ class Context:
         self._offsets: dict[object, int] = {}
         self._end = 0
         self._growths = 0
-        self._claims: tuple[Array, int] | None = None
+        self._claims: Callable[[int, int], int] | None = None
         self._round = 0
 
     @property
@@ -219,26 +219,24 @@ class Context:
             self._scratch[slot] = array
         return array
 
-    def claims_from(self, cells: Array, number: int) -> Context:
-        """The context, whose points claim items by a cell (of 64 bits) that all points of the operator share."""
-        self._claims = cells, number
+    def claims_from(self, claim: Callable[[int, int], int]) -> Context:
+        """The context, whose points claim items by `claim(round, count)`, -1 where all are gone."""
+        self._claims = claim
         return self
 
     def claim(self, count: int) -> Iterator[int]:
         """Numbers below `count`, each of which exactly one point of the operator gets in a step: who is free takes one.
 
         Every point calls it once in a step. Which numbers a point gets depends on how fast it is; so a kernel writes
-        what is of its numbers, and zeros elsewhere, into outputs that are summed over points (`Kernel(claims=True)`).
+        what is of its numbers, and zeros elsewhere, into outputs that are summed over points (`Kernel(claims=)`).
         """
-        from taskflow.backend.claims import claim_next
-
         if self.is_cuda:
             raise NotImplementedError("ctx.claim: claims are for CPUs, the device is a GPU")
         if self._claims is None:
             yield from range(count)  # a kernel that is timed, or tried, alone
             return
         self._round += 1
-        while (item := claim_next(*self._claims, self._round, count)) >= 0:
+        while (item := self._claims(self._round, count)) >= 0:
             yield item
 
     def call(self, function: Callable[..., object], *args: object) -> None:

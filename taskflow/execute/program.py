@@ -343,7 +343,7 @@ class Compiler:
         )
         launch = int(self.graph.launch[row])
         if self.graph.launches[launch].kernel.claims:
-            made.claims_from(self.memory.counters, launch)
+            made.claims_from(partial(self.memory.claim_next, launch))
         return made
 
     def part_context(self, row: int, part: Part, thread: int) -> Context:
