@@ -103,9 +103,9 @@ class Run:
     step: int = 0
     changes: int = 0
 
-    def ahead(self, steps: int) -> Run:
-        """The run as it is for a task of a later step."""
-        return Run(self.seed, self.step + steps, self.changes)
+    def ahead(self, steps: int, pace: int = 1) -> Run:
+        """The run as it is for a task of a later step, of `pace` in one."""
+        return Run(self.seed, self.step * pace + steps, self.changes)
 
 
 Boxes = tuple[tuple[Rect, ...], Mapping[str, tuple[int, int]]]
@@ -121,13 +121,14 @@ class Context:
         is_cuda: whether the kernel can `launch` CUDA kernels; only then may it call what stands below it.
         point: the number of the point in its operator, row-major over the split axes.
         ahead: so many steps that have not finished yet are finished for it: where several steps run as one.
+        pace: so many steps of its own are one of the run.
         added: numbers of the outputs that hold a part of a sum already; only where the kernel `accumulates`.
     """
 
     # small, since a step visits them all
     __slots__ = (
         *("_end", "_growths", "_offsets", "_run", "_scratch", "_workspace"),
-        *("_boxes", "_claims", "_round", "added", "ahead", "point"),
+        *("_boxes", "_claims", "_round", "added", "ahead", "pace", "point"),
     )
     xp: Any = np
     uses_tf32, is_cuda = False, False
@@ -141,9 +142,10 @@ class Context:
         point: int = 0,
         ahead: int = 0,
         added: Collection[int] = (),
+        pace: int = 1,
     ) -> None:
         """`rects` are boxes of all arguments; or a function that gives these and the intervals when a kernel asks."""
-        self.point, self.ahead, self.added = point, ahead, added
+        self.point, self.ahead, self.added, self.pace = point, ahead, added, pace
         self._boxes: Boxes | FindBoxes = (
             rects if callable(rects) else (tuple(rects), dict(intervals or {}))
         )
@@ -159,7 +161,7 @@ class Context:
     @property
     def step(self) -> int:
         """Number of finished steps."""
-        return self._run.step + self.ahead
+        return self._run.step * self.pace + self.ahead
 
     @property
     def seed(self) -> int:

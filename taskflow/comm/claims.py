@@ -42,12 +42,11 @@ def _answer(server: socket.socket, claim: Claim, claimants: int, token: int) -> 
         while claimants:
             claimant, _ = server.accept()
             if claimant.recv(_TOKEN.size, socket.MSG_WAITALL) == _TOKEN.pack(token):
-                selector.register(claimant, EVENT_READ)
+                selector.register(claimant, EVENT_READ, claimant)
                 claimants -= 1
         while selector.get_map():
             for key, _ in selector.select():
-                claimant = key.fileobj
-                assert isinstance(claimant, socket.socket)
+                claimant = key.data
                 asked = claimant.recv(_ASKED.size, socket.MSG_WAITALL)
                 if len(asked) < _ASKED.size:
                     selector.unregister(claimant)
