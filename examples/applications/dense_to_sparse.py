@@ -39,7 +39,8 @@ Model = Callable[[Graph, Callable[..., tuple[LogicalRegion, LogicalRegion]]], Lo
 class Run:
     """What training showed: of each step its seconds, choices of a token and rung; the error on other batches after it.
 
-    Seconds are those of the processor, since others may use the machine. `dropped`: choices without a place; `changes`: seconds until the executor of another rung was there.
+    Seconds are those of the processor, since others may use the machine. `dropped`: choices without a place; `changes`:
+    seconds until the executor of another rung was there.
     """
 
     error: float = 0.0
