@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from ops.building import check_positive, several
-from taskflow import Array, Context, Graph, Kernel, LogicalRegion
+from taskflow import Array, Context, Graph, Items, Kernel, LogicalRegion
 
 
 def claimed(
@@ -21,7 +21,7 @@ def claimed(
     count: int,
     out: Sequence[tuple[Sequence[int], str]],
     ranks: int = 1024,
-    flops: float = 1e6,
+    seconds: Sequence[float] | None = None,
     name: str | None = None,
     *,
     graph: Graph | None = None,
@@ -34,15 +34,16 @@ def claimed(
         count: of items.
         out: of every result the shape of an item's row, and the dtype.
         ranks: extent of axis `r`: `ParallelConfig({"r": 4})` has four points that claim items.
-        flops: estimate of an item's operations.
+        seconds: of every item on one device, measured or estimated, for simulations; default: items are alike, of a
+            million operations, or as long as a kernel that is timed takes.
         name: of the operator.
         graph: where there are no inputs.
 
     Returns:
-        A region (count, ...) for each of `out`. On CPUs of one host; without gradient.
+        A region (count, ...) for each of `out`. On CPUs; without gradient.
 
     Raises:
-        ValueError: a number is not positive, or there are no inputs and no graph.
+        ValueError: a number is not positive, there are not so many seconds, or there are no inputs and no graph.
     """
     name = name or "claimed"
     check_positive(f"claimed '{name}'", count=count, ranks=ranks)
@@ -58,14 +59,19 @@ def claimed(
     ]
     sizes = {f"o{k}_{d}": n for k, (shape, _) in enumerate(out) for d, n in enumerate(shape)}
     extents = prod(n for region in inputs for n in region.shape) * prod(sizes.values())
+    if seconds is not None and (len(seconds) != count or not min(seconds) > 0):
+        raise ValueError(f"claimed '{name}': seconds of {count} items are needed, all above 0")
+    items = Items(1e6 * count, 1 / count)
+    if seconds is not None:
+        items = Items(float(count), max(seconds) / sum(seconds), sum(seconds))
     outputs = graph.launch(
         name,
         f"{', '.join(['r', *read])} -> {', '.join(made)}",
         [points, *inputs],
-        kernel=_claim.bind(function=function, count=count, results=len(out)),
+        kernel=Kernel(_run, claims=items).bind(function=function, count=count, results=len(out)),
         sizes={"item": count, **sizes},
         dtype=[dtype for _, dtype in out],
-        flops=flops / ranks / extents,
+        flops=items.flops / count / ranks / extents,
     )
     return several(outputs)
 
@@ -88,6 +94,3 @@ def _run(
             raise
     for result in outputs:
         result += 0  # -0.0 is 0.0, as where it is a sum
-
-
-_claim = Kernel(_run, claims=True)

@@ -28,7 +28,7 @@ from taskflow.graph.dtypes import LossScale
 from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.homes import homes
-from taskflow.graph.kernel import Kernel, Pointwise
+from taskflow.graph.kernel import Items, Kernel, Pointwise
 from taskflow.graph.offload import offload
 from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
@@ -93,6 +93,7 @@ __all__ = [
     "Graph",
     "Image",
     "ImportedJob",
+    "Items",
     "Job",
     "Jobs",
     "Kernel",

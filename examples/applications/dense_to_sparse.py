@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,8 @@ Model = Callable[[Graph, Callable[..., tuple[LogicalRegion, LogicalRegion]]], Lo
 class Run:
     """What training showed: of each step its seconds, choices of a token and rung; the error on other batches after it.
 
-    `dropped`: choices without a place; `changes`: seconds until the executor of another rung was there.
+    Seconds are those of the processor, since others may use the machine. `dropped`: choices without a place; `changes`:
+    seconds until the executor of another rung was there.
     """
 
     error: float = 0.0
@@ -130,9 +131,9 @@ def train(model: Model, kind: str, batches: Iterator[Feeds], steps: int, seed: i
 
         step = first = enter(None)
         for feeds, _ in zip(batches, range(steps)):
-            begin = perf_counter()
+            begin = process_time()
             values = step(feeds)
-            run.seconds.append(perf_counter() - begin)
+            run.seconds.append(process_time() - begin)
             run.rungs.append(rung)
             run.dropped += int(values["experts.dropped"])
             run.chosen.append(
@@ -140,9 +141,9 @@ def train(model: Model, kind: str, batches: Iterator[Feeds], steps: int, seed: i
             )
             average += 0.1 * (run.chosen[-1] - average)
             if kind == "dts" and rung + 1 < len(RUNGS) and average <= CLOSE * RUNGS[rung + 1]:
-                rung, begin = rung + 1, perf_counter()
+                rung, begin = rung + 1, process_time()
                 step = enter(first)
-                run.changes.append(perf_counter() - begin)
+                run.changes.append(process_time() - begin)
         if kind == "dts":
             rung = len(RUNGS) - 1  # as it is used: the likeliest expert, without noise
         test = enter(first, training=False)

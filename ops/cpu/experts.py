@@ -104,6 +104,41 @@ def sort_choices(choices: Array, first: int, starts: Array, slots: Array) -> Non
 
 
 @njit(nogil=True)
+def clip_starts(
+    starts: Array, group_rows: int, low: int, high: int, first: int, borders: Array
+) -> None:
+    """borders[group, e] = where the rows of expert `first` + e begin among `low` to `high`, counted from there.
+
+    `starts` (groups, experts + 1) of the groups from that of `low` on, each of `group_rows`.
+    """
+    for group in range(borders.shape[0]):
+        base = (low // group_rows + group) * group_rows
+        for e in range(borders.shape[1]):
+            borders[group, e] = min(max(base + starts[group, first + e], low), high) - low
+
+
+@njit(nogil=True)
+def add_to_runs(values: Array, borders: Array, x: Array) -> None:
+    """x[row] += values[e] for the rows from borders[group, e] to the next one."""
+    for group in range(borders.shape[0]):
+        for e in range(values.shape[0]):
+            for row in range(borders[group, e], borders[group, e + 1]):
+                for d in range(x.shape[1]):
+                    x[row, d] += values[e, d]
+
+
+@njit(nogil=True)
+def sum_runs(x: Array, borders: Array, sums: Array) -> None:
+    """sums[e] = the rows of x from borders[group, e] to the next one, of all groups."""
+    sums[:] = 0
+    for group in range(borders.shape[0]):
+        for e in range(sums.shape[0]):
+            for row in range(borders[group, e], borders[group, e + 1]):
+                for d in range(x.shape[1]):
+                    sums[e, d] += x[row, d]
+
+
+@njit(nogil=True)
 def scatter(
     x: Array,
     slots: Array,

@@ -26,22 +26,36 @@ def sum_rows(
 
     `first`: the number of row 0 of `x`; `at`: that of the first weight, where `order` says which one an edge has.
     """
+    one = x.dtype.type(1)
     for j in range(y.shape[0]):
+        begin, end = borders[j] - borders[0], borders[j + 1] - borders[0]
+        fours = end - (end - begin) % 4
         for h in range(y.shape[1]):
-            for f in range(y.shape[2]):
-                y[j, h, f] = 0
-        for k in range(borders[j] - borders[0], borders[j + 1] - borders[0]):
-            row = index[k] - first if index.size else k
-            for h in range(y.shape[1]):
+            column = h if weight.shape[1] > 1 else 0
+            y[j, h, :] = 0
+            for k in range(begin, fours, 4):  # of four edges a sum is read and written once
+                a = index[k] - first if index.size else k
+                b = index[k + 1] - first if index.size else k + 1
+                c = index[k + 2] - first if index.size else k + 2
+                d = index[k + 3] - first if index.size else k + 3
+                of_a = of_b = of_c = of_d = one
                 if weight.size:
-                    scale = weight[
-                        order[k] - at if order.size else k, h if weight.shape[1] > 1 else 0
-                    ]
-                    for f in range(y.shape[2]):
-                        y[j, h, f] += scale * x[row, h, f]
-                else:
-                    for f in range(y.shape[2]):
-                        y[j, h, f] += x[row, h, f]
+                    of_a = weight[order[k] - at if order.size else k, column]
+                    of_b = weight[order[k + 1] - at if order.size else k + 1, column]
+                    of_c = weight[order[k + 2] - at if order.size else k + 2, column]
+                    of_d = weight[order[k + 3] - at if order.size else k + 3, column]
+                for f in range(y.shape[2]):
+                    total = y[j, h, f] + of_a * x[a, h, f]
+                    total += of_b * x[b, h, f]
+                    total += of_c * x[c, h, f]
+                    y[j, h, f] = total + of_d * x[d, h, f]
+            for k in range(fours, end):
+                row = index[k] - first if index.size else k
+                scale = one
+                if weight.size:
+                    scale = weight[order[k] - at if order.size else k, column]
+                for f in range(y.shape[2]):
+                    y[j, h, f] += scale * x[row, h, f]
 
 
 @njit(nogil=True)

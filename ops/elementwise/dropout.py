@@ -6,6 +6,7 @@ The mask is not kept for the backward operator, which makes it again.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from ops.building import check_number, checked, distinct, first, launch_first, term, terms
 from ops.cuda import kernels as gpu
@@ -124,20 +125,24 @@ def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     )
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu.drop)
+def _uniform(ctx: Context, *args: Any) -> None:
+    ctx.uniform(*args)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu.drop)
 def _drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[int, ...]) -> None:
     number = ctx.scratch("number", y.shape, "float64")
-    ctx.uniform(number, name, shape, ctx.rect(1))
+    ctx.each_step(_uniform, number, name, shape, ctx.rect(1))
     kept = ctx.scratch("kept", y.shape, bool)
     ctx.xp.greater_equal(number, p, out=kept)
     ctx.xp.multiply(x, 1 / (1 - p) if p < 1 else 0.0, out=y)
     ctx.xp.multiply(y, kept, out=y)
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu.gumbel)
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu.gumbel)
 def _add_gumbel(ctx: Context, x: Array, y: Array, *, name: str, shape: tuple[int, ...]) -> None:
     number = ctx.scratch("number", y.shape, "float64")
-    ctx.uniform(number, name, shape, ctx.rect(1))
+    ctx.each_step(_uniform, number, name, shape, ctx.rect(1))
     ctx.xp.maximum(number, 2.0**-54, out=number)
     ctx.xp.log(number, out=number)
     ctx.xp.negative(number, out=number)

@@ -9,7 +9,6 @@ and an even split of the experts is as uneven, for simulator and search, as the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from math import prod
 
@@ -29,7 +28,7 @@ from ops.building import (
 from ops.cpu import experts as cpu_experts
 from ops.cuda import experts as gpu_experts
 from ops.moe.gate import token_axis
-from ops.tiles import check_classes, rows
+from ops.tiles import check_classes, deliver, rows, work_array
 from taskflow import Array, Context, Image, Kernel, LogicalRegion, Operator
 
 
@@ -159,20 +158,19 @@ def _rows_backward(
     return gx, gweight, *gbias, None
 
 
-def _pieces(
-    ctx: Context, starts: Array, experts: int, group_rows: int
-) -> Iterator[tuple[int, slice]]:
-    """Every expert of a tile and its rows in each group of the tile; `experts`: number of the argument of experts."""
-    (low, high), tile = (ctx.rect(0).lo[0], ctx.rect(0).hi[0]), ctx.rect(experts)
-    for group, table in enumerate(starts.reshape(-1, starts.shape[-1]).tolist()):
-        base = (low // group_rows + group) * group_rows
-        for e in range(tile.lo[0], tile.hi[0]):
-            begin, end = max(base + table[e], low), min(base + table[e + 1], high)
-            if begin < end:
-                yield e - tile.lo[0], slice(begin - low, end - low)
+def _borders(ctx: Context, starts: Array, experts: int, group_rows: int) -> Array:
+    """(groups, experts + 1) of a tile: rows of the tile where those of each expert begin, and the last ones end.
+
+    `experts`: number of the argument of experts.
+    """
+    own, tile = ctx.rect(0), ctx.rect(experts)
+    tables = rows(ctx, "starts", starts)
+    borders = ctx.scratch("borders", (len(tables), tile.shape[0] + 1), "int64")
+    cpu_experts.clip_starts(tables, group_rows, own.lo[0], own.hi[0], tile.lo[0], borders)
+    return borders
 
 
-@partial(Kernel, cuda=gpu_experts.rows_linear)
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.rows_linear)
 def _rows_kernel(
     ctx: Context,
     x: Array,
@@ -184,21 +182,29 @@ def _rows_kernel(
 ) -> None:
     *bias, starts, y = rest
     matrix = weight if is_turned else weight.transpose(0, 2, 1)
-    y.fill(0)  # a row may be nobody's, or of an expert that is elsewhere
-    for e, part in _pieces(ctx, starts, 1, group_rows):
-        ctx.xp.matmul(x[part], matrix[e], out=y[part])
-        if bias and ctx.interval(summed)[0] == 0:  # once among the partial sums
-            y[part] += bias[0][e]
+    borders, work = _borders(ctx, starts, 1, group_rows), work_array(ctx, "y", y)
+    work.fill(0)  # a row may be nobody's, or of an expert that is elsewhere
+    for of_group in borders.tolist():
+        for own, begin, end in zip(matrix, of_group, of_group[1:], strict=False):
+            ctx.xp.matmul(x[begin:end], own, out=work[begin:end])
+    if bias and ctx.interval(summed)[0] == 0:  # once among the partial sums
+        cpu_experts.add_to_runs(rows(ctx, "bias", bias[0]), borders, work)
+    deliver(ctx, work, y)
 
 
-@partial(Kernel, cuda=gpu_experts.rows_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.rows_gradient)
 def _rows_gradient(ctx: Context, gy: Array, *rest: Array, group_rows: int) -> None:
     *x, starts, out = rest
+    borders = _borders(ctx, starts, 2 + len(x), group_rows)
+    if not x:
+        work = work_array(ctx, "out", out)
+        cpu_experts.sum_runs(rows(ctx, "gy", gy), borders, work)
+        deliver(ctx, work, out)
+        return
     product = ctx.scratch("product", out.shape[1:], out.dtype)
-    out.fill(0)
-    for e, part in _pieces(ctx, starts, 2 + len(x), group_rows):
-        if x:
-            ctx.xp.matmul(gy[part].T, x[0][part], out=product)
-        else:
-            ctx.xp.sum(gy[part], axis=0, out=product)
-        out[e] += product
+    for group, of_group in enumerate(borders.tolist()):
+        for own, begin, end in zip(out, of_group, of_group[1:], strict=False):
+            made = product if group else own
+            ctx.xp.matmul(gy[begin:end].T, x[0][begin:end], out=made)
+            if group:
+                own += product

@@ -38,7 +38,7 @@ def mixture_of_experts(
     *,
     parts: int = 1,
     gated: bool = False,
-    gate: Callable[..., tuple[LogicalRegion, LogicalRegion]] | None = None,
+    gate: Callable[..., tuple[LogicalRegion, LogicalRegion, LogicalRegion]] | None = None,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     """Experts of two layers each, of which every token gets `k` (GShard, Lepikhin et al., ICLR 2021; for k = 1 the
     Switch Transformer, Fedus, Zoph and Shazeer, JMLR 23, 2022).
@@ -67,9 +67,9 @@ def mixture_of_experts(
             `groups`, micro-batches do not wait for each other, and a pipeline may have them.
         gated: whether the activated layer is multiplied by one more of its shape, `<name>.factor` (SwiGLU, where the
             activation is `ops.silu`: Shazeer 2020, arXiv 2002.05202; Mixtral's experts).
-        gate: instead of `top_k_gate` of a softmax, `gate(scores, name=...)` gives weights and choices (-1 for none);
-            `<name>.chosen` is fetched then, the mean number of choices of a token. Such as
-            `partial(ops.dense_to_sparse_gate, k=4)`.
+        gate: instead of `top_k_gate` of a softmax, `gate(scores, name=...)` gives weights, choices (-1 for none) and
+            the probabilities of the load-balance loss; `<name>.chosen` is fetched then, the mean number of choices of a
+            token. Such as `partial(ops.dense_to_sparse_gate, k=4)`.
 
     Returns:
         y, of the shape of `x`, and the load-balance loss, a scalar that is 1 at its least for an even gate: add a
@@ -90,11 +90,11 @@ def mixture_of_experts(
     graph, name = x.graph, x.graph.unique_name(name or "experts", "gate")
     scores = linear(x, num_experts, bias=False, name=f"{name}.gate")
     with graph.following(scores.name):
-        probabilities = softmax(scores, name=f"{name}.softmax")
         if gate is None:
+            probabilities = softmax(scores, name=f"{name}.softmax")
             weights, choices = top_k_gate(probabilities, k, normalize=k > 1, name=f"{name}.top")
         else:
-            weights, choices = gate(scores, name=f"{name}.top")
+            weights, choices, probabilities = gate(scores, name=f"{name}.top")
     tokens = prod(x.shape[:-1]) // groups
     capacity = _capacity(where, tokens, num_experts, choices.shape[-1], capacity_factor)
     with graph.following(f"{name}.dispatch"):

@@ -30,7 +30,7 @@ def dense_to_sparse_gate(
     threshold: float = 0.02,
     noisy: bool = True,
     name: str | None = None,
-) -> tuple[LogicalRegion, LogicalRegion]:
+) -> tuple[LogicalRegion, LogicalRegion, LogicalRegion]:
     """The experts whose part of softmax((scores + Gumbel noise) / temperature) is not below the threshold.
 
     A low temperature leaves one expert, a high one all: lower it from step to step, and give graphs of smaller `k` to
@@ -45,7 +45,8 @@ def dense_to_sparse_gate(
         name: of the operator that chooses; those before are `<name>.noise`, `<name>.cooled`, `<name>.softmax`.
 
     Returns:
-        weights (..., k), of the dtype of `scores`, and choices (..., k), int32, -1 for none.
+        weights (..., k), of the dtype of `scores`, choices (..., k), int32, -1 for none, and what they are chosen by:
+        probabilities of the shape of `scores`.
 
     Raises:
         ValueError: `k` is not in 1..experts, a number is out of range, or a dtype or shape is wrong.
@@ -65,7 +66,8 @@ def dense_to_sparse_gate(
         check_number(where, "temperature", temperature, _POSITIVE)
     cooled = divide(scores, temperature, f"{name}.cooled")
     probabilities = softmax(cooled, name=f"{name}.softmax")
-    return top_k_gate(probabilities, k, normalize=False, name=name, threshold=threshold)
+    chosen = top_k_gate(probabilities, k, normalize=False, name=name, threshold=threshold)
+    return *chosen, probabilities
 
 
 def rate_of_step(

@@ -81,7 +81,7 @@ class _Noting(Context):
     __slots__ = ("calls", "plain", "xp")
 
     def __init__(self, context: Context) -> None:
-        at = context.point, context.ahead, context.added
+        at = context.point, context.ahead, context.added, context.pace
         super().__init__(context.boxes, None, context._run, context._workspace, *at)
         self.calls: list[Call] = []
         self.plain = context

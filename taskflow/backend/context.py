@@ -103,9 +103,9 @@ class Run:
     step: int = 0
     changes: int = 0
 
-    def ahead(self, steps: int) -> Run:
-        """The run as it is for a task of a later step."""
-        return Run(self.seed, self.step + steps, self.changes)
+    def ahead(self, steps: int, pace: int = 1) -> Run:
+        """The run as it is for a task of a later step, of `pace` in one."""
+        return Run(self.seed, self.step * pace + steps, self.changes)
 
 
 Boxes = tuple[tuple[Rect, ...], Mapping[str, tuple[int, int]]]
@@ -121,13 +121,14 @@ class Context:
         is_cuda: whether the kernel can `launch` CUDA kernels; only then may it call what stands below it.
         point: the number of the point in its operator, row-major over the split axes.
         ahead: so many steps that have not finished yet are finished for it: where several steps run as one.
+        pace: so many steps of its own are one of the run.
         added: numbers of the outputs that hold a part of a sum already; only where the kernel `accumulates`.
     """
 
     # small, since a step visits them all
     __slots__ = (
         *("_end", "_growths", "_offsets", "_run", "_scratch", "_workspace"),
-        *("_boxes", "_claims", "_round", "added", "ahead", "point"),
+        *("_boxes", "_claims", "_round", "added", "ahead", "pace", "point"),
     )
     xp: Any = np
     uses_tf32, is_cuda = False, False
@@ -141,9 +142,10 @@ class Context:
         point: int = 0,
         ahead: int = 0,
         added: Collection[int] = (),
+        pace: int = 1,
     ) -> None:
         """`rects` are boxes of all arguments; or a function that gives these and the intervals when a kernel asks."""
-        self.point, self.ahead, self.added = point, ahead, added
+        self.point, self.ahead, self.added, self.pace = point, ahead, added, pace
         self._boxes: Boxes | FindBoxes = (
             rects if callable(rects) else (tuple(rects), dict(intervals or {}))
         )
@@ -153,13 +155,13 @@ class Context:
         self._offsets: dict[object, int] = {}
         self._end = 0
         self._growths = 0
-        self._claims: tuple[Array, int] | None = None
+        self._claims: Callable[[int, int], int] | None = None
         self._round = 0
 
     @property
     def step(self) -> int:
         """Number of finished steps."""
-        return self._run.step + self.ahead
+        return self._run.step * self.pace + self.ahead
 
     @property
     def seed(self) -> int:
@@ -219,26 +221,24 @@ class Context:
             self._scratch[slot] = array
         return array
 
-    def claims_from(self, cells: Array, number: int) -> Context:
-        """The context, whose points claim items by a cell (of 64 bits) that all points of the operator share."""
-        self._claims = cells, number
+    def claims_from(self, claim: Callable[[int, int], int]) -> Context:
+        """The context, whose points claim items by `claim(round, count)`, -1 where all are gone."""
+        self._claims = claim
         return self
 
     def claim(self, count: int) -> Iterator[int]:
         """Numbers below `count`, each of which exactly one point of the operator gets in a step: who is free takes one.
 
         Every point calls it once in a step. Which numbers a point gets depends on how fast it is; so a kernel writes
-        what is of its numbers, and zeros elsewhere, into outputs that are summed over points (`Kernel(claims=True)`).
+        what is of its numbers, and zeros elsewhere, into outputs that are summed over points (`Kernel(claims=)`).
         """
-        from taskflow.backend.claims import claim_next
-
         if self.is_cuda:
             raise NotImplementedError("ctx.claim: claims are for CPUs, the device is a GPU")
         if self._claims is None:
             yield from range(count)  # a kernel that is timed, or tried, alone
             return
         self._round += 1
-        while (item := claim_next(*self._claims, self._round, count)) >= 0:
+        while (item := self._claims(self._round, count)) >= 0:
             yield item
 
     def call(self, function: Callable[..., object], *args: object) -> None:

@@ -34,8 +34,9 @@ class StreamContext(Context):
         point: int = 0,
         ahead: int = 0,
         added: Collection[int] = (),
+        pace: int = 1,
     ) -> None:
-        super().__init__(boxes, None, run, workspace, point, ahead, added)
+        super().__init__(boxes, None, run, workspace, point, ahead, added, pace)
         self._allocate = allocate
         self.xp, self.is_cuda = backend.xp, backend.uses_variants
         self._backend, self._make_cell = backend, make_cell
@@ -51,12 +52,13 @@ class StreamContext(Context):
         """Number of finished steps. Kernels that read it run item by item: a graph would repeat the number."""
         if self._backend.is_capturing:
             raise NotCapturable("a kernel reads ctx.step")
-        return self._run.step + self.ahead
+        return self._run.step * self.pace + self.ahead
 
     def cell(self, slot: object, dtype: DTypeLike, value: Callable[[Run], float]) -> Array:
         """See `Context.cell`."""
         if slot not in self._cells:
-            later = value if not self.ahead else lambda run: value(run.ahead(self.ahead))
+            at = self.ahead, self.pace
+            later = value if at == (0, 1) else lambda run: value(run.ahead(*at))
             self._cells[slot] = self._make_cell(dtype, later)
         return self._cells[slot]
 

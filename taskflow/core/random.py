@@ -11,7 +11,6 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from numbers import Real
 
 import numpy as np
@@ -135,7 +134,7 @@ def _by_index(
     """Run `kernel` over the tile as it lies in memory, in rows of elements whose numbers are evenly apart."""
     if out.size == 0:
         return
-    order = np.argsort([-abs(step) for step in out.strides], kind="stable").tolist()
+    order = sorted(range(out.ndim), key=lambda d: -abs(out.strides[d]))
     target = out.transpose(order)
     if not target.flags.c_contiguous:
         target = np.empty(target.shape, out.dtype)
@@ -151,16 +150,21 @@ def _numbers(shape: tuple[int, ...], rect: Rect, order: Sequence[int]) -> tuple[
 
     `order`: the dimensions, slowest first.
     """
-    strides = [prod(shape[k + 1 :]) for k in range(len(shape))]
+    extents, first, step = rect.shape, 0, 1
+    steps = [0] * len(shape)
+    for k in reversed(range(len(shape))):
+        steps[k], first, step = step, first + rect.lo[k] * step, step * shape[k]
     merged = [(1, 0)]  # extents and steps of dimensions that are evenly apart together
-    for extent, step in ((rect.shape[k], strides[k]) for k in order if rect.shape[k] > 1):
-        is_next = merged[-1][1] == extent * step
-        merged[-1:] = (
-            [(merged[-1][0] * extent, step)] if is_next else [*merged[-1:], (extent, step)]
-        )
-    offsets = np.full(
-        1, sum(lo * stride for lo, stride in zip(rect.lo, strides, strict=True)), np.int64
-    )
+    for k in order:
+        extent, step = extents[k], steps[k]
+        if extent == 1:
+            continue
+        wide, apart = merged[-1]
+        if apart == extent * step:
+            merged[-1] = wide * extent, step
+        else:
+            merged.append((extent, step))
+    offsets = np.array([first])
     for extent, step in merged[:-1]:
         offsets = (offsets[:, None] + np.arange(extent) * step).reshape(-1)
     return offsets, merged[-1][1], merged[-1][0]

@@ -26,7 +26,7 @@ from taskflow.core.errors import CostError
 from taskflow.cost.factors import Factors, row_keys
 from taskflow.cost.kept import KeptTimes
 from taskflow.cost.measure_gpu import DeviceTimes
-from taskflow.cost.points import check_costs, name_of_point
+from taskflow.cost.points import check_costs, name_of_point, with_claims
 from taskflow.cost.rates import (
     ATTENTION,
     KINDS,
@@ -124,7 +124,7 @@ class CostModel(ABC):
         kind, device = task_graph.kind, task_graph.device
         result = np.zeros(len(task_graph))
         points = np.flatnonzero(kind == Kind.POINT)
-        result[points] = self._points(task_graph, points)
+        result[points] = self._priced(task_graph, points)
         check_costs(task_graph, points, result[points])
         together = np.flatnonzero(kind == Kind.COLLECTIVE)
         result[together] = self._collectives.seconds(task_graph, together)
@@ -149,7 +149,7 @@ class CostModel(ABC):
         peers, result = task_graph.peers, np.zeros(len(task_graph))
         assert peers is not None
         points, moves = np.flatnonzero(peers.kind < 0), np.flatnonzero(peers.kind >= 0)
-        result[points] = self._points(task_graph, points)
+        result[points] = self._priced(task_graph, points)
         check_costs(task_graph, points, result[points])
         result[moves] = known[peers.in_turn[moves]]
         return result
@@ -182,6 +182,9 @@ class CostModel(ABC):
     @abstractmethod
     def source(self, task_graph: TaskGraph, row: int) -> str:
         """Where the seconds of a row come from."""
+
+    def _priced(self, task_graph: TaskGraph, rows: Array) -> Array:
+        return with_claims(self._points, task_graph, rows, isinstance(self, MeasuredCosts))
 
     @abstractmethod
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:

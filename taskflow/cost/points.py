@@ -1,6 +1,8 @@
-"""Points that have no cost are refused by name."""
+"""Points that have no cost are refused by name; what points cost that claim items while they run."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,6 +16,36 @@ def check_costs(task_graph: TaskGraph, rows: Array, seconds: Array) -> None:
         raise CostError(
             f"costs: {name_of_point(task_graph, int(rows[k]))} has no cost: {seconds[k]} seconds"
         )
+
+
+def with_claims(
+    find: Callable[[TaskGraph, Array], Array],
+    task_graph: TaskGraph,
+    rows: Array,
+    is_timed_alone: bool,
+) -> Array:
+    """Seconds of points by `find`; those of an operator whose items are claimed are done when the last one of it is.
+
+    A point has its share of all items, and waits for the longest one, which somebody else may have begun last (Graham,
+    "Bounds on multiprocessing timing anomalies", 1969): share + (1 - share) longest of the seconds of all.
+
+    Args:
+        find: seconds of points as if they were alone.
+        rows: points.
+        is_timed_alone: a kernel was timed that claimed all items.
+    """
+    items = {k: x.kernel.claims for k, x in enumerate(task_graph.launches) if x.kernel.claims}
+    if not items:
+        return find(task_graph, rows)
+    seconds, launch = np.zeros(len(rows)), task_graph.launch[rows]
+    is_asked = ~np.isin(launch, [number for number, each in items.items() if each.seconds])
+    seconds[is_asked] = find(task_graph, rows[is_asked])
+    for number, each in items.items():
+        here = np.flatnonzero(launch == number)
+        share = task_graph.flops[rows[here]] / each.flops
+        alone = seconds[here] if is_timed_alone else seconds[here] / share
+        seconds[here] = (each.seconds or alone) * (share + (1 - share) * each.longest)
+    return seconds
 
 
 def name_of_point(task_graph: TaskGraph, row: int) -> str:

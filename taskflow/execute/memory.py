@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Self
 
 import numpy as np
 
+from taskflow.comm.claims import answer_claims, distant_claims
 from taskflow.comm.transport import Transport
 from taskflow.core.geometry import Rect
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan
@@ -20,11 +22,11 @@ class Memory:
 
     Attributes:
         begins_zeroed: whether new arenas hold zeros.
-        counters: of claimed items, a cell for each launch; see `with_counters`.
+        claim_next: the next item of (launch, round, count), -1 where all are gone; see `with_counters`.
     """
 
     begins_zeroed = True
-    counters = np.zeros(0, np.int64)
+    claim_next: Callable[[int, int, int], int]
 
     def __init__(
         self,
@@ -55,23 +57,21 @@ class Memory:
                 taken[rank] += size[device]
 
     def with_counters(self, launches: Sequence[Launch]) -> Self:
-        """This memory, where points of an operator claim items with cells of 64 bits that all ranks of a host see.
+        """This memory, where points of an operator claim items with cells of 64 bits that all ranks reach."""
+        from taskflow.backend.claims import claim_next  # which is compiled
 
-        Raises:
-            ValueError: there are ranks on several hosts, or memory cannot be shared.
-        """
-        count = len(launches)
+        ranks, count = self.transport, len(launches)
         if not any(launch.kernel.claims for launch in launches):
             return self
-        if self.transport.size == 1:
-            self.counters = np.zeros(count, np.int64)
-            return self
-        shared = self.transport.shared_arrays(8 * count if self.transport.rank == 0 else 0)
-        if shared is None or shared[0] is None:
-            raise ValueError(
-                "executor: an operator claims items, which ranks of one host alone share"
-            )
-        self.counters = shared[0].view(np.int64)
+        shared = ranks.shared_arrays(8 * count * (not ranks.rank)) or [None]
+        cells = np.zeros(8 * count, np.uint8) if shared[0] is None and not ranks.rank else shared[0]
+        distant = sum(ranks.gather(cells is None))
+        if cells is not None:
+            self.claim_next = partial(claim_next, cells.view(np.int64))
+        counts = not ranks.rank and distant
+        address = ranks.gather(answer_claims(self.claim_next, distant) if counts else None)[0]
+        if cells is None:
+            self.claim_next = distant_claims(address)
         return self
 
     def share(self, size_bytes: int) -> Sequence[Array | None] | None:

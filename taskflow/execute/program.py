@@ -65,6 +65,7 @@ class BoundKernel:
 
     kernel: Kernel
     step: int
+    pace: int
     privileges: list[Privilege]
     added: Sequence[int]
     has_half: bool
@@ -320,7 +321,12 @@ class Compiler:
             kernel = for_parts(self._kernel(launch.kernel), launch, privileges)
             has_half = any(graph.regions[k].dtype in HALF for k in launch.args)
             found = BoundKernel(
-                kernel, launch.step, privileges, added_outputs(launch, privileges), has_half
+                kernel,
+                launch.step,
+                launch.pace,
+                privileges,
+                added_outputs(launch, privileges),
+                has_half,
             )
             self._kernels[number, key] = found
         return found
@@ -343,7 +349,7 @@ class Compiler:
         )
         launch = int(self.graph.launch[row])
         if self.graph.launches[launch].kernel.claims:
-            made.claims_from(self.memory.counters, launch)
+            made.claims_from(partial(self.memory.claim_next, launch))
         return made
 
     def part_context(self, row: int, part: Part, thread: int) -> Context:
@@ -356,9 +362,9 @@ class Compiler:
             part.rects, part.intervals, self.run, workspace, *self._facts(row, self._bound(row))
         )
 
-    def _facts(self, row: int, bound: BoundKernel) -> tuple[int, int, Sequence[int]]:
-        """What a context knows of a point: its number, steps ahead, and the outputs to which it adds."""
-        return int(self.graph.point[row]), bound.step, bound.added
+    def _facts(self, row: int, bound: BoundKernel) -> tuple[int, int, Sequence[int], int]:
+        """What a context knows of a point: its number, steps ahead, the outputs to which it adds, and its pace."""
+        return int(self.graph.point[row]), bound.step, bound.added, bound.pace
 
     def _kernel(self, kernel: Kernel) -> Kernel:
         """What a device runs for an operator's kernel."""

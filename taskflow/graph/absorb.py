@@ -82,7 +82,7 @@ def _go_together(
         (known <= rest or rest <= known)
         and all(len(readers[name]) == 1 for name in between)
         and between.isdisjoint(fetched)
-        and (earlier.step, earlier.extents) == (op.step, op.extents)
+        and (earlier.step, earlier.pace, earlier.extents) == (op.step, op.pace, op.extents)
         and op.follows in (earlier.name, earlier.follows)
         and not any(o.writes or o.windows or o.orders for o in (op, earlier))
         and all(_dims(op)[name] == _dims(earlier)[name] for name in between | (rest & known))

@@ -13,6 +13,7 @@ from functools import partial
 
 from taskflow.graph.graph import Graph, LogicalRegion
 from taskflow.graph.rebuild import copy_into
+from taskflow.graph.repeat import repeated
 
 
 def in_job(name: str, job: str) -> str:
@@ -24,7 +25,20 @@ def _output_in_job(job: str, name: str) -> str:
     return f"{job}.{name}"
 
 
-def beside(graphs: Mapping[str, Graph], shared: Collection[str] = ()) -> Graph:
+def _in_step(name: str, step: int) -> str:
+    return f"{step}.{name}" if step else name
+
+
+def in_turn(name: str, job: str, step: int) -> str:
+    """What an operator of a job is called beside others in one of its steps."""
+    return in_job(_in_step(name, step), job)
+
+
+def beside(
+    graphs: Mapping[str, Graph],
+    shared: Collection[str] = (),
+    steps: Mapping[str, int] | None = None,
+) -> Graph:
     """Several graphs as one task graph: of two trainings, copies of a model, training and its evaluation.
 
     The graphs stay as they are. What was not differentiated yet can be so here.
@@ -34,10 +48,13 @@ def beside(graphs: Mapping[str, Graph], shared: Collection[str] = ()) -> Graph:
             training and an evaluation of what it trains, the evaluation sees the weights after the step where it comes
             second, those before the step where it comes first.
         shared: names of parameters, states and inputs that are one for all jobs that have them.
+        steps: job -> so many of its steps in one of the graph, where a job is quicker than others. What is of its step
+            k is called `<job>/k.<name>` from step 1 on, outputs `<job>.k.<name>`; such a job has its gradients already.
 
     Raises:
         ValueError: there are no graphs; a job's name is empty or has a `/` or `.` in it; precisions or numbers of steps
-            differ; nothing, or a value, has a shared name; shared regions differ in shape, dtype, role or first values.
+            differ; nothing, or a value, has a shared name; shared regions differ in shape, dtype, role or first values;
+            steps are of no job, or fewer than one.
     """
     if not graphs:
         raise ValueError("beside: there are no graphs")
@@ -49,6 +66,9 @@ def beside(graphs: Mapping[str, Graph], shared: Collection[str] = ()) -> Graph:
     if len(precisions) > 1 or len(repeats) > 1:
         raise ValueError("beside: graphs have one precision and one number of steps")
     _check_shared(graphs, shared)
+    paces = {job: (steps or {}).get(job, 1) for job in graphs}
+    if unknown := [job for job in steps or {} if job not in graphs]:
+        raise ValueError(f"beside: steps of '{unknown[0]}', which is none of the jobs")
     other = Graph()
     (other.precision,), (other.repeat,) = precisions, repeats
     other.differentiations = max(graph.differentiations for graph in graphs.values())
@@ -62,11 +82,12 @@ def beside(graphs: Mapping[str, Graph], shared: Collection[str] = ()) -> Graph:
     for job, graph in graphs.items():
         copy_into(
             other,
-            graph,
+            repeated(graph, paces[job], _in_step),
             partial(region_in, job),
             partial(in_job, job=job),
             partial(_output_in_job, job),
             lambda what, name: f"beside: '{name}' is the name of {what} in two jobs",
+            pace=paces[job],
             job=job,
         )
     return other

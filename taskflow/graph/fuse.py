@@ -129,7 +129,7 @@ class _Fusion:
                 continue
             is_kept = self._reads[region.name] > 1 or region.name in self._fetched
             if (
-                op.step == other.step
+                (op.step, op.pace) == (other.step, other.pace)
                 and self._go_together(op, other)
                 and not self._is_outdated(other)
             ):

@@ -129,6 +129,7 @@ class Operator:
         orders: the memory order that the kernel asks for, per argument; empty: any (see `lowering.orders`).
         members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
         step: in which of several steps it runs (see `graph.repeat`).
+        pace: of how many steps of its job in one step of the graph (see `graph.beside`).
         job: of which of several graphs it is (see `graph.beside`).
         is_backward: whether `differentiate` appended it (see `graph.phases`).
         beside: the region that it is elementwise with, where what does so may be split on its own (see `completed`).
@@ -148,6 +149,7 @@ class Operator:
     orders: tuple[tuple[int, ...], ...] = ()
     members: tuple[str, ...] = ()
     step: int = 0
+    pace: int = 1
     job: str = ""
     is_backward: bool = False
     beside: str | None = None

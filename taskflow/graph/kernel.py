@@ -25,6 +25,21 @@ Absorb = Callable[[Any, Any], "Kernel | None"]  # likewise
 
 
 @dataclass(frozen=True)
+class Items:
+    """What the points of an operator claim while they run.
+
+    Attributes:
+        flops: floating point operations of all items, those of all points.
+        longest: the longest item's share of all.
+        seconds: of all items on one device, where they are known; 0: as flops say, or a kernel that is timed.
+    """
+
+    flops: float
+    longest: float
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Pointwise:
     """What a kernel computes in every element of its one output, from one element of each input.
 
@@ -86,7 +101,7 @@ class Kernel:
         work: what a device may have a rate of its own for: "attention", forward, or "attention gradients".
         apart: what a user asks for so that micro-batches need not wait for each other here, `{parts}` in the place of
             their number: `ops.batch_norm(..., parts={parts})`; for messages.
-        claims: its points share items while they run, by `ctx.claim`; on CPUs of one host.
+        claims: the items that its points share while they run, by `ctx.claim`; on CPUs.
 
     Raises:
         TypeError: a field is of another type, or `function` is a partial Kernel: `bind` gives one its options.
@@ -114,7 +129,7 @@ class Kernel:
     narrows: bool = False
     work: str = ""
     apart: str = ""
-    claims: bool = False
+    claims: Items | None = None
     takes_half_on_cuda: InitVar[bool] = False  # deprecated
 
     def __post_init__(self, takes_half_on_cuda: bool) -> None:
@@ -129,6 +144,7 @@ class Kernel:
                 f"kernel '{self.function.func.name}': `bind` gives a Kernel its options, not `partial`"
             )
         for key, needed in (
+            ("claims", Items),
             ("cuda", Kernel),
             ("expression", Pointwise),
             ("float32_outputs", tuple),

@@ -73,6 +73,9 @@ def copy_into(
     operator: Callable[[str], str],
     output: Callable[[str], str],
     clash: Callable[[str, str], str],
+    *,
+    step: int = 0,
+    pace: int = 1,
     **fields: Any,
 ) -> None:
     """Append to `other` copies of all operators, regions and outputs of `graph`, which stays as it is.
@@ -83,6 +86,7 @@ def copy_into(
         region: what a region becomes; one that keeps its name is one with a region of this name in `other`.
         operator, output: name -> that of the copy.
         clash: the message where the new name is taken, of what has it (`a region`) and the name.
+        step, pace: so many steps of `graph` later, and of how many in one step of `other`.
         fields: of the operators, besides.
 
     Raises:
@@ -104,6 +108,8 @@ def copy_into(
             "follows": op.follows and operator(op.follows),
             "members": tuple(map(operator, op.members)),
             "beside": mine[op.beside].name if op.beside in mine else op.beside,
+            "step": op.step + op.pace * step,
+            "pace": op.pace * pace,
         }
         other.operators.append(replace(op, **renamed, **fields))
     for name, made in graph.outputs.items():

@@ -7,6 +7,7 @@ waits for that update alone, not for all of the step. Inputs and values are regi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -20,10 +21,11 @@ def in_step(name: str, step: int) -> str:
     return f"{name}@{step}" if step else name
 
 
-def repeated(graph: Graph, repeat: int) -> Graph:
+def repeated(graph: Graph, repeat: int, name_in: Callable[[str, int], str] = in_step) -> Graph:
     """The graph of `repeat` steps in a row; it is complete: nothing can be differentiated any more.
 
     `graph` stays as it is. An operator of step j sees `ctx.step` j steps on, so random numbers are those of that step.
+    `name_in(name, j)` is what is called so in step j.
 
     Raises:
         ValueError: `repeat` is not positive, the graph was repeated, an output is a region that outlives its step, or a
@@ -48,11 +50,11 @@ def repeated(graph: Graph, repeat: int) -> Graph:
         graph.differentiations,
     )
     for step in range(repeat):
-        named = partial(in_step, step=step)
+        named = partial(_named, name_in, step)
         copy_into(
             other,
             graph,
-            partial(_region_in_step, step),
+            partial(_region_in_step, named),
             named,
             named,
             partial(_clash, step),
@@ -62,8 +64,12 @@ def repeated(graph: Graph, repeat: int) -> Graph:
     return other
 
 
-def _region_in_step(step: int, region: LogicalRegion) -> LogicalRegion:
-    return region if region.is_persistent else replace(region, name=in_step(region.name, step))
+def _named(name_in: Callable[[str, int], str], step: int, name: str) -> str:
+    return name_in(name, step)
+
+
+def _region_in_step(named: Callable[[str], str], region: LogicalRegion) -> LogicalRegion:
+    return region if region.is_persistent else replace(region, name=named(region.name))
 
 
 def _clash(step: int, what: str, name: str) -> str:

@@ -65,6 +65,7 @@ class Launches:
                 op.job,
                 self._phases[which],
                 op.writes,
+                op.pace,
             )
         return self._launches[key]
 

@@ -26,7 +26,7 @@ def crossover(task_graph: TaskGraph, seconds: Array) -> Array:
     """
     jobs, turn = _numbers(task_graph), np.zeros(len(task_graph))
     of_launch = np.array(
-        [_turn(n.step, jobs[n.job], len(jobs), n.phase) for n in task_graph.launches]
+        [_turn(n.step / n.pace, jobs[n.job], len(jobs), n.phase) for n in task_graph.launches]
     )
     points = task_graph.launch >= 0
     turn[points] = of_launch[task_graph.launch[points]]
@@ -37,7 +37,7 @@ def crossover(task_graph: TaskGraph, seconds: Array) -> Array:
     return np.argsort(turn, kind="stable")
 
 
-def _turn(step: int, job: int, jobs: int, phase: Phase) -> float:
+def _turn(step: float, job: int, jobs: int, phase: Phase) -> float:
     """When a launch has its turn: an update is half a turn before its job computes in the next step."""
     is_late = phase == Phase.UPDATE
     return jobs * (step + is_late) + job + (0.0 if is_late else 0.5)

@@ -11,7 +11,7 @@ import warnings
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ from taskflow.core.geometry import REPLICAS as REPLICAS
 from taskflow.core.geometry import Degree as Degree
 from taskflow.core.geometry import part_bounds
 from taskflow.core.geometry import parts as parts
-from taskflow.graph.beside import in_job
+from taskflow.graph.beside import in_turn
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.repeat import in_step
@@ -205,13 +205,15 @@ class Strategy(UserDict[str, ParallelConfig]):
         return found
 
     @staticmethod
-    def beside(jobs: Mapping[str, Strategy]) -> Strategy:
-        """The strategy of graphs beside each other (`taskflow.beside`), of one for each job."""
-        configs = {in_job(n, job): c for job, strategy in jobs.items() for n, c in strategy.items()}
-        signatures = {
-            in_job(n, job): s for job, own in jobs.items() for n, s in own.signatures.items()
-        }
-        return Strategy(configs, signatures)
+    def beside(jobs: Mapping[str, Strategy], steps: Mapping[str, int] | None = None) -> Strategy:
+        """The strategy of graphs beside each other (`taskflow.beside`), of one for each job, the same in its steps."""
+        made = Strategy()
+        for job, own in jobs.items():
+            for step in range((steps or {}).get(job, 1)):
+                name = partial(in_turn, job=job, step=step)
+                made.data |= {name(n): config for n, config in own.items()}
+                made.signatures |= {name(n): each for n, each in own.signatures.items()}
+        return made
 
     def __setitem__(self, name: str, config: ParallelConfig) -> None:
         if not isinstance(config, ParallelConfig):

@@ -79,7 +79,7 @@ class Launch:
     `config` is for people and hashes alone: points and boxes follow from it.
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
-    `step`, `job`: of several steps and graphs; `phase`: see `graph.phases`. `writes`: arguments that are updated.
+    `step`, `pace`, `job`: of several steps and graphs; `phase`: see `graph.phases`. `writes`: what is updated.
     """
 
     name: str
@@ -96,6 +96,7 @@ class Launch:
     job: str = ""
     phase: Phase = Phase.FORWARD
     writes: tuple[int, ...] = ()
+    pace: int = 1
 
     @property
     def split(self) -> str:
@@ -306,8 +307,7 @@ class TaskGraph:
         itemsize, ndim = of_region[self.instance_region].T
         extents = self.instance_box[:, 1] - self.instance_box[:, 0]
         extents[np.arange(extents.shape[1])[None, :] >= ndim[:, None]] = 1
-        sizes: Array = np.prod(extents, axis=1) * itemsize
-        return sizes
+        return np.asarray(np.prod(extents, axis=1) * itemsize)
 
     @property
     def arg_row(self) -> Array:

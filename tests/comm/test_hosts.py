@@ -40,6 +40,15 @@ with taskflow.Executor(task_graph) as step:
     for k in range(2):
         step({"x": np.random.default_rng(k).random((8, 6)), "t": np.arange(8, dtype=np.int32) % 4})
     weight = step.read("first.weight")
+
+def square(ctx, item, row):
+    row[...] = item**2
+
+graph = taskflow.Graph()
+graph.output("y", ops.claimed(square, [], 40, [((), "float64")], name="squares", graph=graph)[0])
+plan = {"squares": taskflow.ParallelConfig({"r": 4})}
+with taskflow.Executor(taskflow.lower(graph, taskflow.Strategy(plan), machine)) as step:
+    weight = np.append(weight, [step({})["y"] for _ in range(3)])
 if step.transport.rank == 0:
     np.save(sys.argv[1], weight)
     machine.save(sys.argv[2])

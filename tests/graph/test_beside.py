@@ -28,6 +28,10 @@ def net(hidden=6, batch=8, training=True):
     return graph
 
 
+def dp(graph):
+    return taskflow.data_parallel(graph, MACHINE)
+
+
 def feeds(seed=0, batch=8):
     generator = np.random.default_rng(seed)
     return {"x": generator.normal(size=(batch, 5)), "t": generator.integers(0, 3, batch, np.int32)}
@@ -56,6 +60,30 @@ def test_jobs_begin_and_go_on_as_alone():
         np.testing.assert_array_equal(values[f"{job}.loss"], own["loss"])
         for name, value in weights.items():
             np.testing.assert_array_equal(kept[f"{job}/{name}"], value)
+
+
+@pytest.mark.parametrize("order", ["program", "crossover"])
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_a_quick_job_takes_several_steps_in_one(repeat, order):
+    """Each of them sees its own number: of random masks and of Adam's corrections."""
+    graph = taskflow.beside({"a": net(), "b": net(4)}, steps={"a": 3})
+    assert list(graph.outputs) == ["a.loss", "a.1.loss", "a.2.loss", "b.loss"]
+    fed = [feeds(k) for k in range(3)]
+    beside = of_jobs({"a": fed[0], "a/1": fed[1], "a/2": fed[2], "b": feeds(9)})
+    beside = {name.replace("1/", "1.").replace("2/", "2."): v for name, v in beside.items()}
+    if repeat > 1:
+        beside = {name: np.stack([value] * repeat) for name, value in beside.items()}
+    strategy = Strategy.beside({"a": dp(net()), "b": dp(net(4))}, {"a": 3})
+    assert dict(strategy) == dict(dp(graph))
+    values, kept = run(graph, beside, order, 2, repeat)
+    for job, width, own in (("a", 6, fed), ("b", 4, [feeds(9)])):
+        rows = taskflow.lower(net(width), dp(net(width)), MACHINE)
+        with taskflow.Executor(rows, seed=5) as step:
+            losses = [step(each)["loss"] for _ in range(2 * repeat) for each in own]
+            for name in step.persistent:
+                np.testing.assert_array_equal(kept[f"{job}/{name}"], step.read(name))
+        last = values["a.2.loss" if job == "a" else "b.loss"]
+        np.testing.assert_array_equal(last[-1] if repeat > 1 else last, losses[-1])
 
 
 def test_jobs_can_be_differentiated_and_joined_again():
@@ -143,6 +171,11 @@ test_refused = each_refused(
             "a name with a dot",
             lambda: taskflow.beside({"a.b": net()}),
             "beside: job 'a.b': a name has letters, and no / or .",
+        ),
+        (
+            "steps of nobody",
+            lambda: taskflow.beside({"a": net()}, steps={"b": 2}),
+            "beside: steps of 'b', which is none of the jobs",
         ),
         (
             "two precisions",

@@ -165,7 +165,8 @@ def routed(m: Maker, x: LogicalRegion) -> LogicalRegion:
     if m.chance():
         weights, choices = ops.top_k_gate(p, k)
     else:
-        weights, choices = ops.dense_to_sparse_gate(scores, k, threshold=0.4, name=m.name("gate"))
+        gate = ops.dense_to_sparse_gate(scores, k, threshold=0.4, name=m.name("gate"))
+        weights, choices, _ = gate
     capacity = m.number(1, 3)
     slots = ops.expert_slots(choices, experts, capacity, groups)
     m.output(ops.count_dropped(slots))

@@ -11,6 +11,7 @@ import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig
 from taskflow.backend.claims import claim_next
 from taskflow.core.told import short_digest
+from taskflow.cost.points import with_claims
 
 
 def spin(ctx, item, x, row, number):
@@ -101,8 +102,40 @@ def test_refused():
         ValueError, match="claimed 'claimed': there are no inputs, graph= is needed"
     ):
         ops.claimed(spin, [], 3, [])
+    with pytest.raises(
+        ValueError, match="claimed 'few': seconds of 3 items are needed, all above 0"
+    ):
+        ops.claimed(
+            spin, [], 3, [((), "float32")], seconds=[1.0, 0.0, 2.0], graph=Graph(), name="few"
+        )
     graph = Graph()
     x = graph.parameter("x", (3,), dtype="float64")
     y = ops.claimed(spin, [x], 3, [((3,), "float64"), ((), "float64")])[0]
     with pytest.raises(ValueError, match="claimed"):
         ops.sgd(ops.mean(y), lr=0.1)
+
+
+def test_points_take_their_share_and_what_is_left_of_the_longest_item():
+    """By seconds that are given, by flops, and by kernels that are timed, which claim all items."""
+    seconds, machine = [1.0, 2.0, 5.0, 2.0], MachineModel.uniform(4)
+    for given, whole, longest in ((seconds, 10.0, 0.5), (None, 0.0, 0.25)):
+        graph = Graph()
+        claimed = ops.claimed(spin, [], 4, [((), "float32")], 12, given, graph=graph, name="join")
+        graph.output("y", claimed[0])
+        strategy = taskflow.single_device(graph, machine)
+        costs = taskflow.CostModel.analytic(machine)
+        priced = {}
+        for points in (1, 4):
+            strategy["join"] = ParallelConfig({"r": points})
+            rows = taskflow.lower(graph, strategy, machine)
+            joins = np.flatnonzero((rows.kind == taskflow.Kind.POINT) & (rows.flops > 0))
+            joins = joins[[rows.name(k) == "join" for k in joins]]
+            assert sum(rows.flops[joins]) == pytest.approx(4 if given else 4e6)
+            priced[points] = costs.seconds(rows)[joins]
+        whole = whole or priced[1][0]
+        assert priced[1] == pytest.approx([whole])
+        assert priced[4] == pytest.approx(
+            [whole * (0.25 + 0.75 * longest)] * 4, rel=0.1
+        )  # of launching
+    timed = with_claims(lambda rows, points: np.full(len(points), 8.0), rows, np.array(joins), True)
+    assert timed == pytest.approx([8 * (0.25 + 0.75 * 0.25)] * 4)

@@ -123,7 +123,7 @@ def test_cold_gates_choose_the_likeliest_and_dense_ones_are_mixtures() -> None:
         ("all", 8, {"threshold": 0.0}),
     ):
         gate = ops.dense_to_sparse_gate(scores, k, noisy=False, name=name, **options)
-        for part, region in zip(("weights", "choices"), gate, strict=True):
+        for part, region in zip(("weights", "choices", "probabilities"), gate, strict=True):
             graph.output(f"{name} {part}", region)
     for part, region in zip(("weights", "choices"), ops.top_k_gate(scores, 1), strict=True):
         graph.output(f"top {part}", region)

@@ -119,7 +119,8 @@ class GroupedRows:
                     if not r.shape
                 ]
                 kernel = launch.kernel.name, launch.kernel.digest
-                keys[row] = device, *kernel, launch.step, *(r.dtype for r in regions), *scalars
+                when = launch.step, launch.pace
+                keys[row] = device, *kernel, *when, *(r.dtype for r in regions), *scalars
         return keys
 
     def _is_dense(self, row: int) -> bool:
