@@ -9,6 +9,6 @@ pieces move is decided in compiled passes over boxes: `movement` calls them, `mo
 `moves` are its copies, `combine` and `gathers` its sums and gathers, `boxes` their geometry.
 """
 
-from taskflow.lowering.lowering import Lowering, lower
+from taskflow.lowering.lowering import Lowering, lower, lower_to_simulate
 
-__all__ = ["Lowering", "lower"]
+__all__ = ["Lowering", "lower", "lower_to_simulate"]

@@ -26,6 +26,7 @@ from taskflow.cost.rates import rate_number
 from taskflow.graph.graph import Graph
 from taskflow.graph.repeat import repeated
 from taskflow.lowering.additions import Additions
+from taskflow.lowering.alike import PlacedKind
 from taskflow.lowering.digest import digest_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
@@ -68,6 +69,9 @@ Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter
 # Lowered and simulated while it is found out which devices do the same with a kind of region, about: CNNs on 4 to 64
 # devices and a GPT on 8 (`benchmarks/orbits.py --kinds`). Both ways give the same seconds.
 ROWS_OF_A_KIND = 128
+MUCH = (
+    1 << 28
+)  # bytes of a lowering that are rather made again, should finer rows be asked for, than kept beside rows
 
 
 def lower(
@@ -114,6 +118,22 @@ def lower(
     steps, machine = repeated(graph, repeat), machine.with_collectives(collectives or {})
     lowering = Lowering(steps, machine, piece_bytes or 0, bucket_bytes or 0)
     return lowering.lower(in_steps(strategy, repeat), devices)
+
+
+def lower_to_simulate(
+    graph: Graph, strategy: Strategy, machine: MachineModel, costs: CostModel, bucket_bytes: int = 0
+) -> TaskGraph:
+    """See `Lowering.rows_to_simulate`; what they were made of is let go of where it takes much."""
+    lowering = Lowering(graph, machine, bucket_bytes=bucket_bytes)
+    rows = lowering.rows_to_simulate(strategy, costs)
+    if rows.peers is None or lowering.size_bytes < MUCH:
+        return rows
+
+    def lower_again(orbits: Orbits) -> TaskGraph:
+        return Lowering(graph, machine, bucket_bytes=bucket_bytes).lower(strategy, orbits)
+
+    del lowering.kinds  # they know how rows are made: each of both would keep the other
+    return replace(rows, peers=replace(rows.peers, lower=lower_again))
 
 
 class Ready(NamedTuple):
@@ -267,19 +287,24 @@ class Lowering:
 
     def _orbit_rows(self, ready: Ready) -> Callable[[Orbits], TaskGraph]:
         """A function that makes the rows of representatives of orbits, which it refines; see `alike`."""
-        numbers, chosen, found, used = ready
-        kinds, which = self.kinds.of(found, chosen)
-        seeds = list[Orbits]()
+        return partial(self._rows_of, ready, *self.kinds.of(ready.found, ready.chosen), ())
 
-        def rows_of(coarse: Orbits) -> TaskGraph:
-            seeds.append(coarse)
-            orbits = self.kinds.refined(kinds, seeds)
-            points = chosen.on(orbits.is_first)
-            parts = Found([kind.part(orbits) for kind in kinds], which, found.shift)
-            rows, row = self._assemble(numbers, points, parts, used, self.store.box_dtype)
-            return with_peers(rows, row, kinds, which, orbits, rows_of)
-
-        return rows_of
+    def _rows_of(
+        self,
+        ready: Ready,
+        kinds: Sequence[PlacedKind],
+        which: Array,
+        seeds: tuple[Orbits, ...],
+        coarse: Orbits,
+    ) -> TaskGraph:
+        """The rows of representatives of orbits, at least as fine as some; `seeds`: what was asked for before."""
+        seeds = *seeds, coarse
+        orbits = self.kinds.refined(kinds, seeds)
+        points = ready.chosen.on(orbits.is_first)
+        parts = Found([kind.part(orbits) for kind in kinds], which, ready.found.shift)
+        rows, row = self._assemble(ready.numbers, points, parts, ready.used, self.store.box_dtype)
+        finer = partial(self._rows_of, ready, kinds, which, seeds)
+        return with_peers(rows, row, kinds, which, orbits, finer)
 
     def _moving(self, found: Found, regions: Array) -> TaskGraph:
         """The rows that move some regions, without dependences, with algorithms."""

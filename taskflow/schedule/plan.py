@@ -24,7 +24,7 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.graph.homes import homes
 from taskflow.graph.recompute import recompute
-from taskflow.lowering import Lowering, lower
+from taskflow.lowering import Lowering, lower, lower_to_simulate
 from taskflow.lowering.like import RowOrder
 from taskflow.lowering.lowering import Devices
 from taskflow.machine import MachineModel
@@ -187,8 +187,7 @@ class Plan:
             return simulate(self.apply(graph, machine, costs)[1], costs)
         graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
         strategy = self.placement(graph, machine)
-        lowering = Lowering(graph, machine, bucket_bytes=self.bucket_bytes or 0)
-        rows = lowering.rows_to_simulate(strategy, costs)
+        rows = lower_to_simulate(graph, strategy, machine, costs, self.bucket_bytes or 0)
         if self.order:
             rows = reorder(rows, costs, self.order)  # those in another order are not kept
         return simulate(rows, costs)

@@ -5,8 +5,9 @@ import pytest
 
 import taskflow
 from taskflow import CostModel, MachineModel, ParallelConfig, lower, simulate
-from taskflow.lowering import Lowering
+from taskflow.lowering import Lowering, lower_to_simulate
 from taskflow.searching.grids import Grids
+from taskflow.strategy.orbits import Orbits
 from taskflow.tasks.timeline import Timeline
 from tests.lowered import network
 from tests.strategies import random_strategy
@@ -92,6 +93,23 @@ def test_a_plan_says_what_it_takes():
         expected = simulate(plan.apply(graph, machine, costs)[1], costs)
         assert isinstance(found, Timeline) and found.seconds == expected.seconds
         assert len(found.task_graph) < len(expected.task_graph)
+
+
+def test_what_takes_much_is_let_go_of_and_made_again_for_finer_orbits(monkeypatch):
+    gone = []
+    monkeypatch.setattr("taskflow.lowering.lowering.MUCH", 0)
+    monkeypatch.setattr(Lowering, "__del__", lambda _: gone.append(True), raising=False)
+    graph, machine = network(batch=32), MachineModel.preset("h100", nodes=2)
+    costs, strategy = CostModel.analytic(machine), taskflow.data_parallel(graph, machine)
+    rows = lower_to_simulate(graph, strategy, machine, costs)
+    assert len(gone) == 1 and len(rows.peers.orbits) == 1
+    finer = rows.peers.lower(Orbits.of_equal(np.arange(16) % 2))
+    assert len(gone) == 1 and len(finer.peers.orbits) == 2
+    every = simulate(lower(graph, strategy, machine), costs)
+    for found in (rows, finer):
+        timeline = simulate(found, costs)
+        assert timeline.seconds == every.seconds
+        np.testing.assert_array_equal(timeline.peak_bytes, every.peak_bytes)
 
 
 def test_of_few_rows_all_are_simulated(monkeypatch):
