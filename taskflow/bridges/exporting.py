@@ -32,7 +32,11 @@ from taskflow.searching.outcome import Outcome, judged
 
 SYSTEMS = {system.name: system for system in (MEGATRON, TORCHTITAN, DEEPSPEED)}
 OURS = ("dtensor", "json")  # what says every part of a plan, or names it itself
-TARGETS = (*SYSTEMS, *OURS)
+
+
+def targets() -> tuple[str, ...]:
+    """All that a plan can be exported to."""
+    return (*SYSTEMS, *OURS)
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,8 @@ def export_plan(
     Raises:
         ValueError: there is no such system, or the plan does not fit the graph or the machine.
     """
-    if to not in TARGETS:
-        raise ValueError(f"export: '{to}' is none of {', '.join(TARGETS)}")
+    if to not in targets():
+        raise ValueError(f"export: '{to}' is none of {', '.join(targets())}")
     judge = partial(judged, graph, machine, costs)
     if to in OURS:
         text = json.dumps(plan.to_table(), indent=1) if to == "json" else None

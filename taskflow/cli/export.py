@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from taskflow.bridges.exporting import SYSTEMS, TARGETS, export_plan
+from taskflow.bridges.exporting import SYSTEMS, export_plan, targets
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.nearest import SaidPlans
 from taskflow.cli.data import add_json, show_data
@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> None:
     add_problem(parser)
     add_strategy(parser)
     add_schedule(parser)
-    parser.add_argument("--to", required=True, choices=TARGETS, help="the other system")
+    parser.add_argument("--to", required=True, choices=targets(), help="the other system")
     parser.add_argument(
         "--nearest",
         action="store_true",

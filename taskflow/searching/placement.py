@@ -58,7 +58,6 @@ class Placements:
         self._host_size = sizes.pop() if len(sizes) == 1 else self.count
         self._counts = frozenset(self._useful_counts())
         self._made: dict[tuple[int, int], tuple[Placement, ...]] = {}
-        self._crowds: dict[tuple[int, int], set[tuple[int, int]]] = {}
         self._splits: dict[object, list[tuple[tuple[int, ...], tuple[Placement, ...]]]] = {}
         self._by_ends: dict[tuple[int, int], dict[tuple[int, int], list[Placement]]] = {}
 
@@ -79,14 +78,6 @@ class Placements:
             found = ((d, self.of([n for n in d if n > 1])) for d in every)
             self._splits[most, allows] = [(d, p) for d, p in found if p]
         return self._splits[most, allows]
-
-    def crowds(self, degrees: Sequence[int]) -> set[tuple[int, int]]:
-        """See `crowd_of`, of all their placements."""
-        split = [n for n in degrees if n > 1]
-        key = _key(split)
-        if key not in self._crowds:
-            self._crowds[key] = {crowd_of(each.devices) for each in self.of(split)}
-        return self._crowds[key]
 
     def alike(self, degrees: Sequence[int], devices: Devices) -> Sequence[Placement]:
         """Of these placements those with the first and last of `devices`, which stay where they are when turned."""
@@ -159,12 +150,6 @@ class Placements:
         yield from range(1, size + 1) if size <= FEW else divisors(size)
         hosts = self.count // size
         yield from (size * k for k in (range(1, hosts + 1) if hosts <= FEW else divisors(hosts)))
-
-
-def crowd_of(devices: Sequence[int]) -> tuple[int, int]:
-    """How many points one of these devices has at most, and how many devices there are."""
-    count = Counter(devices)
-    return max(count.values()), len(count)
 
 
 def _degrees(

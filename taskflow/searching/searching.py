@@ -42,7 +42,7 @@ from taskflow.searching.problem import PlanSpace, SearchProblem
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.shapes import PlanShape
 from taskflow.searching.space import Space, count_strategies
-from taskflow.searching.starts import LIKELY, check_starts, starts
+from taskflow.searching.starts import LIKELY, checked_starts, starts
 from taskflow.searching.walk import Walk
 from taskflow.strategy.strategy import Strategy
 
@@ -106,11 +106,7 @@ def search(
     """
     budget = Budget(PROPOSALS if proposals is None and seconds is None else proposals, seconds)
     problem = SearchProblem(graph, machine, costs, space)
-    given = {
-        name: start if isinstance(start, Plan) else Plan(start)
-        for name, start in (starts or {}).items()
-    }
-    check_starts(problem, given)
+    given = checked_starts(problem, starts or {})
     transport = transport or connect()
     run = _Search(
         problem, budget, moves, progress, (whole("search", "seed", seed, 0), transport.rank)

@@ -22,7 +22,7 @@ from taskflow.graph.family import Conflict, Family, families
 from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
-from taskflow.searching.placement import Allows, Placement, Placements, crowd_of, turn
+from taskflow.searching.placement import Allows, Placement, Placements, turn
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, parts
 
 Axes = tuple[tuple[str, int], ...]  # and the most parts of each
@@ -69,7 +69,6 @@ class Space:
         self._configs: dict[ParallelConfig, ParallelConfig] = {}
         self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
         self._named: set[str] = set()
-        self._cases: dict[object, tuple[tuple[str, ...], Array, Array]] = {}
         placements, known = Placements(machine, device_lists), dict[_Kind, _Choices]()
         self._choices: dict[str, _Choices] = {}
         for name, family in zip(self.names, every, strict=True):
@@ -131,21 +130,6 @@ class Space:
         rows = [d for d, _ in choices.rows] + [tuple(row) for row in extra]
         return choices.axes, np.array(rows, np.int64).reshape(len(rows), len(choices.axes))
 
-    def cases(self, name: str) -> tuple[tuple[str, ...], Array, Array]:
-        """`degrees`, and (rows, 2) the most points of a device and the number of devices; each of several is a row."""
-        choices, extra = self._choices[name], self._extra[name]
-        if (key := (id(choices), tuple(extra))) in self._cases:
-            return self._cases[key]
-        axes, rows = self.degrees(name)
-        crowds = [*(choices.crowds), *({crowd_of(c.devices)} for c in extra)]
-        crowd = np.array([most for each in crowds for most in sorted(each)], np.int64)
-        self._cases[key] = (
-            axes,
-            rows[np.repeat(np.arange(len(rows)), [len(each) for each in crowds])],
-            crowd,
-        )
-        return self._cases[key]
-
     def is_even(self, op: Operator) -> bool:
         """Whether all parts of `op`, which may follow another, are those of `degrees`, and have equal work."""
         leader = op.follows or op.name
@@ -202,7 +186,6 @@ class _Choices:
         ]
         different = {id(p): p for _, p in self.rows}.values()
         self.has_fractions = any(each.fractions for p in different for each in p)
-        self.crowds = [placements.crowds(d) for d, _ in self.rows]
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
         self._placements, self._legal = placements, {degrees for degrees, _ in self.rows}

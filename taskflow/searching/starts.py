@@ -82,9 +82,12 @@ def _by_rule(graph: Graph, machine: MachineModel) -> Iterator[tuple[str, Strateg
         count //= 2
 
 
-def check_starts(problem: SearchProblem, given: Mapping[str, Plan]) -> None:
-    """ValueError: a start of the user does not fit the graph or the machine, or has the name of one by a rule."""
-    for name, plan in given.items():
+def checked_starts(
+    problem: SearchProblem, given: Mapping[str, Strategy] | Mapping[str, Plan]
+) -> dict[str, Plan]:
+    """Plans of the user's starts; ValueError: one does not fit the graph or machine, or has the name of one by rule."""
+    plans = {n: start if isinstance(start, Plan) else Plan(start) for n, start in given.items()}
+    for name, plan in plans.items():
         if name.partition(" on ")[0].partition(",")[0] in RULE_NAMES:
             raise ValueError(f"search: the start '{name}': it has the name of a start by a rule")
         try:
@@ -93,3 +96,4 @@ def check_starts(problem: SearchProblem, given: Mapping[str, Plan]) -> None:
             problem.judge.lowering(plan).numbers(plan.strategy)
         except ValueError as error:
             raise ValueError(f"search: the start '{name}': {error}") from error
+    return plans

@@ -22,10 +22,10 @@ import numpy as np
 
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import CostModel
+from taskflow.cost.rates import Rates
 from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import lower
 from taskflow.searching.bound import least_seconds, whole_seconds
-from taskflow.searching.cases import Edge, arrival_rates, edges_of
 from taskflow.searching.space import Space
 from taskflow.searching.splits import Splits
 from taskflow.strategy.partition import OperatorPoints, partition
@@ -132,6 +132,36 @@ def _makers(made: OperatorPoints, output: int) -> tuple[bool, list[tuple[Rect, d
     for q, (result, device) in enumerate(zip(results, made.devices, strict=True)):
         found.setdefault(result, {}).setdefault(device, q)
     return made.is_partial(output), [(tile, holders) for (tile, _), holders in found.items()]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Operator number `reader` reads, as its argument `argument`, what `writer` made as its argument `output`."""
+
+    writer: int
+    output: int
+    reader: int
+    argument: int
+
+
+def edges_of(operators: Sequence[Operator]) -> Iterator[Edge]:
+    """Who reads what whom has made, in program order."""
+    made: dict[str, tuple[int, int]] = {}
+    for number, op in enumerate(operators):
+        for k, region in enumerate(op.inputs):
+            if region.name in made and k not in op.adds:  # of these, only the first part waits
+                writer, output = made[region.name]
+                yield Edge(writer, output, number, k)
+        for k in (*op.writes, *range(len(op.inputs), len(op.args))):
+            made[op.args[k].name] = number, k
+
+
+def arrival_rates(rates: Rates) -> tuple[Array, Array]:
+    """Per device the least latency and the largest throughput of transfers to it."""
+    is_own = np.eye(len(rates.latency), dtype=np.bool_)
+    return np.where(is_own, np.inf, rates.latency).min(axis=0), np.where(
+        is_own, 0.0, rates.throughput
+    ).max(axis=0)
 
 
 def subgraph(graph: Graph, operators: Sequence[Operator]) -> Graph:
