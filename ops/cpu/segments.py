@@ -50,12 +50,11 @@ def sum_rows(
                     total += of_c * x[c, h, f]
                     y[j, h, f] = total + of_d * x[d, h, f]
             for k in range(fours, end):
-                row = index[k] - first if index.size else k
-                scale = one
+                a, of_a = index[k] - first if index.size else k, one
                 if weight.size:
-                    scale = weight[order[k] - at if order.size else k, column]
+                    of_a = weight[order[k] - at if order.size else k, column]
                 for f in range(y.shape[2]):
-                    y[j, h, f] += scale * x[row, h, f]
+                    y[j, h, f] += of_a * x[a, h, f]
 
 
 @njit(nogil=True)
