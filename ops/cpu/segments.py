@@ -28,12 +28,12 @@ def sum_rows(
     """
     one = x.dtype.type(1)
     for j in range(y.shape[0]):
-        begin, end = borders[j] - borders[0], borders[j + 1] - borders[0]
-        fours = end - (end - begin) % 4
+        end = borders[j + 1] - borders[0]
+        fours = end - (borders[j + 1] - borders[j]) % 4
         for h in range(y.shape[1]):
             column = h if weight.shape[1] > 1 else 0
             y[j, h, :] = 0
-            for k in range(begin, fours, 4):  # of four edges a sum is read and written once
+            for k in range(borders[j] - borders[0], fours, 4):  # of four edges a sum is read and written once
                 a = index[k] - first if index.size else k
                 b = index[k + 1] - first if index.size else k + 1
                 c = index[k + 2] - first if index.size else k + 2
