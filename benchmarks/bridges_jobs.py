@@ -23,10 +23,10 @@ import ops
 import taskflow
 from ops.models import gpt as gpt_model
 from ops.models import huggingface
-from taskflow.bridges.exporting import SYSTEMS, JobFile, import_job, judged, said_in
+from taskflow.bridges.exporting import SYSTEMS, JobFile, import_job, said_in
 from taskflow.bridges.making import PlanMaker
-from taskflow.bridges.nearest import RecipeSearch
-from taskflow.bridges.recognising import recognise
+from taskflow.bridges.nearest import SaidPlans
+from taskflow.searching.outcome import judged
 
 LLAMA = {
     "8B": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
@@ -151,17 +151,18 @@ def better(job: Job, folder: Path, seconds: float, pipe: Connection) -> None:
     )
     if not seconds:
         return
-    system, (start, _) = SYSTEMS[file.system], recognise(plan, maker)
-    found = RecipeSearch(system.said, maker, costs, start, seconds=seconds)
-    best = found.climb()
-    text = said_in(system, maker, best.outcome.plan, costs).text
+    system = SYSTEMS[file.system]
+    said = SaidPlans(system, maker)
+    given = {"starts": {job.name: plan}, "seconds": seconds, "space": said, "moves": said.moves}
+    found = taskflow.search(graph, machine, costs, **given)
+    exported = said_in(system, maker, found.plan, costs)
     suffix = Path(job.file.partition(":")[0]).suffix
     again = folder / f"better{suffix}"
-    again.write_text(text, encoding="utf-8")
+    again.write_text(exported.text, encoding="utf-8")
     back = judged(graph, machine, costs, import_job(str(again), graph, machine).plan)
-    gain = outcome.with_room / best.outcome.with_room - 1
+    gain = outcome.with_room / found.seconds - 1
     said = f"{gain:6.1%} faster, re-imported {back.with_room:.3f} s" if gain else "none is faster"
-    pipe.send(f"{'':24s} {said}; {len(found.history) - 1} steps: {best.recipe}")
+    pipe.send(f"{'':24s} {said}; {len(found.history) - 1} steps: {exported.recipe}")
 
 
 def main() -> None:

@@ -19,10 +19,11 @@ import taskflow
 from ops.models import gpt
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
-from taskflow.bridges.exporting import SYSTEMS, import_job, judged, restored, said_in  # noqa: E402
+from taskflow.bridges.exporting import SYSTEMS, import_job, said_in  # noqa: E402
 from taskflow.bridges.making import PlanMaker  # noqa: E402
 from taskflow.bridges.recognising import recognise  # noqa: E402
-from tests.bridges.random_recipes import random_plan  # noqa: E402
+from taskflow.searching.outcome import judged  # noqa: E402
+from tests.bridges.random_recipes import random_plan, restored  # noqa: E402
 
 FILES = {"megatron": "run.sh", "torchtitan": "config.py"}
 

@@ -9,53 +9,27 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(threads)
 #else
-#include <setjmp.h>
-#include <ucontext.h>
-
 #include <cmath>
-#include <cstdlib>
 
-// Numbers of 16 bits as IEEE 754 has them, rounded to nearest even.
-static float half_to_float(unsigned short bits) {
-  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  double value = exponent == 31  ? (mantissa ? NAN : INFINITY)
-                 : exponent == 0 ? ldexp(mantissa, -24)
-                                 : ldexp(mantissa + 1024, exponent - 25);
-  return bits & 0x8000 ? -value : value;
-}
-
-static unsigned short float_to_half(float value) {
-  unsigned short sign = std::signbit(value) ? 0x8000 : 0;
-  double size = std::fabs(value);
-  if (value != value) return 0x7E00;
-  if (size >= 65520) return sign | 0x7C00;
-  if (size < ldexp(1, -14)) return sign | (unsigned short)nearbyint(ldexp(size, 24));
-  int exponent = std::ilogb(size);
-  return sign | (unsigned short)(((exponent + 15) << 10) + (int)nearbyint(ldexp(size, 10 - exponent)) - 1024);
-}
+// In shim.cpp, which is compiled once for all kernels.
+namespace shim {
+float half_to_float(unsigned short bits);
+unsigned short float_to_half(float value);
 
 struct Dimensions {
   unsigned x, y, z;
 };
-static Dimensions threadIdx, blockIdx, blockDim, gridDim;
+extern Dimensions threadIdx, blockIdx, blockDim, gridDim;
 
-// A fiber is made once and runs what it is given again and again. It is left by a jump: unlike swapcontext, that asks
-// the kernel for nothing.
-static const int STACK_BYTES = 32768;
-static const int WARP_LANES = 32;
-static jmp_buf scheduler, *fibers;
-static char* stacks;
 enum State : char { READY, AT_LANES, AT_BLOCK, DONE };  // where a thread waits
-static State* states;
-static long long room;
-static void (*body)(void*);
-static void* arguments;
-static double* slots;  // what each thread shows the others of its warp
+const int WARP_LANES = 32;
+extern double* slots;  // what each thread shows the others of its warp
 
-static void leave(State state) {
-  states[threadIdx.x] = state;
-  if (!_setjmp(fibers[threadIdx.x])) _longjmp(scheduler, 1);
-}
+void leave(State state);
+// `kernel(data)` is what one thread does.
+void run_blocks(long long grid, long long block, void (*kernel)(void*), void* data);
+}  // namespace shim
+using namespace shim;
 
 static void __syncthreads() { leave(AT_BLOCK); }
 static void __syncwarp(unsigned lanes = 0xFFFFFFFFu) { leave(AT_LANES); }
@@ -73,73 +47,5 @@ static T __shfl_sync(unsigned lanes, T value, int lane) {
 template <typename T>
 static T __shfl_xor_sync(unsigned lanes, T value, int mask) {
   return __shfl_sync(lanes, value, (int)threadIdx.x % WARP_LANES ^ mask);
-}
-
-static void start() {
-  for (;;) {
-    leave(DONE);
-    body(arguments);
-  }
-}
-
-static void resume(long long t) {
-  threadIdx = {(unsigned)t, 0, 0};
-  if (!_setjmp(scheduler)) _longjmp(fibers[t], 1);
-}
-
-// The fiber of thread t, before it has a kernel.
-static void make_fiber(long long t) {
-  ucontext_t context;
-  threadIdx = {(unsigned)t, 0, 0};
-  getcontext(&context);
-  context.uc_stack.ss_sp = stacks + t * STACK_BYTES;
-  context.uc_stack.ss_size = STACK_BYTES;
-  context.uc_link = nullptr;
-  makecontext(&context, start, 0);
-  if (!_setjmp(scheduler)) setcontext(&context);
-}
-
-static void make_fibers(long long count) {
-  room = count;
-  fibers = (jmp_buf*)realloc(fibers, count * sizeof(jmp_buf));
-  stacks = (char*)realloc(stacks, count * STACK_BYTES);
-  states = (State*)realloc(states, count * sizeof(State));
-  slots = (double*)realloc(slots, count * sizeof(double));
-  for (long long t = 0; t < count; ++t) make_fiber(t);
-}
-
-// The lanes from t on, until each is done or at the barrier of the block; whether one is at the barrier.
-static bool run_warp(long long t, long long end) {
-  for (bool is_running = true; is_running;) {
-    is_running = false;
-    for (long long lane = t; lane < end; ++lane) {
-      if (states[lane] == DONE || states[lane] == AT_BLOCK) continue;
-      resume(lane);
-      is_running = is_running || states[lane] == AT_LANES;
-    }
-  }
-  for (long long lane = t; lane < end; ++lane)
-    if (states[lane] == AT_BLOCK) return true;
-  return false;
-}
-
-// `kernel(data)` is what one thread does.
-static void run_blocks(long long grid, long long block, void (*kernel)(void*), void* data) {
-  body = kernel;
-  arguments = data;
-  gridDim = {(unsigned)grid, 1, 1};
-  blockDim = {(unsigned)block, 1, 1};
-  if (block > room) make_fibers(block);
-  for (long long b = 0; b < grid; ++b) {
-    blockIdx = {(unsigned)b, 0, 0};
-    for (long long t = 0; t < block; ++t) states[t] = READY;
-    for (bool is_over = false; !is_over;) {
-      is_over = true;
-      for (long long t = 0; t < block; t += WARP_LANES)
-        is_over = !run_warp(t, t + WARP_LANES < block ? t + WARP_LANES : block) && is_over;
-      for (long long t = 0; t < block; ++t)
-        if (states[t] == AT_BLOCK) states[t] = READY;
-    }
-  }
 }
 #endif

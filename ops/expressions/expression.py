@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -90,6 +90,7 @@ class Expression:
     steps: tuple[Step, ...] = field(compare=False, repr=False)
 
     @staticmethod
+    @cache
     def parse(text: str) -> Expression:
         """Raises ValueError for what is no such expression."""
         tree = ast.parse(_expanded(text), mode="eval").body
@@ -152,7 +153,7 @@ class _Compiler:
         self.steps: list[
             tuple[str, tuple[Argument, ...]]
         ] = []  # results are numbered as they are made
-        self.known: dict[str, int] = {}
+        self.known: dict[tuple[str, tuple[Argument, ...]], int] = {}
 
     def compile(self, tree: ast.AST) -> tuple[Step, ...]:
         if isinstance(tree, ast.Name):
@@ -183,12 +184,12 @@ class _Compiler:
             return float(node.value)
         if isinstance(node, ast.Name):
             return node.id
-        if (key := ast.dump(node)) not in self.known:
-            function, operands = self._parts(node)
-            step = function, tuple(self.visit(operand) for operand in operands)
+        function, operands = self._parts(node)
+        step = function, tuple(self.visit(operand) for operand in operands)
+        if step not in self.known:
             self.steps.append(step)
-            self.known[key] = len(self.steps) - 1
-        return self.known[key]
+            self.known[step] = len(self.steps) - 1
+        return self.known[step]
 
     def _parts(self, node: ast.AST) -> tuple[str, list[ast.expr]]:
         match node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,39 +28,11 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.report.describe import describe_seconds
 from taskflow.schedule.plan import Plan
-from taskflow.searching.outcome import Outcome
+from taskflow.searching.outcome import Outcome, judged
 
 SYSTEMS = {system.name: system for system in (MEGATRON, TORCHTITAN, DEEPSPEED)}
 OURS = ("dtensor", "json")  # what says every part of a plan, or names it itself
-
-
-def targets() -> tuple[str, ...]:
-    """All that a plan can be exported to."""
-    return (*SYSTEMS, *OURS)
-
-
-@dataclass(frozen=True)
-class Unsaid:
-    """A part of a plan that a text does not say.
-
-    Attributes:
-        what: it is, for people.
-        seconds: by which it alone makes a step longer; None: it stands with others alone, or there are many.
-        words: fields of a recipe, as the plan has them.
-        part: of the strategy, or a field of a plan, where no recipe says it.
-    """
-
-    what: str
-    seconds: float | None = None
-    words: Mapping[str, object] = field(default_factory=dict)
-    part: Difference | None = None
-
-    def __str__(self) -> str:
-        if self.seconds is None:
-            return self.what
-        return (
-            f"{self.what} ({'-' if self.seconds < 0 else '+'}{describe_seconds(abs(self.seconds))})"
-        )
+TARGETS = (*SYSTEMS, *OURS)
 
 
 @dataclass(frozen=True)
@@ -82,7 +54,7 @@ class ExportedPlan:
     recipe: Recipe | None
     outcome: Outcome
     original: Outcome
-    unsaid: tuple[Unsaid, ...] = ()
+    unsaid: tuple[Difference, ...] = ()
 
     @property
     def slower(self) -> float:
@@ -94,16 +66,6 @@ class ExportedPlan:
         if self.unsaid:
             first += f", {_described(self.original)} as planned ({self.slower:+.1%}); not said:"
         return "\n  ".join([first, *map(str, self.unsaid)])
-
-
-def restored(exported: ExportedPlan, recipe: Recipe, maker: PlanMaker) -> Plan:
-    """The plan that was asked for: what a recipe, that of the text, says, and all that the text does not."""
-    for each in exported.unsaid:
-        recipe = replace(recipe, **each.words)  # type: ignore[arg-type]
-    plan = maker.plan(recipe)
-    for each in exported.unsaid:
-        plan = each.part.undo(plan) if each.part else plan
-    return plan
 
 
 def _described(outcome: Outcome) -> str:
@@ -124,8 +86,8 @@ def export_plan(
     Raises:
         ValueError: there is no such system, or the plan does not fit the graph or the machine.
     """
-    if to not in targets():
-        raise ValueError(f"export: '{to}' is none of {', '.join(targets())}")
+    if to not in TARGETS:
+        raise ValueError(f"export: '{to}' is none of {', '.join(TARGETS)}")
     judge = partial(judged, graph, machine, costs)
     if to in OURS:
         text = json.dumps(plan.to_table(), indent=1) if to == "json" else None
@@ -145,15 +107,15 @@ def said_in(system: System, maker: PlanMaker, plan: Plan, costs: CostModel) -> E
     original, exact, nearest = judge(plan), maker.plan(full), maker.plan(recipe)
     parts = differences(plan, exact)
     said = judge(exact) if parts else original
-    unsaid = list[Unsaid]()
+    unsaid = list[Difference]()
     for number, part in enumerate(parts):
         make = partial(_without, plan, part, exact)
         seconds = _longer(judge, original, make) if number < PRICED else None
-        unsaid.append(Unsaid(part.what, seconds, part=part))
+        unsaid.append(replace(part, seconds=seconds))
     for what, words in _words(full, recipe).items():
         other = replace(full, **{name: getattr(recipe, name) for name in words})
         seconds = _longer(judge, said, partial(maker.plan, other))
-        unsaid.append(Unsaid(what, seconds, words))
+        unsaid.append(Difference(what, seconds=seconds, words=words))
     outcome = judge(nearest) if unsaid else original
     text = system.write(recipe, facts)
     return ExportedPlan(system.name, text, nearest, recipe, outcome, original, tuple(unsaid))
@@ -204,11 +166,6 @@ def _longer(
         return None
 
 
-def judged(graph: Graph, machine: MachineModel, costs: CostModel, plan: Plan) -> Outcome:
-    """What `simulate` says of a plan."""
-    return Outcome.of(plan, plan.predict(graph, machine, costs))
-
-
 # -- in ----------------------------------------------------------------------------------------------------------------
 
 
@@ -250,20 +207,17 @@ class JobFile:
             raise ValueError(f"'{name}': there is no such file")
         with naming(f"'{file}'"):
             text = read_text(self.path)
-        self._told: Told | None = None
-        if is_flexflow(text):
-            self.system = "flexflow"
-        else:
+        self.system, self._told = "flexflow", Told({})
+        if not is_flexflow(text):
             suffix = self.path.suffix
             system = next((s for s in SYSTEMS.values() if suffix in s.suffixes), MEGATRON)
             self.system, self._told = system.name, system.tell(self.path, variant, given or {})
-        self.sizes = dict(self._told.sizes) if self._told else {}
-        self.devices = self._told.devices if self._told else None
+        self.sizes, self.devices = self._told.sizes, self._told.devices
 
     def job(self, maker: PlanMaker) -> ImportedJob:
         """The job of a model on a machine; ValueError: they do not fit."""
         graph, machine = maker.layers.graph, maker.machine
-        if self._told is None:
+        if self.system not in SYSTEMS:
             return ImportedJob(self.system, read_flexflow(self.path, graph, machine))
         system = SYSTEMS[self.system]
         recipe = system.read(self._told, maker.facts)

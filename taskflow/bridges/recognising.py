@@ -20,10 +20,11 @@ from taskflow.bridges.recipe import Recipe, even_layout
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph
 from taskflow.graph.samples import sample_groups
-from taskflow.report.describe import describe_split
+from taskflow.report.describe import describe_seconds, describe_split
 from taskflow.schedule.orders import order_name
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grids import RESTS
+from taskflow.searching.space import without_ones
 from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.strategy import ParallelConfig, Strategy, parts
 
@@ -39,11 +40,22 @@ class Difference:
         what: it is, for people.
         fields: of the plan, as the first plan has them.
         entries: operator -> its configuration in the first plan; None: that does not name it.
+        words: fields of a recipe, as the first plan has them.
+        seconds: by which it alone makes a step longer; None: it stands with others alone, or there are many.
     """
 
     what: str
     fields: Mapping[str, object] = field(default_factory=dict)
     entries: Mapping[str, ParallelConfig | None] = field(default_factory=dict)
+    words: Mapping[str, object] = field(default_factory=dict)
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        if self.seconds is None:
+            return self.what
+        return (
+            f"{self.what} ({'-' if self.seconds < 0 else '+'}{describe_seconds(abs(self.seconds))})"
+        )
 
     def undo(self, plan: Plan) -> Plan:
         """The other plan with this part as the first has it."""
@@ -69,7 +81,7 @@ def differences(plan: Plan, other: Plan) -> list[Difference]:
     alike: dict[tuple[str, str], dict[str, ParallelConfig | None]] = {}
     for name in dict.fromkeys([*plan.strategy, *other.strategy]):
         here, there = plan.strategy.get(name), other.strategy.get(name)
-        if (here and _bare(here)) != (there and _bare(there)):
+        if (here and without_ones(here)) != (there and without_ones(there)):
             alike.setdefault((_split(here), _split(there)), {})[name] = here
     for (here_said, there_said), entries in alike.items():
         named = ", ".join(list(entries)[:SHOWN]) + " ..." * (len(entries) > SHOWN)
@@ -109,11 +121,11 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
     found = replace(found, recomputation=_recomputation(plan, maker, found))
     ends = maker.layers.units
     names = [name for unit in (ends[0], *ends[1:-1][:1], ends[-1]) for name in unit]
-    wanted = {name: _bare(_in_group(plan.strategy[name], groups)) for name in names}
+    wanted = {name: without_ones(_in_group(plan.strategy[name], groups)) for name in names}
     best = -1
     for tensor, context, expert, rest in _candidates(size, wanted):
         made = grids.strategy(range(size), tensor, rest, context, expert) or Strategy()
-        alike = sum(n in made and _bare(made[n]) == config for n, config in wanted.items())
+        alike = sum(n in made and without_ones(made[n]) == config for n, config in wanted.items())
         if made and alike > best:
             best, data = alike, size // (tensor * context)
             found = replace(
@@ -198,13 +210,6 @@ def _stages(
     if is_apart and is_even and len(groups) <= len(letters) - 2:
         return even_layout(len(groups), len(letters) - 2), groups
     return (), [every]
-
-
-def _bare(config: ParallelConfig) -> ParallelConfig:
-    """A configuration without axes that are in one part."""
-    if all(parts(n) > 1 for _, n in config.degrees):
-        return config
-    return ParallelConfig({a: n for a, n in config.degrees if parts(n) > 1}, config.devices)
 
 
 def _in_group(config: ParallelConfig, groups: Sequence[tuple[int, ...]]) -> ParallelConfig:

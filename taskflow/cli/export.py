@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from taskflow.bridges.exporting import SYSTEMS, export_plan, targets
+from taskflow.bridges.exporting import SYSTEMS, TARGETS, export_plan
 from taskflow.bridges.making import PlanMaker
-from taskflow.bridges.nearest import RecipeSearch
-from taskflow.bridges.recognising import recognise
+from taskflow.bridges.nearest import SaidPlans
 from taskflow.cli.data import add_json, show_data
 from taskflow.cli.inputs import (
     add_problem,
@@ -19,6 +18,7 @@ from taskflow.cli.inputs import (
 )
 from taskflow.cli.output import output_file, show, write
 from taskflow.cli.types import Commands, positive_seconds
+from taskflow.searching import search
 
 SECONDS = 60.0  # of --nearest
 
@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> None:
     add_problem(parser)
     add_strategy(parser)
     add_schedule(parser)
-    parser.add_argument("--to", required=True, choices=targets(), help="the other system")
+    parser.add_argument("--to", required=True, choices=TARGETS, help="the other system")
     parser.add_argument(
         "--nearest",
         action="store_true",
@@ -58,11 +58,16 @@ def _export(options: argparse.Namespace) -> int:
     if options.nearest and options.to not in SYSTEMS:
         raise ValueError(f"--nearest: {options.to} says every plan")
     if options.nearest:
-        maker = PlanMaker(graph, machine)
-        recipe, _ = recognise(plan, maker)
-        words = SYSTEMS[options.to].said
-        search = RecipeSearch(words, maker, costs, recipe, seconds=options.seconds)
-        plan = search.climb().outcome.plan
+        sayable = SaidPlans(SYSTEMS[options.to], PlanMaker(graph, machine))
+        plan = search(
+            graph,
+            machine,
+            costs,
+            starts={"nearest": plan},
+            seconds=options.seconds,
+            space=sayable,
+            moves=sayable.moves,
+        ).plan
     found = export_plan(graph, plan, machine, costs, options.to)
     if options.out:
         write(options.out, found.text, is_told=not options.json)

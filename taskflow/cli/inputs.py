@@ -20,7 +20,6 @@ from taskflow.graph.graph import Graph
 from taskflow.graph.recompute import recompute, recomputed
 from taskflow.machine import MachineModel
 from taskflow.machine.machinefile import preset_names
-from taskflow.report.describe import describe_plan
 from taskflow.schedule import Policy, Schedule, program
 from taskflow.schedule.found import NAME as SEARCHED
 from taskflow.schedule.orders import NAMED, named
@@ -214,14 +213,9 @@ def load_plan(name: str) -> Plan:
     return Plan.load(name)
 
 
-def find_start(name: str, problem: Problem) -> Strategy:
-    """A strategy by rule or from a file, from which a search starts."""
-    plan = Plan(RULES[name](problem.graph, problem.machine)) if name in RULES else load_plan(name)
-    if more := describe_plan(plan):
-        raise ValueError(
-            f"start '{name}': a search starts from strategies; this plan has more: {more}"
-        )
-    return plan.strategy
+def find_start(name: str, problem: Problem) -> Plan:
+    """A strategy by rule, or a plan from a file."""
+    return Plan(RULES[name](problem.graph, problem.machine)) if name in RULES else load_plan(name)
 
 
 def find_costs(name: str, machine: MachineModel) -> CostModel:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import argparse
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 
 from taskflow.bridges.exporting import SYSTEMS, ImportedJob, JobFile, said_in
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.memory import MEMORY
-from taskflow.bridges.nearest import RecipeSearch
+from taskflow.bridges.nearest import SaidPlans, orders
 from taskflow.bridges.recognising import recognise
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
-from taskflow.report.describe import describe_bytes, describe_seconds
-from taskflow.report.explanation import Table
+from taskflow.report.describe import describe_seconds
 from taskflow.schedule.plan import Plan
-from taskflow.searching.outcome import Outcome
-
-SECONDS = 60.0  # of a search, where none are given
+from taskflow.searching import SearchResult
+from taskflow.searching.outcome import judged
 
 
 def add_from(parser: argparse.ArgumentParser) -> None:
@@ -93,46 +92,27 @@ class JobProblem:
         """What the file says and a plan cannot."""
         return [f"{self.name}: not read: {', '.join(self.job.unread)}"] if self.job.unread else []
 
-    @property
-    def can_climb(self) -> bool:
-        """Whether the words of its system are recipes."""
-        return self.file.system in SYSTEMS
+    @cached_property
+    def said(self) -> SaidPlans | None:
+        """The plans that its system can say; None: it has words for every operator."""
+        system = SYSTEMS.get(self.file.system)
+        return SaidPlans(system, self._maker) if system else None
 
-    def search(self, plan: Plan, proposals: int | None, seconds: float | None) -> RecipeSearch:
-        """The best plan in the words of the system, from a plan."""
-        said, (recipe, _) = SYSTEMS[self.file.system].said, recognise(plan, self._maker)
-        seconds = SECONDS if proposals is None and seconds is None else seconds
-        found = RecipeSearch(said, self._maker, self._costs, recipe, proposals, seconds)
-        found.climb()
-        return found
-
-    def table(self, found: RecipeSearch) -> Table:
-        """The job's own plan in row one, then every one that was better."""
-        rows: Table = [("job", "a step", "fullest device")]
-        for number, each in enumerate(found.history):
-            name = f"better {number}" if number else self.name
-            rows.append((name, seconds_of(each.outcome), describe_bytes(each.outcome.peak_bytes)))
-        return rows
-
-    def words(self, found: RecipeSearch) -> str:
-        """What is best, and by how much."""
-        own, best, beyond = found.history[0].outcome, found.best.outcome, found.beyond()
-        also = ""
-        if beyond is not found.best:
-            gain = f"{best.with_room / beyond.outcome.with_room - 1:.1%} faster still"
-            order = f"in the order {beyond.recipe.schedule}, which {self.file.system} cannot say"
-            also = f"{order}: {seconds_of(beyond.outcome)} a step, {gain}\n"
-        if found.best is found.history[0]:
-            return (
-                f"{self.file.system} can say no plan that was found to be faster\n{also}".rstrip()
-            )
-        gain = f"{own.with_room / best.with_room - 1:.1%} faster than {self.name}"
-        gain = gain if own.fits else f"fits into memory, as {self.name} does not"
-        text = said_in(SYSTEMS[self.file.system], self._maker, best.plan, self._costs).text
-        return f"{seconds_of(best)} a step, {gain}:\n\n{text}{also}"
-
-
-def seconds_of(outcome: Outcome) -> str:
-    """Of a step, with what is wrong with it."""
-    text = describe_seconds(outcome.with_room)
-    return text if outcome.fits else f"{text}, does not fit into memory"
+    def better(self, result: SearchResult) -> str:
+        """What a search among these found in the words of the system; and the best order, if that has none for it."""
+        system, own, best = self.file.system, result.baseline_seconds[self.name], result.seconds
+        text = f"{system} can say no plan that was found to be faster\n"
+        if best < own:
+            gain = f"{own / best - 1:.1%} faster than {self.name}"
+            gain = gain if isfinite(own) else f"fits into memory, as {self.name} does not"
+            words = said_in(SYSTEMS[system], self._maker, result.plan, self._costs).text
+            text = f"{describe_seconds(best)} a step, {gain}:\n\n{words}"
+        graph, machine = self._maker.layers.graph, self._maker.machine
+        for recipe in orders(recognise(result.plan, self._maker)[0]):
+            outcome = judged(graph, machine, self._costs, self._maker.plan(recipe))
+            if outcome.seconds < best:
+                gain = f"{result.seconds / outcome.seconds - 1:.1%} faster still"
+                order = f"in the order {recipe.schedule}, which {system} cannot say"
+                text += f"{order}: {describe_seconds(outcome.seconds)} a step, {gain}\n"
+                best = outcome.seconds
+        return text.rstrip()

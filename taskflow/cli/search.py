@@ -7,14 +7,25 @@ import math
 import signal
 import time
 
+from taskflow.bridges.nearest import SaidPlans
 from taskflow.cli.inputs import Problem, add_problem, find_start, read_problem
-from taskflow.cli.jobs import JobProblem
-from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
+from taskflow.cli.output import (
+    add_dot,
+    output_file,
+    progress_bar,
+    show,
+    show_job,
+    show_table,
+    write_dot,
+)
 from taskflow.cli.sweep import add_sweep, device_counts, is_sweep, sweep
 from taskflow.cli.types import Commands, natural, positive, positive_seconds
 from taskflow.core.system import world_rank
 from taskflow.report.describe import describe_seconds
 from taskflow.searching import PROPOSALS, SearchInterrupted, SearchResult, search
+from taskflow.searching.moves import MOVES
+
+SECONDS = 60.0  # of a search in the words of another system, where no budget is given
 
 
 def add_parser(commands: Commands) -> None:
@@ -38,7 +49,7 @@ def add_parser(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="start from this strategy too; may be repeated",
+        help="start from this plan too; may be repeated",
     )
     parser.add_argument(
         "--until-local",
@@ -55,14 +66,14 @@ def _search(options: argparse.Namespace) -> int:
         return sweep(options, lambda problem: _run_search(problem, options))
     options.devices = options.devices and options.devices[0]
     problem, status = read_problem(options), 0
-    if problem.job and problem.job.can_climb:
-        return _search_job(problem.job, options)
+    said = problem.job.said if problem.job else None
     try:
-        result = _run_search(problem, options)
+        result = _run_search(problem, options, said)
     except SearchInterrupted as interrupted:
         result, status = interrupted.result, 128 + signal.SIGINT
     if world_rank():
         return status  # rank 0 shows and writes it
+    show_job(problem)
     show_table(
         [
             ("start", "a step"),
@@ -70,6 +81,8 @@ def _search(options: argparse.Namespace) -> int:
         ]
     )
     show(f"{'interrupted, the best so far: ' if status else ''}{result}")
+    if said and problem.job:
+        show(problem.job.better(result))
     if options.out:
         result.plan.save(options.out)
         show(f"written: {options.out}")
@@ -77,16 +90,14 @@ def _search(options: argparse.Namespace) -> int:
     return status
 
 
-def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
-    """Search within the budget of the options; what they leave open is `search`'s default."""
-    starts = {name: find_start(name, problem) for name in options.start}
-    if (job := problem.job) and not job.can_climb:
-        starts[job.name] = job.plan.strategy
-    budget = {
-        name: value
-        for name in ("proposals", "seconds")
-        if (value := getattr(options, name)) is not None
-    }
+def _run_search(
+    problem: Problem, options: argparse.Namespace, said: SaidPlans | None = None
+) -> SearchResult:
+    """Search within the budget of the options, for any plan or those that another system can say."""
+    job = problem.job
+    starts = {job.name: job.plan} if job and job.said is said else {}
+    starts |= {name: find_start(name, problem) for name in options.start}
+    has_budget = options.proposals or options.seconds or not said
     with progress_bar() as show_progress:
         begin = time.monotonic()
 
@@ -101,27 +112,15 @@ def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
             problem.graph,
             problem.machine,
             problem.costs,
+            proposals=options.proposals,
             seed=options.seed,
             starts=starts,
             progress=progress,
+            seconds=options.seconds if has_budget else SECONDS,
+            space=said,
             until_local=options.until_local,
-            **budget,
+            moves=said.moves if said else MOVES,
         )
-
-
-def _search_job(job: JobProblem, options: argparse.Namespace) -> int:
-    """What is better than the job of a file, in the words of its system."""
-    with progress_bar() as show_progress:
-        show_progress(0, 1, f"search: in the words of {job.file.system}")
-        found = job.search(job.plan, options.proposals, options.seconds)
-    for line in job.lines():
-        show(line)
-    show_table(job.table(found))
-    show(job.words(found))
-    if options.out:
-        found.best.outcome.plan.save(options.out)
-        show(f"written: {options.out}")
-    return 0
 
 
 def _described(seconds: float) -> str:

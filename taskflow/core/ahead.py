@@ -24,6 +24,7 @@ from time import sleep
 from typing import Any
 
 from taskflow.core import code_folders
+from taskflow.core.garbage import collect_rarely
 from taskflow.core.system import outside_job
 
 _ASKED, _ASKERS, _COMPILER = "asked", "askers.lock", "compiler.lock"
@@ -124,6 +125,7 @@ def main(folder: Path) -> None:
     os.nice(_niceness())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for those who asked
     with (
+        collect_rarely(),
         open(folder / _COMPILER, "ab") as own,
         open(folder / _ASKERS, "rb+") as askers,
         suppress(BlockingIOError),

@@ -201,12 +201,13 @@ def trace_of(events: Sequence[Event]) -> Trace:
 
 
 class _Frame(NamedTuple):
-    """An event on the CPU and what it is within: the operator that it belongs to, and its phase."""
+    """An event on the CPU, its operator, its phase, and the event within which it lies, or itself."""
 
     event: Event
     owner: Event
     family: str
     phase: Phase
+    outer: Event
 
 
 def _step(events: Sequence[Event], seconds: float) -> Trace:
@@ -218,9 +219,9 @@ def _step(events: Sequence[Event], seconds: float) -> Trace:
         spent = [(_launcher(by_id, e), e.dur) for e in kernels]
     else:
         inside: dict[int, float] = defaultdict(float)
-        for frame, parent in zip(frames, _parents(frames), strict=True):
-            if parent is not None:
-                inside[id(parent.event)] += frame.event.dur
+        for frame in frames:
+            if frame.outer is not frame.event:
+                inside[id(frame.outer)] += frame.event.dur
         spent = [(f, f.event.dur - inside[id(f.event)]) for f in frames]
     collectives, unknown = _collectives(on_device)
     operators = _operators(spent, frames)
@@ -228,18 +229,12 @@ def _step(events: Sequence[Event], seconds: float) -> Trace:
 
 
 def _launcher(by_id: Mapping[Any, _Frame], event: Event) -> _Frame:
-    return by_id.get(event.args.number) or _Frame(event, event, "", Phase.FORWARD)
+    return by_id.get(event.args.number) or _whole(event)
 
 
-def _parents(frames: Sequence[_Frame]) -> Iterator[_Frame | None]:
-    """The frame within which each one lies; frames are in the order of threads and times."""
-    stack: list[_Frame] = []
-    for frame in frames:
-        event = frame.event
-        while stack and not _is_within(event, stack[-1].event):
-            stack.pop()
-        yield stack[-1] if stack else None
-        stack.append(frame)
+def _whole(event: Event) -> _Frame:
+    """An event that lies within no other one and is of no family."""
+    return _Frame(event, event, "", Phase.FORWARD, event)
 
 
 def _is_within(event: Event, outer: Event) -> bool:
@@ -253,14 +248,15 @@ def _frames(events: Iterable[Event]) -> Iterator[_Frame]:
         while stack and not _is_within(event, stack[-1].event):
             stack.pop()
         family, owner = family_of(event.name), event
-        phase = stack[-1].phase if stack else Phase.FORWARD
+        above = stack[-1] if stack else _whole(event)
+        phase = above.phase
         if event.name.startswith("Optimizer."):
             family, phase = UPDATE, Phase.UPDATE
         elif event.name.startswith("autograd::engine::evaluate_function"):
             phase = Phase.BACKWARD
-        if stack and stack[-1].family:
-            family, owner = stack[-1].family, stack[-1].owner
-        frame = _Frame(event, owner, family, phase)
+        if above.family:
+            family, owner = above.family, above.owner
+        frame = _Frame(event, owner, family, phase, above.event)
         stack.append(frame)
         yield frame
 

@@ -10,8 +10,7 @@ or to be made of parameters and states alone.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -23,51 +22,65 @@ from taskflow.graph.pattern import Pattern
 
 def absorb(operators: Sequence[Operator], fetched: set[str]) -> list[Operator]:
     """The operators, each that absorbs an earlier one in its place; `fetched` are regions that are read outside."""
-    kept = list(operators)
-    reads = Counter(region.name for op in operators for region in op.inputs)
-    readers: dict[str, list[str]] = {}
+    joined = list(operators)
+    readers: dict[
+        str, list[str]
+    ] = {}  # region -> names of the operators that read it, once for each time
     for op in operators:
         for region in op.inputs:
             readers.setdefault(region.name, []).append(op.name)
     for op in operators:
-        if op.kernel.absorb is None:
-            continue
-        position = {member.name: k for k, member in enumerate(kept)}
-        makers = {region.name: maker for maker in kept for region in maker.outputs}
-        neighbours = {reader for region in op.inputs for reader in readers[region.name]}
-        candidates = [
-            earlier for earlier in kept[: position[op.name]] if earlier.name in neighbours
-        ]
-        pairs = (
-            (o, op.kernel.absorb(op, o)) for o in candidates if _go_together(op, o, reads, fetched)
-        )
-        earlier, kernel = next((pair for pair in pairs if pair[1] is not None), (None, None))
-        if earlier is None or kernel is None:
-            continue
-        at, end = position[earlier.name], position[op.name]
-        late = {
-            maker.name: maker
-            for maker in (makers[r.name] for r in op.inputs if r.name in makers)
-            if position[maker.name] > at
-        }
-        updated = {o.inputs[k].name for o in kept[at:end] for k in o.writes}
-        read = [region for o in (op, *late.values()) for region in o.inputs]
-        is_made = any(not r.is_persistent for o in late.values() for r in o.inputs)
-        if is_made or not updated.isdisjoint(region.name for region in read):
-            continue
-        gone = {earlier.name, op.name, *late}
-        rest = [o for o in kept[at:] if o.name not in gone]
-        kept[at:] = [*late.values(), _both(op, earlier, kernel), *rest]
-    return kept
+        if op.kernel.absorb is not None:
+            end = next(k for k, other in enumerate(joined) if other.name == op.name)
+            partner = _partner(op, joined[:end], readers, fetched)
+            if partner is not None:
+                joined[: end + 1] = _absorbed(op, *partner, joined[:end])
+    return joined
 
 
-def _go_together(op: Operator, earlier: Operator, reads: Counter[str], fetched: set[str]) -> bool:
+def _partner(
+    op: Operator, before: Sequence[Operator], readers: Mapping[str, list[str]], fetched: set[str]
+) -> tuple[Operator, Kernel] | None:
+    """The first of the operators before `op` that goes together with it, and the kernel of both."""
+    neighbours = {reader for region in op.inputs for reader in readers[region.name]}
+    for earlier in before:
+        if earlier.name in neighbours and _go_together(op, earlier, readers, fetched):
+            assert op.kernel.absorb is not None
+            if (kernel := op.kernel.absorb(op, earlier)) is not None:
+                return earlier, kernel
+    return None
+
+
+def _absorbed(
+    op: Operator, earlier: Operator, kernel: Kernel, before: Sequence[Operator]
+) -> list[Operator]:
+    """The operators up to `op` with both in the place of the earlier one, or as they are where that cannot be.
+
+    What makes the inputs of `op` after the earlier one moves ahead of both, if it reads parameters and states alone and
+    nothing between has updated these.
+    """
+    at = next(k for k, other in enumerate(before) if other.name == earlier.name)
+    needed = _names(op.inputs)
+    late = [maker for maker in before[at + 1 :] if not needed.isdisjoint(_names(maker.outputs))]
+    updated = {o.inputs[k].name for o in before[at:] for k in o.writes}
+    read_by_late = [region for maker in late for region in maker.inputs]
+    can_move = all(region.is_persistent for region in read_by_late)
+    if not can_move or not updated.isdisjoint(needed | _names(read_by_late)):
+        return [*before, op]
+    moved = {maker.name for maker in late}
+    rest = [o for o in before[at + 1 :] if o.name not in moved]
+    return [*before[:at], *late, _both(op, earlier, kernel), *rest]
+
+
+def _go_together(
+    op: Operator, earlier: Operator, readers: Mapping[str, list[str]], fetched: set[str]
+) -> bool:
     """Whether one reads what the other does, nobody else what `op` reads of it, and both are on the same points."""
     names, between = _names(op.inputs), _names(op.inputs) & _names(earlier.outputs)
     rest, known = names - between, _names(earlier.inputs)
     return (
         (known <= rest or rest <= known)
-        and all(reads[name] == 1 for name in between)
+        and all(len(readers[name]) == 1 for name in between)
         and between.isdisjoint(fetched)
         and (earlier.step, earlier.pace, earlier.extents) == (op.step, op.pace, op.extents)
         and op.follows in (earlier.name, earlier.follows)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,8 +127,8 @@ class KindsTable:
         shared = np.repeat(every[:-1], x.rows)[of_rows == SHARED]
         self.shares_a_port = np.bincount(shared, minlength=kinds) > 0
         self.of_instances, self.of_rows, self.of_events = self._touches(of_rows)
-        none = chosen.point[:0]
-        self.chosen = chosen._replace(bytes=none, flops=none, point=none)
+        none, ordinal = np.zeros(0, np.int64), self.of_events.facts[2]
+        self.chosen = chosen._replace(bytes=none, flops=none, point=none, ordinal=ordinal)
         self.seen = np.zeros((kinds, self.devices), np.int64)
         spans = self.instance, self.arg, self.event
         for touches, ptr in zip(
@@ -214,7 +213,7 @@ class KindsTable:
     def part(self, orbits: Orbits) -> MarkedPart:
         """What representatives have of all kinds."""
         found: MarkedPart = _kept_of(
-            self._parts, orbits, lambda: part_of(self.x, self.chosen, orbits.is_first)
+            self._parts, orbits, lambda: part_of(self.x, self.chosen, orbits.is_first).light
         )
         return found
 
@@ -224,37 +223,15 @@ class KindsTable:
         return found
 
     def _find_points(self, orbits: Orbits) -> Array:
-        first = orbits.representative[orbits.of][self.chosen.device]
-        wanted = (
-            self._points_in_order.key + (first - self.chosen.device) * self._points_in_order.most
-        )
-        keys, order = self._points_in_order.keys, self._points_in_order.order
-        at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        return np.where(keys[at] == wanted, order[at], -1) if len(keys) else wanted
-
-    @cached_property
-    def _points_in_order(self) -> PointKeys:
-        chosen = self.chosen
+        chosen, most = self.chosen, int(self.chosen.ordinal.max(initial=0)) + 1
         number = np.repeat(np.arange(len(chosen.points)), chosen.points)
-        most = int(chosen.ordinal.max(initial=0)) + 1
         key = (number * self.devices + chosen.device) * most + chosen.ordinal
-        order = np.argsort(key, kind="stable")
-        return PointKeys(key, most, key[order], order)
-
-
-class PointKeys(NamedTuple):
-    """Points by operator, device, and place on the device.
-
-    Attributes:
-        key: of every point.
-        most: so many points are on a device at most.
-        keys, order: in order, and whose they are.
-    """
-
-    key: Array
-    most: int
-    keys: Array
-    order: Array
+        first = orbits.representative[orbits.of][chosen.device]
+        is_own = np.flatnonzero(first == chosen.device)  # of representatives, by their keys
+        own = is_own[np.argsort(key[is_own], kind="stable")]
+        wanted, keys = key + (first - chosen.device) * most, key[own]
+        at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        return np.where(keys[at] == wanted, own[at], -1) if len(keys) else np.full(len(key), -1)
 
 
 def _kept_of(known: dict[bytes, Any], orbits: Orbits, find: Any) -> Any:
@@ -393,7 +370,7 @@ class RegionKind:
         """See `Alike.is_kept`; `points`: what every point of the table is like."""
         x, edges = self.table.x, slice(*self.table.edge[self.k : self.k + 2].tolist())
         nodes, begin = x.points + len(x.row), x.points + self.rows.start
-        waiting, awaited = x.waiting[edges], x.awaited[edges]
+        waiting, awaited = (ends[edges].astype(np.int64) for ends in (x.waiting, x.awaited))
 
         def of(node: Array) -> Array:
             """What nodes are like."""

@@ -63,7 +63,14 @@ def reduce_together(s: State, tile: Tile, p: Points, needs: Line) -> bool:
         return False
     if not is_whole and has_replica(owners_of(s, box, source >= 0, needs)[0], source, tile, p):
         return scatter_by_replicas(s, box, tile, p, needs)
-    if is_whole and not s.piece_bytes and sum_by_replicas(s, box, tile, p, needers, needs):
+    if (
+        is_whole
+        and not s.piece_bytes
+        and (
+            sum_by_replicas(s, box, tile, p, needers, needs)
+            or sum_for_others(s, box, tile, p, needers)
+        )
+    ):
         return True
     pieces = pieces_of(s, box) if is_whole and len(target) > 1 else repeated(box, 1)
     for i in range(len(pieces)):
@@ -232,6 +239,27 @@ def sum_by_replicas(s: State, box: Any, tile: Tile, p: Points, needers: Any, nee
         owner, owned = owners_of(s, piece, source >= 0, needs)
         sum_in_row(s, piece, True, source, target, len(target), owner, owned)
     return len(teams) > 0
+
+
+@inner
+def sum_for_others(s: State, box: Any, tile: Tile, p: Points, needers: Any) -> bool:
+    """The sum of a tile by all that have replicas of its parts, each team for as many of those who need it; False where
+    some of these have a part themselves, or there are not as many for every team.
+    """
+    teams, target = teams_of(tile, p, np.ones(s.devices, np.bool_)), numbers(needers)
+    each = len(target) // max(1, len(teams))
+    if not each or each * len(teams) < len(target):
+        return False
+    for k in range(len(teams)):
+        for point in teams[k]:
+            if needers[p.device[point]]:
+                return False
+    for k in range(len(teams)):
+        source, own = np.full(s.devices, -1, np.int64), target[k * each : (k + 1) * each]
+        for point in teams[k]:
+            source[p.device[point]] = p.instance[point]
+        sum_in_row(s, box, True, source, own, len(teams[k]) + each, own[:1], repeated(box, 1))
+    return True
 
 
 @inner

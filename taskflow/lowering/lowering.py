@@ -286,8 +286,10 @@ class Lowering:
         return with_algorithms(self._sample(NONE, NONE, found, regions), self._prices)
 
     def _moving_narrow(self, found: Found, regions: Array) -> TaskGraph:
-        """The same with boxes as narrow as they can be."""
+        """The same with boxes as narrow as they can be, and without what nobody asks of their instances."""
         rows = self._sample(NONE, NONE, found, regions, self.store.box_dtype)
+        region, box = (of[:0].copy() for of in (rows.instance_region, rows.instance_box))
+        rows = replace(rows, instance_region=region, instance_box=box)
         return with_algorithms(rows, self._prices)
 
     def _marked(self, devices: Devices, used: Array) -> Array:

@@ -12,7 +12,7 @@ The rules:
 * Partial results are combined where they are needed: a box needed by one device is summed there (reduce-scatter); one
   needed by several is cut among them, summed in parts and gathered (all-reduce). Bytes are the minimum for both.
 * Of partial results with replicas the k-th of all sum together: on the same hosts each of these teams a piece; where
-  each device needs a tile, every team those of its own devices.
+  each device needs a tile, every team those of its own devices; where others need the sum, for as many of these.
 * What more than a few devices sum or gather together is one row, a collective; an all-to-all, where it is named.
 * Of those that hold a piece the nearest gives it, and of these each in turn (see `tasks.turns`). Devices that then
   gather nothing from each other are in different rows.
@@ -137,7 +137,7 @@ class Mover:
             end, more, *found = moving.move(number, world, self.memory, self.room)
             self.make_room(number, end, more)
         ndim = self.lives[number].region.ndim
-        return _fragment(State(self.memory), ndim, used, *found)
+        return _fragment(State(self.memory), ndim, store.box_dtype, used, *found)
 
     def forget(self) -> None:
         """Give the memory back in which regions were played."""
@@ -173,6 +173,7 @@ class Mover:
 def _fragment(
     s: State,
     ndim: int,
+    box_dtype: type[np.signedinteger[Any]],
     used: Array,
     version_row: Array,
     event_instance: Array,
@@ -183,34 +184,40 @@ def _fragment(
 
     def boxes(table: Array, rows: Any) -> Array:
         """In a state a scalar has one dimension."""
-        found: Array = table[rows].reshape(-1, s.width // 2, 2)[:, :ndim].copy()
+        found: Array = table[rows].reshape(-1, s.width // 2, 2)[:, :ndim].astype(box_dtype)
         return found
 
     instance, rows, args = s.instance[: s.instances], s.row[: s.rows], s.arg[: s.args]
     fetching = instances[len(homes) :]
     return Fragment(
-        instance["device"].copy(),
+        instance["device"].astype(np.int32),
         boxes(s.instance_box, slice(s.instances)),
-        instance["is_partial"].copy(),
+        instance["is_partial"].astype(np.bool_),
         rows.copy(),
-        args.copy(),
+        _narrow(args),
         boxes(s.arg_box, slice(s.args)),
         version_row,
-        event_instance,
-        _sorted(s.edge[: s.edges]),
+        event_instance.astype(np.int32),
+        _narrow(_sorted(s.edge[: s.edges])),
         instances[: len(homes)],
         boxes(s.need_box, homes),
         np.stack([used[: len(fetching)], fetching], axis=1),
     )
 
 
+def _narrow(records: Array) -> Array:
+    """A copy with fields of half the width, of which a graph keeps many."""
+    found: Array = records.astype([(name, np.int32) for name in records.dtype.names or ()])
+    return found
+
+
 def _sorted(edges: Array) -> Array:
     """The edges in order, each once."""
     if not len(edges):
-        return edges.copy()
+        return edges
     key = np.zeros(len(edges), np.int64)
     for name in edges.dtype.names or ():
         key = key * (edges[name].max() + 1) + edges[name]
     if (key[1:] > key[:-1]).all():
-        return edges.copy()
+        return edges
     return edges[np.unique(key, return_index=True)[1]]

@@ -245,7 +245,7 @@ def take_turns(s: State, life: RegionLife, points: Points, turn: Any, ordinal: A
         first, least = s.rows, ordinal.max()
         s.version, s.held_boxes = k, held
         for device in range(s.devices):  # instances of the turn before are none of this one
-            s.device[device].last_value = last[device]
+            s.device[device].last_value, s.device[device].found = last[device], -1
             if last[device] < 0:
                 s.device[device].first_value = -1
             else:
@@ -312,7 +312,7 @@ def consume(s: State, life: RegionLife, e: int, p: Points, turn: Any, k: int) ->
     for point in range(begin, end):
         if not is_empty(p.box[point]) and (not len(turn) or turn[point] == k):
             p.instance[point] = (
-                part_for(life, point, p)
+                part_for(life, point, (begin, end), p)
                 if life.is_partial[e] and life.event[e].role == READS
                 else find_instance(s, p.device[point], p.box[point])
             )
@@ -324,9 +324,15 @@ def consume(s: State, life: RegionLife, e: int, p: Points, turn: Any, k: int) ->
 
 
 @leaf
-def part_for(life: RegionLife, reader: int, p: Points) -> int:
-    """The instance in which the parts of a point's box and device are added up."""
-    for point in range(life.event_ptr[0], life.event_ptr[1]):
+def part_for(life: RegionLife, reader: int, readers: tuple[int, int], p: Points) -> int:
+    """The instance in which the parts of a point's box and device are added up, the first of these parts.
+
+    Where there are as many `readers` as parts these stand in one order, as a rule.
+    """
+    begin, count = life.event_ptr[0], life.event_ptr[1] - life.event_ptr[0]
+    place = reader - readers[0] if readers[1] - readers[0] == count else 0
+    for k in range(place, place + count):
+        point = begin + k % count
         if p.device[point] == p.device[reader] and same(p.box[point], p.box[reader]):
             return int(p.instance[point])
     return -1

@@ -198,12 +198,18 @@ def make_instances(s: State, life: RegionLife, points: Points, needs: Any) -> No
 def sorted_boxes(device: Any, box: Any, devices: int) -> Any:
     """An order by device, then by decreasing volume, then by corners."""
     order, ptr = by_number(device, devices)
-    for j in range(len(order)):  # an insertion sort within every device: few boxes each
-        k, i = order[j], j
-        while i > ptr[device[k]] and comes_before(box[k], box[order[i - 1]]):
+    for j in range(len(order)):  # an insertion sort within every device
+        k, low, high = order[j], ptr[device[order[j]]], j
+        middle = max(low, high - 1)  # most come in order
+        while low < high:
+            if comes_before(box[k], box[order[middle]]):
+                high = middle
+            else:
+                low = middle + 1
+            middle = (low + high) // 2
+        for i in range(j, low, -1):
             order[i] = order[i - 1]
-            i -= 1
-        order[i] = k
+        order[low] = k
     return order
 
 

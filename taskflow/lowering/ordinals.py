@@ -16,7 +16,7 @@ from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import covers
 from taskflow.lowering.life import RegionLife
 from taskflow.lowering.state import FEED, State
-from taskflow.lowering.tiles import Points
+from taskflow.lowering.tiles import Points, by_number
 
 
 @inner
@@ -47,19 +47,25 @@ def number_moves(s: State, life: RegionLife, first_edge: int, ordinal: Any) -> N
                 row.ordinal = max(row.ordinal, s.row[s.first + edge.awaited_index].ordinal)
 
 
-@leaf
+@inner
 def number_feeds(s: State, life: RegionLife, points: Points, ordinal: Any) -> None:
     """The ordinals of the rows that fill a version from the caller's feed: its first reader's where that reads it."""
-    first = life.ops
+    first, least = life.ops, np.full(s.rows, -1, np.int64)
     for e in range(len(life.event)):
         if life.event[e].version == s.version:
             first = min(first, life.event[e].issuer)
+    for e in range(len(life.event)):
+        if life.event[e].version == s.version and life.event[e].issuer == first:
+            begin, end = life.event_ptr[e], life.event_ptr[e + 1]
+            order, ptr = by_number(points.device[begin:end], s.devices)
+            for number in range(s.first, s.rows):
+                row = s.row[number]
+                box = s.arg_box[row.arg_end - 1]
+                for i in range(ptr[row.device], ptr[row.device + 1] if row.kind == FEED else 0):
+                    at = begin + order[i]
+                    if (least[number] < 0 or ordinal[at] < least[number]) and covers(
+                        box, points.box[at]
+                    ):
+                        least[number] = ordinal[at]
     for number in range(s.first, s.rows):
-        row = s.row[number]
-        box, least = s.arg_box[row.arg_end - 1], -1
-        for e in range(len(life.event) if row.kind == FEED else 0):
-            is_first = life.event[e].version == s.version and life.event[e].issuer == first
-            for point in range(life.event_ptr[e], life.event_ptr[e + 1] if is_first else 0):
-                if points.device[point] == row.device and covers(box, points.box[point]):
-                    least = ordinal[point] if least < 0 else min(least, ordinal[point])
-        row.ordinal = max(least, 0)
+        s.row[number].ordinal = max(least[number], 0)

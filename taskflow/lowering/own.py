@@ -114,6 +114,11 @@ class MarkedPart(NamedTuple):
     instance: Array
     fragments: list[Fragment]
 
+    @property
+    def light(self) -> MarkedPart:
+        """The same without what is of every argument."""
+        return self._replace(instance=self.instance[:0].copy())
+
 
 def part_of(x: Sample, chosen: DistinctPoints, is_own: Array) -> MarkedPart:
     """What the devices that are marked have; `chosen`: of all devices."""

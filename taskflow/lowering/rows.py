@@ -74,8 +74,12 @@ def note_later_parts(points: dict[str, Any]) -> None:
     )
     boxes, at = points["arg_box"]
     box = boxes[at[parts]].reshape(len(parts), 2 * boxes.shape[2])
-    where = np.column_stack([points["launch"][row[parts]], instance[parts], box])
-    _, first = np.unique(where, axis=0, return_index=True)
+    where = points["launch"][row[parts]], instance[parts], *box.T
+    order, is_first = np.lexsort(where), np.zeros(len(parts), np.bool_)
+    is_first[:1] = True
+    for column in where:
+        is_first[1:] |= np.diff(column[order]) != 0
+    first = order[is_first]
     privilege[np.delete(parts, first)] = Privilege.READ_WRITE
 
 

@@ -87,7 +87,7 @@ def sample_of(
         arg_row=np.repeat(np.arange(len(row)), differences(row["arg_end"], rows)),
         arg=arg,
         args=args,
-        instance_device=device + np.repeat(some.shift, instances),
+        instance_device=(device + np.repeat(some.shift, instances)).astype(np.int32),
         instances=instances,
         event_points=event_points,
         events=events,
@@ -125,7 +125,9 @@ def _edges(
     edges, count = found.gather(lambda f: f.edges)
     kind = np.repeat(np.arange(len(regions)), count)
     begin = np.stack([first_node[base[kind] + edges[key]] for key in ("issuer", "awaited_issuer")])
-    return begin, begin[0] + edges["index"], begin[1] + edges["awaited_index"], count
+    ends = begin[0] + edges["index"], begin[1] + edges["awaited_index"]
+    waiting, awaited = (end.astype(np.int32) for end in ends)
+    return begin.astype(np.int32), waiting, awaited, count
 
 
 def kinds_of(found: Found, regions: Array) -> tuple[Array, Array]:

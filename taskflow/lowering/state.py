@@ -14,7 +14,7 @@ import numpy as np
 from taskflow.core.columns import record
 from taskflow.core.compiling import inner, leaf
 from taskflow.core.tables import NUMBER, Tables, viewer
-from taskflow.lowering.boxes import covers, overlaps, put
+from taskflow.lowering.boxes import covers, overlaps, put, same
 from taskflow.tasks.task_graph import Kind, Privilege
 
 
@@ -38,7 +38,8 @@ class State(Tables):
         lost: 1 + the first need that nobody can serve, or 0.
 
     Tables; `next` of the last one is -1, and so is every first or latest one that there is not:
-        device: its host, its kind (see `machine.equal`), and its instances that hold values, in order.
+        device: its host, its kind (see `machine.equal`), its instances that hold values, in order, and of these the one
+            that was found last.
         version: its needs, in order.
         instance: its device, whether it holds a partial result, and `next` of those of its device that hold values;
             the latest of those who wrote and of those who read since; what of the version is valid in it, in order.
@@ -82,7 +83,7 @@ class State(Tables):
         *("is_full", "lost"),
     )
     tables: ClassVar = {
-        "device": record("host", "kind", "first_value", "last_value"),
+        "device": record("host", "kind", "first_value", "last_value", "found"),
         "version_needs": record("first", "last"),
         "latest_need": "devices",
         "instance": record(
@@ -163,7 +164,7 @@ def clear(s: State, memory: Any, width: int, hosts: Any, kinds: Any) -> None:
     s.width, s.devices = width, len(hosts)
     for d in range(s.devices):
         at = s.device[d]
-        at.host, at.kind, at.first_value, at.last_value = hosts[d], kinds[d], -1, -1
+        at.host, at.kind, at.first_value, at.last_value, at.found = hosts[d], kinds[d], -1, -1, -1
     for v in range(len(s.version_needs)):
         at = s.version_needs[v]
         at.first, at.last = -1, -1
@@ -198,10 +199,22 @@ def add_instance(s: State, device: int, box: Any, is_partial: bool) -> int:
 
 @leaf
 def find_instance(s: State, device: int, box: Any) -> int:
-    """The first instance on `device` that holds values and covers the box, or -1."""
-    k: int = s.device[device].first_value
+    """The first instance on `device` that holds values and covers the box, or -1.
+
+    Points come in order, so one is looked for where another was found, and behind it. One that is the box is the first
+    that covers it: it would not have been made otherwise.
+    """
+    at = s.device[device]
+    k: int = at.found
+    for _ in range(2):
+        if k >= 0 and same(s.instance_box[k], box):
+            at.found = k
+            return k
+        k = s.instance[k].next if k >= 0 else -1
+    k = at.first_value
     while k >= 0 and not covers(s.instance_box[k], box):
         k = s.instance[k].next
+    at.found = k
     return k
 
 

@@ -51,12 +51,13 @@ def by_number(number: Any, numbers: int) -> tuple[Any, Any]:
 def tiles_of(box: Any, begin: int, end: int) -> tuple[Any, Any]:
     """Points in order of their tiles (equal boxes), and the first point of every tile in that order."""
     count = end - begin
-    tile, first, tiles = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    tile, first, tiles, t = np.empty(count, np.int64), np.empty(count, np.int64), 0, 0
     for p in range(count):
-        t = 0
-        while t < tiles and not same(box[begin + first[t]], box[begin + p]):
-            t += 1
-        if t == tiles:
+        seen = 0
+        while seen < tiles and not same(box[begin + first[t]], box[begin + p]):
+            seen, t = seen + 1, (t + 1) % tiles  # from the last one on: points come in order
+        if seen == tiles:
+            t = tiles
             first[t] = p
             tiles += 1
         tile[p] = t

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, distinct
 from taskflow.core.compiling import tiered
 from taskflow.graph.phases import Phase
 from taskflow.tasks.task_graph import Kind, Launch, TaskGraph
@@ -153,9 +153,12 @@ def _dimensions(task_graph: TaskGraph, rows: Array) -> Array:
 def _devices(task_graph: TaskGraph) -> Array:
     """Per launch a number that those on the same devices share."""
     points = np.flatnonzero(task_graph.kind == Kind.POINT)
-    pairs = np.unique(np.stack([task_graph.launch[points], task_graph.device[points]]), axis=1)
-    ends = np.searchsorted(pairs[0], np.arange(len(task_graph.launches) + 1)).tolist()
-    sets = [pairs[1, a:b].tobytes() for a, b in pairwise(ends)]
+    devices = len(task_graph.machine.devices)
+    launch, device = divmod(
+        distinct(task_graph.launch[points] * devices + task_graph.device[points]), devices
+    )
+    ends = np.searchsorted(launch, np.arange(len(task_graph.launches) + 1)).tolist()
+    sets = [device[a:b].tobytes() for a, b in pairwise(ends)]
     number = {devices: k for k, devices in enumerate(dict.fromkeys(sets))}
     return np.array([number[devices] for devices in sets], np.int64)
 

@@ -1,12 +1,11 @@
-"""Search: graph + machine + costs -> the best strategy found, and how good it is.
+"""Search: graph + machine + costs -> the best plan found, and how good it is.
 
-`searching` is the whole; it walks (`walk`) over strategies (`space`, `placement`, `proposal`) that a `judge`
-times. The judge keeps packed rows in a `pool` and re-simulates only what changed (`resimulate`). `bound` says what no
-strategy can beat (with `heads`, `cases` and `splits`), `exhaustive` proves an optimum (with `tables` and `boundpass`).
-Starts are in `starts`, with the grids of experts (`grids`); repeated layers are tied (`fold`, `tied`); a graph with
-recomputation or homes is a variant (`variants`). `joint` searches for plans: stages, micro-batches, schedules and
-recomputation. `at_home` chooses by rehearsals (`rehearsal`) on the ranks of this job. What any plan costs is an
-`outcome`.
+`searching` is the loop: plans of a `population`, `moves` from one to another, judges, a `budget`. The `judge` of whole
+plans gives an `outcome`, what `simulate` says; what differs in a few configurations (`space`, `placement`, `proposal`)
+is a step of a `walk`, judged by packed rows in a `pool`, of which only what changed is simulated again (`resimulate`).
+`starts` come first, with the grids of experts (`grids`, `shapes`); repeated layers are folded (`fold`). `bound` says
+what no strategy can beat (with `heads`, `cases` and `splits`), `exhaustive` proves an optimum (with `tables` and
+`boundpass`). `at_home` chooses by rehearsals (`rehearsal`) on the ranks of this job.
 """
 
 from taskflow.searching.at_home import search_at_home

@@ -21,8 +21,8 @@ class Budget:
 
     Of the proposals, what is `done` was judged, and what is `spent` takes as long as so many changes of one plan.
 
-    An interrupt spends all of it. Of the seconds, `kept_back` are left for what comes after the proposals. The first
-    search ever runs as Python until its functions are compiled: that is not counted, up to half as many seconds more.
+    An interrupt spends all of it. The first search ever runs as Python until its functions are compiled: that is not
+    counted, up to half as many seconds more.
 
     Raises:
         ValueError: there is nothing to spend.
@@ -33,12 +33,10 @@ class Budget:
     done: int = 0
     spent: float = 0.0
     is_interrupted: bool = False
-    kept_back: float = 0.0
-    now: Callable[[], float] = lambda: clock()  # as it is when it is asked for
     _cold: float = field(default_factory=lambda: Cold.seconds)
 
     def __post_init__(self) -> None:
-        self._begin = self.now()
+        self._begin = clock()
         if self.proposals is not None and not is_whole(self.proposals):
             raise ValueError(f"search: the budget is at least one proposal, not {self.proposals}")
         is_number = isinstance(self.seconds, Real) and not isinstance(self.seconds, bool)
@@ -52,27 +50,20 @@ class Budget:
         """The part that is spent; 1 or more: stop."""
         if self.is_interrupted:
             return math.inf
-        by_count = self.spent / self.proposals if self.proposals is not None else 0.0
-        return max(by_count, self.used_seconds)
-
-    @property
-    def used_seconds(self) -> float:
-        """The part of the seconds that is spent; 0 where there is no such budget."""
-        if self.seconds is None:
-            return 0.0
-        return self.elapsed / max(self.seconds - self.kept_back, 1e-9)
+        by_count = self.spent / (self.proposals or math.inf)
+        return max(by_count, self.elapsed / (self.seconds or math.inf))
 
     @property
     def elapsed(self) -> float:
         """Seconds since it was made that count."""
         cold = min(Cold.seconds - self._cold, COLD * (self.seconds or 0.0))
-        return self.now() - self._begin - cold
+        return clock() - self._begin - cold
 
     def behind(self) -> Callable[[], bool]:
         """Whether what is done now, when all is spent, has taken its time."""
-        seconds = math.inf if self.seconds is None else self.seconds
+        seconds = self.seconds or math.inf
         until = max(self.elapsed, seconds) + min(BEHIND * seconds, BEHIND_SECONDS)
-        return lambda: self.is_interrupted or (self.elapsed > until and self.seconds is not None)
+        return lambda: self.is_interrupted or self.elapsed > until
 
     def interrupt(self) -> None:
         """Spend it, so that no proposal ends half way."""

@@ -95,15 +95,6 @@ class Grids:
         """Whether a leader multiplies by weights, or scores keys."""
         return name in self._is_weighted or name in self.scores
 
-    def within(self, devices: int) -> dict[str, Strategy]:
-        """Grids of so many devices with tensor parallelism, by name."""
-        found: dict[str, Strategy] = {}
-        for tensor in divisors(devices)[1:]:
-            for rest in RESTS[1:]:
-                if (strategy := self.strategy(range(devices), tensor, rest)) is not None:
-                    found[f"tensor {tensor}, {rest}"] = strategy
-        return found
-
     def choices(self, name: str, devices: Sequence[int]) -> dict[Choice, ParallelConfig]:
         """The grids that an operator alone may have, on all devices."""
         family, sample, count = self.families[name], self.samples.get(name), len(devices)

@@ -7,6 +7,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from taskflow.cost.model import CostModel
+from taskflow.graph.graph import Graph
+from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
 from taskflow.tasks.timeline import Timeline
 
@@ -71,3 +74,10 @@ def non_dominated(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
         if not any(all(a <= b for a, b in zip(k.figures, each.figures, strict=True)) for k in kept):
             kept.append(each)
     return tuple(kept)
+
+
+def judged(
+    graph: Graph, machine: MachineModel, costs: CostModel, plan: Plan, name: str = FOUND
+) -> Outcome:
+    """What `simulate` says of a plan."""
+    return Outcome.of(plan, plan.predict(graph, machine, costs), name)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taskflow.core.columns import Array, spread
+from taskflow.core.columns import Array
 from taskflow.core.errors import CostError
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
@@ -190,21 +190,6 @@ class PackedJudge:
         lowered = self.lowering.store.size_bytes + self.lowering.kinds.size_bytes
         return self.pool.size_bytes + self.index.size_bytes + lowered
 
-    @property
-    def rows(self) -> int:
-        """Rows of the current strategy's task graph."""
-        return self.program.rows
-
-    @property
-    def ends(self) -> Array:
-        """When each of them ends, in row order."""
-        span, spans = self.program.tables.span, np.arange(len(self.layout.span))
-        ordinal = self.pool.packed.ordinal[spread(span["packed"], span["count"])]
-        group = np.repeat(
-            np.searchsorted(self.layout.group_ptr, spans, side="right"), span["count"]
-        )
-        return self.program.ends[np.lexsort((ordinal, group))]
-
     # -- what changes --------------------------------------------------------------------------------------------------
 
     def _read(self, changes: Mapping[str, ParallelConfig]) -> tuple[_Proposal, list[Array]]:
@@ -295,7 +280,7 @@ class PackedJudge:
         """Make the fragments of some regions; True: before the last one a proposal is known to be above the limit.
 
         What takes least comes first: the work of all streams without them, with one, with three and so on; a pass in
-        which collectives take the least that any algorithm does; then these are priced.
+        which collectives take nothing; then these are priced.
         """
         proposed, is_limited = self.index.proposed, math.isfinite(limit)
         used = proposed.used[proposed.used >= 0]

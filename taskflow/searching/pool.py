@@ -20,7 +20,6 @@ from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.lowering import Lowering
 from taskflow.lowering.pointstore import PointStore
 from taskflow.machine.equal import in_order
-from taskflow.searching.arriving import entrances_of, least_seconds
 from taskflow.searching.layout import BY_POINTS, Chosen, Layout
 from taskflow.searching.memo import find_fragments, forget_last, refill
 from taskflow.searching.packed import ARG_NUMBERS, GROWING, ROW, ROWS, SOURCE, TARGET, empty
@@ -47,7 +46,6 @@ class Pool:
         self._ops: dict[tuple[int, int], int] = {}
         self._is_rated = isinstance(costs, AnalyticCosts)  # else every row is asked for
         self._settled = self.packed.filled.copy()
-        self._entrances = tuple(entrances_of(lowering.machine, costs.rates.throughput))
         # set of streams and seconds, by a digest of arguments
         self._collectives: dict[bytes, tuple[int, float]] = {}
 
@@ -95,13 +93,13 @@ class Pool:
     def add_fragments(self, regions: Array, numbers: Array, used: Array) -> None:
         """Append the fragments of some regions, given the points of all operators and the devices in use.
 
-        Collectives take less than they do until `settle` finds what they do take; `drop` takes all out again that was
-        appended since then.
+        Collectives take no seconds until `settle` finds what they do take; `drop` takes all out again that was appended
+        since then.
         """
         row, pending = (int(self.packed.filled[name][0]) for name in ("rows", "pending"))
         self._pack_regions(regions, numbers, used)
         if self._is_rated:
-            self._bound_collectives(pending)
+            self._put_rings(pending)
             return
         self._price_collectives()
         made = [
@@ -111,12 +109,10 @@ class Pool:
         end = int(self.packed.filled["rows"][0])
         self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
 
-    def settle(self) -> bool:
-        """Keep what was appended; whether any of it takes more seconds now."""
-        has_open = bool(self.packed.filled["pending"][0])
+    def settle(self) -> None:
+        """Keep what was appended."""
         self._price_collectives()
         self._settled = self.packed.filled.copy()
-        return has_open
 
     def drop(self) -> None:
         """Take the fragments out that are not settled."""
@@ -141,13 +137,10 @@ class Pool:
             else:
                 mover.make_room(int(regions[min(done, len(regions) - 1)]), end, more)
 
-    def _bound_collectives(self, first: int) -> None:
-        """The least seconds of the collectives from number `first` on, and the streams of their devices."""
+    def _put_rings(self, first: int) -> None:
+        """The streams of the devices of the collectives from number `first` on."""
         p, equals = self.packed, tuple(self.lowering.machine.equals)
         pending, none = p.pending[first : p.filled["pending"][0]], np.zeros(0, np.int64)
-        if not len(pending):
-            return
-        p.seconds[pending["row"]] = least_seconds(pending, p.arg, self._entrances)
         for row, begin, count, width in pending[["row", "first", "args", "width"]].tolist():
             ring = in_order(p.arg[begin : begin + count * width : width], equals).tolist()
             p.streams[row] = self.sets.of_group(ring, none, none)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.family import families
@@ -39,11 +39,18 @@ Order = Any  # what a plan takes for its schedule
 POINT_ROWS = 2  # rows for a point of every operator on every device, about: with what it moves
 
 
+class PlanSpace(Protocol):
+    """Plans of some kind, and no others; what makes another one of one is a move of its own."""
+
+    def own(self, plan: Plan) -> Plan | None:
+        """The plan as the space has it; None: it has none like it."""
+
+
 class SearchProblem:
     """What is searched.
 
     Args:
-        space: of the graph as it is; then the search is limited to it.
+        space: to which the search is limited: strategies of the graph as it is, or plans.
 
     Attributes:
         judge: of whole plans.
@@ -53,7 +60,11 @@ class SearchProblem:
     """
 
     def __init__(
-        self, graph: Graph, machine: MachineModel, costs: CostModel, space: Space | None = None
+        self,
+        graph: Graph,
+        machine: MachineModel,
+        costs: CostModel,
+        space: Space | PlanSpace | None = None,
     ) -> None:
         self.graph, self.machine, self.costs, self.space = graph, machine, costs, space
         self.judge = Judge(graph, machine, costs)
@@ -62,7 +73,11 @@ class SearchProblem:
         self.order: Order = None
         self._shaped: dict[object, Plan] = {}
         self._variants: dict[object, Variant] = {}
-        self._turns: dict[object, int] = {}
+
+    @property
+    def has_strategies(self) -> bool:
+        """Whether strategies by rule, at random and with single operators changed are in the space, or may be."""
+        return self.space is None or isinstance(self.space, Space)
 
     @property
     def has_orders(self) -> bool:
@@ -97,21 +112,14 @@ class SearchProblem:
             self.shapes[id(plan)] = shape
         return plan
 
-    def turn(self, what: object, count: int) -> Iterator[int]:
-        """The numbers below `count`, from where it was left the last time."""
-        for _ in range(count):
-            at = self._turns.get(what, 0) % count
-            self._turns[what] = at + 1
-            yield at
-
     def outcome(self, plan: Plan, limit: float = math.inf) -> Outcome:
         """What the judge of whole plans says; of one that takes longer than the limit, only that it does.
 
         The judge of changes knows that long before a plan is lowered. It takes rows in program order, and operators
         that are computed again, or parameters that have homes, add to what it knows.
         """
-        is_bounded = self.has_final_costs and plan.parts == 1 and math.isfinite(limit)
-        if is_bounded and self.is_new(plan):
+        is_bounded = self.has_final_costs and self.has_strategies and plan.parts == 1
+        if is_bounded and math.isfinite(limit) and self.is_new(plan):
             plain = self.variant(Plan(Strategy({})))
             if plain.changes.is_slower(plain.part(plan.strategy), limit):
                 self.judge.refuse(plan, f"it takes more than {limit:.3g} s")
@@ -154,7 +162,8 @@ class Variant:
     @cached_property
     def space(self) -> Space:
         """The given one, or all."""
-        return self._problem.space or Space(self.graph, self.machine)
+        given = self._problem.space
+        return given if isinstance(given, Space) else Space(self.graph, self.machine)
 
     @cached_property
     def proposals(self) -> Proposals:

@@ -84,14 +84,12 @@ class JudgedProgram:
         marks: number of groups before which the state is remembered, at most.
 
     Attributes:
-        rows: rows of the current strategy.
         tables: all that compiled code reads and writes.
     """
 
     def __init__(self, spans: int, groups: int, streams: int, marks: int) -> None:
         every = -(-groups // marks)
         remembered = groups // every + 1, streams
-        self.rows = 0
         of_spans = [np.zeros(spans, dtype) for dtype in (LAID, LAID, np.int64, np.int64, np.int64)]
         of_rows, of_marks = [np.zeros(0)] * 5, [np.zeros(remembered) for _ in range(4)]
         self.tables = ProgramTables(np.zeros(1, COUNTERS), *of_spans, *of_rows, *of_marks)
@@ -121,7 +119,6 @@ class JudgedProgram:
 
     def accept(self) -> None:
         """The proposed strategy is the current one."""
-        self.rows = self.proposed_rows
         t, counter = self.tables, self.tables.counter[0]
         changed = t.changed[: counter["spans"]]
         t.span[changed] = t.new_span[changed]
@@ -130,13 +127,6 @@ class JudgedProgram:
         )
         swapped = {"end": t.new_end, "free": t.new_free, "done": t.new_done}
         self.tables = t._replace(**swapped, new_end=t.end, new_free=t.free, new_done=t.done)
-
-    @property
-    def proposed_rows(self) -> int:
-        """Rows of the strategy that was proposed last."""
-        t = self.tables
-        changed = t.changed[: t.counter["spans"][0]]
-        return self.rows + int(t.new_span["count"][changed].sum() - t.span["count"][changed].sum())
 
     @property
     def ends(self) -> Array:

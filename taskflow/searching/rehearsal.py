@@ -74,9 +74,8 @@ def rehearse(
         for task_graph in group:
             if not (done or rehearsals) or not connect().on_rank_0(is_late):
                 rehearsals.append(Rehearsal(task_graph))
-        for rehearsal, times in zip(
-            rehearsals, _take_turns(rehearsals, rounds, is_late), strict=True
-        ):
+        turns = _take_turns([each.time_rows for each in rehearsals], rounds, is_late)
+        for rehearsal, times in zip(rehearsals, turns, strict=True):
             waiting = with_reuse(rehearsal.task_graph, plan_memory(rehearsal.task_graph))
             costs.learn(rehearsal.task_graph, typical_seconds(waiting, times))
             done.append(rehearsal.task_graph)
@@ -100,13 +99,8 @@ def rehearse_own(
     transport = connect()
     if transport.is_any(not can_rehearse(own_rows)):
         return
-    rehearsal, times = Rehearsal(own_rows), list[Array]()
-    end = time.perf_counter() + LONG_SECONDS
-    while len(times) < rounds and not (
-        len(times) >= FEWEST and transport.on_rank_0(lambda: time.perf_counter() > end)
-    ):
-        times.append(rehearsal.time_own(1))
-    found = transport.gather((own_rows.numbers, np.concatenate(times)))
+    (times,) = _take_turns([Rehearsal(own_rows).time_own], rounds, lambda: False)
+    found = transport.gather((own_rows.numbers, times))
     if transport.rank == 0:
         rows = whole()
         seconds = np.zeros((len(times), len(rows)))
@@ -132,14 +126,14 @@ def _groups(task_graphs: Sequence[TaskGraph]) -> Iterator[list[TaskGraph]]:
 
 
 def _take_turns(
-    rehearsals: Sequence[Rehearsal], rounds: int, is_late: Callable[[], bool]
+    each: Sequence[Callable[[int], Array]], rounds: int, is_late: Callable[[], bool]
 ) -> list[Array]:
-    """Seconds of the rows of each, (rounds, rows)."""
-    turns, end = list[list[Array]](), time.perf_counter() + LONG_SECONDS * len(rehearsals)
+    """Seconds of the rows of each rehearsal, (rounds, rows), by what times some rounds of it."""
+    turns, end = list[list[Array]](), time.perf_counter() + LONG_SECONDS * len(each)
     while len(turns) < rounds and not (
         len(turns) >= FEWEST and connect().on_rank_0(lambda: is_late() or time.perf_counter() > end)
     ):
-        turns.append([rehearsal.time_rows(1) for rehearsal in rehearsals])
+        turns.append([take(1) for take in each])
     return [np.concatenate(times) for times in zip(*turns, strict=True)]
 
 

@@ -38,7 +38,7 @@ from taskflow.searching.moves.order import ORDERS, orders_of
 from taskflow.searching.moves.shape import plan_of
 from taskflow.searching.outcome import FOUND, Outcome, non_dominated
 from taskflow.searching.population import Leader, Population
-from taskflow.searching.problem import SearchProblem
+from taskflow.searching.problem import PlanSpace, SearchProblem
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.shapes import PlanShape
 from taskflow.searching.space import Space, count_strategies
@@ -66,11 +66,11 @@ def search(
     costs: CostModel,
     proposals: int | None = None,
     seed: int = 0,
-    starts: Mapping[str, Strategy] | None = None,
+    starts: Mapping[str, Strategy] | Mapping[str, Plan] | None = None,
     progress: Callable[[int, float], None] | None = None,
     *,
     seconds: float | None = None,
-    space: Space | None = None,
+    space: Space | PlanSpace | None = None,
     until_local: bool = False,
     moves: Sequence[Move] = MOVES,
     transport: Transport | None = None,
@@ -84,12 +84,13 @@ def search(
         proposals: budget of every rank, in changes of a plan judged; a whole plan counts 32, the first eight nothing.
             Default 10,000 if `seconds` are not given.
         seed: equal seeds give equal results, if the budget is in proposals alone.
-        starts: name -> strategy, besides those by rule.
+        starts: name -> strategy or plan, besides those by rule.
         progress: called with (plans judged, best seconds), both of this rank.
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search. Half as many more are
             for the first search ever, while its functions are not compiled.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
-            left, a random strategy is the start). Default: all.
+            left, a random strategy is the start). Of a space of plans those of `starts` are the only ones, and `moves`
+            are its own. Default: all.
         until_local: go on beyond the budget until no change of one operator is faster.
         moves: what is done to plans; `(*MOVES, mine)` adds one, see `taskflow.searching.moves`.
         transport: whose ranks share the search; default: all ranks of this job. All of them call.
@@ -98,13 +99,17 @@ def search(
         The result, the same on every rank; its plan is never slower than the best start.
 
     Raises:
-        ValueError: the budget is empty, a start does not fit the graph or the machine, or nothing fits into the
-            devices' memory (with the numbers).
+        ValueError: the budget is empty, a start does not fit the graph or the machine, a space of plans has none of
+            them, or nothing fits into the devices' memory (with the numbers).
         SearchInterrupted: Ctrl-C, once a start was judged; a second one ends at once with KeyboardInterrupt. On all
             ranks, if it came to any.
     """
     budget = Budget(PROPOSALS if proposals is None and seconds is None else proposals, seconds)
-    problem, given = SearchProblem(graph, machine, costs, space), starts or {}
+    problem = SearchProblem(graph, machine, costs, space)
+    given = {
+        name: start if isinstance(start, Plan) else Plan(start)
+        for name, start in (starts or {}).items()
+    }
     check_starts(problem, given)
     transport = transport or connect()
     run = _Search(
@@ -117,7 +122,8 @@ def search(
     best = _best_of([result for result, _ in results])
     if any(is_interrupted for _, is_interrupted in results):
         raise SearchInterrupted(best)
-    return replace(best, bound=run.bound if costs.is_shared_out else None)
+    is_bounded = costs.is_shared_out and problem.has_strategies
+    return replace(best, bound=run.bound if is_bounded else None)
 
 
 def _best_of(results: Sequence[SearchResult]) -> SearchResult:
@@ -183,7 +189,7 @@ class _Search:
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    def begin(self, given: Mapping[str, Strategy]) -> None:
+    def begin(self, given: Mapping[str, Plan]) -> None:
         """Judge starts, while there is time, until one fits."""
         for name, plan in starts(self.problem, given, self.left_out, self.seed[0]):
             is_drawn = name.startswith("random")
@@ -195,6 +201,8 @@ class _Search:
             ):
                 break
             self.judge(plan, name, name, math.inf if name in (*given, *LIKELY) else self._far)
+        if not self.population.outcomes:
+            raise ValueError(f"search: the space has none of {', '.join(self.left_out)}")
         if self.problem.space is None:
             self._climb()
 
@@ -220,8 +228,10 @@ class _Search:
         self._end_walk()
         if self.population.best is None:
             self._refuse()
-        if until_local or count_strategies(self.problem.variant(self.best.plan).space) < 2:
-            self._settle()
+        if self.problem.has_strategies:
+            space = self.problem.variant(self.best.plan).space
+            if until_local or count_strategies(space) < 2:
+                self._settle()
 
     def _is_over(self) -> bool:
         if self._idle > IDLE or self.budget.is_interrupted:
@@ -244,7 +254,8 @@ class _Search:
                 self.arms.nothing.add((arm, id(before)))
                 continue
             self.arms.reach[arm] = min(self.arms.reach[arm], leader.score)
-            if move not in MOVES and _is_change(before, plan) and _can_walk(before):
+            may_walk = self.problem.has_strategies and _can_walk(before)
+            if move not in MOVES and may_walk and _is_change(before, plan):
                 self.arms.price[arm] = 1.0  # next time it is a step of the walk
             return self._jump(arm, plan, leader.kind)
         self.arms.note(arm, 0.0, 1.0 if is_change else WHOLE)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from math import prod
 
@@ -20,6 +21,7 @@ from taskflow.core.columns import Array
 from taskflow.graph.family import Conflict, Family, families
 from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
 from taskflow.searching.placement import Allows, Placement, Placements, crowd_of, turn
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, parts
 
@@ -103,7 +105,7 @@ class Space:
 
     def find(self, name: str, config: ParallelConfig) -> ParallelConfig | None:
         """The space's own object for `config`; None if the operator `name` has no such configuration."""
-        config = _without_ones(config)
+        config = without_ones(config)
         if self._choices[name].has(config) or config in self._extra[name]:
             return self._configs.setdefault(config, config)
         return None
@@ -157,16 +159,15 @@ class Space:
             self.graph, {name: self.draw(name, generator) for name in self.names}
         )
 
-    def own(self, strategy: Strategy) -> Strategy | None:
-        """`strategy` in the space's own objects; None if it uses what the space does not have."""
-        found = {name: self.find(name, strategy[name]) for name in self.names}
-        if (
-            len(strategy) > len(found) or None in found.values()
-        ):  # more names: of operators that follow another
+    def own(self, plan: Plan) -> Plan | None:
+        """A strategy in the space's own objects; None if the plan has more than that, or what the space has not."""
+        configs = {name: self.find(name, plan.strategy[name]) for name in self.names}
+        found = {name: config for name, config in configs.items() if config is not None}
+        own = Plan(Strategy.of_graph(self.graph, found))
+        has_more = len(plan.strategy) > len(found)  # names of operators that follow another
+        if has_more or len(found) < len(configs) or replace(plan, strategy=own.strategy) != own:
             return None
-        return Strategy.of_graph(
-            self.graph, {name: config for name, config in found.items() if config is not None}
-        )
+        return own
 
     def include(self, strategy: Strategy) -> Strategy:
         """Add what `strategy` uses, if it is missing; gives the strategy in the space's own objects."""
@@ -174,7 +175,7 @@ class Space:
         self._named.update(strategy)
         for name in self.names:
             if (found := self.find(name, strategy[name])) is None:
-                config = _without_ones(strategy[name])
+                config = without_ones(strategy[name])
                 found = self._configs.setdefault(config, config)
                 self._extra[name].append(found)
             own[name] = found
@@ -260,7 +261,7 @@ def _is_of(placement: Placement, config: ParallelConfig) -> bool:
     return turned == config.devices
 
 
-def _without_ones(config: ParallelConfig) -> ParallelConfig:
+def without_ones(config: ParallelConfig) -> ParallelConfig:
     """The same configuration without the axes that it leaves whole."""
     if all(parts(d) > 1 for _, d in config.degrees):
         return config

@@ -7,6 +7,7 @@ into memory is for moves to repair.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,32 +26,35 @@ RULE_NAMES = {name.replace("_", " "): rule for name, rule in RULES.items()}
 
 
 def starts(
-    problem: SearchProblem, given: Mapping[str, Strategy], left_out: list[str], seed: int
+    problem: SearchProblem, given: Mapping[str, Plan], left_out: list[str], seed: int
 ) -> Iterator[tuple[str, Plan]]:
     """Names and plans.
 
     Args:
-        given: strategies of the user.
+        given: plans of the user; where strategies are in no space, the only ones.
         left_out: gets the names of those that are not in the space, if one is given.
         seed: of random strategies, which are the last.
     """
-    for name, strategy in _named(problem, given):
+    for name, plan in _named(problem, given):
         if problem.space is None:
-            yield name, Plan(completed(problem.graph, strategy))
-        elif (inside := problem.space.own(strategy)) is not None:
-            yield name, Plan(inside)
+            strategy = completed(problem.variant(plan).graph, plan.strategy)
+            yield name, replace(plan, strategy=strategy)
+        elif (inside := problem.space.own(plan)) is not None:
+            yield name, inside
         else:
             left_out.append(name)
     generator, k = np.random.default_rng(seed), 0
-    while True:
+    while problem.has_strategies:
         space = problem.variant(Plan(Strategy({}))).space
         yield f"random {k}", Plan(space.draw_strategy(generator))
         k += 1
 
 
-def _named(problem: SearchProblem, given: Mapping[str, Strategy]) -> Iterator[tuple[str, Strategy]]:
+def _named(problem: SearchProblem, given: Mapping[str, Plan]) -> Iterator[tuple[str, Plan]]:
     yield from given.items()
-    yield from rule_starts(problem.graph, problem.machine)
+    if problem.has_strategies:
+        by_rule = rule_starts(problem.graph, problem.machine)
+        yield from ((name, Plan(strategy)) for name, strategy in by_rule)
 
 
 def rule_starts(graph: Graph, machine: MachineModel) -> Iterator[tuple[str, Strategy]]:
@@ -78,14 +82,14 @@ def _by_rule(graph: Graph, machine: MachineModel) -> Iterator[tuple[str, Strateg
         count //= 2
 
 
-def check_starts(problem: SearchProblem, given: Mapping[str, Strategy]) -> None:
+def check_starts(problem: SearchProblem, given: Mapping[str, Plan]) -> None:
     """ValueError: a start of the user does not fit the graph or the machine, or has the name of one by a rule."""
-    devices, plain = len(problem.machine.devices), Plan(Strategy({}))
-    for name, strategy in given.items():
+    for name, plan in given.items():
         if name.partition(" on ")[0].partition(",")[0] in RULE_NAMES:
             raise ValueError(f"search: the start '{name}': it has the name of a start by a rule")
         try:
-            check_strategy(problem.graph, strategy, devices)
-            problem.judge.lowering(plain).numbers(strategy)
+            graph, devices = problem.variant(plan).graph, len(problem.machine.devices)
+            check_strategy(graph, plan.strategy, devices)
+            problem.judge.lowering(plan).numbers(plan.strategy)
         except ValueError as error:
             raise ValueError(f"search: the start '{name}': {error}") from error

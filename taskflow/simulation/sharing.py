@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskflow.core.columns import Array, pointers
+from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
 from taskflow.tasks.agenda import NONE
@@ -84,17 +84,18 @@ def find_tax(task_graph: TaskGraph) -> Tax | None:
     if not (share.any() and len(row)):
         return None
     ends = np.stack([task_graph.source[row], task_graph.device[row]], axis=1)
-    group = (-2 - task_graph.streams[row, 0]).tolist()
-    groups = [
-        task_graph.groups.devices_of(g) if is_together else both
-        for g, is_together, both in zip(group, together[row].tolist(), ends, strict=True)
-    ]
+    groups, is_group = task_graph.groups, together[row]
+    group = np.where(is_group, -2 - task_graph.streams[row, 0], 0)
+    ptr = np.append(groups.device_ptr, 0)  # there may be no group
+    begin = np.where(is_group, ptr[group], len(groups.devices) + 2 * np.arange(len(row)))
+    count = np.where(is_group, ptr[group + 1] - ptr[group], 2)
+    devices = np.append(groups.devices, ends)[spread(begin, count)]
     taken = np.zeros(len(task_graph), np.int64)
-    taken[row] = [len(devices) for devices in groups]
+    taken[row] = count
     stream = task_graph.streams[:, 0]
     is_task = (stream >= 0) & (stream < len(share))  # the first streams are those of compute
     payer = np.where(is_task & (share[np.where(is_task, stream, 0)] > 0), stream, NONE)
-    return make_tax(pointers(taken), np.concatenate(groups), payer, 1.0 - share)
+    return make_tax(pointers(taken), devices, payer, 1.0 - share)
 
 
 def hops_of(task_graph: TaskGraph, seconds: Array) -> Hops:

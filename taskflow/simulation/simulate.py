@@ -44,14 +44,8 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     plan = plan_memory(task_graph, is_predicted=True)
     waiting, seconds = with_reuse(task_graph, plan), costs.seconds(task_graph)
     start, end, last = schedule_fairly(waiting, seconds, costs.of_calls(task_graph, seconds))
-    return Timeline(
-        waiting,
-        start,
-        end,
-        last + task_graph.machine.step_seconds,
-        needed_bytes(task_graph, plan),
-        shortage(task_graph, plan),
-    )
+    needed, last = needed_bytes(task_graph, plan), last + task_graph.machine.step_seconds
+    return Timeline(waiting, start, end, last, needed, shortage(task_graph, plan, needed))
 
 
 def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
@@ -66,14 +60,13 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     waiting = with_reuse(task_graph, plan)
     taken = costs.of_calls(task_graph, costs.seconds_of_representatives(task_graph, known))
     start, end = fair_pass(find_waits(waiting), loads, taken, find_tax(waiting))
-    return Timeline(
-        waiting,
-        start,
-        end,
-        float(end.max(initial=0.0)) + task_graph.machine.step_seconds,
-        needed_bytes(task_graph, plan)[peers.orbits.representative[peers.orbits.of]],
-        shortage(task_graph, plan),
+    needed, last = needed_bytes(task_graph, plan), float(end.max(initial=0.0))
+    of_all, lacking = (
+        peers.orbits.representative[peers.orbits.of],
+        shortage(task_graph, plan, needed),
     )
+    seconds = last + task_graph.machine.step_seconds
+    return Timeline(waiting, start, end, seconds, needed[of_all], lacking)
 
 
 def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float]:

@@ -31,22 +31,18 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
         size: bytes.
         first, last: rows between which it is alive, both included.
     """
-    rows, found = int(last.max(initial=0)) + 1, np.zeros(len(size), np.int64)
-    births = distinct(device * rows + first)
-    born = np.searchsorted(births, device * rows + first)
-    until = (
-        np.searchsorted(births, device * rows + last, side="right") - 1
-    )  # the last birth in its life
+    found, known = np.zeros(len(size), np.int64), dict[bytes, Array]()
     by_device = np.argsort(device, kind="stable")
-    known: dict[bytes, Array] = {}
     for own in np.split(by_device, np.flatnonzero(np.diff(device[by_device])) + 1):
         if not len(own):
             continue
-        begin = born[own].min()
-        lives = np.stack([size[own], born[own] - begin, until[own] - begin])
+        births = distinct(first[own])
+        born = np.searchsorted(births, first[own])
+        until = np.searchsorted(births, last[own], side="right") - 1  # the last birth in its life
+        lives = np.stack([size[own], born, until])
         key = lives.tobytes()
         if key not in known:
-            known[key] = _place(*lives, int(lives[1].max() + 1).bit_length())
+            known[key] = _place(*lives, int(born.max() + 1).bit_length())
         found[own] = known[key]
     return found
 

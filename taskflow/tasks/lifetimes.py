@@ -60,11 +60,8 @@ def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Col
     row, instance, device = row[~is_own], instance[~is_own], device[~is_own]
     before, after = _edges(graph)
     begun = _last_over(before, after, own, row, device)
-    heard = (
-        rows
-        - 1
-        - _last_over(rows - 1 - after, rows - 1 - before, own[::-1].copy(), rows - 1 - row, device)
-    )
+    before, after = rows - 1 - after, rows - 1 - before  # the same backwards
+    heard = rows - 1 - _last_over(before, after, own[::-1].copy(), rows - 1 - row, device)
     np.minimum.at(first, instance, np.maximum(2 * begun + 1, 0))
     np.maximum.at(last, instance, 2 * heard - 1)
     return first, last
@@ -76,15 +73,18 @@ def _uses(task_graph: TaskGraph) -> Columns:
     What a row of a call uses, the first and the last one do.
     """
     graph, (fold, _) = task_graph, folded(task_graph)
-    copies = np.flatnonzero(fold >= 0)
-    first, last = calls_of(graph)
-    called = np.flatnonzero((first < last)[graph.arg_row])
-    row = graph.arg_row
-    rows = np.concatenate([row, fold[copies], first[row[called]], last[row[called]]])
-    argument = graph.arg_instance
-    read = argument[graph.arg_ptr[copies]]
-    instances = np.concatenate([argument, read, argument[called], argument[called]])
-    return rows[instances >= 0], instances[instances >= 0]
+    copies, row, argument = np.flatnonzero(fold >= 0), graph.arg_row, graph.arg_instance
+    uses = [(row, argument)]
+    if len(copies):
+        uses.append((fold[copies], argument[graph.arg_ptr[copies]]))
+    if graph.bucket_bytes:
+        first, last = calls_of(graph)
+        called = np.flatnonzero((first < last)[row])
+        uses += [(end[row[called]], argument[called]) for end in (first, last)]
+    if len(uses) > 1:
+        row, argument = (np.concatenate(column) for column in zip(*uses, strict=True))
+    is_there = argument >= 0
+    return (row, argument) if is_there.all() else (row[is_there], argument[is_there])
 
 
 def _edges(task_graph: TaskGraph) -> Columns:

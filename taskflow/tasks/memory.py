@@ -141,12 +141,12 @@ def needed_bytes(task_graph: TaskGraph, plan: MemoryPlan) -> Array:
     return needed
 
 
-def shortage(task_graph: TaskGraph, plan: MemoryPlan) -> str:
+def shortage(task_graph: TaskGraph, plan: MemoryPlan, needed: Array | None = None) -> str:
     """What does not fit: the device that lacks most, with the numbers; empty where all fits.
 
-    The one rule of it, for searches, reports and executors alike.
+    The one rule of it, for searches, reports and executors alike. `needed`: see `needed_bytes`, where that is known.
     """
-    needed = needed_bytes(task_graph, plan)
+    needed = needed_bytes(task_graph, plan) if needed is None else needed
     memory = np.array([d.memory_bytes for d in task_graph.machine.devices])
     device = int(np.argmax(needed - memory))
     if needed[device] <= memory[device]:
@@ -190,19 +190,23 @@ def reserved_bytes(task_graph: TaskGraph) -> Array:
     own = np.array([(d.reserved_bytes, d.communicator_bytes) for d in machine.devices], np.int64)
     if not own[:, 1].any():
         return own[:, 0]
-    spans = [(task_graph, slice(len(task_graph)), 0)]
-    if (
-        task_graph.peers is not None
-    ):  # representatives have rows of theirs alone: these are on all devices
-        spans = [(kind.table.rows, kind.span, kind.by) for kind in task_graph.peers.kinds]
-    members, talks = set[tuple[int, ...]](), np.zeros(count, np.bool_)
-    for rows, span, by in spans:
+    spans = {(0, 0, 0): (task_graph, slice(len(task_graph)), [0])}
+    if task_graph.peers is not None:  # representatives have rows of theirs alone: all are in tables
+        spans = {}
+        for kind in task_graph.peers.kinds:
+            key = id(kind.table), *kind.ends
+            spans.setdefault(key, (kind.table.rows, kind.span, []))[2].append(kind.by)
+    members, talks = [np.zeros(0, np.int64)], np.zeros(count, np.bool_)
+    for rows, span, moved in spans.values():
         together = np.unique(rows.streams[span][rows.kind[span] == Kind.COLLECTIVE, 0])
-        groups = (rows.groups.devices_of(-2 - group) for group in together.tolist())
-        members |= {tuple(device + by for device in group) for group in groups}
+        groups = [np.array(rows.groups.devices_of(-2 - g), np.int64) for g in together.tolist()]
         moves = np.flatnonzero(rows.is_transfer[span]) + (span.start or 0)
-        talks[rows.source[moves] + by] = talks[rows.device[moves] + by] = True
-    joined = np.bincount([d for group in members for d in group], minlength=count)
+        ends = np.unique(np.concatenate([rows.source[moves], rows.device[moves]]))
+        for by in set(moved):
+            members += [group + by for group in groups]
+            talks[ends + by] = True
+    different = {group.tobytes(): group for group in members}
+    joined = np.bincount(np.concatenate(list(different.values())), minlength=count)
     reserved: Array = own[:, 0] + own[:, 1] * (joined + talks)
     return reserved
 

@@ -26,7 +26,7 @@ class RowTable(Generic[Rows]):
     """Rows that move regions of some kinds, on all devices.
 
     Attributes:
-        rows: a task graph without dependences.
+        rows: a task graph without dependences, and without regions and boxes of instances.
         known: what others have found out about these rows, by who asked (costs).
     """
 

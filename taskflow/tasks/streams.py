@@ -135,7 +135,7 @@ class StreamSets:
     """Sets of streams and of links, numbered, since rows of a search that occupy the same streams are many.
 
     With d devices the set of a transfer from s to t is number `s * d + t`, that of copies and folds within t number
-    `t * d + t`; behind those come host copies and compute of every device, every stream alone, then collectives.
+    `t * d + t`; behind those come host copies and compute of every device, then collectives.
 
     A link that only one device sends over, or receives from, is left out: it is never busy when that device is not.
 
@@ -151,7 +151,7 @@ class StreamSets:
         routes, ports, queues = table.routes(*pairs), table.ports(*pairs), table.ends(*pairs)
         queues[:, :, 1] = np.maximum(queues[:, :, 1], ports)
         queues[table.compute, table.compute, 0] = table.within
-        flat, alone = queues.reshape(count * count, -1), 2 * count + table.count
+        flat, alone = queues.reshape(count * count, -1), 2 * count
         lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(alone, np.int64)])
         self._table, self._is_shared = table, _shared(table, routes)
         self._groups: dict[tuple[bytes, ...], int] = {}
@@ -159,9 +159,7 @@ class StreamSets:
         self._ptr, self._streams = Column(np.int64), Column(np.int64)
         self._hop_ptr, self._hop = Column(np.int64), Column(HOP)
         self._ptr.add(pointers(lengths))
-        self._streams.add(
-            np.concatenate([flat[flat >= 0], table.host, table.compute, np.arange(table.count)])
-        )
+        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute]))
         is_kept = (routes >= 0) & self._is_shared[routes] & (routes != ports[:, :, None])
         is_kept[table.compute, table.compute] = False
         source, target, k = np.nonzero(is_kept)
@@ -186,11 +184,6 @@ class StreamSets:
         """The set of points on the first device; those of the others follow."""
         count = len(self._table.compute)
         return count * count + count
-
-    @property
-    def first_stream(self) -> int:
-        """The set of stream 0 alone; those of the others follow."""
-        return self.first_compute + len(self._table.compute)
 
     def of_group(self, ring: Sequence[int], links: Array, parts: Array) -> int:
         """The set of a collective among the devices of a ring, which takes these parts of these links."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from taskflow import ParallelConfig, Plan
+from taskflow.bridges.exporting import ExportedPlan
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.recipe import Recipe, even_layout, with_ends
 from taskflow.searching.grids import RESTS
@@ -82,3 +83,13 @@ def _odd(generator: np.random.Generator, plan: Plan) -> Plan:
     devices = strategy[name].devices
     strategy[name] = ParallelConfig({"replicas": len(devices)}, devices)
     return replace(plan, strategy=strategy)
+
+
+def restored(exported: ExportedPlan, recipe: Recipe, maker: PlanMaker) -> Plan:
+    """The plan that was asked for: what a recipe, that of the text, says, and all that the text does not."""
+    for each in exported.unsaid:
+        recipe = replace(recipe, **each.words)  # type: ignore[arg-type]
+    plan = maker.plan(recipe)
+    for each in exported.unsaid:
+        plan = each.undo(plan)
+    return plan

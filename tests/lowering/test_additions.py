@@ -11,7 +11,7 @@ from taskflow.checking.rules import PlanError
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.tasks.memory import plan_memory
 from tests import laws, tiny
-from tests.lowered import ITEM, lowered, matrix, transfers
+from tests.lowered import ITEM, ends_of, lowered, matrix, transfers
 from tests.strategies import Model, examples, feeds_of, random_strategy
 
 
@@ -125,8 +125,8 @@ def test_a_judge_of_changes_knows_them(fan):
         judge.propose(name, ParallelConfig(config, devices))
         judge.accept()
         again = PackedJudge(model.graph, machine, costs, is_roomy=True)
-        assert judge.ends.max() == pytest.approx(again.start(judge.strategy), rel=1e-12)
-        assert judge.rows == len(lower(model.graph, judge.strategy, machine))
+        assert ends_of(judge).max() == pytest.approx(again.start(judge.strategy), rel=1e-12)
+        assert len(ends_of(judge)) == len(lower(model.graph, judge.strategy, machine))
 
 
 @pytest.mark.parametrize("devices", [(4, 5, 6, 7), (7, 4, 6, 5), (2, 1, 0, 3)])

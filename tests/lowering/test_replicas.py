@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from taskflow import (
+    CostModel,
     Device,
     Executor,
     Kind,
@@ -14,6 +15,7 @@ from taskflow import (
     Strategy,
     check_plan,
     lower,
+    simulate,
 )
 from taskflow.strategy.orbits import orbits_of
 from tests import tiny
@@ -22,10 +24,10 @@ from tests.lowered import matrix
 HOSTS = MachineModel.preset("h100", nodes=8)
 
 
-def summed(parts, replicas, within, columns=64, machine=HOSTS, axis="b", **options):
+def summed(parts, replicas, within, columns=64, machine=HOSTS, axis="b", readers=None, **options):
     """The graph, strategy and rows of a sum that all devices need; along `axis` "c" each needs a tile of it.
 
-    `within`: what is on the devices of one host, "replicas" or "parts".
+    `within`: what is on the devices of one host, "replicas" or "parts". `readers`: other devices that need the sum.
     """
     count = parts * replicas
     total = tiny.column_sum(matrix(parts, columns), "sum")
@@ -37,7 +39,7 @@ def summed(parts, replicas, within, columns=64, machine=HOSTS, axis="b", **optio
         devices = np.arange(count).reshape(replicas, parts).T
     configs = {
         "sum": ParallelConfig({"b": parts, "replicas": replicas}, devices.ravel().tolist()),
-        "read": ParallelConfig({axis: count}),
+        "read": ParallelConfig({axis: count}, readers),
     }
     strategy = Strategy.of_graph(graph, configs)
     return graph, strategy, lower(graph, strategy, machine, **options)
@@ -73,6 +75,20 @@ def test_replicas_on_other_hosts_sum_all_of_it():
     assert orbits(graph, strategy) == 1
 
 
+def test_replicas_sum_for_others_each_for_as_many():
+    graph, strategy, rows = summed(8, 4, "parts", readers=range(32, 64))
+    teams = [[*range(k, k + 8), *range(32 + k, 40 + k)] for k in range(0, 32, 8)]
+    assert collectives(rows) == [("all-reduce", team, 64) for team in teams]
+    assert orbits(graph, strategy) == 2
+    few, costs = orbits_of(graph, strategy, HOSTS), CostModel.analytic(HOSTS)
+    own = lower(graph, strategy, HOSTS, devices=few)
+    assert simulate(own, costs).seconds == simulate(rows, costs).seconds
+    *_, rows = summed(8, 3, "parts", readers=range(32, 56))
+    assert [len(members) for _, members, _ in collectives(rows)] == [16] * 3
+    *_, rows = summed(8, 4, "parts", readers=[*range(31), 40])  # some have a part themselves
+    assert [len(members) for _, members, _ in collectives(rows)] == [32]
+
+
 def test_where_there_are_more_replicas_than_elements_several_sum_the_same():
     *_, rows = summed(8, 8, "replicas", columns=4)
     found = collectives(rows)
@@ -104,9 +120,10 @@ def test_a_named_algorithm_sums():
 @pytest.mark.parametrize("within", ["replicas", "parts"])
 def test_the_sum_is_right(within, columns, axis):
     parts, replicas = (3, 4) if within == "replicas" else (4, 3)
-    machine = MachineModel.uniform(12)
-    machine = replace(machine, devices=tuple(Device(host=d // 4) for d in range(12)))
-    graph, _, rows = summed(parts, replicas, within, columns, machine, axis)
+    machine = MachineModel.uniform(24)
+    machine = replace(machine, devices=tuple(Device(host=d // 4) for d in range(24)))
+    readers = range(12, 24) if columns == 5 else None
+    graph, _, rows = summed(parts, replicas, within, columns, machine, axis, readers)
     check_plan(graph, rows)
     random = np.random.default_rng(0)
     x, y = random.random((parts, columns)), random.random((12, columns))

@@ -31,12 +31,10 @@ def folder(tmp_path_factory):
         for name, text in FILES.items():
             Path(name).write_text(text)
         patch.delitem(sys.modules, "model_of_refused", raising=False)  # of another folder
-        narrow = single_device(build_model(BUILD, []), FOUR)
         wide = single_device(build_model(BUILD, ["width=5"]), FOUR)
         wide.save("wide.json")
         Strategy(single_device(build_model(BUILD, []), FOUR, device=3)).save("far.json")
         Plan(wide, 2).save("wide_plan.json")
-        Plan(narrow, 2, "gpipe").save("timed.json")
         Plan(Strategy(), 2, "by_ordinal", recomputed=["tanh"], homes=["fc.weight"]).save(
             "plan.json"
         )
@@ -126,10 +124,6 @@ REFUSED = [
     (
         "trace --strategy plan.json --parts 2 --out t",
         "--parts 2 makes a strategy of its own: leave out --strategy plan.json",
-    ),
-    (
-        "search --start timed.json",
-        "start 'timed.json': a search starts from strategies; this plan has more: 2 micro-batches; schedule gpipe",
     ),
     ("search --start no.json", f"strategy 'no.json': is neither a file nor {RULES}"),
     ("search --json --out s.json --scale flops=2", f"--out writes one plan; {CASES}"),

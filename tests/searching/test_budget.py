@@ -104,12 +104,3 @@ def test_what_comes_behind_a_budget_takes_a_tenth_of_it():
     interrupted = Budget(7, None)
     interrupted.interrupt()
     assert interrupted.behind()()
-
-
-def test_a_budget_of_another_clock():
-    """What else a machine does takes nothing from a search that counts its own seconds."""
-    computed = [3.0]
-    budget = Budget(None, 8.0, now=lambda: computed[0])
-    assert budget.used == 0.0
-    computed[0] += 4.0
-    assert budget.used == 0.5

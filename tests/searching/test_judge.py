@@ -20,7 +20,7 @@ from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
 from taskflow.tasks.memory import plan_memory
 from tests import tiny
-from tests.lowered import network
+from tests.lowered import ends_of, network
 from tests.strategies import examples, graphs
 
 PROPOSALS = 80  # one after the other: what is left of one must not disturb the next
@@ -65,8 +65,8 @@ def test_proposals_are_what_lowering_and_simulating_from_scratch_give(model, mac
         if found <= limit:
             assert found == total
             judge.accept()
-            assert judge.rows == len(task_graph)
-            np.testing.assert_array_equal(judge.ends, end)
+            assert len(ends_of(judge)) == len(task_graph)
+            np.testing.assert_array_equal(ends_of(judge), end)
             strategy, seconds = proposed, found
 
 
@@ -187,7 +187,7 @@ def test_a_pool_that_is_full_is_emptied(monkeypatch):
         assert judge.pool is not pool
         judge.accept()
         np.testing.assert_array_equal(
-            judge.ends, judged_from_scratch(graph, strategy, machine, costs)[2]
+            ends_of(judge), judged_from_scratch(graph, strategy, machine, costs)[2]
         )
     pool = judge.pool
     judge.propose("fc0", taskflow.ParallelConfig({"o": 2}))
@@ -243,9 +243,9 @@ def test_an_input_that_nobody_reads_is_passed_over_when_rows_are_laid_anew():
     costs, strategy = CostModel.analytic(machine), taskflow.data_parallel(model, machine)
     judge = PackedJudge(model, machine, costs)
     seconds = judge.start(strategy)
-    ends = judge.ends
-    judge._lay_anew(10 * judge.rows)
-    np.testing.assert_array_equal(judge.ends, ends)
+    ends = ends_of(judge)
+    judge._lay_anew(10 * len(ends))
+    np.testing.assert_array_equal(ends_of(judge), ends)
     assert judge.propose_all(strategy) == seconds
 
 

@@ -1,5 +1,6 @@
 """What a search returns, an executor accepts: one rule of memory, with GPUs and without, close to what there is."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs
 
 MODELS = {"tiny": graphs(), "operators": operator_graphs()}
-EXAMPLES = max(50, settings.default.max_examples // 4)  # of each of four tests
+# Of each of four tests: all that law 14 asks for where a change is taken.
+EXAMPLES = max(50 if os.environ.get("CI") else 20, settings.default.max_examples // 4)
 P100 = MachineModel.preset("p100").with_rates(reserved_bytes=1000, communicator_bytes=200)
 HOSTS = (1,), (2,), (3,), (1, 1), (2, 1)  # devices of each
 RUN = 4  # one in so many runs
@@ -85,7 +87,7 @@ def test_what_an_exhaustive_search_returns_is_accepted(kind):
     """Memory for what some strategy of the space takes, in a small space; so it is seldom that nothing fits."""
     seen = list[bool]()
 
-    @settings(max_examples=EXAMPLES // 10)
+    @settings(max_examples=max(5, EXAMPLES // 10))
     @given(graphs(), st.sampled_from([0.98, 1.0, 1.02, 1.3]), st.integers(0, 99))
     def check(model, share, seed):
         roomy = P100.take(2).with_rates(kind=kind)

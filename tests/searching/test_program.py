@@ -11,7 +11,7 @@ from taskflow.searching import program as programs
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
-from tests.lowered import network
+from tests.lowered import ends_of, network
 
 
 @pytest.mark.parametrize("room", [1, 3])
@@ -31,7 +31,7 @@ def test_rows_that_find_no_room_are_laid_anew(monkeypatch, room):
         judge.accept()
         task_graph = lower(graph, strategy, machine)
         np.testing.assert_array_equal(
-            judge.ends, schedule(task_graph, costs.seconds(task_graph))[1]
+            ends_of(judge), schedule(task_graph, costs.seconds(task_graph))[1]
         )
     assert clears
 
@@ -69,5 +69,5 @@ def test_of_a_device_that_receives_by_several_links_no_arrival_implies_another()
         judge.accept()
         task_graph = lower(graph, strategy, machine)
         np.testing.assert_array_equal(
-            judge.ends, schedule(task_graph, costs.seconds(task_graph))[1]
+            ends_of(judge), schedule(task_graph, costs.seconds(task_graph))[1]
         )

@@ -15,6 +15,7 @@ from taskflow import (
     Graph,
     MachineModel,
     ParallelConfig,
+    Plan,
     Strategy,
     data_parallel,
     search,
@@ -146,6 +147,14 @@ def test_a_start_of_the_user_counts():
     result = find(graph, machine, starts={"mine": mine})
     assert result.baseline_seconds["mine"] == seconds_of(graph, machine, mine)
     assert result.seconds <= min(result.baseline_seconds.values())
+
+
+def test_a_plan_is_a_start():
+    graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
+    plan = Plan(data_parallel(graph, machine), 2, "one_f_one_b")
+    result = find(graph, machine, starts={"mine": plan})
+    seconds = plan.predict(graph, machine, CostModel.analytic(machine)).seconds
+    assert result.baseline_seconds["mine"] == seconds and result.plans["mine"] == plan
 
 
 def test_rules_are_starts_on_fewer_devices_too():

@@ -12,7 +12,7 @@ from taskflow.machine import MachineModel
 from taskflow.machine.scaling import scalable
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult
-from taskflow.searching.outcome import FOUND, Outcome, non_dominated
+from taskflow.searching.outcome import FOUND, Outcome, judged, non_dominated
 from taskflow.searching.starts import rule_starts
 from taskflow.searching.whatif import Find, stragglers, what_if
 
@@ -23,14 +23,6 @@ NETWORK, FLOPS = (0.25, 0.5, 1.0, 2.0, 4.0, 10.0), (0.5, 1.0, 2.0)  # factors
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 
 
-def simulated(
-    graph: Graph, plan: Plan, machine: MachineModel, costs: CostModel, name: str
-) -> Outcome:
-    """A plan and its predicted step; infinitely long where a device has no room."""
-    timeline = plan.predict(graph, machine, costs)
-    return Outcome.of(plan, timeline, name)
-
-
 def rule_outcomes(
     graph: Graph, machine: MachineModel, costs: CostModel, progress: Progress
 ) -> list[Outcome]:
@@ -39,7 +31,7 @@ def rule_outcomes(
     found = []
     for done, (name, strategy) in enumerate(named.items()):
         progress(done, len(named), f"baseline {name}")
-        found.append(simulated(graph, Plan(strategy), machine, costs, name))
+        found.append(judged(graph, machine, costs, Plan(strategy), name))
     return found
 
 
@@ -53,7 +45,7 @@ def search_outcomes(
     ]
     for done, name in enumerate([] if isinstance(costs, MeasuredCosts) else named):
         progress(done, len(named), f"start {name}")
-        known[name] = simulated(graph, found.plans[name], machine, costs, name)
+        known[name] = judged(graph, machine, costs, found.plans[name], name)
     return list(known.values())
 
 

@@ -15,7 +15,6 @@ from taskflow.report.page.choices import (
     choice_columns,
     rule_outcomes,
     search_outcomes,
-    simulated,
     what_if_columns,
 )
 from taskflow.report.page.links import machine_columns
@@ -25,6 +24,7 @@ from taskflow.report.page.usage import COLUMNS
 from taskflow.report.pipeline import pipeline_diagram
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult
+from taskflow.searching.outcome import judged
 from taskflow.simulation.simulate import simulate
 from taskflow.tasks.timeline import Timeline
 
@@ -149,7 +149,7 @@ def _choices(inputs: ReportInputs, progress: Progress) -> dict[str, Any]:
     """Baselines by rule, or of a search, and the plan itself."""
     graph, machine, costs = inputs.graph, inputs.machine, inputs.costs
     progress(0, 1, "the plan among others")
-    outcomes = [simulated(graph, inputs.plan, machine, costs, inputs.name)]
+    outcomes = [judged(graph, machine, costs, inputs.plan, inputs.name)]
     if inputs.found is not None:
         outcomes += search_outcomes(inputs.found, graph, machine, costs, progress)
     elif inputs.with_baselines:

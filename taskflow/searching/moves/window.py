@@ -8,6 +8,7 @@ some devices, the axis of that group over their neighbours.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
 
 import numpy as np
 
@@ -25,10 +26,14 @@ def next_window(plan: Plan, problem: SearchProblem, generator: np.random.Generat
     """One choice for a window of classes that follow each other, or for all classes that have an axis in the group."""
     variant = problem.variant(plan)
     windows = variant.made(_windows) if problem.space is None else ()
-    for k in problem.turn((next_window, variant), len(windows)):
-        if (changed := problem.changed(plan, windows[k])) is not None:
+    for changes in islice(variant.made(_turns), len(windows)):
+        if (changed := problem.changed(plan, changes)) is not None:
             return changed
     return None
+
+
+def _turns(variant: Variant) -> Iterator[Changes]:
+    return cycle(variant.made(_windows))
 
 
 def _windows(variant: Variant) -> list[Changes]:
