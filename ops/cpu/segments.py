@@ -33,7 +33,7 @@ def sum_rows(
         for h in range(y.shape[1]):
             column = h if weight.shape[1] > 1 else 0
             y[j, h, :] = 0
-            for k in range(borders[j] - borders[0], fours, 4):  # of four edges a sum is read and written once
+            for k in range(borders[j] - borders[0], fours, 4):  # a sum is read once for four edges
                 a = index[k] - first if index.size else k
                 b = index[k + 1] - first if index.size else k + 1
                 c = index[k + 2] - first if index.size else k + 2
