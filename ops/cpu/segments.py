@@ -28,12 +28,12 @@ def sum_rows(
     """
     one = x.dtype.type(1)
     for j in range(y.shape[0]):
-        begin, end = borders[j] - borders[0], borders[j + 1] - borders[0]
-        fours = end - (end - begin) % 4
+        end = borders[j + 1] - borders[0]
+        fours = end - (borders[j + 1] - borders[j]) % 4
         for h in range(y.shape[1]):
             column = h if weight.shape[1] > 1 else 0
             y[j, h, :] = 0
-            for k in range(begin, fours, 4):  # of four edges a sum is read and written once
+            for k in range(borders[j] - borders[0], fours, 4):  # a sum is read once for four edges
                 a = index[k] - first if index.size else k
                 b = index[k + 1] - first if index.size else k + 1
                 c = index[k + 2] - first if index.size else k + 2
@@ -50,12 +50,11 @@ def sum_rows(
                     total += of_c * x[c, h, f]
                     y[j, h, f] = total + of_d * x[d, h, f]
             for k in range(fours, end):
-                row = index[k] - first if index.size else k
-                scale = one
+                a, of_a = index[k] - first if index.size else k, one
                 if weight.size:
-                    scale = weight[order[k] - at if order.size else k, column]
+                    of_a = weight[order[k] - at if order.size else k, column]
                 for f in range(y.shape[2]):
-                    y[j, h, f] += scale * x[row, h, f]
+                    y[j, h, f] += of_a * x[a, h, f]
 
 
 @njit(nogil=True)
