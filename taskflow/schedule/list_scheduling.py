@@ -14,7 +14,7 @@ from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import inlined, leaf, tiered
 from taskflow.core.grouping import grouped
 from taskflow.schedule.ordinal_order import by_ordinal
-from taskflow.schedule.put_off import a_layer_ahead, held_back
+from taskflow.schedule.put_off import a_layer_ahead_in_lists, held_back
 from taskflow.tasks.streams import find_queues
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
@@ -95,7 +95,7 @@ def list_schedule(
     if position is None:
         late, before = held_back(task_graph, np.argsort(by_ordinal(task_graph, seconds)))
     else:
-        late, before = a_layer_ahead(task_graph, position)
+        late, before = a_layer_ahead_in_lists(task_graph, position)
     row = np.concatenate([np.repeat(np.arange(rows), np.diff(task_graph.dep_ptr)), late, held[0]])
     awaited = np.concatenate([task_graph.dep_row, before, held[1]])
     follower_ptr, by_awaited = grouped(awaited, rows)

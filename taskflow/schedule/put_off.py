@@ -114,6 +114,19 @@ def a_layer_ahead(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]
     return found.row[anchor >= 0], anchor[anchor >= 0]
 
 
+def a_layer_ahead_in_lists(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
+    """As `a_layer_ahead`, but for what is read on several sets of devices, as a weight of two stages is.
+
+    Which of its readers is the first, positions in the lists of different devices do not say.
+    """
+    row, anchor = a_layer_ahead(task_graph, position)
+    devices = _devices(task_graph)[task_graph.launch]
+    lowest, highest = gathers(task_graph, devices), gathers(task_graph, -devices)
+    shared = lowest.row[devices[lowest.reader] != devices[highest.reader]]
+    is_of_one = ~np.isin(row, shared)
+    return row[is_of_one], anchor[is_of_one]
+
+
 def held_back(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
     """Rows, and for each one that is to be issued before: gathers wait for a layer, backward passes keep their order.
 

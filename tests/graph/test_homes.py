@@ -8,6 +8,7 @@ import pytest
 import ops
 import taskflow
 from taskflow import (
+    CostModel,
     Graph,
     Kind,
     MachineModel,
@@ -207,6 +208,28 @@ def test_homes_in_a_pipeline_with_micro_batches_and_recomputation():
         assert len(gathers) == (8 if again else 4)
         for order in (gpipe, one_f_one_b, zb_h1):
             assert_one_device(graph, reorder(rows, SimpleCosts(FOUR), order), plain=plain)
+
+
+def test_a_table_of_the_first_and_the_last_stage_that_a_library_gathers_for_both_at_once():
+    """It is held back for no layer of the last stage: that one is behind the first, whatever their lists say."""
+    machine = MachineModel.preset("h100").take(4)
+    plain = ops.models.gpt.build(
+        batch=8, sequence=4, layers=3, hidden=8, heads=2, vocabulary=16, dropout=0.0, fused=True
+    )
+    graph = homes(plain, parts=4)
+    cut = taskflow.stages(graph, machine, parts=4, cuts=["layer2.norm1"])
+    rows = lower(graph, fully_sharded(graph, machine, cut), machine)
+    both = [
+        k for k in np.flatnonzero(rows.kind == Kind.COLLECTIVE) if stages_that_read(rows, k) == 2
+    ]
+    assert both
+    ordered = reorder(rows, CostModel.analytic(machine), one_f_one_b)
+    taskflow.check_plan(graph, ordered)
+
+
+def stages_that_read(rows, row):
+    """Of two devices each."""
+    return len({int(d) // 2 for d in rows.device[rows.waiting_row[rows.dep_row == row]]})
 
 
 def test_what_reads_after_an_update_reads_what_was_updated():
