@@ -153,7 +153,7 @@ class _Compiler:
         self.steps: list[
             tuple[str, tuple[Argument, ...]]
         ] = []  # results are numbered as they are made
-        self.known: dict[tuple[str, tuple[Argument, ...]], int] = {}
+        self.numbers: dict[tuple[object, ...], int] = {}  # of steps, see `visit`
 
     def compile(self, tree: ast.AST) -> tuple[Step, ...]:
         if isinstance(tree, ast.Name):
@@ -185,11 +185,12 @@ class _Compiler:
         if isinstance(node, ast.Name):
             return node.id
         function, operands = self._parts(node)
-        step = function, tuple(self.visit(operand) for operand in operands)
-        if step not in self.known:
-            self.steps.append(step)
-            self.known[step] = len(self.steps) - 1
-        return self.known[step]
+        arguments = tuple(self.visit(operand) for operand in operands)
+        key = function, *((type(a), a) for a in arguments)  # the result of step 1 is not 1.0
+        if key not in self.numbers:
+            self.numbers[key] = len(self.steps)
+            self.steps.append((function, arguments))
+        return self.numbers[key]
 
     def _parts(self, node: ast.AST) -> tuple[str, list[ast.expr]]:
         match node:

@@ -39,7 +39,8 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--seconds",
         type=positive_seconds,
-        help="budget: seconds to search; the first search ever has half as many more, while it compiles",
+        help="budget: seconds to search (60 where a job's system has words and there is no budget); the first "
+        "search ever has half as many more, while it compiles",
     )
     parser.add_argument(
         "--seed", type=natural, default=0, help="equal seeds give equal results (default: 0)"
@@ -95,7 +96,8 @@ def _run_search(
 ) -> SearchResult:
     """Search within the budget of the options, for any plan or those that another system can say."""
     job = problem.job
-    starts = {job.name: job.plan} if job and job.said is said else {}
+    has_own_start = job and (said or not job.said)  # not in a sweep over all plans
+    starts = {job.name: job.plan} if job and has_own_start else {}
     starts |= {name: find_start(name, problem) for name in options.start}
     has_budget = options.proposals or options.seconds or not said
     with progress_bar() as show_progress:

@@ -10,6 +10,7 @@ import secrets
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from threading import Thread
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from weakref import finalize
 from taskflow.core.system import host_address
 
 Claim = Callable[[int, int, int], int]  # (cell, round, count) -> item, or -1
+TOKEN_SECONDS = 5.0  # in which who connects must say the token
 _ASKED, _ANSWERED, _TOKEN = struct.Struct("3q"), struct.Struct("q"), struct.Struct("Q")
 
 
@@ -41,9 +43,13 @@ def _answer(server: socket.socket, claim: Claim, claimants: int, token: int) -> 
     with server, DefaultSelector() as selector:
         while claimants:
             claimant, _ = server.accept()
-            if claimant.recv(_TOKEN.size, socket.MSG_WAITALL) == _TOKEN.pack(token):
+            claimant.settimeout(TOKEN_SECONDS)
+            if _said(claimant, _TOKEN.size) == _TOKEN.pack(token):
+                claimant.settimeout(None)
                 selector.register(claimant, EVENT_READ, claimant)
                 claimants -= 1
+            else:  # a stranger
+                claimant.close()
         while selector.get_map():
             for key, _ in selector.select():
                 claimant = key.data
@@ -53,6 +59,13 @@ def _answer(server: socket.socket, claim: Claim, claimants: int, token: int) -> 
                     claimant.close()
                     continue
                 claimant.sendall(_ANSWERED.pack(claim(*_ASKED.unpack(asked))))
+
+
+def _said(claimant: socket.socket, size: int) -> bytes:
+    """So many bytes, or fewer of one who says no more in time."""
+    with suppress(OSError):
+        return claimant.recv(size, socket.MSG_WAITALL)
+    return b""
 
 
 def distant_claims(where: ClaimsAddress) -> Claim:

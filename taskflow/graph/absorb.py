@@ -23,9 +23,7 @@ from taskflow.graph.pattern import Pattern
 def absorb(operators: Sequence[Operator], fetched: set[str]) -> list[Operator]:
     """The operators, each that absorbs an earlier one in its place; `fetched` are regions that are read outside."""
     joined = list(operators)
-    readers: dict[
-        str, list[str]
-    ] = {}  # region -> names of the operators that read it, once for each time
+    readers: dict[str, list[str]] = {}  # region -> who reads it, once for each time
     for op in operators:
         for region in op.inputs:
             readers.setdefault(region.name, []).append(op.name)

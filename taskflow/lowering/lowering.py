@@ -69,9 +69,8 @@ Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter
 # Lowered and simulated while it is found out which devices do the same with a kind of region, about: CNNs on 4 to 64
 # devices and a GPT on 8 (`benchmarks/orbits.py --kinds`). Both ways give the same seconds.
 ROWS_OF_A_KIND = 128
-MUCH = (
-    1 << 28
-)  # bytes of a lowering that are rather made again, should finer rows be asked for, than kept beside rows
+# Bytes of a lowering that is made again, should finer rows be asked for, rather than kept beside its rows.
+MUCH = 1 << 28
 
 
 def lower(

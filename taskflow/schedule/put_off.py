@@ -120,6 +120,8 @@ def a_layer_ahead_in_lists(task_graph: TaskGraph, position: Array) -> tuple[Arra
     Which of its readers is the first, positions in the lists of different devices do not say.
     """
     row, anchor = a_layer_ahead(task_graph, position)
+    if not len(row):
+        return row, anchor
     devices = _devices(task_graph)[task_graph.launch]
     lowest, highest = gathers(task_graph, devices), gathers(task_graph, -devices)
     shared = lowest.row[devices[lowest.reader] != devices[highest.reader]]

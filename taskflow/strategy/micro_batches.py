@@ -20,7 +20,7 @@ from taskflow.graph.samples import sample_groups
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
 from taskflow.strategy.strategy import parts as parts_of
 
-Known = dict[tuple[object, ...], ParallelConfig]  # by what a configuration in parts is made of
+InParts = dict[tuple[object, ...], ParallelConfig]  # by what a configuration in parts is made of
 
 
 def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
@@ -31,13 +31,13 @@ def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
             divide into `parts`.
     """
     check_parts(parts)
-    sample, chosen, known = sample_groups(graph), strategy.copy(), Known()
+    sample, chosen, made = sample_groups(graph), strategy.copy(), InParts()
     for family in families(graph, strategy) if parts > 1 else []:
         name, extents = family.leader.name, family.leader.extents
         if name not in strategy:
             continue
         axes = sample.get(name, ())
-        chosen[name] = in_parts("micro-batches", family, axes, strategy[name], parts, known)
+        chosen[name] = in_parts("micro-batches", family, axes, strategy[name], parts, made)
         if (samples := prod(extents[axis] for axis in axes)) % parts and chosen[name] != strategy[
             name
         ]:
@@ -68,11 +68,11 @@ def in_parts(
     axes: Sequence[str],
     config: ParallelConfig,
     parts: int,
-    known: Known | None = None,
+    made: InParts | None = None,
 ) -> ParallelConfig:
     """The configuration of a family once for every micro-batch, which are cut along the axes of its samples.
 
-    What is `known` is not made again: those of equal layers are one object, with one list of devices.
+    What is `made` is not made again: those of equal layers are one object, with one list of devices.
 
     Raises:
         ValueError: there are too few samples, or the family cannot be split so; the message begins with `where`.
@@ -98,10 +98,9 @@ def in_parts(
             f"{where}: '{leader.name}' or what follows it cannot be split into {wanted} along its samples, '{named}'"
         )
     key = config, tuple(cut.items()), tuple(own), parts
-    if known is None or key not in known:
+    if made is None or key not in made:
         points = np.array(config.devices).reshape([parts_of(degree) for degree in degrees.values()])
         first = np.moveaxis(points, [list(degrees).index(axis) for axis in own], range(len(own)))
-        found = ParallelConfig({**cut, **rest}, first.reshape(-1).tolist() * parts)
-        known = {} if known is None else known
-        known[key] = found
-    return known[key]
+        made = {} if made is None else made
+        made[key] = ParallelConfig({**cut, **rest}, first.reshape(-1).tolist() * parts)
+    return made[key]

@@ -87,9 +87,9 @@ def _odd(generator: np.random.Generator, plan: Plan) -> Plan:
 
 def restored(exported: ExportedPlan, recipe: Recipe, maker: PlanMaker) -> Plan:
     """The plan that was asked for: what a recipe, that of the text, says, and all that the text does not."""
-    for each in exported.unsaid:
-        recipe = replace(recipe, **each.words)  # type: ignore[arg-type]
+    for difference in exported.unsaid:
+        recipe = replace(recipe, **difference.words)  # type: ignore[arg-type]
     plan = maker.plan(recipe)
-    for each in exported.unsaid:
-        plan = each.undo(plan)
+    for difference in exported.unsaid:
+        plan = difference.undo(plan)
     return plan

@@ -1,5 +1,7 @@
 """Claimed items: each exactly once, the same bits whoever takes them, and who fails says which."""
 
+import socket
+from functools import partial
 from itertools import chain
 from threading import Thread
 
@@ -10,6 +12,7 @@ import ops
 import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig
 from taskflow.backend.claims import claim_next
+from taskflow.comm import claims
 from taskflow.core.told import short_digest
 from taskflow.cost.points import with_claims
 
@@ -68,6 +71,18 @@ def test_every_number_goes_to_exactly_one_claimant_in_every_round():
     for turn in range(rounds):
         assert sorted(chain(*(own[turn] for own in taken))) == list(range(count))
     assert not cells[[0, 2]].any()
+
+
+def test_strangers_keep_no_claimant_waiting(monkeypatch):
+    """Of other hosts: one says another token, one nothing."""
+    monkeypatch.setattr(claims, "TOKEN_SECONDS", 0.05)
+    cells = np.zeros(2, np.int64)
+    where = claims.answer_claims(partial(claim_next, cells), 1)
+    with socket.create_connection(where[:2]) as liar, socket.create_connection(where[:2]) as mute:
+        liar.sendall(bytes(8))
+        claim = claims.distant_claims(where)
+        assert [claim(1, 1, 3) for _ in range(4)] == [0, 1, 2, -1]
+        assert liar.recv(1) == mute.recv(1) == b""  # both were sent away
 
 
 def test_an_item_that_fails_is_named():

@@ -21,6 +21,7 @@ X, Y = np.linspace(-2, 2, 12).reshape(4, 3), np.array([0.5, -1.0, 2.0])
         ("(x > y) + (x == x) * min(x, y)", (X > Y) + np.minimum(X, Y)),
         ("fmod(x, y) + fmod(3, x - 5)", np.fmod(X, Y) + np.fmod(3, X - 5)),
         ("1 - (2 - (3 - (4 - x)))", X - 2),
+        ("x * 2 * (x + exp(x)) * (x + 1)", 2 * X * (X + np.exp(X)) * (X + 1)),  # exp is step 1
         ("((x + 1) * (x + 2)) / ((x + 3) * (x + 4))", (X + 1) * (X + 2) / ((X + 3) * (X + 4))),
     ],
 )
