@@ -61,7 +61,7 @@ class Additions:
                     made[op.outputs[k].name] = number, k
         self._parts: dict[Maker, HeldParts | None] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._known: dict[tuple[int, ...], tuple[Array, HeldParts | None]] = {}  # by models
+        self._added_parts: dict[tuple[int, ...], tuple[Array, HeldParts | None]] = {}  # by models
 
     def settle(self, numbers: Array) -> None:
         """Put the numbers of their points in, where they add parts; `numbers`: of the points of every operator."""
@@ -70,11 +70,11 @@ class Additions:
 
     def behind(self, operators: Iterable[int]) -> list[int]:
         """The operators of `makers` that may add other parts where these operators change; in program order."""
-        found, new = set[int](), {*operators}
+        affected, new = set[int](), {*operators}
         while new:
-            found |= new & self.makers.keys()
-            new = {reader for op in new for reader in self.readers.get(op, ())} - found
-        return sorted(found)
+            affected |= new & self.makers.keys()
+            new = {reader for op in new for reader in self.readers.get(op, ())} - affected
+        return sorted(affected)
 
     def number(self, op: int, configured: int, numbers: Array) -> int:
         """The number of the points of an addition: where the parts are that it adds, else as it is configured."""
@@ -100,9 +100,9 @@ class Additions:
         numbers = [configured, *(number for number, _ in made)]
         devices = np.concatenate([self._devices(number) for number in numbers])
         key = *map(self._store.model, numbers), *(k for _, k in made)
-        if key not in self._known:
-            self._known[key] = devices, self._find(configured, made)
-        before, parts = self._known[key]
+        if key not in self._added_parts:
+            self._added_parts[key] = devices, self._find(configured, made)
+        before, parts = self._added_parts[key]
         names = _renamed(before, devices)
         if names is None:
             return self._find(configured, made)
@@ -110,16 +110,16 @@ class Additions:
 
     def _find(self, configured: int, made: Sequence[Maker]) -> HeldParts | None:
         """See `_added`: parts that are alike, on the devices of the points, and on no other."""
-        first, *others = [self._parts_of(*each) for each in made]
-        if first is None or not all(each and are_alike(first, each) for each in others):
+        first, *others = [self._parts_of(*maker) for maker in made]
+        if first is None or not all(parts and are_alike(first, parts) for parts in others):
             return None
-        own = np.unique(self._devices(configured))
-        return first if np.array_equal(np.unique(first.device), own) else None
+        devices = np.unique(self._devices(configured))
+        return first if np.array_equal(np.unique(first.device), devices) else None
 
     def _devices(self, number: int) -> Array:
         """Of the points of this number."""
-        found: Array = self._store.table.device[self._store.span(number)]
-        return found
+        devices: Array = self._store.table.device[self._store.span(number)]
+        return devices
 
     def _parts_of(self, number: int, made: int) -> HeldParts | None:
         if (number, made) not in self._parts:

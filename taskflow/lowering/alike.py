@@ -56,15 +56,15 @@ def refined(kinds: Sequence[PlacedKind], orbits: Orbits) -> Orbits:
         while before < len(orbits):
             before = len(orbits)
             orbits = orbits.refine(_mixed(kinds, [kind.seen_together(orbits) for kind in kinds]))
-        found = [kind.alike(orbits) for kind in kinds]
-        if any(each is None for each in found):  # by chance
+        alikes = [kind.alike(orbits) for kind in kinds]
+        if any(alike is None for alike in alikes):  # by chance
             break
         some, others = (
-            np.concatenate([getattr(each, name) for each in found if each])
+            np.concatenate([getattr(alike, name) for alike in alikes if alike])
             for name in ("some", "others")
         )
         if not len(some):
-            if all(each.is_kept for each in found if each):
+            if all(alike.is_kept for alike in alikes if alike):
                 return orbits
             break
         finer = orbits.part(some, others)
@@ -101,30 +101,32 @@ class KindsTable:
     """Kinds of regions that were found together, with their rows on all devices.
 
     Args:
-        x: the kinds.
+        sample: the kinds.
         chosen: their points.
-        rows: those of `x`, with algorithms.
+        rows: those of `sample`, with algorithms.
         port: see `ports_of_links`.
         touched: the devices of all that touches them.
     """
 
     def __init__(
-        self, x: Sample, chosen: DistinctPoints, rows: TaskGraph, port: Array, touched: Array
+        self, sample: Sample, chosen: DistinctPoints, rows: TaskGraph, port: Array, touched: Array
     ) -> None:
-        self.x, self.chosen, self.devices = x, chosen, len(rows.machine.devices)
+        self.sample, self.chosen, self.devices = sample, chosen, len(rows.machine.devices)
         self.touched, self._seen_by = touched, dict[tuple[bytes, int], Orbits]()
         self.peers, self.rows = RowTable(rows), rows
-        kinds, every = len(x.regions), np.arange(len(x.regions) + 1)
-        self.row, self.instance, self.arg = (pointers(n) for n in (x.rows, x.instances, x.args))
-        self.edge = pointers(x.edges)
+        kinds, every = len(sample.regions), np.arange(len(sample.regions) + 1)
+        self.row, self.instance, self.arg = (
+            pointers(n) for n in (sample.rows, sample.instances, sample.args)
+        )
+        self.edge = pointers(sample.edges)
         self.weight = np.random.default_rng(0).integers(0, PRIME, self.devices)  # of orbits
         self.place = spread(
-            np.zeros_like(x.version_rows), x.version_rows
+            np.zeros_like(sample.version_rows), sample.version_rows
         )  # of a row in its version
         self._parts: dict[bytes, MarkedPart] = {}
         self._points: dict[bytes, Array] = {}
         of_rows = _ports(rows, port)
-        shared = np.repeat(every[:-1], x.rows)[of_rows == SHARED]
+        shared = np.repeat(every[:-1], sample.rows)[of_rows == SHARED]
         self.shares_a_port = np.bincount(shared, minlength=kinds) > 0
         self.of_instances, self.of_rows, self.of_events = self._touches(of_rows)
         none, ordinal = np.zeros(0, np.int64), self.of_events.facts[2]
@@ -138,51 +140,53 @@ class KindsTable:
 
     def _touches(self, port: Array) -> tuple[RegionTouches, RegionTouches, RegionTouches]:
         """Instances, arguments of rows, and points with their arguments; `port`: of every row."""
-        x = self.x
-        rank = self._ranks(x.instance_device, x.instances)  # of an instance on its device
-        size, _ = x.found.gather(
+        sample = self.sample
+        rank = self._ranks(sample.instance_device, sample.instances)  # of an instance on its device
+        size, _ = sample.by_region.gather(
             lambda f: np.prod(f.instance_box[:, :, 1] - f.instance_box[:, :, 0], axis=1)
         )
-        flags, _ = x.found.gather(_flags)
-        version = np.repeat(np.arange(len(x.version_rows)), x.version_rows)
-        instance, none = instances_of_arguments(x), np.zeros((0, 0), np.int64)
-        of_row = [x.row[name] for name in ("kind", "collective", "ordinal", "points")]
-        device = x.instance_device[instance]
+        flags, _ = sample.by_region.gather(_flags)
+        version = np.repeat(np.arange(len(sample.version_rows)), sample.version_rows)
+        instance, none = instances_of_arguments(sample), np.zeros((0, 0), np.int64)
+        of_row = [sample.row[name] for name in ("kind", "collective", "ordinal", "points")]
+        device = sample.instance_device[instance]
         return (
             narrow_touches(
-                x.instance_device, rank, np.arange(len(rank)), np.stack([size, flags]), none
+                sample.instance_device, rank, np.arange(len(rank)), np.stack([size, flags]), none
             ),
             narrow_touches(
                 device,
-                self._ranks(device, x.args),
-                x.arg_row,
+                self._ranks(device, sample.args),
+                sample.arg_row,
                 np.stack([*of_row, version, port, _algorithms(self.rows)]),
-                np.stack([rank[instance], x.arg["privilege"]]),
+                np.stack([rank[instance], sample.arg["privilege"]]),
             ),
             self._touches_of_events(rank),
         )
 
     def _touches_of_events(self, rank: Array) -> RegionTouches:
         """Of points by their arguments, of events that differ; `rank`: of every instance on its device."""
-        x, chosen = self.x, self.chosen
+        sample, chosen = self.sample, self.chosen
         begin, parts = pointers(chosen.points), [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-        events, event = np.zeros(len(x.regions), np.int64), 0
+        events, event = np.zeros(len(sample.regions), np.int64), 0
         for k, first in enumerate(self.instance[:-1].tolist()):
-            instances, at = x.found.fragments[x.found.which[k]].event_instance, 0
-            known = set[tuple[int, bytes]]()
-            for number in x.event_points[event : event + x.events[k]].tolist():
-                own = instances[at : at + chosen.points[number]]
-                key = number, hashlib.blake2b(own, digest_size=DIGEST_BYTES).digest()
-                if key not in known:  # else all that is true of it is so of that one, too
-                    known.add(key)
+            instances, at = sample.by_region.fragments[sample.by_region.which[k]].event_instance, 0
+            met = set[tuple[int, bytes]]()
+            for number in sample.event_points[event : event + sample.events[k]].tolist():
+                of_event = instances[at : at + chosen.points[number]]
+                key = number, hashlib.blake2b(of_event, digest_size=DIGEST_BYTES).digest()
+                if key not in met:  # else all that is true of it is so of that one, too
+                    met.add(key)
                     node = np.arange(begin[number], begin[number + 1])
-                    parts.append((node, np.where(own < 0, -1, np.append(rank, 0)[first + own])))
-                    events[k] += len(own)
-                at += len(own)
-            event += x.events[k]
+                    parts.append(
+                        (node, np.where(of_event < 0, -1, np.append(rank, 0)[first + of_event]))
+                    )
+                    events[k] += len(of_event)
+                at += len(of_event)
+            event += sample.events[k]
         self.event = pointers(events)
         node, instance = (np.concatenate(c) for c in zip(*parts, strict=True))
-        number = np.repeat(np.arange(len(parts)), [len(own) for own, _ in parts])
+        number = np.repeat(np.arange(len(parts)), [len(nodes) for nodes, _ in parts])
         device, facts = (
             chosen.device[node],
             (chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal),
@@ -202,7 +206,14 @@ class KindsTable:
     def size_bytes(self) -> int:
         """Memory that it takes, without what is known under orbits."""
         of_rows = vars(self.rows).values()
-        columns = *self.x, *self.of_instances, *self.of_rows, *self.of_events, *of_rows, self.seen
+        columns = (
+            *self.sample,
+            *self.of_instances,
+            *self.of_rows,
+            *self.of_events,
+            *of_rows,
+            self.seen,
+        )
         return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
 
     def _ranks(self, device: Array, count: Array) -> Array:
@@ -212,15 +223,15 @@ class KindsTable:
 
     def part(self, orbits: Orbits) -> MarkedPart:
         """What representatives have of all kinds."""
-        found: MarkedPart = _kept_of(
-            self._parts, orbits, lambda: part_of(self.x, self.chosen, orbits.is_first).light
+        part: MarkedPart = _kept_of(
+            self._parts, orbits, lambda: part_of(self.sample, self.chosen, orbits.is_first).light
         )
-        return found
+        return part
 
     def like_points(self, orbits: Orbits) -> Array:
         """Of every point the one of a representative at the same place; -1: there is none."""
-        found: Array = _kept_of(self._points, orbits, lambda: self._find_points(orbits))
-        return found
+        like: Array = _kept_of(self._points, orbits, lambda: self._find_points(orbits))
+        return like
 
     def _find_points(self, orbits: Orbits) -> Array:
         chosen, most = self.chosen, int(self.chosen.ordinal.max(initial=0)) + 1
@@ -228,19 +239,19 @@ class KindsTable:
         key = (number * self.devices + chosen.device) * most + chosen.ordinal
         first = orbits.representative[orbits.of][chosen.device]
         is_own = np.flatnonzero(first == chosen.device)  # of representatives, by their keys
-        own = is_own[np.argsort(key[is_own], kind="stable")]
-        wanted, keys = key + (first - chosen.device) * most, key[own]
+        by_key = is_own[np.argsort(key[is_own], kind="stable")]
+        wanted, keys = key + (first - chosen.device) * most, key[by_key]
         at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        return np.where(keys[at] == wanted, own[at], -1) if len(keys) else np.full(len(key), -1)
+        return np.where(keys[at] == wanted, by_key[at], -1) if len(keys) else np.full(len(key), -1)
 
 
-def _kept_of(known: dict[bytes, Any], orbits: Orbits, find: Any) -> Any:
+def _kept_of(kept: dict[bytes, Any], orbits: Orbits, find: Any) -> Any:
     """What is found once for some orbits."""
-    if orbits.key not in known:
-        if len(known) >= MOST:
-            known.clear()
-        known[orbits.key] = find()
-    return known[orbits.key]
+    if orbits.key not in kept:
+        if len(kept) >= MOST:
+            kept.clear()
+        kept[orbits.key] = find()
+    return kept[orbits.key]
 
 
 class PlacedKind:
@@ -284,10 +295,10 @@ class PlacedKind:
 
     def alike(self, orbits: Orbits) -> Alike | None:
         """What rows are like; None: what touches a device is not what touches its representative."""
-        found = self.kind.alike(self._there(orbits))
-        if found is None:
+        alike = self.kind.alike(self._there(orbits))
+        if alike is None:
             return None
-        return found._replace(some=found.some + self.by, others=found.others + self.by)
+        return alike._replace(some=alike.some + self.by, others=alike.others + self.by)
 
 
 class RegionKind:
@@ -309,9 +320,9 @@ class RegionKind:
 
     def numbers(self, orbits: Orbits) -> Array:
         """The rows of the table that are of this kind and touch representatives."""
-        is_row = self.table.part(orbits).is_node[self.table.x.points :]
-        found: Array = self.rows.start + np.flatnonzero(is_row[self.rows])
-        return found
+        is_row = self.table.part(orbits).is_node[self.table.sample.points :]
+        numbers: Array = self.rows.start + np.flatnonzero(is_row[self.rows])
+        return numbers
 
     def like(self, orbits: Orbits) -> Array:
         """Of every row of the kind, the row of the table that it is like."""
@@ -327,38 +338,38 @@ class RegionKind:
     @property
     def seen(self) -> Array:
         """Of every device a number that follows from what touches it, in order."""
-        found: Array = self.table.seen[self.k]
-        return found
+        seen: Array = self.table.seen[self.k]
+        return seen
 
     def seen_together(self, orbits: Orbits) -> Array:
         """The same from the orbits of the devices that rows touch, which touch it."""
-        found: Array = _kept_of(self._together, orbits, lambda: self._see_together(orbits))
-        return found
+        together: Array = _kept_of(self._together, orbits, lambda: self._see_together(orbits))
+        return together
 
     def _see_together(self, orbits: Orbits) -> Array:
         touches, span = self.table.of_rows, self.table.arg[self.k : self.k + 2].tolist()
         weight, rows = self.table.weight[orbits.of], self.rows
-        found = np.zeros(self.table.devices, np.int64)
-        see_rows(touches.device, touches.thing, *span, rows.start, rows.stop, weight, found)
-        return found
+        seen = np.zeros(self.table.devices, np.int64)
+        see_rows(touches.device, touches.thing, *span, rows.start, rows.stop, weight, seen)
+        return seen
 
     def alike(self, orbits: Orbits) -> Alike | None:
         """What rows are like; None: what touches a device is not what touches its representative."""
-        found: Alike | None = _kept_of(self._alike, orbits, lambda: self._find_alike(orbits))
-        return found
+        alike: Alike | None = _kept_of(self._alike, orbits, lambda: self._find_alike(orbits))
+        return alike
 
     def _find_alike(self, orbits: Orbits) -> Alike | None:
         table, rows = self.table, self.rows
         like, by = np.arange(rows.start, rows.stop), np.full(rows.stop - rows.start, -1)
         unlike = np.zeros(table.arg[self.k + 1] - table.arg[self.k], np.bool_)
-        known = orbits.of, orbits.size, orbits.is_first
+        orbit_columns = orbits.of, orbits.size, orbits.is_first
         for touches, ptr, first in (
             (table.of_instances, table.instance, -1),
             (table.of_rows, table.arg, rows.start),
             (table.of_events, table.event, -1),
         ):
             span = ptr[self.k : self.k + 2].tolist()
-            if not liken(tuple(touches), *span, *known, first, like, by, unlike):
+            if not liken(tuple(touches), *span, *orbit_columns, first, like, by, unlike):
                 return None
         touch = table.arg[self.k] + np.flatnonzero(unlike)
         others = table.of_rows.device[touch]
@@ -368,37 +379,40 @@ class RegionKind:
 
     def _is_kept(self, like: Array, points: Array) -> bool:
         """See `Alike.is_kept`; `points`: what every point of the table is like."""
-        x, edges = self.table.x, slice(*self.table.edge[self.k : self.k + 2].tolist())
-        nodes, begin = x.points + len(x.row), x.points + self.rows.start
-        waiting, awaited = (ends[edges].astype(np.int64) for ends in (x.waiting, x.awaited))
+        sample, edges = self.table.sample, slice(*self.table.edge[self.k : self.k + 2].tolist())
+        nodes, begin = sample.points + len(sample.row), sample.points + self.rows.start
+        waiting, awaited = (
+            ends[edges].astype(np.int64) for ends in (sample.waiting, sample.awaited)
+        )
 
         def of(node: Array) -> Array:
             """What nodes are like."""
-            found = np.append(points, 0)[np.minimum(node, x.points)]
-            at = np.flatnonzero(node >= x.points)
-            found[at] = x.points + like[node[at] - begin]
-            return found
+            likes = np.append(points, 0)[np.minimum(node, sample.points)]
+            at = np.flatnonzero(node >= sample.points)
+            likes[at] = sample.points + like[node[at] - begin]
+            return likes
 
         both = of(waiting), of(awaited)
         if min(both[0].min(initial=0), both[1].min(initial=0)) < 0:
             return False
         every = distinct(waiting * nodes + both[1])
         here = (both[0] == waiting) & (both[1] == awaited)
-        own = distinct(waiting[here] * nodes + awaited[here])
-        if not len(own):
+        own_edges = distinct(waiting[here] * nodes + awaited[here])
+        if not len(own_edges):
             return not len(every)
         mapped = of(every // nodes) * nodes + every % nodes
-        at = np.minimum(np.searchsorted(own, mapped), len(own) - 1)
-        waits = own // nodes
-        of_points = np.bincount(np.maximum(points, 0), minlength=x.points + 1)
+        at = np.minimum(np.searchsorted(own_edges, mapped), len(own_edges) - 1)
+        waits = own_edges // nodes
+        of_points = np.bincount(np.maximum(points, 0), minlength=sample.points + 1)
         of_rows = np.bincount(like - self.rows.start, minlength=len(like) + 1)
         many = np.where(
-            waits < x.points,
-            of_points[np.minimum(waits, x.points)],
+            waits < sample.points,
+            of_points[np.minimum(waits, sample.points)],
             of_rows[np.clip(waits - begin, 0, len(like))],
         )
         return bool(
-            (own[at] == mapped).all() and (np.bincount(at, minlength=len(own)) == many).all()
+            (own_edges[at] == mapped).all()
+            and (np.bincount(at, minlength=len(own_edges)) == many).all()
         )
 
 
@@ -416,32 +430,32 @@ def ports_of_links(machine: MachineModel) -> Array:
     kept = (links >= 0) & np.array(by_link)[source]
     pairs = distinct(source[kept] * (len(machine.links) + 1) + links[kept])
     source, links = np.divmod(pairs, len(machine.links) + 1)
-    found = np.zeros(len(machine.links) + 1, np.int64)
-    found[links] = np.arange(len(links)) - np.searchsorted(source, source)
-    found[np.flatnonzero(np.bincount(links, minlength=len(found)) > 1)] = SHARED
-    return found
+    port = np.zeros(len(machine.links) + 1, np.int64)
+    port[links] = np.arange(len(links)) - np.searchsorted(source, source)
+    port[np.flatnonzero(np.bincount(links, minlength=len(port)) > 1)] = SHARED
+    return port
 
 
 def _ports(rows: TaskGraph, port: Array) -> Array:
     """Per row, by which of its source's ports a transfer leaves."""
-    found, machine = np.zeros(len(rows), np.int64), rows.machine
+    ports, machine = np.zeros(len(rows), np.int64), rows.machine
     by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in machine.devices])
     moved = np.flatnonzero((rows.source != rows.device) & by_link[rows.source])
-    found[moved] = port[machine.ways.links(rows.source[moved], rows.device[moved])[:, 0]]
-    return found
+    ports[moved] = port[machine.ways.links(rows.source[moved], rows.device[moved])[:, 0]]
+    return ports
 
 
 def _flags(fragment: Fragment) -> Array:
     """Of every instance, whether it is partial, a home, fetched."""
-    found = fragment.instance_partial.astype(np.int64)
-    found[fragment.homes] += 2
-    found[fragment.fetches[:, 1]] += 4
-    return found
+    flags = fragment.instance_partial.astype(np.int64)
+    flags[fragment.homes] += 2
+    flags[fragment.fetches[:, 1]] += 4
+    return flags
 
 
 def _algorithms(rows: TaskGraph) -> Array:
     """Per row a number of the algorithm's name; 0: none."""
     names = ["", *(way.algorithm for way in rows.ways)]
     number = np.unique(names, return_inverse=True)[1].reshape(-1)
-    found: Array = number[np.maximum(rows.algorithm, -1) + 1]
-    return found
+    algorithms: Array = number[np.maximum(rows.algorithm, -1) + 1]
+    return algorithms

@@ -198,21 +198,21 @@ def arriving(s: State, box: Any, owner: Any, owned: Any, source: Any) -> tuple[A
 @inner
 def numbers(flags: Any) -> Any:
     """Which of the flags are set."""
-    found, n = np.empty(len(flags), np.int64), 0
+    marked, n = np.empty(len(flags), np.int64), 0
     for k in range(len(flags)):
         if flags[k]:
-            found[n] = k
+            marked[n] = k
             n += 1
-    return found[:n]
+    return marked[:n]
 
 
 @inner
 def repeated(box: Any, count: int) -> Any:
     """A box so many times."""
-    found = np.empty((count, len(box)), np.int64)
+    boxes = np.empty((count, len(box)), np.int64)
     for k in range(count):
-        put(found[k], box)
-    return found
+        put(boxes[k], box)
+    return boxes
 
 
 @inner
@@ -247,18 +247,20 @@ def sum_for_others(s: State, box: Any, tile: Tile, p: Points, needers: Any) -> b
     some of these have a part themselves, or there are not as many for every team.
     """
     teams, target = teams_of(tile, p, np.ones(s.devices, np.bool_)), numbers(needers)
-    each = len(target) // max(1, len(teams))
-    if not each or each * len(teams) < len(target):
+    share = len(target) // max(1, len(teams))
+    if not share or share * len(teams) < len(target):
         return False
     for k in range(len(teams)):
         for point in teams[k]:
             if needers[p.device[point]]:
                 return False
     for k in range(len(teams)):
-        source, own = np.full(s.devices, -1, np.int64), target[k * each : (k + 1) * each]
+        source, receivers = np.full(s.devices, -1, np.int64), target[k * share : (k + 1) * share]
         for point in teams[k]:
             source[p.device[point]] = p.instance[point]
-        sum_in_row(s, box, True, source, own, len(teams[k]) + each, own[:1], repeated(box, 1))
+        sum_in_row(
+            s, box, True, source, receivers, len(teams[k]) + share, receivers[:1], repeated(box, 1)
+        )
     return True
 
 
@@ -278,9 +280,9 @@ def scatter_by_replicas(s: State, box: Any, tile: Tile, p: Points, needs: Line) 
         source = np.full(s.devices, -1, np.int64)
         for point in teams[k]:
             source[p.device[point]] = p.instance[point]
-        own = numbers(source[owner] >= 0)
-        if len(own):
-            sum_in_row(s, box, False, source, owner[own], 0, owner[own], owned[own])
+        of_team = numbers(source[owner] >= 0)
+        if len(of_team):
+            sum_in_row(s, box, False, source, owner[of_team], 0, owner[of_team], owned[of_team])
     return True
 
 
@@ -291,7 +293,7 @@ def teams_of(tile: Tile, p: Points, needers: Any) -> Any:
     """
     ptr, leader, none = tile.ptr, tile.leader, np.empty((0, 0), np.int64)
     count, shift = ptr[leader[0] + 1] - ptr[leader[0]], bits(len(p.device))
-    found, is_in = np.empty((count, len(leader)), np.int64), np.zeros(len(needers), np.bool_)
+    teams, is_in = np.empty((count, len(leader)), np.int64), np.zeros(len(needers), np.bool_)
     for g in range(len(leader)):
         points = tile.kept[ptr[leader[g]] : ptr[leader[g] + 1]]
         key = sort((p.device[points] << shift) + points) & ((1 << shift) - 1)
@@ -301,8 +303,8 @@ def teams_of(tile: Tile, p: Points, needers: Any) -> Any:
             device = p.device[key[k]]
             if is_in[device] or not needers[device]:
                 return none
-            is_in[device], found[k, g] = True, key[k]
-    return found
+            is_in[device], teams[k, g] = True, key[k]
+    return teams
 
 
 @leaf

@@ -24,20 +24,20 @@ def digest_of(
     regions: Sequence[LogicalRegion],
     orders: Mapping[str, tuple[int, ...]],
     chosen: DistinctPoints,
-    found: Found,
+    by_region: Found,
     machine: MachineModel,
 ) -> str:
     """Equal for equal rows of all devices, and only for these.
 
     Args:
         launches, regions, orders: see `TaskGraph`.
-        chosen, found: of all devices.
+        chosen, by_region: of all devices.
         machine: with its choice of collectives.
     """
     hasher = hashlib.sha256()  # twice as fast as BLAKE2 where processors know it: 100 MB
     texts = *_texts(launches, regions, orders), *map(str, machine.collectives.items())
     hasher.update("\0".join(texts).encode())
-    for array in _arrays(launches, chosen, found, machine):
+    for array in _arrays(launches, chosen, by_region, machine):
         hasher.update(f"{array.shape} ".encode())
         hasher.update(np.ascontiguousarray(array).tobytes())
     return hasher.hexdigest()[:32]
@@ -56,13 +56,13 @@ def _texts(
 
 
 def _arrays(
-    launches: Sequence[Launch], chosen: DistinctPoints, found: Found, machine: MachineModel
+    launches: Sequence[Launch], chosen: DistinctPoints, by_region: Found, machine: MachineModel
 ) -> Iterable[Array]:
     spans = {id(launch.spans): launch.spans for launch in launches}  # many share them
     yield from spans.values()
     yield from (chosen.which, chosen.points, chosen.device)  # all else of a point follows
-    yield from (found.which, found.shift)
-    for fragment in found.fragments:
+    yield from (by_region.which, by_region.shift)
+    for fragment in by_region.fragments:
         yield from vars(fragment).values()
     yield from machine.ways.columns
     yield np.array([device.host for device in machine.devices])

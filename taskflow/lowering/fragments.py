@@ -65,7 +65,7 @@ class Fragments:
         self.size_bytes = 0
         self._fragments: list[Fragment] = []
         self._base: list[int] = []  # the first device of those that each was made for
-        self._known: dict[tuple[object, ...], int] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
         self._alike: dict[tuple[int, bytes], int] = {}
         self._described: dict[int, tuple[int, int]] = {}
         self._spans: dict[tuple[int, int], tuple[bytes, int]] = {}
@@ -79,16 +79,16 @@ class Fragments:
         """
         keys, base = self._keys(numbers, used)
         for region, key in enumerate(keys):
-            if key not in self._known:
+            if key not in self._numbers:
                 fragment = self.mover.move(
                     region, numbers, used, self.store
                 )  # it may raise, then nothing is known
                 self._fragments.append(fragment)
                 self.size_bytes += sum(column.nbytes for column in vars(fragment).values())
                 self._base.append(base[region])
-                self._known[key] = len(self._base) - 1
+                self._numbers[key] = len(self._base) - 1
         self.mover.forget()
-        fragments, which = np.unique([self._known[key] for key in keys], return_inverse=True)
+        fragments, which = np.unique([self._numbers[key] for key in keys], return_inverse=True)
         shift = base - np.array(self._base, np.int64)[fragments][which]
         return Found([self._fragments[k] for k in fragments], which, shift)
 
@@ -113,13 +113,13 @@ class Fragments:
 
     def _describe(self, number: int) -> tuple[int, int]:
         """A number that points alike share, and their first device."""
-        found = self._described.get(number)
-        if found is None:
+        description = self._described.get(number)
+        if description is None:
             span = self.store.span(number)
             apart, base = self._apart(span.start, span.stop)
             alike = self._alike.setdefault((self.store.model(number), apart), len(self._alike))
-            found = self._described[number] = alike, base
-        return found
+            description = self._described[number] = alike, base
+        return description
 
     def _apart(self, begin: int, end: int) -> tuple[bytes, int]:
         """A hash of how far devices of points are from the first one and how they are unlike, and the first one."""

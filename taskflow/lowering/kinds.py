@@ -50,7 +50,7 @@ class RegionKinds:
         self, lives: Lives, machine: MachineModel, rows_of: Callable[[Found, Array], TaskGraph]
     ) -> None:
         self._lives, self._rows_of, self._machine = lives, rows_of, machine
-        self._known: dict[tuple[int, int], PlacedKind] = {}
+        self._placed_kinds: dict[tuple[int, int], PlacedKind] = {}
         self._first: dict[int, tuple[RegionKind, int]] = {}  # of a fragment, and its shift
         self._touched: dict[bytes, Array] = {}
         self._moved: dict[tuple[bytes, int], Array | None] = {}
@@ -58,22 +58,22 @@ class RegionKinds:
         self.size_bytes = 0
         self._weights = np.random.default_rng(0)
 
-    def of(self, found: Found, chosen: ChosenPoints) -> tuple[list[PlacedKind], Array]:
+    def of(self, by_region: Found, chosen: ChosenPoints) -> tuple[list[PlacedKind], Array]:
         """The kinds of all regions, each once, and of every region its kind among these.
 
         Args:
-            found: fragments of all regions, which somebody holds.
+            by_region: fragments of all regions, which somebody holds.
             chosen: points of all operators.
         """
-        first, which = kinds_of(found, np.arange(len(found.which)))
-        shift, fragments = found.shift[first].tolist(), found.which[first].tolist()
-        keys = [(id(found.fragments[f]), s) for f, s in zip(fragments, shift, strict=True)]
-        new = [k for k, key in enumerate(keys) if key not in self._known]
+        first, which = kinds_of(by_region, np.arange(len(by_region.which)))
+        shift, fragments = by_region.shift[first].tolist(), by_region.which[first].tolist()
+        keys = [(id(by_region.fragments[f]), s) for f, s in zip(fragments, shift, strict=True)]
+        new = [k for k, key in enumerate(keys) if key not in self._placed_kinds]
         firsts = {keys[k][0]: k for k in reversed(new) if keys[k][0] not in self._first}
-        self._add_all(found, chosen, first, keys, list(firsts.values()))
-        others = [k for k in new if keys[k] not in self._known and not self._place(keys[k])]
-        self._add_all(found, chosen, first, keys, others)
-        return [self._known[key] for key in keys], which
+        self._add_all(by_region, chosen, first, keys, list(firsts.values()))
+        others = [k for k in new if keys[k] not in self._placed_kinds and not self._place(keys[k])]
+        self._add_all(by_region, chosen, first, keys, others)
+        return [self._placed_kinds[key] for key in keys], which
 
     def _place(self, key: tuple[int, int]) -> bool:
         """Place the known kind of a fragment on other devices; False: these are not alike."""
@@ -89,7 +89,7 @@ class RegionKinds:
             self._moved[where] = links
         if (links := self._moved[where]) is None:
             return False
-        self._known[key] = PlacedKind(kind, self._weight(), by, links)
+        self._placed_kinds[key] = PlacedKind(kind, self._weight(), by, links)
         return True
 
     def _weight(self) -> int:
@@ -97,7 +97,7 @@ class RegionKinds:
 
     def _add_all(
         self,
-        found: Found,
+        by_region: Found,
         chosen: ChosenPoints,
         first: Array,
         keys: Sequence[tuple[int, int]],
@@ -106,27 +106,29 @@ class RegionKinds:
         """Tables of kinds that touch the same devices, none too large; `first`: a region of every kind."""
         by_devices: dict[bytes, list[int]] = {}
         for k in new:
-            touched = self._devices_of(int(first[k]), found, chosen)
+            touched = self._devices_of(int(first[k]), by_region, chosen)
             by_devices.setdefault(touched, []).append(k)
         for touched, some in by_devices.items():
-            parts = [found.fragments[found.which[first[k]]] for k in some]
+            parts = [by_region.fragments[by_region.which[first[k]]] for k in some]
             items = np.cumsum([len(f.arg) + len(f.instance_device) for f in parts])
             cuts = np.flatnonzero(np.diff(items // TABLE_ITEMS)) + 1
             for those in np.split(np.array(some, np.int64), cuts):
                 self._add(
-                    found,
+                    by_region,
                     chosen,
                     first[those],
                     [keys[k] for k in those.tolist()],
                     self._touched[touched],
                 )
 
-    def _devices_of(self, region: int, found: Found, chosen: ChosenPoints) -> bytes:
+    def _devices_of(self, region: int, by_region: Found, chosen: ChosenPoints) -> bytes:
         """The key in `_touched` of all devices that touch a region: of points, and of instances."""
         lives = self._lives
         ops = lives.op[lives.op_ptr[region] : lives.op_ptr[region + 1]]
         points = [chosen.devices(n) for n in np.unique(chosen.which[ops]).tolist()]
-        instances = found.fragments[found.which[region]].instance_device + found.shift[region]
+        instances = (
+            by_region.fragments[by_region.which[region]].instance_device + by_region.shift[region]
+        )
         is_there = np.zeros(len(self._machine.devices), np.bool_)
         for devices in (*points, instances):
             is_there[devices] = True
@@ -153,28 +155,28 @@ class RegionKinds:
 
     def _add(
         self,
-        found: Found,
+        by_region: Found,
         chosen: ChosenPoints,
         regions: Array,
         keys: list[tuple[int, int]],
         touched: Array,
     ) -> None:
         """A table of more kinds; `regions`: one of each."""
-        lives, is_kept = self._lives, np.zeros(len(found.which), np.bool_)
+        lives, is_kept = self._lives, np.zeros(len(by_region.which), np.bool_)
         is_kept[regions] = True
         touching = np.repeat(is_kept, np.diff(lives.op_ptr))
         is_chosen = np.zeros(int(chosen.which.max(initial=0)) + 1, np.bool_)
         is_chosen[chosen.which[lives.op[touching]]] = True
-        own = chosen.some(is_chosen)
-        x = sample_of(found, own, lives, is_kept)
-        rows = self._rows_of(x.found, x.regions)
-        table = KindsTable(x, own, rows, self._port, touched)
+        points = chosen.some(is_chosen)
+        sample = sample_of(by_region, points, lives, is_kept)
+        rows = self._rows_of(sample.by_region, sample.regions)
+        table = KindsTable(sample, points, rows, self._port, touched)
         self.size_bytes += table.size_bytes
         of_region = dict(zip(regions.tolist(), keys, strict=True))
-        for k, region in enumerate(x.regions.tolist()):
+        for k, region in enumerate(sample.regions.tolist()):
             key, kind = of_region[region], RegionKind(table, k)
             self._first.setdefault(key[0], (kind, key[1]))
-            self._known[key] = PlacedKind(kind, self._weight())
+            self._placed_kinds[key] = PlacedKind(kind, self._weight())
 
 
 def with_peers(
@@ -203,13 +205,13 @@ def with_peers(
 
     def column(read: Callable[[PlacedKind, Array], Array], others: Array) -> Array:
         """Of all rows; what is read of the rows of a kind, and what other rows have."""
-        found = others.copy()
-        found[moved] = gather([read(*each) for each in zip(kinds, numbers, strict=True)], which)[0]
-        return found
+        filled = others.copy()
+        filled[moved] = gather([read(*pair) for pair in zip(kinds, numbers, strict=True)], which)[0]
+        return filled
 
     def algorithms(kind: PlacedKind, at: Array) -> Array:
-        own = kind.table.rows.algorithm[at]
-        return np.where(own >= 0, own + first_way[id(kind.table)], own)
+        algorithm = kind.table.rows.algorithm[at]
+        return np.where(algorithm >= 0, algorithm + first_way[id(kind.table)], algorithm)
 
     stands_for = [
         np.bincount(of - k.rows.start, minlength=len(of)) for k, of in zip(kinds, like, strict=True)

@@ -159,10 +159,12 @@ def _touches(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) ->
         np.where(arg < inputs[op], Role.READS, writes[op]),
         np.where(arg < inputs[op], -1, arg - inputs[op]),
     )
-    for k, each in zip(first.tolist(), operators, strict=True):
-        role[[k + at for at in each.writes]] = Role.UPDATES
-        role[[k + at for at in each.adds]] = Role.ADDS
-        made[[k + at for at in each.adds]] = [each.bound.made.index(at) for at in each.adds]
+    for k, operator in zip(first.tolist(), operators, strict=True):
+        role[[k + at for at in operator.writes]] = Role.UPDATES
+        role[[k + at for at in operator.adds]] = Role.ADDS
+        made[[k + at for at in operator.adds]] = [
+            operator.bound.made.index(at) for at in operator.adds
+        ]
     return np.stack([region, op, arg, role, made], axis=1)[np.argsort(region, kind="stable")]
 
 

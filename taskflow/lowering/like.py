@@ -42,8 +42,8 @@ class RowOrder(NamedTuple):
         """Which of all rows in order rows are; `like`: one of `row` for each, `rank`: see `Likeness`."""
         by_number = np.argsort(self.row)
         at = np.searchsorted(self.row, like, sorter=by_number)
-        found: Array = self.begin[by_number[at]] + rank
-        return found
+        place: Array = self.begin[by_number[at]] + rank
+        return place
 
 
 class Likeness(NamedTuple):
@@ -58,7 +58,7 @@ class Likeness(NamedTuple):
     rank: Array
 
 
-def likeness_of(x: Sample, chosen: DistinctPoints, representative: Array) -> Likeness:
+def likeness_of(sample: Sample, chosen: DistinctPoints, representative: Array) -> Likeness:
     """What the nodes of a sample are like; `representative`: of every device.
 
     Raises:
@@ -66,14 +66,14 @@ def likeness_of(x: Sample, chosen: DistinctPoints, representative: Array) -> Lik
     """
     point = np.repeat(np.arange(len(chosen.points)), chosen.points)
     points = _at_representative(point, chosen.device, representative)
-    region = np.repeat(np.arange(len(x.regions)), x.args)
-    touched = x.instance_device[instances_of_arguments(x)]
-    of_args = x.arg_row[_at_representative(region, touched, representative)]
-    rows = np.arange(len(x.row))
-    rows[x.arg_row] = of_args
-    if (rows[x.arg_row] != of_args).any():
+    region = np.repeat(np.arange(len(sample.regions)), sample.args)
+    touched = sample.instance_device[instances_of_arguments(sample)]
+    of_args = sample.arg_row[_at_representative(region, touched, representative)]
+    rows = np.arange(len(sample.row))
+    rows[sample.arg_row] = of_args
+    if (rows[sample.arg_row] != of_args).any():
         raise InternalError("a row is like two rows of representatives")
-    node = np.concatenate([points, x.points + rows])
+    node = np.concatenate([points, sample.points + rows])
     return Likeness(node, ranks(node, len(node)))
 
 
@@ -86,21 +86,23 @@ def _at_representative(group: Array, device: Array, representative: Array) -> Ar
     at = ptr[wanted] + ranks(key, count)
     if (at >= ptr[wanted + 1]).any():
         raise InternalError("a device lacks what its representative has")
-    found: Array = order[at]
-    return found
+    matching: Array = order[at]
+    return matching
 
 
-def numbers_as_found(rows: TaskGraph, chosen: DistinctPoints, found: Found) -> Array:
+def numbers_as_found(rows: TaskGraph, chosen: DistinctPoints, by_region: Found) -> Array:
     """Of every row of representatives, which of all rows it is as these are found: points, then what moves regions.
 
     Args:
         rows: of representatives.
-        chosen, found: of all devices.
+        chosen, by_region: of all devices.
     """
     peers = rows.peers
     assert peers is not None, "rows of representatives"
     points = pointers(chosen.points[chosen.which])
-    moves = np.array([len(fragment.row) for fragment in found.fragments], np.int64)[found.which]
+    moves = np.array([len(fragment.row) for fragment in by_region.fragments], np.int64)[
+        by_region.which
+    ]
     first = points[-1] + pointers(moves)
     begin = np.array([kind.begin for kind in peers.kinds], np.int64)
     moved = first[rows.region] + peers.number - begin[peers.kind]
@@ -108,10 +110,10 @@ def numbers_as_found(rows: TaskGraph, chosen: DistinctPoints, found: Found) -> A
     return numbers
 
 
-def all_numbers_as_found(chosen: DistinctPoints, found: Found, issue: IssueOrder) -> Array:
+def all_numbers_as_found(chosen: DistinctPoints, by_region: Found, issue: IssueOrder) -> Array:
     """The same of all rows, in program order."""
-    moves, _ = found.version_rows()
-    ordinal, _ = found.gather(lambda f: f.row["ordinal"])
+    moves, _ = by_region.version_rows()
+    ordinal, _ = by_region.gather(lambda f: f.row["ordinal"])
     which, points = chosen.which, chosen.points[chosen.which]
     of_points = chosen.ordinal[spread(pointers(chosen.points)[:-1][which], points)]
     row = issue.rows(np.concatenate([points, moves]), np.concatenate([of_points, ordinal]))

@@ -53,8 +53,8 @@ def line_of(number: Any, box: Any, width: int) -> Line:
 @inner
 def near(line: Line, box: Any) -> Any:
     """The numbers of those that may overlap the box, ascending."""
-    found = line.key[first_near(line, box) : end_near(line, box)] % max(line.total, 1)
-    return line.number[sort(found)]
+    places = line.key[first_near(line, box) : end_near(line, box)] % max(line.total, 1)
+    return line.number[sort(places)]
 
 
 @leaf

@@ -47,6 +47,7 @@ from taskflow.lowering.rows import (
     move_columns,
     note_later_parts,
     padded,
+    placed,
     point_columns,
 )
 from taskflow.lowering.sample import sample_of
@@ -140,7 +141,7 @@ class Ready(NamedTuple):
 
     numbers: Array
     chosen: ChosenPoints
-    found: Found
+    by_region: Found
     used: Array
 
 
@@ -201,14 +202,14 @@ class Lowering:
     def order_of(self, rows: TaskGraph, order: Array, strategy: Strategy) -> RowOrder:
         """The order of all rows of a strategy, from that of all rows or those of representatives."""
         ready = self._ready(strategy)
-        chosen, found = ready.chosen.all(), ready.found
+        chosen, by_region = ready.chosen.all(), ready.by_region
         if (peers := rows.peers) is None:
             alone = np.arange(len(self.machine.devices))
-            numbers = all_numbers_as_found(chosen, found, self.order)
+            numbers = all_numbers_as_found(chosen, by_region, self.order)
             return RowOrder(alone, numbers[order], np.arange(len(order)))
         count = peers.count[order]
         representative = peers.orbits.representative[peers.orbits.of]
-        numbers = numbers_as_found(rows, chosen, found)
+        numbers = numbers_as_found(rows, chosen, by_region)
         return RowOrder(representative, numbers[order], np.cumsum(count) - count)
 
     def rows_to_simulate(self, strategy: Strategy, costs: CostModel) -> TaskGraph:
@@ -218,9 +219,9 @@ class Lowering:
         costs know no rows; else all.
         """
         ready = self._ready(strategy)
-        points, fragments = self.store.table.record["points"], ready.found.fragments
+        points, fragments = self.store.table.record["points"], ready.by_region.fragments
         moves = np.array([len(fragment.row) for fragment in fragments])
-        rows = points[ready.numbers].sum() + moves[ready.found.which].sum()
+        rows = points[ready.numbers].sum() + moves[ready.by_region.which].sum()
         least = ROWS_OF_A_KIND * len(fragments)
 
         def is_worth(orbits: Orbits) -> bool:
@@ -229,9 +230,9 @@ class Lowering:
 
         if costs.knows_no_rows and rows > least:
             orbits = orbits_of(self.graph, strategy, self.machine)
-            found = self._orbit_rows(ready)(orbits) if is_worth(orbits) else None
-            if found and found.peers and is_worth(found.peers.orbits):
-                return found
+            fewer = self._orbit_rows(ready)(orbits) if is_worth(orbits) else None
+            if fewer and fewer.peers and is_worth(fewer.peers.orbits):
+                return fewer
         return self._all_rows(ready)
 
     @property
@@ -250,43 +251,45 @@ class Lowering:
         return Ready(numbers, chosen, self.fragments.find(numbers, used), used)
 
     def _all_rows(self, ready: Ready) -> TaskGraph:
-        check_room(sum(len(fragment.row) for fragment in ready.found.fragments))
-        numbers, chosen, found, used = ready
-        return with_algorithms(self._assemble(numbers, chosen.all(), found, used)[0], self._prices)
+        check_room(sum(len(fragment.row) for fragment in ready.by_region.fragments))
+        numbers, chosen, by_region, used = ready
+        return with_algorithms(
+            self._assemble(numbers, chosen.all(), by_region, used)[0], self._prices
+        )
 
     def _own_rows(self, ready: Ready, is_own: Array, order: RowOrder | None = None) -> TaskGraph:
         """The rows that touch the devices that are marked, in program order, or in that of all rows."""
-        chosen, found = ready.chosen.all(), ready.found
-        is_near = regions_near(found, chosen, self.mover.table, is_own)
-        x = sample_of(found, chosen, self.mover.table, is_near)
+        chosen, by_region = ready.chosen.all(), ready.by_region
+        is_near = regions_near(by_region, chosen, self.mover.table, is_own)
+        sample = sample_of(by_region, chosen, self.mover.table, is_near)
         representative = order and order.representative
-        own = own_part(x, chosen, found, self.order, is_own, representative)
-        rows, row = self._assemble(ready.numbers, own.chosen, own.found, ready.used)
-        whole, wholes = _placed(own.whole, row), self._moving(own.wholes, x.regions)
+        part = own_part(sample, chosen, by_region, self.order, is_own, representative)
+        rows, row = self._assemble(ready.numbers, part.chosen, part.by_region, ready.used)
+        whole, wholes = placed([part.whole], row), self._moving(part.wholes, sample.regions)
         algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
         algorithm[together] = wholes.algorithm[whole[together]]
         streams[together] = wholes.streams[whole[together]]
-        facts = rows.launches, rows.regions, rows.orders, chosen, found, self.machine
+        facts = rows.launches, rows.regions, rows.orders, chosen, by_region, self.machine
         devices = tuple(np.flatnonzero(is_own).tolist())
-        homes = self._homes(found, found.shift, lambda f: f.instance_device[f.homes])
-        known = digest_of(*facts), homes, self._fetching(found), wholes, whole
-        number = _placed(own.number, row)
+        homes = self._homes(by_region, by_region.shift, lambda f: f.instance_device[f.homes])
+        of_all = digest_of(*facts), homes, self._fetching(by_region), wholes, whole
+        number = placed([part.number], row)
         rows = replace(
             rows,
-            point=_placed(own.place, row),
+            point=placed([part.place], row),
             ways=wholes.ways,
             groups=wholes.groups,
-            own=Own(number, devices, *known),
+            own=Own(number, devices, *of_all),
         )
-        if order is None or own.alike is None:
+        if order is None or part.alike is None:
             return rows
-        number = _placed(order.place(*own.alike), row)
+        number = placed([order.place(*part.alike)], row)
         ordered = rows.own and rows.own.in_order_of_all(number, order.digest)
         return replace(rows.reordered(np.argsort(number)), own=ordered)
 
     def _orbit_rows(self, ready: Ready) -> Callable[[Orbits], TaskGraph]:
         """A function that makes the rows of representatives of orbits, which it refines; see `alike`."""
-        return partial(self._rows_of, ready, *self.kinds.of(ready.found, ready.chosen), ())
+        return partial(self._rows_of, ready, *self.kinds.of(ready.by_region, ready.chosen), ())
 
     def _rows_of(
         self,
@@ -300,18 +303,18 @@ class Lowering:
         seeds = *seeds, coarse
         orbits = self.kinds.refined(kinds, seeds)
         points = ready.chosen.on(orbits.is_first)
-        parts = Found([kind.part(orbits) for kind in kinds], which, ready.found.shift)
+        parts = Found([kind.part(orbits) for kind in kinds], which, ready.by_region.shift)
         rows, row = self._assemble(ready.numbers, points, parts, ready.used, self.store.box_dtype)
         finer = partial(self._rows_of, ready, kinds, which, seeds)
         return with_peers(rows, row, kinds, which, orbits, finer)
 
-    def _moving(self, found: Found, regions: Array) -> TaskGraph:
+    def _moving(self, by_region: Found, regions: Array) -> TaskGraph:
         """The rows that move some regions, without dependences, with algorithms."""
-        return with_algorithms(self._sample(NONE, NONE, found, regions), self._prices)
+        return with_algorithms(self._sample(NONE, NONE, by_region, regions), self._prices)
 
-    def _moving_narrow(self, found: Found, regions: Array) -> TaskGraph:
+    def _moving_narrow(self, by_region: Found, regions: Array) -> TaskGraph:
         """The same with boxes as narrow as they can be, and without what nobody asks of their instances."""
-        rows = self._sample(NONE, NONE, found, regions, self.store.box_dtype)
+        rows = self._sample(NONE, NONE, by_region, regions, self.store.box_dtype)
         region, box = (of[:0].copy() for of in (rows.instance_region, rows.instance_box))
         rows = replace(rows, instance_region=region, instance_box=box)
         return with_algorithms(rows, self._prices)
@@ -320,12 +323,12 @@ class Lowering:
         """Of every device, whether it is one of these; ValueError if there is no such device."""
         if callable(devices):
             devices = devices(tuple(sorted(used.tolist())))
-        found = np.zeros(len(self.machine.devices), np.bool_)
+        is_marked = np.zeros(len(self.machine.devices), np.bool_)
         for device in devices:
-            if not (is_whole(device, 0) and device < len(found)):
-                raise ValueError(f"lower: devices name device {device!r} of {len(found)}")
-            found[device] = True
-        return found
+            if not (is_whole(device, 0) and device < len(is_marked)):
+                raise ValueError(f"lower: devices name device {device!r} of {len(is_marked)}")
+            is_marked[device] = True
+        return is_marked
 
     def numbers(self, strategy: Strategy) -> Array:
         """The points of every operator, by their numbers in the store."""
@@ -348,22 +351,26 @@ class Lowering:
         """
         ops, numbers = np.array(points, np.int64).reshape(-1, 2).T
         regions = np.array([region for region, _ in fragments], np.int64)
-        found = Found([f for _, f in fragments], np.arange(len(fragments)), np.zeros_like(regions))
-        return self._sample(ops, numbers, found, regions)
+        by_region = Found(
+            [f for _, f in fragments], np.arange(len(fragments)), np.zeros_like(regions)
+        )
+        return self._sample(ops, numbers, by_region, regions)
 
     def _sample(
         self,
         ops: Array,
         numbers: Array,
-        found: Found,
+        by_region: Found,
         regions: Array,
         box_dtype: type[np.signedinteger[Any]] = np.int64,
     ) -> TaskGraph:
         """See `sample`."""
-        first, instances = self._instances(found, regions, box_dtype)
+        first, instances = self._instances(by_region, regions, box_dtype)
         parts = [self._points(ops, numbers)] if len(ops) else []
         moves = (
-            [move_columns(found, regions, self._itemsize, first, self.ndim)] if len(regions) else []
+            [move_columns(by_region, regions, self._itemsize, first, self.ndim)]
+            if len(regions)
+            else []
         )
         row = np.arange(sum(len(part["kind"]) for part in [*parts, *moves]))
         launches = tuple(
@@ -377,30 +384,30 @@ class Lowering:
         self,
         numbers: Array,
         chosen: DistinctPoints,
-        found: Found,
+        by_region: Found,
         used: Array,
         box_dtype: type[np.signedinteger[Any]] = np.int64,
     ) -> tuple[TaskGraph, Array]:
         """The task graph, without algorithms, and which row everything is, in the order in which it is found."""
-        regions, (versions, _) = np.arange(len(self.regions)), found.version_rows()
+        regions, (versions, _) = np.arange(len(self.regions)), by_region.version_rows()
         count = np.concatenate([chosen.points[chosen.which], versions])
         check_room(int(count.sum()))
-        first, instances = self._instances(found, regions, box_dtype)
+        first, instances = self._instances(by_region, regions, box_dtype)
         points = point_columns(self._args, chosen)
-        points["arg_instance"] = self.order.instances(found, count[: len(numbers)], first)
+        points["arg_instance"] = self.order.instances(by_region, count[: len(numbers)], first)
         if points["ordinal"].any():
             note_later_parts(points)
-        moves = move_columns(found, regions, self._itemsize, first, self.ndim)
+        moves = move_columns(by_region, regions, self._itemsize, first, self.ndim)
         row = self.order.rows(count, np.concatenate([points["ordinal"], moves["ordinal"]]))
-        dep_ptr, dep_row = self.order.dependences(found, count, row)
+        dep_ptr, dep_row = self.order.dependences(by_region, count, row)
         task_graph = self._task_graph(
             [points, moves],
             row,
             tuple(self.launches.of(op, number) for op, number in enumerate(numbers.tolist())),
             dep_ptr=dep_ptr,
             dep_row=dep_row,
-            homes=self._homes(found, first, lambda f: f.homes),
-            fetches=self._fetches(found, first),
+            homes=self._homes(by_region, first, lambda f: f.homes),
+            fetches=self._fetches(by_region, first),
             devices_used=tuple(sorted(used.tolist())),
             box_dtype=box_dtype,
             **instances,
@@ -448,47 +455,44 @@ class Lowering:
         return point_columns(self._args[ops], self.launches.choose(numbers).all())
 
     def _instances(
-        self, found: Found, regions: Array, box_dtype: type[np.signedinteger[Any]] = np.int64
+        self, by_region: Found, regions: Array, box_dtype: type[np.signedinteger[Any]] = np.int64
     ) -> tuple[Array, dict[str, Array]]:
         """The first instance of each of these regions, and the columns of all their instances."""
-        device, count = found.gather(lambda f: f.instance_device)
+        device, count = by_region.gather(lambda f: f.instance_device)
         return np.cumsum(count) - count, {
             "instance_region": np.repeat(regions, count),
-            "instance_device": device + np.repeat(found.shift, count),
-            "instance_box": found.gather(lambda f: padded(f.instance_box, self.ndim, box_dtype))[0],
-            "instance_partial": found.gather(lambda f: f.instance_partial)[0].astype(np.bool_),
+            "instance_device": device + np.repeat(by_region.shift, count),
+            "instance_box": by_region.gather(
+                lambda f: padded(f.instance_box, self.ndim, box_dtype)
+            )[0],
+            "instance_partial": by_region.gather(lambda f: f.instance_partial)[0].astype(np.bool_),
         }
 
-    def _homes(self, found: Found, first: Array, read: Callable[[Fragment], Array]) -> Homes:
+    def _homes(self, by_region: Found, first: Array, read: Callable[[Fragment], Array]) -> Homes:
         """See `TaskGraph`: what is read of a fragment's homes, with what is added to it in every region."""
-        parts = [(read(f), cache(partial(to_rects, f.home_box))) for f in found.fragments]
-        of_regions = zip(self.regions, found.which.tolist(), first.tolist(), strict=True)
+        parts = [(read(f), cache(partial(to_rects, f.home_box))) for f in by_region.fragments]
+        of_regions = zip(self.regions, by_region.which.tolist(), first.tolist(), strict=True)
         return Homes(
             {r.name: (*parts[which], begin) for r, which, begin in of_regions if r.is_persistent}
         )
 
-    def _fetches(self, found: Found, first: Array) -> dict[str, tuple[tuple[int, int, Rect], ...]]:
+    def _fetches(
+        self, by_region: Found, first: Array
+    ) -> dict[str, tuple[tuple[int, int, Rect], ...]]:
         """Output name -> device, instance and box of every fetch; `first`: the first instance of every region."""
         fetches = {}
         for name, region in self.graph.outputs.items():
             number = self.number[region.name]
-            fetching = found.fragments[found.which[number]].fetches.tolist()
+            fetching = by_region.fragments[by_region.which[number]].fetches.tolist()
             fetches[name] = tuple(
                 (device, int(first[number]) + k, region.rect) for device, k in fetching
             )
         return fetches
 
-    def _fetching(self, found: Found) -> dict[str, tuple[int, tuple[int, ...]]]:
+    def _fetching(self, by_region: Found) -> dict[str, tuple[int, tuple[int, ...]]]:
         """Output name -> its region and all devices that fetch it."""
         regions = {name: self.number[region.name] for name, region in self.graph.outputs.items()}
         return {
-            name: (k, tuple(found.fragments[found.which[k]].fetches[:, 0].tolist()))
+            name: (k, tuple(by_region.fragments[by_region.which[k]].fetches[:, 0].tolist()))
             for name, k in regions.items()
         }
-
-
-def _placed(values: Array, row: Array) -> Array:
-    """A column in which value k is that of `row[k]`."""
-    found = np.empty_like(values)
-    found[row] = values
-    return found

@@ -134,10 +134,10 @@ class Mover:
 
         world, end = self.world(points_of, used, store), -1
         while end != moving.DONE:
-            end, more, *found = moving.move(number, world, self.memory, self.room)
+            end, more, *columns = moving.move(number, world, self.memory, self.room)
             self.make_room(number, end, more)
         ndim = self.lives[number].region.ndim
-        return _fragment(State(self.memory), ndim, store.box_dtype, used, *found)
+        return _fragment(State(self.memory), ndim, store.box_dtype, used, *columns)
 
     def forget(self) -> None:
         """Give the memory back in which regions were played."""
@@ -184,8 +184,8 @@ def _fragment(
 
     def boxes(table: Array, rows: Any) -> Array:
         """In a state a scalar has one dimension."""
-        found: Array = table[rows].reshape(-1, s.width // 2, 2)[:, :ndim].astype(box_dtype)
-        return found
+        corners: Array = table[rows].reshape(-1, s.width // 2, 2)[:, :ndim].astype(box_dtype)
+        return corners
 
     instance, rows, args = s.instance[: s.instances], s.row[: s.rows], s.arg[: s.args]
     fetching = instances[len(homes) :]
@@ -207,8 +207,8 @@ def _fragment(
 
 def _narrow(records: Array) -> Array:
     """A copy with fields of half the width, of which a graph keeps many."""
-    found: Array = records.astype([(name, np.int32) for name in records.dtype.names or ()])
-    return found
+    narrow: Array = records.astype([(name, np.int32) for name in records.dtype.names or ()])
+    return narrow
 
 
 def _sorted(edges: Array) -> Array:

@@ -113,11 +113,11 @@ def move(region: int, world: Any, memory: Any, room: int) -> Any:
     """
     w = world_of(world)
     x = play_region(region, w, memory, room, False)
-    found = np.empty(0, np.int64)
+    instances = np.empty(0, np.int64)
     if x.end == DONE:
-        found = homes_and_fetches(x)
+        instances = homes_and_fetches(x)
         rename(x)
-    return x.end, x.number, x.version_row, x.points.instance, x.homes, found
+    return x.end, x.number, x.version_row, x.points.instance, x.homes, instances
 
 
 @inner
@@ -342,12 +342,12 @@ def part_for(life: RegionLife, reader: int, readers: tuple[int, int], p: Points)
 def homes_and_fetches(x: Played) -> Any:
     """The instances of needs that are homes, then of the devices that fetch."""
     s, homes, fetch = x.state, x.homes, x.fetch
-    found = np.empty(len(homes) + len(fetch), np.int64)
+    instances = np.empty(len(homes) + len(fetch), np.int64)
     for i in range(len(homes)):
-        found[i] = find_instance(s, s.need[homes[i]].device, s.need_box[homes[i]])
+        instances[i] = find_instance(s, s.need[homes[i]].device, s.need_box[homes[i]])
     for i in range(len(fetch)):
-        found[len(homes) + i] = find_instance(s, fetch[i], x.life.whole)
-    return found
+        instances[len(homes) + i] = find_instance(s, fetch[i], x.life.whole)
+    return instances
 
 
 # -- delivering --------------------------------------------------------------------------------------------------------

@@ -85,16 +85,16 @@ def turns_of(life: RegionLife, points: Points, ordinal: Any) -> Any:
     So it is where one event makes the region and all others read it, between steps nobody, and some device has several
     points of a reader. Points of one micro-batch, of pieces of it say, follow each other.
     """
-    none, found = np.empty(0, np.int64), ordinal * life.gathers
+    none, turns = np.empty(0, np.int64), ordinal * life.gathers
     is_kept = life.is_persistent or life.is_fetched or len(life.producer) != 1
     if life.gathers < 2 or not len(ordinal) or is_kept or life.producer[0] < 0:
         return none
     for e in range(len(life.event)):
         if life.is_partial[e] or (e != life.producer[0] and life.event[e].role != READS):
             return none
-        own = slice(life.event_ptr[e], life.event_ptr[e + 1])
-        found[own] //= np.bincount(points.device[own])[points.device[own]]
-    return found
+        span = slice(life.event_ptr[e], life.event_ptr[e + 1])
+        turns[span] //= np.bincount(points.device[span])[points.device[span]]
+    return turns
 
 
 @leaf
@@ -127,12 +127,12 @@ def needs_of(s: State, version: int) -> Any:
     count, k = 0, s.version_needs[version].first
     while k >= 0:
         count, k = count + 1, s.need[k].next
-    found = np.empty(count, np.int64)
+    needs = np.empty(count, np.int64)
     count, k = 0, s.version_needs[version].first
     while k >= 0:
-        found[count] = k
+        needs[count] = k
         count, k = count + 1, s.need[k].next
-    return found
+    return needs
 
 
 @leaf

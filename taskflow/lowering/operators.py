@@ -77,12 +77,13 @@ class Launches:
             for op in self.operators
             for r, term in zip(op.outputs, op.bound.pattern.outputs, strict=True)
         }
-        for op, k in ((each, k) for each in self.operators for k in each.adds):
-            name = op.inputs[k].name
-            if made.setdefault(self._number[name], "sum") != "sum":
-                raise ValueError(
-                    f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum"
-                )
+        for op in self.operators:
+            for k in op.adds:
+                name = op.inputs[k].name
+                if made.setdefault(self._number[name], "sum") != "sum":
+                    raise ValueError(
+                        f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum"
+                    )
         return made
 
 

@@ -22,14 +22,14 @@ from taskflow.lowering.tiles import Points, by_number
 @inner
 def ordinals_of(device: Any, ptr: Any, devices: int) -> Any:
     """The ordinals of points on these devices; those of operator k are numbers `ptr[k]` to `ptr[k + 1]`."""
-    found, count = np.empty(len(device), np.int64), np.zeros(devices, np.int64)
+    ordinals, count = np.empty(len(device), np.int64), np.zeros(devices, np.int64)
     for k in range(len(ptr) - 1):
         for point in range(ptr[k], ptr[k + 1]):
-            found[point] = count[device[point]]
+            ordinals[point] = count[device[point]]
             count[device[point]] += 1
         for point in range(ptr[k], ptr[k + 1]):
             count[device[point]] = 0
-    return found
+    return ordinals
 
 
 @leaf

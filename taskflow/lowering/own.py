@@ -27,7 +27,7 @@ class OwnPart(NamedTuple):
     """What some devices have of a task graph.
 
     Attributes:
-        chosen, found: their points, and their parts of all fragments.
+        chosen, by_region: their points, and their parts of all fragments.
         wholes: the collectives of the sample in which they take part, with all arguments.
         number: of every row as it is found (see `rows`), its number among the rows of all devices.
         place: of every row as it is found, its number among those of its operator, or of its version, on all devices.
@@ -37,7 +37,7 @@ class OwnPart(NamedTuple):
     """
 
     chosen: DistinctPoints
-    found: Found
+    by_region: Found
     wholes: Found
     number: Array
     place: Array
@@ -45,14 +45,14 @@ class OwnPart(NamedTuple):
     alike: tuple[Array, Array] | None
 
 
-def regions_near(found: Found, chosen: DistinctPoints, lives: Lives, is_own: Array) -> Array:
+def regions_near(by_region: Found, chosen: DistinctPoints, lives: Lives, is_own: Array) -> Array:
     """Which regions the devices that are marked touch: they have an instance, or a point of an operator on it.
 
     The first one always is: what is made of none has no columns.
     """
-    first, kind = kinds_of(found, np.arange(len(found.which)))
-    parts = zip(found.which[first].tolist(), found.shift[first].tolist(), strict=True)
-    is_here = [is_own[found.fragments[k].instance_device + by].any() for k, by in parts]
+    first, kind = kinds_of(by_region, np.arange(len(by_region.which)))
+    parts = zip(by_region.which[first].tolist(), by_region.shift[first].tolist(), strict=True)
+    is_here = [is_own[by_region.fragments[k].instance_device + by].any() for k, by in parts]
     has_point = np.zeros(len(chosen.points), np.bool_)
     has_point[np.repeat(np.arange(len(chosen.points)), chosen.points)[is_own[chosen.device]]] = True
     region = np.repeat(np.arange(len(kind)), np.diff(lives.op_ptr))
@@ -63,9 +63,9 @@ def regions_near(found: Found, chosen: DistinctPoints, lives: Lives, is_own: Arr
 
 
 def own_part(
-    x: Sample,
+    sample: Sample,
     chosen: DistinctPoints,
-    found: Found,
+    by_region: Found,
     issue: IssueOrder,
     is_own: Array,
     representative: Array | None = None,
@@ -73,26 +73,28 @@ def own_part(
     """What the devices that are marked have. A collective has no arguments of others: there may be thousands.
 
     Args:
-        x: of all devices; it may lack regions that these do not touch.
-        chosen, found: of all devices.
+        sample: of all devices; it may lack regions that these do not touch.
+        chosen, by_region: of all devices.
         issue: the order of all rows.
         is_own: (devices,).
         representative: of every device, the one that stands for it.
     """
-    part = part_of(x, chosen, is_own)
-    is_whole = part.is_node & np.append(np.zeros(x.points, np.bool_), x.row["kind"] == COLLECTIVE)
-    has_all, of_wholes = is_whole[x.points + x.arg_row], np.zeros_like(part.is_here)
+    part = part_of(sample, chosen, is_own)
+    is_whole = part.is_node & np.append(
+        np.zeros(sample.points, np.bool_), sample.row["kind"] == COLLECTIVE
+    )
+    has_all, of_wholes = is_whole[sample.points + sample.arg_row], np.zeros_like(part.is_here)
     of_wholes[part.instance[has_all]] = True
-    wholes = parts_of(x, chosen, is_whole, has_all, of_wholes, np.zeros_like(of_wholes))
-    numbers = _Numbers(x, chosen, found, issue)
+    wholes = parts_of(sample, chosen, is_whole, has_all, of_wholes, np.zeros_like(of_wholes))
+    numbers = _Numbers(sample, chosen, by_region, issue)
     node, issuer = numbers.issued(part.is_node)
-    alike = None if representative is None else likeness_of(x, chosen, representative)
-    nothing = [_without_all(fragment) for fragment in found.fragments]
-    which = np.where(x.kind >= 0, x.kind, len(part.fragments) + found.which)
+    alike = None if representative is None else likeness_of(sample, chosen, representative)
+    nothing = [_without_all(fragment) for fragment in by_region.fragments]
+    which = np.where(sample.kind >= 0, sample.kind, len(part.fragments) + by_region.which)
     return OwnPart(
-        chosen.only(part.is_node[: x.points]),
-        Found([*part.fragments, *nothing], which, found.shift),
-        Found(wholes, np.arange(len(x.regions)), x.found.shift),
+        chosen.only(part.is_node[: sample.points]),
+        Found([*part.fragments, *nothing], which, by_region.shift),
+        Found(wholes, np.arange(len(sample.regions)), sample.by_region.shift),
         numbers.of(node, issuer),
         node - numbers.begin[issuer],
         np.where(is_whole[node], pointers(is_whole)[node], -1),
@@ -120,16 +122,16 @@ class MarkedPart(NamedTuple):
         return self._replace(instance=self.instance[:0].copy())
 
 
-def part_of(x: Sample, chosen: DistinctPoints, is_own: Array) -> MarkedPart:
+def part_of(sample: Sample, chosen: DistinctPoints, is_own: Array) -> MarkedPart:
     """What the devices that are marked have; `chosen`: of all devices."""
-    instance, is_here = instances_of_arguments(x), is_own[x.instance_device]
-    is_node = np.concatenate([is_own[chosen.device], np.zeros(len(x.row), np.bool_)])
-    is_node[x.points + x.arg_row[is_here[instance]]] = True
-    is_together = (x.row["kind"] == COLLECTIVE)[x.arg_row]
-    is_arg = is_node[x.points + x.arg_row] & (is_here[instance] | ~is_together)
+    instance, is_here = instances_of_arguments(sample), is_own[sample.instance_device]
+    is_node = np.concatenate([is_own[chosen.device], np.zeros(len(sample.row), np.bool_)])
+    is_node[sample.points + sample.arg_row[is_here[instance]]] = True
+    is_together = (sample.row["kind"] == COLLECTIVE)[sample.arg_row]
+    is_arg = is_node[sample.points + sample.arg_row] & (is_here[instance] | ~is_together)
     is_instance = is_here.copy()
     is_instance[instance[is_arg]] = True
-    fragments = parts_of(x, chosen, is_node, is_arg, is_instance, is_here)
+    fragments = parts_of(sample, chosen, is_node, is_arg, is_instance, is_here)
     return MarkedPart(is_node, is_here, instance, fragments)
 
 
@@ -149,25 +151,27 @@ class _Numbers:
         begin: of every issuer, the first node of its list; behind all nodes: its region is left out.
     """
 
-    def __init__(self, x: Sample, chosen: DistinctPoints, found: Found, issue: IssueOrder) -> None:
-        every = Found(found.fragments, np.arange(len(found.fragments)), found.shift)
+    def __init__(
+        self, sample: Sample, chosen: DistinctPoints, by_region: Found, issue: IssueOrder
+    ) -> None:
+        every = Found(by_region.fragments, np.arange(len(by_region.fragments)), by_region.shift)
         row, rows = every.gather(lambda f: f.row["ordinal"])
         version_rows, versions = every.version_rows()
         size, rank = _cells(
             np.concatenate([chosen.points, version_rows]), np.concatenate([chosen.ordinal, row])
         )
-        first, count = pointers(versions)[:-1][found.which], versions[found.which]
+        first, count = pointers(versions)[:-1][by_region.which], versions[by_region.which]
         lists = np.concatenate([chosen.which, len(chosen.points) + spread(first, count)])
         self._start = _starts(size[lists], issue)
-        self._found = pointers(size.sum(axis=1)[lists])
+        self._first_found = pointers(size.sum(axis=1)[lists])
 
-        of_sample = spread(pointers(rows)[:-1][found.which[x.regions]], x.rows)
+        of_sample = spread(pointers(rows)[:-1][by_region.which[sample.regions]], sample.rows)
         self._ordinal = np.concatenate([chosen.ordinal, row[of_sample]])
-        self._rank = np.concatenate([rank[: x.points], rank[x.points :][of_sample]])
-        begin = pointers(np.concatenate([chosen.points, x.version_rows, [0]]))
-        first = np.append(pointers(x.versions)[:-1], x.versions.sum())[x.kind]
+        self._rank = np.concatenate([rank[: sample.points], rank[sample.points :][of_sample]])
+        begin = pointers(np.concatenate([chosen.points, sample.version_rows, [0]]))
+        first = np.append(pointers(sample.versions)[:-1], sample.versions.sum())[sample.kind]
         step = np.where(
-            x.kind < 0, 0, 1
+            sample.kind < 0, 0, 1
         )  # regions that are left out have the empty list at the end
         at = np.repeat(first, count) + spread(np.zeros_like(count), count) * np.repeat(step, count)
         self._lists, self._ends = np.concatenate([chosen.which, len(chosen.points) + at]), begin
@@ -182,13 +186,13 @@ class _Numbers:
 
     def of(self, node: Array, issuer: Array) -> Array:
         """Which of all rows they are."""
-        found: Array = self._start[issuer, self._ordinal[node]] + self._rank[node]
-        return found
+        number: Array = self._start[issuer, self._ordinal[node]] + self._rank[node]
+        return number
 
     def as_found(self, node: Array, issuer: Array) -> Array:
         """Which of all rows they are as these are found."""
-        found: Array = self._found[issuer] + node - self.begin[issuer]
-        return found
+        number: Array = self._first_found[issuer] + node - self.begin[issuer]
+        return number
 
 
 def _cells(lengths: Array, ordinal: Array) -> tuple[Array, Array]:

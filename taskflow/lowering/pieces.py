@@ -76,7 +76,7 @@ def numbered(box: Any) -> tuple[Any, Any]:
 @leaf
 def hash_of(box: Any) -> int:
     """A number below a prime."""
-    found = 0
+    code = 0
     for k in range(len(box)):
-        found = (found * _FACTOR + int(box[k]) % _PRIME) % _PRIME
-    return found
+        code = (code * _FACTOR + int(box[k]) % _PRIME) % _PRIME
+    return code

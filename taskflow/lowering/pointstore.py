@@ -94,12 +94,12 @@ class PointStore:
 
     def numbers(self, ops: Sequence[int], config: ParallelConfig) -> list[int]:
         """The numbers of the points of some operators under one configuration; raises as `number` does."""
-        known = self._numbers.setdefault(config, {})
+        numbers = self._numbers.setdefault(config, {})
         kinds = [self.kind[op] for op in ops]
-        new = {kind: op for kind, op in zip(kinds, ops, strict=True) if kind not in known}
+        new = {kind: op for kind, op in zip(kinds, ops, strict=True) if kind not in numbers}
         if new:
-            self._add(new, config, known)
-        return [known[kind] for kind in kinds]
+            self._add(new, config, numbers)
+        return [numbers[kind] for kind in kinds]
 
     def number_of_parts(self, op: int, parts: HeldParts, config: ParallelConfig) -> int:
         """The number of the points of an addition that are where partial results are; `config`: of who makes these.
@@ -125,8 +125,8 @@ class PointStore:
         """Add the points of an addition, like those of a model, on the devices of its parts."""
         kind, columns = self.kind[op], (points.spans, points.boxes, points.colours)
         args = kind, model, parts.device, *columns, distinct, self._kind_columns
-        while (end := add_parts(*args, tuple(self.table))) != FITS:
-            self._double(end)
+        while (fit := add_parts(*args, tuple(self.table))) != FITS:
+            self._double(fit)
         number = len(self._made)
         self._model.append(number if model < 0 else model)
         self._made.append((op, points.config))
@@ -140,8 +140,8 @@ class PointStore:
 
     def span(self, number: int) -> slice:
         """Where they are in the column `device`."""
-        found = self.table.record[number]
-        return slice(int(found["first_device"]), int(found["first_device"] + found["points"]))
+        record = self.table.record[number]
+        return slice(int(record["first_device"]), int(record["first_device"] + record["points"]))
 
     def model(self, number: int) -> int:
         """The number of points that differ from these in their devices only."""
@@ -164,7 +164,7 @@ class PointStore:
         op, config = self._made[number]
         return partition(self.operators[op], config)
 
-    def _add(self, new: Mapping[int, int], config: ParallelConfig, known: dict[int, int]) -> None:
+    def _add(self, new: Mapping[int, int], config: ParallelConfig, numbers: dict[int, int]) -> None:
         """Add the points of operators of new kinds (with their ops): of those that have a model, on other devices."""
         ranks, devices, distinct = _ranked(config.devices)
         models, left = self._models.setdefault((config.degrees, ranks), {}), list(new)
@@ -180,16 +180,16 @@ class PointStore:
                 NO_BORDERS if is_balanced else self._borders([new[kind] for kind in left], config)
             )
             args = *of_kinds, names, counts, borders, devices, distinct
-            done, found = add_points(*args, self._kind_columns, tuple(self.table))
+            done, fit = add_points(*args, self._kind_columns, tuple(self.table))
             for kind in left[:done]:
-                known[kind] = len(self._made)
+                numbers[kind] = len(self._made)
                 self._model.append(models.setdefault(kind, len(self._made)))
                 self._made.append((new[kind], config))
             left = left[done:]
-            if found == FAULT:
+            if fit == FAULT:
                 partition(self.operators[new[left[0]]], config)  # says what is wrong
-            elif found != FITS:
-                self._double(found)
+            elif fit != FITS:
+                self._double(fit)
 
     def _double(self, column: int) -> None:
         """Twice as much room where there was too little."""
@@ -262,14 +262,14 @@ def add_points(
     k, t = Kinds(*tables), PointTable(*store)
     for i in range(len(kinds)):
         if models[i] >= 0:
-            found = add_like(models[i], distinct, t)
+            fit = add_like(models[i], distinct, t)
         else:
             axis, cut = split_axes(kinds[i], names, parts, k)
-            found = add_kind(
+            fit = add_kind(
                 kinds[i], axis, parts, borders[i] if len(borders) else cut, devices, distinct, k, t
             )
-        if found != FITS:
-            return i, found
+        if fit != FITS:
+            return i, fit
     return len(kinds), FITS
 
 

@@ -59,10 +59,10 @@ def _privileges(points: OperatorPoints) -> Array:
     outputs = [
         Privilege.REDUCE if p else Privilege.WRITE for p in points.partial[: len(op.outputs)]
     ]
-    found = np.tile(np.array([*inputs, *outputs], np.uint8), (len(points), 1))
+    privileges = np.tile(np.array([*inputs, *outputs], np.uint8), (len(points), 1))
     for k in op.adds:
-        found[points.colours_of(k) > 0, k] = Privilege.REDUCE
-    return found
+        privileges[points.colours_of(k) > 0, k] = Privilege.REDUCE
+    return privileges
 
 
 def note_later_parts(points: dict[str, Any]) -> None:
@@ -85,9 +85,9 @@ def note_later_parts(points: dict[str, Any]) -> None:
 
 def padded(boxes: Array, ndim: int, dtype: type[np.signedinteger[Any]] = np.int64) -> Array:
     """Boxes (n, dimensions, 2) as (n, 2, ndim); dimensions that a box lacks are (0, 0)."""
-    found = np.zeros((len(boxes), 2, ndim), dtype)
-    found[:, :, : boxes.shape[1]] = boxes.transpose(0, 2, 1)
-    return found
+    filled = np.zeros((len(boxes), 2, ndim), dtype)
+    filled[:, :, : boxes.shape[1]] = boxes.transpose(0, 2, 1)
+    return filled
 
 
 class DistinctPoints(NamedTuple):
@@ -142,8 +142,8 @@ class ChosenPoints:
     def devices(self, k: int) -> Array:
         """Of the points that operators have whose `which` is k."""
         first, points = (int(self._records[name][k]) for name in ("first_device", "points"))
-        found: Array = self._table.device[first : first + points]
-        return found
+        devices: Array = self._table.device[first : first + points]
+        return devices
 
     def used(self) -> Array:
         """The devices in use, in the order in which the operators name them."""
@@ -153,8 +153,8 @@ class ChosenPoints:
         place = np.full(int(names.max()) + 1, len(names))
         place[names[::-1]] = np.arange(len(names))[::-1]
         devices = np.flatnonzero(place < len(names))
-        found: Array = devices[np.argsort(place[devices])]
-        return found
+        used: Array = devices[np.argsort(place[devices])]
+        return used
 
     def all(self) -> DistinctPoints:
         """All of them."""
@@ -222,13 +222,13 @@ def ordinals(device: Array, count: Array) -> Array:
 
 
 def move_columns(
-    found: Found, regions: Array, itemsize: Array, first_instance: Array, ndim: int
+    by_region: Found, regions: Array, itemsize: Array, first_instance: Array, ndim: int
 ) -> dict[str, Any]:
     """The rows of the fragments of some regions, of which these are the first instances."""
-    row, rows = found.gather(lambda f: f.row)
-    arg, args = found.gather(lambda f: f.arg)
-    version_rows, _ = found.version_rows()
-    shift = np.repeat(found.shift, rows)
+    row, rows = by_region.gather(lambda f: f.row)
+    arg, args = by_region.gather(lambda f: f.arg)
+    version_rows, _ = by_region.version_rows()
+    shift = np.repeat(by_region.shift, rows)
     return {
         "kind": row["kind"].astype(np.uint8),
         "launch": np.full(len(row), -1, np.int64),
@@ -242,7 +242,7 @@ def move_columns(
         "flops": np.zeros(len(row)),
         "arg_count": differences(row["arg_end"], rows),
         "arg_instance": arg["instance"] + np.repeat(first_instance, args),
-        "arg_box": found.select(lambda f: padded(f.arg_box, ndim)),
+        "arg_box": by_region.select(lambda f: padded(f.arg_box, ndim)),
         "arg_privilege": arg["privilege"].astype(np.uint8),
     }
 
@@ -257,27 +257,26 @@ def in_order(
     The parts lose their columns one by one, so that few are there twice.
     """
     count = np.concatenate([part.pop("arg_count") for part in parts])
-    arg_ptr = pointers(_reordered([count], row))
+    arg_ptr = pointers(placed([count], row))
     arg = spread(arg_ptr[row], count)
     boxes = [part.pop("arg_box") for part in parts]
     begin = pointers([len(of.values) for of in boxes])
-    at = _reordered([of.at + b for of, b in zip(boxes, begin.tolist(), strict=False)], arg)
-    found = {
-        name: _reordered(
-            [part.pop(name) for part in parts], arg if name.startswith("arg_") else row
-        )
+    at = placed([of.at + b for of, b in zip(boxes, begin.tolist(), strict=False)], arg)
+    columns = {
+        name: placed([part.pop(name) for part in parts], arg if name.startswith("arg_") else row)
         for name in [*parts[0]]
     }
     values = np.concatenate([of.values.astype(box_dtype, copy=False) for of in boxes])
-    return found | {"arg_ptr": arg_ptr, "arg_box": values[at]}
+    return columns | {"arg_ptr": arg_ptr, "arg_box": values[at]}
 
 
-def _reordered(parts: Sequence[Array], row: Array) -> Array:
-    found, begin = np.empty(len(row), parts[0].dtype), 0
+def placed(parts: Sequence[Array], row: Array) -> Array:
+    """A column in which value k of the parts, one after the other, is that of `row[k]`."""
+    column, begin = np.empty(len(row), parts[0].dtype), 0
     for values in parts:
-        found[row[begin : begin + len(values)]] = values
+        column[row[begin : begin + len(values)]] = values
         begin += len(values)
-    return found
+    return column
 
 
 class IssueOrder:
@@ -306,8 +305,8 @@ class IssueOrder:
         """Operators and versions, by number, in row order."""
         is_given, at = self.lives.producer < 0, self.group
         place = 3 * at + np.concatenate([np.full(self._ops, 1), np.where(is_given, 0, 2)])
-        found: Array = np.argsort(place, kind="stable")
-        return found
+        numbers: Array = np.argsort(place, kind="stable")
+        return numbers
 
     @cached_property
     def group(self) -> Array:
@@ -345,16 +344,16 @@ class IssueOrder:
         """
         start, in_order = np.empty_like(count), count[self.numbers]
         start[self.numbers] = np.cumsum(in_order) - in_order
-        found = spread(start, count)
+        row = spread(start, count)
         if ordinal.any():
-            order = np.lexsort((found, ordinal, np.repeat(self.group, count)))
-            found[order] = np.arange(len(order))
-        return found
+            order = np.lexsort((row, ordinal, np.repeat(self.group, count)))
+            row[order] = np.arange(len(order))
+        return row
 
-    def dependences(self, found: Found, count: Array, row: Array) -> tuple[Array, Array]:
+    def dependences(self, by_region: Found, count: Array, row: Array) -> tuple[Array, Array]:
         """All edges of all fragments as CSR, each once, sorted; `count`, `row`: of and from `rows`."""
         first, rows = np.cumsum(count) - count, len(row)
-        edges, of_region = found.gather(lambda f: f.edges)
+        edges, of_region = by_region.gather(lambda f: f.edges)
         first = first[self._issuers]
         base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], of_region)
         waiting = row[first[base + edges["issuer"]] + edges["index"]]
@@ -362,14 +361,14 @@ class IssueOrder:
         key = distinct(waiting * rows + awaited)
         return pointers(np.bincount(key // rows, minlength=rows)), key % rows
 
-    def instances(self, found: Found, points: Array, first_instance: Array) -> Array:
+    def instances(self, by_region: Found, points: Array, first_instance: Array) -> Array:
         """The instances of the arguments of all points, operator after operator; -1: an empty box.
 
         Args:
             points: per operator, how many.
             first_instance: of every region.
         """
-        local, locals_ = found.gather(lambda f: f.event_instance)
+        local, locals_ = by_region.gather(lambda f: f.event_instance)
         op = self._op_of(self._region_of_event, self.lives.event["issuer"])
         total, count = self._args * points, points[op]
         at = np.repeat((np.cumsum(total) - total)[op] + self.lives.event["argument"], count)
@@ -380,10 +379,10 @@ class IssueOrder:
 
     def _op_of(self, region: Array, issuer: Array) -> Array:
         """The operators that are these issuers of these regions."""
-        found: Array = self.lives.op[
+        op: Array = self.lives.op[
             np.minimum(self.lives.op_ptr[region] + issuer, len(self.lives.op) - 1)
         ]
-        return found
+        return op
 
     @cached_property
     def _issuers(self) -> Array:
@@ -392,5 +391,5 @@ class IssueOrder:
             [self.lives.op, self._ops + np.arange(len(self._region_of_version))]
         )
         region = np.concatenate([self._region_of_op, self._region_of_version])
-        found: Array = numbers[np.argsort(region, kind="stable")]
-        return found
+        issuers: Array = numbers[np.argsort(region, kind="stable")]
+        return issuers

@@ -26,7 +26,7 @@ class Sample(NamedTuple):
     Attributes:
         regions: the first of each kind.
         kind: per region of the graph; -1: it is left out.
-        found: the fragments of `regions`.
+        by_region: the fragments of `regions`.
         points: how many nodes are points.
         row, rows: those of all fragments, as records, and how many each has.
         version_rows, versions: how many rows each version has, and how many versions each fragment.
@@ -39,7 +39,7 @@ class Sample(NamedTuple):
 
     regions: Array
     kind: Array
-    found: Found
+    by_region: Found
     points: int
     row: Array
     rows: Array
@@ -59,16 +59,16 @@ class Sample(NamedTuple):
 
 
 def sample_of(
-    found: Found, chosen: DistinctPoints, lives: Lives, is_kept: Array | None = None
+    by_region: Found, chosen: DistinctPoints, lives: Lives, is_kept: Array | None = None
 ) -> Sample:
     """Every kind of region once; of those that are marked, if some are."""
-    kept = np.arange(len(found.which)) if is_kept is None else np.flatnonzero(is_kept)
-    first, of_kept = kinds_of(found, kept)
-    regions, kind = kept[first], np.full(len(found.which), -1)
+    kept = np.arange(len(by_region.which)) if is_kept is None else np.flatnonzero(is_kept)
+    first, of_kept = kinds_of(by_region, kept)
+    regions, kind = kept[first], np.full(len(by_region.which), -1)
     kind[kept] = of_kept
-    different, of = np.unique(found.which[regions], return_inverse=True)
-    fragments = [found.fragments[k] for k in different.tolist()]
-    some = Found(fragments, of, found.shift[regions])
+    different, of = np.unique(by_region.which[regions], return_inverse=True)
+    fragments = [by_region.fragments[k] for k in different.tolist()]
+    some = Found(fragments, of, by_region.shift[regions])
     row, rows = some.gather(lambda f: f.row)
     arg, args = some.gather(lambda f: f.arg)
     version_rows, versions = moving = some.version_rows()
@@ -78,7 +78,7 @@ def sample_of(
     return Sample(
         regions=regions,
         kind=kind,
-        found=some,
+        by_region=some,
         points=int(chosen.points.sum()),
         row=row,
         rows=rows,
@@ -107,7 +107,7 @@ def _events(lives: Lives, regions: Array, chosen: DistinctPoints) -> tuple[Array
 
 
 def _edges(
-    found: Found,
+    by_region: Found,
     lives: Lives,
     regions: Array,
     chosen: DistinctPoints,
@@ -122,7 +122,7 @@ def _edges(
     first_node[spread(base, ops)] = pointers(chosen.points)[chosen.which[op]]
     points = int(chosen.points.sum())
     first_node[spread(base + ops, versions)] = points + pointers(version_rows)[:-1]
-    edges, count = found.gather(lambda f: f.edges)
+    edges, count = by_region.gather(lambda f: f.edges)
     kind = np.repeat(np.arange(len(regions)), count)
     begin = np.stack([first_node[base[kind] + edges[key]] for key in ("issuer", "awaited_issuer")])
     ends = begin[0] + edges["index"], begin[1] + edges["awaited_index"]
@@ -130,21 +130,23 @@ def _edges(
     return begin.astype(np.int32), waiting, awaited, count
 
 
-def kinds_of(found: Found, regions: Array) -> tuple[Array, Array]:
+def kinds_of(by_region: Found, regions: Array) -> tuple[Array, Array]:
     """The first of each kind among some regions, and the kind of each: what they have and where are the same."""
-    pairs = np.stack([found.which, found.shift], axis=1)[regions]
+    pairs = np.stack([by_region.which, by_region.shift], axis=1)[regions]
     _, first, kind = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
     return first, kind.reshape(-1)
 
 
-def instances_of_arguments(x: Sample) -> Array:
+def instances_of_arguments(sample: Sample) -> Array:
     """Of every argument of a row, the instance of the sample."""
-    found: Array = np.repeat(pointers(x.instances)[:-1], x.args) + x.arg["instance"]
-    return found
+    instance: Array = (
+        np.repeat(pointers(sample.instances)[:-1], sample.args) + sample.arg["instance"]
+    )
+    return instance
 
 
 def parts_of(
-    x: Sample,
+    sample: Sample,
     chosen: DistinctPoints,
     is_node: Array,
     is_arg: Array,
@@ -154,45 +156,47 @@ def parts_of(
     """The fragments of a sample with some of their rows, and the instances that these take.
 
     Args:
-        x, chosen: the sample, and its points.
+        sample, chosen: the sample, and its points.
         is_node: of every node, whether it stays.
         is_arg: of every argument of a row, whether it stays; its row and its instance do then.
         is_instance: of every instance, whether it stays.
         is_here: of every instance, whether it stays a home, and is fetched.
     """
     before = pointers(is_node)
-    index = before[np.stack([x.waiting, x.awaited])] - before[x.begin]
-    is_edge, found = is_node[x.waiting] & is_node[x.awaited], []
-    begins = zip(*(pointers(c).tolist() for c in (x.instances, x.rows, x.args)), strict=True)
-    edge = pointers(x.edges)
-    event, ends = pointers(x.events), pointers(chosen.points).tolist()
+    index = before[np.stack([sample.waiting, sample.awaited])] - before[sample.begin]
+    is_edge, parts = is_node[sample.waiting] & is_node[sample.awaited], []
+    begins = zip(
+        *(pointers(c).tolist() for c in (sample.instances, sample.rows, sample.args)), strict=True
+    )
+    edge = pointers(sample.edges)
+    event, ends = pointers(sample.events), pointers(chosen.points).tolist()
     is_point = [is_node[a:b] for a, b in pairwise(ends)]
     for k, (instance, row, arg) in enumerate(list(begins)[:-1]):
         instances, args = (
-            slice(instance, instance + x.instances[k]),
-            slice(arg, arg + x.args[k]),
+            slice(instance, instance + sample.instances[k]),
+            slice(arg, arg + sample.args[k]),
         )
-        of_events = [is_point[n] for n in x.event_points[event[k] : event[k + 1]].tolist()]
+        of_events = [is_point[n] for n in sample.event_points[event[k] : event[k + 1]].tolist()]
         edges = slice(edge[k], edge[k + 1])
-        found.append(
+        parts.append(
             _part(
-                x.found.fragments[x.found.which[k]],
+                sample.by_region.fragments[sample.by_region.which[k]],
                 is_instance[instances],
                 is_here[instances],
-                is_node[x.points + row : x.points + row + x.rows[k]],
-                x.arg_row[args] - row,
+                is_node[sample.points + row : sample.points + row + sample.rows[k]],
+                sample.arg_row[args] - row,
                 is_arg[args],
                 np.concatenate([is_node[:0], *of_events]),
                 is_edge[edges],
                 index[:, edges],
             )
         )
-    return found
+    return parts
 
 
 def _part(
     f: Fragment,
-    own: Array,
+    is_instance: Array,
     here: Array,
     kept: Array,
     arg_row: Array,
@@ -202,7 +206,7 @@ def _part(
     index: Array,
 ) -> Fragment:
     """A fragment with some instances, rows, arguments, points and edges, of which the indices are new."""
-    number = np.where(own, np.cumsum(own) - 1, -1)
+    number = np.where(is_instance, np.cumsum(is_instance) - 1, -1)
     row, arg, edges = f.row[kept].copy(), f.arg[args].copy(), f.edges[is_edge].copy()
     row["arg_end"] = np.cumsum(np.bincount(arg_row[args], minlength=len(kept))[kept])
     arg["instance"] = number[arg["instance"]]
@@ -213,9 +217,9 @@ def _part(
         f.fetches[here[f.fetches[:, 1]]],
     )
     return Fragment(
-        f.instance_device[own],
-        f.instance_box[own],
-        f.instance_partial[own],
+        f.instance_device[is_instance],
+        f.instance_box[is_instance],
+        f.instance_partial[is_instance],
         row,
         arg,
         f.arg_box[args],

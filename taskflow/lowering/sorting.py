@@ -63,7 +63,7 @@ def sort(keys: Any) -> Any:
 @leaf
 def bits(number: int) -> int:
     """How many bits hold the numbers from 0 to `number`."""
-    found = 0
-    while number >> found:
-        found += 1
-    return found
+    width = 0
+    while number >> width:
+        width += 1
+    return width

@@ -106,7 +106,7 @@ def liken(
         unlike: of every touch, from `begin`; becomes True where a row would be like another one.
     """
     device, rank, thing, facts, more = touches
-    ptr, own, expected = np.zeros(len(size) + 1, np.int64), np.empty(end - begin, np.int64), 0
+    ptr, of_first, expected = np.zeros(len(size) + 1, np.int64), np.empty(end - begin, np.int64), 0
     for k in range(begin, end):
         if is_first[device[k]]:
             ptr[orbit[device[k]] + 1] += 1
@@ -117,12 +117,12 @@ def liken(
         ptr[o + 1] += ptr[o]
     for k in range(begin, end):
         if is_first[device[k]]:
-            own[ptr[orbit[device[k]]] + rank[k]] = k
+            of_first[ptr[orbit[device[k]]] + rank[k]] = k
     for k in range(begin, end):
         o = orbit[device[k]]
         if rank[k] >= ptr[o + 1] - ptr[o]:
             return False
-        one, there = thing[k], own[ptr[o] + rank[k]]
+        one, there = thing[k], of_first[ptr[o] + rank[k]]
         other = thing[there]
         for column in range(len(facts)):
             if facts[column, one] != facts[column, other]:
