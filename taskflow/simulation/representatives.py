@@ -89,7 +89,7 @@ class KindLoads:
         port = devices + self._links_here(port)
         ends = np.where(has_port, port, rows.source[at] + self.by), rows.device[at] + self.by
         are_alone = together | has_no_stream, together | has_port
-        found = []
+        of_ends = []
         for end, is_alone in zip(ends, are_alone, strict=True):
             low, high = np.full(len(links), np.iinfo(np.int64).max), np.full(len(links), -1)
             with_stream = ~is_alone[self.row]
@@ -97,8 +97,8 @@ class KindLoads:
             np.minimum.at(low, link, user)
             np.maximum.at(high, link, user)
             alone = np.bincount(used[~with_stream], minlength=len(links))
-            found.append(Users(links, low, high, np.minimum(alone, 2)))
-        return found[0], found[1]
+            of_ends.append(Users(links, low, high, np.minimum(alone, 2)))
+        return of_ends[0], of_ends[1]
 
     def under(self, kind: RegionRows[TaskGraph], orbits: Orbits) -> LoadsUnder:
         """The same where rows are alike under orbits."""
@@ -169,8 +169,8 @@ def _number_lists(link: Array, entries: Array) -> Array:
 def _mix(code: Array) -> Array:
     """Numbers that look like chance."""
     code = code * _MIXING
-    found: Array = code ^ (code >> np.uint64(29))
-    return found
+    mixed: Array = code ^ (code >> np.uint64(29))
+    return mixed
 
 
 class LoadsAmong:
@@ -188,17 +188,17 @@ class LoadsAmong:
         part = loads.part[kept].view(np.int64)
         entries = loads.row[kept], numbers.of[loads.link[kept]], part, under.count[kept]
         every, _ = distinct_columns(np.stack(entries))
-        own = every[:, like[every[0]] == every[0]]
+        standing = every[:, like[every[0]] == every[0]]
         many = np.bincount(like, minlength=len(like))
         mapped, often = distinct_columns(np.stack([like[every[0]], *every[1:]]))
         columns = loads.seconds, loads.peak, loads.latency
         self.is_alike = bool(
             all((column == column[like]).all() for column in columns)
-            and mapped.shape == own.shape
-            and (mapped == own).all()
-            and (often == many[own[0]]).all()
+            and mapped.shape == standing.shape
+            and (mapped == standing).all()
+            and (often == many[standing[0]]).all()
         )
-        self.row, self.number, part = np.repeat(own[:3], own[3], axis=1)
+        self.row, self.number, part = np.repeat(standing[:3], standing[3], axis=1)
         self.part = part.view(np.float64)
 
     @cached_property
@@ -228,8 +228,8 @@ def loads_of(peers: Peers[TaskGraph], costs: CostModel) -> tuple[list[KindLoads]
     for table in peers.tables:
         if costs not in table.known:
             table.known[costs] = TableLoads(table.rows, costs)
-    found = [kind.table.known[costs].of(kind) for kind in peers.kinds]
-    return found, np.concatenate([table.known[costs].seconds for table in peers.tables])
+    loads = [kind.table.known[costs].of(kind) for kind in peers.kinds]
+    return loads, np.concatenate([table.known[costs].seconds for table in peers.tables])
 
 
 def with_alike_loads(task_graph: TaskGraph, costs: CostModel) -> tuple[TaskGraph, Loads, Array]:
@@ -239,14 +239,14 @@ def with_alike_loads(task_graph: TaskGraph, costs: CostModel) -> tuple[TaskGraph
     """
     peers = task_graph.peers
     assert peers is not None, "rows of representatives"
-    kinds, known = loads_of(peers, costs)
+    kinds, table_seconds = loads_of(peers, costs)
     orbits, loads = find_loads(peers, kinds)
     while len(orbits) > len(peers.orbits):
         task_graph = peers.lower(orbits)
         peers = task_graph.peers
         assert peers is not None, "rows of finer orbits"
         orbits, loads = find_loads(peers, kinds)
-    return task_graph, loads, known
+    return task_graph, loads, table_seconds
 
 
 def find_loads(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> tuple[Orbits, Loads]:
@@ -257,9 +257,9 @@ def find_loads(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> tuple[Orb
     orbits = peers.orbits
     under = [of.under(kind, orbits) for of, kind in zip(loads, peers.kinds, strict=True)]
     numbers = _number_links(under, _are_shared(peers, loads))
-    among = [each.among(numbers) for each in under]
+    among = [of_kind.among(numbers) for of_kind in under]
     finer = orbits
-    is_alike = all(each.is_alike for each in among)
+    is_alike = all(of_kind.is_alike for of_kind in among)
     if not is_alike:
         seen = np.zeros(len(orbits.of), np.int64)
         for weight, of_kind in zip(_weights(len(among)), among, strict=True):
@@ -295,31 +295,31 @@ def _are_shared(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> Array:
 def _number_links(under: Sequence[LoadsUnder], are_shared: Array) -> LinkNumbers:
     """Links that the same kinds of rows load alike have one number, in the order of the links."""
     code, weights = np.zeros(len(are_shared), np.int64), _weights(len(under))
-    for weight, each in zip(weights, under, strict=True):
-        code[each.links] += (each.number + 1) * weight
+    for weight, of_kind in zip(weights, under, strict=True):
+        code[of_kind.links] += (of_kind.number + 1) * weight
     used = np.zeros(len(are_shared), np.bool_)
-    for each in under:
-        used[each.links] = True
+    for of_kind in under:
+        used[of_kind.links] = True
     at = np.flatnonzero(used & are_shared)
     _, first, number = np.unique(code[at], return_index=True, return_inverse=True)
     order = np.argsort(np.argsort(first))
     number, first = order[number.reshape(-1)], at[first[number.reshape(-1)]]
-    for each in under:
-        own = np.full(len(code), -1)
-        own[each.links] = each.number
-        if (own[at] != own[first]).any():  # by chance
+    for of_kind in under:
+        numbers = np.full(len(code), -1)
+        numbers[of_kind.links] = of_kind.number
+        if (numbers[at] != numbers[first]).any():  # by chance
             number = np.arange(len(at))
             break
-    found = np.full(len(code), -1)
-    found[at] = number
-    return LinkNumbers(found, found.tobytes())
+    of_links = np.full(len(code), -1)
+    of_links[at] = number
+    return LinkNumbers(of_links, of_links.tobytes())
 
 
 def _of_rows(
     peers: Peers[TaskGraph], among: Sequence[LoadsAmong], loads: Sequence[KindLoads]
 ) -> Loads:
     """What the rows of representatives load, of links by their numbers."""
-    of_kinds = [each.span.stop - each.span.start for each in loads]
+    of_kinds = [of_kind.span.stop - of_kind.span.start for of_kind in loads]
     first = pointers(of_kinds)
     begin = np.array([kind.begin for kind in peers.kinds], np.int64)
     none = int(first[-1])  # behind all rows: a point, which loads nothing
@@ -332,7 +332,7 @@ def _of_rows(
         np.concatenate([getattr(a, name) for a in among])[at] for name in ("number", "part")
     )
     peak, latency = (
-        np.append(np.concatenate([getattr(each, name) for each in loads]), 0.0)[row]
+        np.append(np.concatenate([getattr(of_kind, name) for of_kind in loads]), 0.0)[row]
         for name in ("peak", "latency")
     )
     return Loads(pointers(width), number, part, peak, latency)

@@ -104,30 +104,36 @@ def hops_of(task_graph: TaskGraph, seconds: Array) -> Hops:
     ends = task_graph.source[moved], task_graph.device[moved]
     routes = machine.ways.links(*ends)
     rates = np.repeat(machine.ways.bandwidth(*ends), (routes >= 0).sum(axis=1))
-    found = [(np.repeat(moved, (routes >= 0).sum(axis=1)), routes[routes >= 0], rates)]
+    hops = [(np.repeat(moved, (routes >= 0).sum(axis=1)), routes[routes >= 0], rates)]
     together = np.flatnonzero(
         (task_graph.kind == Kind.COLLECTIVE) & (seconds > 0) & (task_graph.bytes > 0)
     )
     alike: dict[tuple[int, int], list[int]] = {}
     group = -2 - task_graph.streams[together, 0]
-    for each, *key in np.stack([together, group, task_graph.algorithm[together]], axis=1).tolist():
-        alike.setdefault((key[0], key[1]) if key[1] >= 0 else (NONE, each), []).append(each)
+    for collective, *key in np.stack(
+        [together, group, task_graph.algorithm[together]], axis=1
+    ).tolist():
+        alike.setdefault((key[0], key[1]) if key[1] >= 0 else (NONE, collective), []).append(
+            collective
+        )
     for rows in alike.values():
-        own = np.array(rows)
+        equal_rows = np.array(rows)
         links, parts = links_of(task_graph, rows[0])
-        paces = paces_of(machine, links, parts, task_graph.bytes[own] / seconds[own])
-        found.append((np.repeat(own, len(links)), np.tile(links, len(own)), paces.reshape(-1)))
-    row, link, rate = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        paces = paces_of(machine, links, parts, task_graph.bytes[equal_rows] / seconds[equal_rows])
+        hops.append(
+            (np.repeat(equal_rows, len(links)), np.tile(links, len(equal_rows)), paces.reshape(-1))
+        )
+    row, link, rate = (np.concatenate(columns) for columns in zip(*hops, strict=True))
     return row, link, rate
 
 
 def links_of(task_graph: TaskGraph, row: int) -> tuple[Array, Array]:
     """See `links_of_exchange`, of a collective row."""
     number, machine = int(task_graph.algorithm[row]), task_graph.machine
-    known = task_graph.ways[number].carried if number >= 0 else []
-    if not known:
-        known.append(links_of_exchange(machine, task_graph.exchange(row)))
-    return known[0]
+    carried = task_graph.ways[number].carried if number >= 0 else []
+    if not carried:
+        carried.append(links_of_exchange(machine, task_graph.exchange(row)))
+    return carried[0]
 
 
 def paces_of(machine: MachineModel, links: Array, parts: Array, rates: Array) -> Array:

@@ -53,12 +53,12 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
         raise ValueError(
             "simulate: these are the rows of representatives, the costs know those of all devices"
         )
-    task_graph, loads, known = with_alike_loads(task_graph, costs)
+    task_graph, loads, table_seconds = with_alike_loads(task_graph, costs)
     peers = task_graph.peers
     assert peers is not None
     plan = plan_memory(task_graph, is_predicted=True)
     waiting = with_reuse(task_graph, plan)
-    taken = costs.of_calls(task_graph, costs.seconds_of_representatives(task_graph, known))
+    taken = costs.of_calls(task_graph, costs.seconds_of_representatives(task_graph, table_seconds))
     start, end = fair_pass(find_waits(waiting), loads, taken, find_tax(waiting))
     needed, last = needed_bytes(task_graph, plan), float(end.max(initial=0.0))
     of_all, lacking = (
