@@ -25,8 +25,8 @@ TOGETHER = [COLLECTIVES.index(name) for name in ("all-reduce", "reduce-scatter",
 def is_by_library(task_graph: TaskGraph) -> Array:
     """Which rows are collectives that a library carries out by itself: they cannot be spelled out."""
     ways = np.array([*(way.algorithm == LIBRARY for way in task_graph.ways), False])
-    found: Array = (task_graph.kind == Kind.COLLECTIVE) & ways[task_graph.algorithm.clip(-1)]
-    return found
+    by_library: Array = (task_graph.kind == Kind.COLLECTIVE) & ways[task_graph.algorithm.clip(-1)]
+    return by_library
 
 
 def calls_of(task_graph: TaskGraph) -> tuple[Array, Array]:
@@ -49,28 +49,28 @@ def calls_of(task_graph: TaskGraph) -> tuple[Array, Array]:
 
 def whole_bytes(task_graph: TaskGraph) -> Array:
     """Of every collective the bytes that it sums, or gathers; of other rows 0."""
-    graph, found = task_graph, np.zeros(len(task_graph), np.int64)
+    graph, size = task_graph, np.zeros(len(task_graph), np.int64)
     of_region = np.array([(r.itemsize, r.ndim) for r in graph.regions], np.int64)
     at = np.flatnonzero(graph.kind[graph.arg_row] == Kind.COLLECTIVE)
     row, box = graph.arg_row[at], graph.arg_box[at]
     itemsize, ndim = of_region[graph.region[row]].T
     extents = box[:, 1] - box[:, 0]
     extents[np.arange(extents.shape[1]) >= ndim[:, None]] = 1
-    np.maximum.at(found, row, extents.prod(axis=1) * itemsize)
-    return found
+    np.maximum.at(size, row, extents.prod(axis=1) * itemsize)
+    return size
 
 
 def groups_of(task_graph: TaskGraph) -> tuple[Array, list[tuple[int, ...]]]:
     """Of every collective the number of its group, with all its devices; of other rows -1. And the groups."""
-    graph, found = task_graph, np.full(len(task_graph), -1)
+    graph, group_of = task_graph, np.full(len(task_graph), -1)
     numbers = dict[tuple[int, ...], int]()
     for row in np.flatnonzero(graph.kind == Kind.COLLECTIVE).tolist():
         rows, place, by = (
             graph.peers.place(row) if graph.peers else (*graph.with_all_arguments(row), 0)
         )
         group = tuple(d + by for d in rows.groups.devices_of(-2 - int(rows.streams[place, 0])))
-        found[row] = numbers.setdefault(group, len(numbers))
-    return found, list(numbers)
+        group_of[row] = numbers.setdefault(group, len(numbers))
+    return group_of, list(numbers)
 
 
 def with_calls(task_graph: TaskGraph) -> TaskGraph:
@@ -88,7 +88,7 @@ def with_calls(task_graph: TaskGraph) -> TaskGraph:
 
 def _before(task_graph: TaskGraph) -> Array:
     """Of a row that may continue a call the row before on all its devices, one of the same kind and group; else -1."""
-    graph, found = task_graph, np.full(len(task_graph), -1)
+    graph, previous = task_graph, np.full(len(task_graph), -1)
     row, device = _touching(graph)
     order = np.lexsort((row, device))
     row, device = row[order], device[order]
@@ -101,8 +101,8 @@ def _before(task_graph: TaskGraph) -> Array:
     at = np.flatnonzero(may & (least == most) & may[most])
     kinds = np.stack([graph.collective, groups_of(graph)[0]])
     at = at[(most[at] >= 0) & (kinds[:, at] == kinds[:, most[at]]).all(axis=0)]
-    found[at] = most[at]
-    return found
+    previous[at] = most[at]
+    return previous
 
 
 def _touching(task_graph: TaskGraph) -> tuple[Array, Array]:
@@ -113,8 +113,8 @@ def _touching(task_graph: TaskGraph) -> tuple[Array, Array]:
         graph.groups.devices_of(group) for group in (-2 - graph.streams[together, 0]).tolist()
     ]
     sent = np.flatnonzero(graph.is_transfer)
-    row = np.concatenate([alone, sent, np.repeat(together, [len(each) for each in devices])])
-    of_calls = np.array([device for each in devices for device in each], np.int64)
+    row = np.concatenate([alone, sent, np.repeat(together, [len(members) for members in devices])])
+    of_calls = np.array([device for members in devices for device in members], np.int64)
     device = np.concatenate([graph.device[alone], graph.source[sent], of_calls])
     is_there = np.ones(len(graph.machine.devices), np.bool_)
     if graph.peers is not None:

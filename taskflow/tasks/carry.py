@@ -72,8 +72,8 @@ def carry(
     touches = is_own[moves.source] | is_own[moves.target]
     most = 2 * int((moves.last - moves.first)[touches].sum())
     final = _final_sums(moves, owner)
-    found = _carry(tuple(moves), final, boxes, tuple(memories), is_own, done, most)
-    number, target, part, added, follows, offset, begin, last = found
+    columns = _carry(tuple(moves), final, boxes, tuple(memories), is_own, done, most)
+    number, target, part, added, follows, offset, begin, last = columns
     box = np.stack([boxes[begin, 0], boxes[last, 1]], axis=1)
     return StepColumns(number, target, part, added, follows > 0, offset, box)
 

@@ -58,16 +58,16 @@ def cut_boxes(tiles: Array, cut: Cut, members: int) -> Array:
 @tiered
 def _cut_boxes(tiles: Array, cut: tuple[Array, ...], together: int, members: int) -> Array:
     tile, begin, end, shares = cut
-    found, along = tiles[tile], np.empty(len(tiles), np.int64)
+    boxes, along = tiles[tile], np.empty(len(tiles), np.int64)
     for k in range(len(tiles)):
         along[k] = _cut_dimension(tiles[k, 1] - tiles[k, 0], members)
-    for k in range(len(found)):
+    for k in range(len(boxes)):
         d = along[tile[k]]
         low = tiles[tile[k], 0, d]
         extent = tiles[tile[k], 1, d] - low
-        found[k, 0, d] = low + _begin_of_share(begin[k], shares[k], extent, together)
-        found[k, 1, d] = low + _begin_of_share(end[k], shares[k], extent, together)
-    return found
+        boxes[k, 0, d] = low + _begin_of_share(begin[k], shares[k], extent, together)
+        boxes[k, 1, d] = low + _begin_of_share(end[k], shares[k], extent, together)
+    return boxes
 
 
 @leaf

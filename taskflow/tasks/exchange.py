@@ -90,8 +90,8 @@ class Exchange:
         several = [(part,) if added == COPY else (part, added) for part, added in pairs]
         rest = zip(rects, follows.tolist(), offset.tolist(), strict=True)
         return [
-            ExchangeStep(to, each, *others)
-            for to, each, others in zip(target.tolist(), several, rest, strict=True)
+            ExchangeStep(to, summands, *others)
+            for to, summands, others in zip(target.tolist(), several, rest, strict=True)
         ]
 
     def steps_on(self, is_own: Array) -> StepColumns:
@@ -116,14 +116,14 @@ class Exchange:
     @cached_property
     def hosts(self) -> list[int]:
         """Host of every device of the machine."""
-        found: list[int] = self.equals.host.tolist()
-        return found
+        hosts: list[int] = self.equals.host.tolist()
+        return hosts
 
     @cached_property
     def ring(self) -> list[int]:
         """The devices that take part, neighbours on one host where possible."""
-        found: list[int] = in_order(np.array(self.devices, np.int64), tuple(self.equals)).tolist()
-        return found
+        ring: list[int] = in_order(np.array(self.devices, np.int64), tuple(self.equals)).tolist()
+        return ring
 
     @cached_property
     def members(self) -> list[int]:
@@ -190,7 +190,7 @@ class Exchange:
             {b: k for k, b in enumerate(self.tiles)},
         )
         member = [number[device] for device in self.devices]
-        lowest = [min(each) for each in zip(*(box.lo for box in self.tiles), strict=True)]
+        lowest = [min(lows) for lows in zip(*(box.lo for box in self.tiles), strict=True)]
         boxes = [tuple(map(sub, (*box.lo, *box.hi), 2 * lowest)) for box in self.tiles]
         first, unit = dict[int, int](), itemsize
         if self.name not in TILED:
@@ -201,14 +201,14 @@ class Exchange:
         if self.name == "all-to-all":
             of = list(self.having)
         serving = self._serving(member)
-        for k, own in sorted(
+        for k, held in sorted(
             zip(self.having, of, strict=True), key=lambda pair: member[pair[0]] in serving
         ):
-            first.setdefault(own, member[k])
+            first.setdefault(held, member[k])
         owners = (
             [member[k] for k in self.getting]
             if self.name in SUMS
-            else [first[own] for own in sorted(first)]
+            else [first[held] for held in sorted(first)]
         )
         relays, hosts = (
             tuple(number[device] for device in self.relays),
@@ -220,7 +220,7 @@ class Exchange:
             unit,
             tuple(boxes),
             tuple(serving.get(owner, owner) for owner in owners),
-            tuple((member[k], own) for k, own in zip(self.having, of, strict=True)),
+            tuple((member[k], held) for k, held in zip(self.having, of, strict=True)),
             tuple(member[k] for k in self.getting),
             tuple((member[k], self.boxes[source].volume * itemsize) for k, source in self.local),
             min((box.volume for box in self._distinct(self.scratch)), default=0),
@@ -236,12 +236,12 @@ class Exchange:
         if self.name not in ("reduce-scatter", "all-gather"):
             return {}
         core = {member[k] for k in (self.getting if self.name == "all-gather" else self.having)}
-        found = dict[int, int]()
+        servers = dict[int, int]()
         for number, outsider in enumerate(sorted({*member} - core)):
             host = self.hosts[self.members[outsider]]
             near = [m for m in sorted(core) if self.hosts[self.members[m]] == host] or sorted(core)
-            found[outsider] = near[number % len(near)]
-        return found
+            servers[outsider] = near[number % len(near)]
+        return servers
 
     @cached_property
     def relays(self) -> list[int]:
@@ -283,18 +283,18 @@ class Exchange:
     @cached_property
     def targets_at(self) -> dict[int, list[int]]:
         """Device -> its targets."""
-        found: dict[int, list[int]] = {}
+        by_device: dict[int, list[int]] = {}
         for k in self.getting:
-            found.setdefault(self.devices[k], []).append(k)
-        return found
+            by_device.setdefault(self.devices[k], []).append(k)
+        return by_device
 
     @cached_property
     def scratch_at(self) -> dict[int, list[int]]:
         """Device -> its scratch memories, by door."""
-        found: dict[int, list[int]] = {}
+        by_device: dict[int, list[int]] = {}
         for k in self.scratch:
-            found.setdefault(self.devices[k], []).append(k)
-        return found
+            by_device.setdefault(self.devices[k], []).append(k)
+        return by_device
 
     def distance(self, source: int, device: int) -> int:
         """0 on a device, 1 on a host, 2 between hosts."""
@@ -304,85 +304,95 @@ class Exchange:
 # -- along messages ----------------------------------------------------------------------------------------------------
 
 
-def _carry(x: Exchange, is_own: Array) -> StepColumns:
+def _carry(exchange: Exchange, is_own: Array) -> StepColumns:
     """Every move as a copy, or as a copy into scratch memory and a fold."""
-    outline, members = x.outline(1), np.array(x.members)
-    if x.name == "all-to-all":
-        return _hand_over(x, outline, is_own[members])
-    messages = x.messages or straight_messages(outline)
+    outline, members = exchange.outline(1), np.array(exchange.members)
+    if exchange.name == "all-to-all":
+        return _hand_over(exchange, outline, is_own[members])
+    messages = exchange.messages or straight_messages(outline)
     cut = cut_of(outline, messages.owner, messages.together)
     moves = moves_of(outline, messages, cut, boxes_of(outline, cut))
-    targets = [x.targets_at.get(device, ()) for device in x.members]
+    targets = [exchange.targets_at.get(device, ()) for device in exchange.members]
     memories = Memories(
-        _holding(x, outline, cut),
-        pointers([len(each) for each in targets]),
-        np.array([k for each in targets for k in each], np.int64),
-        x.box_array,
-        _arriving(x, members[moves.source], members[moves.target], moves.adds),
+        _holding(exchange, outline, cut),
+        pointers([len(arguments) for arguments in targets]),
+        np.array([k for arguments in targets for k in arguments], np.int64),
+        exchange.box_array,
+        _arriving(exchange, members[moves.source], members[moves.target], moves.adds),
     )
-    local = _local_steps(x, is_own)
-    carried = carry(moves, cut.owner, _boxes(x, cut), memories, is_own[members], len(x.local))
+    local = _local_steps(exchange, is_own)
+    carried = carry(
+        moves, cut.owner, _boxes(exchange, cut), memories, is_own[members], len(exchange.local)
+    )
     return StepColumns(*map(np.concatenate, zip(local, carried, strict=True)))
 
 
-def _local_steps(x: Exchange, is_own: Array) -> StepColumns:
+def _local_steps(exchange: Exchange, is_own: Array) -> StepColumns:
     """What is copied within the memory of a device, before all else."""
-    target, part = np.array(x.local, np.int64).reshape(-1, 2).T
-    number = np.flatnonzero(is_own[np.array(x.devices)[target]])
+    target, part = np.array(exchange.local, np.int64).reshape(-1, 2).T
+    number = np.flatnonzero(is_own[np.array(exchange.devices)[target]])
     target, part, zero = target[number], part[number], np.zeros_like(number)
-    return StepColumns(number, target, part, zero + COPY, zero > 0, zero, x.box_array[part])
+    return StepColumns(number, target, part, zero + COPY, zero > 0, zero, exchange.box_array[part])
 
 
-def _hand_over(x: Exchange, outline: Outline, is_own: Array) -> StepColumns:
+def _hand_over(exchange: Exchange, outline: Outline, is_own: Array) -> StepColumns:
     """Every move of an all-to-all as a copy, to the target of its tile or to who passes it on; `is_own`: members."""
-    messages = x.messages or pairwise(outline)
+    messages = exchange.messages or pairwise(outline)
     owner, receiver = np.array(outline.owners), np.array(outline.targets)
     scratch = np.full(len(owner), -1)
     if outline.relays:
-        scratch[np.array(outline.relays) != owner] = x.scratch
+        scratch[np.array(outline.relays) != owner] = exchange.scratch
     cut = cut_of(outline, messages.owner, messages.together)
     moves = moves_of(outline, messages, cut, boxes_of(outline, cut))
     source, target, k = moves.source, moves.target, cut.tile[moves.first]
     part = np.where(source == owner[k], k, scratch[k])
-    to = np.where(target == receiver[k], x.sources + k, scratch[k])
+    to = np.where(target == receiver[k], exchange.sources + k, scratch[k])
     follows = np.diff(moves.message, prepend=-1) == 0
-    own = np.flatnonzero(is_own[source] | is_own[target])
-    zero = np.zeros_like(own)
+    kept = np.flatnonzero(is_own[source] | is_own[target])
+    zero = np.zeros_like(kept)
     return StepColumns(
-        own, to[own], part[own], zero + COPY, follows[own], zero, x.box_array[k[own]]
+        kept, to[kept], part[kept], zero + COPY, follows[kept], zero, exchange.box_array[k[kept]]
     )
 
 
-def _arriving(x: Exchange, source: Array, device: Array, adds: Array) -> Array:
+def _arriving(exchange: Exchange, source: Array, device: Array, adds: Array) -> Array:
     """Of every move that is added, the scratch memory in which what a device sends to another arrives; others: -1."""
-    scratch, found = x.scratch_at, np.full(len(adds), -1)
-    count = np.zeros(len(x.equals.host), np.int64)
-    count[list(scratch)] = [len(each) for each in scratch.values()]
+    scratch, arrives = exchange.scratch_at, np.full(len(adds), -1)
+    count = np.zeros(len(exchange.equals.host), np.int64)
+    count[list(scratch)] = [len(memories) for memories in scratch.values()]
     first = pointers(count)[:-1]
     flat = np.array([k for device in sorted(scratch) for k in scratch[device]], np.int64)
     source, device = source[adds], device[adds]
     if len(device):
-        found[adds] = flat[first[device] + x.doors(source, device) % count[device]]
-    return found
+        arrives[adds] = flat[first[device] + exchange.doors(source, device) % count[device]]
+    return arrives
 
 
-def _holding(x: Exchange, outline: Outline, cut: Cut) -> Array:
+def _holding(exchange: Exchange, outline: Outline, cut: Cut) -> Array:
     """(members, parts) the argument that holds each part, or a partial result of it; -1: none.
 
     A tile that lies where its target will be is held by that: what is passed on with it is one message in one piece.
     """
-    held = np.full((len(x.members), len(cut.tile)), -1)
-    for k, (member, own) in reversed(list(zip(x.having, outline.sources, strict=True))):
-        within = [t for t in x.targets_at.get(x.devices[k], ()) if x.instances[t] == x.instances[k]]
-        is_whole = bool(within) and x.name == "all-gather" and x.boxes[within[0]].covers(x.boxes[k])
-        parts = cut.tile == own if x.name == "all-gather" else slice(None)
+    held = np.full((len(exchange.members), len(cut.tile)), -1)
+    for k, (member, tile) in reversed(list(zip(exchange.having, outline.sources, strict=True))):
+        within = [
+            t
+            for t in exchange.targets_at.get(exchange.devices[k], ())
+            if exchange.instances[t] == exchange.instances[k]
+        ]
+        is_whole = (
+            bool(within)
+            and exchange.name == "all-gather"
+            and exchange.boxes[within[0]].covers(exchange.boxes[k])
+        )
+        parts = cut.tile == tile if exchange.name == "all-gather" else slice(None)
         held[member, parts] = within[0] if is_whole else k
     return held
 
 
-def _boxes(x: Exchange, cut: Cut) -> Array:
+def _boxes(exchange: Exchange, cut: Cut) -> Array:
     """(parts, 2, dimensions) the box of every part; some may have no elements."""
-    if not x.tiles[0].shape:
-        return np.repeat(x.box_array[:1], len(cut.tile), axis=0)
-    tiles = np.array([[box.lo, box.hi] for box in x.tiles])
-    return cut_boxes(tiles, cut, len(x.members))
+    if not exchange.tiles[0].shape:
+        return np.repeat(exchange.box_array[:1], len(cut.tile), axis=0)
+    tiles = np.array([[box.lo, box.hi] for box in exchange.tiles])
+    return cut_boxes(tiles, cut, len(exchange.members))

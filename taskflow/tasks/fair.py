@@ -75,7 +75,7 @@ class Crossing(NamedTuple):
         flows: `FLOW` records; `row` is NONE where there is none.
         free: a stack of numbers of flows; `used[0]`: its height.
         stale: links where something began or ended, `used[1]` of them; `is_stale`: which they are.
-        found: flows that are to be rated, `used[2]` of them; `near` and `used[3]`: their links.
+        rated: flows that are to be rated, `used[2]` of them; `near` and `used[3]`: their links.
         room, taken, left: of links under rating: what is left of them, the part that a level of one byte per second
             more takes, and how many of their flows have no level yet.
         used: see there.
@@ -89,7 +89,7 @@ class Crossing(NamedTuple):
     free: Array
     stale: Array
     is_stale: Array
-    found: Array
+    rated: Array
     near: Array
     room: Array
     taken: Array
@@ -112,8 +112,8 @@ def fair_pass(
     tax = tax or no_tax(len(seconds))
     missing = waits.missing.copy()
     plain = (
-        tuple(each)
-        for each in (waits._replace(missing=missing), loads, moments, crossing, agenda, tax)
+        tuple(columns)
+        for columns in (waits._replace(missing=missing), loads, moments, crossing, agenda, tax)
     )
     _follow(*plain, np.asarray(seconds, float), np.empty(len(seconds), np.int64))
     return moments
@@ -148,11 +148,11 @@ def _no_flows(
         np.zeros(flows, FLOW),
         free,
     )
-    found = stale, np.zeros(links, np.bool_), np.zeros(flows, np.int64), near
+    rating = stale, np.zeros(links, np.bool_), np.zeros(flows, np.int64), near
     agenda = np.zeros(rows), np.zeros(rows, np.int64), np.full(rows, NONE), np.zeros(1, np.int64)
     return (
         (np.zeros(rows), np.zeros(rows)),
-        (*listed, *found, np.zeros(links), np.zeros(links), left, used),
+        (*listed, *rating, np.zeros(links), np.zeros(links), left, used),
         agenda,
     )
 
@@ -239,7 +239,7 @@ def _rate_all(x: Loads, c: Crossing, m: FlowTimes, a: Agenda, now: float) -> Non
     """All that can be reached over common links goes on at its new pace."""
     _rate(x, c)
     for k in range(c.used[2]):
-        _go_on(x, c, m, a, c.found[k], now)
+        _go_on(x, c, m, a, c.rated[k], now)
 
 
 @leaf
@@ -346,9 +346,9 @@ def _rate(x: Loads, c: Crossing) -> None:
             if c.left[here] and c.room[here] < level * c.taken[here]:
                 level = c.room[here] / c.taken[here]
         for k in range(c.used[2]):  # who needs less than its share is content
-            f = c.flows[c.found[k]]
+            f = c.flows[c.rated[k]]
             if f.level == 0.0 and x.peak[f.row] <= level * ALMOST:
-                settled += _settle(x, c, c.found[k], x.peak[f.row])
+                settled += _settle(x, c, c.rated[k], x.peak[f.row])
         for k in range(
             0 if settled else c.used[3]
         ):  # all links that are as narrow: where devices are alike, many
@@ -374,7 +374,7 @@ def _find(x: Loads, c: Crossing) -> None:
             number, f = c.flow[row], c.flows[c.flow[row]]
             if f.level >= 0.0:
                 f.level = -1.0
-                c.found[flows] = number
+                c.rated[flows] = number
                 flows += 1
                 for k in range(x.ptr[row], x.ptr[row + 1]):
                     if not c.is_stale[x.link[k]]:
@@ -386,7 +386,7 @@ def _find(x: Loads, c: Crossing) -> None:
     for k in range(near):
         c.is_stale[c.near[k]] = False
     for k in range(flows):
-        f = c.flows[c.found[k]]
+        f = c.flows[c.rated[k]]
         f.level = 0.0
         for hop in range(x.ptr[f.row], x.ptr[f.row + 1]):
             c.taken[x.link[hop]] += x.part[hop]

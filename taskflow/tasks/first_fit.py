@@ -31,20 +31,21 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
         size: bytes.
         first, last: rows between which it is alive, both included.
     """
-    found, known = np.zeros(len(size), np.int64), dict[bytes, Array]()
+    offset, placed = np.zeros(len(size), np.int64), dict[bytes, Array]()
     by_device = np.argsort(device, kind="stable")
-    for own in np.split(by_device, np.flatnonzero(np.diff(device[by_device])) + 1):
-        if not len(own):
+    for instances in np.split(by_device, np.flatnonzero(np.diff(device[by_device])) + 1):
+        if not len(instances):
             continue
-        births = distinct(first[own])
-        born = np.searchsorted(births, first[own])
-        until = np.searchsorted(births, last[own], side="right") - 1  # the last birth in its life
-        lives = np.stack([size[own], born, until])
+        births = distinct(first[instances])
+        born = np.searchsorted(births, first[instances])
+        # of each, the last birth in its life
+        until = np.searchsorted(births, last[instances], side="right") - 1
+        lives = np.stack([size[instances], born, until])
         key = lives.tobytes()
-        if key not in known:
-            known[key] = _place(*lives, int(born.max() + 1).bit_length())
-        found[own] = known[key]
-    return found
+        if key not in placed:
+            placed[key] = _place(*lives, int(born.max() + 1).bit_length())
+        offset[instances] = placed[key]
+    return offset
 
 
 @tiered
@@ -59,14 +60,14 @@ def _place(size: Array, born: Array, until: Array, depth: int) -> Array:
     ptr = np.cumsum(ptr).reshape(ptr.shape) - ptr
     offset = np.zeros(len(size), np.int64)
     for k in range(len(size)):
-        own, sets = nodes[: _find_nodes(born[k], until[k], 1 << depth, nodes)], 0
-        for kind, node in own:  # who is born in its life, who is alive above its birth
+        entered, sets = nodes[: _find_nodes(born[k], until[k], 1 << depth, nodes)], 0
+        for kind, node in entered:  # who is born in its life, who is alive above its birth
             if length[1 - kind, node]:
                 first = ptr[1 - kind, node]
                 entries[0, sets], entries[1, sets] = first, first + length[1 - kind, node]
                 sets += 1
         offset[k] = _lowest(size[k], begin, end, entries[0], entries[1], sets)
-        for kind, node in own:
+        for kind, node in entered:
             stop = ptr[kind, node] + length[kind, node]
             length[kind, node] += _add(
                 begin, end, ptr[kind, node], stop, offset[k], offset[k] + size[k]

@@ -47,8 +47,8 @@ class Groups:
 
     def streams_of(self, group: int) -> list[int]:
         """The streams that a collective in this group occupies."""
-        found: list[int] = self.streams[self.ptr[group] : self.ptr[group + 1]].tolist()
-        return found
+        streams: list[int] = self.streams[self.ptr[group] : self.ptr[group + 1]].tolist()
+        return streams
 
     def devices_of(self, group: int) -> tuple[int, ...]:
         """The devices of a group, in the order of a ring."""

@@ -160,14 +160,14 @@ def parts_of(whole_bytes: int, room_bytes: int, most: int) -> int:
     return max(1, min(most, -(-whole_bytes // max(room_bytes, 1))))
 
 
-def cut_of(o: Outline, owner: Array, together: int = 0) -> Cut:
+def cut_of(outline: Outline, owner: Array, together: int = 0) -> Cut:
     """How the pieces with these owners are cut: those of a member are even shares of its tiles, one after the other.
 
     `together`: see `Messages`.
     """
-    whole = np.zeros_like(owner) if o.is_whole else owner
-    tile_owner = np.array([0] if o.is_whole else o.owners)
-    ptr, tile, begin, end, shares, piece = _cut(tile_owner, whole, len(o.hosts))
+    whole = np.zeros_like(owner) if outline.is_whole else owner
+    tile_owner = np.array([0] if outline.is_whole else outline.owners)
+    ptr, tile, begin, end, shares, piece = _cut(tile_owner, whole, len(outline.hosts))
     return Cut(ptr, tile, begin, end, shares, owner[piece], together or len(owner))
 
 
@@ -196,36 +196,42 @@ def _cut(tile_owner: Array, owner: Array, members: int) -> tuple[Array, ...]:
     return ptr, tile, begin, end, shares, piece
 
 
-def boxes_of(o: Outline, cut: Cut) -> Array:
+def boxes_of(outline: Outline, cut: Cut) -> Array:
     """(parts, 2, dimensions) boxes of the parts."""
-    return cut_boxes(o.tiles, cut, len(o.hosts))
+    return cut_boxes(outline.tiles, cut, len(outline.hosts))
 
 
-def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
+def moves_of(outline: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
     """What the messages of an algorithm move; `boxes`: see `boxes_of`."""
-    has, gets = np.zeros((2, len(o.hosts), len(boxes)), np.bool_)
-    if o.name == "all-to-all":
+    has, gets = np.zeros((2, len(outline.hosts), len(boxes)), np.bool_)
+    if outline.name == "all-to-all":
         gets[:] = True
-    elif o.name == "reduce-scatter":
-        gets[np.array(o.targets)[cut.tile], np.arange(len(boxes))] = True
+    elif outline.name == "reduce-scatter":
+        gets[np.array(outline.targets)[cut.tile], np.arange(len(boxes))] = True
     else:  # who has a partial result has room for a sum, and may hand it on
-        gets[[*o.targets, *(member for member, _ in o.sources if o.name == "all-reduce")]] = True
-    source, held = np.array(o.sources).T
-    if o.name == "all-gather":
+        gets[
+            [
+                *outline.targets,
+                *(member for member, _ in outline.sources if outline.name == "all-reduce"),
+            ]
+        ] = True
+    source, held = np.array(outline.sources).T
+    if outline.name == "all-gather":
         np.logical_or.at(has, source, cut.tile == held[:, None])
-    elif o.name == "all-to-all":
+    elif outline.name == "all-to-all":
         has[source[cut.tile], np.arange(len(boxes))] = True
     else:
         has[source] = True
     room = np.iinfo(np.int64).max
     if (
-        o.name == "reduce-scatter"
+        outline.name == "reduce-scatter"
     ):  # what is added arrives in memory as large as what one member gets, at least
-        room = o.room or max(
-            int(np.bincount(o.owners, o.volumes).max()), -(-int(o.volumes.sum()) // o.parts)
+        room = outline.room or max(
+            int(np.bincount(outline.owners, outline.volumes).max()),
+            -(-int(outline.volumes.sum()) // outline.parts),
         )
     owner = (
-        np.zeros_like(cut.owner) if o.name == "all-to-all" else cut.owner
+        np.zeros_like(cut.owner) if outline.name == "all-to-all" else cut.owner
     )  # no two tiles are one box
     columns = (
         messages.source,
@@ -235,7 +241,9 @@ def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
         messages.adds,
     )
     before = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
-    return Moves(*_move(columns, (boxes, before, cut.tile, owner), has, gets, o.name in SUMS, room))
+    return Moves(
+        *_move(columns, (boxes, before, cut.tile, owner), has, gets, outline.name in SUMS, room)
+    )
 
 
 @tiered
@@ -251,7 +259,7 @@ def _move(
     source, target, first, last, adds = columns
     boxes, before, tile, owner = parts
     most = int((last - first).sum())
-    found, n, message, along = np.empty((8, most), np.int64), 0, -1, _along(boxes, before)
+    moved, n, message, along = np.empty((8, most), np.int64), 0, -1, _along(boxes, before)
     for k in range(len(source)):
         s, t, at, is_new, filled = source[k], target[k], first[k], True, 0
         while at < last[k]:
@@ -279,24 +287,24 @@ def _move(
                 not adds[k] and (not gets[t, begin] or (has[t, begin] and not is_sum))
             ):
                 continue
-            found[0, n], found[1, n], found[2, n], found[3, n] = s, t, begin, end
-            found[4, n] = adds[k] and has[t, begin]
-            size = (before[end] - before[begin]) * found[4, n]
+            moved[0, n], moved[1, n], moved[2, n], moved[3, n] = s, t, begin, end
+            moved[4, n] = adds[k] and has[t, begin]
+            size = (before[end] - before[begin]) * moved[4, n]
             if is_new or filled + size > room:
                 message, filled, is_new = message + 1, 0, False
-            found[5, n], found[6, n], found[7, n] = message, k, filled
+            moved[5, n], moved[6, n], moved[7, n] = message, k, filled
             filled += size
             n += 1
             has[t, begin:end] = True
     return (
-        found[0, :n],
-        found[1, :n],
-        found[2, :n],
-        found[3, :n],
-        found[4, :n] > 0,
-        found[5, :n],
-        found[6, :n],
-        found[7, :n],
+        moved[0, :n],
+        moved[1, :n],
+        moved[2, :n],
+        moved[3, :n],
+        moved[4, :n] > 0,
+        moved[5, :n],
+        moved[6, :n],
+        moved[7, :n],
     )
 
 
@@ -306,13 +314,13 @@ _ANY, _NONE = -2, -1  # in place of a dimension: not chosen yet, and there is no
 @inner
 def _along(boxes: Array, before: Array) -> Array:
     """Along which dimension each part and the last one before it that has elements are one box; `_NONE`."""
-    found, last = np.full(len(boxes), _NONE), -1
+    along, last = np.full(len(boxes), _NONE), -1
     for k in range(len(boxes)):
         if before[k] < before[k + 1]:
             if last >= 0:
-                found[k] = _joined_along(boxes[last, 0], boxes[last, 1], boxes[k])
+                along[k] = _joined_along(boxes[last, 0], boxes[last, 1], boxes[k])
             last = k
-    return found
+    return along
 
 
 @leaf
@@ -325,25 +333,25 @@ def _joined_along(low: Array, high: Array, other: Array) -> int:
     return along if unequal == 1 and high[along] == other[0, along] else _NONE
 
 
-def with_outsiders(o: Outline, messages: Messages) -> Messages:
+def with_outsiders(outline: Outline, messages: Messages) -> Messages:
     """Messages among the core, whose members they name by number there, and those of outsiders."""
-    core = np.array(o.core)
+    core = np.array(outline.core)
     return _serve(
-        o,
+        outline,
         Messages(core[messages.owner], core[messages.source], core[messages.target], *messages[3:]),
     )
 
 
-def _serve(o: Outline, messages: Messages) -> Messages:
+def _serve(outline: Outline, messages: Messages) -> Messages:
     """And the messages of outsiders: behind sums, else before."""
-    if not o.outsiders:
+    if not outline.outsiders:
         return messages
-    outside, serving = np.array(o.outsiders).reshape(-1, 2).T
+    outside, serving = np.array(outline.outsiders).reshape(-1, 2).T
     k, first, last = _served(serving, messages.owner)
-    source, target = (outside, serving) if o.name not in SUMS else (serving, outside)
-    own = source[k], target[k], first, last, np.zeros(len(k), np.bool_)
+    source, target = (outside, serving) if outline.name not in SUMS else (serving, outside)
+    served = source[k], target[k], first, last, np.zeros(len(k), np.bool_)
     columns = messages[1:6]
-    order = (columns, own) if o.name in SUMS else (own, columns)
+    order = (columns, served) if outline.name in SUMS else (served, columns)
     source, target, first, last, adds = (np.concatenate(both) for both in zip(*order, strict=True))
     return messages._replace(source=source, target=target, first=first, last=last, adds=adds)
 
@@ -351,54 +359,56 @@ def _serve(o: Outline, messages: Messages) -> Messages:
 @tiered
 def _served(serving: Array, owner: Array) -> tuple[Array, Array, Array]:
     """Outsiders, and the pieces from `first` to before `last` that belong to those who serve them."""
-    found, n = np.empty((3, len(serving) * len(owner)), np.int64), 0
+    served, n = np.empty((3, len(serving) * len(owner)), np.int64), 0
     for k in range(len(serving)):
         for piece in range(len(owner)):
             if owner[piece] != serving[k]:
                 continue
             if piece and owner[piece - 1] == serving[k]:
-                found[2, n - 1] = piece + 1
+                served[2, n - 1] = piece + 1
             else:
-                found[:, n] = k, piece, piece + 1
+                served[:, n] = k, piece, piece + 1
                 n += 1
-    return found[0, :n], found[1, :n], found[2, :n]
+    return served[0, :n], served[1, :n], served[2, :n]
 
 
 @tiered
 def _givers(hosts: Array, has: Array, targets: Array) -> Array:
     """(3, n) from whom targets take the pieces that they lack: sources, targets, pieces; `has`: (pieces, members)."""
-    found, n = np.empty((3, len(has) * len(targets)), np.int64), 0
+    givers, n = np.empty((3, len(has) * len(targets)), np.int64), 0
     for piece in range(len(has)):
         holder, turns = np.flatnonzero(has[piece]), new_turns(len(hosts))
         for target in targets:
             if not has[piece, target]:
                 giver = holder[whose_turn(hosts, holder, (0, len(holder)), target, turns)]
-                found[0, n], found[1, n], found[2, n] = giver, target, piece
+                givers[0, n], givers[1, n], givers[2, n] = giver, target, piece
                 n += 1
-    return found[:, :n]
+    return givers[:, :n]
 
 
-def straight_messages(o: Outline) -> Messages:
+def straight_messages(outline: Outline) -> Messages:
     """Every owner takes its piece from all sources; every target takes every piece from a holder, see `turns`."""
-    count = len(o.hosts)
-    owner = np.array(sorted(set(o.targets) if o.name == "all-reduce" else o.owners))
-    tile, piece = cut_of(o, owner).tile[: len(owner)], np.arange(len(owner))
-    found = list[
+    count = len(outline.hosts)
+    owner = np.array(
+        sorted(set(outline.targets) if outline.name == "all-reduce" else outline.owners)
+    )
+    tile, piece = cut_of(outline, owner).tile[: len(owner)], np.arange(len(owner))
+    halves = list[
         tuple[Array, Array, Array, Array]
     ]()  # sources, targets, pieces, whether it is added
-    if o.name in SUMS:
+    if outline.name in SUMS:
         away, k = np.divmod(np.arange(len(owner), count * len(owner)), len(owner))
-        found.append(((owner[k] + away) % count, owner[k], k, np.ones_like(k)))
-    if o.name not in ("reduce", "reduce-scatter"):
+        halves.append(((owner[k] + away) % count, owner[k], k, np.ones_like(k)))
+    if outline.name not in ("reduce", "reduce-scatter"):
         has = np.zeros((len(owner), count), np.bool_)
-        if o.name in SUMS:
+        if outline.name in SUMS:
             has[piece, owner] = True
         else:
-            member, held = np.array(o.sources).T
+            member, held = np.array(outline.sources).T
             np.logical_or.at(has.T, member, held[:, None] == tile)
-        givers = _givers(np.array(o.hosts), has, np.unique(o.targets))
-        found.append((*givers, np.zeros_like(givers[0])))
-    source, target, first, adds = np.concatenate(found, axis=1)
+        givers = _givers(np.array(outline.hosts), has, np.unique(outline.targets))
+        halves.append((*givers, np.zeros_like(givers[0])))
+    source, target, first, adds = np.concatenate(halves, axis=1)
     turn = np.lexsort(((source - target) % count * (adds == 0), adds == 0))
     source, target, first, adds = (column[turn] for column in (source, target, first, adds))
     alike = np.stack([source, target, adds, first - np.arange(len(first))])
@@ -407,4 +417,4 @@ def straight_messages(o: Outline) -> Messages:
     )  # pieces that go the same way are one message
     last = first[np.append(begin[1:], len(first)) - 1] + 1
     messages = Messages(owner, source[begin], target[begin], first[begin], last, adds[begin] > 0)
-    return _serve(o, messages) if o.name == "reduce-scatter" else messages
+    return _serve(outline, messages) if outline.name == "reduce-scatter" else messages

@@ -34,13 +34,13 @@ def lives(task_graph: TaskGraph, start: Array, end: Array) -> tuple[Array, Array
 def bytes_in_use(task_graph: TaskGraph, begin: Array, finish: Array) -> list[tuple[Array, Array]]:
     """Per device the seconds at which its bytes in use change, ascending, and what they are from then on."""
     size, device = task_graph.instance_bytes(), task_graph.instance_device
-    found = []
+    by_device = []
     for number in range(len(task_graph.machine.devices)):
-        own = np.flatnonzero((device == number) & ~np.isnan(begin))
-        seconds = np.concatenate([begin[own], finish[own]])
-        change = np.concatenate([size[own], -size[own]])
+        here = np.flatnonzero((device == number) & ~np.isnan(begin))
+        seconds = np.concatenate([begin[here], finish[here]])
+        change = np.concatenate([size[here], -size[here]])
         order = np.lexsort((change, seconds))  # what ends makes room for what begins
         total = np.cumsum(change[order])
         is_last = np.diff(seconds[order], append=np.inf) > 0
-        found.append((seconds[order][is_last], total[is_last]))
-    return found
+        by_device.append((seconds[order][is_last], total[is_last]))
+    return by_device

@@ -103,8 +103,8 @@ class Peers(Generic[Rows]):
 
     def spans(self, read: Callable[[Rows], Any]) -> list[tuple[RegionRows[Rows], Any]]:
         """Every kind and what is read of its table, which is read once."""
-        found = {id(table): read(table.rows) for table in self.tables}
-        return [(kind, found[id(kind.table)]) for kind in self.kinds]
+        by_table = {id(table): read(table.rows) for table in self.tables}
+        return [(kind, by_table[id(kind.table)]) for kind in self.kinds]
 
     def only(self, rows: Array) -> Peers[Rows]:
         """Of some rows, in this order."""

@@ -72,14 +72,16 @@ def in_order(owner: Array, *columns: Array) -> Steps:
 
     `columns`: round, source, target, first and last, see `Steps`.
     """
-    found = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)])
-    found = found[:, found[3] < found[4]]
-    found = found[:, np.lexsort(found[3::-1])]
-    is_new = np.ones(found.shape[1], np.bool_)
-    is_new[1:] = (found[:3, 1:] != found[:3, :-1]).any(axis=0) | (found[3, 1:] != found[4, :-1])
+    messages = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)])
+    messages = messages[:, messages[3] < messages[4]]
+    messages = messages[:, np.lexsort(messages[3::-1])]
+    is_new = np.ones(messages.shape[1], np.bool_)
+    is_new[1:] = (messages[:3, 1:] != messages[:3, :-1]).any(axis=0) | (
+        messages[3, 1:] != messages[4, :-1]
+    )
     begins = np.flatnonzero(is_new)
-    round_, source, target, first, _ = found[:, begins]
-    last = found[4, np.append(begins, found.shape[1])[1:] - 1]
+    round_, source, target, first, _ = messages[:, begins]
+    last = messages[4, np.append(begins, messages.shape[1])[1:] - 1]
     return Steps(np.asarray(owner, np.int64), round_, source, target, first, last)
 
 

@@ -65,10 +65,10 @@ class StreamTable:
 
     def ends(self, source: Array, target: Array) -> Array:
         """(..., 2) streams of the devices between which transfers go, the receiver's first; -1 for none."""
-        found = np.empty((*np.broadcast_shapes(source.shape, target.shape), 2), np.int32)
-        found[..., 0], found[..., 1] = self.arriving[target], self.sending[source]
-        found[source == target] = -1
-        return found
+        ends = np.empty((*np.broadcast_shapes(source.shape, target.shape), 2), np.int32)
+        ends[..., 0], ends[..., 1] = self.arriving[target], self.sending[source]
+        ends[source == target] = -1
+        return ends
 
     def ports(self, source: Array, target: Array) -> Array:
         """The first link of transfers from devices that send by link; -1 for others."""
@@ -98,8 +98,8 @@ class StreamTable:
         """See `Exchange.ring`."""
         key = names.tobytes()
         if key not in self._rings:
-            found = in_order(names.astype(np.int64), tuple(self.machine.equals))
-            self._rings[key] = tuple(found.tolist())
+            ring = in_order(names.astype(np.int64), tuple(self.machine.equals))
+            self._rings[key] = tuple(ring.tolist())
         return self._rings[key]
 
     def _table(self, groups: list[tuple[int, ...]]) -> Groups:

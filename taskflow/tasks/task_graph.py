@@ -232,31 +232,31 @@ class TaskGraph:
         launch, span = int(self.launch[row]), slice(*self.arg_ptr[row : row + 2].tolist())
         numbers = self.launches[launch].args if launch >= 0 else repeat(int(self.region[row]))
         columns = (c[span].tolist() for c in (self.arg_instance, self.arg_box, self.arg_privilege))
-        found = []
+        arguments = []
         for number, instance, (lo, hi), privilege in zip(numbers, *columns, strict=False):
             ndim = self.regions[number].ndim
-            found.append(
+            arguments.append(
                 (instance, Rect(tuple(lo[:ndim]), tuple(hi[:ndim])), _PRIVILEGES[privilege])
             )
-        return tuple(found)
+        return tuple(arguments)
 
     def deps(self, row: int) -> list[int]:
         """The rows that `row` waits for."""
-        found: list[int] = self.dep_row[self.dep_ptr[row] : self.dep_ptr[row + 1]].tolist()
-        return found
+        rows: list[int] = self.dep_row[self.dep_ptr[row] : self.dep_ptr[row + 1]].tolist()
+        return rows
 
     def streams_of(self, row: int) -> list[int]:
         """The streams that `row` occupies."""
-        found: list[int] = []
+        streams: list[int] = []
         for stream in self.streams[row].tolist():
-            found += (
+            streams += (
                 [stream]
                 if stream >= 0
                 else self.groups.streams_of(-2 - stream)
                 if stream < -1
                 else []
             )
-        return found
+        return streams
 
     def occupied(self) -> tuple[Array, Array]:
         """Rows, ascending, and a stream that each occupies, as two columns."""
@@ -298,8 +298,8 @@ class TaskGraph:
 
     def order(self, region: int) -> tuple[int, ...]:
         """The dimensions of a region as they lie in memory, slowest first."""
-        found = self.regions[region]
-        return self.orders.get(found.name, tuple(range(found.ndim)))
+        logical = self.regions[region]
+        return self.orders.get(logical.name, tuple(range(logical.ndim)))
 
     def instance_bytes(self) -> Array:
         """Bytes of every instance."""
@@ -346,20 +346,20 @@ class TaskGraph:
         """Source, device and bytes of all that goes between devices, of rows for which these stand too; (3, n)."""
         if self.peers is None:
             return self.hops()[1:]
-        found = []
+        parts = []
         for kind, hops in self.peers.spans(lambda rows: rows.hops()):
             _, source, device, size = hops[:, slice(*np.searchsorted(hops[0], kind.ends))]
-            found.append(np.stack([source + kind.by, device + kind.by, size * kind.regions]))
-        return np.concatenate(found, axis=1)
+            parts.append(np.stack([source + kind.by, device + kind.by, size * kind.regions]))
+        return np.concatenate(parts, axis=1)
 
     def hops(self) -> Array:
         """Row, source, device and bytes of all that goes between devices, within collectives too; (4, n), by row."""
         moved = np.flatnonzero(self.is_transfer)
-        found = [np.stack([moved, self.source[moved], self.device[moved], self.bytes[moved]])]
-        found += [
+        parts = [np.stack([moved, self.source[moved], self.device[moved], self.bytes[moved]])]
+        parts += [
             self.hops_of(row) for row in np.flatnonzero(self.kind == Kind.COLLECTIVE).tolist()
         ]
-        hops = np.concatenate(found, axis=1)
+        hops = np.concatenate(parts, axis=1)
         return hops[:, np.argsort(hops[0], kind="stable")]
 
     def hops_of(self, row: int) -> Array:
@@ -375,16 +375,16 @@ class TaskGraph:
         """
         if self.peers is not None:
             rows, number, by = self.peers.place(row)
-            found = rows.exchange(number)
-            instances = (-1 - np.array(found.instances, np.int64)).tolist()
-            return replace(found, instances=instances, devices=[d + by for d in found.devices])
+            peer = rows.exchange(number)
+            instances = (-1 - np.array(peer.instances, np.int64)).tolist()
+            return replace(peer, instances=instances, devices=[d + by for d in peer.devices])
         table, number = self.with_all_arguments(row)
         if table is not self:
-            found = table.exchange(number)
-            own = self.arg_instance[self.arg_ptr[row] : self.arg_ptr[row + 1]]
-            instances = -1 - np.array(found.instances, np.int64)
-            instances[np.isin(found.devices, self.instance_device[own])] = own
-            return replace(found, instances=instances.tolist())
+            whole = table.exchange(number)
+            here = self.arg_instance[self.arg_ptr[row] : self.arg_ptr[row + 1]]
+            instances = -1 - np.array(whole.instances, np.int64)
+            instances[np.isin(whole.devices, self.instance_device[here])] = here
+            return replace(whole, instances=instances.tolist())
         args = slice(*self.arg_ptr[row : row + 2].tolist())
         ndim = self.regions[int(self.region[row])].ndim
         instances, rects = self.arg_instance[args], dict[bytes, Rect]()

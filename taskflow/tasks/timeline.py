@@ -90,13 +90,13 @@ class Timeline:
         before, after = follows(*find_queues(graph))  # links are shared, and make nobody wait
         waiting = graph.waiting_row
         first, then = np.concatenate([graph.dep_row, before]), np.concatenate([waiting, after])
-        known = ~np.isnan(self.end[first])
-        first, then = first[known], then[known]
+        is_known = ~np.isnan(self.end[first])
+        first, then = first[is_known], then[is_known]
         order = np.lexsort((first, self.end[first], then))
         is_last = np.diff(then[order], append=-1) != 0
-        found = np.full(len(graph), -1, np.int64)
-        found[then[order][is_last]] = first[order][is_last]
-        return found
+        awaited = np.full(len(graph), -1, np.int64)
+        awaited[then[order][is_last]] = first[order][is_last]
+        return awaited
 
     def critical_path(self) -> list[int]:
         """Rows of a longest chain: from the row that ends last, back through whatever each row waited for."""
@@ -150,5 +150,5 @@ class RowsBefore:
 
     def of(self, row: int) -> list[int]:
         """Each once, in the order of the rows."""
-        found = self._previous[self._ptr[row] : self._ptr[row + 1]]
-        return sorted(set(found.tolist()))
+        rows = self._previous[self._ptr[row] : self._ptr[row + 1]]
+        return sorted(set(rows.tolist()))

@@ -78,22 +78,22 @@ class _Threads:
 
     def names(self) -> list[Event]:
         """What processes and threads are called, and the order of processes."""
-        found: list[Event] = []
+        events: list[Event] = []
         devices = len(self._machine.devices)
         for number, name in enumerate(
             [*(f"device {device}" for device in range(devices)), "links"]
         ):
             head: Event = {"ph": "M", "pid": number}
-            found.append({**head, "name": "process_name", "args": {"name": name}})
-            found.append({**head, "name": "process_sort_index", "args": {"sort_index": number}})
+            events.append({**head, "name": "process_name", "args": {"name": name}})
+            events.append({**head, "name": "process_sort_index", "args": {"sort_index": number}})
         for stream, threads in sorted(self._ends.items()):
             process, name = describe_stream(self._machine, stream)
             for k, (thread, _) in enumerate(threads):
                 args = {"name": f"{name} ({k + 1})" if k else name}
-                found.append(
+                events.append(
                     {"name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": args}
                 )
-        return found
+        return events
 
 
 def _event(task_graph: TaskGraph, row: int, start: float, seconds: float) -> Event:

@@ -108,12 +108,12 @@ class Crew:
         cell, done = k * _GAP, 0
         while True:
             patience = self._looks(_PATIENCE_SECONDS)
-            found = self._spin.exchange(self._ends, self._rounds, cell, done, patience)
-            if found == done:
-                found = self._sleep(k, done)
-            if found != done:
+            latest = self._spin.exchange(self._ends, self._rounds, cell, done, patience)
+            if latest == done:
+                latest = self._sleep(k, done)
+            if latest != done:
                 self._errors[k] = _error_of(self._lists[k])
-                done = found
+                done = latest
 
     def _sleep(self, k: int, done: int) -> int:
         """Sleep until somebody rings, unless there is a round already; the latest round."""

@@ -73,11 +73,11 @@ def divisions(
     """
     whole = _part(bound, intervals)
     all_elements = max(sum(rect.volume for rect in whole.rects), 1)
-    found = [
+    ways = [
         _along(bound, axis, intervals, count)
         for axis in _separating_axes(bound, intervals, is_written)
     ]
-    shared = [Division(parts, _visits(parts, whole, orders) / all_elements) for parts in found]
+    shared = [Division(parts, _visits(parts, whole, orders) / all_elements) for parts in ways]
     return sorted(shared, key=lambda division: division.share * len(division.parts))
 
 
@@ -146,15 +146,15 @@ def options(task_graph: TaskGraph, row: int, count: int) -> list[Option]:
     computing = float(task_graph.flops[row] / device.flops_per_second)
     moving = float(task_graph.bytes[row] / device.memory_bandwidth)
     whole, launch = whole_part(task_graph, row), task_graph.launches[int(task_graph.launch[row])]
-    found = [Option([whole], computing + moving)]
+    ways = [Option([whole], computing + moving)]
     if count > 1:
         orders = [task_graph.order(n) for n in launch.args]
         for way in divisions(
             launch.bound, whole.intervals, _is_written(task_graph, row), orders, count
         ):
             if _are_apart(task_graph, row, way.parts):
-                found.append(Option(way.parts, computing / len(way.parts) + moving * way.share))
-    return sorted(found, key=lambda option: option.seconds)
+                ways.append(Option(way.parts, computing / len(way.parts) + moving * way.share))
+    return sorted(ways, key=lambda option: option.seconds)
 
 
 def whole_part(task_graph: TaskGraph, row: int) -> Part:

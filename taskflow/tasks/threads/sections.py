@@ -59,17 +59,17 @@ def sections(
         memory: where the instances lie.
     """
     left = [(row, options(task_graph, row, count)) for row in rows]
-    found = list[Section]()
+    made = list[Section]()
     while left:
         trials = [_extend(left, first, Uses(task_graph, memory)) for first in left[0][1]]
         _, chosen = max(
             trials, key=lambda trial: trial[0]
         )  # of equals the first, whose first point is fastest
-        found.append(
+        made.append(
             Section([row for row, _ in left[: len(chosen)]], [option.parts for option in chosen])
         )
         left = left[len(chosen) :]
-    return found
+    return made
 
 
 def _extend(

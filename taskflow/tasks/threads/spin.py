@@ -48,17 +48,17 @@ poke: Any = intrinsic(_poke)
 def write(cells: Array, number: int, value: int, looks: int) -> int:
     """Write a cell, then look at it so often, to give another thread time; returns what those looks add up to."""
     poke(cells, number, value)
-    found = 0
+    total = 0
     for _ in range(looks):
-        found += peek(cells, number)
-    return found
+        total += peek(cells, number)
+    return total
 
 
 @njit(nogil=True)
 def read(cells: Array, number: int) -> int:
     """What a cell holds now."""
-    found: int = peek(cells, number)
-    return found
+    held: int = peek(cells, number)
+    return held
 
 
 @njit(nogil=True)
@@ -77,9 +77,9 @@ def exchange(ends: Array, rounds: Array, number: int, value: int, looks: int) ->
     Returns what it holds.
     """
     poke(ends, number, value)
-    found: int = peek(rounds, number)
+    held: int = peek(rounds, number)
     for _ in range(looks):
-        if found != value:
+        if held != value:
             break
-        found = peek(rounds, number)
-    return found
+        held = peek(rounds, number)
+    return held
