@@ -101,4 +101,4 @@ def serving(name: str) -> tuple[str, ...]:
     """The algorithms for collectives of a name."""
     if name == "all-to-all":
         return tuple(TO_EACH)
-    return tuple(each for each, algorithm in ALGORITHMS.items() if name in algorithm.serves)
+    return tuple(key for key, algorithm in ALGORITHMS.items() if name in algorithm.serves)

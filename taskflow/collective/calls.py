@@ -71,10 +71,10 @@ def fabric_of(group: Group, part: Callable[[tuple[int, ...]], Group]) -> Fabric:
     begin = group.host_begin.tolist()
     hosts, on_host = len(begin) - 1, np.diff(group.host_begin)
     several = [tuple(range(a, b)) for a, b in pairwise(begin) if b - a > 1]
-    parts = {each.key: each for each in map(part, several)}
-    rings = [_ring_rate(each) for each in parts.values()]
+    parts = {host.key: host for host in map(part, several)}
+    rings = [_ring_rate(host) for host in parts.values()]
     between, latency = _between(group) if hosts > 1 else (np.inf, 0.0)
-    is_nvlink = all(_is_nvlink(each) for each in parts.values())
+    is_nvlink = all(_is_nvlink(host) for host in parts.values())
     return Fabric(
         group.count,
         hosts,
@@ -119,8 +119,8 @@ def _between(group: Group) -> tuple[float, float]:
     links = group.ways.links(source, member)
     hops, rate = (links >= 0).sum(axis=1), np.inf
     for back in range(1, int(hops.min()) + 1):
-        own, used = np.unique(np.stack([host, links[member, hops - back]]), axis=1)
-        rate = min(rate, np.bincount(own, group.link_bandwidth[used]).min())
+        user, used = np.unique(np.stack([host, links[member, hops - back]]), axis=1)
+        rate = min(rate, np.bincount(user, group.link_bandwidth[used]).min())
     return float(rate), float(group.ways.latency_of(links).max())
 
 
@@ -159,7 +159,7 @@ def _is_able(p: Protocol, f: Fabric, name: str) -> bool:
 
 def _call(p: Protocol, f: Fabric, name: str, size: Array, exposed: dict[str, float]) -> Call:
     within, between = _hops(p, f, name)
-    known, flushes = published(), 2 if p.protocol == "Simple" else 1
+    figures, flushes = published(), 2 if p.protocol == "Simple" else 1
     hop, far = p.hop_seconds.get(f.kind, 0.0), p.hop_seconds.get("network", 0.0)
     if f.on_host == 1:
         far = exposed.get(p.protocol, far)
@@ -167,7 +167,7 @@ def _call(p: Protocol, f: Fabric, name: str, size: Array, exposed: dict[str, flo
         hop = max(hop, POST_SECONDS * POSTS.get(p.protocol, 1))
     hops, network = within * hop + between * far, between * f.network_seconds * flushes
     sent = size / (_rate(p, f, name) * _share_at(p, size))
-    first = known.call_seconds + p.seconds + p.hop_factor * hops + network
+    first = figures.call_seconds + p.seconds + p.hop_factor * hops + network
     return Call(p, p.seconds + hops + network + sent, first + sent * _filling(p, f, size))
 
 

@@ -35,8 +35,8 @@ def check_collectives(machine: MachineModel) -> None:
         library = [LIBRARY] if is_called else []
         able = [FASTEST, *serving(name), *library, *(["copies"] if name in BY_COPIES else [])]
         if algorithm not in able:
-            known = sorted({"all-to-all", *BY_STEPS})
-            there = ", ".join(able) if name in known else f"collectives are {', '.join(known)}"
+            names = sorted({"all-to-all", *BY_STEPS})
+            there = ", ".join(able) if name in names else f"collectives are {', '.join(names)}"
             raise ValueError(
                 f"machine '{machine.name}': collectives: '{name}' by {algorithm!r}: {there}"
             )
@@ -59,15 +59,15 @@ def with_own_steps(task_graph: TaskGraph, kept: Collection[int] = ()) -> TaskGra
     return replace(task_graph, algorithm=algorithm, ways=(*task_graph.ways, *stepped.ways))
 
 
-def _with_own_wholes(task_graph: TaskGraph, own: Own[TaskGraph], rows: Array) -> TaskGraph:
+def _with_own_wholes(task_graph: TaskGraph, part: Own[TaskGraph], rows: Array) -> TaskGraph:
     """The same of the rows of some devices, whose collectives have all their arguments elsewhere."""
-    assert own.wholes is not None and own.whole is not None
-    kept = np.setdiff1d(np.flatnonzero(is_by_library(own.wholes)), own.whole[rows])
-    wholes = with_own_steps(own.wholes, kept.tolist())
+    assert part.wholes is not None and part.whole is not None
+    kept = np.setdiff1d(np.flatnonzero(is_by_library(part.wholes)), part.whole[rows])
+    wholes = with_own_steps(part.wholes, kept.tolist())
     algorithm = task_graph.algorithm.copy()
-    algorithm[rows] = wholes.algorithm[own.whole[rows]]
+    algorithm[rows] = wholes.algorithm[part.whole[rows]]
     return replace(
-        task_graph, algorithm=algorithm, ways=wholes.ways, own=replace(own, wholes=wholes)
+        task_graph, algorithm=algorithm, ways=wholes.ways, own=replace(part, wholes=wholes)
     )
 
 

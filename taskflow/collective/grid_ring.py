@@ -16,7 +16,7 @@ _STREAMS = ((1, 0), (-1, 0), (1, 1), (-1, 1))  # direction, and the axis that co
 def grid_ring(group: Group, owners: Array) -> Steps:
     """The members stand row by row in the grid that is the nearest to a square."""
     rows = next(r for r in range(int(group.count**0.5), 0, -1) if group.count % r == 0)
-    extent, owner, found = (rows, group.count // rows), list[Array](), list[list[Array]]()
+    extent, owner, messages = (rows, group.count // rows), list[Array](), list[list[Array]]()
     for stream, (direction, axis) in enumerate(_STREAMS):
         inner, outer = extent[1 - axis], extent[axis]
         place = owners % extent[1], owners // extent[1]  # along a row, along a column
@@ -27,17 +27,17 @@ def grid_ring(group: Group, owners: Array) -> Steps:
         piece = stream * len(owners) + np.arange(len(owners))
         k = np.arange(inner - 1)[:, None]
         along = ((start + direction * (k + turn)) % inner for turn in (0, 1))
-        found.append(_columns(k, *(_member(at, other, axis, extent[1]) for at in along), piece))
+        messages.append(_columns(k, *(_member(at, other, axis, extent[1]) for at in along), piece))
         at, k = (
             (start + direction * np.arange(inner)[:, None]) % inner,
             np.arange(outer - 1)[:, None, None],
         )
         across = ((other + direction * (k + turn)) % outer for turn in (0, 1))
-        found.append(
+        messages.append(
             _columns(inner - 1 + k, *(_member(at, to, axis, extent[1]) for to in across), piece)
         )
         owner.append(owners[order])
-    columns = (np.concatenate(column) for column in zip(*found, strict=True))
+    columns = (np.concatenate(column) for column in zip(*messages, strict=True))
     return steps_of(np.concatenate(owner), *columns)
 
 

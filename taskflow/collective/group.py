@@ -51,14 +51,14 @@ class Group:
     @property
     def folding(self) -> Array:
         """(p,) the stream on which a member adds what arrives."""
-        found: Array = self.queues[2]
-        return found
+        stream: Array = self.queues[2]
+        return stream
 
     @property
     def link_bandwidth(self) -> Array:
         """Of every link."""
-        found: Array = self.ways.link.bandwidth[:-1]
-        return found
+        bandwidth: Array = self.ways.link.bandwidth[:-1]
+        return bandwidth
 
     @cached_property
     def links(self) -> Array:
@@ -87,8 +87,8 @@ class Group:
     def capacity(self) -> Array:
         """Of every link: how many messages pass it in the time in which one passes the narrowest."""
         narrowest = self.link_bandwidth.min(initial=np.inf)
-        found: Array = np.maximum(1, (self.link_bandwidth / narrowest + 1e-9).astype(np.int64))
-        return found
+        capacity: Array = np.maximum(1, (self.link_bandwidth / narrowest + 1e-9).astype(np.int64))
+        return capacity
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:

@@ -21,11 +21,11 @@ def halving_doubling(group: Group, owners: Array) -> Steps:
         np.searchsorted(core, owners, "right") - 1
     )  # of every piece: the core member that takes part for its owner
     joined, at = np.flatnonzero(core[block] != owners), np.arange(len(core))
-    found = [(np.zeros_like(joined), owners[joined], core[block[joined]], joined, joined + 1)]
+    messages = [(np.zeros_like(joined), owners[joined], core[block[joined]], joined, joined + 1)]
     rounds = len(core).bit_length() - 1
     for k in range(rounds):
         first, last = (np.searchsorted(block, ((at >> k) + more) << k) for more in (0, 1))
-        found.append((np.full_like(at, k + 1), core, core[at ^ (1 << k)], first, last))
+        messages.append((np.full_like(at, k + 1), core, core[at ^ (1 << k)], first, last))
     extra = np.setdiff1d(np.arange(group.count), core)
     begin, end = (
         np.searchsorted(owners, extra, side) for side in ("left", "right")
@@ -33,8 +33,8 @@ def halving_doubling(group: Group, owners: Array) -> Steps:
     has_none = begin == end
     begin[has_none] = end[has_none] = len(owners)
     for first, last in ((np.zeros_like(begin), begin), (end, np.full_like(end, len(owners)))):
-        found.append((np.full_like(extra, rounds + 1), extra - 1, extra, first, last))
-    return in_order(owners, *(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        messages.append((np.full_like(extra, rounds + 1), extra - 1, extra, first, last))
+    return in_order(owners, *(np.concatenate(columns) for columns in zip(*messages, strict=True)))
 
 
 def core_members(group: Group) -> Array:

@@ -90,9 +90,11 @@ class LibraryPrices:
         links, members = neighbours(self._group), self._group.count
         passed = (members - 1) / members  # of the bytes of all, by each member
         rounds = {"all-reduce": 2 * passed, "reduce": 1.0, "broadcast": 1.0}
-        each = rounds.get(outline.name, passed) * outline.whole_bytes
-        load = np.bincount(links[links >= 0], minlength=len(self._group.link_bandwidth)) * each
-        return np.append(load, members * each)
+        member_bytes = rounds.get(outline.name, passed) * outline.whole_bytes
+        load = (
+            np.bincount(links[links >= 0], minlength=len(self._group.link_bandwidth)) * member_bytes
+        )
+        return np.append(load, members * member_bytes)
 
 
 def is_one_call(outline: Outline) -> bool:

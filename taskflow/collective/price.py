@@ -136,11 +136,11 @@ class CollectiveCosts:
     @staticmethod
     def of(machine: MachineModel) -> CollectiveCosts:
         """Those of a machine, the same ones while few others are asked for: lowering and costs share what they find."""
-        found = [costs for costs in _RECENT if costs.machine is machine]
-        if not found:
-            found.append(CollectiveCosts(machine))
-            _RECENT.append(found[0])
-        return found[0]
+        kept = [costs for costs in _RECENT if costs.machine is machine]
+        if not kept:
+            kept.append(CollectiveCosts(machine))
+            _RECENT.append(kept[0])
+        return kept[0]
 
     @staticmethod
     def of_search(machine: MachineModel) -> CollectiveCosts:
@@ -162,25 +162,25 @@ class CollectiveCosts:
             [d for d in every if host[d] == host[every[0]]],
             sorted(first.values()),
         )
-        found = dict[str, set[str]]()
+        winners = dict[str, set[str]]()
         for group in groups:
             for name in BY_STEPS if len(group) > 1 else ():
                 prices = self.prices(tuple(group[:_MOST_MEMBERS]))
-                found.setdefault(name, set()).update(
+                winners.setdefault(name, set()).update(
                     prices.choose(name, size).algorithm for size in _TRIED_BYTES
                 )
-        return found
+        return winners
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of collective rows."""
         first, kind, _ = twins(task_graph, rows)
         ways = [task_graph.ways[n] if n >= 0 else None for n in task_graph.algorithm[rows].tolist()]
-        known, found = dict[tuple[int, int], float](), np.empty(len(rows))
+        prices, seconds = dict[tuple[int, int], float](), np.empty(len(rows))
         for k, (of, way) in enumerate(zip(kind.tolist(), ways, strict=True)):
-            if (key := (of, id(way))) not in known:
-                known[key] = self._choice_of(task_graph, int(first[of]), way).seconds
-            found[k] = known[key]
-        return found
+            if (key := (of, id(way))) not in prices:
+                prices[key] = self._choice_of(task_graph, int(first[of]), way).seconds
+            seconds[k] = prices[key]
+        return seconds
 
     def of_row(self, task_graph: TaskGraph, row: int) -> Choice:
         """Of a collective row, with the algorithm that it has, if it has one; else what lowering would choose."""
@@ -256,8 +256,8 @@ class CollectiveCosts:
                 self._outlines = {}
             exchange = task_graph.exchange(look.row)
             region = task_graph.regions[int(task_graph.region[look.row])]
-            known = exchange.outline(region.itemsize), exchange.is_regular
-            self._outlines[look.digest] = known
+            described = exchange.outline(region.itemsize), exchange.is_regular
+            self._outlines[look.digest] = described
         return Asked(look.named.members, *self._outlines[look.digest])
 
     def _algorithm(self, asked: Asked) -> str:
@@ -339,8 +339,8 @@ class GroupPrices:
             able = self._able(outline, algorithm)
             is_bound = len(able) > 1 and outline.is_even
             bounds = sorted(
-                (self.bound_of(outline, each) if is_bound else 0.0, k)
-                for k, each in enumerate(able)
+                (self.bound_of(outline, name) if is_bound else 0.0, k)
+                for k, name in enumerate(able)
             )
             best = Choice(np.inf, able[0])
             for bound, k in bounds:
@@ -348,7 +348,7 @@ class GroupPrices:
                     best = min(
                         best,
                         Choice(self.seconds_of(outline, able[k]), able[k]),
-                        key=lambda each: each.seconds,
+                        key=lambda choice: choice.seconds,
                     )
             self._choices[key] = best
         return self._choices[key]
@@ -366,7 +366,7 @@ class GroupPrices:
         if library and self.library.is_certain:
             return library
         able = (
-            *(each for each in tried(outline, self._few) if each != "multitree" or self._has_trees),
+            *(name for name in tried(outline, self._few) if name != "multitree" or self._has_trees),
             *library,
         )
         if self.group.count <= MANY or len(able) == 1 or outline.name in ROOTED:
@@ -379,7 +379,7 @@ class GroupPrices:
         Messages are not made where the latencies of those that one member sends take longer than another algorithm.
         """
         latency = self.group.ways.least_latency
-        sends = [ALGORITHMS[each].sends(self.group) if each in ALGORITHMS else 0 for each in able]
+        sends = [ALGORITHMS[name].sends(self.group) if name in ALGORITHMS else 0 for name in able]
         best = np.inf, 0
         for k in np.argsort(sends, kind="stable").tolist():
             if sends[k] * latency < best[0]:
@@ -409,9 +409,9 @@ class GroupPrices:
 
     def _called(self, outline: Outline) -> float:
         """What the library takes for it."""
-        known = self.library.curve(outline.name)
-        assert known, "a call that the library has not"
-        return known.at(outline.whole_bytes)
+        curve = self.library.curve(outline.name)
+        assert curve, "a call that the library has not"
+        return curve.at(outline.whole_bytes)
 
     def bound_of(self, outline: Outline, algorithm: str) -> float:
         """What its busiest stream or link takes, where all is even: messages are as long as the shortest piece."""
@@ -459,10 +459,10 @@ class GroupPrices:
         """The messages of a collective of which all members have, or get, a part; see `steps.messages_of`."""
         key = name, algorithm, parts
         if key not in self._among:
-            known = name, self._as_steps if algorithm == LIBRARY else algorithm
-            if known not in self._steps:
-                self._steps[known] = ALGORITHMS[known[1]].steps(name, self.group)
-            self._among[key] = messages_of(name, self._steps[known], parts)
+            of_steps = name, self._as_steps if algorithm == LIBRARY else algorithm
+            if of_steps not in self._steps:
+                self._steps[of_steps] = ALGORITHMS[of_steps[1]].steps(name, self.group)
+            self._among[key] = messages_of(name, self._steps[of_steps], parts)
         return self._among[key]
 
     @property
@@ -492,9 +492,9 @@ def tried(outline: Outline, few: Mapping[str, Collection[str]] = {}) -> tuple[st
     """Algorithms among which the fastest is chosen; "": see `Exchange.is_regular`; `few`: see `CollectiveCosts`."""
     able = serving(outline.name)
     if len(outline.hosts) > MANY and outline.name != "all-to-all":
-        return tuple(each for each in WITH_MANY if each in able)
+        return tuple(name for name in WITH_MANY if name in able)
     if outline.outsiders:
         is_small = outline.tile_bytes <= exchanges.SMALL_BYTES
-        return (*(each for each in WITH_OUTSIDERS if each in able), *([""] if is_small else []))
-    able = tuple(each for each in able if each in few.get(outline.name, able))
+        return (*(name for name in WITH_OUTSIDERS if name in able), *([""] if is_small else []))
+    able = tuple(name for name in able if name in few.get(outline.name, able))
     return able if outline.is_even or outline.name == "all-to-all" else (*able, "")

@@ -51,12 +51,12 @@ def find_rings(group: Group) -> list[Array]:
 def _disjoint(free: Array, most: int, tries: Iterator[int]) -> list[Array]:
     """Up to `most` rings that share no link: the first found set of as many, else the largest one."""
     best: list[Array] = []
-    for found in _rings_of(free, tries) if most else ():
+    for path in _rings_of(free, tries) if most else ():
         rest = free.copy()
-        for a, b in pairwise([*found, found[0]]):
+        for a, b in pairwise([*path, path[0]]):
             rest[a, b] -= 1
             rest[b, a] -= 1
-        best = max(best, [np.array(found), *_disjoint(rest, most - 1, tries)], key=len)
+        best = max(best, [np.array(path), *_disjoint(rest, most - 1, tries)], key=len)
         if len(best) == most:
             break
     return best

@@ -111,8 +111,8 @@ def work_of(sends: Sending, g: Group, has_folds: bool) -> tuple[Array, Array]:
 
     def total(at: Array, length: int, values: Array) -> Array:
         """The values by where they are, which is (messages, n); -1: nowhere."""
-        found: Array = np.bincount((at + 1).ravel(), np.repeat(values, at.shape[1]), length + 1)[1:]
-        return found
+        sums: Array = np.bincount((at + 1).ravel(), np.repeat(values, at.shape[1]), length + 1)[1:]
+        return sums
 
     folding = g.folding[target][:, None]
     fixed = total(sent.streams, streams, sent.latency)

@@ -20,7 +20,7 @@ def twins(task_graph: TaskGraph, rows: Array) -> tuple[Array, Array, list[bytes]
     regions, of = np.unique(task_graph.region[rows], return_inverse=True)
     itemsize = np.array([task_graph.regions[r].itemsize for r in regions.tolist()], np.int64)
     facts = np.stack([task_graph.collective[rows], itemsize[of]], axis=1)
-    known, kind, first = dict[bytes, int](), np.empty(len(rows), np.int64), list[int]()
+    numbers, kind, first = dict[bytes, int](), np.empty(len(rows), np.int64), list[int]()
     parts = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(pointers(many)[1:] // ITEMS)) + 1)
     place = [b""] * len(rows)
     for part in parts:
@@ -44,7 +44,7 @@ def twins(task_graph: TaskGraph, rows: Array) -> tuple[Array, Array, list[bytes]
             for k, corner in zip(at.tolist(), corners, strict=True):
                 place[k] = corner.tobytes()
         for k in part.tolist():
-            kind[k] = known.setdefault(keys[k], len(first))
+            kind[k] = numbers.setdefault(keys[k], len(first))
             if kind[k] == len(first):
                 first.append(k)
     return rows[first], kind, place
@@ -52,8 +52,8 @@ def twins(task_graph: TaskGraph, rows: Array) -> tuple[Array, Array, list[bytes]
 
 def _alike(numbers: Array) -> Array:
     """(rows, n) of every number its rank among the different ones of its row."""
-    order, found = np.argsort(numbers, axis=1, kind="stable"), np.empty_like(numbers)
+    order, ranks = np.argsort(numbers, axis=1, kind="stable"), np.empty_like(numbers)
     ascending = np.take_along_axis(numbers, order, axis=1)
     rank = np.cumsum(np.diff(ascending, axis=1, prepend=ascending[:, :1]) != 0, axis=1)
-    np.put_along_axis(found, order, rank, axis=1)
-    return found
+    np.put_along_axis(ranks, order, rank, axis=1)
+    return ranks

@@ -47,11 +47,11 @@ def _two_levels(group: Group, owners: Array, way: Way) -> Steps:
     taking = begin[at] + number % size[at]  # by distance and piece
     round_, before = way(np.arange(1, hosts))
     across = steps_of(owners, round_[:, None], taking[before], taking[1:], np.arange(len(owners)))
-    found = [
-        _within(begin[:-1][size == each], number % each, each, way)
-        for each in np.unique(size).tolist()
+    by_size = [
+        _within(begin[:-1][size == members], number % members, members, way)
+        for members in np.unique(size).tolist()
     ]
-    rounds, *columns = (np.concatenate(column) for column in zip(*found, strict=True))
+    rounds, *columns = (np.concatenate(column) for column in zip(*by_size, strict=True))
     within = in_order(owners, rounds + round_.max(initial=-1) + 1, *columns)
     return Steps(
         owners, *(np.concatenate(column) for column in zip(across[1:], within[1:], strict=True))
