@@ -199,7 +199,7 @@ def with_peers(
     """
     numbers, like = [k.numbers(orbits) for k in kinds], [k.like(orbits) for k in kinds]
     tables = {id(k.table): k.table for k in kinds}
-    first_way = dict(zip(tables, pointers([len(t.rows.ways) for t in tables.values()])))
+    first_way = dict(zip(tables, pointers([len(table.rows.ways) for table in tables.values()])))
     number, count = gather(numbers, which)
     moved = row[len(row) - len(number) :]
 
@@ -213,20 +213,13 @@ def with_peers(
         algorithm = kind.table.rows.algorithm[at]
         return np.where(algorithm >= 0, algorithm + first_way[id(kind.table)], algorithm)
 
-    stands_for = [
-        np.bincount(of - k.rows.start, minlength=len(of)) for k, of in zip(kinds, like, strict=True)
-    ]
-    counts = dict(zip(map(id, kinds), stands_for, strict=True))
-    none, regions = np.full(len(rows), -1), np.bincount(which, minlength=len(kinds))
+    counts, none = _counts(kinds, like), np.full(len(rows), -1)
     kind = none.copy()
     kind[moved] = np.repeat(which, count)
     peers = Peers(
         orbits,
         column(lambda k, at: counts[id(k)][at - k.rows.start], orbits.size[orbits.of[rows.device]]),
-        [
-            RegionRows(k.table.peers, k.rows.start, of, n, k.by, k.links)
-            for k, of, n in zip(kinds, like, regions.tolist(), strict=True)
-        ],
+        _region_rows(kinds, like, which),
         kind,
         column(lambda k, at: at, none),
         lower,
@@ -238,3 +231,22 @@ def with_peers(
         ways=tuple(way for table in tables.values() for way in table.rows.ways),
         peers=peers,
     )
+
+
+def _counts(kinds: Sequence[PlacedKind], like: Sequence[Array]) -> dict[int, Array]:
+    """Of every kind, by its identity, how many rows are like each of its rows."""
+    return {
+        id(kind): np.bincount(row - kind.rows.start, minlength=len(row))
+        for kind, row in zip(kinds, like, strict=True)
+    }
+
+
+def _region_rows(
+    kinds: Sequence[PlacedKind], like: Sequence[Array], which: Array
+) -> list[RegionRows[TaskGraph]]:
+    """See `Peers.kinds`."""
+    regions = np.bincount(which, minlength=len(kinds)).tolist()
+    return [
+        RegionRows(kind.table.peers, kind.rows.start, row, count, kind.by, kind.links)
+        for kind, row, count in zip(kinds, like, regions, strict=True)
+    ]

@@ -62,40 +62,36 @@ def sample_of(
     by_region: Found, chosen: DistinctPoints, lives: Lives, is_kept: Array | None = None
 ) -> Sample:
     """Every kind of region once; of those that are marked, if some are."""
+    regions, kind, fragments = _one_of_each(by_region, is_kept)
+    row, rows = fragments.gather(lambda f: f.row)
+    device, instances = fragments.gather(lambda f: f.instance_device)
+    moving = fragments.version_rows()
+    return Sample(
+        regions,
+        kind,
+        fragments,
+        int(chosen.points.sum()),
+        row,
+        rows,
+        *moving,
+        np.repeat(np.arange(len(row)), differences(row["arg_end"], rows)),
+        *fragments.gather(lambda f: f.arg),
+        (device + np.repeat(fragments.shift, instances)).astype(np.int32),
+        instances,
+        *_events(lives, regions, chosen),
+        *_edges(fragments, lives, regions, chosen, moving),
+    )
+
+
+def _one_of_each(by_region: Found, is_kept: Array | None) -> tuple[Array, Array, Found]:
+    """See `Sample.regions`, `Sample.kind` and `Sample.by_region`."""
     kept = np.arange(len(by_region.which)) if is_kept is None else np.flatnonzero(is_kept)
     first, of_kept = kinds_of(by_region, kept)
     regions, kind = kept[first], np.full(len(by_region.which), -1)
     kind[kept] = of_kept
     different, of = np.unique(by_region.which[regions], return_inverse=True)
     fragments = [by_region.fragments[k] for k in different.tolist()]
-    some = Found(fragments, of, by_region.shift[regions])
-    row, rows = some.gather(lambda f: f.row)
-    arg, args = some.gather(lambda f: f.arg)
-    version_rows, versions = moving = some.version_rows()
-    device, instances = some.gather(lambda f: f.instance_device)
-    event_points, events = _events(lives, regions, chosen)
-    begin, waiting, awaited, edges = _edges(some, lives, regions, chosen, moving)
-    return Sample(
-        regions=regions,
-        kind=kind,
-        by_region=some,
-        points=int(chosen.points.sum()),
-        row=row,
-        rows=rows,
-        version_rows=version_rows,
-        versions=versions,
-        arg_row=np.repeat(np.arange(len(row)), differences(row["arg_end"], rows)),
-        arg=arg,
-        args=args,
-        instance_device=(device + np.repeat(some.shift, instances)).astype(np.int32),
-        instances=instances,
-        event_points=event_points,
-        events=events,
-        begin=begin,
-        waiting=waiting,
-        awaited=awaited,
-        edges=edges,
-    )
+    return regions, kind, Found(fragments, of, by_region.shift[regions])
 
 
 def _events(lives: Lives, regions: Array, chosen: DistinctPoints) -> tuple[Array, Array]:
@@ -164,27 +160,20 @@ def parts_of(
     """
     before = pointers(is_node)
     index = before[np.stack([sample.waiting, sample.awaited])] - before[sample.begin]
-    is_edge, parts = is_node[sample.waiting] & is_node[sample.awaited], []
-    begins = zip(
-        *(pointers(c).tolist() for c in (sample.instances, sample.rows, sample.args)), strict=True
-    )
-    edge = pointers(sample.edges)
-    event, ends = pointers(sample.events), pointers(chosen.points).tolist()
-    is_point = [is_node[a:b] for a, b in pairwise(ends)]
-    for k, (instance, row, arg) in enumerate(list(begins)[:-1]):
-        instances, args = (
-            slice(instance, instance + sample.instances[k]),
-            slice(arg, arg + sample.args[k]),
-        )
-        of_events = [is_point[n] for n in sample.event_points[event[k] : event[k + 1]].tolist()]
-        edges = slice(edge[k], edge[k + 1])
+    is_edge, is_row = is_node[sample.waiting] & is_node[sample.awaited], is_node[sample.points :]
+    is_point = [is_node[points] for points in _spans(chosen.points)]
+    counts = sample.rows, sample.args, sample.instances, sample.events, sample.edges
+    parts = []
+    for k, spans in enumerate(zip(*map(_spans, counts), strict=True)):
+        rows, args, instances, events, edges = spans
+        of_events = [is_point[n] for n in sample.event_points[events].tolist()]
         parts.append(
             _part(
                 sample.by_region.fragments[sample.by_region.which[k]],
                 is_instance[instances],
                 is_here[instances],
-                is_node[sample.points + row : sample.points + row + sample.rows[k]],
-                sample.arg_row[args] - row,
+                is_row[rows],
+                sample.arg_row[args] - rows.start,
                 is_arg[args],
                 np.concatenate([is_node[:0], *of_events]),
                 is_edge[edges],
@@ -192,6 +181,11 @@ def parts_of(
             )
         )
     return parts
+
+
+def _spans(count: Array) -> list[slice]:
+    """Where so many of each are, one after the other."""
+    return [slice(begin, end) for begin, end in pairwise(pointers(count).tolist())]
 
 
 def _part(
