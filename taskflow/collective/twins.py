@@ -16,10 +16,7 @@ def twins(task_graph: TaskGraph, rows: Array) -> tuple[Array, Array, list[bytes]
     Twins have equal devices, privileges, equal instances among theirs, and boxes counted from the lowest corner. That
     corner, and instances counted from the first, are the place.
     """
-    many = np.diff(task_graph.arg_ptr)[rows]
-    regions, of = np.unique(task_graph.region[rows], return_inverse=True)
-    itemsize = np.array([task_graph.regions[r].itemsize for r in regions.tolist()], np.int64)
-    facts = np.stack([task_graph.collective[rows], itemsize[of]], axis=1)
+    many, facts = np.diff(task_graph.arg_ptr)[rows], _facts(task_graph, rows)
     numbers, kind, first = dict[bytes, int](), np.empty(len(rows), np.int64), list[int]()
     parts = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(pointers(many)[1:] // ITEMS)) + 1)
     place = [b""] * len(rows)
@@ -27,19 +24,7 @@ def twins(task_graph: TaskGraph, rows: Array) -> tuple[Array, Array, list[bytes]
         keys = dict[int, bytes]()
         for count in np.unique(many[part]).tolist():
             at = part[many[part] == count]
-            args = task_graph.arg_ptr[rows[at], None] + np.arange(count)
-            instance, box = task_graph.arg_instance[args], task_graph.arg_box[args]
-            lowest = box[:, :, 0].min(axis=1)
-            columns = (
-                facts[at],
-                task_graph.instance_device[instance],
-                _alike(instance),
-                task_graph.instance_partial[instance],
-                task_graph.arg_privilege[args],
-                (box - lowest[:, None, None]).reshape(len(at), -1),
-            )
-            table = np.ascontiguousarray(np.concatenate(columns, axis=1))
-            corners = np.concatenate([lowest, instance - instance[:, :1]], axis=1)
+            table, corners = _looks(task_graph, rows[at], facts[at], count)
             keys |= {k: row.tobytes() for k, row in zip(at.tolist(), table, strict=True)}
             for k, corner in zip(at.tolist(), corners, strict=True):
                 place[k] = corner.tobytes()
@@ -48,6 +33,30 @@ def twins(task_graph: TaskGraph, rows: Array) -> tuple[Array, Array, list[bytes]
             if kind[k] == len(first):
                 first.append(k)
     return rows[first], kind, place
+
+
+def _facts(task_graph: TaskGraph, rows: Array) -> Array:
+    """(rows, 2) the collective that each is, and the itemsize of its region."""
+    regions, of = np.unique(task_graph.region[rows], return_inverse=True)
+    itemsize = np.array([task_graph.regions[r].itemsize for r in regions.tolist()], np.int64)
+    return np.stack([task_graph.collective[rows], itemsize[of]], axis=1)
+
+
+def _looks(task_graph: TaskGraph, rows: Array, facts: Array, count: int) -> tuple[Array, Array]:
+    """Of rows with so many arguments what twins have in common, and the place of their boxes; a line each."""
+    args = task_graph.arg_ptr[rows, None] + np.arange(count)
+    instance, box = task_graph.arg_instance[args], task_graph.arg_box[args]
+    lowest = box[:, :, 0].min(axis=1)
+    columns = (
+        facts,
+        task_graph.instance_device[instance],
+        _alike(instance),
+        task_graph.instance_partial[instance],
+        task_graph.arg_privilege[args],
+        (box - lowest[:, None, None]).reshape(len(rows), -1),
+    )
+    table = np.ascontiguousarray(np.concatenate(columns, axis=1))
+    return table, np.concatenate([lowest, instance - instance[:, :1]], axis=1)
 
 
 def _alike(numbers: Array) -> Array:
