@@ -185,49 +185,45 @@ class Exchange:
 
     def outline(self, itemsize: int) -> Outline:
         """What decides who sends what to whom, and how much."""
-        number, tile = (
-            {device: k for k, device in enumerate(self.members)},
-            {b: k for k, b in enumerate(self.tiles)},
-        )
+        boxes, unit = self._outlined_boxes(itemsize)
+        number = {device: k for k, device in enumerate(self.members)}
         member = [number[device] for device in self.devices]
-        lowest = [min(lows) for lows in zip(*(box.lo for box in self.tiles), strict=True)]
-        boxes = [tuple(map(sub, (*box.lo, *box.hi), 2 * lowest)) for box in self.tiles]
-        first, unit = dict[int, int](), itemsize
-        if self.name not in TILED:
-            shape = self.tiles[0].shape or (1,)
-            extent = shape[cut_dimension(shape, len(self.members))]
-            boxes, unit = [(0, extent)], itemsize * self.tiles[0].volume // max(extent, 1)
-        of = [tile[self.boxes[k]] if self.name == "all-gather" else 0 for k in self.having]
-        if self.name == "all-to-all":
-            of = list(self.having)
         serving = self._serving(member)
-        for k, held in sorted(
-            zip(self.having, of, strict=True), key=lambda pair: member[pair[0]] in serving
-        ):
-            first.setdefault(held, member[k])
-        owners = (
-            [member[k] for k in self.getting]
-            if self.name in SUMS
-            else [first[held] for held in sorted(first)]
-        )
-        relays, hosts = (
-            tuple(number[device] for device in self.relays),
-            [self.hosts[d] for d in self.members],
-        )
+        sources = tuple(zip(member[: self.sources], self._held_tiles(), strict=True))
+        getting = tuple(member[k] for k in self.getting)
+        owners = getting if self.name in SUMS else _first_holders(sources, serving)
+        hosts = [self.hosts[device] for device in self.members]
         place = {host: k for k, host in enumerate(dict.fromkeys(hosts))}
         return Outline(
             self.name,
             unit,
-            tuple(boxes),
+            boxes,
             tuple(serving.get(owner, owner) for owner in owners),
-            tuple((member[k], held) for k, held in zip(self.having, of, strict=True)),
-            tuple(member[k] for k in self.getting),
+            sources,
+            getting,
             tuple((member[k], self.boxes[source].volume * itemsize) for k, source in self.local),
             min((box.volume for box in self._distinct(self.scratch)), default=0),
             tuple(serving.items()),
             tuple(place[host] for host in hosts),
-            relays,
+            tuple(number[device] for device in self.relays),
         )
+
+    def _outlined_boxes(self, itemsize: int) -> tuple[tuple[tuple[int, ...], ...], int]:
+        """See `Outline.boxes` and `Outline.unit_bytes`."""
+        if self.name not in TILED:
+            shape = self.tiles[0].shape or (1,)
+            extent = shape[cut_dimension(shape, len(self.members))]
+            return ((0, extent),), itemsize * self.tiles[0].volume // max(extent, 1)
+        lowest = [min(lows) for lows in zip(*(box.lo for box in self.tiles), strict=True)]
+        boxes = (map(sub, (*box.lo, *box.hi), 2 * lowest) for box in self.tiles)
+        return tuple(map(tuple, boxes)), itemsize
+
+    def _held_tiles(self) -> list[int]:
+        """The tile that every source has; 0 where they have partial results, or all."""
+        if self.name != "all-gather":
+            return list(self.having) if self.name == "all-to-all" else [0] * self.sources
+        number = {box: k for k, box in enumerate(self.tiles)}
+        return [number[self.boxes[k]] for k in self.having]
 
     def _serving(self, member: Sequence[int]) -> dict[int, int]:
         """The members that have no partial result, or do not get the whole, and the one that serves each: in turn, of
@@ -299,6 +295,14 @@ class Exchange:
     def distance(self, source: int, device: int) -> int:
         """0 on a device, 1 on a host, 2 between hosts."""
         return int(source != device) + int(self.hosts[source] != self.hosts[device])
+
+
+def _first_holders(sources: Sequence[tuple[int, int]], serving: Collection[int]) -> tuple[int, ...]:
+    """The first member that has each tile, of those that `serving` lacks if there is one."""
+    first = dict[int, int]()
+    for member, tile in sorted(sources, key=lambda source: source[0] in serving):
+        first.setdefault(tile, member)
+    return tuple(first[tile] for tile in sorted(first))
 
 
 # -- along messages ----------------------------------------------------------------------------------------------------

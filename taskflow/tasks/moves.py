@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array, pointers
-from taskflow.core.compiling import inner, leaf, tiered
+from taskflow.core.compiling import inlined, inner, leaf, tiered
 from taskflow.tasks.cuts import Cut as Cut
 from taskflow.tasks.cuts import cut_boxes as cut_boxes
 from taskflow.tasks.cuts import cut_dimension as cut_dimension
@@ -257,39 +257,23 @@ def _move(
 ) -> tuple[Array, ...]:
     """Columns of `Moves`; `has`: (members, parts), is changed; `room`: so many elements arrive at once."""
     source, target, first, last, adds = columns
-    boxes, before, tile, owner = parts
-    most = int((last - first).sum())
-    moved, n, message, along = np.empty((8, most), np.int64), 0, -1, _along(boxes, before)
+    p, most = _Parts(_along(parts[0], parts[1]), *parts), int((last - first).sum())
+    moved, n, message = np.empty((8, most), np.int64), 0, -1
     for k in range(len(source)):
         s, t, at, is_new, filled = source[k], target[k], first[k], True, 0
         while at < last[k]:
-            begin, end, way = at, at + 1, _ANY
-            at += 1
-            if before[at] == before[begin]:
-                continue
-            while at < last[k]:
-                if before[at] < before[at + 1]:
-                    if tile[at] != tile[end - 1] and owner[at] == owner[end - 1]:
-                        break  # they lie in instances of their own
-                    if has[s, at] != has[s, begin] or has[t, at] != has[t, begin]:
-                        break  # one of them moves nothing, or only one is added
-                    if before[at + 1] - before[begin] > room:
-                        break
-                    if way == _ANY:
-                        way = along[at]
-                    elif way != along[at] and way >= 0:  # they may be one in another dimension yet
-                        way = _joined_along(boxes[begin, 0], boxes[end - 1, 1], boxes[at])
-                    if way < 0:
-                        break
-                    end = at + 1
+            begin = at
+            if p.before[begin] == p.before[begin + 1]:
                 at += 1
+                continue
+            end, at = _joined(p, has[s], has[t], begin, last[k], room)
             if not has[s, begin] or (
                 not adds[k] and (not gets[t, begin] or (has[t, begin] and not is_sum))
             ):
                 continue
             moved[0, n], moved[1, n], moved[2, n], moved[3, n] = s, t, begin, end
             moved[4, n] = adds[k] and has[t, begin]
-            size = (before[end] - before[begin]) * moved[4, n]
+            size = (p.before[end] - p.before[begin]) * moved[4, n]
             if is_new or filled + size > room:
                 message, filled, is_new = message + 1, 0, False
             moved[5, n], moved[6, n], moved[7, n] = message, k, filled
@@ -306,6 +290,47 @@ def _move(
         moved[6, :n],
         moved[7, :n],
     )
+
+
+class _Parts(NamedTuple):
+    """Of every part: see `_along`; its box, the elements before it, its tile and its owner."""
+
+    along: Array
+    boxes: Array
+    before: Array
+    tile: Array
+    owner: Array
+
+
+@inlined
+def _joined(
+    p: _Parts, has: Array, is_there: Array, begin: int, last: int, room: int
+) -> tuple[int, int]:
+    """The end of the box that begins with a part, and the first part behind it that may begin another one.
+
+    Args:
+        has, is_there: whether the source, and the target, has each part.
+        last: the message ends before this part.
+        room: see `_move`.
+    """
+    end, at, way = begin + 1, begin + 1, _ANY
+    while at < last:
+        if p.before[at] < p.before[at + 1]:
+            if p.tile[at] != p.tile[end - 1] and p.owner[at] == p.owner[end - 1]:
+                break  # they lie in instances of their own
+            if has[at] != has[begin] or is_there[at] != is_there[begin]:
+                break  # one of them moves nothing, or only one is added
+            if p.before[at + 1] - p.before[begin] > room:
+                break
+            if way == _ANY:
+                way = p.along[at]
+            elif way != p.along[at] and way >= 0:  # they may be one in another dimension yet
+                way = _joined_along(p.boxes[begin, 0], p.boxes[end - 1, 1], p.boxes[at])
+            if way < 0:
+                break
+            end = at + 1
+        at += 1
+    return end, at
 
 
 _ANY, _NONE = -2, -1  # in place of a dimension: not chosen yet, and there is none
