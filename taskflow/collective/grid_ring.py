@@ -18,27 +18,30 @@ def grid_ring(group: Group, owners: Array) -> Steps:
     rows = next(r for r in range(int(group.count**0.5), 0, -1) if group.count % r == 0)
     extent, owner, messages = (rows, group.count // rows), list[Array](), list[list[Array]]()
     for stream, (direction, axis) in enumerate(_STREAMS):
-        inner, outer = extent[1 - axis], extent[axis]
         place = owners % extent[1], owners // extent[1]  # along a row, along a column
-        order = np.lexsort(
-            (place[axis], place[1 - axis])
-        )  # what comes along together stands together
-        start, other = place[axis][order], place[1 - axis][order]
-        piece = stream * len(owners) + np.arange(len(owners))
-        k = np.arange(inner - 1)[:, None]
-        along = ((start + direction * (k + turn)) % inner for turn in (0, 1))
-        messages.append(_columns(k, *(_member(at, other, axis, extent[1]) for at in along), piece))
-        at, k = (
-            (start + direction * np.arange(inner)[:, None]) % inner,
-            np.arange(outer - 1)[:, None, None],
-        )
-        across = ((other + direction * (k + turn)) % outer for turn in (0, 1))
-        messages.append(
-            _columns(inner - 1 + k, *(_member(at, to, axis, extent[1]) for to in across), piece)
-        )
+        # what comes along together stands together
+        order = np.lexsort((place[axis], place[1 - axis]))
         owner.append(owners[order])
+        piece = stream * len(owners) + np.arange(len(owners))
+        start = place[axis][order], place[1 - axis][order]
+        messages += _two_ways(start, piece, extent, direction, axis)
     columns = (np.concatenate(column) for column in zip(*messages, strict=True))
     return steps_of(np.concatenate(owner), *columns)
+
+
+def _two_ways(
+    start: tuple[Array, Array], piece: Array, extent: tuple[int, int], direction: int, axis: int
+) -> list[list[Array]]:
+    """Columns of the messages of a stream: along the axis that comes first, then across it; `start`: of the pieces."""
+    (first, other), inner, outer = start, extent[1 - axis], extent[axis]
+    k = np.arange(inner - 1)[:, None]
+    along = ((first + direction * (k + turn)) % inner for turn in (0, 1))
+    messages = [_columns(k, *(_member(at, other, axis, extent[1]) for at in along), piece)]
+    at = (first + direction * np.arange(inner)[:, None]) % inner
+    k = np.arange(outer - 1)[:, None, None]
+    across = ((other + direction * (k + turn)) % outer for turn in (0, 1))
+    ends = (_member(at, to, axis, extent[1]) for to in across)
+    return [*messages, _columns(inner - 1 + k, *ends, piece)]
 
 
 def _member(first: Array, second: Array, axis: int, width: int) -> Array:

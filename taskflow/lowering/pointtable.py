@@ -135,6 +135,15 @@ def _windows(tables: Sequence[PatternTable]) -> Array:
     return windows
 
 
+def _axes(operators: Sequence[Operator], names: Mapping[str, int]) -> Array:
+    """(operators, names + 1) the number of the axis of a name that may be split; -1: there is none."""
+    axis = np.full((len(operators), len(names) + 1), -1, np.int64)
+    for k, op in enumerate(operators):
+        for name, number in split_numbers(op).items():
+            axis[k, names[name]] = number
+    return axis
+
+
 def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
     """The columns of one operator of every kind, in the order of their numbers."""
     tables = [op.bound.table for op in operators]
@@ -150,16 +159,12 @@ def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
         np.array([len(op.inputs), *t.term_ptr], np.int64)
         for op, t in zip(operators, tables, strict=True)
     ]
-    axis = np.full((len(operators), len(names) + 1), -1, np.int64)
-    for k, op in enumerate(operators):
-        for name, number in split_numbers(op).items():
-            axis[k, names[name]] = number
     none = np.zeros(0, np.int64)
     extents, dim_ptr, dim_axis, dim_extent, reduced, itemsize = (
         np.concatenate([none, *c]) for c in columns
     )
     return Kinds(
-        axis,
+        _axes(operators, names),
         np.array([float(op.flops) for op in operators]),
         np.array([work for op in operators for work in _work(op)], np.float64),
         np.stack([pointers([len(part) for part in column]) for column in columns], axis=1),

@@ -110,20 +110,28 @@ def _edges(
     moving: tuple[Array, Array],
 ) -> tuple[Array, Array, Array, Array]:
     """See `Sample.begin` and what follows it; `moving` are its `version_rows` and `versions`."""
-    version_rows, versions = moving
-    ops = np.diff(lives.op_ptr)[regions]
-    base = np.cumsum(ops + versions) - (ops + versions)
-    first_node = np.empty((ops + versions).sum(), np.int64)  # of every issuer
-    op = lives.op[spread(lives.op_ptr[regions], ops)]
-    first_node[spread(base, ops)] = pointers(chosen.points)[chosen.which[op]]
-    points = int(chosen.points.sum())
-    first_node[spread(base + ops, versions)] = points + pointers(version_rows)[:-1]
+    base, first_node = _first_nodes(lives, regions, chosen, moving)
     edges, count = by_region.gather(lambda f: f.edges)
     kind = np.repeat(np.arange(len(regions)), count)
     begin = np.stack([first_node[base[kind] + edges[key]] for key in ("issuer", "awaited_issuer")])
     ends = begin[0] + edges["index"], begin[1] + edges["awaited_index"]
     waiting, awaited = (end.astype(np.int32) for end in ends)
     return begin.astype(np.int32), waiting, awaited, count
+
+
+def _first_nodes(
+    lives: Lives, regions: Array, chosen: DistinctPoints, moving: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Where the issuers of every region begin, and the first node of every issuer; `moving`: see `_edges`."""
+    version_rows, versions = moving
+    ops = np.diff(lives.op_ptr)[regions]
+    base = np.cumsum(ops + versions) - (ops + versions)
+    first_node = np.empty((ops + versions).sum(), np.int64)
+    op = lives.op[spread(lives.op_ptr[regions], ops)]
+    first_node[spread(base, ops)] = pointers(chosen.points)[chosen.which[op]]
+    first_row = chosen.points.sum() + pointers(version_rows)[:-1]
+    first_node[spread(base + ops, versions)] = first_row
+    return base, first_node
 
 
 def kinds_of(by_region: Found, regions: Array) -> tuple[Array, Array]:

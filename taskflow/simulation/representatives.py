@@ -82,23 +82,15 @@ class KindLoads:
     def users(self) -> tuple[Users, Users]:
         """Who uses links to send, and to receive."""
         rows, machine, at = self.rows, self.rows.machine, np.arange(self.span.start, self.span.stop)
-        devices, (links, used) = len(machine.devices), np.unique(self.link, return_inverse=True)
+        links, used = np.unique(self.link, return_inverse=True)
         port, has_port = ports_of(rows, at)
         together = rows.kind[at] == Kind.COLLECTIVE
         has_no_stream = np.array([d.kind == "cpu" for d in machine.devices])[rows.source[at]]
-        port = devices + self._links_here(port)
-        ends = np.where(has_port, port, rows.source[at] + self.by), rows.device[at] + self.by
-        are_alone = together | has_no_stream, together | has_port
-        of_ends = []
-        for end, is_alone in zip(ends, are_alone, strict=True):
-            low, high = np.full(len(links), np.iinfo(np.int64).max), np.full(len(links), -1)
-            with_stream = ~is_alone[self.row]
-            link, user = used[with_stream], end[self.row[with_stream]]
-            np.minimum.at(low, link, user)
-            np.maximum.at(high, link, user)
-            alone = np.bincount(used[~with_stream], minlength=len(links))
-            of_ends.append(Users(links, low, high, np.minimum(alone, 2)))
-        return of_ends[0], of_ends[1]
+        port = len(machine.devices) + self._links_here(port)
+        source = np.where(has_port, port, rows.source[at] + self.by)[self.row]
+        device = (rows.device[at] + self.by)[self.row]
+        sending = _users(links, used, source, (together | has_no_stream)[self.row])
+        return sending, _users(links, used, device, (together | has_port)[self.row])
 
     def under(self, kind: RegionRows[TaskGraph], orbits: Orbits) -> LoadsUnder:
         """The same where rows are alike under orbits."""
@@ -107,6 +99,15 @@ class KindLoads:
                 self._under.clear()
             self._under[orbits.key] = LoadsUnder(self, kind.like - kind.begin)
         return self._under[orbits.key]
+
+
+def _users(links: Array, used: Array, user: Array, is_alone: Array) -> Users:
+    """Who uses links; of every entry: which of the links, its stream, and whether its row has one of its own."""
+    low, high = np.full(len(links), np.iinfo(np.int64).max), np.full(len(links), -1)
+    np.minimum.at(low, used[~is_alone], user[~is_alone])
+    np.maximum.at(high, used[~is_alone], user[~is_alone])
+    alone = np.bincount(used[is_alone], minlength=len(links))
+    return Users(links, low, high, np.minimum(alone, 2))
 
 
 class LinkNumbers(NamedTuple):

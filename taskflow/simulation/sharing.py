@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from taskflow.core.columns import Array, pointers, spread
@@ -100,31 +102,33 @@ def find_tax(task_graph: TaskGraph) -> Tax | None:
 
 def hops_of(task_graph: TaskGraph, seconds: Array) -> Hops:
     """Every link on the way of a transfer, and of what a collective sends: that at an even pace all the while."""
-    machine, moved = task_graph.machine, np.flatnonzero(task_graph.is_transfer)
+    hops = _hops_of_transfers(task_graph), *_hops_of_collectives(task_graph, seconds)
+    row, link, rate = (np.concatenate(columns) for columns in zip(*hops, strict=True))
+    return row, link, rate
+
+
+def _hops_of_transfers(task_graph: TaskGraph) -> Hops:
+    ways, moved = task_graph.machine.ways, np.flatnonzero(task_graph.is_transfer)
     ends = task_graph.source[moved], task_graph.device[moved]
-    routes = machine.ways.links(*ends)
-    rates = np.repeat(machine.ways.bandwidth(*ends), (routes >= 0).sum(axis=1))
-    hops = [(np.repeat(moved, (routes >= 0).sum(axis=1)), routes[routes >= 0], rates)]
+    routes = ways.links(*ends)
+    count = (routes >= 0).sum(axis=1)
+    return np.repeat(moved, count), routes[routes >= 0], np.repeat(ways.bandwidth(*ends), count)
+
+
+def _hops_of_collectives(task_graph: TaskGraph, seconds: Array) -> Iterator[Hops]:
+    """Of those that are carried out alike at once: they cross the same links."""
     together = np.flatnonzero(
         (task_graph.kind == Kind.COLLECTIVE) & (seconds > 0) & (task_graph.bytes > 0)
     )
     alike: dict[tuple[int, int], list[int]] = {}
     group = -2 - task_graph.streams[together, 0]
-    for collective, *key in np.stack(
-        [together, group, task_graph.algorithm[together]], axis=1
-    ).tolist():
-        alike.setdefault((key[0], key[1]) if key[1] >= 0 else (NONE, collective), []).append(
-            collective
-        )
-    for rows in alike.values():
-        equal_rows = np.array(rows)
-        links, parts = links_of(task_graph, rows[0])
-        paces = paces_of(machine, links, parts, task_graph.bytes[equal_rows] / seconds[equal_rows])
-        hops.append(
-            (np.repeat(equal_rows, len(links)), np.tile(links, len(equal_rows)), paces.reshape(-1))
-        )
-    row, link, rate = (np.concatenate(columns) for columns in zip(*hops, strict=True))
-    return row, link, rate
+    for row, *key in np.stack([together, group, task_graph.algorithm[together]], axis=1).tolist():
+        alike.setdefault((key[0], key[1]) if key[1] >= 0 else (NONE, row), []).append(row)
+    for equal_rows in map(np.array, alike.values()):
+        links, parts = links_of(task_graph, int(equal_rows[0]))
+        rates = task_graph.bytes[equal_rows] / seconds[equal_rows]
+        paces = paces_of(task_graph.machine, links, parts, rates)
+        yield np.repeat(equal_rows, len(links)), np.tile(links, len(equal_rows)), paces.reshape(-1)
 
 
 def links_of(task_graph: TaskGraph, row: int) -> tuple[Array, Array]:

@@ -433,13 +433,18 @@ def straight_messages(outline: Outline) -> Messages:
             np.logical_or.at(has.T, member, held[:, None] == tile)
         givers = _givers(np.array(outline.hosts), has, np.unique(outline.targets))
         halves.append((*givers, np.zeros_like(givers[0])))
-    source, target, first, adds = np.concatenate(halves, axis=1)
-    turn = np.lexsort(((source - target) % count * (adds == 0), adds == 0))
-    source, target, first, adds = (column[turn] for column in (source, target, first, adds))
-    alike = np.stack([source, target, adds, first - np.arange(len(first))])
-    begin = np.flatnonzero(
-        np.diff(alike, prepend=-1).any(axis=0)
-    )  # pieces that go the same way are one message
-    last = first[np.append(begin[1:], len(first)) - 1] + 1
-    messages = Messages(owner, source[begin], target[begin], first[begin], last, adds[begin] > 0)
+    messages = _in_turn(owner, np.concatenate(halves, axis=1), count)
     return _serve(outline, messages) if outline.name == "reduce-scatter" else messages
+
+
+def _in_turn(owner: Array, columns: Array, count: int) -> Messages:
+    """Messages of sources, targets, pieces, and whether these are added: those first, then by distance.
+
+    Pieces that go the same way are one message.
+    """
+    away, is_last = (columns[0] - columns[1]) % count, columns[3] == 0
+    source, target, first, adds = columns[:, np.lexsort((away * is_last, is_last))]
+    alike = np.stack([source, target, adds, first - np.arange(len(first))])
+    begin = np.flatnonzero(np.diff(alike, prepend=-1).any(axis=0))
+    last = first[np.append(begin[1:], len(first)) - 1] + 1
+    return Messages(owner, source[begin], target[begin], first[begin], last, adds[begin] > 0)
