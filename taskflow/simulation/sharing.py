@@ -16,7 +16,6 @@ from taskflow.tasks.streams import find_queues, follows, ports_of
 from taskflow.tasks.task_graph import JOINED, STREAMS, Kind, TaskGraph
 from taskflow.tasks.tax import Tax, make_tax
 
-_MIXING = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
 Hops = tuple[Array, Array, Array]  # columns of rows, links, and bytes per second at full pace
 
 
