@@ -75,12 +75,12 @@ def _max_pool(ndim: int) -> Rule:
 
 def _behind(x: Region, k: Sequence[int], s: Sequence[int], p: Sequence[int]) -> tuple[int, ...]:
     """Points to be added behind each dimension, so that rounding down gives what rounding up did."""
-    found = []
+    added = []
     for n, size, stride, padding in zip(x.shape[2:], k, s, p, strict=True):
         count = -(-(n + 2 * padding - size) // stride) + 1
         count -= (count - 1) * stride >= n + padding
-        found.append(max((count - 1) * stride + size - (n + 2 * padding), 0))
-    return tuple(found)
+        added.append(max((count - 1) * stride + size - (n + 2 * padding), 0))
+    return tuple(added)
 
 
 def _avg_pool(ndim: int) -> Rule:
@@ -138,15 +138,15 @@ def _counted(x: Region, k: Sequence[int], s: Sequence[int], edges: Any, options:
 
 def _adaptive(ndim: int) -> Rule:
     def rule(at: Site, x: Region, size: Any) -> Region:
-        own = [
+        sizes = [
             n if s is None else s for n, s in zip(x.shape[-ndim:], as_many(size, ndim), strict=True)
         ]
-        if set(own) == {1}:
+        if set(sizes) == {1}:
             return reductions.mean(x, list(range(x.ndim - ndim, x.ndim)), True, at.name)
         if ndim == 3:
-            return adaptive_avg_pool3d(x, own, at.name)
+            return adaptive_avg_pool3d(x, sizes, at.name)
         return _on_images(
-            x, ndim, lambda images: adaptive_avg_pool2d(images, _line(own, ndim, 1), at.name)
+            x, ndim, lambda images: adaptive_avg_pool2d(images, _line(sizes, ndim, 1), at.name)
         )
 
     return rule
@@ -192,8 +192,8 @@ def _upsample(mode: str) -> Rule:
 
 
 def _adaptive_max(at: Site, x: Region, size: Any) -> tuple[Region, Missing]:
-    own = [n if s is None else s for n, s in zip(x.shape[-2:], as_many(size, 2), strict=True)]
-    return adaptive_max_pool2d(x, own, at.name), PLACES
+    sizes = [n if s is None else s for n, s in zip(x.shape[-2:], as_many(size, 2), strict=True)]
+    return adaptive_max_pool2d(x, sizes, at.name), PLACES
 
 
 RULES: dict[str, Rule] = {

@@ -46,16 +46,16 @@ def taken(at: Site, x: Region, dim: int, index: Any) -> Region:
         at.name,
     )
     made = cast(reshape(rows, (*index.shape, *rest)), x.dtype)
-    own = list(range(index.ndim))
+    of_index = list(range(index.ndim))
     behind = [index.ndim + k for k in range(len(rest))]
-    return permuted(at, made, (*behind[:dim], *own, *behind[dim:]))
+    return permuted(at, made, (*behind[:dim], *of_index, *behind[dim:]))
 
 
 def _index(at: Site, x: Any, indices: Sequence[Any]) -> Region:
     """NumPy's rules: the indexed dimensions are one, at their place if they are neighbours, else in front."""
     import torch
 
-    dims = [k for k, each in enumerate(indices) if each is not None]
+    dims = [k for k, index in enumerate(indices) if index is not None]
     given = [indices[k] for k in dims]
     is_bool = [str(getattr(i, "dtype", "")) in ("bool", "torch.bool") for i in given]
     need(not any(is_bool), "an index that is a mask")
@@ -83,11 +83,11 @@ def _at_once(at: Site, indices: Sequence[Any], extents: Sequence[int]) -> Any:
     import torch
 
     if all(isinstance(i, torch.Tensor) for i in indices):
-        each = [
+        positive = [
             np.asarray(i) % n
             for i, n in zip(torch.broadcast_tensors(*indices), extents, strict=True)
         ]
-        return torch.as_tensor(np.ravel_multi_index(each, extents))
+        return torch.as_tensor(np.ravel_multi_index(positive, extents))
     steps = [float(prod(extents[k + 1 :])) for k in range(len(extents))]
     parts = map(partial(_in_front, at), indices, extents, steps)
     regions_first = sorted(parts, key=lambda part: not isinstance(part, Region))

@@ -49,8 +49,8 @@ def _recurrent(kind: str) -> Rule:
         x, states = at.region(x), state if kind == "lstm" else (state,)
         need(x.ndim == 3, "a recurrent layer on sequences without a batch")
         y = x if batch_first else exchanged(at, x, 0, 1)
-        each, ways = (4 if bias else 2), (2 if is_both_ways else 1)
-        need(len(params) == each * ways * layers, "a recurrent layer with projections")
+        per_way, ways = (4 if bias else 2), (2 if is_both_ways else 1)
+        need(len(params) == per_way * ways * layers, "a recurrent layer with projections")
         last: list[list[Region]] = []
         for layer in range(layers):
             y = dropout(
@@ -59,11 +59,11 @@ def _recurrent(kind: str) -> Rule:
             ends = []
             for way in range(ways):
                 k = layer * ways + way
-                own = params[k * each : (k + 1) * each]
+                weights = params[k * per_way : (k + 1) * per_way]
                 first = [_first_state(at, s, k) for s in states]
-                made, found = _layer(at, kind, flip(y, 1) if way else y, own, first)
+                made, final = _layer(at, kind, flip(y, 1) if way else y, weights, first)
                 ends.append(flip(made, 1) if way else made)
-                last.append([exchanged(at, s, 0, 1) for s in found])
+                last.append([exchanged(at, s, 0, 1) for s in final])
             y = ends[0] if ways == 1 else concat(ends, 2, f"{at.name}.l{layer}.both")
         joined = [
             parts[0] if len(parts) == 1 else concat(list(parts), 0)
@@ -126,7 +126,7 @@ def _attend(
     """Heads and positions change places twice; most of these turns meet others, and none is left."""
     import torch
 
-    q, k, v = (at.region(each) for each in (q, k, v))
+    q, k, v = (at.region(tensor) for tensor in (q, k, v))
     lead = q.shape[:-2]
     if q.ndim != 4:
         mask = mask if mask is None else _mask_of_four(mask, (*q.shape[:-1], k.shape[-2]))
@@ -152,7 +152,7 @@ def _attend(
         y = exchanged(at, scaled_dot_product_attention(q, k, v, is_causal, p, name=at.name), 1, 2)
     else:
         past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril() if is_causal else None
-        masks = [each for each in (mask, past) if each is not None]
+        masks = [m for m in (mask, past) if m is not None]
         y = _masked(at, q, k, v, masks, p, 1 / sqrt(d) if scale is None else scale)
     return y if q.ndim == 4 and len(lead) == 2 else reshape(y, (*lead, *y.shape[-2:]))
 
@@ -204,8 +204,10 @@ def _may_hide_all(mask: Any) -> bool:
 
 
 def _repeated_heads(x: Region, heads: int) -> Region:
-    b, own, s, d = x.shape
-    return reshape(expand(unsqueeze(x, 2), (b, own, heads // own, s, d)), (b, heads, s, d))
+    b, kv_heads, s, d = x.shape
+    return reshape(
+        expand(unsqueeze(x, 2), (b, kv_heads, heads // kv_heads, s, d)), (b, heads, s, d)
+    )
 
 
 def _is_causal(mask: Any, queries: int, keys: int) -> bool:
