@@ -113,7 +113,9 @@ def _values(
     room, instances = 3 * len(graph.instance_region) + 1024, len(graph.instance_region)
     while True:
         pieces = make_pieces(instances, room, graph.arg_box.shape[2])
-        plain = (tuple(each) for each in (columns, tables, collectives.steps, ends, pieces, fault))
+        plain = (
+            tuple(table) for table in (columns, tables, collectives.steps, ends, pieces, fault)
+        )
         end = int(follow_values(*plain))
         if end != NO_ROOM:
             return end
@@ -165,7 +167,7 @@ def _waits(graph: TaskGraph, reuse: Reuse | None) -> tuple[Array, Array]:
     ptr, rows = reuse
     count = np.diff(graph.dep_ptr) + np.diff(ptr)
     begin = pointers(count)
-    found = np.empty(begin[-1], np.int64)
-    found[spread(begin[:-1], np.diff(graph.dep_ptr))] = graph.dep_row
-    found[spread(begin[:-1] + np.diff(graph.dep_ptr), np.diff(ptr))] = rows
-    return begin, found
+    waits = np.empty(begin[-1], np.int64)
+    waits[spread(begin[:-1], np.diff(graph.dep_ptr))] = graph.dep_row
+    waits[spread(begin[:-1] + np.diff(graph.dep_ptr), np.diff(ptr))] = rows
+    return begin, waits

@@ -88,8 +88,8 @@ def check_streams(graph: TaskGraph) -> None:
     bad = (first != expected) & (kind != Kind.COLLECTIVE)
     others = graph.streams[:, 1:]
     on_device = (others >= 0) & (others < STREAMS * len(graph.machine.devices))
-    own = remote[:, None] & (others == table.sending[graph.source][:, None])
-    bad |= (on_device & ~own).any(axis=1) & (kind != Kind.COLLECTIVE)
+    is_sending = remote[:, None] & (others == table.sending[graph.source][:, None])
+    bad |= (on_device & ~is_sending).any(axis=1) & (kind != Kind.COLLECTIVE)
     checked: set[tuple[int, bytes]] = set()
     for row in np.flatnonzero(kind == Kind.COLLECTIVE).tolist():
         used = graph.instance_device[
@@ -98,10 +98,10 @@ def check_streams(graph: TaskGraph) -> None:
         key = int(first[row]), used.tobytes()
         if key not in checked:
             checked.add(key)
-            found = (
+            streams = (
                 graph.groups.streams_of(-2 - key[0]) if 0 <= -2 - key[0] < len(graph.groups) else []
             )
-            bad[row] = found != table.of_group(table.ring(used)).tolist()
+            bad[row] = streams != table.of_group(table.ring(used)).tolist()
     if bad.any():
         row = int(np.argmax(bad))
         raise PlanError(
@@ -143,17 +143,17 @@ def occupied_streams(graph: TaskGraph) -> tuple[Array, Array]:
 def _chains(graph: TaskGraph, rows: Array) -> Array:
     """A number for each of the rows; those with equal numbers wait for each other in turn."""
     number_of: dict[int, int] = {}  # last row of a chain -> its number
-    found = np.zeros(len(rows), np.int64)
+    chain = np.zeros(len(rows), np.int64)
     count = 0
     for k, row in enumerate(rows.tolist()):
         before = next((other for other in graph.deps(row) if other in number_of), None)
-        found[k] = count if before is None else number_of.pop(before)
+        chain[k] = count if before is None else number_of.pop(before)
         count += before is None
-        number_of[row] = int(found[k])
-    return found
+        number_of[row] = int(chain[k])
+    return chain
 
 
 def dimensions(graph: TaskGraph) -> Array:
     """Dimensions of every instance."""
-    found: Array = np.array([r.ndim for r in graph.regions], np.int64)[graph.instance_region]
-    return found
+    dims: Array = np.array([r.ndim for r in graph.regions], np.int64)[graph.instance_region]
+    return dims

@@ -80,11 +80,11 @@ def _held(
     table = np.zeros((len(numbers), *task_graph.arg_box.shape[1:]), np.int64)
     for k, box in enumerate(numbers):
         table[k, :, : len(box.lo)] = box.lo, box.hi
-    found, own = table[which], task_graph.instance_box[instance]
-    is_within = (task_graph.instance_region[instance] == region) & (own[:, 0] <= found[:, 0]).all(
-        axis=1
-    )
-    is_within &= (found[:, 1] <= own[:, 1]).all(axis=1)
+    boxes, around = table[which], task_graph.instance_box[instance]
+    is_within = (task_graph.instance_region[instance] == region) & (
+        around[:, 0] <= boxes[:, 0]
+    ).all(axis=1)
+    is_within &= (boxes[:, 1] <= around[:, 1]).all(axis=1)
     at = f"{where}: region '{whole.name}'"
     if not is_within.all():
         i, box = places[int(np.argmin(is_within))]
@@ -93,15 +93,15 @@ def _held(
         raise PlanError(f"plan, rule unwritten: {at} {missing[0]} is nowhere")
     if is_whole and len(numbers) > 1:
         raise PlanError(f"plan, rule fetch: {at}: an instance holds only a part")
-    return _Held(region, -1, instance, found)
+    return _Held(region, -1, instance, boxes)
 
 
 def _end_records(task_graph: TaskGraph, held: Sequence[_Held]) -> tuple[Array, Array]:
-    table = np.zeros(sum(len(each.instance) for each in held), END)
+    table = np.zeros(sum(len(part.instance) for part in held), END)
     if not held:
         return table, np.zeros((0, *task_graph.arg_box.shape[1:]), np.int64)
-    count = [len(each.instance) for each in held]
-    table["instance"] = np.concatenate([each.instance for each in held])
-    table["version"] = np.repeat([each.version for each in held], count)
-    table["region"] = np.repeat([each.region for each in held], count)
-    return table, np.concatenate([each.box for each in held])
+    count = [len(part.instance) for part in held]
+    table["instance"] = np.concatenate([part.instance for part in held])
+    table["version"] = np.repeat([part.version for part in held], count)
+    table["region"] = np.repeat([part.region for part in held], count)
+    return table, np.concatenate([part.box for part in held])

@@ -76,11 +76,11 @@ def is_same(a: Array, b: Array, dims: int) -> bool:
 @leaf
 def shared(a: Array, b: Array, dims: int) -> int:
     """Number of points that two boxes share."""
-    found, d = 1, 0
-    while d < dims and found > 0:
-        found *= max(min(a[1, d], b[1, d]) - max(a[0, d], b[0, d]), 0)
+    count, d = 1, 0
+    while d < dims and count > 0:
+        count *= max(min(a[1, d], b[1, d]) - max(a[0, d], b[0, d]), 0)
         d += 1
-    return found
+    return count
 
 
 @leaf
@@ -100,14 +100,14 @@ def meet(target: Array, a: Array, b: Array, dims: int) -> None:
 @leaf
 def seam(a: Array, b: Array, dims: int) -> int:
     """The dimension along which two boxes lie side by side and make one; -1 if they make none."""
-    found = -1
+    along = -1
     for d in range(dims):
         if a[0, d] == b[0, d] and a[1, d] == b[1, d]:
             continue
-        if found >= 0 or (a[1, d] != b[0, d] and b[1, d] != a[0, d]):
+        if along >= 0 or (a[1, d] != b[0, d] and b[1, d] != a[0, d]):
             return -1
-        found = d
-    return found
+        along = d
+    return along
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ def join(p: Pieces, owner: int, dims: int) -> bool:
 def has_token(p: Pieces, k: int, version: int, volume: int, weight: int) -> bool:
     """Whether piece `k` is this."""
     piece = p.piece[k]
-    found: bool = piece.version == version and piece.volume == volume and piece.weight == weight
-    return found
+    is_it: bool = piece.version == version and piece.volume == volume and piece.weight == weight
+    return is_it
 
 
 @leaf
