@@ -44,8 +44,8 @@ def _is_poison(array: Array, byte: int) -> Array:
         .view(np.uint8)
         .reshape(array.size, array.itemsize)
     )
-    found: Array = (bits == byte).all(axis=1)
-    return found
+    is_poison: Array = (bits == byte).all(axis=1)
+    return is_poison
 
 
 class _Guarded:
@@ -86,9 +86,9 @@ class GuardedWorkspace(Workspace):
     def is_overrun(self) -> bool:
         """Whether a byte outside of the arrays holds another value; contexts forget them."""
         self.growths += 1
-        found = any(array.is_overrun() for array in self._arrays)
+        is_any = any(array.is_overrun() for array in self._arrays)
         self._arrays.clear()
-        return found
+        return is_any
 
 
 def checked(
@@ -109,14 +109,14 @@ def checked(
     def attempt(byte: int) -> list[Array]:
         """What the kernel leaves in its arrays when its outputs and its scratch memory hold that byte before."""
         guarded, workspace.byte = [_Guarded(array, byte) for array in arrays], byte
-        for k, each in enumerate(guarded):
+        for k, buffer in enumerate(guarded):
             if k not in made:
-                np.copyto(each.array, arrays[k])
-            each.array.flags.writeable = arrays[k].flags.writeable
-        call(*(each.array for each in guarded))
-        left = [each.array.copy() for each in guarded]
-        for k, each in enumerate(guarded):
-            if each.is_overrun():
+                np.copyto(buffer.array, arrays[k])
+            buffer.array.flags.writeable = arrays[k].flags.writeable
+        call(*(buffer.array for buffer in guarded))
+        left = [buffer.array.copy() for buffer in guarded]
+        for k, buffer in enumerate(guarded):
+            if buffer.is_overrun():
                 raise PermissionError(
                     f"task {task}: {_name(k, made)}: the kernel writes outside of the array"
                 )

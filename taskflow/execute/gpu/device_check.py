@@ -82,10 +82,10 @@ class DeviceChecks:
                 made.index(k) if k in made else k,
             )
             memory, copy, offset = self._between_zones(device, offset, view)
-            found = _Argument(
+            argument = _Argument(
                 task, number, privilege, view.size, device, self._used[device], memory.size
             )
-            self._arguments.append(found)
+            self._arguments.append(argument)
             self._used[device] += 1
             copies.append(copy)
             before.append(self._backend.poison(memory))
@@ -121,11 +121,11 @@ class DeviceChecks:
             PermissionError: a kernel read memory that nobody wrote, wrote what it may only read, or left a part of its
                 output unwritten, or wrote outside of an array.
         """
-        found = {
+        counts = {
             device: self._backend.read(counters) for device, counters in self._counters.items()
         }
         for argument in self._arguments:
-            (unread, bits), (unwritten, bits_after), (kept, _) = found[argument.device][
+            (unread, bits), (unwritten, bits_after), (kept, _) = counts[argument.device][
                 argument.counters
             ].tolist()
             where, k = f"task {argument.task}", argument.number
