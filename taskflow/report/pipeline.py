@@ -34,16 +34,20 @@ def pipeline_diagram(timeline: Timeline, columns: int = COLUMNS) -> str:
     width = len(str(max(rows.devices_used, default=0)))
     lines = []
     for device in rows.devices_used:
-        own = points[rows.device[points] == device]
+        on_device = points[rows.device[points] == device]
         step = np.stack(
-            [pipeline.phase[own], np.where(pipeline.stage[own] >= 0, rows.ordinal[own], -1)], axis=1
+            [
+                pipeline.phase[on_device],
+                np.where(pipeline.stage[on_device] >= 0, rows.ordinal[on_device], -1),
+            ],
+            axis=1,
         )
         kinds, which = np.unique(step, axis=0, return_inverse=True)
         busy, edges = (
             np.zeros((len(kinds) + 1, columns)),
             np.linspace(0.0, timeline.seconds, columns + 1),
         )
-        start, end = timeline.start[own][:, None], timeline.end[own][:, None]
+        start, end = timeline.start[on_device][:, None], timeline.end[on_device][:, None]
         within = np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1])
         np.add.at(busy, which.reshape(-1), np.maximum(within, 0.0))
         busy[-1] = np.diff(edges) - busy.sum(axis=0)

@@ -21,8 +21,8 @@ def usage_columns(timeline: Timeline) -> dict[str, Any]:
     """
     graph, devices = timeline.task_graph, len(timeline.task_graph.machine.devices)
     row, lane = lanes_of(graph)
-    known = ~np.isnan(timeline.start[row])
-    row, device = row[known], lane[known] // LANES
+    is_timed = ~np.isnan(timeline.start[row])
+    row, device = row[is_timed], lane[is_timed] // LANES
     is_point = graph.kind[row] == Kind.POINT
     edges = np.linspace(0.0, timeline.seconds, COLUMNS + 1)
     of_kind = {}
@@ -32,8 +32,8 @@ def usage_columns(timeline: Timeline) -> dict[str, Any]:
         ("any", np.ones(len(row), bool)),
     ):
         intervals = [
-            _union(timeline.start[own], timeline.end[own])
-            for own in _by_device(row[chosen], device[chosen], devices)
+            _union(timeline.start[rows], timeline.end[rows])
+            for rows in _by_device(row[chosen], device[chosen], devices)
         ]
         seconds = [float((end - start).sum()) for start, end in intervals]
         starts, ends = (np.concatenate(side) for side in zip(*intervals, strict=True))
@@ -69,13 +69,13 @@ def _mean_count(start: Array, end: Array, edges: Array) -> Array:
         end, edges
     )  # seconds of all intervals before each edge
     width = np.diff(edges)
-    found: Array = np.divide(np.diff(passed), width, out=np.zeros(len(width)), where=width > 0)
-    return found
+    mean: Array = np.divide(np.diff(passed), width, out=np.zeros(len(width)), where=width > 0)
+    return mean
 
 
 def _summed(moments: Array, edges: Array) -> Array:
     """Sum over moments of the seconds since then, at each edge."""
     count = np.searchsorted(moments, edges)
     total = np.concatenate([[0.0], np.cumsum(moments)])[count]
-    found: Array = count * edges - total
-    return found
+    seconds: Array = count * edges - total
+    return seconds
