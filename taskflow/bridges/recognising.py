@@ -23,7 +23,7 @@ from taskflow.graph.samples import sample_groups
 from taskflow.report.describe import describe_seconds, describe_split
 from taskflow.schedule.orders import order_name
 from taskflow.schedule.plan import Plan
-from taskflow.searching.grids import RESTS
+from taskflow.searching.grids import RESTS, Grids
 from taskflow.searching.space import without_ones
 from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.strategy import ParallelConfig, Strategy, parts
@@ -122,6 +122,13 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
     ends = maker.layers.units
     names = [name for unit in (ends[0], *ends[1:-1][:1], ends[-1]) for name in unit]
     wanted = {name: without_ones(_in_group(plan.strategy[name], groups)) for name in names}
+    return _with_grid(recipe, size, grids, wanted), plan
+
+
+def _with_grid(
+    recipe: Recipe, size: int, grids: Grids, wanted: Mapping[str, ParallelConfig]
+) -> Recipe:
+    """The recipe with the grid of so many devices that gives the most operators what they have."""
     best = -1
     for tensor, context, expert, rest in _candidates(size, wanted):
         made = grids.strategy(range(size), tensor, rest, context, expert) or Strategy()
@@ -131,7 +138,7 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
             recipe = replace(
                 recipe, tensor=tensor, context=context, expert=expert, data=data, rest=rest
             )
-    return recipe, plan
+    return recipe
 
 
 def _candidates(

@@ -154,10 +154,8 @@ def _races(
     touches = read_touches(graph, collectives)
     arenas = make_arenas(owner, len(touches.touch))
     held = ends.first["instance"].copy(), ends.last["instance"].copy()
-    order_, clocks, touches_, arenas_, fault_ = (
-        tuple(x) for x in (order, make_clocks(order), touches, arenas, fault)
-    )
-    return int(follow_order(order_, clocks, touches_, arenas_, held, fault_))
+    tables = [tuple(table) for table in (order, make_clocks(order), touches, arenas)]
+    return int(follow_order(*tables, held, tuple(fault)))
 
 
 def _waits(graph: TaskGraph, reuse: Reuse | None) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taskflow.checking.arguments import STEP, StepTables
+from taskflow.checking.pieces import box_table
 from taskflow.checking.races import READS, TOUCH, WRITES, WRITES_ALL, Touches
 from taskflow.checking.rules import PlanError, task_text
 from taskflow.core.columns import Array, pointers, spread
@@ -68,7 +69,7 @@ def read_collectives(task_graph: TaskGraph) -> Collectives:
                 _touches(step_lists[-1], instances.tolist(), [box for _, box, _ in graph.args(row)])
             )
         which[row] = numbers[key]
-    return Collectives(_tables(step_lists, graph.arg_box.shape[2]), which, touches)
+    return Collectives(_tables(step_lists, graph.arg_box), which, touches)
 
 
 def _steps(task_graph: TaskGraph, row: int) -> list[ExchangeStep]:
@@ -82,17 +83,15 @@ def _steps(task_graph: TaskGraph, row: int) -> list[ExchangeStep]:
         ) from error
 
 
-def _tables(step_lists: list[list[ExchangeStep]], dimensions: int) -> StepTables:
+def _tables(step_lists: list[list[ExchangeStep]], like: Array) -> StepTables:
     steps = [step for step_list in step_lists for step in step_list]
     end = pointers([len(step.parts) for step in steps])
-    table, box = np.zeros(len(steps), STEP), np.zeros((len(steps), 2, dimensions), np.int64)
+    table, boxes = np.zeros(len(steps), STEP), box_table([step.box for step in steps], like)
     table["target"] = [step.target for step in steps]
     table["first"], table["end"] = end[:-1], end[1:]
     table["offset"] = [step.offset for step in steps]
-    for k, step in enumerate(steps):
-        box[k, :, : len(step.box.lo)] = step.box.lo, step.box.hi
     parts = np.array([part for step in steps for part in step.parts], np.int64)
-    return StepTables(pointers([len(step_list) for step_list in step_lists]), table, box, parts)
+    return StepTables(pointers([len(step_list) for step_list in step_lists]), table, boxes, parts)
 
 
 def _touches(steps: list[ExchangeStep], instances: list[int], boxes: list[Rect]) -> list[Touch]:
@@ -137,9 +136,7 @@ def read_touches(graph: TaskGraph, collectives: Collectives) -> Touches:
         begin = np.where(is_own, first[collectives.table], graph.arg_ptr[:-1])
         at, is_step = spread(begin, count), np.repeat(is_own, count)
         numbers, accesses = (np.array([touch[k] for touch in flat], np.int64) for k in (0, 2))
-        step_boxes = np.zeros((len(flat), *boxes.shape[1:]), np.int64)
-        for k, (_, box, _) in enumerate(flat):
-            step_boxes[k, :, : len(box.lo)] = box.lo, box.hi
+        step_boxes = box_table([box for _, box, _ in flat], boxes)
         row_begin = np.repeat(graph.arg_ptr[:-1], count)
         args, access, boxes = (
             at.copy(),

@@ -16,11 +16,34 @@ def check_columns(graph: TaskGraph) -> None:
     Raises:
         PlanError: one does not.
     """
-    is_point, rows = graph.kind == Kind.POINT, np.arange(len(graph))
-    devices, regions, instances = (
+    _check_rows(graph)
+    _check_numbers(graph)
+    for name, ptr, column in (
+        ("arguments", graph.arg_ptr, graph.arg_instance),
+        ("waits", graph.dep_ptr, graph.dep_row),
+    ):
+        if (
+            len(ptr) != len(graph) + 1
+            or ptr[0] != 0
+            or ptr[-1] != len(column)
+            or np.any(np.diff(ptr) < 0)
+        ):
+            raise PlanError(f"plan, rule arguments: the {name} of rows do not follow each other")
+    waiting = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+    if np.any(graph.dep_row >= waiting):
+        k = int(np.argmax(graph.dep_row >= waiting))
+        row, other = int(waiting[k]), int(graph.dep_row[k])
+        raise PlanError(
+            f"plan, rule order: {task_text(graph, row)}: {_first_box(graph, row)}: it stands before "
+            f"{task_text(graph, other)}, for which it waits"
+        )
+
+
+def _check_rows(graph: TaskGraph) -> None:
+    is_point, devices, regions = (
+        graph.kind == Kind.POINT,
         len(graph.machine.devices),
         len(graph.regions),
-        len(graph.instance_region),
     )
     ranges = (
         ("kind", graph.kind, 0, len(Kind)),
@@ -41,36 +64,20 @@ def check_columns(graph: TaskGraph) -> None:
             raise PlanError(
                 f"plan, rule arguments: row {row}: its {name} is {column[row]}, which stands for nothing"
             )
+
+
+def _check_numbers(graph: TaskGraph) -> None:
     numbers = (
-        ("an argument's instance", graph.arg_instance, -1, instances),
+        ("an argument's instance", graph.arg_instance, -1, len(graph.instance_region)),
         ("an awaited row", graph.dep_row, 0, len(graph)),
-        ("an instance's region", graph.instance_region, 0, regions),
-        ("an instance's device", graph.instance_device, 0, devices),
+        ("an instance's region", graph.instance_region, 0, len(graph.regions)),
+        ("an instance's device", graph.instance_device, 0, len(graph.machine.devices)),
     )
     for name, column, least, end in numbers:
         if len(column) and (column.min() < least or column.max() >= end):
             raise PlanError(
                 f"plan, rule arguments: {name} is {column.min()} or {column.max()}, not below {end}"
             )
-    for name, ptr, column in (
-        ("arguments", graph.arg_ptr, graph.arg_instance),
-        ("waits", graph.dep_ptr, graph.dep_row),
-    ):
-        if (
-            len(ptr) != len(graph) + 1
-            or ptr[0] != 0
-            or ptr[-1] != len(column)
-            or np.any(np.diff(ptr) < 0)
-        ):
-            raise PlanError(f"plan, rule arguments: the {name} of rows do not follow each other")
-    waiting = np.repeat(rows, np.diff(graph.dep_ptr))
-    if np.any(graph.dep_row >= waiting):
-        k = int(np.argmax(graph.dep_row >= waiting))
-        row, other = int(waiting[k]), int(graph.dep_row[k])
-        raise PlanError(
-            f"plan, rule order: {task_text(graph, row)}: {_first_box(graph, row)}: it stands before "
-            f"{task_text(graph, other)}, for which it waits"
-        )
 
 
 def check_streams(graph: TaskGraph) -> None:

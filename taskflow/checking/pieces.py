@@ -9,12 +9,14 @@ and a token takes four numbers where a list of boxes would grow with every sum.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array, record
 from taskflow.core.compiling import leaf
+from taskflow.core.geometry import Rect
 
 PIECE = record("next", "version", "volume", "weight")  # volume 0: a complete value
 
@@ -71,6 +73,14 @@ def is_same(a: Array, b: Array, dims: int) -> bool:
     while d < dims and a[0, d] == b[0, d] and a[1, d] == b[1, d]:
         d += 1
     return d == dims
+
+
+def box_table(boxes: Collection[Rect], like: Array) -> Array:
+    """Boxes as a table of as many dimensions as `like`, zeros behind their own."""
+    table = np.zeros((len(boxes), *like.shape[1:]), np.int64)
+    for k, box in enumerate(boxes):
+        table[k, :, : len(box.lo)] = box.lo, box.hi
+    return table
 
 
 @leaf

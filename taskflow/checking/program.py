@@ -118,8 +118,7 @@ def _region_text(region: LogicalRegion) -> str:
     return f"{region.dtype}{list(region.shape)} ({region.role})"
 
 
-def _check_launches(graph: Graph, task_graph: TaskGraph, number: Mapping[str, int]) -> None:
-    planned, wanted = [n.name for n in task_graph.launches], [op.name for op in graph.operators]
+def _check_names(planned: Sequence[str], wanted: Sequence[str]) -> None:
     if planned != wanted:
         k = next(
             (k for k, (a, b) in enumerate(zip(planned, wanted)) if a != b),
@@ -129,6 +128,10 @@ def _check_launches(graph: Graph, task_graph: TaskGraph, number: Mapping[str, in
         raise PlanError(
             f"plan, rule operator: operator {k} is {names[0]} in the plan, {names[1]} in the graph"
         )
+
+
+def _check_launches(graph: Graph, task_graph: TaskGraph, number: Mapping[str, int]) -> None:
+    _check_names([n.name for n in task_graph.launches], [op.name for op in graph.operators])
     makers: dict[int, tuple[str, str]] = {}
     for launch, op in zip(task_graph.launches, graph.operators, strict=True):
         if what := _difference(launch, op, number):

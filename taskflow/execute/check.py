@@ -104,13 +104,13 @@ def checked(
         PermissionError: the kernel reads memory that nobody wrote, writes outside of its arrays or into what it may
             only read, leaves a part of its output unwritten, or depends on what its output or its scratch memory held.
     """
-    made = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
+    outputs = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
 
     def attempt(byte: int) -> list[Array]:
         """What the kernel leaves in its arrays when its outputs and its scratch memory hold that byte before."""
         guarded, workspace.byte = [_Guarded(array, byte) for array in arrays], byte
         for k, buffer in enumerate(guarded):
-            if k not in made:
+            if k not in outputs:
                 np.copyto(buffer.array, arrays[k])
             buffer.array.flags.writeable = arrays[k].flags.writeable
         call(*(buffer.array for buffer in guarded))
@@ -118,7 +118,7 @@ def checked(
         for k, buffer in enumerate(guarded):
             if buffer.is_overrun():
                 raise PermissionError(
-                    f"task {task}: {_name(k, made)}: the kernel writes outside of the array"
+                    f"task {task}: {_name(k, outputs)}: the kernel writes outside of the array"
                 )
         if workspace.is_overrun():
             raise PermissionError(f"task {task}: the kernel writes outside of its scratch memory")
@@ -126,7 +126,7 @@ def checked(
 
     def run() -> None:
         for k, array in enumerate(arrays):
-            if k not in made and (count := poisoned_elements(array)):
+            if k not in outputs and (count := poisoned_elements(array)):
                 raise PermissionError(
                     f"task {task}: argument {k}: reads {count} elements that no task wrote"
                 )
@@ -138,10 +138,10 @@ def checked(
                 )
             if value.tobytes() != other.tobytes():
                 where, missed = (
-                    f"task {task}: {_name(k, made)}",
+                    f"task {task}: {_name(k, outputs)}",
                     _is_poison(value, _BYTE) & _is_poison(other, _OTHER_BYTE),
                 )
-                if k in made and (count := int(np.count_nonzero(missed))):
+                if k in outputs and (count := int(np.count_nonzero(missed))):
                     raise PermissionError(
                         f"{where}: leaves {count} of {array.size} elements unwritten"
                     )

@@ -221,7 +221,8 @@ def find_guarded(graph: TaskGraph, most: Callable[[int], int] = int) -> Guarded 
     looked_at = [*np.flatnonzero(made).tolist(), *_early_states(graph, table, early, last)]
     named = [(_name(graph, table, names, k), k) for k in sorted(looked_at)]
     order = list(dict(named))
-    number, checked = {name: k for k, name in enumerate(order)}, dict[int, dict[int, int]]()
+    number = {name: k for k, name in enumerate(order)}
+    checked: dict[int, dict[int, int]] = {}
     for k in looked_at:
         if graph.regions[int(table.region[k])].is_floating:
             of_row = checked.setdefault(int(table.row[k]), {})

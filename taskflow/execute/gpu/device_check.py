@@ -71,7 +71,7 @@ class DeviceChecks:
         call: Callable[..., object],
     ) -> Call:
         """`call(*views)` with its privileges noted; `task` names it in errors."""
-        made = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
+        outputs = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
         copyto = self._backend.xp.copyto
         before: list[Call] = []
         after: list[Call] = []
@@ -79,7 +79,7 @@ class DeviceChecks:
         for k, (view, privilege) in enumerate(zip(views, privileges, strict=True)):
             counters, number = (
                 self._counters[device][self._used[device]],
-                made.index(k) if k in made else k,
+                outputs.index(k) if k in outputs else k,
             )
             memory, copy, offset = self._between_zones(device, offset, view)
             argument = _Argument(
@@ -89,7 +89,7 @@ class DeviceChecks:
             self._used[device] += 1
             copies.append(copy)
             before.append(self._backend.poison(memory))
-            if k not in made:
+            if k not in outputs:
                 before += self._backend.inspect(view, counters[0]), partial(copyto, copy, view)
             if privilege != Privilege.READ_WRITE:
                 after.append(self._backend.inspect(copy, counters[1]))

@@ -76,9 +76,9 @@ class DeviceGuard(StepGuard):
             room = self._backend.pinned(array.nbytes)
         return room.view(array.dtype).reshape(array.shape)
 
-    def _build(self, at: int, made: Mapping[int, Sequence[tuple[Array, int]]]) -> GuardedItems:
-        """The items of the program, those that make gradients with notes, and those of the guard before item `at`."""
-        items, late = list(self._issue.items), self.guarded.late
+    def _with_notes(self, made: Mapping[int, Sequence[tuple[Array, int]]]) -> list[Item]:
+        """The items of the program; those that make gradients note which are not finite."""
+        items = list(self._issue.items)
         for maker, arrays in made.items():
             number = self._issue.item_of(maker)
             numbers = self._numbers[self._issue.device(items[number].stream)]
@@ -88,6 +88,11 @@ class DeviceGuard(StepGuard):
             items[number] = replace(
                 items[number], call=partial(call_each, (items[number].call, *notes))
             )
+        return items
+
+    def _build(self, at: int, made: Mapping[int, Sequence[tuple[Array, int]]]) -> GuardedItems:
+        """The items of the program, those that make gradients with notes, and those of the guard before item `at`."""
+        items, late = self._with_notes(made), self.guarded.late
         latest = {item.stream: k for k, item in enumerate(items[:at]) if item.stream != HOST}
         over, row, added = (
             tuple(sorted(latest.values())),
