@@ -55,22 +55,19 @@ class LibraryPlan:
         return list(dict.fromkeys(call.group for calls in self.rounds for call in calls))
 
 
-def plan_library(exchange: Exchange, order: Sequence[int]) -> LibraryPlan | None:
+def plan_library(x: Exchange, order: Sequence[int]) -> LibraryPlan | None:
     """The calls that carry out an exchange; `order` is that of the region's dimensions in memory, slowest first."""
-    sources, targets = exchange.source_at, {d: k[0] for d, k in exchange.targets_at.items()}
-    is_one_each = (
-        len(sources) == exchange.sources and len(targets) == exchange.targets
-    )  # on a device
-    if exchange.name in SUMS:
-        return _plan_sum(exchange, sources, targets, order) if is_one_each else None
-    if exchange.relays:
+    sources, targets = x.source_at, {d: k[0] for d, k in x.targets_at.items()}
+    is_one_each = len(sources) == x.sources and len(targets) == x.targets  # on a device
+    if x.name in SUMS:
+        return _plan_sum(x, sources, targets, order) if is_one_each else None
+    if x.relays:
         return None
     if is_one_each and (
-        call := _gather_slices(exchange, sources, targets, order)
-        or _broadcast(exchange, sources, targets)
+        call := _gather_slices(x, sources, targets, order) or _broadcast(x, sources, targets)
     ):
         return LibraryPlan([[call]])
-    return LibraryPlan([_sends(exchange)])
+    return LibraryPlan([_sends(x)])
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -163,27 +160,23 @@ def _broadcast(
     return LibraryCall("broadcast", tuple(sorted(same)), sources, others, same, same, root)
 
 
-def _sends(exchange: Exchange) -> list[LibraryCall]:
+def _sends(x: Exchange) -> list[LibraryCall]:
     """Every part of every target from a source that has it, in turn."""
     calls, holders = list[LibraryCall](), dict[Rect, list[int]]()
-    for s in exchange.having:
-        holders.setdefault(exchange.boxes[s], []).append(s)
+    for s in x.having:
+        holders.setdefault(x.boxes[s], []).append(s)
     turns = [new_turns(len(sources)) for sources in holders.values()]
-    for k in exchange.getting:
-        device, missing = exchange.devices[k], [exchange.boxes[k]]
+    for k in x.getting:
+        device, missing = x.devices[k], [x.boxes[k]]
         givers = []
         for sources, turn in zip(holders.values(), turns, strict=True):
-            named = [exchange.devices[s] for s in sources]
-            givers.append(
-                sources[whose_turn(exchange.hosts, named, (0, len(sources)), device, turn)]
-            )
-        for s in sorted(givers, key=lambda s: exchange.distance(exchange.devices[s], device)):
-            for box in [
-                p.intersect(exchange.boxes[s]) for p in missing if p.overlaps(exchange.boxes[s])
-            ]:
-                if exchange.instances[s] != exchange.instances[k]:
-                    calls.append(send(exchange.devices[s], device, s, k, box))
-            missing = [rest for p in missing for rest in p.subtract(exchange.boxes[s])]
+            named = [x.devices[s] for s in sources]
+            givers.append(sources[whose_turn(x.hosts, named, (0, len(sources)), device, turn)])
+        for s in sorted(givers, key=lambda s: x.distance(x.devices[s], device)):
+            for box in [p.intersect(x.boxes[s]) for p in missing if p.overlaps(x.boxes[s])]:
+                if x.instances[s] != x.instances[k]:
+                    calls.append(send(x.devices[s], device, s, k, box))
+            missing = [rest for p in missing for rest in p.subtract(x.boxes[s])]
     return calls
 
 
