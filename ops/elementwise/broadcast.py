@@ -164,30 +164,32 @@ def _backward(
     """The gradients of the operands, each summed over the dimensions along which it was repeated."""
     read, (out,) = terms(op)
     args = {"g": (g, out), "z": (op.outputs[0], out)}
-    args |= {name: (region, own) for name, region, own in zip(names, op.inputs, read, strict=True)}
+    args |= {
+        name: (region, dims) for name, region, dims in zip(names, op.inputs, read, strict=True)
+    }
     gradients: list[LogicalRegion | None] = []
-    for name, own in zip(names, read, strict=True):
+    for name, dims in zip(names, read, strict=True):
         expression = rule.gradients.get(name)
-        if expression is None or (expression.text == "g" and own == out):
+        if expression is None or (expression.text == "g" and dims == out):
             gradients.append(g if expression else None)
             continue
-        known = [n for n in ("g", "z", *names) if n in expression.names]
-        axes = summed_axes(out, own)
+        needed = [n for n in ("g", "z", *names) if n in expression.names]
+        axes = summed_axes(out, dims)
         summed = _evaluate_summed.bind(
-            expression=expression, names=tuple(known), numbers=numbers, axes=axes
+            expression=expression, names=tuple(needed), numbers=numbers, axes=axes
         )
-        kernel = summed if axes else pointwise(expression, known, numbers)
-        pattern = f"{', '.join(args[n][1] for n in known)} -> {own}"
-        inputs = [args[n][0] for n in known]
+        kernel = summed if axes else pointwise(expression, needed, numbers)
+        pattern = f"{', '.join(args[n][1] for n in needed)} -> {dims}"
+        inputs = [args[n][0] for n in needed]
         gradients.append(
             launch_first(f"{op.name}.d{name}", pattern, inputs, kernel=kernel, flops=rule.flops)
         )
     return tuple(gradients)
 
 
-def summed_axes(out: str, own: str) -> tuple[int, ...]:
-    """The dimensions of `out` that `own` lacks or has one point of."""
-    full, kept = out.split(), [] if own == "." else own.split()
+def summed_axes(out: str, dims: str) -> tuple[int, ...]:
+    """The dimensions of `out` that `dims` lacks or has one point of."""
+    full, kept = out.split(), [] if dims == "." else dims.split()
     return tuple(k for k, axis in enumerate(full) if axis not in kept and axis != ".")
 
 

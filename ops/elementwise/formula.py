@@ -76,8 +76,8 @@ def axes_of(term: str) -> list[str]:
 
 def _layout(full: Sequence[str], term: str) -> tuple[str | None, ...]:
     """Per axis of `full` its name, or None where the term lacks it."""
-    own = axes_of(term)
-    return tuple(axis if axis in own else None for axis in full)
+    kept = axes_of(term)
+    return tuple(axis if axis in kept else None for axis in full)
 
 
 @partial(Kernel, takes_mixed_on_cuda=True)

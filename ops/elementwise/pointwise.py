@@ -66,13 +66,13 @@ def _join(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None
 
 def computes(op: Operator, value: Expression) -> bool:
     """Whether an operator computes this expression of `x` of its one input."""
-    own = op.kernel.expression
-    if own is None or len(own.names) != 1:
+    expression = op.kernel.expression
+    if expression is None or len(expression.names) != 1:
         return False
-    known = {own.names[0]: "x"} | {
-        name: repr(float(number)) for name, number in own.numbers.items()
+    names = {expression.names[0]: "x"} | {
+        name: repr(float(number)) for name, number in expression.numbers.items()
     }
-    return Expression.parse(own.text).renamed(known).steps == value.steps
+    return Expression.parse(expression.text).renamed(names).steps == value.steps
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

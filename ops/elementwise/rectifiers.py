@@ -135,7 +135,7 @@ def prelu(
 
 def _prelu_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
     (full, channel), _ = terms(op)
-    known = {"g": (g, full), "x": (op.inputs[0], full)}
+    read = {"g": (g, full), "x": (op.inputs[0], full)}
     text = "where(x > 0, g, slope * g)"
-    gx = formula(f"{op.name}.dx", text, {**known, "slope": (op.inputs[1], channel)}, full)
-    return gx, formula(f"{op.name}.dweight", "where(x > 0, 0, g * x)", known, channel)
+    gx = formula(f"{op.name}.dx", text, {**read, "slope": (op.inputs[1], channel)}, full)
+    return gx, formula(f"{op.name}.dweight", "where(x > 0, 0, g * x)", read, channel)

@@ -55,18 +55,20 @@ _SEVERAL = replace(run_on_gpu, together=None)
 
 def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """An expression of the one result of a program, at the end of that; see `taskflow.Kernel`."""
-    found, outer = other.kernel.options.get("program"), op.kernel.expression
+    program, outer = other.kernel.options.get("program"), op.kernel.expression
     if (
-        not isinstance(found, Program)
+        not isinstance(program, Program)
         or outer is None
         or is_kept
         or {r.shape for r in op.args} != {op.args[0].shape}
     ):
         return None
-    expression, result = Expression.parse(outer.text), found.arguments[-1]
-    if len(found.passes) > 1 or result not in found.passes[0].maps - found.passes[0].reads:
+    expression, result = Expression.parse(outer.text), program.arguments[-1]
+    if len(program.passes) > 1 or result not in program.passes[0].maps - program.passes[0].reads:
         return None
-    if expression.functions & BY_PASSES or (found.contracts and "multiply" in expression.functions):
+    if expression.functions & BY_PASSES or (
+        program.contracts and "multiply" in expression.functions
+    ):
         return None  # a product and a sum that were apart would be rounded once
     names = {name: result if i == k else f"x{i}_{result}" for i, name in enumerate(outer.names)}
     more, numbers = (
@@ -76,44 +78,46 @@ def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
     value = expression.renamed(names | {name: f"{name}_{result}" for name in outer.numbers})
     return other.kernel.bind(
         program=replace(
-            found,
-            text=f"{found.text}; {OUT}_{result} = {value.text}",
-            arguments=(*more[:k], *found.arguments[:-1], *more[k + 1 :], f"{OUT}_{result}"),
-            numbers=(*found.numbers, *numbers.items()),
+            program,
+            text=f"{program.text}; {OUT}_{result} = {value.text}",
+            arguments=(*more[:k], *program.arguments[:-1], *more[k + 1 :], f"{OUT}_{result}"),
+            numbers=(*program.numbers, *numbers.items()),
         )
     )
 
 
 def _join_before(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """An expression in the place of an array that a program of one pass only reads; see `taskflow.Kernel`."""
-    found, inner = (
+    program, inner = (
         op.kernel.options.get("program"),
         other.kernel.expression or _as_expression(other.kernel),
     )
-    if not isinstance(found, Program) or inner is None or is_kept:
+    if not isinstance(program, Program) or inner is None or is_kept:
         return None
-    name, expression = found.arguments[k], Expression.parse(inner.text)
-    is_along = found.along is not None and any(
+    name, expression = program.arguments[k], Expression.parse(inner.text)
+    is_along = program.along is not None and any(
         r.ndim not in (0, op.inputs[k].ndim) for r in other.inputs
     )
-    if len(found.passes) > 1 or " " in name or name in found.passes[0].targets or is_along:
+    if len(program.passes) > 1 or " " in name or name in program.passes[0].targets or is_along:
         return None
-    if expression.functions & BY_PASSES or (found.contracts and "multiply" in expression.functions):
+    if expression.functions & BY_PASSES or (
+        program.contracts and "multiply" in expression.functions
+    ):
         return None
     if not expression.steps:
         return op.kernel  # of another dtype: loops convert what they read
     names = {one: f"{name}_{one}" for one in (*inner.names, *inner.numbers)}
     return op.kernel.bind(
         program=replace(
-            found,
-            text=f"{name} = {expression.renamed(names).text}; {found.text}",
+            program,
+            text=f"{name} = {expression.renamed(names).text}; {program.text}",
             arguments=(
-                *found.arguments[:k],
+                *program.arguments[:k],
                 *(names[one] for one in inner.names),
-                *found.arguments[k + 1 :],
+                *program.arguments[k + 1 :],
             ),
             numbers=(
-                *found.numbers,
+                *program.numbers,
                 *((names[one], value) for one, value in inner.numbers.items()),
             ),
         )
@@ -122,16 +126,16 @@ def _join_before(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
 
 def _as_expression(kernel: Kernel) -> Pointwise | None:
     """What a program is that sets its last array once in every element, and nothing else."""
-    found = kernel.options.get("program")
+    program = kernel.options.get("program")
     if (
-        not isinstance(found, Program)
-        or len(found.passes) > 1
-        or found.each_step
-        or found.contracts
+        not isinstance(program, Program)
+        or len(program.passes) > 1
+        or program.each_step
+        or program.contracts
     ):
         return None
-    *read, result = found.arguments
-    one = found.passes[0]
+    *read, result = program.arguments
+    one = program.passes[0]
     if (
         one.targets != {result}
         or result in one.reads
@@ -139,7 +143,7 @@ def _as_expression(kernel: Kernel) -> Pointwise | None:
         or len(one.assignments) > 1
     ):
         return None
-    return Pointwise(one.assignments[0].value.text, tuple(read), dict(found.numbers))
+    return Pointwise(one.assignments[0].value.text, tuple(read), dict(program.numbers))
 
 
 def _join(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
@@ -187,7 +191,7 @@ def _cells(ctx: Context, program: Program) -> dict[str, Array]:
 
 def _number(program: Program, name: str, run: Any) -> float:
     """A number in the step of `run`."""
-    return program.known(run.step)[name]
+    return program.numbers_at(run.step)[name]
 
 
 def _views(
@@ -216,7 +220,7 @@ def _along(a: Array, ndim: int, along: int) -> Array:
 
 def run_program(ctx: Context, arrays: Sequence[Array], program: Program) -> None:
     """Of a captured kernel: all passes on these arrays, in place."""
-    numbers, steps = program.known(ctx.step), program if program.each_step else None
+    numbers, steps = program.numbers_at(ctx.step), program if program.each_step else None
     dtypes = {a.dtype for a in arrays if a.ndim}
     is_simple = len(dtypes) <= 1 and dtypes <= _DTYPES
     for one in program.passes:
@@ -225,28 +229,28 @@ def run_program(ctx: Context, arrays: Sequence[Array], program: Program) -> None
             for n, a in zip(program.arguments, arrays, strict=True)
             if one.names & set(n.split())
         }
-        known = {name: value for name, value in numbers.items() if name in one.reads}
+        needed = {name: value for name, value in numbers.items() if name in one.reads}
         if ctx.is_cuda or not is_simple or one.functions & BY_PASSES:
             views = _views(list(used), list(used.values()), program.along)
             if steps:
-                ctx.each_step(_pass_in_step, one, views, tuple(known), steps)
+                ctx.each_step(_pass_in_step, one, views, tuple(needed), steps)
             else:
-                passes.run(ctx, one, views, known)
+                passes.run(ctx, one, views, needed)
         elif any(" " in names for names in used):
-            _in_parts(ctx, one, used, known, program.contracts)
+            _in_parts(ctx, one, used, needed, program.contracts)
         else:
             ndim, along = max(a.ndim for a in used.values()), program.along
             if along is not None:
                 seen = {names: _along(a, ndim, along) for names, a in used.items()}
                 used = {names: last(a, along) if a.ndim > along else a for names, a in seen.items()}
-            run_loop(ctx, one, used, known, program.contracts, along is not None, steps)
+            run_loop(ctx, one, used, needed, program.contracts, along is not None, steps)
 
 
 def _pass_in_step(
     ctx: Context, one: Pass, views: Mapping[str, Array], names: Sequence[str], program: Program
 ) -> None:
-    known = program.known(ctx.step)
-    passes.run(ctx, one, views, {name: known[name] for name in names})
+    numbers = program.numbers_at(ctx.step)
+    passes.run(ctx, one, views, {name: numbers[name] for name in names})
 
 
 def _loop_in_step(
@@ -257,8 +261,8 @@ def _loop_in_step(
     names: Sequence[str],
     program: Program,
 ) -> None:
-    known = program.known(ctx.step)
-    loop(*arrays, *(number(known[name]) for name in names))
+    numbers = program.numbers_at(ctx.step)
+    loop(*arrays, *(number(numbers[name]) for name in names))
 
 
 def run_loop(
@@ -333,15 +337,15 @@ def _layouts(inputs: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], int,
     The tile is cut into rows and columns where most inputs need no copy.
     """
     shape = np.broadcast_shapes(*inputs)
-    found = [[_layout(shape, own, cut) for own in inputs] for cut in range(len(shape) + 1)]
-    best = min(range(len(found)), key=lambda cut: found[cut].count(None))
-    return shape, prod(shape[best:]), tuple(layout or "matrix" for layout in found[best])
+    by_cut = [[_layout(shape, extents, cut) for extents in inputs] for cut in range(len(shape) + 1)]
+    best = min(range(len(by_cut)), key=lambda cut: by_cut[cut].count(None))
+    return shape, prod(shape[best:]), tuple(layout or "matrix" for layout in by_cut[best])
 
 
-def _layout(shape: Sequence[int], own: Sequence[int], cut: int) -> str | None:
+def _layout(shape: Sequence[int], extents: Sequence[int], cut: int) -> str | None:
     """None: a copy with all elements is needed."""
-    lacks = [n != m for n, m in zip(shape, own, strict=True)]
-    has = [n == m != 1 for n, m in zip(shape, own, strict=True)]
+    lacks = [n != m for n, m in zip(shape, extents, strict=True)]
+    has = [n == m != 1 for n, m in zip(shape, extents, strict=True)]
     if not any(lacks):
         return "matrix"
     if not any(has):

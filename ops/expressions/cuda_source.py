@@ -85,14 +85,18 @@ def run(
     Arrays that are set have all points, and may be read, too. Sums are kernels of their own, after the others.
     """
     if targets := [name for name in arrays if name in one.maps]:
-        used, known, at = _used(one, arrays), _used(one, numbers), _used(one, cells or {})
+        used, used_numbers, used_cells = (
+            _used(one, arrays),
+            _used(one, numbers),
+            _used(one, cells or {}),
+        )
         out = arrays[targets[0]]
         if out.size:
             layout = _layout(out.shape, list(used.values()))
-            source, name = _map(one, _dtypes(used, known, at), len(layout.extents))
-            pointers = *map(origin, used.values()), *at.values()
+            source, name = _map(one, _dtypes(used, used_numbers, used_cells), len(layout.extents))
+            pointers = *map(origin, used.values()), *used_cells.values()
             ctx.launch(
-                source, name, out.size, *pointers, *known.values(), *layout.numbers, out.size
+                source, name, out.size, *pointers, *used_numbers.values(), *layout.numbers, out.size
             )
     for a in one.assignments:
         if a.is_sum:
@@ -119,19 +123,19 @@ def run_together(
 
     The arrays of a point have one size and no gaps; those of shape () are equal in all points.
     """
-    used, known, at = _used(one, points[0]), _used(one, numbers), _used(one, cells)
+    used, used_numbers, used_cells = _used(one, points[0]), _used(one, numbers), _used(one, cells)
     large = [name for name, a in used.items() if a.ndim]
     rows = [
         [*(ctx.address(point[name]) for name in large), point[large[0]].size] for point in points
     ]
     parts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[-1], _SHARE)]
     tables = [ctx.constant(np.array(a, np.int64).reshape(-1)) for a in (rows, parts)]
-    source, name = _map_many(one, _dtypes(used, known, at), tuple(large))
+    source, name = _map_many(one, _dtypes(used, used_numbers, used_cells), tuple(large))
     arguments = (
         *(a for a in used.values() if not a.ndim),
-        *at.values(),
+        *used_cells.values(),
         *tables,
-        *known.values(),
+        *used_numbers.values(),
         _SHARE,
     )
 
@@ -141,9 +145,9 @@ def run_together(
     return call
 
 
-def _used(one: Pass, known: Mapping[str, T]) -> dict[str, T]:
+def _used(one: Pass, values: Mapping[str, T]) -> dict[str, T]:
     """What the assignments that are no sums need."""
-    return {name: value for name, value in known.items() if name in one.mapped}
+    return {name: value for name, value in values.items() if name in one.mapped}
 
 
 def reduce(
@@ -203,12 +207,12 @@ def _operands(
     expression: Expression, values: Mapping[str, Array | float]
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Arrays and numbers that occur, each in the order of the names."""
-    found = {name: values[name] for name in expression.names}
+    operands = {name: values[name] for name in expression.names}
     numbers = {
-        name: float(v) for name, v in found.items() if isinstance(v, int | float | np.number)
+        name: float(v) for name, v in operands.items() if isinstance(v, int | float | np.number)
     }
     return {
-        name: v for name, v in found.items() if not isinstance(v, int | float | np.number)
+        name: v for name, v in operands.items() if not isinstance(v, int | float | np.number)
     }, numbers
 
 
@@ -236,8 +240,8 @@ def _layout(shape: Sequence[int], arrays: Sequence[Array]) -> _Layout:
 def _steps(shape: Sequence[int], a: Array) -> list[int]:
     """Elements from one point to the next in every dimension of `shape`, to which `a` is broadcast."""
     lead = len(shape) - a.ndim
-    own = [0 if n == 1 else stride // a.itemsize for n, stride in zip(a.shape, a.strides)]
-    return [0] * lead + own
+    steps = [0 if n == 1 else stride // a.itemsize for n, stride in zip(a.shape, a.strides)]
+    return [0] * lead + steps
 
 
 def _without(a: Array, axes: Sequence[int], ndim: int) -> Array:
@@ -421,12 +425,12 @@ class _Code:
 
     def assigned(self, one: Pass) -> str:
         """All assignments of a pass that are no sums, and what they leave in arrays."""
-        lines, known = [], set(one.reads)
+        lines, defined = [], set(one.reads)
         for a in one.assignments:
             if not a.is_sum:
-                declared = "" if a.target in known else f"  A v_{a.target};\n"
+                declared = "" if a.target in defined else f"  A v_{a.target};\n"
                 lines.append(f"{declared}  {{\n{self.steps(a.value)}\n  v_{a.target} = s0;\n  }}")
-                known.add(a.target)
+                defined.add(a.target)
         for name in (n for n in self.arrays if n in self.targets):
             lines.append(f"  a_{name}[{name}_at] = {_store(f'v_{name}', self.arrays[name])};")
         return "\n".join(lines)

@@ -103,11 +103,11 @@ class Expression:
         """Its value of numbers, in double precision."""
         slots: dict[Argument, float] = {}
         for step in self.steps:
-            known = [
+            operands = [
                 values[a] if isinstance(a, str) else slots.get(a, a) if type(a) is int else a
                 for a in step.arguments
             ]
-            slots[step.slot] = float(getattr(np, step.function)(*known))
+            slots[step.slot] = float(getattr(np, step.function)(*operands))
         return slots[0] if self.steps else values[self.text]
 
     @cached_property

@@ -57,14 +57,14 @@ def compiled_loop(
         contracts: whether a product and a sum may be rounded once.
     """
     text = source(one, arguments, numbers)
-    own = (
+    name = (
         f"loop_{hashlib.sha256(text.encode()).hexdigest()[:16]}"  # compiled code is linked by name
     )
     module = {**vars(cpu_math)}
-    exec(text.replace("def loop(", f"def {own}("), module)
+    exec(text.replace("def loop(", f"def {name}("), module)
     options: dict[str, Any] = {"fastmath": {"contract"}} if contracts else {}
     loop: Callable[..., None] = taskflow.njit(nogil=True, error_model="numpy", **options)(
-        module[own]
+        module[name]
     )
     return loop
 
@@ -89,7 +89,7 @@ class _Loop:
         self, one: Pass, arguments: tuple[tuple[str, str], ...], numbers: tuple[str, ...]
     ) -> None:
         self.arrays = [f"a{k}" for k in range(len(arguments))]
-        self.known = {name: _Value(f"n_{name}", 0) for name in numbers}
+        self.values = {name: _Value(f"n_{name}", 0) for name in numbers}
         self.once: list[str] = []  # before all rows
         self.columns: list[str] = []  # for every column before all rows
         self.firsts: list[str] = []
@@ -123,7 +123,7 @@ class _Loop:
             if name in one.targets:
                 self.written[name] = element
             if name in one.reads:
-                self.known[name] = _Value(element, {"number": 0, "row": 1}.get(layout, 2))
+                self.values[name] = _Value(element, {"number": 0, "row": 1}.get(layout, 2))
                 if layout == "column":
                     self.of_row.append(f"{array}_r = {array}[r]")
                 if layout == "number":
@@ -133,27 +133,27 @@ class _Loop:
         """A loop over the elements of a row."""
         lines: list[str] = []
         stores: list[str] = []
-        outside, here = dict(self.known), set[str]()
+        outside, here = dict(self.values), set[str]()
         for assignment in one.loops[k]:
             value = self._value(assignment, lines)
             name = assignment.target
             if assignment.is_sum:
                 lines.append(self._add(name, self._held(value)))
                 continue
-            self.known[name] = value
+            self.values[name] = value
             here.add(name)
             if name in self.written:
                 stores.append(f"{self.written[name]} = {self._held(value)}")
         later = {name for loop in one.loops[k + 1 :] for a in loop for name in a.value.names}
-        for name, value in self.known.items():
+        for name, value in self.values.items():
             if name in self.written and name in here:
-                self.known[name] = _Value(self.written[name], 2)
+                self.values[name] = _Value(self.written[name], 2)
             elif name in here and name in later and value.depth == 2:
                 buffer, self.buffers = f"b{self.buffers}", self.buffers + 1
                 stores.append(f"{buffer}[c] = {value.code}")
-                self.known[name] = _Value(f"{buffer}[c]", 2)
+                self.values[name] = _Value(f"{buffer}[c]", 2)
             elif name not in here:
-                self.known[name] = outside[name]  # read again by the next loop
+                self.values[name] = outside[name]  # read again by the next loop
         return lines + stores
 
     def _value(self, assignment: Assignment, lines: list[str]) -> _Value:
@@ -181,11 +181,11 @@ class _Loop:
 
     def _read(self, name: str, lines: list[str]) -> _Value:
         """A name; an element of memory is read once in a loop."""
-        value = self.known[name]
+        value = self.values[name]
         if value.depth == 2 and value.code.endswith("]"):
             variable, self.count = f"t{self.count}", self.count + 1
             lines.append(f"{variable} = {value.code}")
-            value = self.known[name] = _Value(variable, 2)
+            value = self.values[name] = _Value(variable, 2)
         return value
 
     def _held(self, value: _Value) -> str:

@@ -52,22 +52,22 @@ def reduce(
     if ctx.is_cuda:
         cuda_source.reduce(ctx, expression, values, out, axes, kind)
         return
-    each = values.get(expression.text)
-    if each is None:
-        each = ctx.scratch("product", shape, out.dtype)
-        evaluate(ctx, expression, values, each)
-    getattr(ctx.xp, kind)(each, axis=axes, keepdims=True, out=out)
+    elements = values.get(expression.text)
+    if elements is None:
+        elements = ctx.scratch("product", shape, out.dtype)
+        evaluate(ctx, expression, values, elements)
+    getattr(ctx.xp, kind)(elements, axis=axes, keepdims=True, out=out)
 
 
 def run(ctx: Context, one: Pass, arrays: Mapping[str, Array], numbers: Mapping[str, float]) -> None:
     """Run a pass on arrays and numbers by name."""
-    known: dict[str, Array | float] = {**arrays, **numbers}
+    values: dict[str, Array | float] = {**arrays, **numbers}
     shape = ctx.xp.broadcast_shapes(*(a.shape for a in arrays.values()))
     dtype = next(a.dtype for a in arrays.values() if a.shape == shape)
     sums = {a.target for a in one.assignments if a.is_sum}
     for k, a in enumerate(one.assignments):
         made = ctx.scratch(("assigned", k), shape, dtype)
-        evaluate(ctx, a.value, known, made)
+        evaluate(ctx, a.value, values, made)
         if a.is_sum:
             total = arrays[a.target][(*[None] * (len(shape) - arrays[a.target].ndim), ...)]
             ctx.xp.sum(
@@ -77,9 +77,9 @@ def run(ctx: Context, one: Pass, arrays: Mapping[str, Array], numbers: Mapping[s
                 out=total,
             )
         else:
-            known[a.target] = made
+            values[a.target] = made
     for name in sorted(one.targets & arrays.keys() - sums):
-        ctx.xp.copyto(arrays[name], known[name])
+        ctx.xp.copyto(arrays[name], values[name])
 
 
 def _choose(

@@ -73,10 +73,10 @@ class Pass:
     @cached_property
     def reads(self) -> frozenset[str]:
         """The names whose first value comes from outside."""
-        read, known = set[str](), set[str]()
+        read, assigned = set[str](), set[str]()
         for a in self.assignments:
-            read |= set(a.value.names) - known
-            known.add(a.target)
+            read |= set(a.value.names) - assigned
+            assigned.add(a.target)
         return frozenset(read)
 
     @cached_property
@@ -156,9 +156,9 @@ class Program:
         """In order."""
         return tuple(Pass.parse(part) for part in self.text.split("\n\n"))
 
-    def known(self, step: int) -> Mapping[str, float]:
+    def numbers_at(self, step: int) -> Mapping[str, float]:
         """The numbers in the step after so many steps."""
-        return _known(self, step)
+        return _numbers_at(self, step)
 
     def unless(self, skip: str, at: int) -> Program:
         """The program whose argument `at` is `skip`: if that is 1 or more, no state changes, and outputs are 0."""
@@ -177,11 +177,11 @@ class Program:
 
 
 @lru_cache(64)
-def _known(program: Program, step: int) -> Mapping[str, float]:
-    known = dict(program.numbers)
+def _numbers_at(program: Program, step: int) -> Mapping[str, float]:
+    numbers = dict(program.numbers)
     for a in Pass.parse(program.each_step).assignments:
-        known[a.target] = a.value.number(known | {"t": step + 1})
-    return known
+        numbers[a.target] = a.value.number(numbers | {"t": step + 1})
+    return numbers
 
 
 def program(
@@ -195,13 +195,13 @@ def program(
     """A `Program`; `arguments` as `x (i f g o) y`, lines may be indented."""
     names = tuple(a or b for a, b in re.findall(r"\(([\w ]+)\)|(\w+)", arguments))
     lines = "\n".join(line.strip() for line in text.strip().splitlines())
-    found = Program(lines, names, tuple((numbers or {}).items()), each_step, along, contracts)
-    assert found.passes and not (each_step and any(" " in name for name in names))
-    return found
+    parsed = Program(lines, names, tuple((numbers or {}).items()), each_step, along, contracts)
+    assert parsed.passes and not (each_step and any(" " in name for name in names))
+    return parsed
 
 
 def _assignment(text: str) -> Assignment:
-    if not (found := _ASSIGNMENT.fullmatch(text)):
+    if not (match := _ASSIGNMENT.fullmatch(text)):
         raise ValueError(f"program: '{text.strip()}' is no assignment")
-    target, sign, value = found.groups()
+    target, sign, value = match.groups()
     return Assignment(target, Expression.parse(value.strip()), sign == "+=")

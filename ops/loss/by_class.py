@@ -34,7 +34,11 @@ def known_targets(name: str, t: LogicalRegion, ignored: int | None) -> LogicalRe
         return t
     row = term(distinct(t.axes))
     return launch_first(
-        f"{name}.known", f"{row} -> {row}", [t], kernel=_known.bind(ignored=ignored), flops=1
+        f"{name}.known",
+        f"{row} -> {row}",
+        [t],
+        kernel=_without_ignored.bind(ignored=ignored),
+        flops=1,
     )
 
 
@@ -83,21 +87,23 @@ def reduce_rows(
         weights: of the rows; they are in `text` already. A mean is divided by their sum.
         reduction: "mean", "sum" or "none".
     """
-    known, is_mean = dict(values), reduction == "mean"
+    inputs, is_mean = dict(values), reduction == "mean"
     numbers = {"count": float(prod(t.shape)) if is_mean else 1.0, "ignored": float(ignored or 0)}
     chosen, counted = "({})", "count"
     if ignored is not None:
-        known["t"], chosen = (t, row), "where(t != ignored, {}, 0)"
+        inputs["t"], chosen = (t, row), "where(t != ignored, {}, 0)"
     if is_mean and (ignored is not None or weights is not None):
-        known["rows"], counted = (
-            (_count(name, t, row, ignored, weights, known, numbers), "."),
+        inputs["rows"], counted = (
+            (_count(name, t, row, ignored, weights, inputs, numbers), "."),
             "rows",
         )
     out = row if reduction == "none" else "."
-    found = {value: chosen.format(f"g * ({slope}) / {counted}") for value, slope in slopes.items()}
-    backward = partial(_backward, numbers=numbers, names=tuple(known), slopes=found)
+    gradients = {
+        value: chosen.format(f"g * ({slope}) / {counted}") for value, slope in slopes.items()
+    }
+    backward = partial(_backward, numbers=numbers, names=tuple(inputs), slopes=gradients)
     text = f"{chosen.format(text)} / {counted}"
-    return formula(f"{name}.loss", text, known, out, backward=backward, numbers=numbers, flops=10)
+    return formula(f"{name}.loss", text, inputs, out, backward=backward, numbers=numbers, flops=10)
 
 
 def _count(
@@ -106,13 +112,13 @@ def _count(
     row: str,
     ignored: int | None,
     weights: LogicalRegion | None,
-    known: Mapping[str, Term],
+    values: Mapping[str, Term],
     numbers: Mapping[str, float],
 ) -> LogicalRegion:
     """How many rows count, or the sum of their weights."""
     if weights is None:
-        return count_rows(name, t, row, ignored, next(iter(known.values()))[0].dtype)
-    inputs = {"weight": (weights, row)} | {k: v for k, v in known.items() if k == "t"}
+        return count_rows(name, t, row, ignored, next(iter(values.values()))[0].dtype)
+    inputs = {"weight": (weights, row)} | {k: v for k, v in values.items() if k == "t"}
     text = "where(t != ignored, weight, 0)" if "t" in inputs else "weight"
     return formula(f"{name}.count", text, inputs, ".", numbers=numbers)
 
@@ -126,15 +132,19 @@ def _backward(
     slopes: Mapping[str, str],
 ) -> tuple[LogicalRegion | None, ...]:
     read, (out,) = terms(op)
-    known = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)} | {
+    values = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)} | {
         "g": (g, out)
     }
 
     def gradient(name: str, text: str) -> LogicalRegion:
         """The value itself comes first, which gives the extents."""
-        used = {k: v for k, v in known.items() if k in Expression.parse(text).names}
+        used = {k: v for k, v in values.items() if k in Expression.parse(text).names}
         return formula(
-            f"{op.name}.d{name}", text, {name: known[name], **used}, known[name][1], numbers=numbers
+            f"{op.name}.d{name}",
+            text,
+            {name: values[name], **used},
+            values[name][1],
+            numbers=numbers,
         )
 
     return tuple(gradient(name, slopes[name]) if name in slopes else None for name in names)
@@ -149,11 +159,11 @@ def _count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
 
 
 @Kernel
-def _known(ctx: Context, t: Array, known: Array, *, ignored: int) -> None:
+def _without_ignored(ctx: Context, t: Array, targets: Array, *, ignored: int) -> None:
     is_ignored = ctx.scratch("ignored", t.shape, bool)
     ctx.xp.equal(t, ignored, out=is_ignored)
-    ctx.xp.copyto(known, t)
-    ctx.xp.copyto(known, 0, where=is_ignored)
+    ctx.xp.copyto(targets, t)
+    ctx.xp.copyto(targets, 0, where=is_ignored)
 
 
 @Kernel

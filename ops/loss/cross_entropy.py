@@ -221,13 +221,13 @@ def _backward(
 def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
     """ValueError for a class out of range, unless rows of it have no loss."""
     if ignored is not None:
-        known, is_ignored = (
+        targets, is_ignored = (
             ctx.scratch("known", t.shape, t.dtype),
             ctx.scratch("ignored", t.shape, bool),
         )
-        ctx.xp.copyto(known, t)
-        ctx.xp.copyto(known, 0, where=ctx.xp.equal(t, ignored, out=is_ignored))
-        t = known
+        ctx.xp.copyto(targets, t)
+        ctx.xp.copyto(targets, 0, where=ctx.xp.equal(t, ignored, out=is_ignored))
+        t = targets
     check_classes("cross_entropy: the target", t, classes)
 
 

@@ -185,10 +185,10 @@ def binary_cross_entropy_with_logits(
     if weight is None and pos_weight is None:
         return pairwise(kind, _WITH_LOGITS, x, t, name, reduction)
     if pos_weight is None:
-        each = pairwise(kind, _WITH_LOGITS, x, t, name, "none")
+        losses = pairwise(kind, _WITH_LOGITS, x, t, name, "none")
     else:
-        each = launch(kind, _POSITIVE, {"x": x, "y": t, "p": pos_weight}, name)
-    return _reduced(each, weight, reduction)
+        losses = launch(kind, _POSITIVE, {"x": x, "y": t, "p": pos_weight}, name)
+    return _reduced(losses, weight, reduction)
 
 
 def binary_cross_entropy(
@@ -237,11 +237,11 @@ def _check(
                 )
 
 
-def _reduced(each: LogicalRegion, weight: LogicalRegion | None, reduction: str) -> LogicalRegion:
-    name = each.name
-    with each.graph.following(name):
+def _reduced(losses: LogicalRegion, weight: LogicalRegion | None, reduction: str) -> LogicalRegion:
+    name = losses.name
+    with losses.graph.following(name):
         if weight is not None:
-            each = multiply(each, weight, f"{name}.weighted")
+            losses = multiply(losses, weight, f"{name}.weighted")
         if reduction == "none":
-            return each
-        return (mean if reduction == "mean" else sum)(each, name=f"{name}.reduced")
+            return losses
+        return (mean if reduction == "mean" else sum)(losses, name=f"{name}.reduced")

@@ -60,11 +60,11 @@ def linear_cross_entropy(
     *lead, e = distinct(x.axes, ("v",))
     row = term(lead)
     with x.graph.following(name):
-        known = known_targets(name, t, ignored)
+        targets = known_targets(name, t, ignored)
     losses, _ = launch_all(
         name,
         f"{term((*lead, f'^{e}'))}, ^v ^{e}, {row} -> {row}, {row}",
-        [x, weight, known],
+        [x, weight, targets],
         kernel=_forward,
         backward=_backward,
         flops=2,
@@ -91,9 +91,9 @@ def _backward(
 
 def _parts(count: int, classes: int, itemsize: int) -> Iterator[slice]:
     """Rows whose scores take PART_BYTES."""
-    each = max(PART_BYTES // max(classes * itemsize, 1), 1)
-    for begin in range(0, count, each):
-        yield slice(begin, min(begin + each, count))
+    step = max(PART_BYTES // max(classes * itemsize, 1), 1)
+    for begin in range(0, count, step):
+        yield slice(begin, min(begin + step, count))
 
 
 def _scores(ctx: Context, x: Array, weight: Array, part: slice) -> Array:

@@ -86,12 +86,12 @@ def _share_of_right(
     kernel = _right_scores.bind(what=f"{kind}: the target", classes=columns)
     with graph.following(name):
         y = slice(y, y.ndim - 1, 0, columns, f"{name}.classes")
-        known = known_targets(name, t, ignored)
+        targets = known_targets(name, t, ignored)
         right = launch_first(
-            f"{name}.right", f"{full}, {row} -> {row}", [y, known], kernel=kernel, flops=1
+            f"{name}.right", f"{full}, {row} -> {row}", [y, targets], kernel=kernel, flops=1
         )
     before = launch_first(
-        name, f"{full}, {row}, {row} -> {row}", [y, known, right], kernel=_before, flops=3
+        name, f"{full}, {row}, {row} -> {row}", [y, targets, right], kernel=_before, flops=3
     )
     with graph.following(name):
         if ignored is None:

@@ -46,11 +46,11 @@ def nll_loss(
     axes = distinct(x.axes)
     full, row = term(axes), term(axes[:-1])
     with graph.following(name):
-        known = known_targets(name, t, ignore_index)
+        targets = known_targets(name, t, ignore_index)
     picked = launch_first(
         name,
         f"{full}, {row} -> {row}",
-        [x, known],
+        [x, targets],
         kernel=_pick.bind(classes=x.shape[-1]),
         backward=partial(gradient_of_first, kernel=_put),
         flops=1 / x.shape[-1],
@@ -59,7 +59,7 @@ def nll_loss(
         values = {"picked": (picked, row)}
         text, slopes, weights = "-picked", {"picked": "-1"}, None
         if weight is not None:
-            weights = weights_of_rows(name, weight, known)
+            weights = weights_of_rows(name, weight, targets)
             values["weight"] = weights, row
             text, slopes = "-weight * picked", {"picked": "-weight"}
         return reduce_rows(name, values, text, slopes, t, row, ignore_index, weights, reduction)

@@ -19,10 +19,10 @@ from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def check_reduction(where: str, reduction: str, known: Sequence[str] = REDUCTIONS) -> None:
+def check_reduction(where: str, reduction: str, reductions: Sequence[str] = REDUCTIONS) -> None:
     """ValueError for what is no reduction."""
-    if reduction not in known:
-        *others, last = (f"'{each}'" for each in known)
+    if reduction not in reductions:
+        *others, last = (f"'{name}'" for name in reductions)
         raise ValueError(
             f"{where}: reduction is '{reduction}', it is {', '.join(others)} or {last}"
         )
@@ -91,9 +91,9 @@ def _total(
             ctx, expression, {"x": x, "y": y, **numbers}, out, tuple(range(x.ndim)), divisor=count
         )
         return
-    each = ctx.scratch("each", x.shape, x.dtype)
-    evaluate(ctx, expression, {"x": x, "y": y, **numbers}, each)
-    loss[...] = each.sum() / count
+    losses = ctx.scratch("each", x.shape, x.dtype)
+    evaluate(ctx, expression, {"x": x, "y": y, **numbers}, losses)
+    loss[...] = losses.sum() / count
 
 
 @partial(Kernel, takes_mixed_on_cuda=True)

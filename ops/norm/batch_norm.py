@@ -55,11 +55,11 @@ _by_part = Kernel(
 
 def _kernel(text: str, arguments: str, per: str, **numbers: float) -> Kernel:
     """The kernel of a program on arrays whose dimension 1 is that of the channels; statistics are of `per`."""
-    found = program(
+    parsed = program(
         text, arguments, {k: float(v) for k, v in numbers.items()}, along=1, contracts=True
     )
     axis, _, channel = per.partition(" ")
-    kernel = _by_part.bind(program=found, axis=axis) if channel else assign.bind(program=found)
+    kernel = _by_part.bind(program=parsed, axis=axis) if channel else assign.bind(program=parsed)
     return replace(kernel, apart="ops.batch_norm(..., parts={parts})")
 
 
@@ -163,9 +163,9 @@ def _batch_statistics(
     var = launch_first(
         f"{name}.var", f"{x_term}, {per} -> {per}", [x, mean], kernel=kernel, sizes=sizes, flops=3
     )
-    found, c = [mean, var], per.split()[-1]
+    moments, c = [mean, var], per.split()[-1]
     if per != c:
-        found = _summed(f"{name}.of_parts", found, per, 1 / mean.shape[0])
+        moments = _summed(f"{name}.of_parts", moments, per, 1 / mean.shape[0])
     text = "mean = kept * mean + momentum * m; var = kept * var + corrected * v"
     numbers = {
         "kept": 1 - momentum,
@@ -176,7 +176,7 @@ def _batch_statistics(
     launch_all(
         f"{name}.running",
         f"{c}, {c}, {c}, {c} ->",
-        [*running, *found],
+        [*running, *moments],
         kernel=kernel,
         writes=running,
         flops=6,
@@ -197,7 +197,7 @@ def _batch_norm_backward(
     """Ioffe and Szegedy's gradient; that of mean and variance is in `dx` already. `count` is 0 outside of training."""
     (x_term, per, _, c, _), _ = terms(op)
     x, mean, var, weight, _ = op.inputs
-    read, known, sizes = (
+    read, given, sizes = (
         f"{x_term}, {x_term}, {per}, {per}",
         [gy, x, mean, var],
         op.bound.term_sizes(0),
@@ -207,12 +207,12 @@ def _batch_norm_backward(
         _kernel(text, "g x mean var gbias gweight", per, eps=eps),
         f"{read} -> {per}, {per}",
     )
-    sums = [*launch_all(f"{op.name}.sums", pattern, known, kernel=kernel, sizes=sizes, flops=5)]
+    sums = [*launch_all(f"{op.name}.sums", pattern, given, kernel=kernel, sizes=sizes, flops=5)]
     if count:
         text = "gx = (g - (x - mean) * (gweight * inverse / count) - gbias / count) * (inverse * weight)"
         arguments = "g x mean var weight gbias gweight gx"
         kernel = _kernel(f"{_INVERSE}; {text}", arguments, per, eps=eps, count=count)
-        pattern, inputs = f"{read}, {c}, {per}, {per} -> {x_term}", [*known, weight, *sums]
+        pattern, inputs = f"{read}, {c}, {per}, {per} -> {x_term}", [*given, weight, *sums]
         gx = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=7)
     else:
         kernel = _kernel(f"{_INVERSE}; gx = g * (inverse * weight)", "g var weight gx", c, eps=eps)

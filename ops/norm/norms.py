@@ -107,21 +107,21 @@ def _rms_backward(
     op: Operator, g: LogicalRegion, *, numbers: Mapping[str, float]
 ) -> tuple[LogicalRegion, None, LogicalRegion]:
     (full, row, last), _ = terms(op)
-    known = _known(op, g, ("x", "square", "weight"))
+    by_name = _by_name(op, g, ("x", "square", "weight"))
     dot = formula(
         f"{op.name}.dot",
         "g * weight * x / count",
-        _pick(known, "gx", "weight"),
+        _pick(by_name, "gx", "weight"),
         row,
         numbers=numbers,
     )
     text = "(g * weight - x * dot / (square + eps)) / sqrt(square + eps)"
-    gx = formula(f"{op.name}.dx", text, known | {"dot": (dot, row)}, full, numbers=numbers)
+    gx = formula(f"{op.name}.dx", text, by_name | {"dot": (dot, row)}, full, numbers=numbers)
     text = "g * x / sqrt(square + eps)"
     return (
         gx,
         None,
-        formula(f"{op.name}.dweight", text, _pick(known, "gx", "square"), last, numbers=numbers),
+        formula(f"{op.name}.dweight", text, _pick(by_name, "gx", "square"), last, numbers=numbers),
     )
 
 
@@ -246,36 +246,38 @@ def _centred_backward(
 ) -> tuple[LogicalRegion | None, ...]:
     """(g' - mean(g') - x̂ mean(g' x̂)) / std with g' = g weight and x̂ = (x - mean) / std; means over the group."""
     (full, row, _, *channels), _ = terms(op)
-    known = _known(op, g, ("x", "mean", "var", "weight"))
+    by_name = _by_name(op, g, ("x", "mean", "var", "weight"))
     scaled, weights = ("g * weight", ("weight",)) if channels else ("g", ())
 
     def launch(what: str, text: str, inputs: Mapping[str, Term], out: str) -> LogicalRegion:
         return formula(f"{op.name}.{what}", text, inputs, out, numbers=numbers, sizes=sizes)
 
-    sums = launch("sum", f"{scaled} / count", _pick(known, "g", *weights), row)
-    dot = launch("dot", f"{scaled} * (x - mean) / count", _pick(known, "gx", "mean", *weights), row)
+    sums = launch("sum", f"{scaled} / count", _pick(by_name, "g", *weights), row)
+    dot = launch(
+        "dot", f"{scaled} * (x - mean) / count", _pick(by_name, "gx", "mean", *weights), row
+    )
     text = f"({scaled} - sums - (x - mean) * dot / (var + eps)) / sqrt(var + eps)"
-    gx = launch("dx", text, known | {"sums": (sums, row), "dot": (dot, row)}, full)
+    gx = launch("dx", text, by_name | {"sums": (sums, row), "dot": (dot, row)}, full)
     if not channels:
         return gx, None, None
     gweight = launch(
         "dweight",
         "g * (x - mean) / sqrt(var + eps)",
-        _pick(known, "gx", "mean", "var"),
+        _pick(by_name, "gx", "mean", "var"),
         channels[0],
     )
-    return gx, None, None, gweight, launch("dbias", "g", _pick(known, "g"), channels[0])
+    return gx, None, None, gweight, launch("dbias", "g", _pick(by_name, "g"), channels[0])
 
 
-def _known(op: Operator, g: LogicalRegion, names: tuple[str, ...]) -> dict[str, Term]:
+def _by_name(op: Operator, g: LogicalRegion, names: tuple[str, ...]) -> dict[str, Term]:
     """`g` and the inputs of an operator by name, with their terms."""
     read, (out,) = terms(op)
     return {"g": (g, out)} | {name: (r, t) for name, r, t in zip(names, op.inputs, read)}
 
 
-def _pick(known: Mapping[str, Term], short: str, *names: str) -> dict[str, Term]:
+def _pick(by_name: Mapping[str, Term], short: str, *names: str) -> dict[str, Term]:
     """Some of them: those of one letter together, the others as they are."""
-    return {name: known[name] for name in (*short, *names)}
+    return {name: by_name[name] for name in (*short, *names)}
 
 
 # -- a layer norm in one operator, whose features stay whole -----------------------------------------------------------
@@ -288,11 +290,11 @@ def _layer_norm_backward(
     (x_term, c, _), (_, row, _) = terms(op)
     x, weight, _ = op.inputs
     _, mean, scale = op.outputs
-    read, known = f"{x_term}, {x_term}, {row}, {row}", [gy, x, mean, scale]
+    read, given = f"{x_term}, {x_term}, {row}, {row}", [gy, x, mean, scale]
     pattern = f"{read}, {c} -> {x_term}"
-    gx = launch_first(f"{op.name}.dx", pattern, [*known, weight], kernel=_gradient_rows, flops=10)
+    gx = launch_first(f"{op.name}.dx", pattern, [*given, weight], kernel=_gradient_rows, flops=10)
     return gx, *launch_all(
-        f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5
+        f"{op.name}.sums", f"{read} -> {c}, {c}", given, kernel=_row_sums, flops=5
     )
 
 
@@ -355,9 +357,9 @@ def _normalize_rows(
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows_sum)
 def _gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The gradients; to that of the input is added what comes first or last among the inputs."""
-    known, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
+    read, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
     gx, *sums = arrays[6:]
-    _gradient_rows(ctx, *known, gx, *sums)
+    _gradient_rows(ctx, *read, gx, *sums)
     ctx.xp.add(gx, more, out=gx)
 
 

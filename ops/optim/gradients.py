@@ -142,7 +142,7 @@ def unscale(
     """
     graph, policy = loss.graph, loss.graph.precision.loss_scale
     assert policy is not None
-    found, counts = {}, []
+    unscaled, counts = {}, []
     for p, g in gradients.items():
         made = update(
             f"{p.name}.unscaled",
@@ -154,7 +154,7 @@ def unscale(
             sums=1,
             flops=2,
         )
-        found[p], count = made
+        unscaled[p], count = made
         counts.append(count)
     finite = graph.parameter("finite_steps", (), 0.0, "int64", trainable=False)
     with beside(loss):
@@ -164,7 +164,7 @@ def unscale(
         graph.launch(
             "loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1
         )
-    return found, overflow
+    return unscaled, overflow
 
 
 def _add_up(ctx: Context, *arrays: Array) -> None:

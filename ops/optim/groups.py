@@ -114,25 +114,25 @@ class Scope:
         Raises:
             ValueError: a pattern names none of them, or another optimizer updates one.
         """
-        found = graph.parameters
+        updated = graph.parameters
         if self.parameters is not None:
             if not (several := _several(self.parameters)):
                 raise ValueError(f"{kind}: parameters= names no parameter")
-            chosen = set(ParameterNames(p.name for p in found).find(kind, several))
-            found = [p for p in found if p.name in chosen]
+            chosen = set(ParameterNames(p.name for p in updated).find(kind, several))
+            updated = [p for p in updated if p.name in chosen]
         taken = {
             op.inputs[k].name
             for op in graph.operators
             for k in op.writes
             if op.inputs[k].role == "parameter"
         }
-        for p in found:
+        for p in updated:
             if p.name in taken:
                 raise ValueError(
                     f"{kind}: '{p.name}' is updated already: parameters= says which ones are this one's"
                 )
-        self._check_groups(kind, ParameterNames(p.name for p in found))
-        return found
+        self._check_groups(kind, ParameterNames(p.name for p in updated))
+        return updated
 
     def _check_groups(self, kind: str, names: ParameterNames) -> None:
         numbers: dict[str, int] = {}
@@ -152,14 +152,14 @@ class Scope:
         self, kind: str, parameters: Iterable[LogicalRegion]
     ) -> dict[str, tuple[str, ParameterGroup]]:
         """Parameter -> the first group that names it, and the name of that; others belong to none."""
-        names, found = (
+        names, group_of = (
             ParameterNames(p.name for p in parameters),
             dict[str, tuple[str, ParameterGroup]](),
         )
         for k, group in enumerate(self.groups):
             for name in names.find(kind, group.parameters):
-                found.setdefault(name, (group.name or str(k), group))
-        return found
+                group_of.setdefault(name, (group.name or str(k), group))
+        return group_of
 
 
 class ParameterNames:
@@ -177,21 +177,21 @@ class ParameterNames:
             ValueError: a pattern fits none.
         """
         numbers = set[int]()
-        for each in _several(which):
-            name = each if isinstance(each, str) else each.name
+        for one in _several(which):
+            name = one if isinstance(one, str) else one.name
             fitting = (
                 self._fitting(name)
-                if isinstance(each, str)
+                if isinstance(one, str)
                 else [name]
                 if name in self._number
                 else []
             )
             if not fitting:
-                known = ", ".join(self._names[:5]) + (", ..." if len(self._names) > 5 else "")
+                listed = ", ".join(self._names[:5]) + (", ..." if len(self._names) > 5 else "")
                 raise ValueError(
-                    f"{kind}: no parameter is called '{name}'; there are {known or 'none'}"
+                    f"{kind}: no parameter is called '{name}'; there are {listed or 'none'}"
                 )
-            numbers.update(self._number[found] for found in fitting)
+            numbers.update(self._number[fit] for fit in fitting)
         return [self._names[k] for k in sorted(numbers)]
 
     def _fitting(self, pattern: str) -> list[str]:

@@ -208,14 +208,14 @@ def adama(
     rule = descent("adama", loss, lr, None, scope, eps=eps, weight_decay=weight_decay)
     numbers = check_betas("adama", betas) | {"eps": eps, "decay": weight_decay}
     gradients, controls = rule.prepare()
-    found = dict(zip(gradients, by_parts(gradients.values(), parts), strict=True))
+    by_part = dict(zip(gradients, by_parts(gradients.values(), parts), strict=True))
     moments = assign_to_each.bind(program=program(_ADDED, "g m v", numbers))
-    states = {p: [state_of(p, state) for state in ("adama_m", "adama_v")] for p in found}
-    for p, g in found.items():
+    states = {p: [state_of(p, state) for state in ("adama_m", "adama_v")] for p in by_part}
+    for p, g in by_part.items():
         add_parts(f"{p.name}.moments", g, states[p], kernel=moments, flops=5)
     for p, kept in states.items():
-        own = rule.numbers_of(p, numbers)
-        step = assign_together.bind(program=program(_ADAMA, "p m v rate", own, _CORRECTIONS))
+        with_decay = rule.numbers_of(p, numbers)
+        step = assign_together.bind(program=program(_ADAMA, "p m v rate", with_decay, _CORRECTIONS))
         inputs = [p, *kept]
         update(
             f"{p.name}.adama",
@@ -226,7 +226,7 @@ def adama(
             writes=inputs,
             flops=12,
         )
-    return by_parameter(found)
+    return by_parameter(by_part)
 
 
 @collect_rarely()
@@ -258,8 +258,10 @@ def lamb(
     step = program(_LAMB_STEP, "p way weight_square way_square rate")
     for region, gradient in gradients.items():
         kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
-        own = rule.numbers_of(region, numbers)
-        direction = program(_DIRECTION, "p g m v way weight_square way_square", own, _CORRECTIONS)
+        with_decay = rule.numbers_of(region, numbers)
+        direction = program(
+            _DIRECTION, "p g m v way weight_square way_square", with_decay, _CORRECTIONS
+        )
         guarded, scalars = controls.guard(direction, outputs=3)
         way, *norms = update(
             f"{region.name}.way",

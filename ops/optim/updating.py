@@ -115,7 +115,7 @@ class UpdateRule:
         self, parameters: Sequence[LogicalRegion]
     ) -> dict[LogicalRegion, LogicalRegion]:
         """Of every parameter, the state `learning_rate` or that of its group."""
-        scope, found = self.scope, dict[LogicalRegion, LogicalRegion]()
+        scope, rates = self.scope, dict[LogicalRegion, LogicalRegion]()
         made = {
             "": _learning_rate(
                 self.loss, self.lr, scope.state("learning_rate"), scope.state("steps")
@@ -128,16 +128,19 @@ class UpdateRule:
             elif name not in made:
                 named = (scope.state(f"{what}.{name}") for what in ("learning_rate", "steps"))
                 made[name] = _learning_rate(self.loss, group.lr, *named)
-            found[p] = made[name]
-        return found
+            rates[p] = made[name]
+        return rates
 
     def numbers_of(self, p: LogicalRegion, numbers: Mapping[str, float]) -> dict[str, float]:
         """Those of the optimizer with the weight decay of a parameter."""
         _, group = self.groups.get(p.name, ("", None))
-        own = None if group is None else group.weight_decay
+        decay = None if group is None else group.weight_decay
         return {
             key: float(value)
-            for key, value in {**numbers, "decay": numbers["decay"] if own is None else own}.items()
+            for key, value in {
+                **numbers,
+                "decay": numbers["decay"] if decay is None else decay,
+            }.items()
         }
 
     @collect_rarely()
@@ -163,11 +166,11 @@ class UpdateRule:
         gradients, controls = self.prepare()
         own_numbers = {p: self.numbers_of(p, numbers) for p in gradients}
         by_row = self._by_row(
-            gradients, by_rows, {p: own.get("decay", 0.0) for p, own in own_numbers.items()}
+            gradients, by_rows, {p: values.get("decay", 0.0) for p, values in own_numbers.items()}
         )
         for p, g in gradients.items():
-            own = own_numbers[p]
-            unguarded = program(text, " ".join(["p g", *states, "rate"]), own, each_step)
+            values = own_numbers[p]
+            unguarded = program(text, " ".join(["p g", *states, "rate"]), values, each_step)
             steps, scalars = controls.guard(unguarded, [controls.rates[p]])
             kept, name = (
                 [state_of(p, state, init) for state in states.values()],
@@ -188,14 +191,16 @@ class UpdateRule:
 
         What makes their whole gradients is set aside.
         """
-        found = row_gradients(self.loss.graph, gradients) if by_rows is not ByRow.NEVER else {}
-        for p in found if by_rows is ByRow.ALWAYS else ():
+        looked_up = row_gradients(self.loss.graph, gradients) if by_rows is not ByRow.NEVER else {}
+        for p in looked_up if by_rows is ByRow.ALWAYS else ():
             if decays[p]:
                 raise ValueError(
                     f"{self.kind}: '{p.name}' has weight_decay {decays[p]}, which reaches all rows"
                 )
-        is_fewer = {p: by_rows is ByRow.ALWAYS or g.count < p.shape[0] for p, g in found.items()}
-        chosen = {p: g for p, g in found.items() if is_fewer[p] and not decays[p]}
+        is_fewer = {
+            p: by_rows is ByRow.ALWAYS or g.count < p.shape[0] for p, g in looked_up.items()
+        }
+        chosen = {p: g for p, g in looked_up.items() if is_fewer[p] and not decays[p]}
         set_makers_aside(self.loss.graph, chosen.values())
         return chosen
 

@@ -126,14 +126,14 @@ def _put_backward(op: Operator, gy: LogicalRegion, *, windows: Sequence[Window])
     _, _, i, j, p, q = op.inputs[0].shape
     pattern = "n c y x -> n c ^i ^j h w"
     sizes = {"i": i, "j": j, "h": p, "w": q}
-    own = {"y": windows[0], "x": windows[1]}
+    by_axis = {"y": windows[0], "x": windows[1]}
     return launch_first(
         f"{op.name}.dx",
         pattern,
         [gy],
         kernel=_take.bind(windows=windows),
         sizes=sizes,
-        windows=own,
+        windows=by_axis,
         flops=1,
     )
 

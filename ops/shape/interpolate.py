@@ -175,7 +175,7 @@ def _matrices(
     axes: tuple[Axis, Axis],
 ) -> list[Array]:
     """Of rows and of columns: points that are made by points that are read, of the tiles of these arguments."""
-    found = []
+    matrices = []
     both = zip(spatial(ctx.rect(made)), spatial(ctx.rect(read)), axes, strict=True)
     for k, ((first, end), (lo, hi), axis) in enumerate(both):
         matrix = ctx.scratch(("matrix", k), (end - first, hi - lo), like.dtype)
@@ -190,8 +190,8 @@ def _matrices(
             ) in rows.tolist():  # on a GPU number by number: an array would be copied from the host
                 point = int(points[row]) - lo
                 matrix[row, point : point + 1] += float(shares[row])
-        found.append(matrix)
-    return found
+        matrices.append(matrix)
+    return matrices
 
 
 def taps(mode: str, align_corners: bool, at: Array, axis: Axis) -> list[tuple[Array, Array]]:

@@ -163,9 +163,9 @@ def put_together(
 
 def _resolve(where: str, x: LogicalRegion, shape: tuple[int, ...]) -> tuple[int, ...]:
     count = prod(x.shape)
-    known = prod(n for n in shape if n != -1)
-    if shape.count(-1) == 1 and known > 0 and count % known == 0:
-        shape = tuple(count // known if n == -1 else n for n in shape)
+    given = prod(n for n in shape if n != -1)
+    if shape.count(-1) == 1 and given > 0 and count % given == 0:
+        shape = tuple(count // given if n == -1 else n for n in shape)
     if any(n < 1 for n in shape) or prod(shape) != count:
         raise ValueError(
             f"{where}: '{x.name}' has shape {x.shape}, which does not fill the shape {shape}"

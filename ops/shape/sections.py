@@ -110,7 +110,7 @@ def _launch(
     mark = "" if is_even else "^"
 
     def all_of(names: Sequence[str], mark: str = "") -> str:
-        return ", ".join(term((*axes[:dim], mark + each, *axes[dim + 1 :])) for each in names)
+        return ", ".join(term((*axes[:dim], mark + axis, *axes[dim + 1 :])) for axis in names)
 
     return launch_all(
         name,
@@ -133,12 +133,12 @@ def _backward(
     """The sections' gradients in their places, zeros where there is none."""
     x, axes = op.inputs[0], terms(op)[1][0].replace("^", "").split()
     axes[dim : dim + 1] = distinct([x.axes[dim]], [a for k, a in enumerate(axes) if k != dim])
-    found, at = zip(
+    present, at = zip(
         *((g, start) for g, start in zip(gradients, starts, strict=True) if g is not None),
         strict=True,
     )
     gx = put_together(
-        f"{op.name}.dx", found, axes, dim, at, x.shape[dim], has_gaps=True, dtype=x.dtype
+        f"{op.name}.dx", present, axes, dim, at, x.shape[dim], has_gaps=True, dtype=x.dtype
     )
     return gx, *[None] * (len(op.inputs) - 1)
 

@@ -28,8 +28,8 @@ def adversaries(inputs: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
             yield (
                 name,
                 [
-                    change(x, seeded[k]).to(x) if own else x
-                    for k, (x, own) in enumerate(zip(inputs, chosen))
+                    change(x, seeded[k]).to(x) if is_chosen else x
+                    for k, (x, is_chosen) in enumerate(zip(inputs, chosen))
                 ],
             )
 

@@ -91,10 +91,10 @@ def decomposition_of(target: Any) -> Callable[..., Any] | None:
     if not isinstance(target, torch._ops.OpOverload) or target._schema.name in _NOT_APART:
         return None
     composite = _composite()
-    found: Callable[..., Any] | None = (
+    decomposition: Callable[..., Any] | None = (
         composite[target] if target in composite else decomposition_table.get(target)
     )
-    return found
+    return decomposition
 
 
 @cache
@@ -128,15 +128,15 @@ def run_once(
     constants = {
         k: program.constants[v] for k, v in signature.inputs_to_lifted_tensor_constants.items()
     }
-    known = {k: module.get_parameter(v) for k, v in parameters.items()}
-    known |= {k: module.get_buffer(v) for k, v in buffers.items()} | constants
+    tensors = {k: module.get_parameter(v) for k, v in parameters.items()}
+    tensors |= {k: module.get_buffer(v) for k, v in buffers.items()} | constants
     rest = iter(example)
     names = [node.name for node in program.graph.nodes if node.op == "placeholder"]
-    if sum(name not in known for name in names) != len(example):
+    if sum(name not in tensors for name in names) != len(example):
         raise ValueError(
             "from_torch: forward looks at values beside computing (a check of them, a print)"
         )
-    values = [known[name] if name in known else next(rest) for name in names]
+    values = [tensors[name] if name in tensors else next(rest) for name in names]
     runner = _runner()(program.graph_module)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), quiet():

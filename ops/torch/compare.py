@@ -108,10 +108,10 @@ class _Beside:
         wanted = [r for r in graph.parameters if has[r.name].any()]
         fed = [r for k, r in enumerate(self.model.inputs.values()) if f"input {k}" in given]
         try:
-            found = differentiate(reduce(add, parts), [*wanted, *fed])
+            gradients = differentiate(reduce(add, parts), [*wanted, *fed])
         except ValueError as error:
             raise ValueError(f"from_torch: {error}") from error
-        self.gradients.update({f"the gradient of '{r.name}'": g for r, g in found.items()})
+        self.gradients.update({f"the gradient of '{r.name}'": g for r, g in gradients.items()})
 
     def _probed(self, k: int, region: LogicalRegion) -> LogicalRegion:
         probe = self.model.graph.input(f"probe {k}", region.shape, region.dtype)
@@ -172,12 +172,12 @@ class _Beside:
             for r, x in zip(self.model.inputs.values(), tensors_of(inputs), strict=True)
         }
         probes = {f"probe {k}": probe for k, probe in self.peer.probes.items()}
-        found = evaluate(self.model.graph, {**self.model.weights, **fed, **probes})
-        made = {f"output {k}": found[region.name] for k, region in enumerate(self.model.outputs)}
+        values = evaluate(self.model.graph, {**self.model.weights, **fed, **probes})
+        made = {f"output {k}": values[region.name] for k, region in enumerate(self.model.outputs)}
         made |= {
-            f"the buffer '{name}'": found[name] for name in self.answer.buffers if name in found
+            f"the buffer '{name}'": values[name] for name in self.answer.buffers if name in values
         }
-        return made | {what: found[region.name] for what, region in self.gradients.items()}
+        return made | {what: values[region.name] for what, region in self.gradients.items()}
 
     def theirs(self, answer: Answer) -> Numbers:
         """By torch."""
@@ -207,10 +207,12 @@ class _Beside:
         return {what: self.coarsest * scale for what, scale in measured.items()}
 
 
-def _check(where: str, found: Numbers, expected: Numbers, tolerances: Mapping[str, float]) -> None:
+def _check(
+    where: str, computed: Numbers, expected: Numbers, tolerances: Mapping[str, float]
+) -> None:
     """ValueError unless all that is expected agrees up to rounding."""
-    for what in [what for what in found if what in expected]:
-        ours, theirs = found[what], expected[what]
+    for what in [what for what in computed if what in expected]:
+        ours, theirs = computed[what], expected[what]
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
             there = f"torch's is {theirs.dtype} {theirs.shape}"
             raise ValueError(f"from_torch: {what} is {ours.dtype} {ours.shape}, {there}")
@@ -225,10 +227,10 @@ def _check(where: str, found: Numbers, expected: Numbers, tolerances: Mapping[st
 
 def _is_close(ours: Array, theirs: Array, tolerance: float) -> Array:
     """Element by element; integers are exact."""
-    found, expected = ours.astype(np.float64), theirs.astype(np.float64)
+    computed, expected = ours.astype(np.float64), theirs.astype(np.float64)
     atol = tolerance if ours.dtype.name in TOLERANCES else 0.0
     with np.errstate(all="ignore"):
-        close: Array = np.isclose(found, expected, rtol=0, atol=atol, equal_nan=True)
+        close: Array = np.isclose(computed, expected, rtol=0, atol=atol, equal_nan=True)
     return close
 
 
@@ -239,20 +241,20 @@ def _largest(value: Array) -> float:
 
 def evaluate(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
     """The value of every region after one step, from those of inputs, parameters and states."""
-    found = {
+    by_region = {
         r.name: np.array(values[r.name], r.dtype)
         for r in graph.regions.values()
         if r.name in values
     }
     for op in graph.operators:
-        found.update({r.name: np.empty(r.shape, r.dtype) for r in op.outputs})
+        by_region.update({r.name: np.empty(r.shape, r.dtype) for r in op.outputs})
         written = [*(k in op.writes for k in range(len(op.inputs))), *(True for _ in op.outputs)]
         rects = [op.bound.rect(k, {}) for k in range(len(op.args))]
-        arrays = [found[r.name][rect.slices()] for r, rect in zip(op.args, rects)]
+        arrays = [by_region[r.name][rect.slices()] for r, rect in zip(op.args, rects)]
         for array, is_written in zip(arrays, written):
             array.flags.writeable = is_written  # kernels are compiled for that
         reads = [k < len(op.inputs) for k in range(len(arrays))]
         context = Context(rects, {axis: (0, extent) for axis, extent in op.extents.items()})
         with np.errstate(all="ignore"):
             op.kernel.for_dtypes(arrays, reads, written)(context, *arrays)
-    return found
+    return by_region

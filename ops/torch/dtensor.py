@@ -141,13 +141,13 @@ def _check_convolutions(names: Sequence[str]) -> None:
 
 
 def _prime_factors(count: int) -> tuple[int, ...]:
-    found, factor = [], 2
+    factors, factor = [], 2
     while count > 1:
         while count % factor == 0:
-            found.append(factor)
+            factors.append(factor)
             count //= factor
         factor += 1
-    return tuple(found) or (1,)
+    return tuple(factors) or (1,)
 
 
 def _degrees(config: ParallelConfig) -> list[tuple[str, int]]:
@@ -166,26 +166,26 @@ def _on_mesh(config: ParallelConfig, mesh: Sequence[int]) -> tuple[Axes, str]:
             nothing,
             f"its points lie on the devices {', '.join(map(str, config.devices))}, not on all in order",
         )
-    found, rest = list[str | None](), list(mesh)
+    axes, rest = list[str | None](), list(mesh)
     for axis, degree in _degrees(config):
         while degree > 1:
             if not rest or degree % rest[0]:
                 return nothing, f"its degrees do not divide the mesh {tuple(mesh)}"
             degree //= rest.pop(0)
-            found.append(None if axis == _REPLICAS else axis)
-    return (*found, *(None for _ in rest)), ""
+            axes.append(None if axis == _REPLICAS else axis)
+    return (*axes, *(None for _ in rest)), ""
 
 
 def _dims(term: str) -> list[str]:
     """The axis of every dimension of a term; '' where there is none or a group of several."""
-    text, found, depth = term.replace("^", ""), list[str](), ""
+    text, dims, depth = term.replace("^", ""), list[str](), ""
     for word in text.split():
         if depth or word.startswith("("):
             depth = "" if word.endswith(")") else "("
-            found += [""] if not depth else []
+            dims += [""] if not depth else []
         else:
-            found.append("" if word in ".1" else word)
-    return [] if text.strip() == "." else found
+            dims.append("" if word in ".1" else word)
+    return [] if text.strip() == "." else dims
 
 
 def _not_placed(op: Operator, split: Iterable[str]) -> str:
@@ -210,21 +210,21 @@ def _summed(op: Operator, forward: Iterable[Operator]) -> set[str]:
 
     DTensor of torch 2.13 fails for RMSNorm there: it adds to a partial mean in place.
     """
-    source, axes, found = op.inputs[0].name, _dims(terms(op)[0][0]), set[str]()
+    source, axes, summed = op.inputs[0].name, _dims(terms(op)[0][0]), set[str]()
     for part in forward:
         if part.name.startswith(f"{op.name}.") and part.inputs[0].name == source:
             (read, *_), (made, *_) = terms(part)
             kept = _dims(made)
-            found |= {a for a, own in zip(axes, _dims(read), strict=True) if own not in kept}
-    return found
+            summed |= {a for a, inner in zip(axes, _dims(read), strict=True) if inner not in kept}
+    return summed
 
 
 def _readers(graph: Graph) -> dict[str, list[Operator]]:
-    found: dict[str, list[Operator]] = {}
+    readers: dict[str, list[Operator]] = {}
     for op in graph.operators:
         for region in {r.name for r in op.inputs}:
-            found.setdefault(region, []).append(op)
-    return found
+            readers.setdefault(region, []).append(op)
+    return readers
 
 
 def _stays_split(
@@ -280,8 +280,8 @@ def _style_class() -> Any:
 
         def _apply(self, module: Any, mesh: Any) -> Any:
             whole = placements((None,) * mesh.ndim)
-            for each in module.modules() if self.is_root else [module]:
-                for name, p in list(each._parameters.items()):
+            for part in module.modules() if self.is_root else [module]:
+                for name, p in list(part._parameters.items()):
                     if p is not None and not isinstance(p, DTensor):
                         where = (
                             placements(self.placed.weights[name])
@@ -293,10 +293,10 @@ def _style_class() -> Any:
                                 distribute_tensor(p.data, mesh, where), p.requires_grad
                             )
                             self.tied[id(p)] = made, p  # alive, so that its number is no other's
-                        each.register_parameter(name, self.tied[id(p)][0])
-                for name, buffer in list(each._buffers.items()):
+                        part.register_parameter(name, self.tied[id(p)][0])
+                for name, buffer in list(part._buffers.items()):
                     if buffer is not None and not isinstance(buffer, DTensor):
-                        each._buffers[name] = distribute_tensor(buffer, mesh, whole)
+                        part._buffers[name] = distribute_tensor(buffer, mesh, whole)
 
             def arrive(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
                 return tuple(at(x, self.placed.read) for x in args)

@@ -69,7 +69,7 @@ class ExportReader:
     def __init__(self, module: Any, exported: Exported, is_dropping: bool = True) -> None:
         self.module, self.exported, self.graph = module, exported, Graph()
         self.graph.names |= {
-            name for name, each in module.named_modules() if each.state_dict()
+            name for name, part in module.named_modules() if part.state_dict()
         }  # no function gets them
         self._first = first_names(module)
         self.book = Book(self.graph, frozenset(self._first), is_dropping)
@@ -113,16 +113,16 @@ class ExportReader:
         tensors = dict(self.module.named_parameters(remove_duplicate=False))
         tensors |= dict(self.module.named_buffers(remove_duplicate=False))
         parts = parts_of({self._first[name]: array_of(t) for name, t in tensors.items()})
-        found = dict(self.book.constants)
+        arrays = dict(self.book.constants)
         for region in self.graph.regions.values():
-            if region.is_persistent and region.name not in found:
+            if region.is_persistent and region.name not in arrays:
                 if region.name not in parts:
                     raise ValueError(
                         f"from_torch: the weight '{region.name}' is read whole, its parts are weights here"
                     )
-                found[region.name] = parts[region.name]
+                arrays[region.name] = parts[region.name]
         self._check_memory(tensors)
-        return found
+        return arrays
 
     def _check_memory(self, tensors: dict[str, Any]) -> None:
         """No two tensors that are read share a part of their memory, one of which is trained."""
@@ -177,10 +177,10 @@ class ExportReader:
 
     def _stored(self, name: str, tensor: Any) -> Any:
         """A copy of a tensor of the module, which is found again by where it begins."""
-        found = tensor.detach().clone()
+        copy = tensor.detach().clone()
         if name:
-            self.book.tensors[found.untyped_storage().data_ptr()] = name, found
-        return found
+            self.book.tensors[copy.untyped_storage().data_ptr()] = name, copy
+        return copy
 
     def _outputs(self, node: Any) -> tuple[LogicalRegion, ...]:
         import torch
@@ -193,7 +193,7 @@ class ExportReader:
         count = len(self.exported.updated)
         for name, value in zip(self.exported.updated, results[:count], strict=True):
             self._update(node, name, value)
-        found = list[LogicalRegion]()
+        outputs = list[LogicalRegion]()
         for value in results[count:]:
             if value is None:
                 continue
@@ -203,13 +203,13 @@ class ExportReader:
                 raise ValueError(
                     f"from_torch: forward returns a tensor without elements, {tuple(value.shape)}"
                 )
-            made = self._site(node, f"output{len(found)}").region(value)
+            made = self._site(node, f"output{len(outputs)}").region(value)
             if not isinstance(made, LogicalRegion):
                 raise ValueError(
                     f"from_torch: forward returns a {type(made).__name__}, tensors are needed"
                 )
-            found.append(made)
-        return tuple(found)
+            outputs.append(made)
+        return tuple(outputs)
 
     def _kept_apart(self, results: list[Any]) -> list[Any]:
         """What forward gives, with what a buffer held before where that is given, or may be read by a gradient."""
@@ -303,9 +303,9 @@ class ExportReader:
         expected = self.exported.results.get(node)
         for value, example in zip(_as_list(result), _as_list(expected), strict=False):
             if isinstance(value, LogicalRegion):
-                own, theirs = (value.shape, value.dtype), (tuple(example.shape), dtype_of(example))
-                if own != theirs:
-                    raise Unsupported(f"a result {own} where torch's is {theirs}")
+                ours, theirs = (value.shape, value.dtype), (tuple(example.shape), dtype_of(example))
+                if ours != theirs:
+                    raise Unsupported(f"a result {ours} where torch's is {theirs}")
         return result
 
     def _site(self, node: Any, more: str = "") -> Site:
@@ -318,10 +318,10 @@ class ExportReader:
     def _name(self, node: Any, more: str) -> str:
         path, stack = path_of(node), list((node.meta.get("nn_module_stack") or {}).values())
         kind = stack[-1][1] if stack else ""
-        own = more or getattr(node.target, "__name__", node.name).partition(".")[0].strip("_")
+        short = more or getattr(node.target, "__name__", node.name).partition(".")[0].strip("_")
         if path and "torch.nn.modules" in str(kind) and not more:
             return path
-        return f"{path}.{own}" if path else own
+        return f"{path}.{short}" if path else short
 
     def _resolve(self, value: Any) -> Any:
         """Arguments of a node with the values of other nodes in their places."""
@@ -347,13 +347,13 @@ class ExportReader:
 
 def first_names(module: Any) -> dict[str, str]:
     """Every name of a parameter or buffer -> the first one of the same parameter, or of the same buffer."""
-    found = dict[str, str]()
+    first_of = dict[str, str]()
     for named in (module.named_parameters, module.named_buffers):
         first: dict[object, str] = {}
-        found |= {
+        first_of |= {
             name: first.setdefault(_place_of(t), name) for name, t in named(remove_duplicate=False)
         }
-    return found
+    return first_of
 
 
 def _place_of(tensor: Any) -> object:
@@ -404,6 +404,6 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    found: list[Any] = []
-    _mapped(found.append, value)
-    return iter(found)
+    leaves: list[Any] = []
+    _mapped(leaves.append, value)
+    return iter(leaves)

@@ -61,7 +61,7 @@ def _detach_without_gradient(program: Any) -> None:
                 stopped = graph.call_function(torch.ops.aten.detach.default, (result,))
             stopped.meta = dict(result.meta)
             result.replace_all_uses_with(
-                stopped, delete_user_cb=lambda user, own=stopped: user is not own
+                stopped, delete_user_cb=lambda user, detach=stopped: user is not detach
             )
             if result.op == "call_function":
                 for spec in program.graph_signature.output_specs:
@@ -156,10 +156,10 @@ def _refusal(
     where, text = _line_of(error), one_line(error)
     if "DataDependent" in type(error).__name__ or "data-dependent" in text:
         return ValueError(f"from_torch: what forward does depends on the value of a tensor{where}")
-    if found := re.search(r"Found <class '(.*?)'> in output", text):
+    if match := re.search(r"Found <class '(.*?)'> in output", text):
         has_cache = getattr(getattr(module, "config", None), "use_cache", False)
         advice = "; say use_cache=False in its configuration" if has_cache else ""
-        return ValueError(f"from_torch: forward returns a {found[1]}, tensors are needed{advice}")
+        return ValueError(f"from_torch: forward returns a {match[1]}, tensors are needed{advice}")
     given = ", ".join(_named(module, args, kwargs))
     return ValueError(
         f"from_torch: torch.export cannot follow the module: {text}{where}; its inputs are {given}"

@@ -79,14 +79,14 @@ def _apart(arguments: Any) -> Any:
 
     met = list[Any]()
 
-    def own(value: Any) -> Any:
+    def copied(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         is_met = any(value is other for other in met)
         met.append(value)
         return value.detach().clone() if is_met else value
 
-    return torch.utils._pytree.tree_map(own, arguments)
+    return torch.utils._pytree.tree_map(copied, arguments)
 
 
 def _check_tensors(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -51,13 +51,13 @@ class Imported:
         """The same with `taskflow.replace_regions` done to the graph, and these weights."""
         graph = replace_regions(self.graph, changed)
 
-        def own(region: LogicalRegion) -> LogicalRegion:
+        def renewed(region: LogicalRegion) -> LogicalRegion:
             return graph.regions[changed.get(region.name, region).name]
 
         return Imported(
             graph,
-            {k: own(r) for k, r in self.inputs.items()},
-            tuple(map(own, self.outputs)),
+            {k: renewed(r) for k, r in self.inputs.items()},
+            tuple(map(renewed, self.outputs)),
             weights,
         )
 

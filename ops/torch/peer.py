@@ -26,10 +26,10 @@ def array_of(tensor: Any) -> Array:
     tensor = tensor.detach().cpu()
     tensor = tensor if str(tensor.layout) == "torch.strided" else tensor.to_dense()
     is_bfloat16 = dtype_of(tensor) == "bfloat16"
-    found: Array = (tensor.float() if is_bfloat16 else tensor).numpy(
+    values: Array = (tensor.float() if is_bfloat16 else tensor).numpy(
         force=True
     )  # a gradient may have no memory
-    return found.astype("bfloat16") if is_bfloat16 else found
+    return values.astype("bfloat16") if is_bfloat16 else values
 
 
 def tensors_of(values: Sequence[Any]) -> list[Any]:
@@ -200,17 +200,17 @@ def changed_weights(module: Any, change: Callable[[Any], Any]) -> Iterator[None]
 @contextmanager
 def _own_buffers(module: Any) -> Iterator[None]:
     """The module with copies of its buffers, for a while; those that are one tensor are one copy."""
-    kept = [(each, dict(each._buffers)) for each in module.modules()]
+    kept = [(part, dict(part._buffers)) for part in module.modules()]
     copies = {
         id(b): b.detach().clone() for _, buffers in kept for b in buffers.values() if b is not None
     }
     try:
-        for each, buffers in kept:
-            each._buffers.update(
+        for part, buffers in kept:
+            part._buffers.update(
                 {name: b if b is None else copies[id(b)] for name, b in buffers.items()}
             )
         yield
     finally:
-        for each, buffers in kept:
-            each._buffers.clear()
-            each._buffers.update(buffers)
+        for part, buffers in kept:
+            part._buffers.clear()
+            part._buffers.update(buffers)

@@ -12,12 +12,12 @@ def is_of_user(filename: str) -> bool:
     import torch
 
     paths = sysconfig.get_paths()
-    own = str(Path(torch.__file__).parent), paths["stdlib"], str(Path(__file__).parent)
+    folders = str(Path(torch.__file__).parent), paths["stdlib"], str(Path(__file__).parent)
     is_installed = filename.startswith(
         (paths["purelib"], paths["platlib"])
     )  # below the folder of Python itself
-    return not filename.startswith(("<", own[0], own[2])) and (
-        is_installed or not filename.startswith(own[1])
+    return not filename.startswith(("<", folders[0], folders[2])) and (
+        is_installed or not filename.startswith(folders[1])
     )
 
 

@@ -34,9 +34,9 @@ def only_computing(module: Any) -> Iterator[None]:
             torch.get_rng_state().tolist(),
         )
 
-    known = dict[int, Kept]()
+    by_id = dict[int, Kept]()
     drawn = generators()
-    before = [(name, Kept.of(vars(each), known)) for name, each in module.named_modules()]
+    before = [(name, Kept.of(vars(part), by_id)) for name, part in module.named_modules()]
     changed = list[str]()
     try:
         yield
@@ -62,17 +62,17 @@ class Kept:
         self.version = value._version if _is_tensor(value) and not value.is_inference() else 0
 
     @staticmethod
-    def of(value: Any, known: dict[int, Kept]) -> Kept:
+    def of(value: Any, by_id: dict[int, Kept]) -> Kept:
         """The value and all that it holds, each once."""
-        if id(value) not in known:
-            known[id(value)] = made = Kept(value)
+        if id(value) not in by_id:
+            by_id[id(value)] = made = Kept(value)
             parts = _parts(value)
             made.parts = (
                 None
                 if parts is None
-                else {key: Kept.of(part, known) for key, part in parts.items()}
+                else {key: Kept.of(part, by_id) for key, part in parts.items()}
             )
-        return known[id(value)]
+        return by_id[id(value)]
 
     def changed(self) -> list[Any]:
         """The keys under which it holds something else now."""
@@ -89,9 +89,9 @@ class Kept:
         met.add(id(self))
         if self.parts is None or type(self.value) is not type(new):
             return self._is_leaf_now(new)
-        found = _parts(new) or {}
-        return found.keys() == self.parts.keys() and all(
-            part.is_now(found[k], met) for k, part in self.parts.items()
+        parts = _parts(new) or {}
+        return parts.keys() == self.parts.keys() and all(
+            part.is_now(parts[k], met) for k, part in self.parts.items()
         )
 
     def _is_leaf_now(self, new: Any) -> bool:

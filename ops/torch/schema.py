@@ -50,8 +50,10 @@ def is_read(rule: Callable[..., Any], target: Any, argument: Any) -> bool:
         return named is not None and not named.name.startswith("_")
     place = [a.name for a in target._schema.arguments].index(argument.name)
     positional = [p for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    found = positional[place] if place < len(positional) else kinds.get(Parameter.VAR_POSITIONAL)
-    return found is not None and not found.name.startswith("_")
+    parameter = (
+        positional[place] if place < len(positional) else kinds.get(Parameter.VAR_POSITIONAL)
+    )
+    return parameter is not None and not parameter.name.startswith("_")
 
 
 def _given(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:

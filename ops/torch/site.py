@@ -164,13 +164,15 @@ class Site:
         graph.names.discard(name)
         name += f"@{book.calls[name]}" if book.calls[name] > 1 else ""
         name = graph.unique_name(name)
-        own = {key: f"{name}.{key}" for key, value in weights.items() if value is not None}
+        region_names = {key: f"{name}.{key}" for key, value in weights.items() if value is not None}
         hidden = {
-            region: graph.regions.pop(region) for region in own.values() if region in graph.regions
+            region: graph.regions.pop(region)
+            for region in region_names.values()
+            if region in graph.regions
         }
         first = len(graph.operators)
         made = builder(name)
-        placeholders = {key: graph.regions.pop(region) for key, region in own.items()}
+        placeholders = {key: graph.regions.pop(region) for key, region in region_names.items()}
         graph.regions.update(hidden)
         changed = {r.name: self._target(weights[key], r) for key, r in placeholders.items()}
         for k, op in enumerate(graph.operators[first:], first):

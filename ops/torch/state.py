@@ -40,13 +40,13 @@ def from_torch_state(state: Mapping[str, Any]) -> dict[str, Array]:
 def parts_of(state: Mapping[str, Any]) -> dict[str, Array]:
     """As `from_torch_state`, with counters: a graph that `from_torch` makes has them."""
     arrays = {name: np.asarray(value) for name, value in state.items()}
-    found: dict[str, Array] = {}
+    parts: dict[str, Array] = {}
     for name in arrays:
         rule, match = next(
             (rule, m) for pattern, rule in _RULES if (m := re.fullmatch(pattern, name))
         )
-        found.update(rule(match, arrays))
-    return found
+        parts.update(rule(match, arrays))
+    return parts
 
 
 def _gates(match: re.Match[str], arrays: Mapping[str, Array]) -> Named:

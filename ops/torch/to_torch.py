@@ -35,7 +35,7 @@ def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any
     import torch
 
     state, first = module.state_dict(), first_names(module)
-    read, known = _reader_of(step)
+    read, trained = _reader_of(step)
     elements = parts_of(
         _numbered({name: t for name, t in state.items() if first.get(name, name) == name})
     )
@@ -46,9 +46,9 @@ def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any
     }
     starts = dict(zip(flat, np.cumsum([0, *(a.size for a in flat.values())]).tolist()))
     names, begins = list(starts), np.array(list(starts.values()))
-    found = False
+    is_any = False
     for region, numbers in elements.items():
-        if region not in known:
+        if region not in trained:
             continue
         value = read(region)
         if value.shape != numbers.shape:
@@ -60,8 +60,8 @@ def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any
             flat[name][numbers.reshape(-1) - starts[name]] = value.reshape(-1).astype(
                 flat[name].dtype
             )
-        found = True
-    if not found and any(t.numel() for t in state.values()):
+        is_any = True
+    if not is_any and any(t.numel() for t in state.values()):
         raise ValueError(
             f"to_torch: none of the module's parameters is there: {', '.join(list(state)[:3])}, ..."
         )
@@ -81,9 +81,9 @@ def _reader_of(step: Executor | Mapping[str, Array]) -> tuple[Callable[[str], Ar
 
 def _numbered(state: Mapping[str, Any]) -> dict[str, Array]:
     """Arrays of the tensors' shapes whose elements are counted through all of them."""
-    found, start = {}, 0
+    numbered, start = {}, 0
     for name, tensor in state.items():
         shape = tuple(tensor.shape)
-        found[name] = np.arange(start, start + prod(shape)).reshape(shape)
+        numbered[name] = np.arange(start, start + prod(shape)).reshape(shape)
         start += prod(shape)
-    return found
+    return numbered

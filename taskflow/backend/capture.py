@@ -53,12 +53,14 @@ def _compiled(function: Callable[..., object], args: Sequence[object]) -> Callab
         or not numba._can_compile
     ):
         return function
-    known, kinds = _ENTRIES.setdefault(function, {}), tuple(map(_kind, args))
+    entries, kinds = _ENTRIES.setdefault(function, {}), tuple(map(_kind, args))
     try:
-        found = known.get(kinds)
+        compiled = entries.get(kinds)
     except TypeError:  # an argument cannot be looked up: a list, say
         return function
-    return found or known.setdefault(kinds, numba.compile(tuple(map(numba.typeof_pyval, args))))
+    return compiled or entries.setdefault(
+        kinds, numba.compile(tuple(map(numba.typeof_pyval, args)))
+    )
 
 
 _ENTRIES: WeakKeyDictionary[Callable[..., object], dict[object, Callable[..., object]]] = (
@@ -93,10 +95,10 @@ class _Noting(Context):
         intervals: Mapping[str, tuple[int, int]],
         is_alike: bool = True,
     ) -> Context:
-        found = super().part(rects, intervals, is_alike)
-        assert isinstance(found, _Noting)
-        found.plain = self.plain.part(rects, intervals, is_alike)
-        return found
+        part = super().part(rects, intervals, is_alike)
+        assert isinstance(part, _Noting)
+        part.plain = self.plain.part(rects, intervals, is_alike)
+        return part
 
     def call(self, function: Callable[..., object], *args: object) -> None:
         self.calls.append(partial(_compiled(function, args), *args))
@@ -112,8 +114,12 @@ class _Numpy:
         self._calls = calls
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(np, name)
-        return found if name in _VIEWS or not callable(found) else partial(self._note, found, name)
+        attribute = getattr(np, name)
+        return (
+            attribute
+            if name in _VIEWS or not callable(attribute)
+            else partial(self._note, attribute, name)
+        )
 
     def _note(
         self, function: Callable[..., object], name: str, *args: object, **options: object

@@ -46,9 +46,9 @@ class Choices:
 
     def way(self, key: str) -> str:
         """`LIBRARY` or `OWN`."""
-        if key not in self._known:
-            self._known[key] = self._find(key)
-        return self._known[key]
+        if key not in self._ways:
+            self._ways[key] = self._find(key)
+        return self._ways[key]
 
     @cached_property
     def digest(self) -> str:
@@ -57,7 +57,7 @@ class Choices:
         return digest_of_bytes("\n".join(ways).encode()).hex()
 
     @cached_property
-    def _known(self) -> dict[str, str]:
+    def _ways(self) -> dict[str, str]:
         return {key: _fastest(by) for key, by in self.seconds.items()}
 
     def _find(self, key: str) -> str:

@@ -22,8 +22,8 @@ def _exchange(typing: Any, cells: Any, number: Any, old: Any, new: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         make: Any = make_array
         address = builder.gep(make(signature.args[0])(context, builder, args[0]).data, [args[1]])
-        found = builder.cmpxchg(address, args[2], args[3], "seq_cst", "seq_cst")
-        return builder.extract_value(found, 0)
+        exchanged = builder.cmpxchg(address, args[2], args[3], "seq_cst", "seq_cst")
+        return builder.extract_value(exchanged, 0)
 
     return types.int64(cells, number, types.int64, types.int64), generate
 

@@ -192,11 +192,11 @@ class Context:
 
         Parts that are not alike, of other shapes, have other arrays in it.
         """
-        found = copy(self)
-        found._boxes = tuple(rects), dict(intervals)
+        part = copy(self)
+        part._boxes = tuple(rects), dict(intervals)
         if not is_alike:
-            found._scratch, found._offsets = {}, {}
-        return found
+            part._scratch, part._offsets = {}, {}
+        return part
 
     def adds_to(self, output: int) -> bool:
         """Whether the kernel adds to this output, which holds a part of a sum already, instead of writing it."""

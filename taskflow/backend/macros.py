@@ -40,16 +40,16 @@ class Macros:
     def and_of(self, text: str) -> tuple[Macros, str]:
         """These macros and those that a text defines; and its code outside of braces, with all of them spelled out."""
         lines = _COMMENT.sub(" ", text).replace("\\\n", " ").splitlines()
-        found = dict(self.of)
+        defined = dict(self.of)
         for line in lines:
             if match := _DEFINE.match(line.strip()):
                 name, parameters, body = match.groups()
                 names = (
                     None if parameters is None else tuple(p.strip() for p in parameters.split(","))
                 )
-                found[name] = Macro(without_bodies(body), names)
+                defined[name] = Macro(without_bodies(body), names)
         code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-        macros = Macros(found)
+        macros = Macros(defined)
         return macros, macros.expand(without_bodies(code))
 
     def expand(self, text: str, within: frozenset[str] = frozenset()) -> str:
@@ -64,8 +64,8 @@ class Macros:
                 expanded = self.expand(macro.apply([]), within | {name})
             elif macro is not None and text[end:].lstrip().startswith("("):
                 args, end = _arguments(text, text.index("(", end))
-                known = [self.expand(arg, within) for arg in args]
-                expanded = self.expand(macro.apply(known), within | {name})
+                spelled = [self.expand(arg, within) for arg in args]
+                expanded = self.expand(macro.apply(spelled), within | {name})
             parts.append(expanded)
             at = end
         return "".join([*parts, text[at:]])

@@ -192,11 +192,11 @@ class SourceFacts:
             **{name: old for old, name in _TYPEDEF.findall(code)},
             **dict(_USING.findall(code)),
         }
-        found = {
+        signatures = {
             name: Signature(name, tuple(_parameters(rest, types)))
             for name, rest in _KERNEL.findall(code)
         }
-        return SourceFacts(macros, types, {**self.signatures, **found})
+        return SourceFacts(macros, types, {**self.signatures, **signatures})
 
 
 NOTHING = SourceFacts(Macros({}), {}, {})  # of an empty text

@@ -44,9 +44,9 @@ class CudaSource:
             ValueError: the source has no kernel of that name.
         """
         if kernel not in self._signatures:
-            known = ", ".join(sorted(self._signatures)) or "none"
+            names = ", ".join(sorted(self._signatures)) or "none"
             raise ValueError(
-                f"CUDA kernel '{kernel}': {self.path.name} has no kernel of that name; it has {known}"
+                f"CUDA kernel '{kernel}': {self.path.name} has no kernel of that name; it has {names}"
             )
         return self._signatures[kernel]
 

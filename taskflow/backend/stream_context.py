@@ -101,6 +101,6 @@ class StreamContext(Context):
 
     def constant(self, value: Array) -> Array:
         """See `Context.constant`."""
-        found = self._allocate(value.nbytes).view(value.dtype).reshape(value.shape)
-        self._backend.write(found, value)
-        return found
+        copy = self._allocate(value.nbytes).view(value.dtype).reshape(value.shape)
+        self._backend.write(copy, value)
+        return copy

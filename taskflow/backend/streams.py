@@ -175,9 +175,9 @@ class StreamBackend(ABC):
         """A call that launches: out[0] = how many elements hold the pattern, out[1] = a sum over all bits; 64-bit."""
         return partial(self.launch, *inspect_kernel(array, out))
 
-    def note_not_finite(self, array: Array, found: Array) -> Call:
-        """A call that launches: found[0] = 1 if a number of an array is not finite; 64-bit."""
-        return partial(self.launch, *not_finite_kernel(array, found))
+    def note_not_finite(self, array: Array, flag: Array) -> Call:
+        """A call that launches: flag[0] = 1 if a number of an array is not finite; 64-bit."""
+        return partial(self.launch, *not_finite_kernel(array, flag))
 
     @contextmanager
     def tf32(self, is_used: bool) -> Iterator[None]:

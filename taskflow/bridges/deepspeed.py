@@ -81,11 +81,11 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
     """The table of a file."""
     with naming(f"DeepSpeed file '{path}'"):
         table = parse_json(read_text(path))
-        known = DeepSpeedTable.__struct_fields__
-        if not isinstance(table, dict) or not table.keys() & set(known):
+        fields = DeepSpeedTable.__struct_fields__
+        if not isinstance(table, dict) or not table.keys() & set(fields):
             raise ValueError("is no configuration of DeepSpeed")
         words = fit(table, DeepSpeedTable)
-    unread = [name for name in table if name not in known and name not in HARMLESS]
+    unread = [name for name in table if name not in fields and name not in HARMLESS]
     zero = table.get("zero_optimization", {})
     unread += [f"zero_optimization.{name}" for name in zero if name.startswith("offload")]
     batch = _whole(words.train_batch_size)
@@ -116,7 +116,7 @@ def read(told: Told, facts: JobFacts) -> Recipe:
     is_again |= table.pipeline.activation_checkpoint_interval > 0
     if context > 1:
         told.unread.append("sequence_parallel_size: heads by all-to-all; here keys are gathered")
-    found = Recipe(
+    recipe = Recipe(
         tensor=tensor,
         context=context,
         data=data,
@@ -126,12 +126,12 @@ def read(told: Told, facts: JobFacts) -> Recipe:
         sharding=STAGES[table.zero_optimization.stage],
         recomputation="layers" if is_again else "",
     )
-    return replace(found, schedule=schedule_of(found))
+    return replace(recipe, schedule=schedule_of(recipe))
 
 
 def said(recipe: Recipe, facts: JobFacts) -> Recipe:
     """Without sequence parallelism of norms, uneven or several stages, experts, and other kinds of recomputation."""
-    found = replace(
+    sayable = replace(
         in_whole_samples(recipe, facts),
         rest="replicas",
         expert=1,
@@ -140,9 +140,11 @@ def said(recipe: Recipe, facts: JobFacts) -> Recipe:
         gathers_again=True,
         offload=(),
     )
-    if (found.pipeline > 1 and found.sharding) or (found.sharding and not recipe.gathers_again):
-        found = replace(found, sharding="state")
-    return replace(found, schedule=schedule_of(found))
+    if (sayable.pipeline > 1 and sayable.sharding) or (
+        sayable.sharding and not recipe.gathers_again
+    ):
+        sayable = replace(sayable, sharding="state")
+    return replace(sayable, schedule=schedule_of(sayable))
 
 
 def write(recipe: Recipe, facts: JobFacts) -> str:

@@ -138,13 +138,13 @@ WORDS = (  # fields of a recipe that are one part of it
 
 def _words(full: Recipe, recipe: Recipe) -> dict[str, dict[str, object]]:
     """What is different in the second recipe, for people -> its fields as the first has them."""
-    found, unlike = dict[str, dict[str, object]](), full.unlike(recipe)
+    words, unlike = dict[str, dict[str, object]](), full.unlike(recipe)
     for names in WORDS:
         values = {name: unlike[name] for name in names if name in unlike}
         said = "; ".join(f"{n} {_word(a)} instead of {_word(b)}" for n, (a, b) in values.items())
         if said:
-            found[said] = {name: here for name, (here, _) in values.items()}
-    return found
+            words[said] = {name: here for name, (here, _) in values.items()}
+    return words
 
 
 def _word(value: object) -> str:

@@ -89,12 +89,12 @@ def micro_batches(
         raise ValueError(
             f"{where}: the batch of a step is {batch}, the model has {facts.samples}; build it with {batch}"
         )
-    each = divided(where, facts.samples, data, "samples of a step")
-    return 1 if micro is None else divided(where, each, micro, "samples of a device")
+    samples = divided(where, facts.samples, data, "samples of a step")
+    return 1 if micro is None else divided(where, samples, micro, "samples of a device")
 
 
 def in_whole_samples(recipe: Recipe, facts: JobFacts) -> Recipe:
     """With as many micro-batches, or the next fewer, as the samples of a device divide into."""
-    each = max(1, facts.samples // recipe.data)
-    parts = next(k for k in range(min(recipe.micro_batches, each), 0, -1) if each % k == 0)
+    samples = max(1, facts.samples // recipe.data)
+    parts = next(k for k in range(min(recipe.micro_batches, samples), 0, -1) if samples % k == 0)
     return replace(recipe, micro_batches=parts)

@@ -33,13 +33,13 @@ def read_flexflow(path: Path, graph: Graph, machine: MachineModel) -> Plan:
     Raises:
         ValueError: the file ends early, or names an operator, a dimension or a device that is not there.
     """
-    strategy, known = data_parallel(graph, machine), {f.leader.name: f for f in families(graph)}
+    strategy, by_leader = data_parallel(graph, machine), {f.leader.name: f for f in families(graph)}
     with naming(f"FlexFlow file '{path}'"):
         for name, degrees, devices in _entries(read_text(path).split()):
-            if name not in known:
+            if name not in by_leader:
                 raise ValueError(f"'{name}' is no operator that a strategy of the model names")
             with naming(f"'{name}'"):
-                strategy[name] = _config(known[name], degrees, devices)
+                strategy[name] = _config(by_leader[name], degrees, devices)
     return Plan(strategy)
 
 

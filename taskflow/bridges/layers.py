@@ -50,13 +50,13 @@ class Layers:
 
     def cuts(self, layout: Sequence[str]) -> list[tuple[int, str]]:
         """Of every stage that has operators, its number and its first operator."""
-        found, begin = list[tuple[int, str]](), 0
+        cuts, begin = list[tuple[int, str]](), 0
         for number, letters in enumerate(layout):
             end = begin + len(letters)
             names = [name for unit in self.units[begin:end] for name in unit]
-            found += [(number, names[0])] if names else []
+            cuts += [(number, names[0])] if names else []
             begin = end
-        return found
+        return cuts
 
     def recomputed(self, kind: str) -> tuple[str, ...]:
         """The operators that are computed again, see `Recipe`."""

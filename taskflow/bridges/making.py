@@ -86,5 +86,5 @@ class PlanMaker:
             said = f"tensor {recipe.tensor}, context {recipe.context}, expert {recipe.expert}"
             raise ValueError(f"recipe: the model has no grid of {said}, data {recipe.data}")
         cuts, groups = self.layers.cuts(recipe.layout), recipe.groups()
-        own, names = [groups[k] for k, _ in cuts], [name for _, name in cuts[1:]]
-        return on_groups(graph, self.machine, within, size, own, names)
+        used, names = [groups[k] for k, _ in cuts], [name for _, name in cuts[1:]]
+        return on_groups(graph, self.machine, within, size, used, names)

@@ -75,9 +75,9 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
     for words in read_script(path, given):
         name = ""
         for word in words:
-            if found := re.match(r"--([A-Za-z][\w-]*)(?:=(.*))?$", word):
-                name = found[1] if found[1] == "DDP-impl" else found[1].replace("_", "-")
-                flags[name] = [found[2]] if found[2] is not None else []
+            if match := re.match(r"--([A-Za-z][\w-]*)(?:=(.*))?$", word):
+                name = match[1] if match[1] == "DDP-impl" else match[1].replace("_", "-")
+                flags[name] = [match[2]] if match[2] is not None else []
             elif name:
                 flags[name].append(word)
     if not flags:
@@ -95,9 +95,9 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
             sizes["dtype"] = f"mixed_{'b' * (name == 'bf16')}float16"
     hosts = next((int(flags[n][0]) for n in ("nnodes", "nodes") if _is_number(flags, n)), None)
     names = ("nproc-per-node", "gpus-per-node", "ntasks-per-node")
-    each = next((int(flags[n][0]) for n in names if _is_number(flags, n)), PER_HOST)
+    per_host = next((int(flags[n][0]) for n in names if _is_number(flags, n)), PER_HOST)
     unread = [f"--{n}" for n in flags if n not in READ and not HARMLESS.match(n)]
-    return Told(flags, sizes, hosts * each if hosts else None, unread)
+    return Told(flags, sizes, hosts * per_host if hosts else None, unread)
 
 
 def _is_number(flags: Mapping[str, list[str]], name: str) -> bool:
@@ -114,7 +114,7 @@ def read(told: Told, facts: JobFacts) -> Recipe:
     batch, micro = (_number(flags, f"{n}-batch-size", 0) or None for n in ("global", "micro"))
     parts = micro_batches(where, facts, data, batch, micro or 1)
     layout = _layout(told, facts, degrees["pipeline"])
-    found = Recipe(
+    recipe = Recipe(
         data=data,
         layout=layout if len(layout) > 1 else (),
         micro_batches=parts,
@@ -124,9 +124,9 @@ def read(told: Told, facts: JobFacts) -> Recipe:
         recomputation=_recomputation(told),
         offload=tuple(name for name in OFFLOADS if name in flags),
     )
-    found = replace(found, **degrees)  # type: ignore[arg-type]
-    told.unread += [f"--{name}" for name in found.offload]
-    return replace(found, schedule=schedule_of(found))
+    recipe = replace(recipe, **degrees)  # type: ignore[arg-type]
+    told.unread += [f"--{name}" for name in recipe.offload]
+    return replace(recipe, schedule=schedule_of(recipe))
 
 
 def schedule_of(recipe: Recipe) -> str:
@@ -152,15 +152,17 @@ def _layout(told: Told, facts: JobFacts, pipeline: int) -> tuple[str, ...]:
     first, last = (_number(flags, name, 0) for name in ends)
     counted = [f"account-for-{what}-in-pipeline-split" in flags for what in ("embedding", "loss")]
     per_group = _number(flags, "num-virtual-stages-per-pipeline-rank", 1)
-    if (each := _number(flags, "num-layers-per-virtual-pipeline-stage", 0)) and pipeline > 1:
-        per_group = divided(where, divided(where, facts.layers, pipeline, "layers"), each, "layers")
+    if (per_stage := _number(flags, "num-layers-per-virtual-pipeline-stage", 0)) and pipeline > 1:
+        per_group = divided(
+            where, divided(where, facts.layers, pipeline, "layers"), per_stage, "layers"
+        )
     if not (first or last):
         divided(where, facts.layers + sum(counted), pipeline * per_group, "layers")
         return even_layout(pipeline * per_group, facts.layers, *map(int, counted))
     between = pipeline - bool(first) - bool(last)
     left = facts.layers - first - last
-    each = divided(where, left, between, "layers") if between else 0
-    counts = [first or each, *[each] * (pipeline - 2), last or each]
+    per_stage = divided(where, left, between, "layers") if between else 0
+    counts = [first or per_stage, *[per_stage] * (pipeline - 2), last or per_stage]
     return with_ends([divided(where, n, per_group, "layers") for n in counts] * per_group)
 
 
@@ -190,15 +192,15 @@ def _recomputation(told: Told) -> str:
 def said(recipe: Recipe, facts: JobFacts) -> Recipe:
     """Without what Megatron-LM has no flag for: other schedules and V shapes, operators split along samples."""
     rest = "sequence" if recipe.rest == "samples" or recipe.expert > 1 else recipe.rest
-    found = replace(
+    sayable = replace(
         in_whole_samples(recipe, facts),
         rest=rest if recipe.tensor > 1 else "replicas",
         recomputation="layers" if recipe.recomputation == "cheap" else recipe.recomputation,
     )
-    if found.sharding == "parameters" and not found.gathers_again and found.pipeline > 1:
-        found = replace(found, gathers_again=True)  # torch's FSDP stands with no pipeline there
-    found = regular(found, facts)
-    return replace(found, schedule=schedule_of(found))
+    if sayable.sharding == "parameters" and not sayable.gathers_again and sayable.pipeline > 1:
+        sayable = replace(sayable, gathers_again=True)  # torch's FSDP stands with no pipeline there
+    sayable = regular(sayable, facts)
+    return replace(sayable, schedule=schedule_of(sayable))
 
 
 def regular(recipe: Recipe, facts: JobFacts) -> Recipe:
@@ -212,9 +214,9 @@ def regular(recipe: Recipe, facts: JobFacts) -> Recipe:
 
 def write(recipe: Recipe, facts: JobFacts) -> str:
     """Flags behind a line of torchrun."""
-    hosts, each = max(1, recipe.devices // PER_HOST), min(PER_HOST, recipe.devices)
+    hosts, per_host = max(1, recipe.devices // PER_HOST), min(PER_HOST, recipe.devices)
     flags = [
-        f"torchrun --nnodes {hosts} --nproc-per-node {each} pretrain_gpt.py",
+        f"torchrun --nnodes {hosts} --nproc-per-node {per_host} pretrain_gpt.py",
         *(f"--{name} {getattr(recipe, here)}" for here, name in DEGREES.items()),
         f"--micro-batch-size {facts.samples // (recipe.data * recipe.micro_batches)}",
         f"--global-batch-size {facts.samples}",

@@ -134,7 +134,7 @@ class SaidPlans:
         """The first plan with a change in its recipe that nobody judged."""
         recipe, layers = self._recipes[id(plan)], self._maker.layers
         changes = (change(recipe, layers, problem) for change in self._changes)
-        others = (self._plan(other) for each in changes for other in each)
+        others = (self._plan(other) for recipes in changes for other in recipes)
         return next(filter(problem.is_new, others), None)
 
     def _plan(self, recipe: Recipe) -> Plan | None:

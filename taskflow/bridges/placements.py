@@ -17,13 +17,13 @@ from taskflow.strategy.strategy import ParallelConfig, effective_config
 
 def placements_text(graph: Graph, plan: Plan, devices: int) -> str:
     """The mesh, and of every parameter its devices and what is done along each of their dimensions."""
-    grids, found = DeviceGrids(), dict[str, object]()
+    grids, placed = DeviceGrids(), dict[str, object]()
     for op in graph.operators:
         for k, region in enumerate(op.inputs):
-            if region.role == "parameter" and region.name not in found and not op.is_backward:
+            if region.role == "parameter" and region.name not in placed and not op.is_backward:
                 config, _ = effective_config(op, plan.strategy)
-                found[region.name] = _placed(op, k, config, grids)
-    return json.dumps({"devices": devices, "parameters": found}, indent=1)
+                placed[region.name] = _placed(op, k, config, grids)
+    return json.dumps({"devices": devices, "parameters": placed}, indent=1)
 
 
 def _placed(op: Operator, k: int, config: ParallelConfig, grids: DeviceGrids) -> dict[str, object]:

@@ -23,7 +23,7 @@ from taskflow.graph.samples import sample_groups
 from taskflow.report.describe import describe_seconds, describe_split
 from taskflow.schedule.orders import order_name
 from taskflow.schedule.plan import Plan
-from taskflow.searching.grids import RESTS
+from taskflow.searching.grids import RESTS, Grids
 from taskflow.searching.space import without_ones
 from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.strategy import ParallelConfig, Strategy, parts
@@ -70,7 +70,7 @@ class Difference:
 
 def differences(plan: Plan, other: Plan) -> list[Difference]:
     """What is different in `other`: fields one by one, operators by how they are split in both."""
-    found = [
+    unlike = [
         Difference(
             f"{name}: {_shown(getattr(plan, name))} instead of {_shown(getattr(other, name))}",
             {name: getattr(plan, name)},
@@ -86,8 +86,8 @@ def differences(plan: Plan, other: Plan) -> list[Difference]:
     for (here_said, there_said), entries in alike.items():
         named = ", ".join(list(entries)[:SHOWN]) + " ..." * (len(entries) > SHOWN)
         what = f"{len(entries)} operators ({named}): {here_said} instead of {there_said}"
-        found.append(Difference(what, entries=entries))
-    return found
+        unlike.append(Difference(what, entries=entries))
+    return unlike
 
 
 def _split(config: ParallelConfig | None) -> str:
@@ -110,7 +110,7 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
     schedule = order_name(plan.schedule) if plan.schedule is not None else ""
     layout, groups = _stages(units, maker.layers.letters, schedule)
     size = len(groups[0])
-    found = Recipe(
+    recipe = Recipe(
         pipeline=len(groups),
         layout=layout,
         micro_batches=plan.parts,
@@ -118,20 +118,27 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
         sharding=_sharding(graph, plan),
         gathers_again=plan.gathers_again if plan.homes else True,
     )
-    found = replace(found, recomputation=_recomputation(plan, maker, found))
+    recipe = replace(recipe, recomputation=_recomputation(plan, maker, recipe))
     ends = maker.layers.units
     names = [name for unit in (ends[0], *ends[1:-1][:1], ends[-1]) for name in unit]
     wanted = {name: without_ones(_in_group(plan.strategy[name], groups)) for name in names}
+    return _with_grid(recipe, size, grids, wanted), plan
+
+
+def _with_grid(
+    recipe: Recipe, size: int, grids: Grids, wanted: Mapping[str, ParallelConfig]
+) -> Recipe:
+    """The recipe with the grid of so many devices that gives the most operators what they have."""
     best = -1
     for tensor, context, expert, rest in _candidates(size, wanted):
         made = grids.strategy(range(size), tensor, rest, context, expert) or Strategy()
         alike = sum(n in made and without_ones(made[n]) == config for n, config in wanted.items())
         if made and alike > best:
             best, data = alike, size // (tensor * context)
-            found = replace(
-                found, tensor=tensor, context=context, expert=expert, data=data, rest=rest
+            recipe = replace(
+                recipe, tensor=tensor, context=context, expert=expert, data=data, rest=rest
             )
-    return found, plan
+    return recipe
 
 
 def _candidates(

@@ -115,8 +115,8 @@ class _Script:
         return bool(_COMPARED[sign](left, right))
 
     def _run(self, statement: str) -> None:
-        if found := _ASSIGNMENT.fullmatch(statement):
-            self._assign(found[1], found[2], found[3], statement.startswith("export"))
+        if match := _ASSIGNMENT.fullmatch(statement):
+            self._assign(match[1], match[2], match[3], statement.startswith("export"))
             return
         words = self._words(statement)
         if words[:1] in (["."], ["source"]) and len(words) > 1:
@@ -139,17 +139,17 @@ class _Script:
 
     def _words(self, text: str) -> Words:
         """Words of a text, variables put in; those of an array are several."""
-        found = ""
+        quoted = ""
         for piece in _PIECE.findall(text):
             if array := _ARRAY.fullmatch(piece):
-                found += shlex.join(self._variables.get(array[1], []))
+                quoted += shlex.join(self._variables.get(array[1], []))
             elif piece[0] == '"':
-                found += shlex.quote(self._put_in(piece[1:-1]))
+                quoted += shlex.quote(self._put_in(piece[1:-1]))
             elif piece[0] in "'\\" or piece.isspace():
-                found += piece
+                quoted += piece
             else:
-                found += shlex.join(self._put_in(piece).split())
-        return shlex.split(found)
+                quoted += shlex.join(self._put_in(piece).split())
+        return shlex.split(quoted)
 
     def _put_in(self, text: str) -> str:
         return _USE.sub(self._value, text)

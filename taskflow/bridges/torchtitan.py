@@ -105,8 +105,8 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
     sizes = {"sequence": length or 0, "batch": training.global_batch_size}
     if training.num_tokens_per_train_step > 0 and length:
         sizes["batch"] = training.num_tokens_per_train_step // length
-    known = TitanParallelism.__struct_fields__
-    unread = [f"parallelism.{name} = {given[name]}" for name in given if name not in known]
+    fields = TitanParallelism.__struct_fields__
+    unread = [f"parallelism.{name} = {given[name]}" for name in given if name not in fields]
     unread += ["training.enable_cpu_offload"] * training.enable_cpu_offload
     return Told(words, {name: n for name, n in sizes.items() if n > 0}, None, unread)
 
@@ -126,22 +126,22 @@ def _of_python(text: str, function: str) -> dict[str, dict[str, Any]]:
         sum("Config" in ast.unparse(f.returns or ast.Constant("")) for f in functions.values()) > 1
     ):
         raise ValueError(f"name one of its functions, FILE:{next(iter(functions))} for example")
-    found: dict[str, dict[str, Any]] = {}
+    sections: dict[str, dict[str, Any]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             section = {"ParallelismConfig": "parallelism", "TrainingConfig": "training"}
             if called in section:
-                found.setdefault(section[called], {}).update(_keywords(node))
+                sections.setdefault(section[called], {}).update(_keywords(node))
             elif called.partition(".")[0] in RECOMPUTED:
-                found["activation_checkpoint"] = {"mode": called.partition(".")[0]}
+                sections["activation_checkpoint"] = {"mode": called.partition(".")[0]}
             elif called == "model_registry" and node.args:
-                found["model"] = {"flavor": calculate(node.args[0])}
+                sections["model"] = {"flavor": calculate(node.args[0])}
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             *_, section_name, name = ["", "", *ast.unparse(node.targets[0]).split(".")]
             if section_name in ("parallelism", "training"):
-                found.setdefault(section_name, {})[name] = _value(name, node.value)
-    return found
+                sections.setdefault(section_name, {})[name] = _value(name, node.value)
+    return sections
 
 
 def _keywords(call: ast.Call) -> dict[str, Any]:
@@ -216,8 +216,8 @@ def _layout(words: TitanParallelism, facts: JobFacts, schedule: str) -> tuple[st
         )
         several = 1 if schedule in ("one_f_one_b", "gpipe") else 2
         stages = words.pipeline_parallel_degree * several
-        if each := words.pipeline_parallel_layers_per_stage:
-            stages = -(-(facts.layers + sum(ends)) // each)
+        if per_stage := words.pipeline_parallel_layers_per_stage:
+            stages = -(-(facts.layers + sum(ends)) // per_stage)
         letters = even_layout(stages, facts.layers, *ends)
     divided(WHERE, len(letters), words.pipeline_parallel_degree, "stages")
     if schedule != "zb_v":
@@ -237,22 +237,22 @@ def _letter(name: str) -> str:
 def said(recipe: Recipe, facts: JobFacts) -> Recipe:
     """Without what torchtitan cannot say: state that is sharded alone, other schedules, operators along samples."""
     rest = "sequence" if recipe.rest == "samples" else recipe.rest
-    found = in_whole_samples(recipe, facts)
-    found = replace(found, rest=rest if recipe.tensor > 1 else "replicas", offload=())
-    if found.sharding == "state" or (found.context > 1 and not found.sharding):
-        found = replace(found, sharding="parameters", gathers_again=False)
-    if found.sharding and found.data * found.context == 1:
-        found = replace(found, sharding="")
-    if found.recomputation == "attention":
-        found = replace(found, recomputation="cheap")
-    if found.pipeline == 1:
-        return replace(found, schedule=ACCUMULATING if found.micro_batches > 1 else "")
-    if found.is_v and len(found.layout) == 2 * found.pipeline - 1:
-        return replace(found, schedule=found.policy)
-    found = regular(found, facts)
-    several = found.per_group > 1
+    sayable = in_whole_samples(recipe, facts)
+    sayable = replace(sayable, rest=rest if recipe.tensor > 1 else "replicas", offload=())
+    if sayable.sharding == "state" or (sayable.context > 1 and not sayable.sharding):
+        sayable = replace(sayable, sharding="parameters", gathers_again=False)
+    if sayable.sharding and sayable.data * sayable.context == 1:
+        sayable = replace(sayable, sharding="")
+    if sayable.recomputation == "attention":
+        sayable = replace(sayable, recomputation="cheap")
+    if sayable.pipeline == 1:
+        return replace(sayable, schedule=ACCUMULATING if sayable.micro_batches > 1 else "")
+    if sayable.is_v and len(sayable.layout) == 2 * sayable.pipeline - 1:
+        return replace(sayable, schedule=sayable.policy)
+    sayable = regular(sayable, facts)
+    several = sayable.per_group > 1
     able = ("interleaved", "looped_bfs") if several else ("one_f_one_b", "gpipe")
-    return found if found.schedule in able else replace(found, schedule=able[0])
+    return sayable if sayable.schedule in able else replace(sayable, schedule=able[0])
 
 
 def write(recipe: Recipe, facts: JobFacts) -> str:
@@ -282,7 +282,7 @@ def write(recipe: Recipe, facts: JobFacts) -> str:
 
 def _parallelism(recipe: Recipe) -> dict[str, object]:
     is_sharded = recipe.sharding == "parameters"
-    found: dict[str, object] = {
+    settings: dict[str, object] = {
         "data_parallel_replicate_degree": 1 if is_sharded else recipe.data,
         "data_parallel_shard_degree": recipe.data if is_sharded else 1,
         "tensor_parallel_degree": recipe.tensor,
@@ -293,10 +293,10 @@ def _parallelism(recipe: Recipe) -> dict[str, object]:
         "pipeline_parallel_degree": recipe.pipeline,
     }
     if recipe.pipeline > 1:
-        found["pipeline_parallel_schedule"] = NAMES[recipe.schedule]
-        found["num_pp_microbatches"] = recipe.micro_batches
-        found["module_fqns_per_model_part"] = _modules(recipe)
-    return found
+        settings["pipeline_parallel_schedule"] = NAMES[recipe.schedule]
+        settings["num_pp_microbatches"] = recipe.micro_batches
+        settings["module_fqns_per_model_part"] = _modules(recipe)
+    return settings
 
 
 def _modules(recipe: Recipe) -> list[list[str]]:

@@ -113,7 +113,9 @@ def _values(
     room, instances = 3 * len(graph.instance_region) + 1024, len(graph.instance_region)
     while True:
         pieces = make_pieces(instances, room, graph.arg_box.shape[2])
-        plain = (tuple(each) for each in (columns, tables, collectives.steps, ends, pieces, fault))
+        plain = (
+            tuple(table) for table in (columns, tables, collectives.steps, ends, pieces, fault)
+        )
         end = int(follow_values(*plain))
         if end != NO_ROOM:
             return end
@@ -152,10 +154,8 @@ def _races(
     touches = read_touches(graph, collectives)
     arenas = make_arenas(owner, len(touches.touch))
     held = ends.first["instance"].copy(), ends.last["instance"].copy()
-    order_, clocks, touches_, arenas_, fault_ = (
-        tuple(x) for x in (order, make_clocks(order), touches, arenas, fault)
-    )
-    return int(follow_order(order_, clocks, touches_, arenas_, held, fault_))
+    tables = [tuple(table) for table in (order, make_clocks(order), touches, arenas)]
+    return int(follow_order(*tables, held, tuple(fault)))
 
 
 def _waits(graph: TaskGraph, reuse: Reuse | None) -> tuple[Array, Array]:
@@ -165,7 +165,7 @@ def _waits(graph: TaskGraph, reuse: Reuse | None) -> tuple[Array, Array]:
     ptr, rows = reuse
     count = np.diff(graph.dep_ptr) + np.diff(ptr)
     begin = pointers(count)
-    found = np.empty(begin[-1], np.int64)
-    found[spread(begin[:-1], np.diff(graph.dep_ptr))] = graph.dep_row
-    found[spread(begin[:-1] + np.diff(graph.dep_ptr), np.diff(ptr))] = rows
-    return begin, found
+    waits = np.empty(begin[-1], np.int64)
+    waits[spread(begin[:-1], np.diff(graph.dep_ptr))] = graph.dep_row
+    waits[spread(begin[:-1] + np.diff(graph.dep_ptr), np.diff(ptr))] = rows
+    return begin, waits

@@ -102,8 +102,8 @@ def share_stream(o: Waits, row: int, other: int) -> bool:
 @leaf
 def is_over(o: Waits, c: Clocks, row: int) -> bool:
     """Whether `row` is certainly over when the row at hand begins."""
-    found: bool = c.clock[0, o.stream[o.stream_ptr[row]]] >= row
-    return found
+    is_past: bool = c.clock[0, o.stream[o.stream_ptr[row]]] >= row
+    return is_past
 
 
 @leaf

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taskflow.checking.arguments import STEP, StepTables
+from taskflow.checking.pieces import box_table
 from taskflow.checking.races import READS, TOUCH, WRITES, WRITES_ALL, Touches
 from taskflow.checking.rules import PlanError, task_text
 from taskflow.core.columns import Array, pointers, spread
@@ -40,7 +41,7 @@ def read_collectives(task_graph: TaskGraph) -> Collectives:
     """
     graph, which = task_graph, np.full(len(task_graph), -1, np.int64)
     numbers: dict[tuple[object, ...], int] = {}
-    found, touches = list[list[ExchangeStep]](), list[list[Touch]]()
+    step_lists, touches = list[list[ExchangeStep]](), list[list[Touch]]()
     for row in np.flatnonzero(graph.kind == Kind.COLLECTIVE).tolist():
         args = slice(int(graph.arg_ptr[row]), int(graph.arg_ptr[row + 1]))
         instances = graph.arg_instance[args]
@@ -62,13 +63,13 @@ def read_collectives(task_graph: TaskGraph) -> Collectives:
             *(c.tobytes() for c in columns),
         )
         if key not in numbers:
-            numbers[key] = len(found)
-            found.append(_steps(graph, row))
+            numbers[key] = len(step_lists)
+            step_lists.append(_steps(graph, row))
             touches.append(
-                _touches(found[-1], instances.tolist(), [box for _, box, _ in graph.args(row)])
+                _touches(step_lists[-1], instances.tolist(), [box for _, box, _ in graph.args(row)])
             )
         which[row] = numbers[key]
-    return Collectives(_tables(found, graph.arg_box.shape[2]), which, touches)
+    return Collectives(_tables(step_lists, graph.arg_box), which, touches)
 
 
 def _steps(task_graph: TaskGraph, row: int) -> list[ExchangeStep]:
@@ -82,17 +83,15 @@ def _steps(task_graph: TaskGraph, row: int) -> list[ExchangeStep]:
         ) from error
 
 
-def _tables(found: list[list[ExchangeStep]], dimensions: int) -> StepTables:
-    steps = [step for each in found for step in each]
+def _tables(step_lists: list[list[ExchangeStep]], like: Array) -> StepTables:
+    steps = [step for step_list in step_lists for step in step_list]
     end = pointers([len(step.parts) for step in steps])
-    table, box = np.zeros(len(steps), STEP), np.zeros((len(steps), 2, dimensions), np.int64)
+    table, boxes = np.zeros(len(steps), STEP), box_table([step.box for step in steps], like)
     table["target"] = [step.target for step in steps]
     table["first"], table["end"] = end[:-1], end[1:]
     table["offset"] = [step.offset for step in steps]
-    for k, step in enumerate(steps):
-        box[k, :, : len(step.box.lo)] = step.box.lo, step.box.hi
     parts = np.array([part for step in steps for part in step.parts], np.int64)
-    return StepTables(pointers([len(each) for each in found]), table, box, parts)
+    return StepTables(pointers([len(step_list) for step_list in step_lists]), table, boxes, parts)
 
 
 def _touches(steps: list[ExchangeStep], instances: list[int], boxes: list[Rect]) -> list[Touch]:
@@ -107,19 +106,19 @@ def _touches(steps: list[ExchangeStep], instances: list[int], boxes: list[Rect])
         written.setdefault(first[instances[step.target]], {})[step.box] = None
         for part in step.parts:
             read.setdefault(first[instances[part]], {})[step.box] = None
-    found: list[Touch] = []
+    touches: list[Touch] = []
     for k, pieces in written.items():
         held = [box for box, i in zip(boxes, instances, strict=True) if i == instances[k]]
         if not all(any(box.covers(piece) for box in held) for piece in pieces):
-            found.append((k, held[0], WRITES_ALL))
+            touches.append((k, held[0], WRITES_ALL))
         elif whole := next((box for box in held if not subtract_all(box, pieces)), None):
-            found += [
+            touches += [
                 (k, box, WRITES)
                 for box in ([whole] if all(whole.covers(p) for p in pieces) else pieces)
             ]
         else:
-            found += [(k, piece, WRITES) for piece in pieces]
-    return found + [
+            touches += [(k, piece, WRITES) for piece in pieces]
+    return touches + [
         (k, p, READS) for k, pieces in read.items() for p in pieces if p not in written.get(k, {})
     ]
 
@@ -128,18 +127,16 @@ def read_touches(graph: TaskGraph, collectives: Collectives) -> Touches:
     """What rows touch: their arguments, and in a collective what its steps do."""
     args, boxes = np.arange(len(graph.arg_instance)), graph.arg_box
     access = np.where(graph.arg_privilege == Privilege.READ, READS, WRITES)
-    ptr, own = graph.arg_ptr, [len(touches) for touches in collectives.touches]
-    if own:
-        is_own, first = collectives.table >= 0, pointers(own)
-        count = np.where(is_own, np.array(own)[collectives.table], np.diff(graph.arg_ptr))
+    ptr, counts = graph.arg_ptr, [len(touches) for touches in collectives.touches]
+    if counts:
+        is_own, first = collectives.table >= 0, pointers(counts)
+        count = np.where(is_own, np.array(counts)[collectives.table], np.diff(graph.arg_ptr))
         flat = [touch for touches in collectives.touches for touch in touches]
         ptr = pointers(count)
         begin = np.where(is_own, first[collectives.table], graph.arg_ptr[:-1])
         at, is_step = spread(begin, count), np.repeat(is_own, count)
         numbers, accesses = (np.array([touch[k] for touch in flat], np.int64) for k in (0, 2))
-        step_boxes = np.zeros((len(flat), *boxes.shape[1:]), np.int64)
-        for k, (_, box, _) in enumerate(flat):
-            step_boxes[k, :, : len(box.lo)] = box.lo, box.hi
+        step_boxes = box_table([box for _, box, _ in flat], boxes)
         row_begin = np.repeat(graph.arg_ptr[:-1], count)
         args, access, boxes = (
             at.copy(),

@@ -16,11 +16,34 @@ def check_columns(graph: TaskGraph) -> None:
     Raises:
         PlanError: one does not.
     """
-    is_point, rows = graph.kind == Kind.POINT, np.arange(len(graph))
-    devices, regions, instances = (
+    _check_rows(graph)
+    _check_numbers(graph)
+    for name, ptr, column in (
+        ("arguments", graph.arg_ptr, graph.arg_instance),
+        ("waits", graph.dep_ptr, graph.dep_row),
+    ):
+        if (
+            len(ptr) != len(graph) + 1
+            or ptr[0] != 0
+            or ptr[-1] != len(column)
+            or np.any(np.diff(ptr) < 0)
+        ):
+            raise PlanError(f"plan, rule arguments: the {name} of rows do not follow each other")
+    waiting = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+    if np.any(graph.dep_row >= waiting):
+        k = int(np.argmax(graph.dep_row >= waiting))
+        row, other = int(waiting[k]), int(graph.dep_row[k])
+        raise PlanError(
+            f"plan, rule order: {task_text(graph, row)}: {_first_box(graph, row)}: it stands before "
+            f"{task_text(graph, other)}, for which it waits"
+        )
+
+
+def _check_rows(graph: TaskGraph) -> None:
+    is_point, devices, regions = (
+        graph.kind == Kind.POINT,
         len(graph.machine.devices),
         len(graph.regions),
-        len(graph.instance_region),
     )
     ranges = (
         ("kind", graph.kind, 0, len(Kind)),
@@ -41,36 +64,20 @@ def check_columns(graph: TaskGraph) -> None:
             raise PlanError(
                 f"plan, rule arguments: row {row}: its {name} is {column[row]}, which stands for nothing"
             )
+
+
+def _check_numbers(graph: TaskGraph) -> None:
     numbers = (
-        ("an argument's instance", graph.arg_instance, -1, instances),
+        ("an argument's instance", graph.arg_instance, -1, len(graph.instance_region)),
         ("an awaited row", graph.dep_row, 0, len(graph)),
-        ("an instance's region", graph.instance_region, 0, regions),
-        ("an instance's device", graph.instance_device, 0, devices),
+        ("an instance's region", graph.instance_region, 0, len(graph.regions)),
+        ("an instance's device", graph.instance_device, 0, len(graph.machine.devices)),
     )
     for name, column, least, end in numbers:
         if len(column) and (column.min() < least or column.max() >= end):
             raise PlanError(
                 f"plan, rule arguments: {name} is {column.min()} or {column.max()}, not below {end}"
             )
-    for name, ptr, column in (
-        ("arguments", graph.arg_ptr, graph.arg_instance),
-        ("waits", graph.dep_ptr, graph.dep_row),
-    ):
-        if (
-            len(ptr) != len(graph) + 1
-            or ptr[0] != 0
-            or ptr[-1] != len(column)
-            or np.any(np.diff(ptr) < 0)
-        ):
-            raise PlanError(f"plan, rule arguments: the {name} of rows do not follow each other")
-    waiting = np.repeat(rows, np.diff(graph.dep_ptr))
-    if np.any(graph.dep_row >= waiting):
-        k = int(np.argmax(graph.dep_row >= waiting))
-        row, other = int(waiting[k]), int(graph.dep_row[k])
-        raise PlanError(
-            f"plan, rule order: {task_text(graph, row)}: {_first_box(graph, row)}: it stands before "
-            f"{task_text(graph, other)}, for which it waits"
-        )
 
 
 def check_streams(graph: TaskGraph) -> None:
@@ -88,8 +95,8 @@ def check_streams(graph: TaskGraph) -> None:
     bad = (first != expected) & (kind != Kind.COLLECTIVE)
     others = graph.streams[:, 1:]
     on_device = (others >= 0) & (others < STREAMS * len(graph.machine.devices))
-    own = remote[:, None] & (others == table.sending[graph.source][:, None])
-    bad |= (on_device & ~own).any(axis=1) & (kind != Kind.COLLECTIVE)
+    is_sending = remote[:, None] & (others == table.sending[graph.source][:, None])
+    bad |= (on_device & ~is_sending).any(axis=1) & (kind != Kind.COLLECTIVE)
     checked: set[tuple[int, bytes]] = set()
     for row in np.flatnonzero(kind == Kind.COLLECTIVE).tolist():
         used = graph.instance_device[
@@ -98,10 +105,10 @@ def check_streams(graph: TaskGraph) -> None:
         key = int(first[row]), used.tobytes()
         if key not in checked:
             checked.add(key)
-            found = (
+            streams = (
                 graph.groups.streams_of(-2 - key[0]) if 0 <= -2 - key[0] < len(graph.groups) else []
             )
-            bad[row] = found != table.of_group(table.ring(used)).tolist()
+            bad[row] = streams != table.of_group(table.ring(used)).tolist()
     if bad.any():
         row = int(np.argmax(bad))
         raise PlanError(
@@ -143,17 +150,17 @@ def occupied_streams(graph: TaskGraph) -> tuple[Array, Array]:
 def _chains(graph: TaskGraph, rows: Array) -> Array:
     """A number for each of the rows; those with equal numbers wait for each other in turn."""
     number_of: dict[int, int] = {}  # last row of a chain -> its number
-    found = np.zeros(len(rows), np.int64)
+    chain = np.zeros(len(rows), np.int64)
     count = 0
     for k, row in enumerate(rows.tolist()):
         before = next((other for other in graph.deps(row) if other in number_of), None)
-        found[k] = count if before is None else number_of.pop(before)
+        chain[k] = count if before is None else number_of.pop(before)
         count += before is None
-        number_of[row] = int(found[k])
-    return found
+        number_of[row] = int(chain[k])
+    return chain
 
 
 def dimensions(graph: TaskGraph) -> Array:
     """Dimensions of every instance."""
-    found: Array = np.array([r.ndim for r in graph.regions], np.int64)[graph.instance_region]
-    return found
+    dims: Array = np.array([r.ndim for r in graph.regions], np.int64)[graph.instance_region]
+    return dims

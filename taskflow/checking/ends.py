@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taskflow.checking.pieces import box_table
 from taskflow.checking.program import changed_regions
 from taskflow.checking.rules import PlanError
 from taskflow.checking.terms import GraphTables
@@ -21,14 +22,7 @@ def read_ends(
     task_graph: TaskGraph, graph: Graph, tables: GraphTables, latest: Mapping[str, int]
 ) -> tuple[EndTables, list[str]]:
     """What is there before and after a step, and the names of the latter."""
-    used = {r.name for op in graph.operators for r in op.args if r.is_persistent}
-    for name in sorted(used - task_graph.homes.keys()):
-        raise PlanError(f"plan, rule home: region '{name}' has no home between steps")
-    for name, region in graph.outputs.items():
-        if name not in task_graph.fetches:
-            raise PlanError(
-                f"plan, rule fetch: output '{name}' of region '{region.name}' is not fetched"
-            )
+    _check_complete(task_graph, graph)
     number = {r.name: k for k, r in enumerate(task_graph.regions)}
     makers = {
         r.name: f", made by '{op.name}'" for op in graph.operators for r in changed_regions(op)
@@ -66,6 +60,17 @@ class _Held(NamedTuple):
     box: Array
 
 
+def _check_complete(task_graph: TaskGraph, graph: Graph) -> None:
+    used = {r.name for op in graph.operators for r in op.args if r.is_persistent}
+    for name in sorted(used - task_graph.homes.keys()):
+        raise PlanError(f"plan, rule home: region '{name}' has no home between steps")
+    for name, region in graph.outputs.items():
+        if name not in task_graph.fetches:
+            raise PlanError(
+                f"plan, rule fetch: output '{name}' of region '{region.name}' is not fetched"
+            )
+
+
 def _held(
     task_graph: TaskGraph,
     where: str,
@@ -77,14 +82,12 @@ def _held(
     whole, numbers = task_graph.regions[region], dict[Rect, int]()
     which = [numbers.setdefault(box, len(numbers)) for _, box in places]
     instance = np.array([i for i, _ in places], np.int64)
-    table = np.zeros((len(numbers), *task_graph.arg_box.shape[1:]), np.int64)
-    for k, box in enumerate(numbers):
-        table[k, :, : len(box.lo)] = box.lo, box.hi
-    found, own = table[which], task_graph.instance_box[instance]
-    is_within = (task_graph.instance_region[instance] == region) & (own[:, 0] <= found[:, 0]).all(
-        axis=1
-    )
-    is_within &= (found[:, 1] <= own[:, 1]).all(axis=1)
+    boxes = box_table(numbers, task_graph.arg_box)[which]
+    around = task_graph.instance_box[instance]
+    is_within = (task_graph.instance_region[instance] == region) & (
+        around[:, 0] <= boxes[:, 0]
+    ).all(axis=1)
+    is_within &= (boxes[:, 1] <= around[:, 1]).all(axis=1)
     at = f"{where}: region '{whole.name}'"
     if not is_within.all():
         i, box = places[int(np.argmin(is_within))]
@@ -93,15 +96,15 @@ def _held(
         raise PlanError(f"plan, rule unwritten: {at} {missing[0]} is nowhere")
     if is_whole and len(numbers) > 1:
         raise PlanError(f"plan, rule fetch: {at}: an instance holds only a part")
-    return _Held(region, -1, instance, found)
+    return _Held(region, -1, instance, boxes)
 
 
 def _end_records(task_graph: TaskGraph, held: Sequence[_Held]) -> tuple[Array, Array]:
-    table = np.zeros(sum(len(each.instance) for each in held), END)
+    table = np.zeros(sum(len(part.instance) for part in held), END)
     if not held:
         return table, np.zeros((0, *task_graph.arg_box.shape[1:]), np.int64)
-    count = [len(each.instance) for each in held]
-    table["instance"] = np.concatenate([each.instance for each in held])
-    table["version"] = np.repeat([each.version for each in held], count)
-    table["region"] = np.repeat([each.region for each in held], count)
-    return table, np.concatenate([each.box for each in held])
+    count = [len(part.instance) for part in held]
+    table["instance"] = np.concatenate([part.instance for part in held])
+    table["version"] = np.repeat([part.version for part in held], count)
+    table["region"] = np.repeat([part.region for part in held], count)
+    return table, np.concatenate([part.box for part in held])

@@ -219,8 +219,8 @@ def holds(t: Machinery, row: int, k: int, box: Array, offset: int) -> bool:
     """Whether a box lies in an argument of a collective, or fits `offset` behind the beginning of scratch memory."""
     i = t.plan.arg_instance[k]
     dims = t.plan.instance[i].dims
-    own, held = t.plan.arg_box[k], t.plan.instance_box[i]
-    if (offset == 0 and covers(own, box, dims)) or offset + shared(box, box, dims) <= shared(
+    argument, held = t.plan.arg_box[k], t.plan.instance_box[i]
+    if (offset == 0 and covers(argument, box, dims)) or offset + shared(box, box, dims) <= shared(
         held, held, dims
     ):
         return True

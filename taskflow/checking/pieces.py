@@ -9,12 +9,14 @@ and a token takes four numbers where a list of boxes would grow with every sum.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array, record
 from taskflow.core.compiling import leaf
+from taskflow.core.geometry import Rect
 
 PIECE = record("next", "version", "volume", "weight")  # volume 0: a complete value
 
@@ -73,14 +75,22 @@ def is_same(a: Array, b: Array, dims: int) -> bool:
     return d == dims
 
 
+def box_table(boxes: Collection[Rect], like: Array) -> Array:
+    """Boxes as a table of as many dimensions as `like`, zeros behind their own."""
+    table = np.zeros((len(boxes), *like.shape[1:]), np.int64)
+    for k, box in enumerate(boxes):
+        table[k, :, : len(box.lo)] = box.lo, box.hi
+    return table
+
+
 @leaf
 def shared(a: Array, b: Array, dims: int) -> int:
     """Number of points that two boxes share."""
-    found, d = 1, 0
-    while d < dims and found > 0:
-        found *= max(min(a[1, d], b[1, d]) - max(a[0, d], b[0, d]), 0)
+    count, d = 1, 0
+    while d < dims and count > 0:
+        count *= max(min(a[1, d], b[1, d]) - max(a[0, d], b[0, d]), 0)
         d += 1
-    return found
+    return count
 
 
 @leaf
@@ -100,14 +110,14 @@ def meet(target: Array, a: Array, b: Array, dims: int) -> None:
 @leaf
 def seam(a: Array, b: Array, dims: int) -> int:
     """The dimension along which two boxes lie side by side and make one; -1 if they make none."""
-    found = -1
+    along = -1
     for d in range(dims):
         if a[0, d] == b[0, d] and a[1, d] == b[1, d]:
             continue
-        if found >= 0 or (a[1, d] != b[0, d] and b[1, d] != a[0, d]):
+        if along >= 0 or (a[1, d] != b[0, d] and b[1, d] != a[0, d]):
             return -1
-        found = d
-    return found
+        along = d
+    return along
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
@@ -208,8 +218,8 @@ def join(p: Pieces, owner: int, dims: int) -> bool:
 def has_token(p: Pieces, k: int, version: int, volume: int, weight: int) -> bool:
     """Whether piece `k` is this."""
     piece = p.piece[k]
-    found: bool = piece.version == version and piece.volume == volume and piece.weight == weight
-    return found
+    is_it: bool = piece.version == version and piece.volume == volume and piece.weight == weight
+    return is_it
 
 
 @leaf

@@ -65,7 +65,7 @@ def _arguments(
 ) -> list[tuple[int, ...]]:
     """`ARGUMENT` records of an operator; what it makes are new versions."""
     reads = [latest[r.name] for r in op.inputs] + [-1] * len(op.outputs)
-    found: list[tuple[int, ...]] = []
+    records: list[tuple[int, ...]] = []
     for k, region in enumerate(op.args):
         is_made, made, adds = k >= len(op.inputs) or k in op.writes, -1, k in op.adds
         if is_made:
@@ -80,10 +80,10 @@ def _arguments(
             else Privilege.READ_WRITE
         )
         accumulates = adds or (k >= len(op.inputs) and op.kernel.accumulates)
-        found.append(
+        records.append(
             (number[region.name], reads[k], made, int(privilege), launch, accumulates, adds)
         )
-    return found
+    return records
 
 
 def changed_regions(op: Operator) -> tuple[LogicalRegion, ...]:
@@ -118,17 +118,20 @@ def _region_text(region: LogicalRegion) -> str:
     return f"{region.dtype}{list(region.shape)} ({region.role})"
 
 
-def _check_launches(graph: Graph, task_graph: TaskGraph, number: Mapping[str, int]) -> None:
-    found, wanted = [n.name for n in task_graph.launches], [op.name for op in graph.operators]
-    if found != wanted:
+def _check_names(planned: Sequence[str], wanted: Sequence[str]) -> None:
+    if planned != wanted:
         k = next(
-            (k for k, (a, b) in enumerate(zip(found, wanted)) if a != b),
-            min(len(found), len(wanted)),
+            (k for k, (a, b) in enumerate(zip(planned, wanted)) if a != b),
+            min(len(planned), len(wanted)),
         )
-        names = [f"'{x[k]}'" if k < len(x) else "none" for x in (found, wanted)]
+        names = [f"'{x[k]}'" if k < len(x) else "none" for x in (planned, wanted)]
         raise PlanError(
             f"plan, rule operator: operator {k} is {names[0]} in the plan, {names[1]} in the graph"
         )
+
+
+def _check_launches(graph: Graph, task_graph: TaskGraph, number: Mapping[str, int]) -> None:
+    _check_names([n.name for n in task_graph.launches], [op.name for op in graph.operators])
     makers: dict[int, tuple[str, str]] = {}
     for launch, op in zip(task_graph.launches, graph.operators, strict=True):
         if what := _difference(launch, op, number):

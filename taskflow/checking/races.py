@@ -191,19 +191,19 @@ def has_bytes(w: Watch, row: int, k: int, i: int) -> bool:
 @leaf
 def take_over(a: Arenas, i: int) -> None:
     """The bytes of an instance are its own from its first use on."""
-    own = a.owner[i]
-    if own.is_born or own.begin == own.end:
+    owner = a.owner[i]
+    if owner.is_born or owner.begin == owner.end:
         return
-    own.is_born = 1
-    device, begin, end = own.device, own.begin, own.end
+    owner.is_born = 1
+    device, begin, end = owner.device, owner.begin, owner.end
     previous, at = -1, a.head[device]
     while at >= 0 and a.segment[at].end <= begin:
         previous, at = at, a.segment[at].next
     while at >= 0 and a.segment[at].begin < end:
         instance = a.segment[at].instance
         a.owner[instance].is_gone = 1
-        a.taken[a.used[2]].instance, a.taken[a.used[2]].next = instance, own.before
-        own.before = a.used[2]
+        a.taken[a.used[2]].instance, a.taken[a.used[2]].next = instance, owner.before
+        owner.before = a.used[2]
         a.used[2] += 1
         if a.segment[at].begin < begin:
             previous = add_segment(a, device, previous, a.segment[at].begin, begin, instance, at)

@@ -63,8 +63,8 @@ class PlanFault(NamedTuple):
 
 def make_fault(dimensions: int) -> PlanFault:
     """A fault that says nothing."""
-    found = np.full(len(FAULT.names or ()), -1, np.int64).view(FAULT)
-    return PlanFault(found, np.zeros((2, dimensions), np.int64))
+    fields = np.full(len(FAULT.names or ()), -1, np.int64).view(FAULT)
+    return PlanFault(fields, np.zeros((2, dimensions), np.int64))
 
 
 @leaf
@@ -80,7 +80,7 @@ WHAT = {
     Rule.SPAN: "its intervals lie outside of the axes of the operator",
     Rule.ARGUMENTS: "it has other arguments than {kind} has",
     Rule.PRIVILEGE: "argument {arg} has a privilege that does not fit what {kind} does with it",
-    Rule.REGION: "argument {arg} is an instance of another region, '{own}'",
+    Rule.REGION: "argument {arg} is an instance of another region, '{region}'",
     Rule.DEVICE: "argument {arg} lies on device {device}, where the row does not look for it",
     Rule.BOX: "argument {arg} is not the box that {maker}",
     Rule.INSTANCE: "argument {arg} lies outside of its instance, which holds {held}",
@@ -130,7 +130,7 @@ def explain_fault(graph: TaskGraph, fault: PlanFault, versions: Array, ends: End
         kind=f"a {kind}",
         maker="the pattern gives" if kind == "point" else "its other arguments are",
         arg=arg - first,
-        own=graph.regions[int(graph.instance_region[instance])].name if instance >= 0 else "",
+        region=graph.regions[int(graph.instance_region[instance])].name if instance >= 0 else "",
         held=graph.instance_rect(instance) if instance >= 0 else "",
         device=int(graph.instance_device[instance]) if instance >= 0 else "",
         instance=instance,
@@ -161,5 +161,5 @@ def task_text(graph: TaskGraph, row: int) -> str:
 def _version_text(graph: TaskGraph, versions: Array, version: int, region: str) -> str:
     if version < 0:
         return ""
-    own = graph.regions[int(versions[version]["region"])].name
-    return f"{versions[version]['number']}" + (f" of '{own}'" if own != region else "")
+    name = graph.regions[int(versions[version]["region"])].name
+    return f"{versions[version]['number']}" + (f" of '{name}'" if name != region else "")

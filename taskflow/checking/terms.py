@@ -181,5 +181,5 @@ def scattered(axis: int, point: int) -> int:
     x = (point * 64 + axis) * SCATTER_0
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * SCATTER_1
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * SCATTER_2
-    found: int = x ^ ((x >> 31) & 0x1FFFFFFFF)
-    return found
+    mixed: int = x ^ ((x >> 31) & 0x1FFFFFFFF)
+    return mixed

@@ -86,7 +86,9 @@ def _run(options: argparse.Namespace) -> int:
 def price(machine: MachineModel, name: str, size: int) -> Iterator[Priced]:
     """A collective of `size` bytes among all devices, by every protocol of the library and every own algorithm."""
     group = CollectiveCosts(machine).prices(tuple(range(len(machine.devices))))
-    own = CollectiveCosts(machine.with_library("own")).prices(tuple(range(len(machine.devices))))
+    own_costs = CollectiveCosts(machine.with_library("own")).prices(
+        tuple(range(len(machine.devices)))
+    )
     bus = bus_bytes(name, size, group.group.count)
     chosen = group.choose(name, size)
     called = _calls(group, machine, name, size)
@@ -96,9 +98,9 @@ def price(machine: MachineModel, name: str, size: int) -> Iterator[Priced]:
         is_chosen = chosen.algorithm == LIBRARY and expected == best
         label = f"{call.protocol.algorithm}, {call.protocol.protocol}"
         yield Priced("nccl", label, seconds, bus / seconds, expected, is_chosen)
-    outline = even_outline(name, own.group.hosts, size)
+    outline = even_outline(name, own_costs.group.hosts, size)
     for algorithm in tried(outline):
-        seconds = own.seconds_of(outline, algorithm)
+        seconds = own_costs.seconds_of(outline, algorithm)
         yield Priced("own", algorithm, seconds, bus / seconds, None, chosen.algorithm == algorithm)
 
 

@@ -57,14 +57,18 @@ def _completion(options: argparse.Namespace) -> int:
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The subcommands with their parsers."""
-    (found,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
-    return dict(found.choices)
+    (subcommands,) = (
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    return dict(subcommands.choices)
 
 
 def _helps(parser: argparse.ArgumentParser) -> dict[str, str]:
     """What each subcommand is for."""
-    (found,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
-    return {action.dest: action.help or "" for action in found._choices_actions}
+    (subcommands,) = (
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    return {action.dest: action.help or "" for action in subcommands._choices_actions}
 
 
 def _options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -81,8 +85,8 @@ def _bash(parser: argparse.ArgumentParser) -> str:
     values = "\n".join(_cases((name, " ".join(choices())) for name, choices in NAMES.items()))
     words = "\n".join(
         _cases(
-            (name, " ".join(s for a in _options(each) for s in a.option_strings))
-            for name, each in commands.items()
+            (name, " ".join(s for a in _options(command) for s in a.option_strings))
+            for name, command in commands.items()
         )
     )
     models = " ".join(f"ops.models.{name}:build" for name in MODELS)
@@ -124,8 +128,8 @@ def _fish(parser: argparse.ArgumentParser) -> str:
         lines.append(
             f"complete -c taskflow -f -n __fish_use_subcommand -a {name} -d {shlex.quote(helps[name])}"
         )
-    for name, each in commands.items():
-        for action in _options(each):
+    for name, command in commands.items():
+        for action in _options(command):
             flags = " ".join(
                 f"-l {s[2:]}" if s.startswith("--") else f"-s {s[1:]}"
                 for s in action.option_strings

@@ -39,9 +39,9 @@ def _plain(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if is_dataclass(value) and not isinstance(value, _AS_TEXT):
-        return {name: _plain(each) for name, each in record(value).items()}
+        return {name: _plain(part) for name, part in record(value).items()}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(part) for part in value]
     return value if isinstance(value, int | str | None) else str(value)

@@ -68,17 +68,17 @@ def _export(options: argparse.Namespace) -> int:
             space=sayable,
             moves=sayable.moves,
         ).plan
-    found = export_plan(graph, plan, machine, costs, options.to)
+    exported = export_plan(graph, plan, machine, costs, options.to)
     if options.out:
-        write(options.out, found.text, is_told=not options.json)
+        write(options.out, exported.text, is_told=not options.json)
     if options.json:
-        unsaid = [{"what": each.what, "seconds": each.seconds} for each in found.unsaid]
-        seconds, planned = found.outcome.with_room, found.original.with_room
-        said = {"system": found.system, "text": found.text, "seconds": seconds}
+        unsaid = [{"what": part.what, "seconds": part.seconds} for part in exported.unsaid]
+        seconds, planned = exported.outcome.with_room, exported.original.with_room
+        said = {"system": exported.system, "text": exported.text, "seconds": seconds}
         show_data("export", {**said, "planned_seconds": planned, "unsaid": unsaid})
     elif options.out:
-        show(str(found))
+        show(str(exported))
     else:
-        show(found.text)
-        sys.stderr.write(f"{found}\n")
+        show(exported.text)
+        sys.stderr.write(f"{exported}\n")
     return 0

@@ -100,11 +100,15 @@ class JobProblem:
 
     def better(self, result: SearchResult) -> str:
         """What a search among these found in the words of the system; and the best order, if that has none for it."""
-        system, own, best = self.file.system, result.baseline_seconds[self.name], result.seconds
+        system, baseline, best = (
+            self.file.system,
+            result.baseline_seconds[self.name],
+            result.seconds,
+        )
         text = f"{system} can say no plan that was found to be faster\n"
-        if best < own:
-            gain = f"{own / best - 1:.1%} faster than {self.name}"
-            gain = gain if isfinite(own) else f"fits into memory, as {self.name} does not"
+        if best < baseline:
+            gain = f"{baseline / best - 1:.1%} faster than {self.name}"
+            gain = gain if isfinite(baseline) else f"fits into memory, as {self.name} does not"
             words = said_in(SYSTEMS[system], self._maker, result.plan, self._costs).text
             text = f"{describe_seconds(best)} a step, {gain}:\n\n{words}"
         graph, machine = self._maker.layers.graph, self._maker.machine

@@ -24,10 +24,10 @@ def read_lengths(path: str) -> list[list[int]]:
         batches = [line.replace(",", " ").split() for line in read_text(path).splitlines()]
         if bad := next((n for batch in batches for n in batch if not n.isdecimal()), None):
             raise ValueError(f"'{bad}' is no length")
-        found = [list(map(int, batch)) for batch in batches if batch]
-        if not found or not all(map(sum, found)):
+        lengths = [list(map(int, batch)) for batch in batches if batch]
+        if not lengths or not all(map(sum, lengths)):
             raise ValueError("has a line of lengths for each batch, with tokens")
-    return found
+    return lengths
 
 
 def simulate_lengths(options: argparse.Namespace) -> int:

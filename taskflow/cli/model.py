@@ -107,14 +107,14 @@ def _function(where: str, module: ModuleType, name: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if callable(function):
         return function  # type: ignore[no-any-return]
-    own = (
+    defined = (
         n
         for n, value in vars(module).items()
         if getattr(value, "__module__", None) == module.__name__
     )
-    known = [n for n in own if callable(getattr(module, n)) and not n.startswith("_")]
+    functions = [n for n in defined if callable(getattr(module, n)) and not n.startswith("_")]
     raise ValueError(
-        f"{where}: the module has no function '{name}', it has {', '.join(known) or 'none'}"
+        f"{where}: the module has no function '{name}', it has {', '.join(functions) or 'none'}"
     )
 
 

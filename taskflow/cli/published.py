@@ -117,8 +117,8 @@ class FittedConstant(Struct, forbid_unknown_fields=True):
     def left_out(self, machine: MachineModel) -> MachineModel:
         """The machine as it would be without the fit."""
         if self.machine != NCCL:
-            own = getattr(machine.devices[0], self.what)
-            return machine.with_rates(**{self.what: own * self.without / self.value})
+            rate = getattr(machine.devices[0], self.what)
+            return machine.with_rates(**{self.what: rate * self.without / self.value})
         protocols = machine.protocols or read_protocols()
         quicker = (
             replace(p, **{self.what: min(getattr(p, self.what), self.without)}) for p in protocols

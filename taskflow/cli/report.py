@@ -73,9 +73,9 @@ def _report(options: argparse.Namespace) -> int:
     if options.search and (options.strategy != DEFAULT or options.parts):
         raise ValueError("report: --search finds a plan itself; leave out --strategy and --parts")
     problem = read_problem(options)
-    found = _search(problem, options) if options.search else None
-    plan = found.plan if found else find_plan(options, problem)
-    name = "searched" if found else _name(options, problem)
+    searched = _search(problem, options) if options.search else None
+    plan = searched.plan if searched else find_plan(options, problem)
+    name = "searched" if searched else _name(options, problem)
     with progress_bar() as show_progress:
         inputs = ReportInputs(
             title=options.title or options.model,
@@ -85,7 +85,7 @@ def _report(options: argparse.Namespace) -> int:
             plan=plan,
             name=name,
             compared=_compared(options.against, problem, plan, name),
-            found=found,
+            found=searched,
             with_baselines=options.baselines,
             with_what_if=options.what_if,
         )

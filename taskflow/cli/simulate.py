@@ -164,7 +164,7 @@ def _explain(options: argparse.Namespace) -> int:
     problem = read_problem(options)
     plan = find_plan(options, problem)
     with progress_bar() as show_progress:
-        found = explain(
+        explanation = explain(
             problem.graph,
             plan,
             problem.machine,
@@ -173,10 +173,10 @@ def _explain(options: argparse.Namespace) -> int:
             progress=lambda done, total: show_progress(done, total, "alternatives"),
         )
     if options.json:
-        show_data("explanation", {**record(found), "machine": problem.machine.name})
+        show_data("explanation", {**record(explanation), "machine": problem.machine.name})
         return 0
     show_job(problem)
-    for number, part in enumerate(explanation_parts(found, options.rows)):
+    for number, part in enumerate(explanation_parts(explanation, options.rows)):
         if number:
             show("")
         if isinstance(part, str):

@@ -32,7 +32,7 @@ def factors(text: str) -> dict[str, float]:
     """`NAME=FACTOR,...`, for argparse; `scale_machine` checks both."""
     try:
         return {
-            name: float(factor) for name, factor in (each.split("=") for each in text.split(","))
+            name: float(factor) for name, factor in (pair.split("=") for pair in text.split(","))
         }
     except ValueError:
         raise argparse.ArgumentTypeError(
@@ -128,8 +128,8 @@ def _as_json(case: Case) -> dict[str, Any]:
         "speedup": case.speedup or None,
         "sensitivities": case.sensitivities,
         "pareto": [
-            {"name": each.name, **dict(zip(names, each.figures, strict=True))}
-            for each in case.pareto
+            {"name": outcome.name, **dict(zip(names, outcome.figures, strict=True))}
+            for outcome in case.pareto
         ],
         "refusal": case.refusal or None,
     }
@@ -149,9 +149,9 @@ def _show_tables(cases: Sequence[Case], with_pareto: bool) -> None:
             ]
         )
     pareto = [
-        (*_which(case), each.name, *_figures(each.figures))
+        (*_which(case), outcome.name, *_figures(outcome.figures))
         for case in cases
-        for each in case.pareto
+        for outcome in case.pareto
     ]
     if pareto and with_pareto:
         show("\nno other plan that was met is better in time, bytes moved and memory at once")

@@ -74,15 +74,15 @@ def validate(every: bool = False, as_json: bool = False) -> bool:
         (published, [attempt(row) for row in published.row])
         for published in (sets if every else sets[:1])
     ]
-    wrong = [text for published, found in done for text in find_wrong(published, found)]
+    wrong = [text for published, predictions in done for text in find_wrong(published, predictions)]
     if as_json:
         data = {"holds": not wrong, "rows": _rows(done), "constants": _constants(done)}
         show_data("validation", {**data, "wrong": wrong})
         return not wrong
-    for published, found in done:
-        _print_set(published, found)
+    for published, predictions in done:
+        _print_set(published, predictions)
     sys.stdout.write("\n".join(["", "fitted constants, one a set at most:", *_said(done), ""]))
-    all_of_them = [p for _, found in done for p in found]
+    all_of_them = [p for _, predictions in done for p in predictions]
     sys.stdout.write("\n".join(["", *wrong, _verdict(len(wrong), all_of_them), ""]))
     return not wrong
 
@@ -98,8 +98,8 @@ def _rows(done: Sets) -> list[dict[str, object]]:
             "fit": p.row.fit,
             **({"reason": p.reason} if p.reason else {}),
         }
-        for published, found in done
-        for p in found
+        for published, predictions in done
+        for p in predictions
     ]
 
 
@@ -133,9 +133,9 @@ def _said(done: Sets) -> Iterator[str]:
 def effects_of(published: PublishedSet, constant: FittedConstant, done: Sets) -> list[Effect]:
     """By set, what a constant does to the rows of other sets, and to those of other machines in its own."""
     effects = []
-    for other, found in done:
+    for other, predictions in done:
         is_own = other is published
-        served = [p for p in found if p.figure is not None and constant.serves(p.row)]
+        served = [p for p in predictions if p.figure is not None and constant.serves(p.row)]
         if is_own:
             served = [p for p in served if p.row.machine in constant.also]
         if not served:
@@ -163,24 +163,24 @@ def _missing(error: BaseException | None) -> ModuleNotFoundError | None:
     return error
 
 
-def median_factor(found: Sequence[Prediction]) -> float | None:
+def median_factor(predictions: Sequence[Prediction]) -> float | None:
     """The median of the factors by which rows are off; None: no row was predicted."""
-    factors = [p.factor for p in found if p.figure is not None]
+    factors = [p.factor for p in predictions if p.figure is not None]
     return median(factors) if factors else None
 
 
-def find_wrong(published: PublishedSet, found: Sequence[Prediction]) -> Iterator[str]:
+def find_wrong(published: PublishedSet, predictions: Sequence[Prediction]) -> Iterator[str]:
     """What does not hold: rows that failed, too many rows outside, a median that is off, rows out of order."""
-    yield from (f"{p.row.name}: {p.reason}" for p in found if p.reason and not p.is_missing)
-    outside = [p for p in found if not _holds(published, p)]
+    yield from (f"{p.row.name}: {p.reason}" for p in predictions if p.reason and not p.is_missing)
+    outside = [p for p in predictions if not _holds(published, p)]
     if len(outside) > published.outside:
         for p in outside:
             figures = f"{p.figure:.4g}, published {p.row.published:.4g} {p.row.unit}"
             yield f"{published.name}: {p.row.name}: {figures}"
-    middle = median_factor(found)
+    middle = median_factor(predictions)
     if published.median and middle and middle > published.median:
         yield f"{published.name}: the median row is off by {middle:.3f}, at most {published.median:g}"
-    figures_of = {p.row.name: p.figure for p in found if p.figure is not None}
+    figures_of = {p.row.name: p.figure for p in predictions if p.figure is not None}
     yield from _out_of_order(published, figures_of)
 
 
@@ -195,15 +195,15 @@ def _holds(published: PublishedSet, prediction: Prediction) -> bool:
     return prediction.figure is None or prediction.factor <= published.tolerance
 
 
-def _print_set(published: PublishedSet, found: Sequence[Prediction]) -> None:
+def _print_set(published: PublishedSet, predictions: Sequence[Prediction]) -> None:
     sys.stdout.write(f"\n{published.name}\n")
-    print_table(make_console(), [HEAD, *_lines(published, found)])
+    print_table(make_console(), [HEAD, *_lines(published, predictions)])
     notes = [f"{key}: {source}" for key, source in published.sources.items()]
-    sys.stdout.write("\n".join([*notes, _summary(published, found), ""]))
+    sys.stdout.write("\n".join([*notes, _summary(published, predictions), ""]))
 
 
-def _lines(published: PublishedSet, found: Sequence[Prediction]) -> Iterator[tuple[str, ...]]:
-    for p in found:
+def _lines(published: PublishedSet, predictions: Sequence[Prediction]) -> Iterator[tuple[str, ...]]:
+    for p in predictions:
         if p.figure is None:
             figure, ratio, verdict = "", "", f"not predicted: {p.reason}"
         else:
@@ -214,18 +214,18 @@ def _lines(published: PublishedSet, found: Sequence[Prediction]) -> Iterator[tup
         yield row.name, figure, f"{row.published:.4g}", row.unit, ratio, verdict, row.source
 
 
-def _summary(published: PublishedSet, found: Sequence[Prediction]) -> str:
-    factors = [p.factor for p in found if p.figure is not None]
+def _summary(published: PublishedSet, predictions: Sequence[Prediction]) -> str:
+    factors = [p.factor for p in predictions if p.figure is not None]
     if not factors:
         return "no row was predicted"
     fitted = sum(row.fit for row in published.row)
     return (
-        f"{len(factors)} of {len(found)} rows predicted: off by {median(factors):.3f} in the median, "
+        f"{len(factors)} of {len(predictions)} rows predicted: off by {median(factors):.3f} in the median, "
         f"{max(factors):.2f} at most; {fitted} of them in a fit"
     )
 
 
-def _verdict(wrong: int, found: Sequence[Prediction]) -> str:
-    missing = sorted({p.reason for p in found if p.is_missing})
+def _verdict(wrong: int, predictions: Sequence[Prediction]) -> str:
+    missing = sorted({p.reason for p in predictions if p.is_missing})
     also = "".join(f"; rows left out: {reason}" for reason in missing)
     return (f"{wrong} do not hold" if wrong else "all hold, and in order") + also

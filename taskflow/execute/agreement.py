@@ -71,18 +71,18 @@ def check_ranks(task_graph: TaskGraph, seed: int, transport: Transport) -> None:
         return
     kernels = [launch.kernel.digest for launch in task_graph.launches]
     first: dict[object, str] = {}  # of ranks with the rows of the same devices
-    found = transport.gather(
+    by_rank = transport.gather(
         (_agreed(task_graph), seed, digest_of_bytes("\0".join(kernels).encode()))
     )
-    for rank, ((devices, rows, digest), other, _) in enumerate(found):
-        if digest != found[0][0][2] or rows != first.setdefault(devices, rows):
+    for rank, ((devices, rows, digest), other, _) in enumerate(by_rank):
+        if digest != by_rank[0][0][2] or rows != first.setdefault(devices, rows):
             raise ValueError(
                 f"executor: rank {rank} runs another task graph ({digest or rows}) than rank 0 "
-                f"({found[0][0][2] or found[0][0][1]})"
+                f"({by_rank[0][0][2] or by_rank[0][0][1]})"
             )
-        if other != found[0][1]:
-            raise ValueError(f"executor: rank {rank} has seed {other}, rank 0 has {found[0][1]}")
-    if len({code for _, _, code in found}) > 1:
+        if other != by_rank[0][1]:
+            raise ValueError(f"executor: rank {rank} has seed {other}, rank 0 has {by_rank[0][1]}")
+    if len({code for _, _, code in by_rank}) > 1:
         _refuse_kernels(task_graph, transport.gather(kernels))
 
 
@@ -92,10 +92,10 @@ def _agreed(task_graph: TaskGraph) -> tuple[tuple[int, ...] | None, str, str]:
     return task_graph.devices, task_graph.digest(), agreed
 
 
-def _refuse_kernels(task_graph: TaskGraph, found: Sequence[Sequence[str]]) -> None:
+def _refuse_kernels(task_graph: TaskGraph, by_rank: Sequence[Sequence[str]]) -> None:
     """Name an operator of which the kernels of ranks differ."""
-    for rank, theirs in enumerate(found):
-        for launch, mine, first in zip(task_graph.launches, theirs, found[0], strict=True):
+    for rank, theirs in enumerate(by_rank):
+        for launch, mine, first in zip(task_graph.launches, theirs, by_rank[0], strict=True):
             if mine != first:
                 raise ValueError(
                     f"executor: rank {rank} runs another kernel for '{launch.name}' than rank 0: "
@@ -121,9 +121,11 @@ def check_written(name: str, value: Array, transport: Transport) -> None:
     Raises:
         ValueError: on every rank.
     """
-    found = transport.gather((name, digest_of_bytes(value.tobytes()))) if transport.size > 1 else []
-    for rank, other in enumerate(found):
-        if other != found[0]:
+    by_rank = (
+        transport.gather((name, digest_of_bytes(value.tobytes()))) if transport.size > 1 else []
+    )
+    for rank, other in enumerate(by_rank):
+        if other != by_rank[0]:
             raise ValueError(
                 f"write '{name}': rank {rank} gives another value, or another region, than rank 0"
             )

@@ -44,8 +44,8 @@ def _is_poison(array: Array, byte: int) -> Array:
         .view(np.uint8)
         .reshape(array.size, array.itemsize)
     )
-    found: Array = (bits == byte).all(axis=1)
-    return found
+    is_poison: Array = (bits == byte).all(axis=1)
+    return is_poison
 
 
 class _Guarded:
@@ -86,9 +86,9 @@ class GuardedWorkspace(Workspace):
     def is_overrun(self) -> bool:
         """Whether a byte outside of the arrays holds another value; contexts forget them."""
         self.growths += 1
-        found = any(array.is_overrun() for array in self._arrays)
+        is_any = any(array.is_overrun() for array in self._arrays)
         self._arrays.clear()
-        return found
+        return is_any
 
 
 def checked(
@@ -104,21 +104,21 @@ def checked(
         PermissionError: the kernel reads memory that nobody wrote, writes outside of its arrays or into what it may
             only read, leaves a part of its output unwritten, or depends on what its output or its scratch memory held.
     """
-    made = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
+    outputs = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
 
     def attempt(byte: int) -> list[Array]:
         """What the kernel leaves in its arrays when its outputs and its scratch memory hold that byte before."""
         guarded, workspace.byte = [_Guarded(array, byte) for array in arrays], byte
-        for k, each in enumerate(guarded):
-            if k not in made:
-                np.copyto(each.array, arrays[k])
-            each.array.flags.writeable = arrays[k].flags.writeable
-        call(*(each.array for each in guarded))
-        left = [each.array.copy() for each in guarded]
-        for k, each in enumerate(guarded):
-            if each.is_overrun():
+        for k, buffer in enumerate(guarded):
+            if k not in outputs:
+                np.copyto(buffer.array, arrays[k])
+            buffer.array.flags.writeable = arrays[k].flags.writeable
+        call(*(buffer.array for buffer in guarded))
+        left = [buffer.array.copy() for buffer in guarded]
+        for k, buffer in enumerate(guarded):
+            if buffer.is_overrun():
                 raise PermissionError(
-                    f"task {task}: {_name(k, made)}: the kernel writes outside of the array"
+                    f"task {task}: {_name(k, outputs)}: the kernel writes outside of the array"
                 )
         if workspace.is_overrun():
             raise PermissionError(f"task {task}: the kernel writes outside of its scratch memory")
@@ -126,7 +126,7 @@ def checked(
 
     def run() -> None:
         for k, array in enumerate(arrays):
-            if k not in made and (count := poisoned_elements(array)):
+            if k not in outputs and (count := poisoned_elements(array)):
                 raise PermissionError(
                     f"task {task}: argument {k}: reads {count} elements that no task wrote"
                 )
@@ -138,10 +138,10 @@ def checked(
                 )
             if value.tobytes() != other.tobytes():
                 where, missed = (
-                    f"task {task}: {_name(k, made)}",
+                    f"task {task}: {_name(k, outputs)}",
                     _is_poison(value, _BYTE) & _is_poison(other, _OTHER_BYTE),
                 )
-                if k in made and (count := int(np.count_nonzero(missed))):
+                if k in outputs and (count := int(np.count_nonzero(missed))):
                     raise PermissionError(
                         f"{where}: leaves {count} of {array.size} elements unwritten"
                     )

@@ -17,18 +17,18 @@ from taskflow.tasks.threads.sections import PlannedBytes, section_calls, section
 
 def divide_program(compiler: Compiler, program: RankProgram) -> dict[int, Sequence[Part]]:
     """Divide the points of a compiled program over the threads of their devices; the parts of every point."""
-    found = dict[int, Sequence[Part]]()
+    parts = dict[int, Sequence[Part]]()
     graph, crew = compiler.graph, compiler.crew
     if crew.size == 1:
-        return found
+        return parts
     memory = PlannedBytes(graph, compiler.plan)
     for first, end in list(_runs(compiler, program)):
         for section in sections(graph, program.rows[first:end], crew.size, memory):
-            found.update(zip(section.rows, section.parts, strict=True))
+            parts.update(zip(section.rows, section.parts, strict=True))
             calls = section_calls(graph, section, compiler.views, compiler.part_context, crew)
             program.calls[first : first + len(calls)] = calls
             first += len(calls)
-    return found
+    return parts
 
 
 def _runs(compiler: Compiler, program: RankProgram) -> Iterator[tuple[int, int]]:

@@ -112,19 +112,19 @@ class Executor:
             check_own_plan(task_graph)
         # GPUs number flags, and emulated devices what is over, by the rows of all devices.
         needs_all = self._kind != "cpu"
-        own, self._numbers = rows_of_host(task_graph, self.transport, needs_all)
-        self._own = own
-        loan = borrow(own, share._own, self.transport, job) if share else None
+        host_rows, self._numbers = rows_of_host(task_graph, self.transport, needs_all)
+        self._host_rows = host_rows
+        loan = borrow(host_rows, share._host_rows, self.transport, job) if share else None
         self._borrowed = list(loan.instances) if loan else []
-        self.plan = plan_memory(own, self._borrowed)
-        check_room(shortage(own, self.plan), self.transport)
+        self.plan = plan_memory(host_rows, self._borrowed)
+        check_room(shortage(host_rows, self.plan), self.transport)
         can_share = share is None or share.memory.is_shared
         gpus = None
         if self._kind == "cuda":
             gpus = self._meet(backend, share, transport, can_share, costs)
         self._backend = gpus.backend if gpus else None
-        own, calls = self._with_calls(own, gpus.carriers.plans if gpus else ())
-        self._expansion = expand(own, calls)
+        host_rows, calls = self._with_calls(host_rows, gpus.carriers.plans if gpus else ())
+        self._expansion = expand(host_rows, calls)
         plan = expand_plan(self.plan, self._expansion)
         rows = with_reuse(self._expansion.task_graph, plan)
         self._rows = rows  # what runs: without collectives
@@ -132,7 +132,7 @@ class Executor:
         make = gpus.make_memory if gpus else partial(self._make_memory, transport, can_share)
         self.memory: Memory = make(rows, plan).with_counters(task_graph.launches)
         self.regions: PersistentRegions = PersistentRegions(
-            own,
+            host_rows,
             self.memory,
             self.transport,
             self._run,
@@ -143,8 +143,8 @@ class Executor:
             self.regions.initialise()  # now: others may read them as soon as a step begins
         # An evaluation is no step of the run.
         self._advances = share is None or self.regions.are_updated
-        self._outputs = find_outputs(own, self.transport)
-        self._feeds = make_cells(own)
+        self._outputs = find_outputs(host_rows, self.transport)
+        self._feeds = make_cells(host_rows)
         self._overflows = any(r.dtype in HALF for r in task_graph.regions)
         self._args = rows, plan, self.memory, self.transport, self._feeds, self._run, watch
         self._streamed = (
@@ -189,24 +189,28 @@ class Executor:
             find_backend,
         )  # who has no GPU need not wait for it
 
-        found = find_backend(backend, share._backend if share else None)
-        choices = found.choices if share else None  # as the lender's kernels are chosen
+        chosen = find_backend(backend, share._backend if share else None)
+        choices = chosen.choices if share else None  # as the lender's kernels are chosen
         if costs is not None and choices is None:
-            choices = costs.choices(found.name(self.transport.rank))
-        return Meeting(self.task_graph, found, self.transport, transport, can_share, choices)
+            choices = costs.choices(chosen.name(self.transport.rank))
+        return Meeting(self.task_graph, chosen, self.transport, transport, can_share, choices)
 
     def _with_calls(
-        self, own: TaskGraph, planned: Collection[int]
+        self, host_rows: TaskGraph, planned: Collection[int]
     ) -> tuple[TaskGraph, Collection[int]]:
         """The rows that are calls of a library, and own rows whose other collectives go in steps.
 
         Emulated devices wait as long as the library would take.
         """
-        calls = np.flatnonzero(is_by_library(own)).tolist() if self._kind == "emulated" else planned
-        stepped = with_own_steps(own, calls)
-        if own is self.task_graph:
+        calls = (
+            np.flatnonzero(is_by_library(host_rows)).tolist()
+            if self._kind == "emulated"
+            else planned
+        )
+        stepped = with_own_steps(host_rows, calls)
+        if host_rows is self.task_graph:
             self.task_graph = stepped
-        self._own = stepped
+        self._host_rows = stepped
         return stepped, calls
 
     def _make_memory(
@@ -434,7 +438,7 @@ class Executor:
     def on_device(self, name: str) -> Array:
         """A persistent region, or an output, where it lies on this rank: for DLPack; see `readings.on_device`."""
         with self._alone:
-            return on_device(self._own, self.memory, name)
+            return on_device(self._host_rows, self.memory, name)
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
@@ -453,23 +457,23 @@ class Executor:
         if self._times is None:
             raise ValueError("timeline: no recorded step has run; Executor(record=True) records")
         start, end = self._times_of_rows()
-        found = np.full((2, len(self.task_graph)), np.nan)
+        times = np.full((2, len(self.task_graph)), np.nan)
         seconds = (
             float(np.nanmax(end, initial=0.0))
             if self._clocked
             else self._times[-1] - self._times[0]
         )
         row = self._numbers[self._expansion.origin]
-        np.fmin.at(found[0], row, start)
-        np.fmax.at(found[1], row, end)
+        np.fmin.at(times[0], row, start)
+        np.fmax.at(times[1], row, end)
         plan = self._plan_of_all
         rows = with_reuse(self.task_graph, plan)
-        return Timeline(rows, found[0], found[1], seconds, needed_bytes(self.task_graph, plan))
+        return Timeline(rows, times[0], times[1], seconds, needed_bytes(self.task_graph, plan))
 
     @cached_property
     def _plan_of_all(self) -> MemoryPlan:
         """The memory plan of all rows of the task graph; `plan` is that of this host's."""
-        is_own = self._own is self.task_graph
+        is_own = self._host_rows is self.task_graph
         return self.plan if is_own else plan_memory(self.task_graph, self._borrowed)
 
     def _times_of_rows(self) -> tuple[Array, Array]:

@@ -92,26 +92,26 @@ def _with_other_ends(plan: MemoryPlan, count: int) -> MemoryPlan:
 
 def spell_out(task_graph: TaskGraph, rows: Array) -> Expansion:
     """The task graph in which these collectives are spelled out."""
-    own = task_graph.devices
+    devices = task_graph.devices
     is_own = np.zeros(len(task_graph.machine.devices), np.bool_)
-    is_own[slice(None) if own is None else list(own)] = True
+    is_own[slice(None) if devices is None else list(devices)] = True
     expander, alike = _Expander(task_graph), _alike(task_graph, rows)
     spelled = [spell(task_graph, int(some[0]), is_own) for some in alike]
     expander.make_room(rows, spelled, alike)
-    for each, some in zip(spelled, alike, strict=True):
-        expander.fill(each, some)
+    for form, some in zip(spelled, alike, strict=True):
+        expander.fill(form, some)
     return expander.expansion(is_own)
 
 
 def _alike(graph: TaskGraph, rows: Array) -> list[Array]:
     """The rows of every kind of collective: their steps differ in the numbers of instances alone."""
-    keys, found = dict[tuple[int, int], bytes](), dict[bytes, list[int]]()
+    keys, groups = dict[tuple[int, int], bytes](), dict[bytes, list[int]]()
     for row in rows.tolist():
         table, number = graph.with_all_arguments(row)
         if (key := keys.get((id(table), number))) is None:
             key = keys[id(table), number] = _look(table, number)
-        found.setdefault(key, []).append(row)
-    return [np.array(some, np.int64) for some in found.values()]
+        groups.setdefault(key, []).append(row)
+    return [np.array(some, np.int64) for some in groups.values()]
 
 
 def _look(graph: TaskGraph, row: int) -> bytes:
@@ -155,8 +155,8 @@ class _Expander:
         is_kept[rows] = False
         kept, uses = np.flatnonzero(is_kept), np.diff(graph.arg_ptr)
         count = np.stack([np.ones_like(uses), uses, np.zeros_like(uses)])
-        for each, some in zip(spelled, alike, strict=True):
-            count[:, some] = [[len(each.args)], [len(each.place)], [len(each.pieces.place)]]
+        for form, some in zip(spelled, alike, strict=True):
+            count[:, some] = [[len(form.args)], [len(form.place)], [len(form.pieces.place)]]
         self.step, self.arg, self.piece = map(pointers, count)
         self.piece += len(graph.instance_device)
         self.origin = np.repeat(np.arange(len(graph)), count[0])
@@ -183,15 +183,15 @@ class _Expander:
             self.columns[name][at] = column
         self.args[at] = spelled.args
 
-        known = graph.arg_ptr[rows][:, None]
-        of_row = graph.arg_instance[known + np.maximum(spelled.place, 0)]
+        begin = graph.arg_ptr[rows][:, None]
+        of_row = graph.arg_instance[begin + np.maximum(spelled.place, 0)]
         at = arg + np.arange(len(spelled.place))
         instance = np.where(spelled.place < 0, piece + spelled.piece, of_row)
         self.arguments["arg_instance"][at] = instance
         self.arguments["arg_box"][at] = spelled.box
         self.arguments["arg_privilege"][at] = spelled.privilege
 
-        of_row = graph.arg_instance[known + np.maximum(pieces.place, 0)]
+        of_row = graph.arg_instance[begin + np.maximum(pieces.place, 0)]
         at = piece + np.arange(len(pieces.place))
         self.lies_in[at] = np.where(pieces.place < 0, piece + pieces.within, of_row)
         self.offset[at] = pieces.offset
@@ -223,9 +223,9 @@ class _Expander:
 
 def _placed(values: Array, old: Array, new: Array, count: int) -> Array:
     """So many values, of which those at `new` are `values[old]`."""
-    found = np.zeros((count, *values.shape[1:]), values.dtype)
-    found[new] = values[old]
-    return found
+    placed = np.zeros((count, *values.shape[1:]), values.dtype)
+    placed[new] = values[old]
+    return placed
 
 
 def _accesses(graph: TaskGraph, lies_in: Array, is_own: Array) -> Accesses:

@@ -72,15 +72,17 @@ def by_step(feeds: Mapping[str, FeedValue], repeat: int) -> dict[str, FeedValue]
     Raises:
         ValueError: a feed has not one value for each step.
     """
-    found: dict[str, FeedValue] = {}
+    stepped: dict[str, FeedValue] = {}
     for name, values in feeds.items():
         check_plain(f"feed '{name}'", values)
-        each = list(values) if isinstance(values, Sequence) or np.ndim(values) else []  # type: ignore[arg-type]
-        if len(each) != repeat:
-            what = f"has {len(each)} values along a leading axis, each of {repeat} steps takes one"
+        per_step = list(values) if isinstance(values, Sequence) or np.ndim(values) else []  # type: ignore[arg-type]
+        if len(per_step) != repeat:
+            what = (
+                f"has {len(per_step)} values along a leading axis, each of {repeat} steps takes one"
+            )
             raise ValueError(f"feed '{name}': {what}")
-        found |= {in_step(name, step): value for step, value in enumerate(each)}
-    return found
+        stepped |= {in_step(name, step): value for step, value in enumerate(per_step)}
+    return stepped
 
 
 def accept(cells: Collection[Feed], feeds: Mapping[str, FeedValue]) -> None:

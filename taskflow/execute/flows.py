@@ -61,8 +61,8 @@ class FlowLedger:
         times.start[new] = np.maximum(self._begun[new], self._past - self._loads.latency[new])
         times.end[new] = times.start[new] + self._seconds[new]
         self._past = max(self._past, time.monotonic() - _LATEST_SECONDS)
-        pass_events(tuple(self._loads), *(tuple(each) for each in self._state), new, self._past)
-        expected = [tuple(column.copy() for column in each) for each in self._state]
+        pass_events(tuple(self._loads), *(tuple(part) for part in self._state), new, self._past)
+        expected = [tuple(column.copy() for column in part) for part in self._state]
         pass_events(tuple(self._loads), *expected, _NOTHING, np.inf)
         self._end = FlowTimes(*expected[0]).end.tolist()
 

@@ -65,22 +65,24 @@ class Guarded:
 
         A collective of several ranks makes something on each where memory `is_apart`; else one of them looks at all.
         """
-        found: dict[int, list[tuple[Array, int]]] = {}
+        arrays: dict[int, list[tuple[Array, int]]] = {}
         for row, numbers in self.checked.items():
             made = [(i, rect) for i, rect, p in graph.args(row) if p != Privilege.READ]
             made = [(i, rect) for i, rect in made if i in numbers]
             if is_apart:
                 made = [
-                    (i, rect) for i, rect in made if int(graph.instance_device[i]) in memory.own
+                    (i, rect) for i, rect in made if int(graph.instance_device[i]) in memory.devices
                 ]
-            if made if is_apart else int(graph.device[row]) in memory.own:
-                found[row] = [(memory.view(i, rect), numbers[i]) for i, rect in made]
-        return found
+            if made if is_apart else int(graph.device[row]) in memory.devices:
+                arrays[row] = [(memory.view(i, rect), numbers[i]) for i, rect in made]
+        return arrays
 
     def kept(self, graph: TaskGraph, memory: Memory) -> list[int]:
         """The instances on this rank of what is updated early."""
         homes = [i for name in self.early for i, _ in graph.homes[name]]
-        return list(dict.fromkeys(i for i in homes if int(graph.instance_device[i]) in memory.own))
+        return list(
+            dict.fromkeys(i for i in homes if int(graph.instance_device[i]) in memory.devices)
+        )
 
 
 class StepGuard(ABC):
@@ -189,9 +191,9 @@ def check_finite(
         if not np.all(np.isfinite(values[name])):
             raise FloatingPointError(f"{where}: the {name} is {values[name]}{undone}")
     if guard is not None:
-        found = guard.guarded
-        bad = [(found.numbers[number], found.names[number]) for number in guard.bad]
-        _, name = min(first for each in transport.gather(bad) for first in each)
+        guarded = guard.guarded
+        bad = [(guarded.numbers[number], guarded.names[number]) for number in guard.bad]
+        _, name = min(first for of_rank in transport.gather(bad) for first in of_rank)
         raise FloatingPointError(f"{where}: {name} is not finite{undone}")
 
 
@@ -219,11 +221,12 @@ def find_guarded(graph: TaskGraph, most: Callable[[int], int] = int) -> Guarded 
     looked_at = [*np.flatnonzero(made).tolist(), *_early_states(graph, table, early, last)]
     named = [(_name(graph, table, names, k), k) for k in sorted(looked_at)]
     order = list(dict(named))
-    number, checked = {name: k for k, name in enumerate(order)}, dict[int, dict[int, int]]()
+    number = {name: k for k, name in enumerate(order)}
+    checked: dict[int, dict[int, int]] = {}
     for k in looked_at:
         if graph.regions[int(table.region[k])].is_floating:
-            found = checked.setdefault(int(table.row[k]), {})
-            found[int(table.instance[k])] = number[_name(graph, table, names, k)]
+            of_row = checked.setdefault(int(table.row[k]), {})
+            of_row[int(table.instance[k])] = number[_name(graph, table, names, k)]
     is_late = (table.row > last) & (table.updates | (graph.kind[table.row] == Kind.POINT))
     late, updates = (
         frozenset(table.row[which].tolist()) for which in (is_late, is_late & table.updates)
@@ -267,37 +270,37 @@ class _Arguments:
 
 def _updaters(graph: TaskGraph, table: _Arguments) -> dict[int, str]:
     """The points that update a parameter, or another state by what the backward pass made -> what they update it by."""
-    found: dict[int, str] = {}
+    updaters: dict[int, str] = {}
     for k in np.flatnonzero(table.updates & (graph.kind[table.row] == Kind.POINT)).tolist():
         row, region = int(table.row[k]), graph.regions[int(table.region[k])]
         if region.role == "parameter":
-            found[row] = f"the gradient of '{region.name}'"
+            updaters[row] = f"the gradient of '{region.name}'"
         elif graph.launches[int(graph.launch[row])].phase != Phase.FORWARD:
-            found.setdefault(row, f"what updates '{region.name}'")
-    return found
+            updaters.setdefault(row, f"what updates '{region.name}'")
+    return updaters
 
 
 def _wanted(graph: TaskGraph, table: _Arguments, updaters: Mapping[int, str]) -> dict[int, str]:
     """The instances of the loss, and of what `updaters` read -> their names."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     is_read = (graph.arg_privilege == Privilege.READ) & (table.instance >= 0) & ~table.is_persistent
     for k in np.flatnonzero(is_read & np.isin(table.row, list(updaters))).tolist():
-        found.setdefault(int(table.instance[k]), updaters[int(table.row[k])])
+        names.setdefault(int(table.instance[k]), updaters[int(table.row[k])])
     is_scaled = any(
         region.name == "loss_scale" for region in graph.regions
     )  # then a norm may overflow
     for name, parts in graph.fetches.items():
         if is_loss(name) or (is_norm(name) and not is_scaled):
-            found |= {i: f"the {name}" for _, i, _ in parts}
+            names |= {i: f"the {name}" for _, i, _ in parts}
     if not graph.is_complete:
-        found |= _wanted_elsewhere(graph, is_scaled)
+        names |= _wanted_elsewhere(graph, is_scaled)
     for copy in np.flatnonzero(graph.kind == Kind.COPY)[
         ::-1
     ].tolist():  # what moves is known where it is made
         (source, _, _), (target, _, _) = graph.args(copy)
-        if target in found and not graph.regions[int(graph.instance_region[source])].is_persistent:
-            found.setdefault(source, found[target])
-    return found
+        if target in names and not graph.regions[int(graph.instance_region[source])].is_persistent:
+            names.setdefault(source, names[target])
+    return names
 
 
 def _wanted_elsewhere(graph: TaskGraph, is_scaled: bool) -> dict[int, str]:
@@ -368,11 +371,11 @@ def _early_states(
     """The arguments by which forward operators update states, unless these begin as infinite numbers."""
     states = [k for k in early if graph.regions[k].role == "state" and graph.regions[k].is_floating]
     is_one = np.isin(table.region, [k for k in states if _begins_finite(graph.regions[k].init)])
-    found = np.flatnonzero(
+    updating = np.flatnonzero(
         is_one & table.updates & (graph.kind[table.row] == Kind.POINT) & (table.row <= last)
     )
     launches = graph.launch[table.row]
-    return [k for k in found.tolist() if graph.launches[int(launches[k])].phase == Phase.FORWARD]
+    return [k for k in updating.tolist() if graph.launches[int(launches[k])].phase == Phase.FORWARD]
 
 
 def _begins_finite(init: Distribution) -> bool:

@@ -36,7 +36,7 @@ class Memory:
         share_memory: bool = False,
     ) -> None:
         self.task_graph, self.plan, self.transport = task_graph, plan, transport
-        self.own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
+        self.devices = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.arenas: dict[int, Array] = {}
         self.elsewhere: set[int] = set()  # instances whose memory is in no arena
         self._arrays: dict[int, Array] = {}
@@ -44,10 +44,10 @@ class Memory:
             int, tuple[Array, tuple[int, ...]]
         ] = {}  # in the region's order, and where they begin
         size: list[int] = plan.peak_bytes.tolist()
-        shared = self.share(sum(size[d] for d in self.own)) if share_memory else None
+        shared = self.share(sum(size[d] for d in self.devices)) if share_memory else None
         self.is_shared = shared is not None
         if shared is None:
-            self.arenas = {d: self.make_arena(d, size[d]) for d in self.own}
+            self.arenas = {d: self.make_arena(d, size[d]) for d in self.devices}
             return
         taken = [0] * len(shared)
         for device, rank in enumerate(transport.ranks_of(len(size)).tolist()):

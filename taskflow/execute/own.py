@@ -42,8 +42,8 @@ def rows_of_host(
 def devices_of_host(transport: Transport, devices: int) -> Array:
     """Of each of so many devices, whether a rank of this rank's host drives it."""
     hosts = np.array(transport.hosts)
-    found: Array = hosts[transport.ranks_of(devices)] == hosts[transport.rank]
-    return found
+    is_here: Array = hosts[transport.ranks_of(devices)] == hosts[transport.rank]
+    return is_here
 
 
 def _check(task_graph: TaskGraph, is_here: Array) -> None:
@@ -51,11 +51,11 @@ def _check(task_graph: TaskGraph, is_here: Array) -> None:
     if task_graph.is_complete:
         return
     used = np.flatnonzero(is_here[list(task_graph.devices_used)])
-    known, wanted = task_graph.devices or (), np.array(task_graph.devices_used)[used]
-    if missing := np.setdiff1d(wanted, known).tolist():
+    given, wanted = task_graph.devices or (), np.array(task_graph.devices_used)[used]
+    if missing := np.setdiff1d(wanted, given).tolist():
         raise ValueError(
             f"executor: a rank runs the rows of its host's devices {wanted.tolist()}; these are the rows of "
-            f"{list(known)} (`lower(devices=)`), which lack device {missing[0]}"
+            f"{list(given)} (`lower(devices=)`), which lack device {missing[0]}"
         )
     if np.any(np.diff(task_graph.numbers) < 0):
         raise ValueError(
@@ -66,11 +66,11 @@ def _check(task_graph: TaskGraph, is_here: Array) -> None:
 def _touching(task_graph: TaskGraph, is_here: Array) -> Array:
     """Of every row, whether it has an instance on these devices, or is a point on one."""
     graph = task_graph
-    found: Array = (graph.kind == Kind.POINT) & is_here[graph.device]
+    is_touching: Array = (graph.kind == Kind.POINT) & is_here[graph.device]
     row = graph.arg_row
     used = graph.arg_instance >= 0
-    found[row[used][is_here[graph.instance_device[graph.arg_instance[used]]]]] = True
-    return found
+    is_touching[row[used][is_here[graph.instance_device[graph.arg_instance[used]]]]] = True
+    return is_touching
 
 
 def _some_rows(task_graph: TaskGraph, kept: Array, devices: tuple[int, ...]) -> TaskGraph:
@@ -80,11 +80,11 @@ def _some_rows(task_graph: TaskGraph, kept: Array, devices: tuple[int, ...]) -> 
     args, waits = np.diff(graph.arg_ptr)[rows], np.diff(graph.dep_ptr)[rows]
     arg, dep = spread(graph.arg_ptr[rows], args), spread(graph.dep_ptr[rows], waits)
     awaited, waiting = graph.dep_row[dep], np.repeat(np.arange(len(rows)), waits)
-    is_kept, own = kept[awaited], graph.own or Own(np.arange(len(graph)))
+    is_kept, ownership = kept[awaited], graph.own or Own(np.arange(len(graph)))
     return replace(
         graph,
         **{name: getattr(graph, name)[rows] for name in ROW_COLUMNS},
-        own=replace(own.only(rows), devices=devices),
+        own=replace(ownership.only(rows), devices=devices),
         arg_ptr=pointers(args),
         arg_instance=graph.arg_instance[arg],
         arg_box=graph.arg_box[arg],

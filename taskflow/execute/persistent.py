@@ -79,8 +79,8 @@ def borrow(graph: TaskGraph, lender: TaskGraph, transport: Transport, job: str =
             loan.apart.append(name)
     if transport.size == 1:
         return loan
-    found = transport.gather((loan.stale, loan.apart))
-    stale, apart = (set[str]().union(*names) for names in zip(*found, strict=True))
+    by_rank = transport.gather((loan.stale, loan.apart))
+    stale, apart = (set[str]().union(*names) for names in zip(*by_rank, strict=True))
     names = [[n for n in graph.homes if n in kind] for kind in (stale, apart)]
     return Loan(loan.instances, names[0], names[1], job)
 
@@ -91,7 +91,7 @@ def _borrow_region(graph: TaskGraph, lender: TaskGraph, name: str, loan: Loan) -
     is_whole = True
     for instance in dict.fromkeys(i for i, _ in graph.homes[name]):
         device, box = int(graph.instance_device[instance]), graph.instance_rect(instance)
-        found = next(
+        lent = next(
             (
                 i
                 for i, r in lender.homes[loan.lent(name)]
@@ -100,11 +100,11 @@ def _borrow_region(graph: TaskGraph, lender: TaskGraph, name: str, loan: Loan) -
             None,
         )
         # two instances in the same memory would have dependences that nobody knows of
-        if found is None or any(d == device and r.overlaps(box) for d, r in bound):
+        if lent is None or any(d == device and r.overlaps(box) for d, r in bound):
             is_whole = False
             continue
         bound.append((device, box))
-        loan.instances[instance] = found
+        loan.instances[instance] = lent
     return is_whole
 
 
@@ -237,8 +237,8 @@ class PersistentRegions:
         floating = [
             (name, i, rect) for name, i, rect in self._here() if self._regions[name].is_floating
         ]
-        found = {name for name, i, rect in floating if not is_finite(self.memory.get(i, rect))}
-        return set().union(*self.transport.gather(found))
+        bad = {name for name, i, rect in floating if not is_finite(self.memory.get(i, rect))}
+        return set().union(*self.transport.gather(bad))
 
     def refresh(self) -> None:
         """Copy in the shared regions that lie elsewhere in the base, if any has changed."""

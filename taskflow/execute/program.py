@@ -114,7 +114,7 @@ class Compiler:
         self._latest: tuple[int, Args] = -1, ()
         self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
         self._tags: dict[int, int] = {}  # of the first transfer of a message
-        self.workspaces = {d: GuardedWorkspace() if check else Workspace() for d in memory.own}
+        self.workspaces = {d: GuardedWorkspace() if check else Workspace() for d in memory.devices}
         self._other_workspaces: dict[
             tuple[int, int], Workspace
         ] = {}  # of the other threads of a device
@@ -155,17 +155,17 @@ class Compiler:
         """Which rows are within a host: there alone both ends know all rows of both."""
         graph = self.graph
         host = np.array(self.transport.hosts)[self.transport.ranks_of(len(graph.machine.devices))]
-        found: Array = host[graph.source] == host[graph.device]
-        return found
+        is_near: Array = host[graph.source] == host[graph.device]
+        return is_near
 
     def _count(self, heads: Iterable[int]) -> dict[int, int]:
         """The tag of every message: how many go before it from one of the two ranks to the other."""
         rank, last = self.transport.rank_of, dict[tuple[int, int], int]()
-        found = {}
+        tags = {}
         for head in sorted(heads):
             ends = rank(int(self.graph.source[head])), rank(int(self.graph.device[head]))
-            found[head] = last[ends] = last.get(ends, -1) + 1
-        return found
+            tags[head] = last[ends] = last.get(ends, -1) + 1
+        return tags
 
     def _reach(self, row: int) -> None:
         """What comes before a row, or before the end."""
@@ -227,8 +227,8 @@ class Compiler:
 
     def _own_instances(self, row: int) -> list[int]:
         """Of a row's arguments, those on its device."""
-        own, device = self.graph.instance_device, self.graph.device[row]
-        return [i for i, _, _ in self._args(row) if i >= 0 and own[i] == device]
+        device_of, device = self.graph.instance_device, self.graph.device[row]
+        return [i for i, _, _ in self._args(row) if i >= 0 and device_of[i] == device]
 
     def _note(self, row: int) -> None:
         """What comes behind a row."""
@@ -265,13 +265,13 @@ class Compiler:
         return fold_call(np.maximum if combine == "max" else np.add, target, parts, copies)
 
     @cached_property
-    def _known(self) -> ArgumentViews:
+    def _argument_views(self) -> ArgumentViews:
         return ArgumentViews(self.graph, self.plan, self.memory.arenas, self.memory.elsewhere)
 
     def _arrays(self, row: int) -> list[Array]:
         """The arrays of a row's arguments, as its kernel may use them."""
-        found = self._known.of(row)
-        return [self._view(row, k) if view is None else view for k, view in enumerate(found)]
+        views = self._argument_views.of(row)
+        return [self._view(row, k) if view is None else view for k, view in enumerate(views)]
 
     def _view(self, row: int, k: int) -> Array:
         instance, rect, privilege = self._args(row)[k]
@@ -316,11 +316,11 @@ class Compiler:
         """What points of one operator with equal privileges share."""
         number, graph = int(self.graph.launch[row]), self.graph
         marks = graph.arg_privilege[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]
-        if (found := self._kernels.get((number, key := marks.tobytes()))) is None:
+        if (bound := self._kernels.get((number, key := marks.tobytes()))) is None:
             launch, privileges = graph.launches[number], [Privilege(p) for p in marks.tolist()]
             kernel = for_parts(self._kernel(launch.kernel), launch, privileges)
             has_half = any(graph.regions[k].dtype in HALF for k in launch.args)
-            found = BoundKernel(
+            bound = BoundKernel(
                 kernel,
                 launch.step,
                 launch.pace,
@@ -328,8 +328,8 @@ class Compiler:
                 added_outputs(launch, privileges),
                 has_half,
             )
-            self._kernels[number, key] = found
-        return found
+            self._kernels[number, key] = bound
+        return bound
 
     def _checked(
         self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]
@@ -402,18 +402,18 @@ def messages(
     """
     is_sent = graph.is_transfer if is_sent is None else is_sent
     most = np.broadcast_to(most_bytes, len(graph)).tolist()
-    found: dict[int, list[int]] = {}
+    message_of: dict[int, list[int]] = {}
     latest: dict[int, int] = {}  # device -> its last row
     for row in range(len(graph)):
         source, device = int(graph.source[row]), int(graph.device[row])
         if is_sent[row]:
             last = latest.get(source, -1)
-            rows = found.get(last, []) if last == latest.get(device) else []
+            rows = message_of.get(last, []) if last == latest.get(device) else []
             is_alike = bool(rows) and (graph.source[last], graph.device[last]) == (source, device)
             is_small = is_alike and max(graph.bytes[last], graph.bytes[row]) <= most[row]
             if not is_alike or not (is_small or graph.algorithm[row] == JOINED):
                 rows = []
             rows.append(row)
-            found[row] = rows
+            message_of[row] = rows
         latest[source] = latest[device] = row
-    return found
+    return message_of

@@ -134,7 +134,7 @@ class _Orderer:
     """Passes the rows in their order, and notes what every rank knows of the others by then."""
 
     def __init__(self, graph: TaskGraph, folds: Mapping[int, int], ends: Runners) -> None:
-        self.graph, self.folds, self.ends, self.found = graph, folds, ends, Order()
+        self.graph, self.folds, self.ends, self.waits = graph, folds, ends, Order()
         self._first, self._deps = graph.dep_ptr.tolist(), graph.dep_row.tolist()
         self.seen: dict[tuple[int, int], int] = {}  # what one rank knows of another
         # Of a rank's memory: the last row of each other rank that uses it.
@@ -148,8 +148,8 @@ class _Orderer:
         ends, posted = self.ends, dict[int, list[int]]()
         for row in np.flatnonzero(ends.messages).tolist():
             last = max(self._wanted(row, ends.device[row]).values(), default=BEGIN)
-            self.found.posts[row] = max(int(receive[row]), last + 1)
-            posted.setdefault(self.found.posts[row], []).append(row)
+            self.waits.posts[row] = max(int(receive[row]), last + 1)
+            posted.setdefault(self.waits.posts[row], []).append(row)
         for row in range(len(self.graph)):
             for message in posted.get(row, ()):
                 self._wait(message, ends.device[message], row)
@@ -163,8 +163,8 @@ class _Orderer:
             if row not in self.folds:
                 self._wait(row, here, row)
         for here, used in sorted(self.users.items()):
-            self.found.at_end[here] = self._learn(here, dict(sorted(used.items())))
-        return self.found
+            self.waits.at_end[here] = self._learn(here, dict(sorted(used.items())))
+        return self.waits
 
     def _wait(self, row: int, here: int, position: int) -> None:
         """A rank runs a row, or its end of it, at a position among the rows."""
@@ -172,7 +172,7 @@ class _Orderer:
         if max(wanted.values(), default=BEGIN) >= position:
             raise InternalError(f"row {row} waits for a later row: {wanted}")
         if news := self._learn(here, wanted):
-            self.found.before[row, here] = news
+            self.waits.before[row, here] = news
 
     def _wanted(self, row: int, here: int) -> dict[int, int]:
         """The last row of every other rank that this rank awaits before it runs a row, or its end of it."""
@@ -185,7 +185,7 @@ class _Orderer:
                 if rank is not None and rank != here:
                     wanted[rank] = max(wanted.get(rank, BEGIN), ends.when[other])
                     if ends.messages[other]:
-                        self.found.awaited.add((other, rank))
+                        self.waits.awaited.add((other, rank))
         return wanted
 
     def _learn(self, here: int, wanted: dict[int, int]) -> Awaited:
@@ -194,7 +194,7 @@ class _Orderer:
         news = tuple((d, r) for d, r in wanted.items() if r > seen.get((here, d), BEGIN - 1))
         for d, r in news:
             seen[here, d] = r
-            self.found.published.add((r, d))
+            self.waits.published.add((r, d))
         return news
 
     def _other_end(self, copy: int) -> int:
@@ -267,7 +267,7 @@ def copied_by_folds(graph: TaskGraph, in_place: dict[int, int]) -> dict[int, int
     reading: dict[int, list[int]] = {}
     for copy, fold in in_place.items():
         reading.setdefault(fold, []).append(copy)
-    found: dict[int, int] = {}
+    folds: dict[int, int] = {}
     for copy, fold in _made_by_folds(graph).items():
         if copy in in_place:
             continue
@@ -277,8 +277,8 @@ def copied_by_folds(graph: TaskGraph, in_place: dict[int, int]) -> dict[int, int
             graph.arg_instance[graph.arg_ptr[d] : graph.arg_ptr[d + 1]] for d in deps if d != fold
         )
         if before.issuperset(deps) and any(target in instances for instances in used):
-            found[copy] = fold
-    return found
+            folds[copy] = fold
+    return folds
 
 
 def _made_by_folds(graph: TaskGraph) -> dict[int, int]:

@@ -27,14 +27,14 @@ class Output(NamedTuple):
 
 def find_outputs(graph: TaskGraph, transport: Transport) -> dict[str, Output]:
     """Output name -> where this rank has it from."""
-    found = {}
+    outputs = {}
     for name, places in graph.fetches.items():
         region, devices = fetched(graph, name)
         here = [i for device, i, _ in places if transport.drives(device)]
         ranks = [transport.rank_of(device) for device in devices]
         root = ranks[0] if transport.size > len(set(ranks)) else -1
-        found[name] = Output(graph.regions[region], here[0] if here else -1, root)
-    return found
+        outputs[name] = Output(graph.regions[region], here[0] if here else -1, root)
+    return outputs
 
 
 def fetch(
@@ -66,14 +66,14 @@ def on_device(graph: TaskGraph, memory: Memory, name: str) -> Array:
     homes = [(int(graph.instance_device[i]), i, rect) for i, rect in graph.homes.get(name, ())]
     homes += graph.fetches.get(name, ())
     if name not in graph.homes and name not in graph.fetches:
-        known = ", ".join(sorted({*graph.homes, *graph.fetches}))
+        names = ", ".join(sorted({*graph.homes, *graph.fetches}))
         raise ValueError(
-            f"on_device: '{name}' is no persistent region and no output; there are {known}"
+            f"on_device: '{name}' is no persistent region and no output; there are {names}"
         )
     number = fetched(graph, name)[0] if name in graph.fetches else -1
     whole = next(r for k, r in enumerate(graph.regions) if k == number or r.name == name).rect
     for device, instance, rect in homes:
-        if device in memory.own and rect.covers(whole):
+        if device in memory.devices and rect.covers(whole):
             return memory.view(instance, whole)
     everywhere = list(homes_of(graph, name)) if name in graph.homes else []
     if name in graph.fetches:

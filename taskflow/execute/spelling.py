@@ -138,9 +138,9 @@ class _Speller:
     def _padded(self) -> Array:
         """The boxes of the steps as columns have them: (0, 0) in the dimensions that the region lacks."""
         ndim, shape = self.region.ndim, self.table.instance_box.shape[1:]
-        found = np.zeros((len(self.steps.box), *shape), np.int64)
-        found[:, :, :ndim] = self.steps.box[:, :, :ndim]
-        return found
+        boxes = np.zeros((len(self.steps.box), *shape), np.int64)
+        boxes[:, :, :ndim] = self.steps.box[:, :, :ndim]
+        return boxes
 
 
 def _arguments(steps: StepColumns, begin: Array, instance: Array) -> tuple[Array, Array]:

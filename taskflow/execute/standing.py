@@ -61,7 +61,7 @@ def _lines(program: RankProgram, rows: TaskGraph, may_wait: bool) -> bytes:
         task = f"{kinds[row]} {rows.name(row)}[{points[row]}]"
         return f"{'wait' if may_wait else role} of task {row}: {task}"
 
-    lines = [line(*each) for each in zip(program.rows, program.roles, strict=True)]
+    lines = [line(*pair) for pair in zip(program.rows, program.roles, strict=True)]
     lines.append("waiting for the outputs")
     return b"".join(line.encode()[:LINE_BYTES].ljust(LINE_BYTES) for line in lines)
 

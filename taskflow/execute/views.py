@@ -65,14 +65,12 @@ class ArgumentViews:
         device, dtype, ndim, is_written, begin, *rest = np.frombuffer(key, np.int64).tolist()
         shape, strides = rest[:ndim], rest[self._dims : self._dims + ndim]
         if device < 0:
-            found = np.empty(shape, self._dtypes[dtype])
+            view = np.empty(shape, self._dtypes[dtype])
         else:
-            found = np.ndarray(
-                shape, self._dtypes[dtype], self._arenas[device].data, begin, strides
-            )
-        found.flags.writeable = bool(is_written)
-        self._made[key] = found
-        return found
+            view = np.ndarray(shape, self._dtypes[dtype], self._arenas[device].data, begin, strides)
+        view.flags.writeable = bool(is_written)
+        self._made[key] = view
+        return view
 
 
 _FACTS = 5  # before shape and strides
@@ -94,23 +92,23 @@ def _columns(graph: TaskGraph, plan: MemoryPlan, arguments: Array) -> Array:
     )
     instance, is_point = np.maximum(graph.arg_instance[arguments], 0), graph.kind[row] == Kind.POINT
     has_memory = graph.arg_instance[arguments] >= 0
-    found = np.zeros((len(arguments), _FACTS + 2 * dims), np.int64)
-    found[:, 0] = np.where(has_memory, graph.instance_device[instance], -1)
+    columns = np.zeros((len(arguments), _FACTS + 2 * dims), np.int64)
+    columns[:, 0] = np.where(has_memory, graph.instance_device[instance], -1)
     region = np.where(
         has_memory, graph.instance_region[instance], _regions_of_points(graph, row, arguments)
     )
     number = {name: k for k, name in enumerate(_dtypes(graph))}
     facts = np.array([(number[r.dtype], r.ndim) for r in graph.regions], np.int64)
-    found[:, 1], found[:, 2] = facts[region].T
-    found[:, 3] = ~(is_point & (graph.arg_privilege[arguments] == Privilege.READ))
+    columns[:, 1], columns[:, 2] = facts[region].T
+    columns[:, 3] = ~(is_point & (graph.arg_privilege[arguments] == Privilege.READ))
     strides = instance_strides(graph)[instance] * has_memory[:, None]
     begin = graph.arg_box[arguments, 0] - graph.instance_box[instance, 0]
-    found[:, 4] = plan.offset[instance] * has_memory + (begin * strides).sum(axis=1)
-    found[:, _FACTS : _FACTS + dims] = np.maximum(
+    columns[:, 4] = plan.offset[instance] * has_memory + (begin * strides).sum(axis=1)
+    columns[:, _FACTS : _FACTS + dims] = np.maximum(
         graph.arg_box[arguments, 1] - graph.arg_box[arguments, 0], 0
     )
-    found[:, _FACTS + dims :] = strides
-    return found
+    columns[:, _FACTS + dims :] = strides
+    return columns
 
 
 def _regions_of_points(graph: TaskGraph, row: Array, arguments: Array) -> Array:

@@ -48,40 +48,40 @@ def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
 @tiered
 def _find_edges(row: Array, memory: Array, box: Array, is_write: Array, rows: int) -> Array:
     """`rows` times a row, plus one for which it waits; some are found several times."""
-    found, edges = 0, np.empty(2 * len(row) + 1, np.int64)
+    count, edges = 0, np.empty(2 * len(row) + 1, np.int64)
     most, kept = 0, np.empty(len(row), np.int64)
     for k in range(len(row)):
         if k == 0 or memory[k] != memory[k - 1]:
             most = 0
-        if found + most > len(edges):
+        if count + most > len(edges):
             edges = np.concatenate((edges, np.empty(len(edges) + most, np.int64)))
         left = 0
         for earlier in kept[:most]:
             matters = (is_write[k] or is_write[earlier]) and row[earlier] != row[k]
             if matters and _is_common(box[k], box[earlier]):
-                edges[found] = row[k] * rows + row[earlier]
-                found += 1
+                edges[count] = row[k] * rows + row[earlier]
+                count += 1
             if not (is_write[k] and _covers(box[k], box[earlier])):
                 kept[left] = earlier
                 left += 1
         kept[left] = k
         most = left + 1
-    return edges[:found]
+    return edges[:count]
 
 
 @leaf
 def _is_common(one: Array, other: Array) -> bool:
     """Whether two boxes overlap."""
-    found = True
+    overlaps = True
     for d in range(one.shape[1]):
-        found = found and min(one[1, d], other[1, d]) > max(one[0, d], other[0, d])
-    return found
+        overlaps = overlaps and min(one[1, d], other[1, d]) > max(one[0, d], other[0, d])
+    return overlaps
 
 
 @leaf
 def _covers(one: Array, other: Array) -> bool:
     """Whether a box has all of another."""
-    found = True
+    covers = True
     for d in range(one.shape[1]):
-        found = found and one[0, d] <= other[0, d] and other[1, d] <= one[1, d]
-    return found
+        covers = covers and one[0, d] <= other[0, d] and other[1, d] <= one[1, d]
+    return covers

@@ -88,9 +88,9 @@ def _counted(names: list[str]) -> str:
 
 
 def _alternatives(operators: Iterable[OperatorExplanation]) -> Iterator[tuple[float, str]]:
-    for each in operators:
-        if each.alternative is not None and each.alternative.config is not None:
-            yield each.alternative.seconds, f"'{each.name}' as {each.alternative.config}"
+    for entry in operators:
+        if entry.alternative is not None and entry.alternative.config is not None:
+            yield entry.alternative.seconds, f"'{entry.name}' as {entry.alternative.config}"
 
 
 def _rates(

@@ -147,8 +147,8 @@ def group_rows(
     maker = np.where(
         task_graph.launch >= 0, task_graph.launch, _makers(graph, task_graph)[task_graph.region]
     )
-    found: Array = np.array([numbers[g] for g in groups] + [len(numbers)])[maker]
-    return list(numbers), found
+    of_row: Array = np.array([numbers[g] for g in groups] + [len(numbers)])[maker]
+    return list(numbers), of_row
 
 
 def _makers(graph: Graph, task_graph: TaskGraph) -> Array:
@@ -190,18 +190,18 @@ def _movements(
         .astype(np.int64)
         .tolist()
     )
-    found = []
+    movements = []
     for (region, collective), size in zip(kinds.tolist(), sizes, strict=True):
         position = int(makers[region])
         producer, group = (
             (graph.operators[position].name, groups[position]) if position >= 0 else ("", "")
         )
-        found.append(
+        movements.append(
             RegionMovement(
                 task_graph.regions[region].name, producer, group, COLLECTIVES[collective], size
             )
         )
-    return tuple(sorted(found, key=lambda movement: -movement.bytes))
+    return tuple(sorted(movements, key=lambda movement: -movement.bytes))
 
 
 def _path(timeline: Timeline, names: Sequence[str], number: Array) -> tuple[PathPart, ...]:
@@ -211,8 +211,8 @@ def _path(timeline: Timeline, names: Sequence[str], number: Array) -> tuple[Path
     def key(row: int) -> tuple[str, str, str]:
         return task_graph.name(row), names[number[row]], ROLES[Kind(int(task_graph.kind[row]))]
 
-    found = [(same, list(rows)) for same, rows in groupby(timeline.critical_path(), key)]
+    runs = [(same, list(rows)) for same, rows in groupby(timeline.critical_path(), key)]
     return tuple(
         PathPart(name, group, role, len(rows), float(seconds[rows].sum()))
-        for (name, group, role), rows in found
+        for (name, group, role), rows in runs
     )

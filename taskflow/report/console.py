@@ -130,7 +130,7 @@ class _CompilingLines(logging.Handler):
 def show_compiling(console: Console) -> None:
     """From now on say on this console, instead of an earlier one, what is compiled."""
     log = logging.getLogger("taskflow.compiling")
-    log.handlers = [each for each in log.handlers if not isinstance(each, _CompilingLines)] + [
-        _CompilingLines(console)
-    ]
+    log.handlers = [
+        handler for handler in log.handlers if not isinstance(handler, _CompilingLines)
+    ] + [_CompilingLines(console)]
     log.setLevel(logging.INFO)

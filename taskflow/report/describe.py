@@ -81,10 +81,10 @@ def describe_devices(devices: Sequence[int]) -> str:
     """`device 2`, `devices 0-3`, or, where devices hold several points, `devices 0,2 (1 to 2 points each)`."""
     used = sorted(set(devices))
     counts = sorted(devices.count(device) for device in used)
-    each = "" if counts[-1] == 1 else f" ({counts[0]} points each)"
+    per_device = "" if counts[-1] == 1 else f" ({counts[0]} points each)"
     if counts[0] != counts[-1]:
-        each = f" ({counts[0]} to {counts[-1]} points each)"
-    return f"device {used[0]}" if len(used) == 1 else f"devices {list_numbers(used)}{each}"
+        per_device = f" ({counts[0]} to {counts[-1]} points each)"
+    return f"device {used[0]}" if len(used) == 1 else f"devices {list_numbers(used)}{per_device}"
 
 
 def describe_seconds(seconds: float) -> str:

@@ -65,24 +65,24 @@ def explain(
     if plan.parts > 1 and plan.schedule is None:
         plan = replace(plan, schedule=program)
     explainer = _Explainer(plan, graph, machine, costs)
-    found = {
+    entries = {
         op.name: explainer.entry(op)
         for op in explainer.graph.operators
         if op.name in explainer.strategy
     }
     is_free = len(machine.devices) > 1 and plan.schedule is None
-    chosen = [same[0] for same in by_label(found.values())[:alternatives]] if is_free else []
+    chosen = [same[0] for same in by_label(entries.values())[:alternatives]] if is_free else []
     for done, entry in enumerate(chosen, 1):
-        found[entry.name] = replace(entry, alternative=explainer.alternative(entry))
+        entries[entry.name] = replace(entry, alternative=explainer.alternative(entry))
         if progress is not None:
             progress(done, len(chosen))
     return Explanation(
         machine,
-        tuple(found.values()),
+        tuple(entries.values()),
         explainer.step,
         explainer.baseline,
         explainer.plan,
-        advise(plan, graph, machine, costs, found.values()) if alternatives else "",
+        advise(plan, graph, machine, costs, entries.values()) if alternatives else "",
     )
 
 

@@ -195,14 +195,14 @@ def _operator_row(same: Sequence[OperatorExplanation]) -> tuple[str, ...]:
         same[0].soap or "-",
         describe_split(same[0].config),
         *(
-            describe_seconds(sum(share.compute_seconds for share in each))
-            for each in (shares, bases)
+            describe_seconds(sum(share.compute_seconds for share in side))
+            for side in (shares, bases)
         ),
         *(
-            describe_seconds(sum(share.communication_seconds for share in each))
-            for each in (shares, bases)
+            describe_seconds(sum(share.communication_seconds for share in side))
+            for side in (shares, bases)
         ),
-        *(describe_bytes(sum(share.bytes_moved for share in each)) for each in (shares, bases)),
+        *(describe_bytes(sum(share.bytes_moved for share in side)) for side in (shares, bases)),
     )
 
 

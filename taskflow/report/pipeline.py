@@ -12,8 +12,8 @@ import numpy as np
 
 from taskflow.graph.phases import Phase
 from taskflow.report.describe import describe_seconds
-from taskflow.schedule.pipeline import pipeline_of
-from taskflow.tasks.task_graph import Kind
+from taskflow.schedule.pipeline import Pipeline, pipeline_of
+from taskflow.tasks.task_graph import Array, Kind
 from taskflow.tasks.timeline import Timeline
 
 COLUMNS = 100
@@ -34,24 +34,26 @@ def pipeline_diagram(timeline: Timeline, columns: int = COLUMNS) -> str:
     width = len(str(max(rows.devices_used, default=0)))
     lines = []
     for device in rows.devices_used:
-        own = points[rows.device[points] == device]
-        step = np.stack(
-            [pipeline.phase[own], np.where(pipeline.stage[own] >= 0, rows.ordinal[own], -1)], axis=1
-        )
-        kinds, which = np.unique(step, axis=0, return_inverse=True)
-        busy, edges = (
-            np.zeros((len(kinds) + 1, columns)),
-            np.linspace(0.0, timeline.seconds, columns + 1),
-        )
-        start, end = timeline.start[own][:, None], timeline.end[own][:, None]
-        within = np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1])
-        np.add.at(busy, which.reshape(-1), np.maximum(within, 0.0))
-        busy[-1] = np.diff(edges) - busy.sum(axis=0)
-        marks = [*(_sign(Phase(phase), part) for phase, part in kinds.tolist()), IDLE]
-        lines.append(f"{device:{width}} " + "".join(marks[k] for k in busy.argmax(axis=0)))
+        marks = _marks(timeline, pipeline, points[rows.device[points] == device], columns)
+        lines.append(f"{device:{width}} {marks}")
     signs = "digits: forward, a: gradients of activations, A: of weights, by micro-batch"
     lines.append(f"{'':{width}} {describe_seconds(timeline.seconds)}; {signs}")
     return "\n".join(lines)
+
+
+def _marks(timeline: Timeline, pipeline: Pipeline, points: Array, columns: int) -> str:
+    """What the points of a device take most of each column for."""
+    part = np.where(pipeline.stage[points] >= 0, timeline.task_graph.ordinal[points], -1)
+    step = np.stack([pipeline.phase[points], part], axis=1)
+    kinds, which = np.unique(step, axis=0, return_inverse=True)
+    busy = np.zeros((len(kinds) + 1, columns))
+    edges = np.linspace(0.0, timeline.seconds, columns + 1)
+    start, end = timeline.start[points][:, None], timeline.end[points][:, None]
+    within = np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1])
+    np.add.at(busy, which.reshape(-1), np.maximum(within, 0.0))
+    busy[-1] = np.diff(edges) - busy.sum(axis=0)
+    signs = [*(_sign(Phase(phase), part) for phase, part in kinds.tolist()), IDLE]
+    return "".join(signs[k] for k in busy.argmax(axis=0))
 
 
 def _sign(phase: Phase, part: int) -> str:

@@ -64,14 +64,14 @@ def explain_plan(timeline: Timeline, schedule: str, recomputed: Sequence[str]) -
 
 def _operators(rows: TaskGraph, pipeline: Pipeline) -> tuple[tuple[str, ...], ...]:
     """The forward operators of every stage that a strategy names."""
-    found: list[list[str]] = [[] for _ in pipeline.devices]
+    by_stage: list[list[str]] = [[] for _ in pipeline.devices]
     forward = (pipeline.stage >= 0) & (pipeline.phase == Phase.FORWARD)
     for stage, launch in sorted(
         {*zip(pipeline.stage[forward].tolist(), rows.launch[forward].tolist(), strict=True)}
     ):
         if rows.launches[launch].leader == rows.launches[launch].name:
-            found[stage].append(rows.launches[launch].name)
-    return tuple(map(tuple, found))
+            by_stage[stage].append(rows.launches[launch].name)
+    return tuple(map(tuple, by_stage))
 
 
 def plan_headline(plan: PlanExplanation) -> str:

@@ -298,10 +298,10 @@ class FakeStreams(StreamBackend):
     def inspect(self, array: Array, out: Array) -> Call:
         return super().inspect(array, out) if self.uses_variants else partial(_inspect, array, out)
 
-    def note_not_finite(self, array: Array, found: Array) -> Call:
+    def note_not_finite(self, array: Array, flag: Array) -> Call:
         if self.uses_variants:
-            return super().note_not_finite(array, found)
-        return lambda: np.logical_or(found, not is_finite(array), out=found)
+            return super().note_not_finite(array, flag)
+        return lambda: np.logical_or(flag, not is_finite(array), out=flag)
 
     def resident(self, stream: FakeStream, value: Any) -> Array | None:
         return value.exported(self, stream) if is_resident(value) else None

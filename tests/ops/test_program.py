@@ -134,7 +134,7 @@ def test_a_step_that_is_skipped_changes_no_state() -> None:
 
 def test_numbers_of_a_step() -> None:
     text = program("p = p * fix", "p", {"beta": 0.5}, "fix = 1 - beta ** t")
-    assert [text.known(step)["fix"] for step in (0, 2)] == [0.5, 0.875]
+    assert [text.numbers_at(step)["fix"] for step in (0, 2)] == [0.5, 0.875]
 
 
 def test_long_sums_are_exact() -> None:

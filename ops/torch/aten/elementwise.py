@@ -32,46 +32,46 @@ def _is_integer(dtype: str) -> bool:
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
 
-def compute(at: Site, function: Callable[..., Region], *operands: Any) -> Region:
+def compute(site: Site, function: Callable[..., Region], *operands: Any) -> Region:
     """`function(*operands, name)` in the dtype of the result; integers are computed in float64, exact up to 2^53."""
-    dtype = "float64" if _is_integer(at.dtype) else at.dtype
-    need("float" in dtype, f"arithmetic of {at.dtype}")
+    dtype = "float64" if _is_integer(site.dtype) else site.dtype
+    need("float" in dtype, f"arithmetic of {site.dtype}")
     made = [cast(x, dtype) if isinstance(x, Region) else float(x) for x in operands]
-    result = function(*made, at.name)
-    return cast(result, at.dtype)
+    result = function(*made, site.name)
+    return cast(result, site.dtype)
 
 
-def _add(at: Site, x: Any, y: Any, *, alpha: float = 1) -> Region:
-    if at.dtype == "bool":
-        return logical.logical_or(x, y, at.name)
-    if _is(x) and x.dtype == at.dtype and isinstance(y, int) and _is_integer(at.dtype):
-        return add_number(x, y * int(alpha), at.name)
+def _add(site: Site, x: Any, y: Any, *, alpha: float = 1) -> Region:
+    if site.dtype == "bool":
+        return logical.logical_or(x, y, site.name)
+    if _is(x) and x.dtype == site.dtype and isinstance(y, int) and _is_integer(site.dtype):
+        return add_number(x, y * int(alpha), site.name)
     if alpha == 1:
-        return compute(at, add, x, y)
+        return compute(site, add, x, y)
     scaled = (
         multiply(cast(y, "float64") if _is_integer(y.dtype) else y, float(alpha))
         if _is(y)
         else y * alpha
     )
-    return compute(at, add, x, scaled)
+    return compute(site, add, x, scaled)
 
 
-def _subtract(at: Site, x: Any, y: Any, *, alpha: float = 1) -> Region:
+def _subtract(site: Site, x: Any, y: Any, *, alpha: float = 1) -> Region:
     if alpha != 1:
-        return _add(at, x, y, alpha=-alpha)
-    return compute(at, subtract, x, y)
+        return _add(site, x, y, alpha=-alpha)
+    return compute(site, subtract, x, y)
 
 
-def _multiply(at: Site, x: Any, y: Any) -> Region:
-    return logical_and(x, y, at.name) if at.dtype == "bool" else compute(at, multiply, x, y)
+def _multiply(site: Site, x: Any, y: Any) -> Region:
+    return logical_and(x, y, site.name) if site.dtype == "bool" else compute(site, multiply, x, y)
 
 
-def _divide(at: Site, x: Any, y: Any, *, rounding_mode: str | None = None) -> Region:
+def _divide(site: Site, x: Any, y: Any, *, rounding_mode: str | None = None) -> Region:
     if rounding_mode is not None:
         return compute(
-            at, _own({"floor": "floor_divide", "trunc": "trunc_divide"}[rounding_mode]), x, y
+            site, _own({"floor": "floor_divide", "trunc": "trunc_divide"}[rounding_mode]), x, y
         )
-    return compute(at, arithmetic.divide, x, y)
+    return compute(site, arithmetic.divide, x, y)
 
 
 def _is(x: Any) -> bool:
@@ -111,7 +111,7 @@ def _square(x: Region, name: str) -> Region:
     return multiply(x, x, name)
 
 
-def _power(at: Site, x: Any, y: Any) -> Region:
+def _power(site: Site, x: Any, y: Any) -> Region:
     """torch's special cases, which know the sign of zero."""
     special: dict[float, Callable[..., Region]] = {
         2: _square,
@@ -119,60 +119,60 @@ def _power(at: Site, x: Any, y: Any) -> Region:
         -0.5: _own("inverse_root"),
     }
     if not _is(y) and y in special:
-        return compute(at, special[y], x)
-    return compute(at, arithmetic.pow, x, y)
+        return compute(site, special[y], x)
+    return compute(site, arithmetic.pow, x, y)
 
 
-def _clamp(at: Site, x: Region, min: Any = None, max: Any = None) -> Region:
+def _clamp(site: Site, x: Region, min: Any = None, max: Any = None) -> Region:
     if _is(min) or _is(max):
         if min is None or max is None:
             return compute(
-                at, _own("at_least" if max is None else "at_most"), x, max if min is None else min
+                site, _own("at_least" if max is None else "at_most"), x, max if min is None else min
             )
-        return compute(at, _own("between"), x, min, max)
+        return compute(site, _own("between"), x, min, max)
     low, high = -np.inf if min is None else min, np.inf if max is None else max
-    return compute(at, lambda a, name: activation.clip(a, float(low), float(high), name), x)
+    return compute(site, lambda a, name: activation.clip(a, float(low), float(high), name), x)
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
 
 
 def _compare(function: Rule) -> Rule:
-    def rule(at: Site, x: Any, y: Any) -> Region:
+    def rule(site: Site, x: Any, y: Any) -> Region:
         if _is(x) and _is(y) and x.dtype != y.dtype:
             wide = str(np.result_type(x.dtype, y.dtype))
             x, y = cast(x, wide), cast(y, wide)
-        made: Region = function(x, y, at.name)
+        made: Region = function(x, y, site.name)
         return made
 
     return rule
 
 
-def _where(at: Site, condition: Any, x: Any, y: Any) -> Region:
+def _where(site: Site, condition: Any, x: Any, y: Any) -> Region:
     """Two numbers need a region to stand beside each other: one of them is a constant."""
     if not _is(condition):
         chosen = x if condition else y
         return expand(
-            cast(chosen if _is(chosen) else at.number(chosen), at.dtype), at.shape, at.name
+            cast(chosen if _is(chosen) else site.number(chosen), site.dtype), site.shape, site.name
         )
     if not _is(x) and not _is(y):
-        x = at.number(x)
+        x = site.number(x)
     condition = condition if condition.dtype == "bool" else logical_not(logical_not(condition))
-    return compute(at, partial(_choose, condition), x, y)
+    return compute(site, partial(_choose, condition), x, y)
 
 
 def _choose(condition: Region, x: Any, y: Any, name: str) -> Region:
     return arithmetic.where(condition, x, y, name)
 
 
-def _masked_fill(at: Site, x: Region, mask: Region, value: Any) -> Region:
-    return _where(at, mask, value, x)
+def _masked_fill(site: Site, x: Region, mask: Region, value: Any) -> Region:
+    return _where(site, mask, value, x)
 
 
 def _logical(function: Rule) -> Rule:
-    def rule(at: Site, *operands: Any) -> Region:
-        need(at.dtype == "bool", "bitwise arithmetic of integers")
-        made: Region = function(*operands, at.name)
+    def rule(site: Site, *operands: Any) -> Region:
+        need(site.dtype == "bool", "bitwise arithmetic of integers")
+        made: Region = function(*operands, site.name)
         return made
 
     return rule
@@ -192,44 +192,48 @@ _HARDSIGMOID = elementwise(
 
 
 def _unary(function: Callable[..., Region]) -> Rule:
-    return lambda at, x: compute(at, lambda a, name: function(a, name=name), x)
+    return lambda site, x: compute(site, lambda a, name: function(a, name=name), x)
 
 
-def _elu(at: Site, x: Region, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Region:
+def _elu(
+    site: Site, x: Region, alpha: float = 1, scale: float = 1, input_scale: float = 1
+) -> Region:
     need(scale == 1 and input_scale == 1, "an elu with scales")
-    return activation.elu(x, float(alpha), at.name)
+    return activation.elu(x, float(alpha), site.name)
 
 
-def _softplus(at: Site, x: Region, beta: float = 1, threshold: float = 20) -> Region:
+def _softplus(site: Site, x: Region, beta: float = 1, threshold: float = 20) -> Region:
     """torch takes x itself above the threshold, which differs by e^-threshold: no more than 2e-9 from 20 on."""
     if threshold >= 20:
-        return activation.softplus(x, float(beta), at.name)
-    soft = activation.softplus(x, float(beta), f"{at.name}.soft")
-    is_above = arithmetic.greater(multiply(x, float(beta)), float(threshold), f"{at.name}.is_above")
-    return arithmetic.where(is_above, x, soft, at.name)
+        return activation.softplus(x, float(beta), site.name)
+    soft = activation.softplus(x, float(beta), f"{site.name}.soft")
+    is_above = arithmetic.greater(
+        multiply(x, float(beta)), float(threshold), f"{site.name}.is_above"
+    )
+    return arithmetic.where(is_above, x, soft, site.name)
 
 
-def _round(at: Site, x: Region, *, decimals: int = 0) -> Region:
+def _round(site: Site, x: Region, *, decimals: int = 0) -> Region:
     need(decimals == 0, f"rounding to {decimals} decimals")
-    return compute(at, lambda a, name: rounding.round(a, name), x)
+    return compute(site, lambda a, name: rounding.round(a, name), x)
 
 
-def _threshold(at: Site, x: Region, threshold: float, value: float) -> Region:
+def _threshold(site: Site, x: Region, threshold: float, value: float) -> Region:
     """NaN stays."""
-    is_below = arithmetic.less_equal(x, float(threshold), f"{at.name}.is_below")
-    return arithmetic.where(is_below, float(value), x, at.name)
+    is_below = arithmetic.less_equal(x, float(threshold), f"{site.name}.is_below")
+    return arithmetic.where(is_below, float(value), x, site.name)
 
 
-def _glu(at: Site, x: Region, dim: int = -1) -> Region:
+def _glu(site: Site, x: Region, dim: int = -1) -> Region:
     half = x.shape[dim] // 2
-    gate = activation.sigmoid(slice(x, dim, half, 2 * half), f"{at.name}.gate")
-    return multiply(slice(x, dim, 0, half), gate, at.name)
+    gate = activation.sigmoid(slice(x, dim, half, 2 * half), f"{site.name}.gate")
+    return multiply(slice(x, dim, 0, half), gate, site.name)
 
 
-def _dropout(at: Site, x: Region, p: float, train: bool) -> Region:
+def _dropout(site: Site, x: Region, p: float, train: bool) -> Region:
     if p == 1 and train:
-        return multiply(x, 0.0, at.name)
-    return dropout(x, p, train and at.book.is_dropping, at.name)
+        return multiply(x, 0.0, site.name)
+    return dropout(x, p, train and site.book.is_dropping, site.name)
 
 
 _ONE_BY_NAME: dict[str, Callable[..., Region]] = {
@@ -267,23 +271,23 @@ RULES: dict[str, Rule] = {
     **{name: _unary(function) for name, function in _ONE_BY_NAME.items()},
     "add": _add,
     "sub": _subtract,
-    "rsub": lambda at, x, y, alpha=1: _subtract(at, y, x, alpha=alpha),
+    "rsub": lambda site, x, y, alpha=1: _subtract(site, y, x, alpha=alpha),
     "mul": _multiply,
     "div": _divide,
     "true_divide": _divide,
     "pow": _power,
-    "remainder": lambda at, x, y: compute(at, _own("remainder"), x, y),
-    "fmod": lambda at, x, y: compute(at, _own("fmod"), x, y),
-    "maximum": lambda at, x, y: compute(at, arithmetic.maximum, x, y),
-    "minimum": lambda at, x, y: compute(at, arithmetic.minimum, x, y),
-    "max.other": lambda at, x, y: compute(at, arithmetic.maximum, x, y),
-    "min.other": lambda at, x, y: compute(at, arithmetic.minimum, x, y),
+    "remainder": lambda site, x, y: compute(site, _own("remainder"), x, y),
+    "fmod": lambda site, x, y: compute(site, _own("fmod"), x, y),
+    "maximum": lambda site, x, y: compute(site, arithmetic.maximum, x, y),
+    "minimum": lambda site, x, y: compute(site, arithmetic.minimum, x, y),
+    "max.other": lambda site, x, y: compute(site, arithmetic.maximum, x, y),
+    "min.other": lambda site, x, y: compute(site, arithmetic.minimum, x, y),
     "clamp": _clamp,
     "clip": _clamp,
-    "clamp_min": lambda at, x, low: _clamp(at, x, low),
-    "clamp_max": lambda at, x, high: _clamp(at, x, None, high),
-    "addcmul": lambda at, x, a, b, *, value=1: compute(
-        at, lambda x, a, b, name: add(x, multiply(multiply(a, b), float(value)), name), x, a, b
+    "clamp_min": lambda site, x, low: _clamp(site, x, low),
+    "clamp_max": lambda site, x, high: _clamp(site, x, None, high),
+    "addcmul": lambda site, x, a, b, *, value=1: compute(
+        site, lambda x, a, b, name: add(x, multiply(multiply(a, b), float(value)), name), x, a, b
     ),
     "eq": _compare(arithmetic.equal),
     "ne": _compare(arithmetic.not_equal),
@@ -303,19 +307,19 @@ RULES: dict[str, Rule] = {
     "where": _where,
     "masked_fill": _masked_fill,
     "elu": _elu,
-    "gelu": lambda at, x, approximate="none": activation.gelu(x, approximate, at.name),
-    "celu": lambda at, x, alpha=1.0: rectifiers.celu(x, float(alpha), at.name),
+    "gelu": lambda site, x, approximate="none": activation.gelu(x, approximate, site.name),
+    "celu": lambda site, x, alpha=1.0: rectifiers.celu(x, float(alpha), site.name),
     "glu": _glu,
-    "hardtanh": lambda at, x, low=-1, high=1: rectifiers.hardtanh(
-        x, float(low), float(high), at.name
+    "hardtanh": lambda site, x, low=-1, high=1: rectifiers.hardtanh(
+        x, float(low), float(high), site.name
     ),
-    "leaky_relu": lambda at, x, slope=0.01: activation.leaky_relu(x, float(slope), at.name),
+    "leaky_relu": lambda site, x, slope=0.01: activation.leaky_relu(x, float(slope), site.name),
     "round": _round,
     "softplus": _softplus,
     "threshold": _threshold,
     "dropout": _dropout,
-    "native_dropout": lambda at, x, p, train: (
-        _dropout(at, x, p, train is not False),
+    "native_dropout": lambda site, x, p, train: (
+        _dropout(site, x, p, train is not False),
         Missing("a mask of dropout"),
     ),
 }

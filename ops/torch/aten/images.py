@@ -43,7 +43,7 @@ def _line(value: Any, ndim: int, of_line: int) -> Any:
 
 def _max_pool(ndim: int) -> Rule:
     def rule(
-        at: Site,
+        site: Site,
         x: Region,
         size: Any,
         stride: Any = (),
@@ -55,7 +55,7 @@ def _max_pool(ndim: int) -> Rule:
         k, s, p = _line(size, ndim, 1), _line(stride or size, ndim, 1), _line(padding, ndim, 0)
         if ndim == 3:
             need(not up, "max pooling of volumes that rounds up")
-            return max_pool3d(x, k, s, p, at.name)
+            return max_pool3d(x, k, s, p, site.name)
 
         def pool(images: Region) -> Region:
             edges = _behind(images, k, s, p) if up else (0, 0)
@@ -65,8 +65,8 @@ def _max_pool(ndim: int) -> Rule:
                 widths = [
                     w for n, e in zip(reversed(p), reversed(edges), strict=True) for w in (n, n + e)
                 ]
-                return max_pool2d(pad(images, widths, -np.inf), k, s, 0, at.name)
-            return max_pool2d(images, k, s, p, at.name)
+                return max_pool2d(pad(images, widths, -np.inf), k, s, 0, site.name)
+            return max_pool2d(images, k, s, p, site.name)
 
         return _on_images(x, ndim, pool)
 
@@ -75,17 +75,17 @@ def _max_pool(ndim: int) -> Rule:
 
 def _behind(x: Region, k: Sequence[int], s: Sequence[int], p: Sequence[int]) -> tuple[int, ...]:
     """Points to be added behind each dimension, so that rounding down gives what rounding up did."""
-    found = []
+    added = []
     for n, size, stride, padding in zip(x.shape[2:], k, s, p, strict=True):
         count = -(-(n + 2 * padding - size) // stride) + 1
         count -= (count - 1) * stride >= n + padding
-        found.append(max((count - 1) * stride + size - (n + 2 * padding), 0))
-    return tuple(found)
+        added.append(max((count - 1) * stride + size - (n + 2 * padding), 0))
+    return tuple(added)
 
 
 def _avg_pool(ndim: int) -> Rule:
     def rule(
-        at: Site,
+        site: Site,
         x: Region,
         size: Any,
         stride: Any = (),
@@ -100,7 +100,7 @@ def _avg_pool(ndim: int) -> Rule:
                 not up and not divisor and (with_padding or not any(p)),
                 "average pooling of volumes with such counts",
             )
-            return avg_pool3d(x, k, s, p, at.name)
+            return avg_pool3d(x, k, s, p, site.name)
 
         def pool(images: Region) -> Region:
             edges = _behind(images, k, s, p) if up else (0, 0)
@@ -108,12 +108,12 @@ def _avg_pool(ndim: int) -> Rule:
                 w for n, e in zip(reversed(p), reversed(edges), strict=True) for w in (n, n + e)
             ]
             made = (
-                avg_pool2d(pad(images, widths), k, s, 0, at.name)
+                avg_pool2d(pad(images, widths), k, s, 0, site.name)
                 if any(edges)
-                else avg_pool2d(images, k, s, p, at.name)
+                else avg_pool2d(images, k, s, p, site.name)
             )
             shares = _counted(images, k, s, (p, edges), (up, with_padding, divisor))
-            return made if shares is None else multiply(made, at.constant(shares))
+            return made if shares is None else multiply(made, site.constant(shares))
 
         return _on_images(x, ndim, pool)
 
@@ -137,16 +137,16 @@ def _counted(x: Region, k: Sequence[int], s: Sequence[int], edges: Any, options:
 
 
 def _adaptive(ndim: int) -> Rule:
-    def rule(at: Site, x: Region, size: Any) -> Region:
-        own = [
+    def rule(site: Site, x: Region, size: Any) -> Region:
+        sizes = [
             n if s is None else s for n, s in zip(x.shape[-ndim:], as_many(size, ndim), strict=True)
         ]
-        if set(own) == {1}:
-            return reductions.mean(x, list(range(x.ndim - ndim, x.ndim)), True, at.name)
+        if set(sizes) == {1}:
+            return reductions.mean(x, list(range(x.ndim - ndim, x.ndim)), True, site.name)
         if ndim == 3:
-            return adaptive_avg_pool3d(x, own, at.name)
+            return adaptive_avg_pool3d(x, sizes, site.name)
         return _on_images(
-            x, ndim, lambda images: adaptive_avg_pool2d(images, _line(own, ndim, 1), at.name)
+            x, ndim, lambda images: adaptive_avg_pool2d(images, _line(sizes, ndim, 1), site.name)
         )
 
     return rule
@@ -155,10 +155,10 @@ def _adaptive(ndim: int) -> Rule:
 def _upsample(mode: str) -> Rule:
     """Whole factors of the nearest point are repetitions; all else is `interpolate`."""
 
-    def rule(at: Site, x: Region, size: Any, *args: Any) -> Region:
+    def rule(site: Site, x: Region, size: Any, *args: Any) -> Region:
         *corners, scales = args
         align = bool(corners and corners[0])
-        ndim, made = x.ndim - 2, at.shape[2:]
+        ndim, made = x.ndim - 2, site.shape[2:]
         need(
             ndim < 3 or mode == "nearest",
             "interpolation of volumes other than of the nearest point",
@@ -175,8 +175,8 @@ def _upsample(mode: str) -> Rule:
                 for extent, m in zip(x.shape[2:], made, strict=True)
                 for n in (extent, m // extent)
             ]
-            parts = expand(reshape(x, (*x.shape[:2], *between)), (*x.shape[:2], *wide), at.name)
-            return reshape(parts, at.shape)
+            parts = expand(reshape(x, (*x.shape[:2], *between)), (*x.shape[:2], *wide), site.name)
+            return reshape(parts, site.shape)
         need(ndim < 3, "interpolation of volumes by factors that are not whole")
         given = [float(s) for s in scales] if scales and size is None else []
         both = (given[0] if ndim == 2 else 1.0, given[-1]) if given else None
@@ -184,16 +184,16 @@ def _upsample(mode: str) -> Rule:
             x,
             ndim,
             lambda images: interpolate(
-                images, _line(made, ndim, 1), mode, align, at.name, scales=both
+                images, _line(made, ndim, 1), mode, align, site.name, scales=both
             ),
         )
 
     return rule
 
 
-def _adaptive_max(at: Site, x: Region, size: Any) -> tuple[Region, Missing]:
-    own = [n if s is None else s for n, s in zip(x.shape[-2:], as_many(size, 2), strict=True)]
-    return adaptive_max_pool2d(x, own, at.name), PLACES
+def _adaptive_max(site: Site, x: Region, size: Any) -> tuple[Region, Missing]:
+    sizes = [n if s is None else s for n, s in zip(x.shape[-2:], as_many(size, 2), strict=True)]
+    return adaptive_max_pool2d(x, sizes, site.name), PLACES
 
 
 RULES: dict[str, Rule] = {

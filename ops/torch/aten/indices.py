@@ -26,120 +26,120 @@ Rule = Callable[..., Any]
 Region = LogicalRegion
 
 
-def taken(at: Site, x: Region, dim: int, index: Any) -> Region:
+def taken(site: Site, x: Region, dim: int, index: Any) -> Region:
     """x[..., index, ...]: the dimensions of `index` in the place of `dim`. Neighbours in order are a section."""
     import torch
 
     if isinstance(index, torch.Tensor):
         flat = index.reshape(-1) % x.shape[dim]
         if len(flat) and torch.equal(flat, torch.arange(len(flat)) + flat[0]):
-            part = slice(x, dim, int(flat[0]), int(flat[0]) + len(flat), at.name)
+            part = slice(x, dim, int(flat[0]), int(flat[0]) + len(flat), site.name)
             return reshape(part, (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
-        index = at.constant(index % x.shape[dim])
-    front = permuted(at, x, (dim, *(d for d in range(x.ndim) if d != dim)))
+        index = site.constant(index % x.shape[dim])
+    front = permuted(site, x, (dim, *(d for d in range(x.ndim) if d != dim)))
     rest = front.shape[1:]
     floating = front if front.is_floating else cast(front, "float64")
     table = reshape(floating, (x.shape[dim], prod(rest)))
-    rows = at.build(
+    rows = site.build(
         lambda name: embedding(index, x.shape[dim], prod(rest), name, dtype=table.dtype),
         {"weight": table},
-        at.name,
+        site.name,
     )
     made = cast(reshape(rows, (*index.shape, *rest)), x.dtype)
-    own = list(range(index.ndim))
+    of_index = list(range(index.ndim))
     behind = [index.ndim + k for k in range(len(rest))]
-    return permuted(at, made, (*behind[:dim], *own, *behind[dim:]))
+    return permuted(site, made, (*behind[:dim], *of_index, *behind[dim:]))
 
 
-def _index(at: Site, x: Any, indices: Sequence[Any]) -> Region:
+def _index(site: Site, x: Any, indices: Sequence[Any]) -> Region:
     """NumPy's rules: the indexed dimensions are one, at their place if they are neighbours, else in front."""
     import torch
 
-    dims = [k for k, each in enumerate(indices) if each is not None]
+    dims = [k for k, index in enumerate(indices) if index is not None]
     given = [indices[k] for k in dims]
     is_bool = [str(getattr(i, "dtype", "")) in ("bool", "torch.bool") for i in given]
     need(not any(is_bool), "an index that is a mask")
-    given = [i if isinstance(i, torch.Tensor) else at.region(i) for i in given]
+    given = [i if isinstance(i, torch.Tensor) else site.region(i) for i in given]
     extents = [x.shape[d] for d in dims]
     if len(given) == 1:
         return taken(
-            at,
+            site,
             x,
             dims[0],
-            given[0] if isinstance(given[0], torch.Tensor) else _at_once(at, given, extents),
+            given[0] if isinstance(given[0], torch.Tensor) else _at_once(site, given, extents),
         )
-    at_once = _at_once(at, given, extents)
+    at_once = _at_once(site, given, extents)
     if dims != list(range(dims[0], dims[0] + len(dims))):
         x, dims = (
-            permuted(at, x, (*dims, *(d for d in range(x.ndim) if d not in dims))),
+            permuted(site, x, (*dims, *(d for d in range(x.ndim) if d not in dims))),
             list(range(len(dims))),
         )
     merged = reshape(x, (*x.shape[: dims[0]], prod(extents), *x.shape[dims[-1] + 1 :]))
-    return taken(at, merged, dims[0], at_once)
+    return taken(site, merged, dims[0], at_once)
 
 
-def _at_once(at: Site, indices: Sequence[Any], extents: Sequence[int]) -> Any:
+def _at_once(site: Site, indices: Sequence[Any], extents: Sequence[int]) -> Any:
     """Indices of several dimensions as those of one that they make together; negative ones count from the end."""
     import torch
 
     if all(isinstance(i, torch.Tensor) for i in indices):
-        each = [
+        positive = [
             np.asarray(i) % n
             for i, n in zip(torch.broadcast_tensors(*indices), extents, strict=True)
         ]
-        return torch.as_tensor(np.ravel_multi_index(each, extents))
+        return torch.as_tensor(np.ravel_multi_index(positive, extents))
     steps = [float(prod(extents[k + 1 :])) for k in range(len(extents))]
-    parts = map(partial(_in_front, at), indices, extents, steps)
+    parts = map(partial(_in_front, site), indices, extents, steps)
     regions_first = sorted(parts, key=lambda part: not isinstance(part, Region))
     return cast(reduce(add, regions_first), "int64")
 
 
-def _in_front(at: Site, index: Any, extent: int, step: float) -> Any:
+def _in_front(site: Site, index: Any, extent: int, step: float) -> Any:
     """How many elements stand in front of what an index of one dimension names, `step` for each of its places."""
     import torch
 
     if isinstance(index, torch.Tensor):
-        return at.region((index % extent).double() * step)
+        return site.region((index % extent).double() * step)
     number = cast(index, "float64")
     return multiply(where(less(number, 0.0), add(number, float(extent)), number), step)
 
 
-def _gather(at: Site, x: Region, dim: int, index: Region, _sparse: bool = False) -> Region:
+def _gather(site: Site, x: Region, dim: int, index: Region, _sparse: bool = False) -> Region:
     """torch reads a corner of `x` where the index is smaller."""
     dim %= x.ndim
     for d in range(x.ndim):
         if d != dim and index.shape[d] < x.shape[d]:
             x = slice(x, d, 0, index.shape[d])
     floating = x if x.is_floating else cast(x, "float64")
-    return cast(gather(floating, dim, index, at.name), x.dtype)
+    return cast(gather(floating, dim, index, site.name), x.dtype)
 
 
-def _scatter_add(at: Site, x: Region, dim: int, index: Region, src: Region) -> Region:
-    return scatter_add(x, dim % x.ndim, index, src, at.name)
+def _scatter_add(site: Site, x: Region, dim: int, index: Region, src: Region) -> Region:
+    return scatter_add(x, dim % x.ndim, index, src, site.name)
 
 
 def _index_add(
-    at: Site, x: Region, dim: int, index: Region, source: Region, *, alpha: float = 1
+    site: Site, x: Region, dim: int, index: Region, source: Region, *, alpha: float = 1
 ) -> Region:
-    return index_add(x, dim % x.ndim, index, source, float(alpha), at.name)
+    return index_add(x, dim % x.ndim, index, source, float(alpha), site.name)
 
 
-def _one_hot(at: Site, t: Region, classes: int = -1) -> Region:
+def _one_hot(site: Site, t: Region, classes: int = -1) -> Region:
     need(classes > 0, "one_hot with as many classes as are met")
-    return one_hot(t, classes, at.name)
+    return one_hot(t, classes, site.name)
 
 
 # -- windows as columns ------------------------------------------------------------------------------------------------
 
 
-def _unfold(at: Site, x: Region, size: Any, dilation: Any, padding: Any, stride: Any) -> Region:
+def _unfold(site: Site, x: Region, size: Any, dilation: Any, padding: Any, stride: Any) -> Region:
     images = x if x.ndim == 4 else unsqueeze(x, 0)
-    made = unfold(images, tuple(size), tuple(dilation), tuple(padding), tuple(stride), at.name)
-    return made if made.shape == at.shape else reshape(made, at.shape)
+    made = unfold(images, tuple(size), tuple(dilation), tuple(padding), tuple(stride), site.name)
+    return made if made.shape == site.shape else reshape(made, site.shape)
 
 
 def _fold(
-    at: Site, x: Region, extents: Any, size: Any, dilation: Any, padding: Any, stride: Any
+    site: Site, x: Region, extents: Any, size: Any, dilation: Any, padding: Any, stride: Any
 ) -> Region:
     columns = x if x.ndim == 3 else unsqueeze(x, 0)
     made = fold(
@@ -149,9 +149,9 @@ def _fold(
         tuple(dilation),
         tuple(padding),
         tuple(stride),
-        at.name,
+        site.name,
     )
-    return made if made.shape == at.shape else reshape(made, at.shape)
+    return made if made.shape == site.shape else reshape(made, site.shape)
 
 
 RULES: dict[str, Rule] = {
@@ -163,6 +163,6 @@ RULES: dict[str, Rule] = {
     "col2im": _fold,
 }
 RAW: dict[str, Rule] = {  # of weights and tensors as they are
-    "index": lambda at, x, indices: _index(at, at.region(x), indices),
-    "index_select": lambda at, x, dim, index: taken(at, at.region(x), dim, index),
+    "index": lambda site, x, indices: _index(site, site.region(x), indices),
+    "index_select": lambda site, x, dim, index: taken(site, site.region(x), dim, index),
 }

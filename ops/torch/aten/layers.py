@@ -40,21 +40,21 @@ def _affine(weight: Any, bias: Any) -> dict[str, Any]:
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def _linear(at: Site, x: Any, weight: Any, bias: Any = None) -> Region:
-    x = at.region(x)
-    return at.build(
+def _linear(site: Site, x: Any, weight: Any, bias: Any = None) -> Region:
+    x = site.region(x)
+    return site.build(
         lambda name: linear(x, weight.shape[0], bias is not None, name), _affine(weight, bias)
     )
 
 
-def _matmul(at: Site, x: Region, y: Region) -> Region:
+def _matmul(site: Site, x: Region, y: Region) -> Region:
     """torch's broadcasting: vectors get a dimension, leading dimensions are repeated."""
     is_row, is_column = x.ndim == 1, y.ndim == 1
     x, y = unsqueeze(x, 0) if is_row else x, unsqueeze(y, 1) if is_column else y
     if y.ndim > 2 and x.shape[:-2] != y.shape[:-2]:
         lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
         x, y = expand(x, (*lead, *x.shape[-2:])), expand(y, (*lead, *y.shape[-2:]))
-    made = matmul(x, y, at.name)
+    made = matmul(x, y, site.name)
     return (
         squeeze(made, [d for d, gone in ((-2, is_row), (-1, is_column)) if gone])
         if is_row or is_column
@@ -63,19 +63,19 @@ def _matmul(at: Site, x: Region, y: Region) -> Region:
 
 
 def _addmm(
-    at: Site, bias: Region, x: Region, y: Region, beta: float = 1, alpha: float = 1
+    site: Site, bias: Region, x: Region, y: Region, beta: float = 1, alpha: float = 1
 ) -> Region:
     need(beta == 1 and alpha == 1, "a product with factors")
-    return add(_matmul(at, x, y), bias)
+    return add(_matmul(site, x, y), bias)
 
 
-def _einsum(at: Site, equation: str, operands: Sequence[Region]) -> Region:
+def _einsum(site: Site, equation: str, operands: Sequence[Region]) -> Region:
     need(len(operands) == 2 and "." not in equation, "an einsum of other than two operands")
     equation = equation.replace(" ", "")
     if "->" not in equation:
         letters = equation.replace(",", "")
         equation += "->" + "".join(sorted(a for a in set(letters) if letters.count(a) == 1))
-    return einsum(equation, operands[0], operands[1], at.name)
+    return einsum(equation, operands[0], operands[1], site.name)
 
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def _convolution(ndim: int) -> Rule:
     build: Any = {1: conv1d, 2: conv2d, 3: conv3d}[ndim]
 
     def rule(
-        at: Site,
+        site: Site,
         x: Any,
         weight: Any,
         bias: Any = None,
@@ -100,7 +100,7 @@ def _convolution(ndim: int) -> Rule:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Region:
-        x, size = at.region(x), weight.shape[2:]
+        x, size = site.region(x), weight.shape[2:]
         is_single = x.ndim == ndim + 1
         x = unsqueeze(x, 0) if is_single else x
         strides, dilations = as_many(stride, ndim), as_many(dilation, ndim)
@@ -112,7 +112,7 @@ def _convolution(ndim: int) -> Rule:
             made: Region = build(x, weight.shape[0], *args, groups, bias is not None, name=name)
             return made
 
-        made = at.build(make, _affine(weight, bias))
+        made = site.build(make, _affine(weight, bias))
         return squeeze(made, 0) if is_single else made
 
     return rule
@@ -132,7 +132,7 @@ def _transposed(ndim: int) -> Rule:
     build: Any = {1: conv_transpose1d, 2: conv_transpose2d}[ndim]
 
     def rule(
-        at: Site,
+        site: Site,
         x: Any,
         weight: Any,
         bias: Any = None,
@@ -142,7 +142,7 @@ def _transposed(ndim: int) -> Rule:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Region:
-        x = at.region(x)
+        x = site.region(x)
         is_single = x.ndim == ndim + 1
         x = unsqueeze(x, 0) if is_single else x
         numbers = [
@@ -156,7 +156,7 @@ def _transposed(ndim: int) -> Rule:
             )
             return made
 
-        made = at.build(make, _affine(weight, bias))
+        made = site.build(make, _affine(weight, bias))
         return squeeze(made, 0) if is_single else made
 
     return rule
@@ -165,17 +165,17 @@ def _transposed(ndim: int) -> Rule:
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 
-def _ones(at: Site, x: Region, n: int, value: float) -> Region:
+def _ones(site: Site, x: Region, n: int, value: float) -> Region:
     import torch
 
-    return at.constant(torch.full((n,), value, dtype=getattr(torch, x.dtype)))
+    return site.constant(torch.full((n,), value, dtype=getattr(torch, x.dtype)))
 
 
-def _filled_in(at: Site, x: Region, weight: Any, bias: Any, n: int) -> dict[str, Any]:
+def _filled_in(site: Site, x: Region, weight: Any, bias: Any, n: int) -> dict[str, Any]:
     """Weights that are not there are constants."""
     return _affine(
-        _ones(at, x, n, 1.0) if weight is None else weight,
-        _ones(at, x, n, 0.0) if bias is None else bias,
+        _ones(site, x, n, 1.0) if weight is None else weight,
+        _ones(site, x, n, 0.0) if bias is None else bias,
     )
 
 
@@ -187,7 +187,7 @@ def _as_images(x: Region) -> Region:
 
 
 def _batch_normed(
-    at: Site,
+    site: Site,
     x: Any,
     weight: Any,
     bias: Any,
@@ -197,36 +197,36 @@ def _batch_normed(
     momentum: float,
     eps: float,
 ) -> Region:
-    x = at.region(x)
+    x = site.region(x)
     if mean is None:
         need(training, "batch norm in evaluation without statistics")
-        return _by_own_statistics(at, x, weight, bias, eps)
+        return _by_own_statistics(site, x, weight, bias, eps)
     images = _as_images(x)
     weights = {
-        **_filled_in(at, x, weight, bias, x.shape[1]),
+        **_filled_in(site, x, weight, bias, x.shape[1]),
         "running_mean": mean,
         "running_var": var,
     }
-    made = at.build(lambda name: batch_norm(images, training, momentum, eps, name), weights)
+    made = site.build(lambda name: batch_norm(images, training, momentum, eps, name), weights)
     return made if images is x else reshape(made, x.shape)
 
 
-def _by_own_statistics(at: Site, x: Region, weight: Any, bias: Any, eps: float) -> Region:
+def _by_own_statistics(site: Site, x: Region, weight: Any, bias: Any, eps: float) -> Region:
     """Batch norm that keeps none: a group norm over the batch would be it, so channels go in front."""
     dims = [d for d in range(x.ndim) if d != 1]
-    mean = reductions.mean(x, dims, True, f"{at.name}.mean")
+    mean = reductions.mean(x, dims, True, f"{site.name}.mean")
     centred = subtract(x, mean)
-    var = reductions.mean(multiply(centred, centred), dims, True, f"{at.name}.var")
-    made = multiply(centred, rsqrt(add(var, eps)), at.name)
+    var = reductions.mean(multiply(centred, centred), dims, True, f"{site.name}.var")
+    made = multiply(centred, rsqrt(add(var, eps)), site.name)
     shape = (-1, *(1,) * (x.ndim - 2))
     for function, value in ((multiply, weight), (add, bias)):
         if value is not None:
-            made = function(made, reshape(at.region(value), shape))
+            made = function(made, reshape(site.region(value), shape))
     return made
 
 
 def _functional_batch_norm(
-    at: Site,
+    site: Site,
     x: Any,
     weight: Any,
     bias: Any,
@@ -238,7 +238,7 @@ def _functional_batch_norm(
 ) -> tuple[Any, ...]:
     """The statistics that it gives as the last two results are written in place, by the operator itself."""
     return (
-        _batch_normed(at, x, weight, bias, mean, var, training, momentum, eps),
+        _batch_normed(site, x, weight, bias, mean, var, training, momentum, eps),
         *_STATISTICS,
         Updated(),
         Updated(),
@@ -250,7 +250,7 @@ class Updated:
 
 
 def _layer_norm(
-    at: Site,
+    site: Site,
     x: Any,
     shape: Sequence[int],
     weight: Any = None,
@@ -258,37 +258,43 @@ def _layer_norm(
     eps: float = 1e-5,
     *_: Any,
 ) -> Region:
-    x = at.region(x)
+    x = site.region(x)
     flat = x if len(shape) == 1 else reshape(x, (*x.shape[: x.ndim - len(shape)], prod(shape)))
     if len(shape) > 1:
         weight, bias = (
-            None if w is None else reshape(at.region(w), (prod(shape),)) for w in (weight, bias)
+            None if w is None else reshape(site.region(w), (prod(shape),)) for w in (weight, bias)
         )
-    weights = _filled_in(at, x, weight, bias, prod(shape))
-    made = at.build(lambda name: layer_norm(flat, eps, name), weights)
+    weights = _filled_in(site, x, weight, bias, prod(shape))
+    made = site.build(lambda name: layer_norm(flat, eps, name), weights)
     return made if flat is x else reshape(made, x.shape)
 
 
 def _rms_norm(
-    at: Site, x: Any, shape: Sequence[int], weight: Any = None, eps: float | None = None
+    site: Site, x: Any, shape: Sequence[int], weight: Any = None, eps: float | None = None
 ) -> Region:
-    x = at.region(x)
+    x = site.region(x)
     need(len(shape) == 1, "an RMS norm of several dimensions")
     eps = float(np.finfo(x.dtype).eps) if eps is None else eps
-    weights = {"weight": _ones(at, x, shape[0], 1.0) if weight is None else weight}
-    return at.build(lambda name: rms_norm(x, eps, name), weights)
+    weights = {"weight": _ones(site, x, shape[0], 1.0) if weight is None else weight}
+    return site.build(lambda name: rms_norm(x, eps, name), weights)
 
 
 def _group_norm(
-    at: Site, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+    site: Site,
+    x: Any,
+    groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *_: Any,
 ) -> Region:
-    x, affine = at.region(x), weight is not None or bias is not None
-    weights = _filled_in(at, x, weight, bias, x.shape[1]) if affine else {}
-    return at.build(lambda name: group_norm(x, groups, eps, name, affine=affine), weights)
+    x, affine = site.region(x), weight is not None or bias is not None
+    weights = _filled_in(site, x, weight, bias, x.shape[1]) if affine else {}
+    return site.build(lambda name: group_norm(x, groups, eps, name, affine=affine), weights)
 
 
 def _instance_norm(
-    at: Site,
+    site: Site,
     x: Any,
     weight: Any,
     bias: Any,
@@ -300,16 +306,16 @@ def _instance_norm(
     *_: Any,
 ) -> Region:
     if not by_input:
-        return _batch_normed(at, x, weight, bias, mean, var, False, momentum, eps)
+        return _batch_normed(site, x, weight, bias, mean, var, False, momentum, eps)
     need(mean is None, "instance norm with statistics that are kept, in training")
-    return _group_norm(at, x, x.shape[1], weight, bias, eps)
+    return _group_norm(site, x, x.shape[1], weight, bias, eps)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def _embedding(
-    at: Site,
+    site: Site,
     weight: Any,
     indices: Any,
     padding_idx: int = -1,
@@ -321,19 +327,19 @@ def _embedding(
 
     need(not by_frequency, "an embedding with scale_grad_by_freq")
     if isinstance(indices, torch.Tensor):
-        return taken(at, at.region(weight), 0, indices)
+        return taken(site, site.region(weight), 0, indices)
     count, width = weight.shape
-    made = at.build(
+    made = site.build(
         lambda name: embedding(indices, count, width, name, dtype=weight.dtype), {"weight": weight}
     )
     if padding_idx < 0:
         return made
-    is_word = unsqueeze(not_equal(indices, padding_idx, f"{at.name}.is_word"), indices.ndim)
-    return where(is_word, made, detach(made, f"{at.name}.padding"), f"{at.name}.of_words")
+    is_word = unsqueeze(not_equal(indices, padding_idx, f"{site.name}.is_word"), indices.ndim)
+    return where(is_word, made, detach(made, f"{site.name}.padding"), f"{site.name}.of_words")
 
 
 def _embedding_bag(
-    at: Site,
+    site: Site,
     weight: Any,
     indices: Region,
     offsets: Any,
@@ -364,16 +370,16 @@ def _embedding_bag(
     flat, (count, width) = reshape(indices, (bags, length)), weight.shape
     options = {"mode": ("sum", "mean")[mode], "dtype": weight.dtype}
     return (
-        at.build(
+        site.build(
             lambda name: embedding_bag(flat, count, width, name, **options), {"weight": weight}
         ),
         *(Missing("the bags of an embedding"),) * 3,
     )
 
 
-def _prelu(at: Site, x: Any, weight: Any) -> Region:
-    x = at.region(x)
-    return at.build(lambda name: prelu(x, weight.shape[0], name), {"weight": weight})
+def _prelu(site: Site, x: Any, weight: Any) -> Region:
+    x = site.region(x)
+    return site.build(lambda name: prelu(x, weight.shape[0], name), {"weight": weight})
 
 
 RULES: dict[str, Rule] = {
@@ -387,12 +393,12 @@ RAW: dict[str, Rule] = {
     **{f"conv{n}d": _convolution(n) for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": _transposed(n) for n in (1, 2)},
     "_native_batch_norm_legit_functional": _functional_batch_norm,
-    "_native_batch_norm_legit_no_training": lambda at, x, w, b, m, v, momentum, eps: (
-        _batch_normed(at, x, w, b, m, v, False, momentum, eps),
+    "_native_batch_norm_legit_no_training": lambda site, x, w, b, m, v, momentum, eps: (
+        _batch_normed(site, x, w, b, m, v, False, momentum, eps),
         *_STATISTICS,
     ),
-    "_native_batch_norm_legit.no_stats": lambda at, x, w, b, training, momentum, eps: (
-        _batch_normed(at, x, w, b, None, None, training, momentum, eps),
+    "_native_batch_norm_legit.no_stats": lambda site, x, w, b, training, momentum, eps: (
+        _batch_normed(site, x, w, b, None, None, training, momentum, eps),
         *_STATISTICS,
     ),
     "layer_norm": _layer_norm,

@@ -21,12 +21,12 @@ _REDUCTIONS = ("none", "mean", "sum")
 # -- of classes --------------------------------------------------------------------------------------------------------
 
 
-def _classes_last(at: Site, x: Region) -> Region:
-    return x if x.ndim < 3 else permuted(at, x, (0, *range(2, x.ndim), 1))
+def _classes_last(site: Site, x: Region) -> Region:
+    return x if x.ndim < 3 else permuted(site, x, (0, *range(2, x.ndim), 1))
 
 
 def _cross_entropy(
-    at: Site,
+    site: Site,
     x: Region,
     t: Region,
     weight: Any = None,
@@ -34,19 +34,19 @@ def _cross_entropy(
     ignored: int = -100,
     smoothing: float = 0.0,
 ) -> Region:
-    scores, is_chance = _classes_last(at, x), t.is_floating
-    targets = _classes_last(at, t) if is_chance else t
+    scores, is_chance = _classes_last(site, x), t.is_floating
+    targets = _classes_last(site, t) if is_chance else t
     options = {"reduction": _REDUCTIONS[reduction], "weight": weight}
     return cross_entropy(
-        scores, targets, None if is_chance else ignored, smoothing, at.name, **options
+        scores, targets, None if is_chance else ignored, smoothing, site.name, **options
     )
 
 
 def _nll_loss(
-    at: Site, x: Region, t: Region, weight: Any = None, reduction: int = 1, ignored: int = -100
+    site: Site, x: Region, t: Region, weight: Any = None, reduction: int = 1, ignored: int = -100
 ) -> Region:
-    scores = _classes_last(at, x)
-    return nll_loss(scores, t, ignored, at.name, reduction=_REDUCTIONS[reduction], weight=weight)
+    scores = _classes_last(site, x)
+    return nll_loss(scores, t, ignored, site.name, reduction=_REDUCTIONS[reduction], weight=weight)
 
 
 # -- of elements -------------------------------------------------------------------------------------------------------
@@ -55,37 +55,37 @@ def _nll_loss(
 def _pair(function: Callable[..., Region], has_number: bool = False) -> Rule:
     """A loss of two regions, perhaps with a number of its own."""
 
-    def of_two(at: Site, x: Region, y: Region, reduction: int = 1) -> Region:
+    def of_two(site: Site, x: Region, y: Region, reduction: int = 1) -> Region:
         need(x.shape == y.shape, "a loss of shapes that broadcast")
-        return function(x, y, name=at.name, reduction=_REDUCTIONS[reduction])
+        return function(x, y, name=site.name, reduction=_REDUCTIONS[reduction])
 
     def with_number(
-        at: Site, x: Region, y: Region, reduction: int = 1, number: float = 1.0
+        site: Site, x: Region, y: Region, reduction: int = 1, number: float = 1.0
     ) -> Region:
         need(x.shape == y.shape, "a loss of shapes that broadcast")
-        return function(x, y, float(number), at.name, reduction=_REDUCTIONS[reduction])
+        return function(x, y, float(number), site.name, reduction=_REDUCTIONS[reduction])
 
     return with_number if has_number else of_two
 
 
 def _kl_div(
-    at: Site, x: Region, y: Region, reduction: int = 1, *, log_target: bool = False
+    site: Site, x: Region, y: Region, reduction: int = 1, *, log_target: bool = False
 ) -> Region:
     need(x.shape == y.shape, "a loss of shapes that broadcast")
-    return losses.kl_div(x, y, at.name, reduction=_REDUCTIONS[reduction], log_target=log_target)
+    return losses.kl_div(x, y, site.name, reduction=_REDUCTIONS[reduction], log_target=log_target)
 
 
-def _bce(at: Site, x: Region, y: Region, weight: Any = None, reduction: int = 1) -> Region:
+def _bce(site: Site, x: Region, y: Region, weight: Any = None, reduction: int = 1) -> Region:
     return losses.binary_cross_entropy(
-        x, y, at.name, reduction=_REDUCTIONS[reduction], weight=weight
+        x, y, site.name, reduction=_REDUCTIONS[reduction], weight=weight
     )
 
 
 def _bce_with_logits(
-    at: Site, x: Region, y: Region, weight: Any = None, pos_weight: Any = None, reduction: int = 1
+    site: Site, x: Region, y: Region, weight: Any = None, pos_weight: Any = None, reduction: int = 1
 ) -> Region:
     options = {"reduction": _REDUCTIONS[reduction], "weight": weight, "pos_weight": pos_weight}
-    return losses.binary_cross_entropy_with_logits(x, y, at.name, **options)
+    return losses.binary_cross_entropy_with_logits(x, y, site.name, **options)
 
 
 RULES: dict[str, Rule] = {

@@ -30,19 +30,21 @@ def _dims(dim: Dims) -> Any:
     return None if dim is None or dim == [] or dim == () else dim
 
 
-def _sum(at: Site, x: Region, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Region:
-    wide = at.dtype if "float" in at.dtype else "float64"
-    return cast(reductions.sum(cast(x, wide), _dims(dim), keepdim, at.name), at.dtype)
+def _sum(
+    site: Site, x: Region, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+) -> Region:
+    wide = site.dtype if "float" in site.dtype else "float64"
+    return cast(reductions.sum(cast(x, wide), _dims(dim), keepdim, site.name), site.dtype)
 
 
 def _mean(
-    at: Site, x: Region, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+    site: Site, x: Region, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> Region:
-    return reductions.mean(cast(x, at.dtype), _dims(dim), keepdim, at.name)
+    return reductions.mean(cast(x, site.dtype), _dims(dim), keepdim, site.name)
 
 
 def _var(
-    at: Site,
+    site: Site,
     x: Region,
     dim: Dims = None,
     unbiased: Any = None,
@@ -52,12 +54,14 @@ def _var(
     """Two passes; `correction` points are taken from the count, one by default."""
     dim = _dims(dim)
     taken = correction if correction is not None else (1 if unbiased in (None, True) else 0)
-    centred = subtract(x, reductions.mean(x, dim, True, f"{at.name}.mean"), f"{at.name}.centred")
-    squares = multiply(centred, centred, f"{at.name}.squares")
+    centred = subtract(
+        x, reductions.mean(x, dim, True, f"{site.name}.mean"), f"{site.name}.centred"
+    )
+    squares = multiply(centred, centred, f"{site.name}.squares")
     named = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     count = int(np.prod([x.shape[d] for d in named]))
     need(count > taken, "a variance of too few points")
-    return multiply(reductions.sum(squares, dim, keepdim, at.name), 1 / (count - taken))
+    return multiply(reductions.sum(squares, dim, keepdim, site.name), 1 / (count - taken))
 
 
 def _root(x: Region, name: str, power: float = 0.5) -> Region:
@@ -72,28 +76,28 @@ def _root(x: Region, name: str, power: float = 0.5) -> Region:
     return arithmetic.where(is_zero, 0.0, root, name)
 
 
-def _std(at: Site, x: Region, *args: Any, **options: Any) -> Region:
-    return _root(_var(at, x, *args, **options), f"{at.name}.std")
+def _std(site: Site, x: Region, *args: Any, **options: Any) -> Region:
+    return _root(_var(site, x, *args, **options), f"{site.name}.std")
 
 
 def _var_mean(
-    at: Site, x: Region, dim: Dims = None, *args: Any, **options: Any
+    site: Site, x: Region, dim: Dims = None, *args: Any, **options: Any
 ) -> tuple[Region, Region]:
     keepdim = bool(options.get("keepdim", args[1] if len(args) > 1 else False))
-    return _var(at, x, dim, *args, **options), reductions.mean(x, _dims(dim), keepdim)
+    return _var(site, x, dim, *args, **options), reductions.mean(x, _dims(dim), keepdim)
 
 
-def _std_mean(at: Site, x: Region, *args: Any, **options: Any) -> tuple[Region, Region]:
-    var, mean = _var_mean(at, x, *args, **options)
-    return _root(var, f"{at.name}.std"), mean
+def _std_mean(site: Site, x: Region, *args: Any, **options: Any) -> tuple[Region, Region]:
+    var, mean = _var_mean(site, x, *args, **options)
+    return _root(var, f"{site.name}.std"), mean
 
 
 def _extreme(function: Callable[..., Region], is_largest: bool) -> Rule:
     """The value, and where it stands, which is computed only where it is read."""
 
-    def rule(at: Site, x: Region, dim: int, keepdim: bool = False) -> tuple[Region, Region]:
+    def rule(site: Site, x: Region, dim: int, keepdim: bool = False) -> tuple[Region, Region]:
         wide = x if x.is_floating else cast(x, "float64")
-        values, indices = extremes.topk(wide, 1, dim, largest=is_largest, name=at.name)
+        values, indices = extremes.topk(wide, 1, dim, largest=is_largest, name=site.name)
         values = cast(values, x.dtype)
         return (values, indices) if keepdim else (squeeze(values, dim), squeeze(indices, dim))
 
@@ -103,9 +107,9 @@ def _extreme(function: Callable[..., Region], is_largest: bool) -> Rule:
 def _of_all(function: Callable[..., Region]) -> Rule:
     """The extreme value over dimensions; that of integers is computed in float64."""
 
-    def rule(at: Site, x: Region, dim: Dims = None, keepdim: bool = False) -> Region:
+    def rule(site: Site, x: Region, dim: Dims = None, keepdim: bool = False) -> Region:
         wide = x if x.is_floating else cast(x, "float64")
-        return cast(function(wide, _dims(dim), keepdim, at.name), x.dtype)
+        return cast(function(wide, _dims(dim), keepdim, site.name), x.dtype)
 
     return rule
 
@@ -113,82 +117,84 @@ def _of_all(function: Callable[..., Region]) -> Rule:
 def _place(function: Callable[..., Region]) -> Rule:
     """Where the extreme value stands, in a dimension or among all elements."""
 
-    def rule(at: Site, x: Region, dim: int | None = None, keepdim: bool = False) -> Region:
+    def rule(site: Site, x: Region, dim: int | None = None, keepdim: bool = False) -> Region:
         wide = x if x.is_floating else cast(x, "float64")
         if dim is None:
-            return reshape(function(reshape(wide, (-1,)), 0, name=at.name), at.shape)
-        return function(wide, dim, keepdim, at.name)
+            return reshape(function(reshape(wide, (-1,)), 0, name=site.name), site.shape)
+        return function(wide, dim, keepdim, site.name)
 
     return rule
 
 
-def _logsumexp(at: Site, x: Region, dim: Dims, keepdim: bool = False) -> Region:
+def _logsumexp(site: Site, x: Region, dim: Dims, keepdim: bool = False) -> Region:
     dims = [dim] if isinstance(dim, int) else list(dim)
     limit = float(np.finfo(x.dtype).max)  # where all are -inf, the result is
-    largest = activation.clip(detach(extremes.max(x, dims, True, f"{at.name}.max")), -limit, limit)
-    total = reductions.sum(activation.exp(subtract(x, largest)), dims, True, at.name)
+    largest = activation.clip(
+        detach(extremes.max(x, dims, True, f"{site.name}.max")), -limit, limit
+    )
+    total = reductions.sum(activation.exp(subtract(x, largest)), dims, True, site.name)
     made = add(activation.log(total), largest)
     return made if keepdim else squeeze(made, dims)
 
 
 def _norm(
-    at: Site, x: Region, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+    site: Site, x: Region, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> Region:
     p = 2 if p is None else p
     need(1 <= p < np.inf and dtype is None, f"a norm of order {p}")
     dim = _dims(dim)
     if p == 1:
-        return reductions.sum(activation.abs(x), dim, keepdim, at.name)
+        return reductions.sum(activation.abs(x), dim, keepdim, site.name)
     if p != 2:
-        powers = arithmetic.pow(activation.abs(x), float(p), f"{at.name}.powers")
-        return _root(reductions.sum(powers, dim, keepdim, at.name), f"{at.name}.norm", 1 / p)
+        powers = arithmetic.pow(activation.abs(x), float(p), f"{site.name}.powers")
+        return _root(reductions.sum(powers, dim, keepdim, site.name), f"{site.name}.norm", 1 / p)
     return _root(
-        reductions.sum(multiply(x, x, f"{at.name}.squares"), dim, keepdim, at.name),
-        f"{at.name}.norm",
+        reductions.sum(multiply(x, x, f"{site.name}.squares"), dim, keepdim, site.name),
+        f"{site.name}.norm",
     )
 
 
-def weight_normed(at: Site, v: Region, g: Region, dim: int = 0) -> Region:
+def weight_normed(site: Site, v: Region, g: Region, dim: int = 0) -> Region:
     """v g / |v|, the norm over all dimensions but one."""
-    norm = _norm(at, v, 2, [d for d in range(v.ndim) if d != dim % v.ndim], True)
-    return multiply(v, divide(g, norm), f"{at.name}.scaled")
+    norm = _norm(site, v, 2, [d for d in range(v.ndim) if d != dim % v.ndim], True)
+    return multiply(v, divide(g, norm), f"{site.name}.scaled")
 
 
-def _cumsum(at: Site, x: Region, dim: int, dtype: Any = None) -> Region:
+def _cumsum(site: Site, x: Region, dim: int, dtype: Any = None) -> Region:
     """A product with a triangle of ones; a scan would be sequential."""
     import torch
 
-    wide = at.dtype if "float" in at.dtype else "float64"
+    wide = site.dtype if "float" in site.dtype else "float64"
     n, dim = x.shape[dim], dim % x.ndim
-    behind = permuted(at, x, (*(d for d in range(x.ndim) if d != dim), dim))
-    ones = at.constant(torch.ones(n, n, dtype=getattr(torch, wide)).triu())
+    behind = permuted(site, x, (*(d for d in range(x.ndim) if d != dim), dim))
+    ones = site.constant(torch.ones(n, n, dtype=getattr(torch, wide)).triu())
     lead = " ".join(f"a{k}" for k in range(x.ndim - 1))
-    made = contract(at.name, f"{lead} i, i o -> {lead} o", cast(behind, wide), ones)
+    made = contract(site.name, f"{lead} i, i o -> {lead} o", cast(behind, wide), ones)
     order = list(range(x.ndim - 1))
     order.insert(dim, x.ndim - 1)
-    return cast(permuted(at, made, order), at.dtype)
+    return cast(permuted(site, made, order), site.dtype)
 
 
 def _softmax(function: Callable[..., Region]) -> Rule:
-    def rule(at: Site, x: Region, dim: int, dtype: Any = None) -> Region:
-        return function(cast(x, at.dtype), dim, at.name)
+    def rule(site: Site, x: Region, dim: int, dtype: Any = None) -> Region:
+        return function(cast(x, site.dtype), dim, site.name)
 
     return rule
 
 
-def _sort(at: Site, x: Region, dim: int = -1, descending: bool = False) -> tuple[Region, Region]:
-    return sort(x, dim, descending, at.name)
+def _sort(site: Site, x: Region, dim: int = -1, descending: bool = False) -> tuple[Region, Region]:
+    return sort(x, dim, descending, site.name)
 
 
 def _stable(rule: Rule) -> Rule:
     """All sorting is stable here."""
-    return lambda at, x, *, dim=-1, descending=False: rule(at, x, dim, descending)
+    return lambda site, x, *, dim=-1, descending=False: rule(site, x, dim, descending)
 
 
 def _topk(
-    at: Site, x: Region, k: int, dim: int = -1, largest: bool = True, _sorted: bool = True
+    site: Site, x: Region, k: int, dim: int = -1, largest: bool = True, _sorted: bool = True
 ) -> Any:
-    return extremes.topk(x, k, dim, largest=largest, name=at.name)
+    return extremes.topk(x, k, dim, largest=largest, name=site.name)
 
 
 RULES: dict[str, Rule] = {
@@ -207,15 +213,15 @@ RULES: dict[str, Rule] = {
     "topk": _topk,
     "sort": _sort,
     "sort.stable": _stable(_sort),
-    "argsort": lambda at, x, dim=-1, descending=False: _sort(at, x, dim, descending)[1],
-    "argsort.stable": _stable(lambda at, x, dim, descending: _sort(at, x, dim, descending)[1]),
+    "argsort": lambda site, x, dim=-1, descending=False: _sort(site, x, dim, descending)[1],
+    "argsort.stable": _stable(lambda site, x, dim, descending: _sort(site, x, dim, descending)[1]),
     "logsumexp": _logsumexp,
     "norm": _norm,
     "linalg_vector_norm": _norm,
     "cumsum": _cumsum,
     "_weight_norm": weight_normed,
     "softmax": _softmax(softmax),
-    "_softmax": lambda at, x, dim, _half: softmax(x, dim, at.name),
+    "_softmax": lambda site, x, dim, _half: softmax(x, dim, site.name),
     "log_softmax": _softmax(log_softmax),
-    "_log_softmax": lambda at, x, dim, _half: log_softmax(x, dim, at.name),
+    "_log_softmax": lambda site, x, dim, _half: log_softmax(x, dim, site.name),
 }

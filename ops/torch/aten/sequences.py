@@ -35,7 +35,7 @@ def _recurrent(kind: str) -> Rule:
     """y, and the last states of all layers and directions."""
 
     def rule(
-        at: Site,
+        site: Site,
         x: Any,
         state: Any,
         params: Sequence[Any],
@@ -46,36 +46,36 @@ def _recurrent(kind: str) -> Rule:
         is_both_ways: bool,
         batch_first: bool,
     ) -> tuple[Any, ...]:
-        x, states = at.region(x), state if kind == "lstm" else (state,)
+        x, states = site.region(x), state if kind == "lstm" else (state,)
         need(x.ndim == 3, "a recurrent layer on sequences without a batch")
-        y = x if batch_first else exchanged(at, x, 0, 1)
-        each, ways = (4 if bias else 2), (2 if is_both_ways else 1)
-        need(len(params) == each * ways * layers, "a recurrent layer with projections")
+        y = x if batch_first else exchanged(site, x, 0, 1)
+        per_way, ways = (4 if bias else 2), (2 if is_both_ways else 1)
+        need(len(params) == per_way * ways * layers, "a recurrent layer with projections")
         last: list[list[Region]] = []
         for layer in range(layers):
             y = dropout(
-                y, p, layer > 0 and training and at.book.is_dropping, f"{at.name}.l{layer}.drop"
+                y, p, layer > 0 and training and site.book.is_dropping, f"{site.name}.l{layer}.drop"
             )
             ends = []
             for way in range(ways):
                 k = layer * ways + way
-                own = params[k * each : (k + 1) * each]
-                first = [_first_state(at, s, k) for s in states]
-                made, found = _layer(at, kind, flip(y, 1) if way else y, own, first)
+                weights = params[k * per_way : (k + 1) * per_way]
+                first = [_first_state(site, s, k) for s in states]
+                made, final = _layer(site, kind, flip(y, 1) if way else y, weights, first)
                 ends.append(flip(made, 1) if way else made)
-                last.append([exchanged(at, s, 0, 1) for s in found])
-            y = ends[0] if ways == 1 else concat(ends, 2, f"{at.name}.l{layer}.both")
+                last.append([exchanged(site, s, 0, 1) for s in final])
+            y = ends[0] if ways == 1 else concat(ends, 2, f"{site.name}.l{layer}.both")
         joined = [
             parts[0] if len(parts) == 1 else concat(list(parts), 0)
             for parts in zip(*last, strict=True)
         ]
-        return (y if batch_first else exchanged(at, y, 0, 1), *joined)
+        return (y if batch_first else exchanged(site, y, 0, 1), *joined)
 
     return rule
 
 
 def _layer(
-    at: Site, kind: str, x: Region, params: Sequence[Any], first: Sequence[Region | None]
+    site: Site, kind: str, x: Region, params: Sequence[Any], first: Sequence[Region | None]
 ) -> tuple[Region, Sequence[Region]]:
     """One layer in one direction: its results, (batch, steps, hidden), and its last states, (batch, 1, hidden)."""
     gates, hidden = _GATES[kind], params[0].shape[0] // _GATES[kind]
@@ -83,7 +83,7 @@ def _layer(
     for key, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), params):
         shape = (gates, hidden, *value.shape[1:])
         need(isinstance(value, Weight), "a recurrent layer whose weights are computed")
-        weights[f"l0.{key}"] = at.weight(value, "gates", shape)
+        weights[f"l0.{key}"] = site.weight(value, "gates", shape)
     name = weights["l0.weight_ih"].name.removesuffix(".weight_ih")
     initial: Any = (
         None if any(s is None for s in first) else [tuple(first) if kind == "lstm" else first[0]]
@@ -96,24 +96,24 @@ def _layer(
         build: Any = rnn if options else gru
         return build(x, hidden, 1, initial, len(params) == 4, name=name, **options)
 
-    y, states = at.build(make, weights, name)
+    y, states = site.build(make, weights, name)
     return y, [s for state in states for s in (state if kind == "lstm" else (state,))]
 
 
-def _first_state(at: Site, state: Any, k: int) -> Region | None:
+def _first_state(site: Site, state: Any, k: int) -> Region | None:
     """That of a layer and direction, (batch, 1, hidden); None where all are zero."""
     import torch
 
     if isinstance(state, torch.Tensor) and not state.any():
         return None
-    return exchanged(at, slice(at.region(state), 0, k, k + 1), 0, 1)
+    return exchanged(site, slice(site.region(state), 0, k, k + 1), 0, 1)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
 def _attend(
-    at: Site,
+    site: Site,
     q: Any,
     k: Any,
     v: Any,
@@ -126,7 +126,7 @@ def _attend(
     """Heads and positions change places twice; most of these turns meet others, and none is left."""
     import torch
 
-    q, k, v = (at.region(each) for each in (q, k, v))
+    q, k, v = (site.region(tensor) for tensor in (q, k, v))
     lead = q.shape[:-2]
     if q.ndim != 4:
         mask = mask if mask is None else _mask_of_four(mask, (*q.shape[:-1], k.shape[-2]))
@@ -139,7 +139,7 @@ def _attend(
         and _is_causal(mask, q.shape[-2], k.shape[-2])
     ):
         mask, is_causal = None, True
-    p = p if at.book.is_dropping else 0.0
+    p = p if site.book.is_dropping else 0.0
     d = q.shape[-1]
     is_usual = scale is None or isclose(scale, 1 / sqrt(d), rel_tol=1e-9)
     if (
@@ -148,12 +148,14 @@ def _attend(
         and is_usual
         and not (is_causal and q.shape[-2] > k.shape[-2])
     ):
-        q, k, v = (exchanged(at, x, 1, 2) for x in (q, k, v))
-        y = exchanged(at, scaled_dot_product_attention(q, k, v, is_causal, p, name=at.name), 1, 2)
+        q, k, v = (exchanged(site, x, 1, 2) for x in (q, k, v))
+        y = exchanged(
+            site, scaled_dot_product_attention(q, k, v, is_causal, p, name=site.name), 1, 2
+        )
     else:
         past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril() if is_causal else None
-        masks = [each for each in (mask, past) if each is not None]
-        y = _masked(at, q, k, v, masks, p, 1 / sqrt(d) if scale is None else scale)
+        masks = [m for m in (mask, past) if m is not None]
+        y = _masked(site, q, k, v, masks, p, 1 / sqrt(d) if scale is None else scale)
     return y if q.ndim == 4 and len(lead) == 2 else reshape(y, (*lead, *y.shape[-2:]))
 
 
@@ -170,15 +172,15 @@ def _mask_of_four(mask: Any, scores: Sequence[int]) -> Any:
 
 
 def _masked(
-    at: Site, q: Region, k: Region, v: Region, masks: Sequence[Any], p: float, scale: float
+    site: Site, q: Region, k: Region, v: Region, masks: Sequence[Any], p: float, scale: float
 ) -> Region:
     """A query that sees nothing gets zeros."""
-    graph = at.book.graph
-    name = graph.unique_name(at.name)
+    graph = site.book.graph
+    name = graph.unique_name(site.name)
     scores = contract(name, "b k q d, b k t d -> b k q t", q, k, scale)
     blind = None
     for mask in masks:
-        region = at.region(mask)
+        region = site.region(mask)
         if region.dtype == "bool":
             scores = where(region, scores, float("-inf"), f"{name}.mask")
         else:
@@ -204,8 +206,10 @@ def _may_hide_all(mask: Any) -> bool:
 
 
 def _repeated_heads(x: Region, heads: int) -> Region:
-    b, own, s, d = x.shape
-    return reshape(expand(unsqueeze(x, 2), (b, own, heads // own, s, d)), (b, heads, s, d))
+    b, kv_heads, s, d = x.shape
+    return reshape(
+        expand(unsqueeze(x, 2), (b, kv_heads, heads // kv_heads, s, d)), (b, heads, s, d)
+    )
 
 
 def _is_causal(mask: Any, queries: int, keys: int) -> bool:

@@ -65,11 +65,11 @@ def operand(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> 
 
 def _even_step(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
     """The step from one matrix of a stack to the next, None where it is not even."""
-    found = [(n, s) for n, s in zip(shape, strides) if n != 1]
-    for (_, outer), (n, inner) in pairwise(found):
+    steps = [(n, s) for n, s in zip(shape, strides) if n != 1]
+    for (_, outer), (n, inner) in pairwise(steps):
         if outer != n * inner:
             return None
-    return found[-1][1] if found else 0
+    return steps[-1][1] if steps else 0
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Gemm:
 
 def plan_gemm(x: Array, y: Array, z: Array) -> Gemm | None:
     """How z = x y is asked for; None where an operand must be copied first."""
-    found = [operand(a.shape, a.strides, a.itemsize) for a in (x, y, z)]
-    left, right, result = found
+    operands = [operand(a.shape, a.strides, a.itemsize) for a in (x, y, z)]
+    left, right, result = operands
     if left is None or right is None or result is None or result.is_transposed:
         return None
     count = int(np.prod(z.shape[:-2], dtype=np.int64))

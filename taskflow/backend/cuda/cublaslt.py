@@ -246,7 +246,7 @@ class CublasLt:
         ]
         operands = zip(request.dtypes, extents, (gemm.first, gemm.second, gemm.result), strict=True)
         return ProductPlan(
-            description, [self._layout(*each, gemm.count) for each in operands], Heuristic()
+            description, [self._layout(*operand, gemm.count) for operand in operands], Heuristic()
         )
 
     def _layout(
@@ -268,18 +268,18 @@ class CublasLt:
 
     def _choose(self, plan: ProductPlan, request: ProductRequest) -> bool:
         """Ask the heuristic; False where it knows no algorithm."""
-        library, preference, found = self._library, ctypes.c_void_p(), ctypes.c_int()
+        library, preference, count = self._library, ctypes.c_void_p(), ctypes.c_int()
         self._check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
         put = library.cublasLtMatmulPreferenceSetAttribute
         self._set(put, preference, _MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
         for k, alignment in enumerate((*request.alignments, request.alignments[2])):
             self._set(put, preference, _ALIGNMENT_A + k, ctypes.c_uint32(alignment))
         a, b, z = plan.layouts
-        answer = 1, ctypes.byref(plan.heuristic), ctypes.byref(found)
+        answer = 1, ctypes.byref(plan.heuristic), ctypes.byref(count)
         ask = library.cublasLtMatmulAlgoGetHeuristic
         status = ask(self._handle, plan.description, a, b, z, z, preference, *answer)
         library.cublasLtMatmulPreferenceDestroy(preference)
-        return status == 0 and found.value > 0 and plan.heuristic.state == 0
+        return status == 0 and count.value > 0 and plan.heuristic.state == 0
 
     @staticmethod
     def _check(status: int) -> None:

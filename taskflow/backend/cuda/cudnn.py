@@ -114,10 +114,10 @@ class Cudnn:
             if not may_plan:
                 raise RuntimeError(f"cuDNN plans {operation}")
             self._graphs[request] = self._try(request, self._handle(stream))
-        found = self._graphs[request]
-        if found is None:
+        planned = self._graphs[request]
+        if planned is None:
             return None
-        graph, workspace_bytes = found
+        graph, workspace_bytes = planned
         pack, handle = dict(enumerate(addresses, 1)), self._handle(stream)
         return CudnnPlan(
             request,

@@ -86,8 +86,8 @@ class CudaStreams(StreamBackend):
         return self.gpu(device)
 
     def name(self, device: int) -> str:
-        found: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
-        return found
+        name: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
+        return name
 
     def l2_bytes(self, device: int) -> int:
         return int(runtime.getDeviceProperties(self.gpu(device))["l2CacheSize"])
@@ -156,8 +156,8 @@ class CudaStreams(StreamBackend):
         return {WORKSPACE: holders * WORKSPACE_BYTES} if holders else {}
 
     def pinned(self, size_bytes: int) -> Array:
-        found: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
-        return found
+        pinned: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
+        return pinned
 
     def copy(self, target: Array, source: Array) -> Call:
         pointers = pointer(target), pointer(source)
@@ -298,9 +298,9 @@ class CudaStreams(StreamBackend):
     def resident(self, stream: CudaStream, value: Any) -> Array | None:
         if not is_resident(value):
             return None
-        found = from_dlpack(value, stream.ptr)
-        self._use_gpu(found.device.id)
-        return found  # type: ignore[no-any-return]
+        array = from_dlpack(value, stream.ptr)
+        self._use_gpu(array.device.id)
+        return array  # type: ignore[no-any-return]
 
     @contextmanager
     def warm_step(self) -> Iterator[None]:

@@ -88,10 +88,10 @@ def inspect_kernel(array: Array, out: Array) -> Launch:
     )
 
 
-def not_finite_kernel(array: Array, found: Array) -> Launch:
+def not_finite_kernel(array: Array, flag: Array) -> Launch:
     """What `StreamBackend.launch` gets for a `StreamBackend.note_not_finite`."""
     exponent, name = _EXPONENTS[array.dtype.name], f"not_finite_{array.itemsize * 8}"
-    return _CHECK, name, array.size, (_bits(array), found, exponent, *_layout(array))
+    return _CHECK, name, array.size, (_bits(array), flag, exponent, *_layout(array))
 
 
 def _bits(array: Array) -> Array:

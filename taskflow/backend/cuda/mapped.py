@@ -69,13 +69,13 @@ class MappedMemory:
         lent = _Lent()
         self._lent[number] = block
         weakref.finalize(lent, self._ended.add, number).atexit = False
-        own = _bytes_at(int(block.ptr), size_bytes, lent, gpu)
+        mine = _bytes_at(int(block.ptr), size_bytes, lent, gpu)
         handles = ranks.gather(_handle(int(block.ptr), size_bytes))
         failure, arrays = next((h for h in handles if isinstance(h, str)), ""), list[Array]()
         if not failure:
             try:
                 arrays = [
-                    own if r == ranks.rank else self._map(number, h, gpu)
+                    mine if r == ranks.rank else self._map(number, h, gpu)
                     for r, h in enumerate(handles)
                 ]
             except runtime.CUDARuntimeError as error:
@@ -118,8 +118,8 @@ def mapped_memory() -> MappedMemory:
 def _bytes_at(pointer: int, size_bytes: int, owner: object, gpu: int) -> Array:
     """A byte array of a GPU in memory that lives as long as its owner."""
     memory = cupy.cuda.UnownedMemory(pointer, size_bytes, owner, gpu)
-    found: Array = cupy.ndarray((size_bytes,), np.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
-    return found
+    array: Array = cupy.ndarray((size_bytes,), np.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
+    return array
 
 
 def _handle(pointer: int, size_bytes: int) -> tuple[bytes, int, int] | str:

@@ -55,8 +55,8 @@ def make_communicators(
     """A communicator for each group with this rank, made in the order of `groups`; all ranks call it."""
     from cupy.cuda import nccl
 
-    found = ranks.gather(_identity(gpu) + host_name())
-    if len(set(found)) < len(found):
+    identities = ranks.gather(_identity(gpu) + host_name())
+    if len(set(identities)) < len(identities):
         os.environ["NCCL_HOSTID"] = f"rank {ranks.rank}"
     ids = ranks.gather(
         {k: nccl.get_unique_id() for k, g in enumerate(groups) if g[0] == ranks.rank}

@@ -32,8 +32,8 @@ def _doctor(options: argparse.Namespace) -> int:
     findings = judge(look())
     is_ill = any(finding.verdict == Verdict.FAULT for finding in findings)
     if options.json:
-        found = [{**record(finding), "verdict": finding.verdict.value} for finding in findings]
-        show_data("doctor", {"healthy": not is_ill, "findings": found})
+        records = [{**record(finding), "verdict": finding.verdict.value} for finding in findings]
+        show_data("doctor", {"healthy": not is_ill, "findings": records})
         return int(is_ill)
     show_table([("what", "", "found"), *((f.name, f.verdict.value, f.says) for f in findings)])
     mends = [f for f in findings if f.mend]

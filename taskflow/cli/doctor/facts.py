@@ -97,7 +97,11 @@ def look() -> Facts:
     library, mpi_error = _mpi_library()
     compiler_error, cache, cache_used = _compiler()
     cupy = next(
-        (found for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if (found := installed(name))),
+        (
+            version
+            for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+            if (version := installed(name))
+        ),
         "",
     )
     gpus = len(find_gpus()) if cupy else 0
@@ -175,9 +179,9 @@ def _blas() -> str:
     except ImportError:  # a doctor must not need what may be missing
         return ""
     np.ones((2, 2)) @ np.ones((2, 2))
-    found = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    libraries = [info for info in threadpool_info() if info["user_api"] == "blas"]
     return ", ".join(
-        f"{x['internal_api']} {x['version']}, {x['num_threads']} threads" for x in found
+        f"{x['internal_api']} {x['version']}, {x['num_threads']} threads" for x in libraries
     )
 
 

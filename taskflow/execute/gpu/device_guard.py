@@ -36,11 +36,11 @@ def guard_updates(
     if is_any is None or compiler.guarded is None:
         compiler.replay.take(GuardedItems(compiler.issue.items))
         return None
-    found = compiler.device_guard
-    if not isinstance(found, DeviceGuard):
-        compiler.device_guard = found = DeviceGuard(compiler, compiler.guarded, is_any)
-    compiler.replay.take(found.items)
-    return found
+    guard = compiler.device_guard
+    if not isinstance(guard, DeviceGuard):
+        compiler.device_guard = guard = DeviceGuard(compiler, compiler.guarded, is_any)
+    compiler.replay.take(guard.items)
+    return guard
 
 
 class DeviceGuard(StepGuard):
@@ -56,12 +56,12 @@ class DeviceGuard(StepGuard):
             compiler.graph,
             8 * max(len(guarded.names), 1),
         )
-        purpose, own = "numbers of the guard", self._memory.own
-        self._found = {d: self._ledger.take(d, purpose, size).view(np.uint64) for d in own}
-        self._noted = {d: self._backend.pinned(size).view(np.uint64) for d in own}
+        purpose, devices = "numbers of the guard", self._memory.devices
+        self._numbers = {d: self._ledger.take(d, purpose, size).view(np.uint64) for d in devices}
+        self._noted = {d: self._backend.pinned(size).view(np.uint64) for d in devices}
         made = guarded.arrays(self._graph, self._memory, is_apart=True)
         self.items = self._build(compiler.begins[guarded.row], made)
-        self.items.keeps += [partial(found.fill, 0) for found in self._found.values()]
+        self.items.keeps += [partial(numbers.fill, 0) for numbers in self._numbers.values()]
         for instance in guarded.kept(self._graph, self._memory):
             array = self._memory.array(instance)
             kept = self._room(int(self._graph.instance_device[instance]), array)
@@ -71,21 +71,28 @@ class DeviceGuard(StepGuard):
     def _room(self, device: int, array: Array) -> Array:
         """Memory for a copy of an array of a device."""
         try:
-            found = self._ledger.take(device, "states kept by the guard", array.nbytes)
+            room = self._ledger.take(device, "states kept by the guard", array.nbytes)
         except ValueError:  # no room: the host has some, and copies take longer
-            found = self._backend.pinned(array.nbytes)
-        return found.view(array.dtype).reshape(array.shape)
+            room = self._backend.pinned(array.nbytes)
+        return room.view(array.dtype).reshape(array.shape)
 
-    def _build(self, at: int, made: Mapping[int, Sequence[tuple[Array, int]]]) -> GuardedItems:
-        """The items of the program, those that make gradients with notes, and those of the guard before item `at`."""
-        items, late = list(self._issue.items), self.guarded.late
+    def _with_notes(self, made: Mapping[int, Sequence[tuple[Array, int]]]) -> list[Item]:
+        """The items of the program; those that make gradients note which are not finite."""
+        items = list(self._issue.items)
         for maker, arrays in made.items():
             number = self._issue.item_of(maker)
-            found = self._found[self._issue.device(items[number].stream)]
-            notes = [self._backend.note_not_finite(array, found[k : k + 1]) for array, k in arrays]
+            numbers = self._numbers[self._issue.device(items[number].stream)]
+            notes = [
+                self._backend.note_not_finite(array, numbers[k : k + 1]) for array, k in arrays
+            ]
             items[number] = replace(
                 items[number], call=partial(call_each, (items[number].call, *notes))
             )
+        return items
+
+    def _build(self, at: int, made: Mapping[int, Sequence[tuple[Array, int]]]) -> GuardedItems:
+        """The items of the program, those that make gradients with notes, and those of the guard before item `at`."""
+        items, late = self._with_notes(made), self.guarded.late
         latest = {item.stream: k for k, item in enumerate(items[:at]) if item.stream != HOST}
         over, row, added = (
             tuple(sorted(latest.values())),
@@ -94,7 +101,7 @@ class DeviceGuard(StepGuard):
         )
         for device, noted in self._noted.items():
             stream = self._issue.stream_of(StreamKind.OUTPUTS, device, noted.nbytes)
-            call = self._backend.copy(noted, self._found[device])
+            call = self._backend.copy(noted, self._numbers[device])
             added.append(Item(call, stream, row, NOTE, over, "what is not finite"))
         added.append(Item(self, HOST, row, GUARD, tuple(range(at, at + len(added)))))
 

@@ -50,13 +50,13 @@ def _needed_waits(
     streams: Sequence[int], before: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], ...]:
     width = max(streams, default=-1) + 1
-    known = np.full(
+    clocks = np.full(
         (width, width), -1
     )  # per stream: the last item of each stream that is over when its next starts
     after = np.full((len(streams), width), -1)  # the same, once this item is over
     waits = []
     for item, stream in enumerate(streams):
-        clock = known[stream]
+        clock = clocks[stream]
         needed = []
         for other in sorted(before[item], reverse=True):  # a later item may imply an earlier one
             if clock[streams[other]] < other:

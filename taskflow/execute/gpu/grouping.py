@@ -31,37 +31,37 @@ def group_rows(
         keys: per row that may be part of a group, what the others of the group have in common with it.
         border: a row before which all groups are issued.
     """
-    found: Groups = {}
+    groups: Groups = {}
     waiting: dict[
         Hashable, tuple[list[int], Array]
     ] = {}  # the rows of a group so far, and the instances that they use
 
-    def must_follow(row: int, own: Array, rows: list[int], used: Array) -> bool:
-        """Whether a row that uses the instances `own`, or the end, has to come after the rows of a group."""
+    def must_follow(row: int, needed: Array, rows: list[int], used: Array) -> bool:
+        """Whether a row that uses the instances `needed`, or the end, has to come after the rows of a group."""
         if row in (border, len(graph)) or not set(rows).isdisjoint(graph.deps(row)):
             return True
-        return bool(plan.share_bytes(graph, np.setdiff1d(own, used)[:, None], used).any())
+        return bool(plan.share_bytes(graph, np.setdiff1d(needed, used)[:, None], used).any())
 
     for row in range(len(graph) + 1):
-        own = (
+        needed = (
             _used_by(graph, row)
             if row < len(graph) and (waiting or row in keys)
             else np.zeros(0, np.int64)
         )
-        for key in [key for key, group in waiting.items() if must_follow(row, own, *group)]:
+        for key in [key for key, group in waiting.items() if must_follow(row, needed, *group)]:
             rows, _ = waiting.pop(key)
             if len(rows) > 1:
-                found.setdefault(row, []).append(rows)
+                groups.setdefault(row, []).append(rows)
         if row in keys:
-            rows, used = waiting.get(keys[row], ([], own))
-            waiting[keys[row]] = [*rows, row], np.union1d(used, own)
-    return found
+            rows, used = waiting.get(keys[row], ([], needed))
+            waiting[keys[row]] = [*rows, row], np.union1d(used, needed)
+    return groups
 
 
 def _used_by(graph: TaskGraph, row: int) -> Array:
     """The instances of a row."""
-    found: Array = graph.arg_instance[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]
-    return np.unique(found[found >= 0])
+    instances: Array = graph.arg_instance[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]
+    return np.unique(instances[instances >= 0])
 
 
 class GroupedRows:

@@ -59,7 +59,7 @@ class ItemOrder:
         self._devices = len(self.graph.machine.devices)
         self.streams = {
             self.number(kind, d): backend.make_stream(d, kind.name.lower().replace("_", " "))
-            for d in self.memory.own
+            for d in self.memory.devices
             for kind in StreamKind
         }
         graph = self.graph
@@ -71,7 +71,9 @@ class ItemOrder:
         self._packing = {s: Workspace(ledger.maker(self.device(s), PACKING)) for s in self.streams}
         self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
         self.checks = (
-            DeviceChecks(backend, ledger, self.graph, self.memory.own) if compiler.check else None
+            DeviceChecks(backend, ledger, self.graph, self.memory.devices)
+            if compiler.check
+            else None
         )
         self._born: set[int] = set()
         self._poisoned: dict[int, int] = {}  # instance -> the item that poisons it
@@ -148,8 +150,8 @@ class ItemOrder:
 
     def pack(self, stream: int, offset: int, array: Array) -> Array:
         """Memory without gaps for the values of an array, for items of one stream that follow each other."""
-        found: Array = self._packing[stream].view(offset, array.shape, array.dtype)[0]
-        return found
+        packed: Array = self._packing[stream].view(offset, array.shape, array.dtype)[0]
+        return packed
 
     def drives_instance(self, instance: int) -> bool:
         """Whether an instance lies on a device of this rank."""

@@ -165,13 +165,13 @@ def _sends(x: Exchange) -> list[LibraryCall]:
     calls, holders = list[LibraryCall](), dict[Rect, list[int]]()
     for s in x.having:
         holders.setdefault(x.boxes[s], []).append(s)
-    turns = [new_turns(len(each)) for each in holders.values()]
+    turns = [new_turns(len(sources)) for sources in holders.values()]
     for k in x.getting:
         device, missing = x.devices[k], [x.boxes[k]]
         givers = []
-        for each, turn in zip(holders.values(), turns, strict=True):
-            named = [x.devices[s] for s in each]
-            givers.append(each[whose_turn(x.hosts, named, (0, len(each)), device, turn)])
+        for sources, turn in zip(holders.values(), turns, strict=True):
+            named = [x.devices[s] for s in sources]
+            givers.append(sources[whose_turn(x.hosts, named, (0, len(sources)), device, turn)])
         for s in sorted(givers, key=lambda s: x.distance(x.devices[s], device)):
             for box in [p.intersect(x.boxes[s]) for p in missing if p.overlaps(x.boxes[s])]:
                 if x.instances[s] != x.instances[k]:

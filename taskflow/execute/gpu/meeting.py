@@ -59,8 +59,8 @@ class Meeting:
         self.backend = backend
         choices = choices or shipped_choices(backend.name(transport.rank))
         backend.choices = transport.gather(choices)[0]
-        own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
-        self.ledger = Ledger(backend, own)
+        devices = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
+        self.ledger = Ledger(backend, devices)
         self._gpus = (
             transport.gather(backend.rank_gpu(transport.rank)) if transport.size > 1 else []
         )
@@ -104,7 +104,7 @@ class Meeting:
         such a wait would never end. Persistent regions that are borrowed keep their values: no item runs that writes
         them, nor calls of a library, which would write on some ranks and not on others.
         """
-        over = {d: compiler.backend.make_event(d) for d in compiler.memory.own}
+        over = {d: compiler.backend.make_event(d) for d in compiler.memory.devices}
         homes = {i for places in compiler.graph.homes.values() for i, _ in places}
         with np.errstate(all="ignore"):
             _make_up(compiler, set() if is_borrowing else homes, over)

@@ -119,5 +119,5 @@ class PeerRows:
         )
 
     def _await(self, row: int) -> Call:
-        own, flag = self._flags[self._rank], slice(self._flag_of[row], self._flag_of[row] + 1)
-        return self._issue.backend.awaits(own[_ARRIVED, flag], own[_AWAITED, flag])
+        own_flags, flag = self._flags[self._rank], slice(self._flag_of[row], self._flag_of[row] + 1)
+        return self._issue.backend.awaits(own_flags[_ARRIVED, flag], own_flags[_AWAITED, flag])

@@ -50,8 +50,8 @@ class FeedBox:
 
     def view(self, block: Array) -> Array:
         """Its part of a block."""
-        found: Array = block[self.begin : self.end].view(self.dtype).reshape(self.rect.shape)
-        return found
+        part: Array = block[self.begin : self.end].view(self.dtype).reshape(self.rect.shape)
+        return part
 
 
 class Staging:

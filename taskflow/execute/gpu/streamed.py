@@ -70,10 +70,10 @@ class StreamCompiler(Compiler):
         ] = {}  # transfer under way -> where it goes, and its pinned memory
         self.begins: list[int] = []  # of every row, the number of items before it
         self.issue = ItemOrder(self, self.backend, self.ledger, self._before)
-        self.staging = Staging(self.backend, self.ledger, self.memory.own)
+        self.staging = Staging(self.backend, self.ledger, self.memory.devices)
         points = int((self.graph.kind == Kind.POINT).sum())
-        self.cells = StepCells(self.backend, self.ledger, self.run, self.memory.own, points)
-        self.workspaces = {d: Workspace(self.ledger.maker(d, SCRATCH)) for d in self.memory.own}
+        self.cells = StepCells(self.backend, self.ledger, self.run, self.memory.devices, points)
+        self.workspaces = {d: Workspace(self.ledger.maker(d, SCRATCH)) for d in self.memory.devices}
         self._choose_rows()
         can_be = (
             self.backend.uses_variants and not self.times and not self.check
@@ -213,11 +213,11 @@ class StreamCompiler(Compiler):
 
     def _fetch_all(self) -> None:
         """Copy what is fetched and lies here to the host."""
-        found = (
-            next((p for p in homes if p[0] in self.memory.own), None)
+        places = (
+            next((p for p in homes if p[0] in self.memory.devices), None)
             for homes in self.graph.fetches.values()
         )
-        for device, instance, rect in {p[1]: p for p in found if p is not None}.values():
+        for device, instance, rect in {p[1]: p for p in places if p is not None}.values():
             order = self.memory.order_of(instance)  # as it lies in memory
             array = self.memory.view(instance, rect).transpose(order)
             pinned = self._pinned(array.shape, array.dtype)
@@ -242,8 +242,8 @@ class StreamCompiler(Compiler):
 
     def _pinned(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
         size = prod(shape) * np.dtype(dtype).itemsize
-        found: Array = self.backend.pinned(size).view(dtype).reshape(tuple(shape))
-        return found
+        pinned: Array = self.backend.pinned(size).view(dtype).reshape(tuple(shape))
+        return pinned
 
     # -- messages --------------------------------------------------------------------------------------------------
 

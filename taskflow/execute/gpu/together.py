@@ -65,7 +65,7 @@ class LibraryRows:
 
     def _peers(self, group: tuple[int, ...]) -> int:
         """With how many others of a group this rank exchanges data: two in rings, and each one that it sends to."""
-        graph, found = self._issue.graph, set[int]()
+        graph, others = self._issue.graph, set[int]()
         calls = [call for plan in self._plans.values() for calls in plan.rounds for call in calls]
         if len(group) == self._issue.transport.size:
             ends = [
@@ -74,9 +74,9 @@ class LibraryRows:
                 for r in rows
             ]
             ends += [(call.root, d) for call in calls if call.kind == "send" for d in call.targets]
-            found = {a + b - self._rank for a, b in ends if self._rank in (a, b)}
+            others = {a + b - self._rank for a, b in ends if self._rank in (a, b)}
         in_rings = min(len(group) - 1, 2) if any(call.group == group for call in calls) else 0
-        return max(len(found), in_rings)
+        return max(len(others), in_rings)
 
     def _most_bytes(self) -> int:
         """The most that one call moves."""
@@ -201,18 +201,18 @@ class _Round:
 
 def group_transfers(graph: TaskGraph, rows: Sequence[int]) -> dict[int, list[int]]:
     """First transfer of a call -> all of it: transfers that follow each other and do not depend on each other."""
-    found: dict[int, list[int]] = {}
+    by_first: dict[int, list[int]] = {}
     group: list[int] = []
     for row in rows:
         if not group or row != group[-1] + 1 or set(graph.deps(row)) & set(group):
-            group = found[row] = []
+            group = by_first[row] = []
         group.append(row)
-    return found
+    return by_first
 
 
 def group_collectives(graph: TaskGraph, rows: Iterable[int]) -> dict[int, list[int]]:
     """First row of a call -> all of it, of collectives that are calls of the library; see `tasks.calls`."""
-    first, found = calls_of(graph)[0].tolist(), dict[int, list[int]]()
+    first, by_first = calls_of(graph)[0].tolist(), dict[int, list[int]]()
     for row in sorted(rows):
-        found.setdefault(first[row], []).append(row)
-    return found
+        by_first.setdefault(first[row], []).append(row)
+    return by_first

@@ -28,48 +28,54 @@ def rule_outcomes(
 ) -> list[Outcome]:
     """The strategies by rule that a search would start from, simulated."""
     named = dict(rule_starts(graph, machine))
-    found = []
+    outcomes = []
     for done, (name, strategy) in enumerate(named.items()):
         progress(done, len(named), f"baseline {name}")
-        found.append(judged(graph, machine, costs, Plan(strategy), name))
-    return found
+        outcomes.append(judged(graph, machine, costs, Plan(strategy), name))
+    return outcomes
 
 
 def search_outcomes(
-    found: SearchResult, graph: Graph, machine: MachineModel, costs: CostModel, progress: Progress
+    searched: SearchResult,
+    graph: Graph,
+    machine: MachineModel,
+    costs: CostModel,
+    progress: Progress,
 ) -> list[Outcome]:
     """The fastest starts of a search, and those that nothing beats; measured costs measure nothing more for it."""
-    known = {outcome.name: outcome for outcome in found.pareto if outcome.name != FOUND}
-    named = [name for name in found.plans if name in found.baseline_seconds and name not in known][
-        :MOST_STARTS
-    ]
+    by_name = {outcome.name: outcome for outcome in searched.pareto if outcome.name != FOUND}
+    named = [
+        name for name in searched.plans if name in searched.baseline_seconds and name not in by_name
+    ][:MOST_STARTS]
     for done, name in enumerate([] if isinstance(costs, MeasuredCosts) else named):
         progress(done, len(named), f"start {name}")
-        known[name] = judged(graph, machine, costs, found.plans[name], name)
-    return list(known.values())
+        by_name[name] = judged(graph, machine, costs, searched.plans[name], name)
+    return list(by_name.values())
 
 
-def choice_columns(outcomes: list[Outcome], found: SearchResult | None) -> dict[str, Any]:
+def choice_columns(outcomes: list[Outcome], searched: SearchResult | None) -> dict[str, Any]:
     """Baselines with their three figures, which of them nothing beats, and the course of a search."""
     best = {id(outcome) for outcome in non_dominated(outcomes)}
     plans = [{**_figures(outcome), "is_best": id(outcome) in best} for outcome in outcomes]
-    if found is None:
+    if searched is None:
         return {"plans": plans, "search": None}
-    history = [[proposal, seconds] for proposal, seconds in found.history if math.isfinite(seconds)]
-    known = {outcome.name for outcome in outcomes}
-    starts = found.baseline_seconds.items()
+    history = [
+        [proposal, seconds] for proposal, seconds in searched.history if math.isfinite(seconds)
+    ]
+    names = {outcome.name for outcome in outcomes}
+    starts = searched.baseline_seconds.items()
     plans += [
         {"name": name, "seconds": _finite(s), "is_best": False}
         for name, s in starts
-        if name not in known
+        if name not in names
     ]
     course = {
         "history": history,
-        "proposals": found.proposals,
-        "lower_bound_seconds": found.lower_bound_seconds,
-        "best_start": found.best_start,
-        "best_start_seconds": _finite(found.baseline_seconds[found.best_start]),
-        "text": str(found),
+        "proposals": searched.proposals,
+        "lower_bound_seconds": searched.lower_bound_seconds,
+        "best_start": searched.best_start,
+        "best_start_seconds": _finite(searched.baseline_seconds[searched.best_start]),
+        "text": str(searched),
     }
     return {"plans": plans, "search": course}
 
@@ -107,7 +113,7 @@ def what_if_columns(
     alone = [pair for pair in grid if pair[1] == 1.0]
     asked = [(name, grid if k == 0 else alone) for k, name in enumerate(plans)]
     total, done = sum(len(pairs) + 1 for _, pairs in asked), 0
-    found = []
+    answers = []
     for name, pairs in asked:
         scales = [
             {k: x for k, x in ((network, n), ("flops", f)) if k and x != 1.0} for n, f in pairs
@@ -120,7 +126,7 @@ def what_if_columns(
             done += 1
             seconds.append(None if case.refusal else _finite(case.seconds))
         points = [[n, f, s] for (n, f), s in zip([(1.0, 1.0), *pairs], seconds, strict=True)]
-        found.append({"name": name, "points": points})
+        answers.append({"name": name, "points": points})
     first = next(iter(plans.values()))
     (base,) = what_if(graph, machine, costs, _giving(first), sensitivities=True)
     progress(done, total, "what if: one device is slow")
@@ -129,7 +135,7 @@ def what_if_columns(
     return {
         "of_network": network,
         **factors,
-        "plans": found,
+        "plans": answers,
         "sensitivities": dict(base.sensitivities),
         "slower": SLOWER,
         "stragglers": [

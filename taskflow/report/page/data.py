@@ -76,21 +76,21 @@ def report_data(
     graph, rows = inputs.plan.apply(inputs.graph, machine, inputs.costs)
     strategy = inputs.plan.placement(graph, machine)
     labels = entry_labels(graph, strategy)
-    own = group_of(labels)
+    group = group_of(labels)
     timeline = simulate(rows, inputs.costs)
-    broken_down = break_down(timeline, graph, own)
-    shown = [_step(timeline, graph, own, inputs.name, "plan", most, broken_down)]
+    broken_down = break_down(timeline, graph, group)
+    shown = [_step(timeline, graph, group, inputs.name, "plan", most, broken_down)]
     if inputs.measured is not None:
         measured = inputs.measured
         shown.append(
             _step(
                 measured,
                 graph,
-                own,
+                group,
                 "last step",
                 "measured",
                 most,
-                break_down(measured, graph, own),
+                break_down(measured, graph, group),
             )
         )
     compared = None
@@ -99,8 +99,8 @@ def report_data(
         progress(0, 1, f"the plan {name}")
         other, other_rows = plan.apply(inputs.graph, inputs.machine, inputs.costs)
         other_timeline = simulate(other_rows, inputs.costs)
-        compared = break_down(other_timeline, other, own)
-        shown.append(_step(other_timeline, other, own, name, "compared", most, compared))
+        compared = break_down(other_timeline, other, group)
+        shown.append(_step(other_timeline, other, group, name, "compared", most, compared))
     model = model_columns(graph, strategy, len(machine.devices), broken_down, compared)
     if inputs.compared is not None:
         _add_other_splits(model, inputs.compared[1], inputs)
@@ -122,13 +122,13 @@ def report_data(
 def _step(
     timeline: Timeline,
     graph: Graph,
-    own: Callable[[Operator], str],
+    group: Callable[[Operator], str],
     name: str,
     role: str,
     most: int,
     broken_down: Breakdown,
 ) -> dict[str, Any]:
-    groups, number = group_rows(timeline.task_graph, graph, own)
+    groups, number = group_rows(timeline.task_graph, graph, group)
     columns = step_columns(timeline, groups, number, name, role, most)
     exposed = {
         part: broken_down.path_seconds(part) for part in ("compute", "communication", "feed")

@@ -35,20 +35,20 @@ def link_columns(timeline: Timeline) -> dict[str, Any]:
         timeline.task_graph.machine,
         np.zeros(len(timeline.task_graph.machine.links), np.int64),
     )
-    found = timeline.link_bytes()
-    carried[list(found)] = list(found.values())
+    by_link = timeline.link_bytes()
+    carried[list(by_link)] = list(by_link.values())
     between, bandwidth = is_between_hosts(machine), machine.link_bandwidth[:-1]
     classes = []
     for is_between, rate in sorted({*zip(between.tolist(), bandwidth.tolist(), strict=True)}):
-        own = carried[(between == is_between) & (bandwidth == rate)]
-        share = float(own.max()) / rate / timeline.seconds if timeline.seconds else 0.0
+        of_class = carried[(between == is_between) & (bandwidth == rate)]
+        share = float(of_class.max()) / rate / timeline.seconds if timeline.seconds else 0.0
         classes.append(
             {
                 "name": "between hosts" if is_between else "within hosts",
                 "bandwidth": rate,
-                "links": len(own),
-                "bytes": int(own.sum()),
-                "busiest_bytes": int(own.max()),
+                "links": len(of_class),
+                "bytes": int(of_class.sum()),
+                "busiest_bytes": int(of_class.max()),
                 "busiest_share": share,
             }
         )

@@ -42,10 +42,10 @@ def memory_columns(timeline: Timeline) -> dict[str, Any]:
         in_use.append((_most_between(seconds, held, edges) >> 10).tolist())
         at.append(moment)
         most.append(int(held[top]) if len(held) else 0)
-        own = np.flatnonzero(
+        instances = np.flatnonzero(
             (graph.instance_device == device) & (begin <= moment) & (finish > moment)
         )
-        alive.append(_alive(graph, own, sizes, classes))
+        alive.append(_alive(graph, instances, sizes, classes))
     return {
         "devices": devices,
         "in_use_kib": in_use,
@@ -57,14 +57,14 @@ def memory_columns(timeline: Timeline) -> dict[str, Any]:
 
 def _most_between(seconds: Array, held: Array, edges: Array) -> Array:
     """The most bytes in use between two edges."""
-    found = np.zeros(len(edges) - 1, np.int64)
+    most = np.zeros(len(edges) - 1, np.int64)
     if not len(held):
-        return found
+        return most
     before = np.searchsorted(seconds, edges[:-1], side="right") - 1
-    found = np.where(before >= 0, held[before], 0)
-    part = np.clip(np.searchsorted(edges, seconds, side="right") - 1, 0, len(found) - 1)
-    np.maximum.at(found, part, held)
-    return found
+    most = np.where(before >= 0, held[before], 0)
+    part = np.clip(np.searchsorted(edges, seconds, side="right") - 1, 0, len(most) - 1)
+    np.maximum.at(most, part, held)
+    return most
 
 
 def _classes(graph: TaskGraph) -> list[str]:
@@ -86,9 +86,11 @@ def _classes(graph: TaskGraph) -> list[str]:
     ]
 
 
-def _alive(graph: TaskGraph, own: Array, sizes: Array, classes: list[str]) -> dict[str, Any]:
+def _alive(graph: TaskGraph, instances: Array, sizes: Array, classes: list[str]) -> dict[str, Any]:
     """Regions and their bytes, the largest first; bytes by class; what is not named."""
-    total = np.bincount(graph.instance_region[own], sizes[own], len(graph.regions)).astype(np.int64)
+    total = np.bincount(
+        graph.instance_region[instances], sizes[instances], len(graph.regions)
+    ).astype(np.int64)
     order = np.argsort(-total, kind="stable")
     named = [int(k) for k in order[:MOST_ALIVE] if total[k]]
     by_class = dict.fromkeys(CLASSES, 0)

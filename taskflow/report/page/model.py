@@ -21,8 +21,10 @@ from taskflow.strategy.strategy import Strategy
 def entry_labels(graph: Graph, strategy: Strategy) -> dict[str, str]:
     """Operator name -> the vertex that its entry belongs to, for all operators of the graph that have one."""
     labels = label_repeats((op, strategy[op.name]) for op in graph.operators if op.name in strategy)
-    found = {op.name: labels.get(op.name) or labels.get(op.follows or "") for op in graph.operators}
-    return {name: label for name, label in found.items() if label}
+    by_operator = {
+        op.name: labels.get(op.name) or labels.get(op.follows or "") for op in graph.operators
+    }
+    return {name: label for name, label in by_operator.items() if label}
 
 
 def group_of(labels: Mapping[str, str]) -> Callable[[Operator], str]:
@@ -84,7 +86,7 @@ def _edges(
     """From, to and bytes of the regions that entries make and other entries read, in program order."""
     place = {name: k for k, name in enumerate(names)}
     maker: dict[str, int] = {}
-    found: dict[tuple[int, int], int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     for op in graph.operators:
         if op.is_backward or op.name not in labels or (op.follows and op.name in strategy):
             continue  # gradients and updates would double every edge
@@ -92,9 +94,9 @@ def _edges(
         for region in op.inputs:
             source = maker.get(region.name, vertex)
             if source != vertex:
-                found[source, vertex] = found.get((source, vertex), 0) + region.size_bytes
+                sizes[source, vertex] = sizes.get((source, vertex), 0) + region.size_bytes
         maker.update((region.name, vertex) for region in op.outputs)
-    return [(a, b, size) for (a, b), size in found.items()]
+    return [(a, b, size) for (a, b), size in sizes.items()]
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
@@ -102,10 +104,10 @@ def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
     depth = [0] * count
     for source, target in sorted(edges, key=lambda edge: edge[1]):
         depth[target] = max(depth[target], depth[source] + 1)
-    found: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
+    by_depth: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
     for vertex, layer in enumerate(depth):
-        found[layer].append(vertex)
-    return found
+        by_depth[layer].append(vertex)
+    return by_depth
 
 
 def _ordered(layers: list[list[int]], edges: Sequence[tuple[int, int, int]]) -> list[list[int]]:
@@ -115,7 +117,7 @@ def _ordered(layers: list[list[int]], edges: Sequence[tuple[int, int, int]]) -> 
         if source < target:
             sources[target].append(source)
     place: dict[int, float] = {}
-    found = []
+    rows = []
     for layer in layers:
         middle = {
             v: sum(place[s] for s in sources[v]) / len(sources[v]) if sources[v] else 0.0
@@ -123,5 +125,5 @@ def _ordered(layers: list[list[int]], edges: Sequence[tuple[int, int, int]]) -> 
         }
         row = sorted(layer, key=lambda v: (middle[v], v))
         place |= {v: k - (len(row) - 1) / 2 for k, v in enumerate(row)}
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows

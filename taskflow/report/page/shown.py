@@ -40,8 +40,8 @@ class ShownTasks:
 def choose_tasks(timeline: Timeline, most: int) -> ShownTasks:
     """The tasks to show, not many more than `most`; a task in several lanes counts as several."""
     row, lane = lanes_of(timeline.task_graph)
-    known = ~np.isnan(timeline.start[row])
-    row, lane = row[known], lane[known]
+    is_timed = ~np.isnan(timeline.start[row])
+    row, lane = row[is_timed], lane[is_timed]
     count = np.bincount(lane // LANES, minlength=len(timeline.task_graph.machine.devices))
     order = _telling(timeline)
     order = order[count[order] > 0]
@@ -72,7 +72,7 @@ def lanes_of(task_graph: TaskGraph) -> tuple[Array, Array]:
     row, stream = task_graph.occupied()
     first_link = STREAMS * devices
     of_device = stream < first_link
-    found = [(row[of_device], (stream[of_device] % devices) * LANES + stream[of_device] // devices)]
+    parts = [(row[of_device], (stream[of_device] % devices) * LANES + stream[of_device] // devices)]
     ends = np.array(
         [[x if isinstance(x, int) else -1 for x in k.ends] for k in machine.links], np.int64
     ).reshape(-1, 2)
@@ -80,8 +80,8 @@ def lanes_of(task_graph: TaskGraph) -> tuple[Array, Array]:
         device = ends[stream[~of_device] - first_link, end]
         kept = device >= 0
         if machine.devices[0].kind != "cpu":  # the one thread of a CPU device has a stream already
-            found.append((row[~of_device][kept], device[kept] * LANES + STREAM_NAMES.index(what)))
-    pairs = np.unique(np.concatenate([np.stack(each, axis=1) for each in found]), axis=0)
+            parts.append((row[~of_device][kept], device[kept] * LANES + STREAM_NAMES.index(what)))
+    pairs = np.unique(np.concatenate([np.stack(part, axis=1) for part in parts]), axis=0)
     return pairs[:, 0], pairs[:, 1]
 
 

@@ -68,14 +68,14 @@ def step_columns(
 
 def differences(column: Array) -> list[int]:
     """The first number, then by how much each is more than the one before."""
-    found: list[int] = np.diff(column, prepend=0).astype(np.int64).tolist()
-    return found
+    rises: list[int] = np.diff(column, prepend=0).astype(np.int64).tolist()
+    return rises
 
 
 def unless_zero(column: Array) -> list[int]:
     """A column; none where all of it is zero."""
-    found: list[int] = column.tolist() if column.any() else []
-    return found
+    numbers: list[int] = column.tolist() if column.any() else []
+    return numbers
 
 
 def _task_columns(
@@ -118,8 +118,8 @@ def _sorts(timeline: Timeline) -> Array:
     graph = timeline.task_graph
     phases = np.array([*(launch.phase for launch in graph.launches), 0], np.int64)[graph.launch]
     moving = np.where(graph.kind == Kind.FEED, SORTS.index("feed"), SORTS.index("communication"))
-    found: Array = np.where(graph.kind == Kind.POINT, phases, moving)
-    return found
+    sorts: Array = np.where(graph.kind == Kind.POINT, phases, moving)
+    return sorts
 
 
 def _names(timeline: Timeline, number: Array, rows: Array) -> tuple[dict[str, Any], Array]:

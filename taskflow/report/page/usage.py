@@ -19,32 +19,32 @@ def usage_columns(timeline: Timeline) -> dict[str, Any]:
 
     `computing` and `communicating` are the mean number of devices that do so in each of COLUMNS parts of the step.
     """
-    graph, devices = timeline.task_graph, len(timeline.task_graph.machine.devices)
+    graph = timeline.task_graph
     row, lane = lanes_of(graph)
-    known = ~np.isnan(timeline.start[row])
-    row, device = row[known], lane[known] // LANES
+    is_timed = ~np.isnan(timeline.start[row])
+    row, device = row[is_timed], lane[is_timed] // LANES
     is_point = graph.kind[row] == Kind.POINT
-    edges = np.linspace(0.0, timeline.seconds, COLUMNS + 1)
-    of_kind = {}
-    for name, chosen in (
-        ("compute", is_point),
-        ("communication", ~is_point),
-        ("any", np.ones(len(row), bool)),
-    ):
-        intervals = [
-            _union(timeline.start[own], timeline.end[own])
-            for own in _by_device(row[chosen], device[chosen], devices)
-        ]
-        seconds = [float((end - start).sum()) for start, end in intervals]
-        starts, ends = (np.concatenate(side) for side in zip(*intervals, strict=True))
-        of_kind[name] = seconds, _mean_count(starts, ends, edges)
-    compute, everything = of_kind["compute"][0], of_kind["any"][0]
+    compute, computing = _usage(timeline, row[is_point], device[is_point])
+    _, communicating = _usage(timeline, row[~is_point], device[~is_point])
+    busy, _ = _usage(timeline, row, device)
     return {
         "compute_seconds": compute,
-        "communication_seconds": [a - b for a, b in zip(everything, compute, strict=True)],
-        "computing": np.round(of_kind["compute"][1], 3).tolist(),
-        "communicating": np.round(of_kind["communication"][1], 3).tolist(),
+        "communication_seconds": [a - b for a, b in zip(busy, compute, strict=True)],
+        "computing": np.round(computing, 3).tolist(),
+        "communicating": np.round(communicating, 3).tolist(),
     }
+
+
+def _usage(timeline: Timeline, row: Array, device: Array) -> tuple[list[float], Array]:
+    """Per device the seconds in which one of these rows runs; how many devices do so in each part of the step."""
+    intervals = [
+        _union(timeline.start[rows], timeline.end[rows])
+        for rows in _by_device(row, device, len(timeline.task_graph.machine.devices))
+    ]
+    seconds = [float((end - start).sum()) for start, end in intervals]
+    starts, ends = (np.concatenate(side) for side in zip(*intervals, strict=True))
+    edges = np.linspace(0.0, timeline.seconds, COLUMNS + 1)
+    return seconds, _mean_count(starts, ends, edges)
 
 
 def _by_device(row: Array, device: Array, devices: int) -> list[Array]:
@@ -69,13 +69,13 @@ def _mean_count(start: Array, end: Array, edges: Array) -> Array:
         end, edges
     )  # seconds of all intervals before each edge
     width = np.diff(edges)
-    found: Array = np.divide(np.diff(passed), width, out=np.zeros(len(width)), where=width > 0)
-    return found
+    mean: Array = np.divide(np.diff(passed), width, out=np.zeros(len(width)), where=width > 0)
+    return mean
 
 
 def _summed(moments: Array, edges: Array) -> Array:
     """Sum over moments of the seconds since then, at each edge."""
     count = np.searchsorted(moments, edges)
     total = np.concatenate([[0.0], np.cumsum(moments)])[count]
-    found: Array = count * edges - total
-    return found
+    seconds: Array = count * edges - total
+    return seconds
