@@ -56,6 +56,7 @@ from taskflow.schedule.ordinal_order import by_ordinal
 from taskflow.schedule.policies import POLICIES
 from taskflow.schedule.put_off import gathers, layers_ahead, no_later
 from taskflow.schedule.schedule import Policy, Schedule, lay_out
+from taskflow.strategy.orbits import Orbits
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 Order = Callable[
@@ -64,7 +65,10 @@ Order = Callable[
 
 
 def reorder(
-    task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None
+    task_graph: TaskGraph,
+    costs: CostModel,
+    order: Order | Policy | Schedule | str | None = None,
+    bucket_bytes: int | None = None,
 ) -> TaskGraph:
     """The same tasks issued in another order.
 
@@ -81,12 +85,16 @@ def reorder(
         ValueError: what `order` gives is no permutation, or puts a row before one that it waits for; nothing has that
             name; or a schedule does not fit the task graph (see `schedule.lay_out`).
     """
+    if bucket_bytes is not None:
+        task_graph = replace(task_graph, bucket_bytes=bucket_bytes)
     found = task_graph.reordered(issue_order(task_graph, costs, order))
     if (peers := found.peers) is None:
         return found
-    return replace(
-        found, peers=replace(peers, lower=lambda finer: reorder(peers.lower(finer), costs, order))
-    )
+
+    def lower_finer(finer: Orbits) -> TaskGraph:
+        return reorder(peers.lower(finer), costs, order, bucket_bytes)
+
+    return replace(found, peers=replace(peers, lower=lower_finer))
 
 
 def issue_order(

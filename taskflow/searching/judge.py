@@ -90,7 +90,7 @@ class Judge:
     def _key(self, plan: Plan) -> tuple[object, ...]:
         configs = frozenset((name, id(config)) for name, config in plan.strategy.data.items())
         order = plan.schedule if isinstance(plan.schedule, str | None) else id(plan.schedule)
-        return order, plan.parts, configs, _graph_key(plan)
+        return (order, plan.bucket_bytes), plan.parts, configs, _graph_key(plan)
 
     def _ordered(self, plan: Plan, key: object) -> TaskGraph:
         """The rows of a plan: those of representatives, where its order does not name devices."""
@@ -101,13 +101,14 @@ class Judge:
             strategy = micro_batches(lowering.graph, plan.strategy, plan.parts)
             strategy = completed(lowering.graph, strategy)
             if not is_named:
-                return reorder(lowering.lower(strategy), self.costs, plan.order)
+                rows = lowering.lower(strategy)
+                return reorder(rows, self.costs, plan.order, plan.bucket_bytes)
             self._rows = key, lowering.rows_to_simulate(strategy, self.costs)
         rows = self._rows[1]
         if plan.order is None:
             return rows
         check_room(ORDERED * len(rows))
-        return reorder(rows, self.costs, plan.order)
+        return reorder(rows, self.costs, plan.order, plan.bucket_bytes)
 
     def lowering(self, plan: Plan) -> Lowering:
         """Of the graph that a plan runs."""
@@ -115,15 +116,14 @@ class Judge:
             self._lowerings.clear()
         if (key := _graph_key(plan)) not in self._lowerings:
             machine = self.machine.with_collectives(plan.collectives)
-            graph, size = plan.transform(self.graph), plan.bucket_bytes
-            self._lowerings[key] = Lowering(graph, machine, bucket_bytes=size or 0)
+            self._lowerings[key] = Lowering(plan.transform(self.graph), machine)
         return self._lowerings[key]
 
 
 def _graph_key(plan: Plan) -> tuple[object, ...]:
     """What decides the graph that runs, and how its collectives do."""
     transformed = plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
-    return *transformed, tuple(plan.collectives.items()), plan.bucket_bytes
+    return *transformed, tuple(plan.collectives.items())
 
 
 def _count_devices(rows: TaskGraph) -> int:

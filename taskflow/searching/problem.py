@@ -106,9 +106,9 @@ class SearchProblem:
         return replace(plan, strategy=strategy)
 
     def shaped(self, plan: Plan, shape: PlanShape | None) -> Plan:
-        """A plan that is laid out by a rule, in some order: of equal ones the first."""
+        """A plan that is laid out by a rule, in some order and buckets: of equal ones the first."""
         if shape is not None:
-            plan = self._shaped.setdefault((shape, plan.schedule), plan)
+            plan = self._shaped.setdefault((shape, plan.schedule, plan.bucket_bytes), plan)
             self.shapes[id(plan)] = shape
         return plan
 

@@ -33,6 +33,7 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget
 from taskflow.searching.moves import CHANGES, MOVES, SWEEPS, Move
+from taskflow.searching.moves.buckets import change_buckets
 from taskflow.searching.moves.neighbour import count_neighbours, next_neighbour
 from taskflow.searching.moves.order import ORDERS, orders_of
 from taskflow.searching.moves.shape import plan_of
@@ -203,19 +204,26 @@ class _Search:
             self._climb()
 
     def _climb(self) -> None:
-        """Shapes alone: what they gain, changes would take long for; then all orders of rows of the best one."""
+        """Shapes alone: what they gain, changes would take long for; then the best in buckets and in all orders."""
         first = plan_of(PlanShape(), self.problem)
         if first is not None and self.budget.used < 1:
             self.judge(first, PlanShape().name, _kind_of(PlanShape()))
         while self.budget.used < SHAPING and not self._idle:
             self._turn(0)
-        if self.problem.has_orders and self.population.best is not None:
-            plan, kind = self.best.plan, self.population.leaders[0].kind
-            shape = self.problem.shapes.get(id(plan))
-            for order in orders_of(self.problem.graph) if plan.parts == 1 else ():
-                ordered = self.problem.shaped(replace(plan, schedule=order), shape)
-                if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
-                    self.judge(ordered, shape.name if shape else FOUND, kind)
+        if self.population.best is None or not self.problem.has_orders or self.best.plan.parts > 1:
+            return
+        plan, kind = self.best.plan, self.population.leaders[0].kind
+        shape = self.problem.shapes.get(id(plan))
+        if (bucketed := change_buckets(plan, self.problem, self.generator)) is not None:
+            self._try(bucketed, shape, kind)
+        for order in orders_of(self.problem.graph):
+            self._try(replace(self.best.plan, schedule=order), shape, kind)
+
+    def _try(self, plan: Plan, shape: PlanShape | None, kind: object) -> None:
+        """Judge a plan of some shape, while there is time."""
+        if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
+            plan = self.problem.shaped(plan, shape)
+            self.judge(plan, shape.name if shape else FOUND, kind)
 
     def go_on(self, until_local: bool) -> None:
         """Turn after turn, until the budget is spent."""

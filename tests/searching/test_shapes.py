@@ -11,6 +11,7 @@ from taskflow import CostModel, MachineModel, Plan, Strategy, lower, simulate
 from taskflow.core.errors import NoRoomError
 from taskflow.lowering import Lowering
 from taskflow.searching.moves.again import change_again
+from taskflow.searching.moves.buckets import BUCKET_BYTES, change_buckets
 from taskflow.searching.moves.cut import move_cut
 from taskflow.searching.moves.groups import change_groups
 from taskflow.searching.moves.parts import change_parts
@@ -36,6 +37,21 @@ def seconds_of(plan, graph, machine=HOSTS):
 
 def hosts_of(plan, name):
     return {device // 4 for device in plan.strategy[name].devices}
+
+
+def test_buckets_are_begun_with_and_doubled_or_halved_and_judged_as_simulate_says():
+    graph, machine = transformer(2, 32, "float32").graph, MachineModel.preset("h100", nodes=1)
+    problem, generator = problem_of(graph, machine), np.random.default_rng(0)
+    plan = plan_of(PlanShape(), problem)
+    alone = problem.judge.judge(plan)
+    bucketed = change_buckets(plan, problem, generator)
+    assert bucketed.bucket_bytes == BUCKET_BYTES
+    assert problem.judge.judge(bucketed).seconds == seconds_of(bucketed, graph, machine).seconds
+    assert problem.judge.judge(bucketed).seconds < alone.seconds
+    others = {change_buckets(bucketed, problem, generator).bucket_bytes for _ in range(9)}
+    assert others == {2 * BUCKET_BYTES, BUCKET_BYTES // 2}
+    own = MachineModel.uniform(4)  # calls no library
+    assert change_buckets(plan, problem_of(graph, own), generator) is None
 
 
 def test_pipelines_have_a_stage_for_each_group_and_are_what_simulate_says():

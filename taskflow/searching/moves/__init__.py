@@ -13,6 +13,7 @@ import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.moves.again import change_again
+from taskflow.searching.moves.buckets import change_buckets
 from taskflow.searching.moves.chain import change_chain
 from taskflow.searching.moves.cut import move_cut
 from taskflow.searching.moves.groups import change_groups
@@ -33,6 +34,7 @@ MOVES: tuple[Move, ...] = (
     change_again,
     change_groups,
     change_parts,
+    change_buckets,
     move_cut,
     next_window,
     next_neighbour,

@@ -37,12 +37,13 @@ from taskflow.strategy.strategy import Strategy
 
 
 def next_shape(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
-    """The plan with one thing in its rule changed that nobody judged; in the same order of rows, if that is none."""
+    """The plan with one thing in its rule changed that nobody judged; in the same order of rows and buckets."""
     shape = problem.shapes.get(id(plan))
     for other in _others(shape, problem) if shape is not None else ():
         changed = plan_of(other, problem)
         if changed is not None and changed.parts == plan.parts == 1:
-            changed = problem.shaped(replace(changed, schedule=plan.schedule), other)
+            changed = replace(changed, schedule=plan.schedule, bucket_bytes=plan.bucket_bytes)
+            changed = problem.shaped(changed, other)
         if changed is not None and problem.is_new(changed):
             return changed
     return None

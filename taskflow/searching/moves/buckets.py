@@ -1,0 +1,26 @@
+"""Collectives of a library in larger calls or smaller ones: fewer latencies, but the first begins later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from taskflow.schedule.plan import Plan
+from taskflow.searching.problem import SearchProblem
+
+BUCKET_BYTES = 25 << 20  # of DDP, by default
+
+
+def change_buckets(
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator
+) -> Plan | None:
+    """Buckets of twice the bytes, of half, or none; where there are none, those of DDP."""
+    machine = problem.machine
+    if problem.space is not None or not (machine.has_library or machine.library):
+        return None
+    size, shape = plan.bucket_bytes, problem.shapes.get(id(plan))
+    sizes = [2 * size, size // 2, None] if size else [BUCKET_BYTES]
+    turned = sizes[:: -1 if size and generator.random() < 1 / 2 else 1]
+    others = (problem.shaped(replace(plan, bucket_bytes=each), shape) for each in turned)
+    return next((other for other in others if problem.is_new(other)), None)
