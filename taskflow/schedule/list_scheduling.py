@@ -168,18 +168,18 @@ def issue(rows: Waiting, moment: int, streams: int, order: Array) -> int:
 @inlined
 def moment_of(rows: Waiting, row: int, ready: Array, free: Array, moment: int) -> float:
     """When a row became ready, or can start."""
-    found: float = ready[row]
+    seconds: float = ready[row]
     if moment == BY_START:
         for k in range(rows.stream_ptr[row], rows.stream_ptr[row + 1]):
-            found = max(found, free[rows.stream[k]])
-    return found
+            seconds = max(seconds, free[rows.stream[k]])
+    return seconds
 
 
 @inlined
 def priority_of(rows: Waiting, row: int, ready: Array) -> float:
     """See `Waiting`."""
-    found: float = rows.priority[row] if len(rows.priority) else -ready[row]
-    return found
+    priority: float = rows.priority[row] if len(rows.priority) else -ready[row]
+    return priority
 
 
 @leaf

@@ -103,18 +103,18 @@ def find_period(
         if most < math.ceil(least * parts - 1e-9):
             break
         left = until - time.perf_counter()
-        found = _search(
+        shorter = _search(
             table,
             parts,
             most,
             left * (ONE_PART_SHARE if parts == 1 else 1 / (MOST_PARTS + 1 - parts)),
             seed,
         )
-        if found is not None:
+        if shorter is not None:
             best = Period(
-                found.period / parts * unit,
-                found.starts * unit,
-                found.is_optimal and is_exact(blocks, unit),
+                shorter.period / parts * unit,
+                shorter.starts * unit,
+                shorter.is_optimal and is_exact(blocks, unit),
             )
     return best
 
@@ -173,13 +173,13 @@ def _laps(table: Table) -> Array:
     together = near.copy()
     for _ in range(len(near).bit_length()):
         together = together @ together
-    found: Array = 1 + (together & ~near).sum(axis=1)
-    return found
+    laps: Array = 1 + (together & ~near).sum(axis=1)
+    return laps
 
 
 def _pairs_of(table: Table) -> _Pairs:
     """Who gives back what whom has taken: the nearest before it first; any assignment makes a true bound."""
-    found: list[tuple[int, int, int, float]] = []
+    pairs: list[tuple[int, int, int, float]] = []
     for device in range(len(table.limit)):
         here = np.flatnonzero(table.on[:, device])
         left = {int(block): float(table.memory[block]) for block in here if table.memory[block] > 0}
@@ -190,9 +190,9 @@ def _pairs_of(table: Table) -> _Pairs:
             ):
                 amount = min(need, left[taker])
                 if amount > 0:
-                    found.append((device, taker, giver, amount))
+                    pairs.append((device, taker, giver, amount))
                     left[taker], need = left[taker] - amount, need - amount
-    columns = list(zip(*found, strict=True)) if found else [(), (), (), ()]
+    columns = list(zip(*pairs, strict=True)) if pairs else [(), (), (), ()]
     devices, takers, givers = (np.array(column, np.int64) for column in columns[:3])
     return _Pairs(devices, takers, givers, np.array(columns[3], float))
 
