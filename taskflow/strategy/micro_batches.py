@@ -81,12 +81,12 @@ def in_parts(
     axes = [axis for axis in axes if axis in leader.split_axes]
     if not axes:
         return config
-    own = [axis for axis in axes if axis in degrees]
-    shares, each = degrees.get(axes[-1], 1), prod(parts_of(degrees[axis]) for axis in own)
-    extent, wanted = prod(leader.extents[axis] for axis in axes), each * parts
+    own_axes = [axis for axis in axes if axis in degrees]
+    shares, shards = degrees.get(axes[-1], 1), prod(parts_of(degrees[axis]) for axis in own_axes)
+    extent, wanted = prod(leader.extents[axis] for axis in axes), shards * parts
     if extent < wanted:
         raise ValueError(
-            f"{where}: '{leader.name}' has {extent} samples; {parts} micro-batches in {each} parts need {wanted}"
+            f"{where}: '{leader.name}' has {extent} samples; {parts} micro-batches in {shards} parts need {wanted}"
         )
     cut: dict[str, Degree] = {**family.share_out(axes, wanted)}
     if isinstance(shares, tuple) and len(axes) == 1:
@@ -97,10 +97,12 @@ def in_parts(
         raise ValueError(
             f"{where}: '{leader.name}' or what follows it cannot be split into {wanted} along its samples, '{named}'"
         )
-    key = config, tuple(cut.items()), tuple(own), parts
+    key = config, tuple(cut.items()), tuple(own_axes), parts
     if made is None or key not in made:
         points = np.array(config.devices).reshape([parts_of(degree) for degree in degrees.values()])
-        first = np.moveaxis(points, [list(degrees).index(axis) for axis in own], range(len(own)))
+        first = np.moveaxis(
+            points, [list(degrees).index(axis) for axis in own_axes], range(len(own_axes))
+        )
         made = {} if made is None else made
         made[key] = ParallelConfig({**cut, **rest}, first.reshape(-1).tolist() * parts)
     return made[key]

@@ -64,29 +64,29 @@ class ShardedState:
 
     def of(self, strategy: Strategy) -> Strategy:
         """See `shard_state`."""
-        found = strategy.copy()
+        extended = strategy.copy()
         for op in self._keepers:
             if op.name not in strategy and (
                 config := self._config(op, effective_config(op, strategy)[0])
             ):
-                found[op.name] = config
-        return completed(self.graph, found)
+                extended[op.name] = config
+        return completed(self.graph, extended)
 
     def follow(
         self, strategy: Strategy, changes: Mapping[str, ParallelConfig]
     ) -> dict[str, ParallelConfig]:
         """The changes, and those that follow for state that `strategy` names: it is split as its replicas are now."""
-        found = dict(changes)
+        all_changes = dict(changes)
         for name, config in changes.items():
             for op in self._following.get(name, ()):
                 if op.name in strategy and op.name not in changes:
-                    own = self._config(op, config) or whole_config(op, config)
-                    found |= {
-                        other.name: own
+                    sharded = self._config(op, config) or whole_config(op, config)
+                    all_changes |= {
+                        other.name: sharded
                         for other in self._beside[op.beside]
                         if other.name in strategy
                     }
-        return found
+        return all_changes
 
     def _config(self, op: Operator, config: ParallelConfig) -> ParallelConfig | None:
         key = op.pattern, tuple(op.extents.items()), config
@@ -154,14 +154,14 @@ def _within_hosts(
     """See `sharded_config`; None where hosts have different numbers of replicas, or one each."""
     held = np.take_along_axis(held, np.argsort(hosts[held], axis=-1, kind="stable"), axis=-1)
     _, counts = np.unique(hosts[held.reshape(-1, held.shape[-1])[0]], return_counts=True)
-    each = int(counts[0])
-    blocks = hosts[held].reshape(-1, each) if held.size % each == 0 else hosts[held]
-    if each < 2 or (counts != each).any() or (blocks != blocks[:, :1]).any():
+    per_host = int(counts[0])
+    blocks = hosts[held].reshape(-1, per_host) if held.size % per_host == 0 else hosts[held]
+    if per_host < 2 or (counts != per_host).any() or (blocks != blocks[:, :1]).any():
         return None
-    apart = np.moveaxis(held.reshape(*held.shape[:-1], -1, each), -2, 0)
+    apart = np.moveaxis(held.reshape(*held.shape[:-1], -1, per_host), -2, 0)
     for axis in (a for a in op.split_axes if a not in kept):
-        if op.extents[axis] % each == 0 and family.allows({**kept, axis: each}):
-            return _ordered(op, {REPLICAS: len(apart), **kept, axis: each}, apart)
+        if op.extents[axis] % per_host == 0 and family.allows({**kept, axis: per_host}):
+            return _ordered(op, {REPLICAS: len(apart), **kept, axis: per_host}, apart)
     return None
 
 
