@@ -148,10 +148,10 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
     for name in table.shared:
         if name not in places:
             raise ValueError(f"shared: no link ends at '{name}'")
-        own, _, host = name.rpartition("@")
-        if has_hosts and own in places - set(table.shared) and host in map(str, range(count)):
+        plain, _, host = name.rpartition("@")
+        if has_hosts and plain in places - set(table.shared) and host in map(str, range(count)):
             raise ValueError(
-                f"shared: '{name}' is the name of '{own}' of host {host}; give one of them another"
+                f"shared: '{name}' is the name of '{plain}' of host {host}; give one of them another"
             )
     devices = tuple(
         Device(**entry | ({"host": h} if has_hosts else {}))
