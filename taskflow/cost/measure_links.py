@@ -60,7 +60,7 @@ def measure_links(machine: MachineModel, transport: Transport, alone: LinkRate) 
         np.flatnonzero(np.array(transport.hosts) == host).tolist()
         for host in range(max(transport.hosts) + 1)
     ]
-    inside = [link_between(transport, *own[:2]) if len(own) > 1 else alone for own in ranks]
+    inside = [link_between(transport, *here[:2]) if len(here) > 1 else alone for here in ranks]
     if len(ranks) == 1:
         return machine.with_rates(**inside[0]._asdict())
     pairs = combinations(range(len(ranks)), 2)
@@ -97,14 +97,14 @@ def on_hosts(
         if hosts[a] == hosts[b]
     ]
     for host, rate in enumerate(inside):
-        own = [device for device, where in enumerate(hosts) if where == host]
-        rates = [found for pair, found in between.items() if host in pair]
+        members = [device for device, where in enumerate(hosts) if where == host]
+        rates = [rate for pair, rate in between.items() if host in pair]
         bandwidth, latency = (
             max(r.bandwidth for r in rates),
             min(r.latency_seconds for r in rates) / 2,
         )
-        card: int | str = own[0] if len(own) == 1 else f"card@{host}"
-        to_card = [] if len(own) == 1 else [((d, card), rate.bandwidth, 0.0) for d in own]
+        card: int | str = members[0] if len(members) == 1 else f"card@{host}"
+        to_card = [] if len(members) == 1 else [((d, card), rate.bandwidth, 0.0) for d in members]
         for (a, b), width, seconds in [*to_card, ((card, "network"), bandwidth, latency)]:
             links += [Link((a, b), width, seconds), Link((b, a), width, seconds)]
     devices = tuple(replace(d, host=h) for d, h in zip(machine.devices, hosts, strict=True))
