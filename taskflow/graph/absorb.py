@@ -75,15 +75,15 @@ def _go_together(
 ) -> bool:
     """Whether one reads what the other does, nobody else what `op` reads of it, and both are on the same points."""
     names, between = _names(op.inputs), _names(op.inputs) & _names(earlier.outputs)
-    rest, known = names - between, _names(earlier.inputs)
+    rest, before = names - between, _names(earlier.inputs)
     return (
-        (known <= rest or rest <= known)
+        (before <= rest or rest <= before)
         and all(len(readers[name]) == 1 for name in between)
         and between.isdisjoint(fetched)
         and (earlier.step, earlier.pace, earlier.extents) == (op.step, op.pace, op.extents)
         and op.follows in (earlier.name, earlier.follows)
         and not any(o.writes or o.windows or o.orders for o in (op, earlier))
-        and all(_dims(op)[name] == _dims(earlier)[name] for name in between | (rest & known))
+        and all(_dims(op)[name] == _dims(earlier)[name] for name in between | (rest & before))
     )
 
 

@@ -113,7 +113,7 @@ def _find_summing(
     wanted: Sequence[LogicalRegion], makers: dict[str, Operator], sample: dict[str, tuple[str, ...]]
 ) -> dict[str, Operator]:
     """The operators between what samples have and `wanted`, by name."""
-    found: dict[str, Operator] = {}
+    summing: dict[str, Operator] = {}
     left = [r.name for r in wanted]
     while left:
         name = left.pop()
@@ -121,10 +121,10 @@ def _find_summing(
         if op is None or not (op.name in sample or is_sum(op) or is_cast(op, op.inputs[0].dtype)):
             by = f", which '{op.name}' makes," if op else ""
             raise ValueError(f"by_parts: '{name}'{by} is no sum over samples")
-        if op.name not in found:
-            found[op.name] = op
+        if op.name not in summing:
+            summing[op.name] = op
             left += [r.name for r in op.inputs if op.name not in sample]
-    return found
+    return summing
 
 
 def _by_parts(op: Operator, axis: str, parts: int) -> Operator:

@@ -40,9 +40,9 @@ def differentiate(
     """
     operators, first = loss.graph.operators, len(loss.graph.operators)
     with collect_rarely():
-        found = _differentiate(loss, regions, scale)
+        gradients = _differentiate(loss, regions, scale)
     operators[first:] = [replace(op, is_backward=True) for op in operators[first:]]
-    return found
+    return gradients
 
 
 def _differentiate(
@@ -86,15 +86,15 @@ def _differentiate(
                 ):
                     gradient = cast(gradient, region.dtype, op, k, f"{region.name}.gradient")
                 gradients.setdefault(region.name, []).append(gradient)
-    found = {}
+    wanted = {}
     for region in regions:
         total = _total(region, gradients, leaders)
         if total is None:
             raise ValueError(f"differentiate: '{loss.name}' does not depend on '{region.name}'")
-        found[region] = total
-    _prune(graph, len(forward), {r.name for r in found.values()})
+        wanted[region] = total
+    _prune(graph, len(forward), {r.name for r in wanted.values()})
     versions.check_backward(graph.operators[len(forward) :])
-    return found
+    return wanted
 
 
 def _backwards(active: Sequence[Operator], graph: Graph) -> list[Operator]:
@@ -131,7 +131,7 @@ class _Versions:
 
     def note_backward(self, op: Operator, made: Sequence[Operator]) -> None:
         """The backward function of `op` has made these operators."""
-        self._origin.update({each.name: self._position[op.name] for each in made})
+        self._origin.update({backward.name: self._position[op.name] for backward in made})
 
     def check_reader(self, op: Operator, region: LogicalRegion) -> None:
         """Refuse a gradient by another version of `region` than the one that was made, or that others read."""

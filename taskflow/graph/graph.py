@@ -468,9 +468,9 @@ class Graph:
         Raises:
             ValueError: there is none.
         """
-        if (found := self.operators.called(name)) is None:
+        if (op := self.operators.called(name)) is None:
             raise ValueError(f"operator '{name}': the graph has no operator of this name")
-        return found
+        return op
 
     def producer(self, region: LogicalRegion) -> Operator | None:
         """The operator that makes `region`; None for inputs, parameters and states."""
