@@ -114,11 +114,11 @@ def feeds_of(item: Any, inputs: Sequence[LogicalRegion]) -> Sized:
         raise ValueError(
             f"batches: a batch has no '{missing[0]}'; it has {', '.join(map(str, named))}"
         )
-    found = {r.name: _array(named[r.name], r) for r in inputs}
-    sizes = {name: len(a) for name, a in found.items() if a.ndim}
+    feeds = {r.name: _array(named[r.name], r) for r in inputs}
+    sizes = {name: len(a) for name, a in feeds.items() if a.ndim}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"batches: the parts of a batch have different lengths: {sizes}")
-    return next(iter(sizes.values()), 1), found
+    return next(iter(sizes.values()), 1), feeds
 
 
 def _array(value: Any, region: LogicalRegion) -> Array:
