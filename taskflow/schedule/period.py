@@ -265,31 +265,34 @@ def place(
             _mark(table, busy, left, block, starts[block], period, False)
         is_new = False
         while tried[block] < count[block]:
-            at = first[block] + step[block] * (
+            moment = first[block] + step[block] * (
                 tried[block] if tried[block] >= 0 else -1 - tried[block]
             )
             tried[block] = max(tried[block] + 1, 0)
-            if not _is_free(table, busy, block, at, period):
+            if not _is_free(table, busy, block, moment, period):
                 continue
             places += 1
             if places > budget:
                 return End.SPENT
-            starts[block] = at
+            starts[block] = moment
             for other in range(blocks):
-                early, late = at + table.distance[block, other], at - table.distance[other, block]
+                early, late = (
+                    moment + table.distance[block, other],
+                    moment - table.distance[other, block],
+                )
                 earliest[depth + 1, other] = max(
                     earliest[depth, other], early if early > -FAR // 2 else -FAR
                 )
                 latest[depth + 1, other] = min(
                     latest[depth, other], late if late < FAR // 2 else FAR
                 )
-            _mark(table, busy, left, block, at, period, True)
+            _mark(table, busy, left, block, moment, period, True)
             if _fits(
                 table, pairs, period, block, left, earliest[depth + 1], latest[depth + 1], starts
             ):
                 is_new = True
                 break
-            _mark(table, busy, left, block, at, period, False)
+            _mark(table, busy, left, block, moment, period, False)
         depth += 1 if is_new else -1
     return End.FOUND if depth == blocks else End.NONE
 
@@ -316,10 +319,10 @@ def _open(
 
 
 @leaf
-def _is_free(table: Table, busy: Array, block: int, at: int, period: int) -> bool:
+def _is_free(table: Table, busy: Array, block: int, start: int, period: int) -> bool:
     for device in range(table.on.shape[1]):
         if table.on[block, device]:
-            for moment in range(at, at + table.span[block]):
+            for moment in range(start, start + table.span[block]):
                 if busy[device, moment % period]:
                     return False
     return True
@@ -327,13 +330,13 @@ def _is_free(table: Table, busy: Array, block: int, at: int, period: int) -> boo
 
 @leaf
 def _mark(
-    table: Table, busy: Array, left: Array, block: int, at: int, period: int, is_there: bool
+    table: Table, busy: Array, left: Array, block: int, start: int, period: int, is_there: bool
 ) -> None:
     """Enter a block in the tables of devices, or take it out; `left` counts the blocks that are not there."""
     for device in range(table.on.shape[1]):
         if table.on[block, device]:
             left[device] += -1 if is_there else 1
-            for moment in range(at, at + table.span[block]):
+            for moment in range(start, start + table.span[block]):
                 busy[device, moment % period] = is_there
 
 

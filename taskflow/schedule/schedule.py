@@ -319,14 +319,14 @@ def _awaits_later(task_graph: TaskGraph, pipeline: Pipeline, row: int, left: Arr
     """The operators on the way from a row to a later micro-batch that it awaits through what belongs to no stage."""
     ways, seen = [(row, [task_graph.name(row)])], {row}
     while ways:
-        at, names = ways.pop(0)
-        for before in (b for b in task_graph.deps(at) if left[b] and b not in seen):
+        here, names = ways.pop(0)
+        for before in (b for b in task_graph.deps(here) if left[b] and b not in seen):
             seen.add(before)
             further = (
                 names if task_graph.name(before) == names[-1] else [*names, task_graph.name(before)]
             )
             if pipeline.stage[before] < 0:
                 ways.append((before, further))
-            elif pipeline.part[before] > pipeline.part[row] and at != row:
+            elif pipeline.part[before] > pipeline.part[row] and here != row:
                 return further
     return []
