@@ -1,7 +1,7 @@
 """Micro-batches: any strategy, once for every part of the samples.
 
-A micro-batch is a part of a sample split whose points share a device. So what splits samples into `each` on different
-devices splits them into `parts * each` here: micro-batch after micro-batch, each as the strategy has it. Operators
+A micro-batch is a part of a sample split whose points share a device. So what splits samples into `shards` on different
+devices splits them into `parts * shards` here: micro-batch after micro-batch, each as the strategy has it. Operators
 without samples, updates say, are left as they are.
 """
 

@@ -60,7 +60,7 @@ class ShardedState:
         self._following: dict[str | None, list[Operator]] = {}
         for op in self._keepers:
             self._following.setdefault(op.follows, []).append(op)
-        self._known: dict[object, ParallelConfig | None] = {}
+        self._configs: dict[object, ParallelConfig | None] = {}
 
     def of(self, strategy: Strategy) -> Strategy:
         """See `shard_state`."""
@@ -90,9 +90,9 @@ class ShardedState:
 
     def _config(self, op: Operator, config: ParallelConfig) -> ParallelConfig | None:
         key = op.pattern, tuple(op.extents.items()), config
-        if key not in self._known:
-            self._known[key] = sharded_config(op, config, self._hosts)
-        return self._known[key]
+        if key not in self._configs:
+            self._configs[key] = sharded_config(op, config, self._hosts)
+        return self._configs[key]
 
 
 def whole_config(op: Operator, config: ParallelConfig) -> ParallelConfig:
