@@ -124,14 +124,16 @@ def _kinds_on_hosts(
     return kind
 
 
-def _ways_of_hosts(x: _Hashed, host: Array, sent: Array, got: Array) -> Array:
+def _ways_of_hosts(hashed: _Hashed, host: Array, sent: Array, got: Array) -> Array:
     """(hosts, hosts) the ways from one to another, times the codes of their devices."""
-    hosts, kinds = int(host.max()) + 1, len(x.across)
-    at = host * kinds + x.kind
-    source, target = (_sums(at, code, hosts * kinds).reshape(hosts, kinds) for code in (sent, got))
-    pairs = host[x.one] * hosts + host[x.other]
-    near = _sums(pairs, x.more * sent[x.one] * got[x.other], hosts * hosts)
-    way: Array = source @ x.across @ target.T + near.reshape(hosts, hosts)
+    hosts, kinds = int(host.max()) + 1, len(hashed.across)
+    cell = host * kinds + hashed.kind
+    source, target = (
+        _sums(cell, code, hosts * kinds).reshape(hosts, kinds) for code in (sent, got)
+    )
+    pairs = host[hashed.one] * hosts + host[hashed.other]
+    near = _sums(pairs, hashed.more * sent[hashed.one] * got[hashed.other], hosts * hosts)
+    way: Array = source @ hashed.across @ target.T + near.reshape(hosts, hosts)
     return way
 
 

@@ -74,14 +74,14 @@ def _parts(devices: int, ends: Array, places: int) -> Parts:
     links = np.bincount(ends.reshape(-1), minlength=places)
     links[:devices] = -1
     centre = int(np.argmax(links))
-    a, b = ends[(ends != centre).all(axis=1)].T
+    begin, end = ends[(ends != centre).all(axis=1)].T
     label = np.arange(places)
     before = np.full_like(label, -1)
     while (label != before).any():
         before = label.copy()
-        least = np.minimum(label[a], label[b])
-        np.minimum.at(label, a, least)
-        np.minimum.at(label, b, least)
+        least = np.minimum(label[begin], label[end])
+        np.minimum.at(label, begin, least)
+        np.minimum.at(label, end, least)
         label = label[label]
     label[centre] = -1 if centre >= devices else label[centre]
     if centre < devices or len(np.unique(label[:devices])) == 1:
