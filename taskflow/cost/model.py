@@ -421,16 +421,16 @@ class MeasuredCosts(CostModel):
         return self._rehearsed.get(_rehearsal_key(task_graph)) if self._rehearsed else None
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
-        result = np.empty(len(rows))
+        seconds = np.empty(len(rows))
         launch = task_graph.launch[rows]
         for number in np.unique(launch):
             here = launch == number
-            result[here] = self._of_launch(task_graph, int(number), rows[here])[
+            seconds[here] = self._of_launch(task_graph, int(number), rows[here])[
                 task_graph.point[rows[here]]
             ]
-        result *= self._slower[0][task_graph.device[rows]]
+        seconds *= self._slower[0][task_graph.device[rows]]
         self._kept.write()
-        return result
+        return seconds
 
     def _of_launch(self, task_graph: TaskGraph, number: int, rows: Array) -> Array:
         """Seconds per point of one launch, which a search meets again and again."""
