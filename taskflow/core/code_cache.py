@@ -113,8 +113,8 @@ class CodeCache(caching._Cache):
         nrt.rtsys.initialize(
             target_context
         )  # what compiled code calls; what compiling needs takes 0.3 s to import
-        result, bare = pickle.loads(payload)
-        variant = _compiler.CompileResult._rebuild(target_context, *result)
+        reduced, bare = pickle.loads(payload)
+        variant = _compiler.CompileResult._rebuild(target_context, *reduced)
         for name in bare:
             target_context.codegen().set_env(name, _NO_OBJECTS)
         return variant
@@ -123,13 +123,13 @@ class CodeCache(caching._Cache):
         """Keep what was compiled for these types."""
         is_kept = self._is_enabled and not data.lifted and not data.library.has_dynamic_globals
         if is_kept:
-            *result, held = data._reduce()
+            *reduced, held = data._reduce()
             bare = [
                 env.env_name for env in held if not env.consts
             ]  # loading one imports its module
-            result.append([env for env in held if env.consts])
+            reduced.append([env for env in held if env.consts])
             if name := self.name_of(sig, data.codegen):
-                code_folders.write(name, _serialize.dumps((result, bare)))
+                code_folders.write(name, _serialize.dumps((reduced, bare)))
         self.release()
 
     def _lock(self, name: str) -> None:
