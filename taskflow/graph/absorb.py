@@ -57,17 +57,17 @@ def _absorbed(
     What makes the inputs of `op` after the earlier one moves ahead of both, if it reads parameters and states alone and
     nothing between has updated these.
     """
-    at = next(k for k, other in enumerate(before) if other.name == earlier.name)
+    place = next(k for k, other in enumerate(before) if other.name == earlier.name)
     needed = _names(op.inputs)
-    late = [maker for maker in before[at + 1 :] if not needed.isdisjoint(_names(maker.outputs))]
-    updated = {o.inputs[k].name for o in before[at:] for k in o.writes}
+    late = [maker for maker in before[place + 1 :] if not needed.isdisjoint(_names(maker.outputs))]
+    updated = {o.inputs[k].name for o in before[place:] for k in o.writes}
     read_by_late = [region for maker in late for region in maker.inputs]
     can_move = all(region.is_persistent for region in read_by_late)
     if not can_move or not updated.isdisjoint(needed | _names(read_by_late)):
         return [*before, op]
     moved = {maker.name for maker in late}
-    rest = [o for o in before[at + 1 :] if o.name not in moved]
-    return [*before[:at], *late, _both(op, earlier, kernel), *rest]
+    rest = [o for o in before[place + 1 :] if o.name not in moved]
+    return [*before[:place], *late, _both(op, earlier, kernel), *rest]
 
 
 def _go_together(

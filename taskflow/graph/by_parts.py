@@ -213,12 +213,12 @@ def _each_part(
         views, rects = [], []
         for k, (array, cut) in enumerate(zip(arrays, part_cuts, strict=True)):
             size = 1 if cut < 0 else array.shape[cut] // (end - first)
-            at = slice((number - first) * size, (number - first + 1) * size)
+            samples = slice((number - first) * size, (number - first + 1) * size)
             index = {WHOLE: (...,), LEADING: (number - first, ...)}.get(
-                cut, (*[slice(None)] * cut, at)
+                cut, (*[slice(None)] * cut, samples)
             )
             views.append(array[index])
-            rects.append(_cut(ctx.rect(k), cut, at))
+            rects.append(_cut(ctx.rect(k), cut, samples))
         intervals = {
             **ctx.boxes()[1],
             part_axis: (number * part_samples, (number + 1) * part_samples),
@@ -226,13 +226,13 @@ def _each_part(
         part_of(ctx.part(rects, intervals), *views, **options)
 
 
-def _cut(rect: Rect, cut: int, at: slice) -> Rect:
+def _cut(rect: Rect, cut: int, part: slice) -> Rect:
     """The box of a part in the coordinates of what was not cut into parts."""
     if cut == WHOLE:
         return rect
     if cut == LEADING:
         return Rect(rect.lo[1:], rect.hi[1:])
-    lo, hi = rect.lo[cut] + at.start, rect.lo[cut] + at.stop
+    lo, hi = rect.lo[cut] + part.start, rect.lo[cut] + part.stop
     return Rect(
         (*rect.lo[:cut], lo, *rect.lo[cut + 1 :]), (*rect.hi[:cut], hi, *rect.hi[cut + 1 :])
     )

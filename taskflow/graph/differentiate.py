@@ -200,14 +200,14 @@ def _call_backward(
     if op.backward is None:
         raise ValueError(f"differentiate: operator '{op.name}' has no backward")
     with graph.following(op.follows or op.name):
-        result = op.backward(op, *flowing)
-    result, where = (
-        result if isinstance(result, tuple | list) else (result,),
+        gradients = op.backward(op, *flowing)
+    gradients, where = (
+        gradients if isinstance(gradients, tuple | list) else (gradients,),
         f"differentiate: backward of '{op.name}'",
     )
-    if len(result) != len(op.inputs):
-        raise ValueError(f"{where} gives {len(result)} gradients for {len(op.inputs)} inputs")
-    for region, gradient in zip(op.inputs, result, strict=True):
+    if len(gradients) != len(op.inputs):
+        raise ValueError(f"{where} gives {len(gradients)} gradients for {len(op.inputs)} inputs")
+    for region, gradient in zip(op.inputs, gradients, strict=True):
         if gradient is not None and not isinstance(gradient, LogicalRegion):
             kind = type(gradient).__name__
             raise TypeError(
@@ -218,7 +218,7 @@ def _call_backward(
                 f"a gradient of shape {gradient.shape} for '{region.name}', which is {region.shape}"
             )
             raise ValueError(f"{where} gives {wrong}")
-    return result
+    return gradients
 
 
 def _total(
