@@ -330,12 +330,12 @@ class Guard:
         """A report to the centre or its verdict, or that the other end is closed or out of reach."""
         record, is_lost = _REPORT if source in self.guards else _VERDICT, False
         try:
-            data = source.recv(record.size, socket.MSG_WAITALL)
+            packed = source.recv(record.size, socket.MSG_WAITALL)
         except OSError:
-            data, is_lost = b"", source.family != socket.AF_UNIX
+            packed, is_lost = b"", source.family != socket.AF_UNIX
         if source is self.centre:
-            if len(data) == record.size:
-                rank, fault = record.unpack(data)
+            if len(packed) == record.size:
+                rank, fault = record.unpack(packed)
                 self._end(rank, Fault(fault))
             self.selector.unregister(source)
             source.close()
@@ -345,8 +345,8 @@ class Guard:
             if source.family == socket.AF_UNIX:
                 self._find_centre()
         elif (
-            len(data) == record.size
-            and (report := Report(*record.unpack(data))).token == self.token
+            len(packed) == record.size
+            and (report := Report(*record.unpack(packed))).token == self.token
         ):
             self.guards[source] = report.rank
             self._take(report)
