@@ -104,15 +104,8 @@ def best_policy(task_graph: TaskGraph, problem: Blocks) -> Array | None:
 
 def starts_of(problem: Blocks, schedule: Schedule) -> Array | None:
     """When blocks begin that follow the lists of a schedule; None: devices would wait for each other."""
-    number, blocks = {step: k for k, step in enumerate(problem.steps)}, problem.blocks
-    ends, lists = np.full((len(blocks), problem.parts), np.nan), dict[int, deque[tuple[int, int]]]()
-    for device, steps in schedule.steps.items():
-        pairs = (
-            (number.get((phase, stage)), part)
-            for letter, stage, part in steps
-            for phase in PHASES[letter]
-        )
-        lists[device] = deque((block, part) for block, part in pairs if block is not None)
+    blocks, lists = problem.blocks, _lists(problem, schedule)
+    ends = np.full((len(blocks), problem.parts), np.nan)
     free = dict.fromkeys(lists, 0.0)
     while heads := {lists[device][0] for device in lists if lists[device]}:
         placed = False
@@ -141,6 +134,20 @@ def least_memory(blocks: Sequence[Block]) -> float:
             level[device] = level.get(device, 0.0) + blocks[number].memory
             most = max(most, level[device])
     return most
+
+
+def _lists(problem: Blocks, schedule: Schedule) -> dict[int, deque[tuple[int, int]]]:
+    """Per device the numbers of blocks in the order of its steps, each with its micro-batch."""
+    number = {step: k for k, step in enumerate(problem.steps)}
+    lists = dict[int, deque[tuple[int, int]]]()
+    for device, steps in schedule.steps.items():
+        pairs = (
+            (number.get((phase, stage)), part)
+            for letter, stage, part in steps
+            for phase in PHASES[letter]
+        )
+        lists[device] = deque((block, part) for block, part in pairs if block is not None)
+    return lists
 
 
 def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:

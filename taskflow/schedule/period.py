@@ -275,17 +275,7 @@ def place(
             if places > budget:
                 return End.SPENT
             starts[block] = moment
-            for other in range(blocks):
-                early, late = (
-                    moment + table.distance[block, other],
-                    moment - table.distance[other, block],
-                )
-                earliest[depth + 1, other] = max(
-                    earliest[depth, other], early if early > -FAR // 2 else -FAR
-                )
-                latest[depth + 1, other] = min(
-                    latest[depth, other], late if late < FAR // 2 else FAR
-                )
+            _bound(table, block, moment, depth, earliest, latest)
             _mark(table, busy, left, block, moment, period, True)
             if _fits(
                 table, pairs, period, block, left, earliest[depth + 1], latest[depth + 1], starts
@@ -316,6 +306,20 @@ def _open(
             count[block] = max(0, late - early + 1)
     elif late < FAR:
         first[block], step[block], count[block] = late, -1, most
+
+
+@inlined
+def _bound(
+    table: Table, block: int, moment: int, depth: int, earliest: Array, latest: Array
+) -> None:
+    """The bounds of all blocks at the next depth, once a block starts at a moment."""
+    for other in range(len(table.span)):
+        early = moment + table.distance[block, other]
+        late = moment - table.distance[other, block]
+        earliest[depth + 1, other] = max(
+            earliest[depth, other], early if early > -FAR // 2 else -FAR
+        )
+        latest[depth + 1, other] = min(latest[depth, other], late if late < FAR // 2 else FAR)
 
 
 @leaf

@@ -80,18 +80,24 @@ def layers_ahead(task_graph: TaskGraph, put_off: PutOff, layers: int, position: 
     phase = np.array([launch.phase > Phase.FORWARD for launch in task_graph.launches])
     order = np.lexsort((position[put_off.reader], devices))
     keys = np.stack([devices, number[launch], phase[launch], part], axis=1)[order]
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (keys[1:] != keys[:-1]).any(axis=1)
-    run = np.cumsum(begins) - 1
-    has_matrix = np.zeros(run[-1] + 1 if len(run) else 0, np.bool_)
-    has_matrix[run[_dimensions(task_graph, put_off.row[order]) > 1]] = True
-    begins[1:] &= has_matrix[run[:-1]] | (keys[1:, 0] != keys[:-1, 0])
+    begins = _begins(keys, _dimensions(task_graph, put_off.row[order]) > 1)
     visit, first = np.cumsum(begins) - 1, order[begins]
     ahead = np.maximum(visit - layers, 0)
     is_there = (visit >= layers) & (devices[first[ahead]] == devices[order])
     anchor = np.full(len(order), -1)
     anchor[order] = np.where(is_there, put_off.reader[first[ahead]], -1)
     return anchor
+
+
+def _begins(keys: Array, is_matrix: Array) -> Array:
+    """Per reader whether a layer begins: keys, devices first, differ, and not all before in the layer are vectors."""
+    begins = np.ones(len(keys), np.bool_)
+    begins[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    run = np.cumsum(begins) - 1
+    has_matrix = np.zeros(run[-1] + 1 if len(run) else 0, np.bool_)
+    has_matrix[run[is_matrix]] = True
+    begins[1:] &= has_matrix[run[:-1]] | (keys[1:, 0] != keys[:-1, 0])
+    return begins
 
 
 def layer_of(launch: Launch) -> str:

@@ -243,13 +243,20 @@ def _begun_late(device: Array, listed: Array, is_within: Array, eager: int) -> t
 
 def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Array:
     """Per row the number of its step in the list of its device; -1: it is in none."""
-    where = f"schedule '{schedule.name}'"
     staged = np.flatnonzero(pipeline.stage >= 0)
     columns = task_graph.device, pipeline.phase, pipeline.stage, pipeline.part
     ends = [int(column[staged].max(initial=0)) + 1 for column in columns]
     keys = np.ravel_multi_index([column[staged] for column in columns], ends)
     keys, of_row = np.unique(keys, return_inverse=True)
     blocks = np.stack(np.unravel_index(keys, ends), axis=1)
+    place = np.full(len(task_graph), -1)
+    place[staged] = _positions(blocks, pipeline, schedule)[of_row.reshape(-1)]
+    return place
+
+
+def _positions(blocks: Array, pipeline: Pipeline, schedule: Schedule) -> Array:
+    """The place of every block in the list of its device; (blocks, 4): device, phase, stage and micro-batch."""
+    where = f"schedule '{schedule.name}'"
     block_of = {
         (d, LETTERS[Phase(phase)], stage, part): k
         for k, (d, phase, stage, part) in enumerate(blocks.tolist())
@@ -278,9 +285,7 @@ def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Ar
         raise ValueError(
             f"{where}: device {device} never does {_say((LETTERS[Phase(phase)], stage, part))}; {left}"
         )
-    place = np.full(len(task_graph), -1)
-    place[staged] = number[of_row.reshape(-1)]
-    return place
+    return number
 
 
 def _say(step: Step) -> str:
