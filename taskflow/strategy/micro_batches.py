@@ -12,12 +12,10 @@ from contextlib import suppress
 from math import prod
 from numbers import Integral
 
-import numpy as np
-
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph
 from taskflow.graph.samples import sample_groups
-from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
+from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, points_along
 from taskflow.strategy.strategy import parts as parts_of
 
 InParts = dict[tuple[object, ...], ParallelConfig]  # by what a configuration in parts is made of
@@ -99,10 +97,7 @@ def in_parts(
         )
     key = config, tuple(cut.items()), tuple(own_axes), parts
     if made is None or key not in made:
-        points = np.array(config.devices).reshape([parts_of(degree) for degree in degrees.values()])
-        first = np.moveaxis(
-            points, [list(degrees).index(axis) for axis in own_axes], range(len(own_axes))
-        )
+        devices = points_along(config, own_axes).reshape(-1).tolist()
         made = {} if made is None else made
-        made[key] = ParallelConfig({**cut, **rest}, first.reshape(-1).tolist() * parts)
+        made[key] = ParallelConfig({**cut, **rest}, devices * parts)
     return made[key]

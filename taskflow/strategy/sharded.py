@@ -29,6 +29,7 @@ from taskflow.strategy.strategy import (
     completed,
     effective_config,
     parts,
+    points_along,
 )
 
 
@@ -99,8 +100,7 @@ def whole_config(op: Operator, config: ParallelConfig) -> ParallelConfig:
     """Of an operator that follows one of `config`, the same said with its own axes: other parts are replicas."""
     degrees = {axis: parts(degree) for axis, degree in config.degrees}
     kept = [axis for axis in degrees if axis in op.split_axes]
-    points = np.array(config.devices).reshape(list(degrees.values()))
-    points = np.moveaxis(points, [list(degrees).index(axis) for axis in kept], range(len(kept)))
+    points = points_along(config, kept)
     replicas = points.size // prod(degrees[axis] for axis in kept)
     split = {axis: degree for axis, degree in config.degrees if axis in kept}
     return ParallelConfig({**split, REPLICAS: replicas}, points.reshape(-1).tolist())
@@ -169,10 +169,7 @@ def _holders(
     degrees: Mapping[str, int], config: ParallelConfig, kept: list[str]
 ) -> np.ndarray | None:
     """(parts of every kept axis, replicas): the different devices of each part; None: not the same number of each."""
-    names = list(degrees)
-    points = np.array(config.devices).reshape([degrees[name] for name in names])
-    points = np.moveaxis(points, [names.index(axis) for axis in kept], range(len(kept)))
-    rows = points.reshape(prod(degrees[a] for a in kept), -1)
+    rows = points_along(config, kept).reshape(prod(degrees[a] for a in kept), -1)
     different = [list(dict.fromkeys(row)) for row in rows.tolist()]
     if len({len(row) for row in different}) > 1 or len({d for row in different for d in row}) < sum(
         map(len, different)

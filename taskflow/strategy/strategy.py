@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, Struct
 
+from taskflow.core.columns import Array
 from taskflow.core.files import (
     fit,
     fit_each,
@@ -143,6 +144,13 @@ class ParallelConfig:
             for a, d in self.degrees
         )
         return f"{split or 'whole'} on {','.join(map(str, self.devices))}"
+
+
+def points_along(config: ParallelConfig, axes: Sequence[str]) -> Array:
+    """The devices of all points, a dimension for every axis: some axes of the configuration, then the others."""
+    names = [axis for axis, _ in config.degrees]
+    points = np.array(config.devices).reshape([parts(degree) for _, degree in config.degrees])
+    return np.moveaxis(points, [names.index(axis) for axis in axes], range(len(axes)))
 
 
 def replicas(devices: Sequence[int]) -> ParallelConfig:
