@@ -63,12 +63,7 @@ def _differentiate(
     gradients: dict[str, list[LogicalRegion]] = {
         loss.name: [_seed(graph, producer[loss.name], loss, scale)]
     }
-    readers = {
-        r.name: (op, k) for op in reversed(forward) for k, r in reversed(list(enumerate(op.inputs)))
-    }
-    leaders = readers | {
-        r.name: (op, len(op.inputs) + k) for op in forward for k, r in enumerate(op.outputs)
-    }
+    leaders = _leaders(forward)
     for op in _backwards(active, graph):
         totals = [_total(r, gradients, leaders) for r in op.outputs]
         # under the names of the forward's axes, so that elementwise backward operators are split as the forward is
@@ -95,6 +90,16 @@ def _differentiate(
     _prune(graph, len(forward), {r.name for r in wanted.values()})
     versions.check_backward(graph.operators[len(forward) :])
     return wanted
+
+
+def _leaders(forward: Sequence[Operator]) -> dict[str, tuple[Operator, int]]:
+    """Region -> the operator that makes it, else the first that reads it, and which of its arguments it is."""
+    readers = {
+        r.name: (op, k) for op in reversed(forward) for k, r in reversed(list(enumerate(op.inputs)))
+    }
+    return readers | {
+        r.name: (op, len(op.inputs) + k) for op in forward for k, r in enumerate(op.outputs)
+    }
 
 
 def _backwards(active: Sequence[Operator], graph: Graph) -> list[Operator]:

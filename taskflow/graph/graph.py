@@ -406,9 +406,14 @@ class Graph:
         for k, region in enumerate(inputs):
             self._check_ours(f"{where}: input {k}", region)
         names = [r.name for r in inputs]
-        added = positions_of(where, "adds", adds, inputs)
         bound = self._bound.bind(
-            where, pattern, added, names, [r.shape for r in inputs], sizes or {}, windows or {}
+            where,
+            pattern,
+            positions_of(where, "adds", adds, inputs),
+            names,
+            [r.shape for r in inputs],
+            sizes or {},
+            windows or {},
         )
         positions = (*positions_of(where, "writes", writes, inputs), *bound.pattern.adds)
         bound.check_writes(where, positions, names)
@@ -420,20 +425,21 @@ class Graph:
         self.names.add(unique := self.unique_name(name))
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
         outputs = self._outputs(unique, dtypes, bound, inputs)
-        operator = Operator(
-            unique,
-            kernel,
-            bound,
-            inputs,
-            outputs,
-            positions,
-            backward,
-            per_point,
-            self._follows,
-            orders,
-            work=work,
+        self.operators.append(
+            Operator(
+                unique,
+                kernel,
+                bound,
+                inputs,
+                outputs,
+                positions,
+                backward,
+                per_point,
+                self._follows,
+                orders,
+                work=work,
+            )
         )
-        self.operators.append(operator)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _outputs(
