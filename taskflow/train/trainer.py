@@ -350,11 +350,8 @@ class Trainer:
                     position.pass_batch(values)
                     keeper.keep_up(position)
                     done = position.epoch * read.count + position.batch
-                    losses = (
-                        {} if values is None else {k: v for k, v in values.items() if is_loss(k)}
-                    )
-                    text = ", ".join(f"{k} {v:.4f}" for k, v in losses.items()) or "loss nan"
-                    show(done, epochs * read.count or None, f"epoch {position.epoch + 1} {text}")
+                    text = f"epoch {position.epoch + 1} {_losses(values or {})}"
+                    show(done, epochs * read.count or None, text)
                     self._tell(session, position, values or {}, None)
                     if session.is_over:
                         return
@@ -491,6 +488,11 @@ def _in_time(plan: Plan, accumulate: int, order: Order | Policy | Schedule | str
         plan = plan.with_fields(f"trainer: accumulate={accumulate}", parts=accumulate)
         plan = plan if plan.schedule is not None else replace(plan, schedule=by_ordinal)
     return plan
+
+
+def _losses(values: Mapping[str, float]) -> str:
+    """Those among the outputs of a step, for people; a step without any was refused."""
+    return ", ".join(f"{k} {v:.4f}" for k, v in values.items() if is_loss(k)) or "loss nan"
 
 
 def _scalars(values: Mapping[str, Array]) -> dict[str, float]:
