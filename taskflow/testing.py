@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,18 @@ def check_operator(
     _check_rounded(original, narrow, base, differentiable)
     if differentiable:
         _check_slopes(build, given, base, names, moved)
-    checked = []
+    return _check_splits(lowering, given, base, degrees, tolerance)
+
+
+def _check_splits(
+    lowering: Lowering,
+    values: Values,
+    base: _Results,
+    degrees: Sequence[int],
+    tolerance: float,
+) -> list[tuple[str, str, int]]:
+    """Every split of every axis against the whole operators; the splits."""
+    checked, graph = [], lowering.graph
     for family in families(graph):
         op = family.leader
         for axis in op.split_axes:
@@ -111,7 +123,7 @@ def check_operator(
                     continue
                 split = _run(
                     lowering,
-                    given,
+                    values,
                     Strategy({**_whole(graph), op.name: ParallelConfig({axis: degree})}),
                 )
                 _assert_same(split, base, tolerance, f"'{op.name}' split {axis}:{degree}")
@@ -276,16 +288,19 @@ def _check_slopes(
         for name in names:
             value = values[name]
             chosen = np.unique(np.linspace(0, value.size - 1, min(moved, value.size)).astype(int))
-            slopes = []
-            for index in chosen:
-                ends = []
-                for sign in (1, -1):
-                    other = value.copy()
-                    other.reshape(-1)[index] += sign * step
-                    ends.append(loss(name, other))
-                slopes.append((ends[0] - ends[1]) / (2 * step))
+            slopes = [_slope(partial(loss, name), value, index, step) for index in chosen]
             gradient = base.outputs[f"gradient of {name}"].reshape(-1)[chosen]
             _assert_close(gradient, np.array(slopes), 1e-6, f"gradient of '{name}'")
+
+
+def _slope(loss: Callable[[Array], float], value: Array, index: int, step: float) -> float:
+    """The central difference by one element."""
+    ends = []
+    for sign in (1, -1):
+        other = value.copy()
+        other.reshape(-1)[index] += sign * step
+        ends.append(loss(other))
+    return (ends[0] - ends[1]) / (2 * step)
 
 
 def _assert_same(actual: _Results, expected: _Results, tolerance: float, where: str) -> None:
