@@ -406,14 +406,9 @@ class Graph:
         for k, region in enumerate(inputs):
             self._check_ours(f"{where}: input {k}", region)
         names = [r.name for r in inputs]
+        added = positions_of(where, "adds", adds, inputs)
         bound = self._bound.bind(
-            where,
-            pattern,
-            positions_of(where, "adds", adds, inputs),
-            names,
-            [r.shape for r in inputs],
-            sizes or {},
-            windows or {},
+            where, pattern, added, names, [r.shape for r in inputs], sizes or {}, windows or {}
         )
         positions = (*positions_of(where, "writes", writes, inputs), *bound.pattern.adds)
         bound.check_writes(where, positions, names)
@@ -422,12 +417,12 @@ class Graph:
                 raise ValueError(f"{where}: '{names[k]}' is a constant, which nothing updates")
         per_point, work = work_of(where, flops, bound)
         orders = parse_orders(where, layout, bound.pattern) if layout else ()
-        self.names.add(unique := self.unique_name(name))
+        self.names.add(name := self.unique_name(name))
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
-        outputs = self._outputs(unique, dtypes, bound, inputs)
+        outputs = self._outputs(name, dtypes, bound, inputs)
         self.operators.append(
             Operator(
-                unique,
+                name,
                 kernel,
                 bound,
                 inputs,
