@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def check_operator(
     """
     graph, output = build()
     _refuse_what_cannot_be_checked(graph, output, differentiable)
-    narrow, own, build = (
+    narrow, original, build = (
         {**_random_values(graph, seed, high), **(values or {})},
         build,
         _widened(build),
@@ -99,10 +100,21 @@ def check_operator(
     if expected is not None:
         _assert_close(base.outputs["checked"], expected, tolerance, f"value of '{output.name}'")
     _assert_numbers(base, output.name, expected)
-    _check_rounded(own, narrow, base, differentiable)
+    _check_rounded(original, narrow, base, differentiable)
     if differentiable:
         _check_slopes(build, given, base, names, moved)
-    checked = []
+    return _check_splits(lowering, given, base, degrees, tolerance)
+
+
+def _check_splits(
+    lowering: Lowering,
+    values: Values,
+    base: _Results,
+    degrees: Sequence[int],
+    tolerance: float,
+) -> list[tuple[str, str, int]]:
+    """Every split of every axis against the whole operators; the splits."""
+    checked, graph = [], lowering.graph
     for family in families(graph):
         op = family.leader
         for axis in op.split_axes:
@@ -111,7 +123,7 @@ def check_operator(
                     continue
                 split = _run(
                     lowering,
-                    given,
+                    values,
                     Strategy({**_whole(graph), op.name: ParallelConfig({axis: degree})}),
                 )
                 _assert_same(split, base, tolerance, f"'{op.name}' split {axis}:{degree}")
@@ -160,12 +172,12 @@ def _check_rounded(
     if not tolerance:
         return
     graph, _ = _with_gradients(build, values, differentiable)
-    found = _run(Lowering(graph, MachineModel.uniform(1)), values, _whole(graph)).outputs
+    rounded = _run(Lowering(graph, MachineModel.uniform(1)), values, _whole(graph)).outputs
     for name, wide in base.outputs.items():
         if name != "probed":
             what = f"value of '{output.name}'" if name == "checked" else name
             scale = max(1.0, float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))))
-            narrow = found[name].astype(wide.dtype)
+            narrow = rounded[name].astype(wide.dtype)
             _assert_close(
                 narrow / scale, wide / scale, tolerance, f"{what} in {graph.outputs[name].dtype}"
             )
@@ -276,28 +288,31 @@ def _check_slopes(
         for name in names:
             value = values[name]
             chosen = np.unique(np.linspace(0, value.size - 1, min(moved, value.size)).astype(int))
-            slopes = []
-            for index in chosen:
-                ends = []
-                for sign in (1, -1):
-                    other = value.copy()
-                    other.reshape(-1)[index] += sign * step
-                    ends.append(loss(name, other))
-                slopes.append((ends[0] - ends[1]) / (2 * step))
-            found = base.outputs[f"gradient of {name}"].reshape(-1)[chosen]
-            _assert_close(found, np.array(slopes), 1e-6, f"gradient of '{name}'")
+            slopes = [_slope(partial(loss, name), value, index, step) for index in chosen]
+            gradient = base.outputs[f"gradient of {name}"].reshape(-1)[chosen]
+            _assert_close(gradient, np.array(slopes), 1e-6, f"gradient of '{name}'")
 
 
-def _assert_same(found: _Results, expected: _Results, tolerance: float, where: str) -> None:
+def _slope(loss: Callable[[Array], float], value: Array, index: int, step: float) -> float:
+    """The central difference by one element."""
+    ends = []
+    for sign in (1, -1):
+        other = value.copy()
+        other.reshape(-1)[index] += sign * step
+        ends.append(loss(other))
+    return (ends[0] - ends[1]) / (2 * step)
+
+
+def _assert_same(actual: _Results, expected: _Results, tolerance: float, where: str) -> None:
     for name, value in expected.outputs.items():
-        _assert_close(found.outputs[name], value, tolerance, f"{where}: {name}")
+        _assert_close(actual.outputs[name], value, tolerance, f"{where}: {name}")
     for name, value in expected.regions.items():
-        _assert_close(found.regions[name], value, tolerance, f"{where}: region '{name}'")
+        _assert_close(actual.regions[name], value, tolerance, f"{where}: region '{name}'")
 
 
-def _assert_numbers(found: _Results, output: str, reference: Array | None) -> None:
+def _assert_numbers(results: _Results, output: str, reference: Array | None) -> None:
     """Nothing is NaN but what the reference makes so."""
-    for name, value in {**found.outputs, **found.regions}.items():
+    for name, value in {**results.outputs, **results.regions}.items():
         is_none, where = np.isnan(value), name
         if name == "checked":
             is_none, where = (
@@ -309,15 +324,15 @@ def _assert_numbers(found: _Results, output: str, reference: Array | None) -> No
         )
 
 
-def _assert_close(found: Array, expected: Array, tolerance: float, where: str) -> None:
+def _assert_close(actual: Array, expected: Array, tolerance: float, where: str) -> None:
     """To `tolerance`, absolute and relative."""
-    assert found.shape == expected.shape, (
-        f"{where}: shape {found.shape} instead of {expected.shape}"
+    assert actual.shape == expected.shape, (
+        f"{where}: shape {actual.shape} instead of {expected.shape}"
     )
-    wrong = ~np.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    wrong = ~np.isclose(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
     if wrong.any():
-        at = tuple(np.argwhere(wrong)[0].tolist())
-        values = f"at {at} {float(found[at]):.9g} instead of {float(expected[at]):.9g}"
+        index = tuple(np.argwhere(wrong)[0].tolist())
+        values = f"at {index} {float(actual[index]):.9g} instead of {float(expected[index]):.9g}"
         raise AssertionError(
             f"{where}: {np.count_nonzero(wrong)} of {wrong.size} elements differ, {values}"
         )

@@ -195,11 +195,11 @@ def find_checkpoint(folder: Path) -> Path:
 
 def _raise_any(transport: Transport, error: Exception | None, path: Path) -> None:
     """Raise on every rank what one of them found, with what to do about a damaged checkpoint."""
-    for found in transport.gather(error):
-        if isinstance(found, ValueError):
-            raise ValueError(f"{found}{transport.on_rank_0(partial(_advise, path))}") from found
-        if found is not None:
-            raise found
+    for failure in transport.gather(error):
+        if isinstance(failure, ValueError):
+            raise ValueError(f"{failure}{transport.on_rank_0(partial(_advise, path))}") from failure
+        if failure is not None:
+            raise failure
 
 
 def _advise(damaged: Path) -> str:

@@ -41,8 +41,8 @@ _LOOKS = 10  # while one checkpoint comes and another goes, a list of the folder
 def latest(folder: str | Path) -> Path | None:
     """The newest checkpoint in `folder`, None where there is none."""
     for _ in range(_LOOKS):
-        if found := checkpoints(folder):
-            return found[max(found)]
+        if paths := checkpoints(folder):
+            return paths[max(paths)]
     return None
 
 
@@ -187,14 +187,14 @@ def _free_bytes(folder: Path) -> int:
 
 def _surplus(folder: Path, keep: int) -> list[Path]:
     """All checkpoints but the `keep` newest, the newest, and the newest whose numbers are all finite."""
-    found = list(checkpoints(folder).values())
-    kept = set(found[-max(keep, 1) :])
-    for path in reversed(found):
+    paths = list(checkpoints(folder).values())
+    kept = set(paths[-max(keep, 1) :])
+    for path in reversed(paths):
         with suppress(ValueError, OSError):
             if read_manifest(path).is_finite:
                 kept.add(path)
                 break
-    return [path for path in found if path not in kept]
+    return [path for path in paths if path not in kept]
 
 
 def _remove(path: Path) -> None:

@@ -83,13 +83,11 @@ class Position(Struct, forbid_unknown_fields=True):
         self.epoch, self.batch, self.sums, self.refused = self.epoch + 1, 0, {}, 0
 
 
-def position_of(found: Path, manifest: Manifest) -> Position:
-    """Where the run stood that saved the checkpoint `found`; ValueError if that is not in it."""
+def position_of(path: Path, manifest: Manifest) -> Position:
+    """Where the run stood that saved the checkpoint `path`; ValueError if that is not in it."""
     if "position" not in manifest.notes:
-        raise ValueError(
-            f"fit: '{found}' was not saved by a training run: it has no position in it"
-        )
-    with naming(f"fit: '{found}': its position"):
+        raise ValueError(f"fit: '{path}' was not saved by a training run: it has no position in it")
+    with naming(f"fit: '{path}': its position"):
         return fit(manifest.notes["position"], Position)
 
 
@@ -107,11 +105,11 @@ def plan_of(folder: str | Path) -> Plan | None:
     Raises:
         ValueError: there is no checkpoint, or it is damaged.
     """
-    found = find_checkpoint(Path(folder))
-    manifest = read_manifest(found)
+    path = find_checkpoint(Path(folder))
+    manifest = read_manifest(path)
     if "plan" not in manifest.notes:
         return None
-    with naming(f"checkpoint '{found}': its plan"):
+    with naming(f"checkpoint '{path}': its plan"):
         return Plan.of_table(fit(manifest.notes["plan"], dict[str, Any]))
 
 
@@ -173,20 +171,20 @@ class Keeper:
         if self.folder is None:
             return Position(batches)
         look, folder = fall_back if restart_number() else latest, self.folder
-        found = self.step.transport.on_rank_0(lambda: look(folder))
-        if found is None:
+        path = self.step.transport.on_rank_0(lambda: look(folder))
+        if path is None:
             return Position(batches)
         if not wanted:
             raise ValueError(
-                f"fit: '{self.folder}' holds '{found.name}' of another run; resume it or give another folder"
+                f"fit: '{self.folder}' holds '{path.name}' of another run; resume it or give another folder"
             )
-        manifest = load(self.step, found)
-        position = position_of(found, manifest)
+        manifest = load(self.step, path)
+        position = position_of(path, manifest)
         if manifest.notes.get("changed"):
-            self.changed = plan_of(found)
+            self.changed = plan_of(path)
         if position.batch and not position.batch <= position.batches == batches:
             raise ValueError(
-                f"fit: '{found}' was saved after batch {position.batch} of {position.batches} in its epoch; "
+                f"fit: '{path}' was saved after batch {position.batch} of {position.batches} in its epoch; "
                 f"an epoch has {batches} batches here"
             )
         position.batches, self._saved, self._copy = batches, self.step.steps, None
@@ -206,11 +204,13 @@ class Keeper:
         """Save, unless this step was saved already; `go_back` if the state is not finite."""
         if self._saved == self.step.steps:
             return
-        found = set() if self.step.allow_nan else self.step.regions.not_finite() - self._boundless
-        if found:
+        not_finite = (
+            set() if self.step.allow_nan else self.step.regions.not_finite() - self._boundless
+        )
+        if not_finite:
             self.go_back(
                 FloatingPointError(
-                    f"step {self.step.steps - 1}: not all numbers of '{min(found)}' are finite"
+                    f"step {self.step.steps - 1}: not all numbers of '{min(not_finite)}' are finite"
                 )
             )
         elif self.folder is None:

@@ -165,7 +165,7 @@ def read_manifest(path: Path) -> Manifest:
             manifest = parse_manifest(read_text(path / NAME))
         except FileNotFoundError as error:
             raise ValueError("is missing") from error
-        if (found := _STEP.fullmatch(path.name)) and int(found[1]) != manifest.steps:
+        if (match := _STEP.fullmatch(path.name)) and int(match[1]) != manifest.steps:
             raise ValueError(f"is that of step {manifest.steps}")
     return manifest
 
@@ -188,8 +188,8 @@ class Reader:
             except FileNotFoundError as error:
                 raise ValueError("is missing") from error
             with stream:
-                if (found := os.fstat(stream.fileno()).st_size) != size:
-                    raise ValueError(f"has {found} bytes, the manifest says {size}")
+                if (actual := os.fstat(stream.fileno()).st_size) != size:
+                    raise ValueError(f"has {actual} bytes, the manifest says {size}")
                 header = self.manifest.layouts[name].header
                 if stream.read(len(header)) != header:
                     raise ValueError(f"its header (bytes 0 to {len(header)}) is altered")

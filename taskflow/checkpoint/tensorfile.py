@@ -115,14 +115,14 @@ class TensorWriter:
             )  # a full disk is found out now
         self._stream.write(self.layout.header)
 
-    def put(self, name: str, value: Array) -> str:
+    def put(self, name: str, tensor: Array) -> str:
         """Write a tensor at its offset; gives its digest."""
-        value = np.ascontiguousarray(value)
+        tensor = np.ascontiguousarray(tensor)
         self.is_finite = self.is_finite and (
-            value.dtype.kind in "biu" or bool(np.isfinite(value).all())
+            tensor.dtype.kind in "biu" or bool(np.isfinite(tensor).all())
         )
-        self._try(lambda: self._put(self.layout.spans[name][0], value))
-        self._digests[name] = digest_of(value)
+        self._try(lambda: self._put(self.layout.spans[name][0], tensor))
+        self._digests[name] = digest_of(tensor)
         return self._digests[name]
 
     def _put(self, start: int, value: Array) -> None:

@@ -71,13 +71,13 @@ def rank_of(process: int) -> int | None:
         variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
     except OSError:  # not Linux, or a process of another user
         return None
-    named = dict(each.partition(b"=")[::2] for each in variables)
-    found = [
+    named = dict(variable.partition(b"=")[::2] for variable in variables)
+    ranks = [
         named[name]
         for name in (b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK", b"PMI_RANK")
         if name in named
     ]
-    return int(found[0]) if found else None
+    return int(ranks[0]) if ranks else None
 
 
 class Guard:
@@ -275,18 +275,18 @@ class Guard:
         """Follow the centre of this host, or become it."""
         name = f"\0taskflow-{os.getuid()}-{self.job}"
         while True:
-            each = socket.socket(socket.AF_UNIX)
+            endpoint = socket.socket(socket.AF_UNIX)
             with suppress(OSError):
-                each.bind(name)
-                each.listen(self.size)
-                self.selector.register(each, selectors.EVENT_READ, self._accept)
+                endpoint.bind(name)
+                endpoint.listen(self.size)
+                self.selector.register(endpoint, selectors.EVENT_READ, self._accept)
                 return
             with suppress(OSError):
-                each.connect(name)
-                if _is_own(each):
-                    self._follow(each)
+                endpoint.connect(name)
+                if _is_own(endpoint):
+                    self._follow(endpoint)
                     return
-            each.close()
+            endpoint.close()
             time.sleep(TICK_SECONDS / 10)  # it is just ending, or just beginning
 
     def _follow(self, centre: socket.socket) -> None:
@@ -297,10 +297,10 @@ class Guard:
     def _leave_centre(self) -> None:
         """Have nothing more to do with the guards of this host."""
         local = [key.fileobj for key in self.selector.get_map().values() if key.data != self._obey]
-        for each in local:
-            if isinstance(each, socket.socket) and each.family == socket.AF_UNIX:
-                self.selector.unregister(each)
-                each.close()
+        for endpoint in local:
+            if isinstance(endpoint, socket.socket) and endpoint.family == socket.AF_UNIX:
+                self.selector.unregister(endpoint)
+                endpoint.close()
         self.centre = None
         self.guards, self.ranks = {g: r for g, r in self.guards.items() if g.fileno() >= 0}, {}
 
@@ -330,12 +330,12 @@ class Guard:
         """A report to the centre or its verdict, or that the other end is closed or out of reach."""
         record, is_lost = _REPORT if source in self.guards else _VERDICT, False
         try:
-            data = source.recv(record.size, socket.MSG_WAITALL)
+            packed = source.recv(record.size, socket.MSG_WAITALL)
         except OSError:
-            data, is_lost = b"", source.family != socket.AF_UNIX
+            packed, is_lost = b"", source.family != socket.AF_UNIX
         if source is self.centre:
-            if len(data) == record.size:
-                rank, fault = record.unpack(data)
+            if len(packed) == record.size:
+                rank, fault = record.unpack(packed)
                 self._end(rank, Fault(fault))
             self.selector.unregister(source)
             source.close()
@@ -345,8 +345,8 @@ class Guard:
             if source.family == socket.AF_UNIX:
                 self._find_centre()
         elif (
-            len(data) == record.size
-            and (report := Report(*record.unpack(data))).token == self.token
+            len(packed) == record.size
+            and (report := Report(*record.unpack(packed))).token == self.token
         ):
             self.guards[source] = report.rank
             self._take(report)
@@ -363,9 +363,9 @@ class Guard:
         """As the centre: note a report, and judge when it is this one's turn or tells of an end."""
         self.ranks[report.rank] = report
         if report.rank == self.rank or report.state == RankState.GONE or report.stage >= Stage.SAID:
-            found = judge(self.ranks, self.size, self.patience, self._is_gone)
-            if found is not None:
-                self._pass(*found)
+            verdict = judge(self.ranks, self.size, self.patience, self._is_gone)
+            if verdict is not None:
+                self._pass(*verdict)
 
     def _is_gone(self, rank: int) -> bool:
         """Whether a rank without a guard has ended: the launcher has this guard's rank, but no such one."""
@@ -436,9 +436,9 @@ class Guard:
         """One line on the rank's standard error; `rank`: of another one, whose guard has gone or never came."""
         text = f"rank {self.rank} (process {self.process} on {socket.gethostname()}) {what} in {self._where()}"
         if rank not in (-1, self.rank):
-            known = self.ranks.get(rank)
+            report = self.ranks.get(rank)
             text = f"rank {rank} {what} " + (
-                f"in {phase_of(known.phase)}" if known else "before it imported taskflow"
+                f"in {phase_of(report.phase)}" if report else "before it imported taskflow"
             )
         with suppress(OSError):
             os.write(2, f"taskflow: {text}{end}\n".encode())

@@ -72,10 +72,10 @@ class Hosts:
         """
         slots: dict[str, int] = {}
         for entry in text.split(","):
-            found = _ENTRY.fullmatch(entry.strip())
-            if not found:
+            match = _ENTRY.fullmatch(entry.strip())
+            if not match:
                 raise ValueError(f"hosts: 'NAME' or 'NAME:RANKS', not '{entry}'")
-            name, count = found.groups()
+            name, count = match.groups()
             if name in slots:
                 raise ValueError(f"hosts: '{name}' is named twice")
             slots[name] = int(count or 1)

@@ -129,9 +129,9 @@ class Interrupts:
             if self.transport.size > 1
             else 1
         )
-        found = self.transport.gather((self._noted, wanted))
-        self._left = self._steps = min(steps for _, steps in found)
+        gathered = self.transport.gather((self._noted, wanted))
+        self._left = self._steps = min(steps for _, steps in gathered)
         self._since = now
-        number, rank = max((noted, rank) for rank, (noted, _) in enumerate(found))
+        number, rank = max((noted, rank) for rank, (noted, _) in enumerate(gathered))
         if number:
             raise Interrupted(number, rank)

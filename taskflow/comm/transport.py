@@ -284,9 +284,9 @@ class MpiTransport(Transport):
             )
             arrays: list[Array | None] | None = None
         else:
-            own = self.hosts[self.rank]
+            here = self.hosts[self.rank]
             arrays = [
-                _map_file(*path) if host == own else None
+                _map_file(*path) if host == here else None
                 for host, path in zip(self.hosts, paths, strict=True)
             ]
         self.barrier()
@@ -329,11 +329,11 @@ class MpiTransport(Transport):
             return list(self._world.allgather(value))
 
     def is_any(self, flag: bool) -> bool:
-        found = np.array([flag])
+        flags = np.array([flag])
         self._world.Allreduce(
-            self._mpi.IN_PLACE, [found.view(np.uint8), self._mpi.UINT8_T], self._mpi.MAX
+            self._mpi.IN_PLACE, [flags.view(np.uint8), self._mpi.UINT8_T], self._mpi.MAX
         )
-        return bool(found[0])
+        return bool(flags[0])
 
     def barrier(self, in_step: bool = False) -> None:
         with nullcontext() if in_step else heart().meeting():

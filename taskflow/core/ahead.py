@@ -126,11 +126,11 @@ def main(folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for those who asked
     with (
         collect_rarely(),
-        open(folder / _COMPILER, "ab") as own,
+        open(folder / _COMPILER, "ab") as lock,
         open(folder / _ASKERS, "rb+") as askers,
         suppress(BlockingIOError),
     ):
-        fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         threading.Thread(target=_end_with, args=[askers], daemon=True).start()
         for path in _asked(folder / _ASKED):
             _compile(path)

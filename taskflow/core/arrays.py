@@ -48,15 +48,15 @@ def as_array(where: str, value: object) -> Array:
     """
     check_plain(where, value)
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except Exception as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{where}: cannot be read as an array: {error}") from error
-    if found.dtype == object:
+    if array.dtype == object:
         raise TypeError(
             f"{where}: is a {type(value).__name__} of Python objects, numbers are needed"
         )
-    return found
+    return array
 
 
 def cast_array(where: str, given: Array, dtype: str) -> Array:
@@ -70,8 +70,8 @@ def cast_array(where: str, given: Array, dtype: str) -> Array:
     if given.dtype.kind not in "biuf" and given.dtype.name not in HALF:
         raise ValueError(f"{where}: the value is {given.dtype}, the region {dtype}")
     with np.errstate(over="ignore", invalid="ignore"):
-        found: Array = given.astype(dtype)
-        lost = ~np.isfinite(found) & np.isfinite(given) if is_floating(dtype) else found != given
+        cast: Array = given.astype(dtype)
+        lost = ~np.isfinite(cast) & np.isfinite(given) if is_floating(dtype) else cast != given
     if lost.any():
         raise ValueError(f"{where}: {dtype} cannot hold {given[lost].ravel()[0]!s}")
-    return found
+    return cast

@@ -113,23 +113,23 @@ class CodeCache(caching._Cache):
         nrt.rtsys.initialize(
             target_context
         )  # what compiled code calls; what compiling needs takes 0.3 s to import
-        result, bare = pickle.loads(payload)
-        found = _compiler.CompileResult._rebuild(target_context, *result)
+        reduced, bare = pickle.loads(payload)
+        variant = _compiler.CompileResult._rebuild(target_context, *reduced)
         for name in bare:
             target_context.codegen().set_env(name, _NO_OBJECTS)
-        return found
+        return variant
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled for these types."""
         is_kept = self._is_enabled and not data.lifted and not data.library.has_dynamic_globals
         if is_kept:
-            *result, held = data._reduce()
+            *reduced, held = data._reduce()
             bare = [
-                each.env_name for each in held if not each.consts
+                env.env_name for env in held if not env.consts
             ]  # loading one imports its module
-            result.append([each for each in held if each.consts])
+            reduced.append([env for env in held if env.consts])
             if name := self.name_of(sig, data.codegen):
-                code_folders.write(name, _serialize.dumps((result, bare)))
+                code_folders.write(name, _serialize.dumps((reduced, bare)))
         self.release()
 
     def _lock(self, name: str) -> None:
@@ -181,15 +181,18 @@ class CodeCache(caching._Cache):
             str(types),
             sorted(self._options.items()),
         )
-        own = (function.__module__, function.__qualname__, _code(function.__code__))
+        itself = (function.__module__, function.__qualname__, _code(function.__code__))
         digest = hashlib.sha256(
-            repr((said, own)).encode() + (_serialize.dumps(cells) if cells else b"")
+            repr((said, itself)).encode() + (_serialize.dumps(cells) if cells else b"")
         )
         return f"{function.__module__}.{function.__name__}-{digest.hexdigest()[:32]}"
 
 
 def _code(code: CodeType) -> tuple[Any, ...]:
-    constants = [_code(each) if isinstance(each, CodeType) else each for each in code.co_consts]
+    constants = [
+        _code(constant) if isinstance(constant, CodeType) else constant
+        for constant in code.co_consts
+    ]
     return code.co_code, constants, code.co_names, code.co_varnames
 
 
@@ -207,14 +210,14 @@ def _digest_of(names: Mapping[str, Any]) -> str:
     Raises:
         OSError: a source cannot be read.
     """
-    own, pending = _look(names)
-    found = {"": own}
+    content, pending = _look(names)
+    reached = {"": content}
     while pending:
         name = pending.pop()
-        if name not in found:
-            found[name], below = _look_at(name)
+        if name not in reached:
+            reached[name], below = _look_at(name)
             pending |= below
-    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
+    return hashlib.sha256(repr(sorted(reached.items())).encode()).hexdigest()
 
 
 @cache

@@ -40,15 +40,15 @@ def folders() -> Iterator[Path]:
     if first := first_folder():
         yield first
     with suppress(OSError):
-        own = Path(tempfile.gettempdir()) / f"taskflow-{os.getuid()}"
-        own.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-        status = own.lstat()  # what others could write to is not trusted: a file is code
+        private = Path(tempfile.gettempdir()) / f"taskflow-{os.getuid()}"
+        private.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+        status = private.lstat()  # what others could write to is not trusted: a file is code
         if (
             stat.S_ISDIR(status.st_mode)
             and status.st_uid == os.getuid()
             and not status.st_mode & 0o077
         ):
-            yield own
+            yield private
 
 
 def used_folder() -> Path | None:
@@ -64,11 +64,11 @@ def has(name: str) -> bool:
 @cache
 def functions() -> frozenset[str]:
     """The functions of which there was a file, for whatever types and sources, when this was first asked."""
-    found = set[str]()
+    names = set[str]()
     for folder in folders():
         with suppress(OSError):
-            found |= {name.rpartition("-")[0] for name in os.listdir(folder)}
-    return frozenset(found)
+            names |= {name.rpartition("-")[0] for name in os.listdir(folder)}
+    return frozenset(names)
 
 
 def read(name: str) -> bytes | None:
@@ -128,10 +128,10 @@ def warn_of_nowhere() -> None:
 def _bound(folder: Path) -> None:
     """Once a process: remove the files that were not used for longest while the folder is too large."""
     files = []
-    for each in os.scandir(folder):
+    for entry in os.scandir(folder):
         with suppress(FileNotFoundError):
-            if each.is_file():
-                files.append((each.stat().st_mtime, each.stat().st_size, each.path))
+            if entry.is_file():
+                files.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= LARGEST_BYTES:

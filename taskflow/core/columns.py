@@ -94,23 +94,23 @@ def _doubled(data: Array) -> Array:
 
 def pointers(lengths: Sequence[int] | Array) -> Array:
     """Where parts of these lengths begin and the last one ends, as in compressed sparse rows (CSR)."""
-    found = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(np.asarray(lengths, np.int64), out=found[1:])
-    return found
+    bounds = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(np.asarray(lengths, np.int64), out=bounds[1:])
+    return bounds
 
 
 def spread(first: Array, count: Array) -> Array:
     """`first[k]`, `first[k] + 1`, ..., `count[k]` numbers for every k in turn."""
     end = np.cumsum(count, dtype=np.int64)
     total = int(end[-1]) if len(end) else 0
-    found: Array = np.repeat(first - (end - count), count) + np.arange(total)
-    return found
+    numbers: Array = np.repeat(first - (end - count), count) + np.arange(total)
+    return numbers
 
 
 def gather(parts: Sequence[Array], which: Array) -> tuple[Array, Array]:
     """`parts[k]` for every k of `which` in turn, one after the other; and their lengths."""
-    found, count = select(parts, which)
-    return found.values[found.at], count
+    selected, count = select(parts, which)
+    return selected.values[selected.at], count
 
 
 class Selected(NamedTuple):

@@ -104,10 +104,10 @@ class _Compiled(partial[Any]):
 
         build_late()
         decorator: Any = numba.njit  # has no types for the options that it does not speak of
-        found = decorator(no_cfunc_wrapper=True, **self._options)(self._function)
-        if self._is_kept and found is not self._function:  # NUMBA_DISABLE_JIT
-            found._cache = CodeCache(self._function, self._options, self._calls_inner)
-        return found
+        dispatcher = decorator(no_cfunc_wrapper=True, **self._options)(self._function)
+        if self._is_kept and dispatcher is not self._function:  # NUMBA_DISABLE_JIT
+            dispatcher._cache = CodeCache(self._function, self._options, self._calls_inner)
+        return dispatcher
 
 
 class _Part(_Compiled):
@@ -222,8 +222,10 @@ class _Tiered(_Compiled):
         return self._names[fingerprint]
 
     def _new_name(self, args: tuple[Any, ...]) -> str | None:
-        own = self._dispatcher
-        name: str | None = own._cache.name_of(self._types(args), own.targetctx.codegen())
+        dispatcher = self._dispatcher
+        name: str | None = dispatcher._cache.name_of(
+            self._types(args), dispatcher.targetctx.codegen()
+        )
         return name
 
     def _types(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -246,10 +248,10 @@ def _plain(value: Any) -> Any:
 
 def _each(change: Callable[[Any], Any], values: tuple[Any, ...]) -> tuple[Any, ...]:
     """A tuple, which may have names, of what is changed."""
-    found = [change(value) for value in values]
-    if all(new is old for new, old in zip(found, values, strict=True)):
+    changed = [change(value) for value in values]
+    if all(new is old for new, old in zip(changed, values, strict=True)):
         return values
-    return type(values)(*found) if hasattr(values, "_fields") else tuple(found)
+    return type(values)(*changed) if hasattr(values, "_fields") else tuple(changed)
 
 
 def _function_of(value: Any) -> Callable[..., Any] | None:

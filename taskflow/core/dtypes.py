@@ -58,9 +58,9 @@ def known_dtype(where: str, name: object) -> str:
                 "bfloat16 on NumPy needs the package ml_dtypes: pip install ml_dtypes"
             ) from error
     try:
-        found = str(np.dtype(name))  # type: ignore[call-overload]
+        dtype = str(np.dtype(name))  # type: ignore[call-overload]
     except TypeError as error:
         raise TypeError(f"{where}: dtype is {name!r}, which NumPy does not know") from error
-    if found not in KNOWN:
-        raise TypeError(f"{where}: dtype is '{found}', kernels take {', '.join(KNOWN)}")
-    return found
+    if dtype not in KNOWN:
+        raise TypeError(f"{where}: dtype is '{dtype}', kernels take {', '.join(KNOWN)}")
+    return dtype

@@ -97,8 +97,8 @@ def _parse(parse: Callable[[str], Any], text: str, what: str) -> Any:
         value = parse(text)
         level: list[Any] = [value] if isinstance(value, dict | list) else []
         for _ in range(DEEPEST):
-            inner = [each.values() if isinstance(each, dict) else each for each in level]
-            level = [each for values in inner for each in values if isinstance(each, dict | list)]
+            inner = [node.values() if isinstance(node, dict) else node for node in level]
+            level = [node for values in inner for node in values if isinstance(node, dict | list)]
     except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{what}: {error}") from error
     except RecursionError:
@@ -130,10 +130,10 @@ def without_head(table: Any, form: str, version: int) -> dict[str, Any]:
     return {key: value for key, value in table.items() if key not in ("format", "version")}
 
 
-def check_version(found: object, known: int) -> None:
+def check_version(version: object, ours: int) -> None:
     """Refuse a file of another version."""
-    if type(found) is not int or found != known:
-        raise ValueError(f"has version {_shown(found)}, this reads {known}")
+    if type(version) is not int or version != ours:
+        raise ValueError(f"has version {_shown(version)}, this reads {ours}")
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ def grouped(keys: Array, count: int) -> tuple[Array, Array]:
         keys: (n,) from 0 to before `count`.
         count: of keys.
     """
-    found: tuple[Array, Array] = group(np.asarray(keys, np.int64), count)
-    return found
+    groups: tuple[Array, Array] = group(np.asarray(keys, np.int64), count)
+    return groups
 
 
 @tiered
@@ -34,14 +34,14 @@ def group(keys: Array, count: int) -> tuple[Array, Array]:
 
 def ranks(keys: Array, count: int) -> Array:
     """Of every entry how many with the same key come before it; see `grouped`."""
-    found: Array = _ranks(np.asarray(keys, np.int64), count)
-    return found
+    before: Array = _ranks(np.asarray(keys, np.int64), count)
+    return before
 
 
 @tiered
 def _ranks(keys: Array, count: int) -> Array:
-    found, seen = np.empty(len(keys), np.int64), np.zeros(count, np.int64)
+    before, seen = np.empty(len(keys), np.int64), np.zeros(count, np.int64)
     for k in range(len(keys)):
-        found[k] = seen[keys[k]]
+        before[k] = seen[keys[k]]
         seen[keys[k]] += 1
-    return found
+    return before

@@ -45,12 +45,12 @@ class _Library(codegen.JITCodeLibrary):
         for variable in self._final_module.global_variables:
             held = environment.lookup_environment(variable.name)
             if held is not None:
-                own: Any = self._codegen
-                own.set_env(variable.name, held)
+                target: Any = self._codegen
+                target.set_env(variable.name, held)
 
     def get_pointer_to_function(self, name: str) -> int:
         """The address of a function, 0 where there is none of this name."""
-        if not self._finalized and any(each.name == name for each in self.get_defined_functions()):
+        if not self._finalized and any(f.name == name for f in self.get_defined_functions()):
             self.finalize()
         return int(super().get_pointer_to_function(name))
 
@@ -60,7 +60,8 @@ class _Library(codegen.JITCodeLibrary):
             self.finalize()
         name, _, data = super().serialize_using_object_code()
         variables = (*self._final_module.functions, *self._final_module.global_variables)
-        return name, _LATE, (*data, [each.name for each in variables if not each.is_declaration])
+        defined = [variable.name for variable in variables if not variable.is_declaration]
+        return name, _LATE, (*data, defined)
 
     @classmethod
     def _unserialize(cls, codegen: Any, state: Any) -> Any:
@@ -128,8 +129,8 @@ class _CollectorPause(event.Listener):
 @cache
 def build_late() -> None:
     """From now on numba makes machine code of what is asked for alone."""
-    own = registry.cpu_target.target_context.codegen()
+    target = registry.cpu_target.target_context.codegen()
     version = tuple(int(part) for part in numba.__version__.split(".")[:2])
-    if type(own) is codegen.JITCPUCodegen and _TRIED[0] <= version <= _TRIED[1]:
-        own.__class__ = _Codegen
+    if type(target) is codegen.JITCPUCodegen and _TRIED[0] <= version <= _TRIED[1]:
+        target.__class__ = _Codegen
         event.register("numba:compile", _CollectorPause())

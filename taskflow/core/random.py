@@ -193,8 +193,10 @@ def _uniform(
     largest = np.nextafter(number(1), number(0))  # what is nearer to 1 would be rounded to it
     for r in range(out.shape[0]):
         for j in range(out.shape[1]):
-            a, _ = _philox(np.uint64(offsets[r] + j * step), k0, k1)
-            out[r, j] = min(number(np.float64(a >> np.uint64(11)) * _UNIT), largest) * scale + low
+            bits, _ = _philox(np.uint64(offsets[r] + j * step), k0, k1)
+            out[r, j] = (
+                min(number(np.float64(bits >> np.uint64(11)) * _UNIT), largest) * scale + low
+            )
 
 
 @njit

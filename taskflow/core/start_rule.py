@@ -34,8 +34,8 @@ def latest(moment: float, times: Array, which: Array) -> float:
 @inlined
 def start_of(done: float, free: Array, streams: Array) -> float:
     """The rule: `done` is the last end of what the row depends on, `free` says when every stream is free."""
-    found: float = latest(done, free, streams)
-    return found
+    start: float = latest(done, free, streams)
+    return start
 
 
 @inlined

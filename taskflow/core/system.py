@@ -105,10 +105,10 @@ def host_address() -> str:
     """Where other hosts reach this one: the IPv4 address of the interface `TASKFLOW_INTERFACE`, else its name."""
     if interface := os.environ.get(INTERFACE):
         with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            found = fcntl.ioctl(
+            reply = fcntl.ioctl(
                 any_socket, _GET_ADDRESS, struct.pack("40s", interface.encode()[:15])
             )
-            return socket.inet_ntoa(found[20:24])  # of a `struct ifreq`
+            return socket.inet_ntoa(reply[20:24])  # of a `struct ifreq`
     return socket.gethostname()
 
 

@@ -50,9 +50,9 @@ class Tables:
         begin, rows = self.memory[head : head + 2].tolist()
         width = getattr(self, row) if isinstance(row, str) else row.itemsize // NUMBER.itemsize
         table = self.memory[begin : begin + rows * width]
-        found = table.reshape(rows, width) if isinstance(row, str) else table.view(row)
-        vars(self)[name] = found
-        return found
+        view = table.reshape(rows, width) if isinstance(row, str) else table.view(row)
+        vars(self)[name] = view
+        return view
 
     if TYPE_CHECKING:
 

@@ -102,10 +102,10 @@ def compile_seconds(
     """About the time of the processor that compiling takes; `called` gives the function behind what compiles it."""
     seen, pending, size = {function}, [function], 0
     while pending:
-        each = pending.pop()
-        size += len(each.__code__.co_code)
-        values = [each.__globals__.get(name) for name in _names(each.__code__)]
-        new = {found for value in values if (found := called(value))} - seen
+        current = pending.pop()
+        size += len(current.__code__.co_code)
+        values = [current.__globals__.get(name) for name in _names(current.__code__)]
+        new = {callee for value in values if (callee := called(value))} - seen
         seen |= new
         pending += new
     return _START_SECONDS + size * _SECONDS_PER_BYTE

@@ -74,11 +74,11 @@ def _told_data(value: Any, depth: int) -> object:
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, digest_of_bytes(value.tobytes())
     if isinstance(value, tuple | list):
-        return [told(one, depth + 1) for one in value]
+        return [told(entry, depth + 1) for entry in value]
     if isinstance(value, set | frozenset):
         return sorted(map(repr, value))
     if isinstance(value, dict):
-        return [(str(key), told(one, depth + 1)) for key, one in value.items()]
+        return [(str(key), told(entry, depth + 1)) for key, entry in value.items()]
     if isinstance(value, _PLAIN):
         return repr(value)
     name = getattr(

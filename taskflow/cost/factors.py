@@ -51,16 +51,16 @@ class Factors:
         for key, longer, shorter in zip(keys, rehearsed, alone, strict=True):
             if 0 < longer < math.inf and 0 < shorter < math.inf:
                 for name in key:
-                    known = sums.get(name, (0.0, 0.0))
-                    sums[name] = known[0] + longer, known[1] + shorter
+                    so_far = sums.get(name, (0.0, 0.0))
+                    sums[name] = so_far[0] + longer, so_far[1] + shorter
         self._factors = {name: longer / shorter for name, (longer, shorter) in sums.items()}
 
     def of(self, task_graph: TaskGraph, rows: Array) -> Array:
         """The factors of rows that are no collectives."""
         if not self._factors:
             return np.ones(len(rows))
-        found = (
+        factors = (
             next((self._factors[n] for n in key if n in self._factors), 1.0)
             for key in row_keys(task_graph, rows)
         )
-        return np.fromiter(found, float, len(rows))
+        return np.fromiter(factors, float, len(rows))

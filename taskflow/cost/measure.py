@@ -76,12 +76,12 @@ def _as_fast(device: Device, times: float) -> Device:
 
 def _speeds(machine: MachineModel, transport: Transport) -> list[float]:
     """Products a second of the rank of each device, all ranks at the same time."""
-    a = np.ones((SPEED_EXTENT, SPEED_EXTENT), np.float32)
-    out = np.empty_like(a)
+    matrix = np.ones((SPEED_EXTENT, SPEED_EXTENT), np.float32)
+    product = np.empty_like(matrix)
     transport.barrier()
-    found = transport.gather(calls_per_second(lambda: np.matmul(a, a, out=out)))
+    speeds = transport.gather(calls_per_second(lambda: np.matmul(matrix, matrix, out=product)))
     devices = range(len(machine.devices))
-    return [found[rank] for rank in transport.over(devices).ranks_of(len(devices)).tolist()]
+    return [speeds[rank] for rank in transport.over(devices).ranks_of(len(devices)).tolist()]
 
 
 def calls_per_second(call: Callable[[], object]) -> float:

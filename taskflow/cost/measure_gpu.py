@@ -62,9 +62,9 @@ def measure_gpus(
     machine: MachineModel, backend: StreamBackend, transport: Transport
 ) -> MachineModel:
     """See `taskflow.cost.measure.measure_machine`; all ranks call it."""
-    own = transport.rank if transport.size > 1 else 0
-    clock = DeviceClock(backend, own)
-    rates: dict[str, Any] = device_rates(machine.devices[own], clock, backend)
+    device = transport.rank if transport.size > 1 else 0
+    clock = DeviceClock(backend, device)
+    rates: dict[str, Any] = device_rates(machine.devices[device], clock, backend)
     link = _link(backend, transport, clock, len(machine.devices))
     rates |= link or {}
     machine = machine.with_rates(**transport.gather(rates)[0])
@@ -83,7 +83,7 @@ def device_rates(device: Device, clock: DeviceClock, backend: StreamBackend) -> 
 def _by_turns(measurements: Mapping[_Key, Callable[[], float]]) -> dict[_Key, float]:
     """The median of several measurements each, in turns: what disturbs some of them decides nothing."""
     rounds = [{key: measure() for key, measure in measurements.items()} for _ in range(_ROUNDS)]
-    return {key: float(np.median([found[key] for found in rounds])) for key in measurements}
+    return {key: float(np.median([seconds[key] for seconds in rounds])) for key in measurements}
 
 
 def product_seconds(
@@ -98,17 +98,17 @@ def product_seconds(
 
 def _other_rates(clock: DeviceClock, backend: StreamBackend) -> dict[str, float]:
     """flop/s by dtype, of those that NumPy and the library know."""
-    found = {}
+    rates = {}
     for dtype in _DTYPES:
         try:
             measure = partial(product_seconds, clock, backend, _LARGE_PRODUCT, dtype)
             rate = (
                 2.0 * _LARGE_PRODUCT**3 / max(_by_turns({dtype: measure})[dtype], _SHORTEST_SECONDS)
             )
-            found[dtype] = possible(f"products in {dtype}", rate, Possible.PRODUCTS)
+            rates[dtype] = possible(f"products in {dtype}", rate, Possible.PRODUCTS)
         except (TypeError, KeyError, ModuleNotFoundError) as error:
             _log.info("products in %s are not measured: %s", dtype, error)
-    return found
+    return rates
 
 
 def _copying(clock: DeviceClock, backend: StreamBackend, size: int) -> Callable[[], float]:
@@ -133,9 +133,9 @@ def measure_host_link(backend: StreamBackend, device: int = 0) -> HostLink:
         here, there = backend.pinned(size), backend.zeros(device, size)
         directions["to the device", size] = partial(clock.seconds, backend.copy(there, here))
         directions["to the host", size] = partial(clock.seconds, backend.copy(here, there))
-    found, rates = _by_turns(directions), []
+    medians, rates = _by_turns(directions), []
     for direction in ("to the device", "to the host"):
-        small, large = (found[direction, size] for size in _SIZES)
+        small, large = (medians[direction, size] for size in _SIZES)
         seconds = possible(f"small copies {direction}", small, Possible.CALL)
         rates += [seconds, transfer_rate(f"copies {direction}", _SIZES, [small], [large])]
     return HostLink(*rates)
@@ -284,5 +284,5 @@ class DeviceTimes:
         host.view(dtype)[0] = value(Run())
         cell = self._backend.zeros(device, _CELL_BYTES)
         self._backend.copy(cell, host)()
-        found: Array = cell.view(dtype)
-        return found
+        typed: Array = cell.view(dtype)
+        return typed

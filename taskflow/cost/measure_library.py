@@ -29,29 +29,31 @@ def measure_library(
     """
     if transport.size < 2 or why_no_library(transport.gather(backend.rank_gpu(transport.rank))):
         return ()
-    found = []
+    table = []
     groups = _groups(transport.hosts)
     communicators = backend.communicators(transport.rank, groups, transport, max(sizes))
     clock = DeviceClock(backend, transport.rank)
     for group in groups:
         hosts = len({transport.hosts[rank] for rank in group})
         for collective in COLLECTIVES:
-            own = communicators.get(group)
+            communicator = communicators.get(group)
             times = [
-                _seconds(clock, _calls(backend, transport.rank, own, collective, size))
+                _seconds(clock, _calls(backend, transport.rank, communicator, collective, size))
                 for size in sizes
             ]
             slowest = np.max(transport.gather(times), axis=0).tolist()
-            found.append(LibraryTimes(collective, hosts, len(group), tuple(sizes), tuple(slowest)))
-    return tuple(found)
+            table.append(LibraryTimes(collective, hosts, len(group), tuple(sizes), tuple(slowest)))
+    return tuple(table)
 
 
 def _groups(hosts: Sequence[int]) -> list[tuple[int, ...]]:
     """Those of two or more ranks that have as many on every host."""
-    own = [tuple(np.flatnonzero(np.array(hosts) == host).tolist()) for host in sorted(set(hosts))]
-    every = [tuple(range(len(hosts)))] if len({len(ranks) for ranks in own}) == 1 else []
-    found = dict.fromkeys([*every, own[0], tuple(ranks[0] for ranks in own)])
-    return [group for group in found if len(group) > 1]
+    of_hosts = [
+        tuple(np.flatnonzero(np.array(hosts) == host).tolist()) for host in sorted(set(hosts))
+    ]
+    every = [tuple(range(len(hosts)))] if len({len(ranks) for ranks in of_hosts}) == 1 else []
+    groups = dict.fromkeys([*every, of_hosts[0], tuple(ranks[0] for ranks in of_hosts)])
+    return [group for group in groups if len(group) > 1]
 
 
 def _seconds(clock: DeviceClock, calls: Sequence[Call]) -> float:

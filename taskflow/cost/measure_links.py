@@ -60,7 +60,7 @@ def measure_links(machine: MachineModel, transport: Transport, alone: LinkRate) 
         np.flatnonzero(np.array(transport.hosts) == host).tolist()
         for host in range(max(transport.hosts) + 1)
     ]
-    inside = [link_between(transport, *own[:2]) if len(own) > 1 else alone for own in ranks]
+    inside = [link_between(transport, *here[:2]) if len(here) > 1 else alone for here in ranks]
     if len(ranks) == 1:
         return machine.with_rates(**inside[0]._asdict())
     pairs = combinations(range(len(ranks)), 2)
@@ -97,16 +97,9 @@ def on_hosts(
         if hosts[a] == hosts[b]
     ]
     for host, rate in enumerate(inside):
-        own = [device for device, where in enumerate(hosts) if where == host]
-        rates = [found for pair, found in between.items() if host in pair]
-        bandwidth, latency = (
-            max(r.bandwidth for r in rates),
-            min(r.latency_seconds for r in rates) / 2,
-        )
-        card: int | str = own[0] if len(own) == 1 else f"card@{host}"
-        to_card = [] if len(own) == 1 else [((d, card), rate.bandwidth, 0.0) for d in own]
-        for (a, b), width, seconds in [*to_card, ((card, "network"), bandwidth, latency)]:
-            links += [Link((a, b), width, seconds), Link((b, a), width, seconds)]
+        members = [device for device, where in enumerate(hosts) if where == host]
+        rates = [rate for pair, rate in between.items() if host in pair]
+        links += _card_links(host, members, rate, rates)
     devices = tuple(replace(d, host=h) for d, h in zip(machine.devices, hosts, strict=True))
     several = (
         dict.fromkeys(("all-reduce", "all-gather"), FASTEST) if len(set(hosts)) < len(hosts) else {}
@@ -114,3 +107,20 @@ def on_hosts(
     return replace(
         machine, devices=devices, links=tuple(links), collectives={**several, **machine.collectives}
     )
+
+
+def _card_links(
+    host: int, members: Sequence[int], rate: LinkRate, rates: Sequence[LinkRate]
+) -> list[Link]:
+    """From the devices of a host, with `rate` within it, by its card to the network; one device is its own card.
+
+    `rates`: of the pairs of hosts that it is in.
+    """
+    bandwidth = max(r.bandwidth for r in rates)
+    latency = min(r.latency_seconds for r in rates) / 2
+    card: int | str = members[0] if len(members) == 1 else f"card@{host}"
+    to_card = [] if len(members) == 1 else [((d, card), rate.bandwidth, 0.0) for d in members]
+    links = []
+    for (a, b), width, seconds in [*to_card, ((card, "network"), bandwidth, latency)]:
+        links += [Link((a, b), width, seconds), Link((b, a), width, seconds)]
+    return links

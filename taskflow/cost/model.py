@@ -118,25 +118,25 @@ class CostModel(ABC):
             ValueError: these are the rows of some devices alone.
         """
         if task_graph.peers is not None:
-            known = [self.seconds(table.rows) for table in task_graph.peers.tables]
-            return self.seconds_of_representatives(task_graph, np.concatenate(known))
+            of_tables = [self.seconds(table.rows) for table in task_graph.peers.tables]
+            return self.seconds_of_representatives(task_graph, np.concatenate(of_tables))
         task_graph.check_complete("costs")
         kind, device = task_graph.kind, task_graph.device
-        result = np.zeros(len(task_graph))
+        seconds = np.zeros(len(task_graph))
         points = np.flatnonzero(kind == Kind.POINT)
-        result[points] = self._priced(task_graph, points)
-        check_costs(task_graph, points, result[points])
+        seconds[points] = self._priced(task_graph, points)
+        check_costs(task_graph, points, seconds[points])
         together = np.flatnonzero(kind == Kind.COLLECTIVE)
-        result[together] = self._collectives.seconds(task_graph, together)
+        seconds[together] = self._collectives.seconds(task_graph, together)
         moves = np.flatnonzero(
             (kind != Kind.POINT) & (kind != Kind.COLLECTIVE) & ~task_graph.is_transfer
         )
-        result[moves] = self._moves(task_graph, moves)
+        seconds[moves] = self._moves(task_graph, moves)
         transfers = np.flatnonzero(task_graph.is_transfer)
         pair, ways = (task_graph.source[transfers], device[transfers]), self.machine.ways
         latency = np.where(task_graph.algorithm[transfers] == JOINED, 0.0, ways.latency(*pair))
-        result[transfers] = latency + task_graph.bytes[transfers] / ways.bandwidth(*pair)
-        return result
+        seconds[transfers] = latency + task_graph.bytes[transfers] / ways.bandwidth(*pair)
+        return seconds
 
     def of_calls(self, task_graph: TaskGraph, seconds: Array) -> Array:
         """The seconds of every row where some rows are one call (`tasks.calls`), of those of rows by themselves."""
@@ -144,15 +144,15 @@ class CostModel(ABC):
             return seconds
         return seconds_of_calls(self._collectives, task_graph, seconds)
 
-    def seconds_of_representatives(self, task_graph: TaskGraph, known: Array) -> Array:
+    def seconds_of_representatives(self, task_graph: TaskGraph, of_tables: Array) -> Array:
         """Of the rows of representatives, from those of the tables of its peers, one after the other."""
-        peers, result = task_graph.peers, np.zeros(len(task_graph))
+        peers, seconds = task_graph.peers, np.zeros(len(task_graph))
         assert peers is not None
         points, moves = np.flatnonzero(peers.kind < 0), np.flatnonzero(peers.kind >= 0)
-        result[points] = self._priced(task_graph, points)
-        check_costs(task_graph, points, result[points])
-        result[moves] = known[peers.in_turn[moves]]
-        return result
+        seconds[points] = self._priced(task_graph, points)
+        check_costs(task_graph, points, seconds[points])
+        seconds[moves] = of_tables[peers.in_turn[moves]]
+        return seconds
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:
         """What a search takes a collective to take, and of the links."""
@@ -312,15 +312,15 @@ class AnalyticCosts(CostModel):
 
     def _kinds(self, task_graph: TaskGraph, rows: Array | int) -> Array:
         """Number of the rate of each point."""
-        known, keys = (
+        kinds, keys = (
             self._kind_of,
             [(k.identity, k.kernel.window, k.kernel.work) for k in task_graph.launches],
         )
         for launch, key in zip(task_graph.launches, keys, strict=True):
-            if key not in known:
+            if key not in kinds:
                 dtypes = [task_graph.regions[n].dtype for n in launch.args]
-                known[key] = rate_number(dtypes, launch.kernel)
-        numbers: Array = np.array([known[key] for key in keys], np.int64)
+                kinds[key] = rate_number(dtypes, launch.kernel)
+        numbers: Array = np.array([kinds[key] for key in keys], np.int64)
         return np.take(numbers, task_graph.launch[rows])
 
 
@@ -421,16 +421,16 @@ class MeasuredCosts(CostModel):
         return self._rehearsed.get(_rehearsal_key(task_graph)) if self._rehearsed else None
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
-        result = np.empty(len(rows))
+        seconds = np.empty(len(rows))
         launch = task_graph.launch[rows]
         for number in np.unique(launch):
             here = launch == number
-            result[here] = self._of_launch(task_graph, int(number), rows[here])[
+            seconds[here] = self._of_launch(task_graph, int(number), rows[here])[
                 task_graph.point[rows[here]]
             ]
-        result *= self._slower[0][task_graph.device[rows]]
+        seconds *= self._slower[0][task_graph.device[rows]]
         self._kept.write()
-        return result
+        return seconds
 
     def _of_launch(self, task_graph: TaskGraph, number: int, rows: Array) -> Array:
         """Seconds per point of one launch, which a search meets again and again."""
@@ -481,12 +481,12 @@ class MeasuredCosts(CostModel):
             shape, dtype = args[0][1].shape, task_graph.regions[int(task_graph.region[row])].dtype
             adds = len(args) - 2 if task_graph.kind[row] == Kind.FOLD else 0
             times = self._device_times(device)
-            found = (
+            seconds = (
                 times.move(device, shape, dtype, adds)
                 if times
                 else time_call(sample_move(shape, dtype, adds))
             )
-            self._by_move[key] = found
+            self._by_move[key] = seconds
         return self._by_move[key]
 
 

@@ -38,13 +38,13 @@ def with_claims(
     if not items:
         return find(task_graph, rows)
     seconds, launch = np.zeros(len(rows)), task_graph.launch[rows]
-    is_asked = ~np.isin(launch, [number for number, each in items.items() if each.seconds])
+    is_asked = ~np.isin(launch, [number for number, claim in items.items() if claim.seconds])
     seconds[is_asked] = find(task_graph, rows[is_asked])
-    for number, each in items.items():
+    for number, claim in items.items():
         here = np.flatnonzero(launch == number)
-        share = task_graph.flops[rows[here]] / each.flops
+        share = task_graph.flops[rows[here]] / claim.flops
         alone = seconds[here] if is_timed_alone else seconds[here] / share
-        seconds[here] = (each.seconds or alone) * (share + (1 - share) * each.longest)
+        seconds[here] = (claim.seconds or alone) * (share + (1 - share) * claim.longest)
     return seconds
 
 

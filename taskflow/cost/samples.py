@@ -142,10 +142,10 @@ def relative_seconds(machine: MachineModel) -> tuple[Array, Array]:
     devices, transport = machine.devices, connect()
     if any(d.kind == "cuda" for d in devices):
         return np.ones(len(devices)), np.ones(len(devices))
-    own = next((k for k in range(len(devices)) if transport.drives(k)), 0)
+    first = next((k for k in range(len(devices)) if transport.drives(k)), 0)
     computes = np.array([d.compute_efficiency * d.flops_per_second for d in devices])
     copies = np.array([d.memory_efficiency * d.memory_bandwidth for d in devices])
-    return computes[own] / computes, copies[own] / copies
+    return computes[first] / computes, copies[first] / copies
 
 
 def one_way_times(

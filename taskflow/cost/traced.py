@@ -167,11 +167,11 @@ def trace_costs(
     work = work_seconds(analytic, task_graph, rows, products)
     names = [class_of(task_graph.launches[k]) for k in task_graph.launch[rows].tolist()]
     matches = _matches(trace, names, work)
-    known = [match for match in matches if match.traced_seconds > 0 < match.roofline_seconds]
-    if not known:
+    compared = [match for match in matches if match.traced_seconds > 0 < match.roofline_seconds]
+    if not compared:
         raise ValueError("trace: none of its operators is of the family of a row")
-    factors = {match.name: match.traced_seconds / match.roofline_seconds for match in known}
-    factors[_OTHERS] = _ratio(known)
+    factors = {match.name: match.traced_seconds / match.roofline_seconds for match in compared}
+    factors[_OTHERS] = _ratio(compared)
     moves = here & ~task_graph.is_communication & (task_graph.kind != Kind.POINT)
     moved = float(analytic.seconds(task_graph)[moves].sum())
     others = sum(match.roofline_seconds for match in matches if match.name not in factors)

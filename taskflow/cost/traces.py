@@ -312,7 +312,7 @@ def product_flops(event: Event) -> float:
 
 def _collectives(events: Iterable[Event]) -> tuple[list[TracedCollective], dict[str, float]]:
     """Kernels of NCCL, which say what they do; bytes are of all that is summed or gathered."""
-    known: list[TracedCollective] = []
+    collectives: list[TracedCollective] = []
     unknown: dict[str, float] = defaultdict(float)
     for event in events:
         args, seconds = event.args, event.dur / 1e6
@@ -324,5 +324,5 @@ def _collectives(events: Iterable[Event]) -> tuple[list[TracedCollective], dict[
         if kind is None or not size or args.devices < 2:
             unknown[name] += seconds
         else:
-            known.append(TracedCollective(kind, args.devices, size, seconds))
-    return known, dict(unknown)
+            collectives.append(TracedCollective(kind, args.devices, size, seconds))
+    return collectives, dict(unknown)

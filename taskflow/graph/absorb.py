@@ -57,17 +57,17 @@ def _absorbed(
     What makes the inputs of `op` after the earlier one moves ahead of both, if it reads parameters and states alone and
     nothing between has updated these.
     """
-    at = next(k for k, other in enumerate(before) if other.name == earlier.name)
+    place = next(k for k, other in enumerate(before) if other.name == earlier.name)
     needed = _names(op.inputs)
-    late = [maker for maker in before[at + 1 :] if not needed.isdisjoint(_names(maker.outputs))]
-    updated = {o.inputs[k].name for o in before[at:] for k in o.writes}
+    late = [maker for maker in before[place + 1 :] if not needed.isdisjoint(_names(maker.outputs))]
+    updated = {o.inputs[k].name for o in before[place:] for k in o.writes}
     read_by_late = [region for maker in late for region in maker.inputs]
     can_move = all(region.is_persistent for region in read_by_late)
     if not can_move or not updated.isdisjoint(needed | _names(read_by_late)):
         return [*before, op]
     moved = {maker.name for maker in late}
-    rest = [o for o in before[at + 1 :] if o.name not in moved]
-    return [*before[:at], *late, _both(op, earlier, kernel), *rest]
+    rest = [o for o in before[place + 1 :] if o.name not in moved]
+    return [*before[:place], *late, _both(op, earlier, kernel), *rest]
 
 
 def _go_together(
@@ -75,15 +75,15 @@ def _go_together(
 ) -> bool:
     """Whether one reads what the other does, nobody else what `op` reads of it, and both are on the same points."""
     names, between = _names(op.inputs), _names(op.inputs) & _names(earlier.outputs)
-    rest, known = names - between, _names(earlier.inputs)
+    rest, before = names - between, _names(earlier.inputs)
     return (
-        (known <= rest or rest <= known)
+        (before <= rest or rest <= before)
         and all(len(readers[name]) == 1 for name in between)
         and between.isdisjoint(fetched)
         and (earlier.step, earlier.pace, earlier.extents) == (op.step, op.pace, op.extents)
         and op.follows in (earlier.name, earlier.follows)
         and not any(o.writes or o.windows or o.orders for o in (op, earlier))
-        and all(_dims(op)[name] == _dims(earlier)[name] for name in between | (rest & known))
+        and all(_dims(op)[name] == _dims(earlier)[name] for name in between | (rest & before))
     )
 
 

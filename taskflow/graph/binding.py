@@ -46,12 +46,12 @@ def bind(
     _learn_windows(extents, pattern.inputs, input_shapes, windows)
     for group in groups:
         extents.learn_group(*group)
-    known, shapes = extents.known, list(input_shapes)
+    of_axis, shapes = extents.of_axis, list(input_shapes)
     for term in pattern.outputs:
         for axis in (n for d in term.dims for n in d):
             if axis in windows:
                 raise ValueError(f"{where}: '{axis}' is a window; a window belongs into an input")
-            if axis not in known:
+            if axis not in of_axis:
                 stray = _stray_window(pattern, windows)
                 hint = (
                     f"window '{stray}' follows '{windows[stray].axis}', which stands in no term"
@@ -61,9 +61,9 @@ def bind(
                 raise ValueError(
                     f"{where}: axis '{axis}' of the output '{term}' has no extent: {hint or 'name it in sizes'}"
                 )
-        shapes.append(tuple(prod(known[n] for n in dim) for dim in term.dims))
-    _check_known(where, pattern, known, windows)
-    return BoundPattern(pattern, _in_order(pattern, known, windows), dict(windows), tuple(shapes))
+        shapes.append(tuple(prod(of_axis[n] for n in dim) for dim in term.dims))
+    _check_known(where, pattern, of_axis, windows)
+    return BoundPattern(pattern, _in_order(pattern, of_axis, windows), dict(windows), tuple(shapes))
 
 
 class Bindings:
@@ -85,10 +85,10 @@ class Bindings:
     ) -> BoundPattern:
         """`bind` of a pattern as text where inputs `adds` are added to; what was asked before is not read again."""
         key = pattern, adds, tuple(shapes), tuple(sizes.items()), tuple(windows.items())
-        if (found := self._asked.get(key)) is None:
-            found = bind(where, Pattern.parse(pattern).adding(adds), names, shapes, sizes, windows)
-            self._asked[key] = found = self._bound.setdefault(found.key, found)
-        return found
+        if (bound := self._asked.get(key)) is None:
+            bound = bind(where, Pattern.parse(pattern).adding(adds), names, shapes, sizes, windows)
+            self._asked[key] = bound = self._bound.setdefault(bound.key, bound)
+        return bound
 
 
 def check_arguments(
@@ -144,19 +144,19 @@ def positions_of(
     Raises:
         ValueError: one is no input.
     """
-    found = []
-    for each in named:
-        if isinstance(each, int):
-            if not 0 <= each < len(inputs):
-                raise ValueError(f"{where}: {what} names input {each} of {len(inputs)}")
-            found.append(each)
-        elif (position := next((k for k, r in enumerate(inputs) if r is each), None)) is None:
+    positions = []
+    for entry in named:
+        if isinstance(entry, int):
+            if not 0 <= entry < len(inputs):
+                raise ValueError(f"{where}: {what} names input {entry} of {len(inputs)}")
+            positions.append(entry)
+        elif (position := next((k for k, r in enumerate(inputs) if r is entry), None)) is None:
             raise ValueError(
-                f"{where}: {what} names '{getattr(each, 'name', each)}', which is not an input"
+                f"{where}: {what} names '{getattr(entry, 'name', entry)}', which is not an input"
             )
         else:
-            found.append(position)
-    return tuple(found)
+            positions.append(position)
+    return tuple(positions)
 
 
 def whole_numbers(where: str, values: Iterable[object]) -> tuple[int, ...]:
@@ -189,26 +189,26 @@ class _Extents:
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self.known: dict[str, int] = {}
+        self.of_axis: dict[str, int] = {}
         self.origin: dict[str, str] = {}
 
     def learn(self, axis: str, extent: int, source: str) -> None:
         """`source` says that `axis` has this extent."""
-        if self.known.setdefault(axis, extent) != extent:
-            there, here = f"{self.known[axis]} in {self.origin[axis]}", f"{extent} in {source}"
+        if self.of_axis.setdefault(axis, extent) != extent:
+            there, here = f"{self.of_axis[axis]} in {self.origin[axis]}", f"{extent} in {source}"
             raise ValueError(f"{self.where}: axis '{axis}' is {there} and {here}")
         self.origin.setdefault(axis, source)
 
     def learn_group(self, dim: tuple[str, ...], extent: int, source: str) -> None:
         """In a group one axis may be unknown: it is what is left of the extent."""
-        unknown = [n for n in dim if n not in self.known]
-        known = prod(self.known[n] for n in dim if n in self.known)
-        if len(unknown) == 1 and known and extent % known == 0:
-            self.learn(unknown[0], extent // known, source)
-        elif unknown or known != extent:
+        unknown = [n for n in dim if n not in self.of_axis]
+        points = prod(self.of_axis[n] for n in dim if n in self.of_axis)
+        if len(unknown) == 1 and points and extent % points == 0:
+            self.learn(unknown[0], extent // points, source)
+        elif unknown or points != extent:
             raise ValueError(
                 f"{self.where}: group '({' '.join(dim)})' has {extent} points in {source}, "
-                f"which does not agree with { {n: self.known.get(n) for n in dim} }"
+                f"which does not agree with { {n: self.of_axis.get(n) for n in dim} }"
                 if dim
                 else f"{self.where}: a dimension '1' has {extent} points in {source}"
             )
@@ -226,7 +226,7 @@ def _learn_windows(
             window = windows.get(dim[0]) if len(dim) == 1 else None
             if window is None:
                 continue
-            if window.axis in extents.known and not isinstance(window, Image):
+            if window.axis in extents.of_axis and not isinstance(window, Image):
                 continue
             if (points := window.axis_extent(extent)) is not None:
                 extents.learn(window.axis, points, f"the window of '{dim[0]}'")

@@ -113,7 +113,7 @@ def _find_summing(
     wanted: Sequence[LogicalRegion], makers: dict[str, Operator], sample: dict[str, tuple[str, ...]]
 ) -> dict[str, Operator]:
     """The operators between what samples have and `wanted`, by name."""
-    found: dict[str, Operator] = {}
+    summing: dict[str, Operator] = {}
     left = [r.name for r in wanted]
     while left:
         name = left.pop()
@@ -121,10 +121,10 @@ def _find_summing(
         if op is None or not (op.name in sample or is_sum(op) or is_cast(op, op.inputs[0].dtype)):
             by = f", which '{op.name}' makes," if op else ""
             raise ValueError(f"by_parts: '{name}'{by} is no sum over samples")
-        if op.name not in found:
-            found[op.name] = op
+        if op.name not in summing:
+            summing[op.name] = op
             left += [r.name for r in op.inputs if op.name not in sample]
-    return found
+    return summing
 
 
 def _by_parts(op: Operator, axis: str, parts: int) -> Operator:
@@ -213,12 +213,12 @@ def _each_part(
         views, rects = [], []
         for k, (array, cut) in enumerate(zip(arrays, part_cuts, strict=True)):
             size = 1 if cut < 0 else array.shape[cut] // (end - first)
-            at = slice((number - first) * size, (number - first + 1) * size)
+            samples = slice((number - first) * size, (number - first + 1) * size)
             index = {WHOLE: (...,), LEADING: (number - first, ...)}.get(
-                cut, (*[slice(None)] * cut, at)
+                cut, (*[slice(None)] * cut, samples)
             )
             views.append(array[index])
-            rects.append(_cut(ctx.rect(k), cut, at))
+            rects.append(_cut(ctx.rect(k), cut, samples))
         intervals = {
             **ctx.boxes()[1],
             part_axis: (number * part_samples, (number + 1) * part_samples),
@@ -226,13 +226,13 @@ def _each_part(
         part_of(ctx.part(rects, intervals), *views, **options)
 
 
-def _cut(rect: Rect, cut: int, at: slice) -> Rect:
+def _cut(rect: Rect, cut: int, part: slice) -> Rect:
     """The box of a part in the coordinates of what was not cut into parts."""
     if cut == WHOLE:
         return rect
     if cut == LEADING:
         return Rect(rect.lo[1:], rect.hi[1:])
-    lo, hi = rect.lo[cut] + at.start, rect.lo[cut] + at.stop
+    lo, hi = rect.lo[cut] + part.start, rect.lo[cut] + part.stop
     return Rect(
         (*rect.lo[:cut], lo, *rect.lo[cut + 1 :]), (*rect.hi[:cut], hi, *rect.hi[cut + 1 :])
     )

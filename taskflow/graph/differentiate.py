@@ -40,9 +40,9 @@ def differentiate(
     """
     operators, first = loss.graph.operators, len(loss.graph.operators)
     with collect_rarely():
-        found = _differentiate(loss, regions, scale)
+        gradients = _differentiate(loss, regions, scale)
     operators[first:] = [replace(op, is_backward=True) for op in operators[first:]]
-    return found
+    return gradients
 
 
 def _differentiate(
@@ -63,12 +63,7 @@ def _differentiate(
     gradients: dict[str, list[LogicalRegion]] = {
         loss.name: [_seed(graph, producer[loss.name], loss, scale)]
     }
-    readers = {
-        r.name: (op, k) for op in reversed(forward) for k, r in reversed(list(enumerate(op.inputs)))
-    }
-    leaders = readers | {
-        r.name: (op, len(op.inputs) + k) for op in forward for k, r in enumerate(op.outputs)
-    }
+    leaders = _leaders(forward)
     for op in _backwards(active, graph):
         totals = [_total(r, gradients, leaders) for r in op.outputs]
         # under the names of the forward's axes, so that elementwise backward operators are split as the forward is
@@ -86,15 +81,25 @@ def _differentiate(
                 ):
                     gradient = cast(gradient, region.dtype, op, k, f"{region.name}.gradient")
                 gradients.setdefault(region.name, []).append(gradient)
-    found = {}
+    wanted = {}
     for region in regions:
         total = _total(region, gradients, leaders)
         if total is None:
             raise ValueError(f"differentiate: '{loss.name}' does not depend on '{region.name}'")
-        found[region] = total
-    _prune(graph, len(forward), {r.name for r in found.values()})
+        wanted[region] = total
+    _prune(graph, len(forward), {r.name for r in wanted.values()})
     versions.check_backward(graph.operators[len(forward) :])
-    return found
+    return wanted
+
+
+def _leaders(forward: Sequence[Operator]) -> dict[str, tuple[Operator, int]]:
+    """Region -> the operator that makes it, else the first that reads it, and which of its arguments it is."""
+    readers = {
+        r.name: (op, k) for op in reversed(forward) for k, r in reversed(list(enumerate(op.inputs)))
+    }
+    return readers | {
+        r.name: (op, len(op.inputs) + k) for op in forward for k, r in enumerate(op.outputs)
+    }
 
 
 def _backwards(active: Sequence[Operator], graph: Graph) -> list[Operator]:
@@ -131,7 +136,7 @@ class _Versions:
 
     def note_backward(self, op: Operator, made: Sequence[Operator]) -> None:
         """The backward function of `op` has made these operators."""
-        self._origin.update({each.name: self._position[op.name] for each in made})
+        self._origin.update({backward.name: self._position[op.name] for backward in made})
 
     def check_reader(self, op: Operator, region: LogicalRegion) -> None:
         """Refuse a gradient by another version of `region` than the one that was made, or that others read."""
@@ -200,14 +205,14 @@ def _call_backward(
     if op.backward is None:
         raise ValueError(f"differentiate: operator '{op.name}' has no backward")
     with graph.following(op.follows or op.name):
-        result = op.backward(op, *flowing)
-    result, where = (
-        result if isinstance(result, tuple | list) else (result,),
+        gradients = op.backward(op, *flowing)
+    gradients, where = (
+        gradients if isinstance(gradients, tuple | list) else (gradients,),
         f"differentiate: backward of '{op.name}'",
     )
-    if len(result) != len(op.inputs):
-        raise ValueError(f"{where} gives {len(result)} gradients for {len(op.inputs)} inputs")
-    for region, gradient in zip(op.inputs, result, strict=True):
+    if len(gradients) != len(op.inputs):
+        raise ValueError(f"{where} gives {len(gradients)} gradients for {len(op.inputs)} inputs")
+    for region, gradient in zip(op.inputs, gradients, strict=True):
         if gradient is not None and not isinstance(gradient, LogicalRegion):
             kind = type(gradient).__name__
             raise TypeError(
@@ -218,7 +223,7 @@ def _call_backward(
                 f"a gradient of shape {gradient.shape} for '{region.name}', which is {region.shape}"
             )
             raise ValueError(f"{where} gives {wrong}")
-    return result
+    return gradients
 
 
 def _total(

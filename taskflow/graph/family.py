@@ -35,9 +35,9 @@ class Family:
     @staticmethod
     def of(leader: Operator, followers: Iterable[Operator] = ()) -> Family:
         """The family of these operators."""
-        found = {c for op in (leader, *followers) for c in _conflicts(op)}
+        conflicts = {c for op in (leader, *followers) for c in _conflicts(op)}
         splits = {a for a in leader.split_axes if leader.extents[a] > 1}
-        return Family(leader, frozenset(c for c in found if c[2] in splits))
+        return Family(leader, frozenset(c for c in conflicts if c[2] in splits))
 
     @cached_property
     def most(self) -> Mapping[str, int]:

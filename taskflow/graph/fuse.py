@@ -94,8 +94,8 @@ class _Fusion:
 
     def append(self, op: Operator, position: int) -> None:
         self._updated.update({op.inputs[k].name: position for k in op.writes})
-        while (found := self._join_one(op)) is not None:
-            other, fused = found
+        while (joined := self._join_one(op)) is not None:
+            other, fused = joined
             del self._operators[other.name]
             self._read.subtract(region.name for region in other.inputs)
             position = min(position, self._position.pop(other.name))
@@ -162,13 +162,13 @@ def _fused(
     Expressions that know no kernel of both, such as sums of gradients, are joined as `more` join expressions. What
     `other` makes besides stays as it is, so the kernel of `other` has to know how.
     """
-    known = (op.kernel, other.kernel) if len(other.outputs) == 1 else (other.kernel,)
-    joins = [kernel.join for kernel in known if kernel.join]
+    kernels = (op.kernel, other.kernel) if len(other.outputs) == 1 else (other.kernel,)
+    joins = [kernel.join for kernel in kernels if kernel.join]
     joins = joins or [*(more if op.kernel.expression and other.kernel.expression else ())]
     if not joins or not _are_alike(op, k, other) or not (is_exact(op) and is_exact(other)):
         return None
     kernel = next(
-        (found for join in joins if (found := join(op, k, other, is_kept)) is not None), None
+        (joint for join in joins if (joint := join(op, k, other, is_kept)) is not None), None
     )
     if kernel is None:
         return None

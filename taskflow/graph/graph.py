@@ -417,23 +417,24 @@ class Graph:
                 raise ValueError(f"{where}: '{names[k]}' is a constant, which nothing updates")
         per_point, work = work_of(where, flops, bound)
         orders = parse_orders(where, layout, bound.pattern) if layout else ()
-        self.names.add(unique := self.unique_name(name))
+        self.names.add(name := self.unique_name(name))
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
-        outputs = self._outputs(unique, dtypes, bound, inputs)
-        operator = Operator(
-            unique,
-            kernel,
-            bound,
-            inputs,
-            outputs,
-            positions,
-            backward,
-            per_point,
-            self._follows,
-            orders,
-            work=work,
+        outputs = self._outputs(name, dtypes, bound, inputs)
+        self.operators.append(
+            Operator(
+                name,
+                kernel,
+                bound,
+                inputs,
+                outputs,
+                positions,
+                backward,
+                per_point,
+                self._follows,
+                orders,
+                work=work,
+            )
         )
-        self.operators.append(operator)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _outputs(
@@ -468,9 +469,9 @@ class Graph:
         Raises:
             ValueError: there is none.
         """
-        if (found := self.operators.called(name)) is None:
+        if (op := self.operators.called(name)) is None:
             raise ValueError(f"operator '{name}': the graph has no operator of this name")
-        return found
+        return op
 
     def producer(self, region: LogicalRegion) -> Operator | None:
         """The operator that makes `region`; None for inputs, parameters and states."""

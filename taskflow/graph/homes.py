@@ -98,25 +98,25 @@ def is_home(op: Operator) -> bool:
 
 
 def _wanted(graph: Graph, names: Iterable[str] | str, least_bytes: int) -> set[str]:
-    known = {r.name: r for r in graph.parameters}
-    names = known if names == "all" else [names] if isinstance(names, str) else list(names)
+    parameters = {r.name: r for r in graph.parameters}
+    names = parameters if names == "all" else [names] if isinstance(names, str) else list(names)
     for name in names:
-        if name not in known:
+        if name not in parameters:
             raise ValueError(f"homes: the graph has no parameter '{name}'")
-    return {name for name in names if known[name].size_bytes >= least_bytes}
+    return {name for name in names if parameters[name].size_bytes >= least_bytes}
 
 
 def _reads(operators: Sequence[Operator], wanted: set[str]) -> dict[str, list[int]]:
     """Operator -> the inputs that are a parameter of these before its update, unless the operator stands beside it."""
-    found: dict[str, list[int]] = {}
+    reads: dict[str, list[int]] = {}
     updated: set[str] = set()
     for op in operators:
         updated |= {op.inputs[k].name for k in op.writes}
         names = [r.name for r in op.inputs]
-        found[op.name] = [
+        reads[op.name] = [
             k for k, n in enumerate(names) if n in wanted and n not in updated and n != op.beside
         ]
-    return found
+    return reads
 
 
 def _called_home(graph: Graph, op: Operator) -> Operator:

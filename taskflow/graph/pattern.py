@@ -240,7 +240,7 @@ class BoundPattern:
         A group gets that of the input which has it, too, else its joined name; a dimension of one point a number.
         """
         pairs = zip(self.pattern.inputs, inputs, strict=True)
-        known = {
+        group_names = {
             dim: name
             for term, names in pairs
             for dim, name in zip(term.dims, names, strict=True)
@@ -248,7 +248,7 @@ class BoundPattern:
         }
         return [
             tuple(
-                d[0] if len(d) == 1 else known.get(d, "".join(d)) or f"one{k}"
+                d[0] if len(d) == 1 else group_names.get(d, "".join(d)) or f"one{k}"
                 for k, d in enumerate(term.dims)
             )
             for term in self.pattern.outputs

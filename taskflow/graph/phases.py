@@ -27,22 +27,22 @@ class Phase(IntEnum):
 def phases_of(operators: Sequence[Operator]) -> list[Phase]:
     """The phase of every operator."""
     gradients: set[str] = set()
-    found = []
+    phases = []
     for op in operators:
         is_late = not op.is_backward and any(r.name in gradients for r in op.inputs)
-        found.append(
+        phases.append(
             Phase.UPDATE if is_late else Phase.BACKWARD if op.is_backward else Phase.FORWARD
         )
-        if found[-1] != Phase.FORWARD:
+        if phases[-1] != Phase.FORWARD:
             gradients.update(r.name for r in op.written if not r.is_persistent or op.is_backward)
     readers: dict[str, set[str]] = defaultdict(
         set
     )  # of a region: leaders of weight gradients; "": what is waited for
     for number, op in reversed(list(enumerate(operators))):
         leader = op.follows or op.name
-        if found[number] == Phase.BACKWARD:
+        if phases[number] == Phase.BACKWARD:
             others = set[str]().union(*(readers[r.name] for r in op.outputs))
-            found[number] = Phase.BACKWARD if others - {leader} else Phase.WEIGHT
-        for region in op.inputs if found[number] != Phase.UPDATE else ():
-            readers[region.name].add(leader if found[number] == Phase.WEIGHT else "")
-    return found
+            phases[number] = Phase.BACKWARD if others - {leader} else Phase.WEIGHT
+        for region in op.inputs if phases[number] != Phase.UPDATE else ():
+            readers[region.name].add(leader if phases[number] == Phase.WEIGHT else "")
+    return phases

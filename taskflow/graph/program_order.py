@@ -76,8 +76,8 @@ class ProgramOrder(list[T]):
     def readers(self, region: HasName) -> list[tuple[T, int]]:
         """The operators that read a region, in program order, and as which input."""
         for op in self[self._read :]:
-            for k, each in enumerate(op.inputs):
-                self._readers.setdefault(each.name, []).append((op, k))
+            for k, read in enumerate(op.inputs):
+                self._readers.setdefault(read.name, []).append((op, k))
         self._read = len(self)
         return self._readers.get(region.name, [])
 
@@ -109,9 +109,9 @@ class ProgramOrder(list[T]):
 
     def pop(self, at: SupportsIndex = -1) -> T:
         """As of a list."""
-        found = super().pop(at)
+        popped = super().pop(at)
         self._forget()
-        return found
+        return popped
 
     def remove(self, op: T) -> None:
         """As of a list."""
@@ -146,7 +146,7 @@ class Numbers:
         for number in count(self._latest.get(key, 1)):  # none below is free
             name = f"{base}_{number}" if number > 1 else base
             wanted = (name, *(f"{name}.{part}" for part in parts))
-            if not any(each in names for names in taken for each in wanted):
+            if not any(candidate in names for names in taken for candidate in wanted):
                 break
         self._latest[key] = number
         return name

@@ -52,13 +52,13 @@ def rebuild(
                     f"replace_regions: '{name}' cannot be '{one.name}': {_text(new)}, {_text(one)}"
                 )
 
-    def own(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
+    def copies(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
         return tuple(mine[r.name] for r in regions)
 
     for op in operators:
         beside = mine[op.beside].name if op.beside in mine else op.beside
         other.operators.append(
-            replace(op, inputs=own(op.inputs), outputs=own(op.outputs), beside=beside)
+            replace(op, inputs=copies(op.inputs), outputs=copies(op.outputs), beside=beside)
         )
     other.outputs = {name: mine[r.name] for name, r in graph.outputs.items()}
     other.names = set(graph.names)

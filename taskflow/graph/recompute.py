@@ -49,7 +49,7 @@ def recompute(graph: Graph, names: Iterable[str] | str = "auto") -> Graph:
     other.differentiations, other.precision = graph.differentiations, graph.precision
     for position, op in enumerate(graph.operators):
         if op.is_backward:
-            for original in sorted(_needed(op, maker, again), key=lambda each: number[each.name]):
+            for original in sorted(_needed(op, maker, again), key=lambda old: number[old.name]):
                 _check_inputs(original, updates, number[original.name], position)
                 operators.append(_clone(other, original, again))
             op = replace(op, inputs=tuple(again.get(r.name, r) for r in op.inputs))
@@ -59,22 +59,22 @@ def recompute(graph: Graph, names: Iterable[str] | str = "auto") -> Graph:
 
 def forward_operators(where: str, graph: Graph, names: Iterable[str] | str) -> dict[str, Operator]:
     """The operators of these names; ValueError if one of them is a backward one."""
-    found = {name: graph.operator(name) for name in ([names] if isinstance(names, str) else names)}
-    for name, op in found.items():
+    named = {name: graph.operator(name) for name in ([names] if isinstance(names, str) else names)}
+    for name, op in named.items():
         if op.is_backward:
             raise ValueError(f"{where}: '{name}' is a backward operator")
-    return found
+    return named
 
 
 def _check(graph: Graph, names: Iterable[str] | str) -> set[str]:
-    found = forward_operators("recompute", graph, names)
-    for name, op in found.items():
+    operators = forward_operators("recompute", graph, names)
+    for name, op in operators.items():
         if op.writes:
             updated = op.inputs[op.writes[0]].name
             raise ValueError(
                 f"recompute: '{name}' updates '{updated}' in place; a second time would be one too many"
             )
-    return set(found)
+    return set(operators)
 
 
 def recomputed(graph: Graph) -> tuple[str, ...]:
@@ -93,14 +93,14 @@ def _needed(
     op: Operator, maker: dict[str, Operator], again: dict[str, LogicalRegion]
 ) -> list[Operator]:
     """The operators of which `op` needs clones that are not there yet."""
-    found: dict[str, Operator] = {}
+    needed: dict[str, Operator] = {}
     left = [r.name for r in op.inputs]
     while left:
         name = left.pop()
-        if name in maker and name not in again and maker[name].name not in found:
-            found[maker[name].name] = maker[name]
+        if name in maker and name not in again and maker[name].name not in needed:
+            needed[maker[name].name] = maker[name]
             left += [r.name for r in maker[name].inputs]
-    return list(found.values())
+    return list(needed.values())
 
 
 def _clone(graph: Graph, op: Operator, again: dict[str, LogicalRegion]) -> Operator:
@@ -127,11 +127,11 @@ def _clone(graph: Graph, op: Operator, again: dict[str, LogicalRegion]) -> Opera
 
 def _updates(graph: Graph) -> dict[str, list[tuple[int, str]]]:
     """Region -> the operators that update it in place, and where they stand."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    updates: dict[str, list[tuple[int, str]]] = {}
     for position, op in enumerate(graph.operators):
         for k in op.writes:
-            found.setdefault(op.inputs[k].name, []).append((position, op.name))
-    return found
+            updates.setdefault(op.inputs[k].name, []).append((position, op.name))
+    return updates
 
 
 def _check_inputs(
@@ -139,8 +139,8 @@ def _check_inputs(
 ) -> None:
     """What an operator read is the same when it is computed again."""
     for region in op.inputs:
-        known = updates.get(region.name, [])
-        behind = known[(k := bisect_right(known, first, key=itemgetter(0))) : k + 1]
+        updating = updates.get(region.name, [])
+        behind = updating[(k := bisect_right(updating, first, key=itemgetter(0))) : k + 1]
         if behind and behind[0][0] < until:
             where = f"recompute: '{op.name}' reads '{region.name}'"
             raise ValueError(f"{where}, which '{behind[0][1]}' has updated since")

@@ -16,19 +16,19 @@ def sample_groups(graph: Graph) -> dict[str, tuple[str, ...]]:
     They are several where the batch is a group, `(m b)`, that the operator does not take apart.
     """
     batch: dict[str, int] = {r.name: 0 for r in graph.inputs if r.ndim}
-    found: dict[str, tuple[str, ...]] = {}
+    groups: dict[str, tuple[str, ...]] = {}
     for op in graph.operators:
         read = (_group(op, k, batch[r.name]) for k, r in enumerate(op.inputs) if r.name in batch)
         axes = next(filter(None, read), ())
         if not axes or axes[0] in op.parameter_axes:
             continue
-        found[op.name] = axes
+        groups[op.name] = axes
         for k, region in enumerate(op.outputs):
             dims = op.bound.pattern.outputs[k].dims
             where = next((d for d, names in enumerate(dims) if axes[0] in names), None)
             if where is not None:
                 batch[region.name] = where
-    return found
+    return groups
 
 
 def _group(op: Operator, term: int, dim: int) -> tuple[str, ...]:

@@ -137,8 +137,8 @@ class Device:
                     f"{where}: the shares of '{kernel}' are two numbers above 0 and at most 1, not {pair!r}"
                 )
         if self.attention and self.attention not in shares:
-            known = ", ".join(shares) or "none"
-            raise ValueError(f"{where}: attention is '{self.attention}', there is {known}")
+            kernels = ", ".join(shares) or "none"
+            raise ValueError(f"{where}: attention is '{self.attention}', there is {kernels}")
 
     @property
     def free_bytes(self) -> int:

@@ -75,12 +75,12 @@ def fit_device(
     flops, size_bytes, seconds = (np.asarray(a, float) for a in (flops, size_bytes, seconds))
     if len(seconds) < 4 or not (seconds > 0).all():
         raise ValueError(f"fit: takes four samples or more that took time, not {seconds.tolist()}")
-    found = best = _with_rates(
+    fitted = best = _with_rates(
         device, *_highest_rates(device, flops, size_bytes, seconds), 0.0, 0.0
     )
     for _ in range(rounds):
-        found = _with_rates(device, *_solve(found, flops, size_bytes, seconds))
-        best = min(best, found, key=lambda d: fit_error(d, flops, size_bytes, seconds))
+        fitted = _with_rates(device, *_solve(fitted, flops, size_bytes, seconds))
+        best = min(best, fitted, key=lambda d: fit_error(d, flops, size_bytes, seconds))
     return best
 
 
@@ -143,12 +143,12 @@ def _with_rates(
 def _non_negative(columns: Array, target: Array) -> list[float]:
     """Least squares whose negative coefficients are held at zero, the most negative first."""
     used = [k for k in range(columns.shape[1]) if columns[:, k].any()]
-    found = np.zeros(columns.shape[1])
+    coefficients = np.zeros(columns.shape[1])
     while used:
         scale = np.linalg.norm(columns[:, used], axis=0)
         solved = np.linalg.lstsq(columns[:, used] / scale, target, rcond=None)[0]
         if (solved >= 0).all():
-            found[used] = solved / scale
+            coefficients[used] = solved / scale
             break
         del used[int(np.argmin(solved))]
-    return [float(x) for x in found]
+    return [float(x) for x in coefficients]

@@ -46,20 +46,20 @@ def in_order(names: Array, equals: tuple[Array, Array, Array]) -> Array:
     """The devices that are named, each once, those of a host side by side; see the module for their order."""
     host, host_kind, kind = equals
     is_named, host_number = np.zeros(len(host), np.bool_), np.full(host.max() + 1, -1, np.int64)
-    found, count, hosts = np.empty(len(names), np.int64), 0, 0
+    devices, count, hosts = np.empty(len(names), np.int64), 0, 0
     for device in names:
         if is_named[device]:
             continue
         is_named[device] = True
-        found[count] = device
+        devices[count] = device
         count += 1
         if host_number[host[device]] < 0:
             host_number[host[device]] = hosts
             hosts += 1
-    found = found[:count]
-    found = found[group(kind[found], kind.max() + 1)[1]]
-    found = found[group(host_number[host[found]], hosts)[1]]
-    return found[group(host_kind[found], host_kind.max() + 1)[1]]
+    devices = devices[:count]
+    devices = devices[group(kind[devices], kind.max() + 1)[1]]
+    devices = devices[group(host_number[host[devices]], hosts)[1]]
+    return devices[group(host_kind[devices], host_kind.max() + 1)[1]]
 
 
 class _Hashed(NamedTuple):
@@ -107,43 +107,49 @@ def _hash_ways(devices: Sequence[Device], ways: Ways) -> _Hashed:
     return _Hashed(alone, kind, across, one, other, more)
 
 
-def _kinds_on_hosts(ways: Ways, x: _Hashed, by_host: tuple[Array, Array], code: Array) -> Array:
+def _kinds_on_hosts(
+    ways: Ways, hashed: _Hashed, by_host: tuple[Array, Array], code: Array
+) -> Array:
     """Of every device the place of the first one of its host that equals it, by their codes; see `_kinds`."""
-    total = (x.across @ _sums(x.kind, code))[x.kind] + _sums(x.one, x.more * code[x.other])
+    total = (hashed.across @ _sums(hashed.kind, code))[hashed.kind] + _sums(
+        hashed.one, hashed.more * code[hashed.other]
+    )
     ptr, order = by_host
     size, kind = np.diff(ptr), np.empty(len(code), np.int64)
     sizes = np.repeat(size, size)
     one, other = np.repeat(order, sizes), order[spread(np.repeat(ptr[:-1], size), sizes)]
-    tables = np.split(_way(ways, x.alone, one, other), pointers(size**2)[1:-1])
-    for own, table in zip(np.split(order, ptr[1:-1]), tables, strict=True):
-        kind[own] = _kinds(table.reshape(len(own), -1), total[own], code[own])
+    tables = np.split(_way(ways, hashed.alone, one, other), pointers(size**2)[1:-1])
+    for members, table in zip(np.split(order, ptr[1:-1]), tables, strict=True):
+        kind[members] = _kinds(table.reshape(len(members), -1), total[members], code[members])
     return kind
 
 
-def _ways_of_hosts(x: _Hashed, host: Array, sent: Array, got: Array) -> Array:
+def _ways_of_hosts(hashed: _Hashed, host: Array, sent: Array, got: Array) -> Array:
     """(hosts, hosts) the ways from one to another, times the codes of their devices."""
-    hosts, kinds = int(host.max()) + 1, len(x.across)
-    at = host * kinds + x.kind
-    source, target = (_sums(at, code, hosts * kinds).reshape(hosts, kinds) for code in (sent, got))
-    pairs = host[x.one] * hosts + host[x.other]
-    near = _sums(pairs, x.more * sent[x.one] * got[x.other], hosts * hosts)
-    way: Array = source @ x.across @ target.T + near.reshape(hosts, hosts)
+    hosts, kinds = int(host.max()) + 1, len(hashed.across)
+    cell = host * kinds + hashed.kind
+    source, target = (
+        _sums(cell, code, hosts * kinds).reshape(hosts, kinds) for code in (sent, got)
+    )
+    pairs = host[hashed.one] * hosts + host[hashed.other]
+    near = _sums(pairs, hashed.more * sent[hashed.one] * got[hashed.other], hosts * hosts)
+    way: Array = source @ hashed.across @ target.T + near.reshape(hosts, hosts)
     return way
 
 
 def _sums(key: Array, values: Array, count: int = 0) -> Array:
     """The sums of the values of every key, modulo 2^64."""
-    found = np.zeros(max(count, int(key.max()) + 1), np.uint64)
-    np.add.at(found, key, values)
-    return found
+    sums = np.zeros(max(count, int(key.max()) + 1), np.uint64)
+    np.add.at(sums, key, values)
+    return sums
 
 
-def _way(ways: Ways, own_hash: Array, one: Array, other: Array) -> Array:
+def _way(ways: Ways, alone: Array, one: Array, other: Array) -> Array:
     """Hashes of the ways between pairs of devices, in both directions; of a device and itself, of the device."""
-    found = _both(ways, one, other, ways.links)
+    hashes = _both(ways, one, other, ways.links)
     is_own = one == other
-    found[is_own] = own_hash[one[is_own]] * (_odd_numbers(3)[2] + np.uint64(1))
-    return found
+    hashes[is_own] = alone[one[is_own]] * (_odd_numbers(3)[2] + np.uint64(1))
+    return hashes
 
 
 def _both(ways: Ways, one: Array, other: Array, links_of: Callable[[Array, Array], Array]) -> Array:
@@ -158,8 +164,8 @@ def _hashes(ways: Ways, links: Array, a: np.uint64, b: np.uint64) -> Array:
     """Of the latency and the bandwidth of ways."""
     way = ways.latency_of(links).view(np.uint64) * a + ways.bandwidth_of(links).view(np.uint64) * b
     way = (way ^ (way >> np.uint64(32))) * a  # so that all bits count
-    found: Array = way ^ (way >> np.uint64(29))
-    return found
+    mixed: Array = way ^ (way >> np.uint64(29))
+    return mixed
 
 
 def _odd_numbers(*shape: int) -> Array:
@@ -178,9 +184,13 @@ def _kinds(way: Array, total: Array, code: Array) -> Array:
         total: (n,) of all ways, those to places beyond the n included, times their codes.
         code: (n,).
     """
-    own, left, kinds = way.diagonal(), way[~np.eye(len(way), dtype=np.bool_)], np.arange(len(way))
+    itself, left, kinds = (
+        way.diagonal(),
+        way[~np.eye(len(way), dtype=np.bool_)],
+        np.arange(len(way)),
+    )
     while len(left):
-        alike = total + code * (left[0] - own) + own * own
+        alike = total + code * (left[0] - itself) + itself * itself
         _, first, number = np.unique(alike, return_index=True, return_inverse=True)
         kinds, left = np.minimum(kinds, first[number.reshape(-1)]), left[left != left[0]]
     return kinds
@@ -188,13 +198,13 @@ def _kinds(way: Array, total: Array, code: Array) -> Array:
 
 def _hashes_of(devices: Sequence[Device]) -> Array:
     """Of all but their hosts."""
-    known, found = dict[tuple[object, ...], int](), np.empty(len(devices), np.uint64)
+    hash_of, hashes = dict[tuple[object, ...], int](), np.empty(len(devices), np.uint64)
     for k, device in enumerate(devices):
-        if (key := device.alone) not in known:
+        if (key := device.alone) not in hash_of:
             text = repr(replace(device, host=0)).encode()
-            known[key] = int.from_bytes(blake2b(text, digest_size=8).digest())
-        found[k] = known[key]
-    return found
+            hash_of[key] = int.from_bytes(blake2b(text, digest_size=8).digest())
+        hashes[k] = hash_of[key]
+    return hashes
 
 
 def find_colours(devices: Sequence[Device], links: Sequence[Link]) -> Array:

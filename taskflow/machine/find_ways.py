@@ -74,14 +74,14 @@ def _parts(devices: int, ends: Array, places: int) -> Parts:
     links = np.bincount(ends.reshape(-1), minlength=places)
     links[:devices] = -1
     centre = int(np.argmax(links))
-    a, b = ends[(ends != centre).all(axis=1)].T
+    begin, end = ends[(ends != centre).all(axis=1)].T
     label = np.arange(places)
     before = np.full_like(label, -1)
     while (label != before).any():
         before = label.copy()
-        least = np.minimum(label[a], label[b])
-        np.minimum.at(label, a, least)
-        np.minimum.at(label, b, least)
+        least = np.minimum(label[begin], label[end])
+        np.minimum.at(label, begin, least)
+        np.minimum.at(label, end, least)
         label = label[label]
     label[centre] = -1 if centre >= devices else label[centre]
     if centre < devices or len(np.unique(label[:devices])) == 1:
@@ -100,19 +100,19 @@ def _tables(parts: Parts, ends: Array, length: Array) -> tuple[Array, Array, Arr
     place_ptr, places = grouped(parts.of + 1, int(parts.of.max()) + 2)
     link_ptr, links = grouped(of_link, int(parts.of.max()) + 1)
     number, place = np.full(len(parts.of), -1), np.zeros(parts.devices, np.int64)
-    known, routes = dict[bytes, Array](), list[tuple[Array, Array, Array]]()
+    routes_of, routes = dict[bytes, Array](), list[tuple[Array, Array, Array]]()
     for (a, b), (c, d) in zip(
         pairwise(place_ptr[1:].tolist()), pairwise(link_ptr.tolist()), strict=True
     ):
-        own, inside = places[a:b], links[c:d]
-        devices = own[own < parts.devices]
-        order = [*devices, *([parts.centre] if parts.centre >= 0 else []), *own[len(devices) :]]
+        members, inside = places[a:b], links[c:d]
+        devices = members[members < parts.devices]
+        order = [*devices, *([parts.centre] if parts.centre >= 0 else []), *members[len(devices) :]]
         number[order], place[devices] = np.arange(len(order)), np.arange(len(devices))
         shape = len(devices), number[ends[inside]], length[inside]
-        key = b" ".join(np.asarray(each).tobytes() for each in shape)
-        if key not in known:
-            known[key] = find_routes(len(devices) + (parts.centre >= 0), *shape[1:])
-        routes.append((devices, inside, known[key]))
+        key = b" ".join(np.asarray(column).tobytes() for column in shape)
+        if key not in routes_of:
+            routes_of[key] = find_routes(len(devices) + (parts.centre >= 0), *shape[1:])
+        routes.append((devices, inside, routes_of[key]))
     return *_joined(parts, routes), place
 
 
@@ -123,8 +123,8 @@ def _joined(
     most, hops = max(len(d) for d, *_ in routes), max(r.shape[2] for *_, r in routes)
     within = np.full((parts.devices, most, hops), -1, np.int32)
     out, into = (np.full((parts.devices, hops * (parts.centre >= 0)), -1, np.int32) for _ in "oi")
-    for devices, links, found in routes:
-        named, count, width = np.append(links, -1)[found], len(devices), found.shape[2]
+    for devices, links, route in routes:
+        named, count, width = np.append(links, -1)[route], len(devices), route.shape[2]
         within[devices, :count, :width] = named[:count, :count]
         if parts.centre >= 0:
             out[devices, :width], into[devices, :width] = named[:count, count], named[count, :count]

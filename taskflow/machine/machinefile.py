@@ -144,15 +144,7 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
     for k, link in enumerate(table.link):
         pairs += _links(k, link, len(template))
         _check_count("links", count * len(pairs), MOST_LINKS)
-    places = {place for ends, _ in pairs for place in ends}
-    for name in table.shared:
-        if name not in places:
-            raise ValueError(f"shared: no link ends at '{name}'")
-        own, _, host = name.rpartition("@")
-        if has_hosts and own in places - set(table.shared) and host in map(str, range(count)):
-            raise ValueError(
-                f"shared: '{name}' is the name of '{own}' of host {host}; give one of them another"
-            )
+    _check_shared(table.shared, {place for ends, _ in pairs for place in ends}, has_hosts * count)
     devices = tuple(
         Device(**entry | ({"host": h} if has_hosts else {}))
         for h in range(count)
@@ -169,6 +161,18 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
     protocols = read_protocols(table.protocol) if table.protocol else ()
     rest = tuple(table.jitter), table.collectives_by, protocols, table.overlap
     return MachineParts(devices, links, table.name, table.collectives, library, *rest)
+
+
+def _check_shared(shared: Sequence[str], places: set[Place], hosts: int) -> None:
+    """Refuse shared places that are none, or have the name of a place of one of so many equal hosts."""
+    for name in shared:
+        if name not in places:
+            raise ValueError(f"shared: no link ends at '{name}'")
+        plain, _, host = name.rpartition("@")
+        if plain in places - set(shared) and host in map(str, range(hosts)):
+            raise ValueError(
+                f"shared: '{name}' is the name of '{plain}' of host {host}; give one of them another"
+            )
 
 
 def _check_count(what: str, count: int, most: int) -> None:

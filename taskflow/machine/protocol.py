@@ -63,8 +63,8 @@ class Protocol:
         for name, value, able in (
             ("algorithm", self.algorithm, ALGORITHMS),
             ("protocol", self.protocol, NAMES),
-            *(("a collective", each, COLLECTIVES) for each in self.collectives),
-            *(("a class of link", each, LINK_KINDS) for each in self.hop_seconds),
+            *(("a collective", collective, COLLECTIVES) for collective in self.collectives),
+            *(("a class of link", link, LINK_KINDS) for link in self.hop_seconds),
         ):
             if value not in able:
                 raise ValueError(f"{where}: {name} is one of {', '.join(able)}, not '{value}'")
@@ -121,12 +121,12 @@ def read_protocols(entries: Sequence[Mapping[str, Any]] = ()) -> tuple[Protocol,
     Raises:
         ValueError: what is wrong in which entry.
     """
-    known = {_key(entry): _with_factor(entry) for entry in published().protocol}
+    fields_of = {_key(entry): _with_factor(entry) for entry in published().protocol}
     for k, entry in enumerate(entries):
-        merged = known.get(_key(entry), {}) | dict(entry)
-        known[_key(entry)] = merged
+        merged = fields_of.get(_key(entry), {}) | dict(entry)
+        fields_of[_key(entry)] = merged
         _protocol(merged, f"protocol entry {k}")
-    return tuple(_protocol(entry) for entry in known.values())
+    return tuple(_protocol(entry) for entry in fields_of.values())
 
 
 def check_library(where: str, name: object, overlap: object) -> None:

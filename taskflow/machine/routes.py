@@ -57,14 +57,14 @@ def _routes_to(
 ) -> list[Array]:
     """Per hop the (devices, targets) links taken, -1 where the target is reached."""
     first = _first_links(targets, ends, length, places)
-    at = np.repeat(np.arange(devices)[:, None], len(targets), axis=1)
+    place = np.repeat(np.arange(devices)[:, None], len(targets), axis=1)
     columns, hops = np.arange(len(targets)), []
-    while (is_on_the_way := at != targets).any():
-        taken = np.where(is_on_the_way, first[at, columns], -1)
+    while (is_on_the_way := place != targets).any():
+        taken = np.where(is_on_the_way, first[place, columns], -1)
         if (is_stuck := is_on_the_way & (taken < 0)).any():
             source, target = np.argwhere(is_stuck)[0]
             raise ValueError(f"no route from device {source} to device {targets[target]}")
-        at = np.where(is_on_the_way, ends[taken, 1], at)
+        place = np.where(is_on_the_way, ends[taken, 1], place)
         hops.append(taken)
     return hops
 

@@ -97,8 +97,8 @@ def is_between_hosts(machine: MachineModel) -> Array:
     )
     for is_inside, row in enumerate(is_used):  # the last entry: no link
         row[machine.routes[(host[:, None] == host) == is_inside]] = True
-    found: Array = (is_used[0] & ~is_used[1])[:-1]
-    return found
+    is_between: Array = (is_used[0] & ~is_used[1])[:-1]
+    return is_between
 
 
 def _scaled(device: Device, factors: Mapping[str, float]) -> Device:
@@ -125,8 +125,8 @@ def _check(machine: MachineModel, name: str, factor: float) -> None:
     if ":" in name and not _is_one(machine, name):
         raise ValueError(f"scale '{name}': machine '{machine.name}' has no such device or link")
     if ":" not in name and name not in SCALES:
-        known = ", ".join(SCALES)
-        raise ValueError(f"scale '{name}': is one of {known}, device:NUMBER or link:END-END")
+        scales = ", ".join(SCALES)
+        raise ValueError(f"scale '{name}': is one of {scales}, device:NUMBER or link:END-END")
     if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 < factor < inf:
         raise ValueError(f"scale '{name}': its factor is a positive number, not {factor!r}")
     if name in SCALES and name not in scalable(machine):

@@ -152,15 +152,15 @@ TOPOLOGIES: dict[
 
 
 def _grid(extents: Sequence[int], is_closed: bool) -> list[tuple[Place, Place, float]]:
-    found: list[tuple[Place, Place, float]] = []
+    edges: list[tuple[Place, Place, float]] = []
     step = [prod(extents[k + 1 :]) for k in range(len(extents))]
     for number, place in enumerate(product(*(range(n) for n in extents))):
-        for at, extent, length in zip(place, extents, step, strict=True):
-            if at + 1 < extent:
-                found.append((number, number + length, 1.0))
+        for coordinate, extent, length in zip(place, extents, step, strict=True):
+            if coordinate + 1 < extent:
+                edges.append((number, number + length, 1.0))
             elif is_closed and extent > 2:
-                found.append((number, number - (extent - 1) * length, 1.0))
-    return found
+                edges.append((number, number - (extent - 1) * length, 1.0))
+    return edges
 
 
 def _wholes(kind: str, numbers: Sequence[int]) -> tuple[int, ...]:

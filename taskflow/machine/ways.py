@@ -42,8 +42,8 @@ class LinkColumns:
         ends = self.begin >= 0, self.end >= 0
         facts = np.stack([*ends, self.latency.view(np.int64), self.bandwidth.view(np.int64)])
         kind = np.unique(facts[:, :-1], axis=1, return_inverse=True)[1].reshape(-1)
-        found: Array = (np.bincount(kind, load) / np.bincount(kind))[kind]
-        return found
+        mean: Array = (np.bincount(kind, load) / np.bincount(kind))[kind]
+        return mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,21 +77,21 @@ class Ways:
         is_near = self.part[source] == self.part[target]
         if is_near.all():
             return self._padded(self.within[source, self.place[target]])
-        found = self.across(source, target)
-        found[is_near] = self._padded(self.within[source[is_near], self.place[target[is_near]]])
-        return found
+        paths = self.across(source, target)
+        paths[is_near] = self._padded(self.within[source[is_near], self.place[target[is_near]]])
+        return paths
 
     def across(self, source: Array, target: Array) -> Array:
         """The same by way of the place between the parts, whichever part they are in."""
         source, target = np.broadcast_arrays(source, target)
-        found = self._padded(self.out[source])
+        paths = self._padded(self.out[source])
         hops = (self.out >= 0).sum(axis=1)[source].reshape(-1)
-        flat = found.reshape(len(hops), self.longest)
+        flat = paths.reshape(len(hops), self.longest)
         for links in np.moveaxis(self.into[target], -1, 0).reshape(-1, len(hops)):
-            at = np.flatnonzero((links >= 0) & (hops < self.longest))
-            flat[at, hops[at]] = links[at]
+            pairs = np.flatnonzero((links >= 0) & (hops < self.longest))
+            flat[pairs, hops[pairs]] = links[pairs]
             hops += links >= 0
-        return found
+        return paths
 
     def latency(self, source: Array, target: Array) -> Array:
         """Seconds: those of the links on the way added up."""
@@ -217,9 +217,9 @@ class Ways:
         both = zip(here.columns, there.columns, strict=True)
         if not all(np.array_equal(one, other) for one, other in both):
             return None
-        found = np.full(len(self.link.end), -1)
-        found[links] = others
-        return found
+        twin = np.full(len(self.link.end), -1)
+        twin[links] = others
+        return twin
 
     @property
     def columns(self) -> tuple[Array, ...]:
@@ -228,10 +228,10 @@ class Ways:
         return *tables, *vars(self.link).values(), self.memory_bandwidth, self.has_doors
 
     def _padded(self, links: Array) -> Array:
-        found = np.full((*links.shape[:-1], self.longest), -1, np.int32)
+        padded = np.full((*links.shape[:-1], self.longest), -1, np.int32)
         width = min(self.longest, links.shape[-1])
-        found[..., :width] = links[..., :width]
-        return found
+        padded[..., :width] = links[..., :width]
+        return padded
 
 
 def near_pairs(part: Array) -> tuple[Array, Array]:
@@ -246,8 +246,8 @@ def are_apart(kind: Array, part: Array) -> Array:
     is_there = np.zeros((int(kind.max()) + 1, int(part.max()) + 1), np.int64)
     is_there[kind, part] = 1
     together, parts = is_there @ is_there.T, is_there.sum(axis=1)
-    found: Array = (parts[:, None] > 1) | (parts > 1) | (together == 0)
-    return found
+    apart: Array = (parts[:, None] > 1) | (parts > 1) | (together == 0)
+    return apart
 
 
 @tiered

@@ -51,8 +51,8 @@ def in_buckets(task_graph: TaskGraph, order: Array) -> Array:
     made = np.where(np.isin(made, unit), made, -1)
     keys = made, graph.collective[summed], graph.ordinal[summed]
     position = _moved(graph, position, summed, (*keys, level[summed]), no_earlier)
-    found: Array = np.argsort(position)
-    return found
+    bucketed: Array = np.argsort(position)
+    return bucketed
 
 
 def _layers(task_graph: TaskGraph) -> Array:
@@ -98,9 +98,9 @@ def _moved(
     place[rows] = position[anchor[bucket]]
     wanted = place.copy()
     follow(task_graph.dep_ptr, task_graph.dep_row, place)
-    found = np.empty_like(position)
-    found[np.lexsort((position, np.sign(place - wanted), place))] = np.arange(len(position))
-    return found
+    moved = np.empty_like(position)
+    moved[np.lexsort((position, np.sign(place - wanted), place))] = np.arange(len(position))
+    return moved
 
 
 @tiered
@@ -116,7 +116,10 @@ def _fill(keys: Array, size: Array, most: int) -> Array:
 
 def _are_gradients(task_graph: TaskGraph) -> Array:
     """Of which rows all that comes is read by updates alone."""
-    is_point, phase = task_graph.kind == Kind.POINT, [each.phase for each in task_graph.launches]
+    is_point, phase = (
+        task_graph.kind == Kind.POINT,
+        [launch.phase for launch in task_graph.launches],
+    )
     is_update = is_point & (np.array([*phase, Phase.FORWARD])[task_graph.launch] == Phase.UPDATE)
     return _read_late(task_graph.dep_ptr, task_graph.dep_row, is_point, is_update)
 

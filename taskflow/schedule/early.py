@@ -27,7 +27,8 @@ def early_launches(task_graph: TaskGraph, is_staged: Array) -> Array:
         return is_early
     passes = np.where(points, ~is_staged | is_of_feeds, True)
     passes &= ~(
-        points & (np.array([each.phase for each in task_graph.launches])[launch] == Phase.UPDATE)
+        points
+        & (np.array([launch.phase for launch in task_graph.launches])[launch] == Phase.UPDATE)
     )
     is_needed = _needed_late(
         task_graph.dep_ptr, task_graph.dep_row, task_graph.ordinal, is_of_feeds, passes
@@ -38,19 +39,19 @@ def early_launches(task_graph: TaskGraph, is_staged: Array) -> Array:
 
 def _of_feeds(task_graph: TaskGraph) -> Array:
     """Per launch whether it is made of feeds alone, and of states that no launch updates."""
-    known, found = set[int](), np.zeros(len(task_graph.launches), np.bool_)
+    fed, is_of_feeds = set[int](), np.zeros(len(task_graph.launches), np.bool_)
     updated = _updated(task_graph)
     for number, launch in enumerate(task_graph.launches):
         count = len(launch.bound.pattern.inputs)
         regions = [task_graph.regions[k] for k in launch.args[:count]]
-        is_known = launch.phase == Phase.FORWARD and all(
-            k in known or region.role == "input" or (region.is_persistent and k not in updated)
+        is_fed = launch.phase == Phase.FORWARD and all(
+            k in fed or region.role == "input" or (region.is_persistent and k not in updated)
             for k, region in zip(launch.args, regions, strict=False)
         )
-        if is_known and not updated.intersection(launch.args):
-            found[number] = True
-            known.update(launch.args[count:])
-    return found
+        if is_fed and not updated.intersection(launch.args):
+            is_of_feeds[number] = True
+            fed.update(launch.args[count:])
+    return is_of_feeds
 
 
 def _updated(task_graph: TaskGraph) -> set[int]:

@@ -93,7 +93,7 @@ def find_schedule(
                 priorities += rng.normal(size=priorities.shape) * table.span.sum() * 0.05
         draws, temperature = rng.random((rounds, 5)), TEMPERATURES[number % 2]
         makespan = anneal(lists, priorities, least, temperature, draws, scratch)
-        pool = sorted([*pool, (makespan, number, priorities)], key=lambda each: each[:2])[:BEST]
+        pool = sorted([*pool, (makespan, number, priorities)], key=lambda tried: tried[:2])[:BEST]
         number += 1
         if makespan < best.makespan:
             best = Finite(makespan, scratch.copy(), makespan <= least)
@@ -111,11 +111,11 @@ def _least_makespan(table: Table, parts: int) -> int:
     reach = table.distance > -FAR
     head = np.where(reach, table.distance, 0).max(axis=0)
     tail = np.where(reach, table.distance + table.span, 0).max(axis=1) - table.span
-    found = int((head + table.span + tail).max())
+    least = int((head + table.span + tail).max())
     for on in table.on.T:
         if on.any():
-            found = max(found, int(head[on].min() + parts * table.span[on].sum() + tail[on].min()))
-    return found
+            least = max(least, int(head[on].min() + parts * table.span[on].sum() + tail[on].min()))
+    return least
 
 
 def _first_priorities(table: Table, parts: int, period: Period | None, unit: float) -> list[Array]:
@@ -126,16 +126,16 @@ def _first_priorities(table: Table, parts: int, period: Period | None, unit: flo
         .max(axis=1)[:, None]
         .astype(float)
     )
-    found = [
+    priorities = [
         number * 0.01 + (table.memory[:, None] >= 0) * 0.5,  # those that give memory back first
         *(level + number * total * lag for lag in (0.0, 0.25, 0.5, 1.0)),
     ]
     if period is not None:
-        each = period.starts.shape[1]
-        starts = np.tile(period.starts, (1, -(-parts // each)))[:, :parts] / unit
-        starts = starts + period.period / unit * each * (np.arange(parts) // each)
-        found = [starts, starts * 10.0, *found]
-    return found
+        in_period = period.starts.shape[1]
+        starts = np.tile(period.starts, (1, -(-parts // in_period)))[:, :parts] / unit
+        starts = starts + period.period / unit * in_period * (np.arange(parts) // in_period)
+        priorities = [starts, starts * 10.0, *priorities]
+    return priorities
 
 
 class Lists(NamedTuple):

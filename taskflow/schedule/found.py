@@ -63,38 +63,38 @@ def search_schedule(
         ValueError: an operator needs several micro-batches at once, or memory is too small for one micro-batch.
     """
     seed = whole("search_schedule", "seed", seed, 0)
-    found = blocks_of(task_graph, costs)
+    problem = blocks_of(task_graph, costs)
     seconds = real("search_schedule", "seconds", seconds, 0)
     schedule = find_schedule(
-        found.blocks, memory, found.parts, seconds, seed, best_policy(task_graph, found)
+        problem.blocks, memory, problem.parts, seconds, seed, best_policy(task_graph, problem)
     )
     if schedule is None:
-        least = f"one micro-batch alone holds up to {least_memory(found.blocks):g}"
+        least = f"one micro-batch alone holds up to {least_memory(problem.blocks):g}"
         raise ValueError(f"search_schedule: no schedule fits {memory} bytes a device; {least}")
     steps: dict[int, list[tuple[float, Step]]] = {}
     for (letter, stage), block, starts in zip(
-        found.steps, found.blocks, schedule.starts.tolist(), strict=True
+        problem.steps, problem.blocks, schedule.starts.tolist(), strict=True
     ):
         for device in block.devices:
-            each = ((start, (letter, stage, part)) for part, start in enumerate(starts))
-            steps.setdefault(device, []).extend(each)
+            timed = ((start, (letter, stage, part)) for part, start in enumerate(starts))
+            steps.setdefault(device, []).extend(timed)
     order = {
-        d: tuple(step for _, step in sorted(each, key=lambda at: at[0]))
-        for d, each in sorted(steps.items())
+        device: tuple(step for _, step in sorted(timed, key=lambda pair: pair[0]))
+        for device, timed in sorted(steps.items())
     }
     return Schedule(order, NAME)
 
 
-def best_policy(task_graph: TaskGraph, found: Blocks) -> Array | None:
+def best_policy(task_graph: TaskGraph, problem: Blocks) -> Array | None:
     """When blocks begin by the policy that is the fastest; None: none fits the placement."""
     pipeline, spans, best = (
         pipeline_of(task_graph),
-        np.array([[block.span] for block in found.blocks]),
+        np.array([[block.span] for block in problem.blocks]),
         None,
     )
     for policy in POLICIES.values():
         with suppress(ValueError):  # it asks for another placement
-            starts = starts_of(found, policy.schedule(pipeline))
+            starts = starts_of(problem, policy.schedule(pipeline))
             if starts is not None and (
                 best is None or (starts + spans).max() < (best + spans).max()
             ):
@@ -102,26 +102,19 @@ def best_policy(task_graph: TaskGraph, found: Blocks) -> Array | None:
     return best
 
 
-def starts_of(found: Blocks, schedule: Schedule) -> Array | None:
+def starts_of(problem: Blocks, schedule: Schedule) -> Array | None:
     """When blocks begin that follow the lists of a schedule; None: devices would wait for each other."""
-    number, blocks = {step: k for k, step in enumerate(found.steps)}, found.blocks
-    ends, lists = np.full((len(blocks), found.parts), np.nan), dict[int, deque[tuple[int, int]]]()
-    for device, steps in schedule.steps.items():
-        each = (
-            (number.get((phase, stage)), part)
-            for letter, stage, part in steps
-            for phase in PHASES[letter]
-        )
-        lists[device] = deque((block, part) for block, part in each if block is not None)
+    blocks, lists = problem.blocks, _lists(problem, schedule)
+    ends = np.full((len(blocks), problem.parts), np.nan)
     free = dict.fromkeys(lists, 0.0)
     while heads := {lists[device][0] for device in lists if lists[device]}:
         placed = False
         for block, part in sorted(heads):
             devices, before = blocks[block].devices, ends[list(blocks[block].after), part]
             if not np.isnan(before).any() and all(
-                lists[d] and lists[d][0] == (block, part) for d in devices
+                lists[device] and lists[device][0] == (block, part) for device in devices
             ):
-                end = max([*before, *(free[d] for d in devices)]) + blocks[block].span
+                end = max([*before, *(free[device] for device in devices)]) + blocks[block].span
                 ends[block, part], placed = end, True
                 for device in devices:
                     free[device] = end
@@ -143,6 +136,20 @@ def least_memory(blocks: Sequence[Block]) -> float:
     return most
 
 
+def _lists(problem: Blocks, schedule: Schedule) -> dict[int, deque[tuple[int, int]]]:
+    """Per device the numbers of blocks in the order of its steps, each with its micro-batch."""
+    number = {step: k for k, step in enumerate(problem.steps)}
+    lists = dict[int, deque[tuple[int, int]]]()
+    for device, steps in schedule.steps.items():
+        pairs = (
+            (number.get((phase, stage)), part)
+            for letter, stage, part in steps
+            for phase in PHASES[letter]
+        )
+        lists[device] = deque((block, part) for block, part in pairs if block is not None)
+    return lists
+
+
 def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
     """The blocks of a task graph's pipeline, each of a mean micro-batch.
 
@@ -160,28 +167,28 @@ def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
     spans = of_device.max(axis=1) / pipeline.parts
     held = _changes(task_graph, pipeline, block, len(codes))
     after = _after(task_graph, block, len(codes))
-    found, steps = [], []
-    for number, each in enumerate(codes.tolist()):
-        stage, phase = divmod(each, phases)
+    blocks, steps = [], []
+    for number, code in enumerate(codes.tolist()):
+        stage, phase = divmod(code, phases)
         devices = sorted(set(task_graph.device[staged[block[staged] == number]].tolist()))
-        found.append(Block(float(spans[number]), float(held[number]), devices, after[number]))
+        blocks.append(Block(float(spans[number]), float(held[number]), devices, after[number]))
         steps.append((LETTERS[Phase(phase)], stage))
-    return Blocks(found, steps, pipeline.parts)
+    return Blocks(blocks, steps, pipeline.parts)
 
 
 def _after(task_graph: TaskGraph, block: Array, blocks: int) -> list[list[int]]:
     """The blocks that each waits for, directly or by what moves data between them."""
     reach: dict[int, set[int]] = {}
-    found: list[set[int]] = [set() for _ in range(blocks)]
+    waits: list[set[int]] = [set() for _ in range(blocks)]
     ordinal = task_graph.ordinal
     for row in np.flatnonzero(ordinal == 0).tolist():  # all micro-batches are alike
-        own = [d for d in task_graph.deps(row) if ordinal[d] == 0]
-        before = {each for d in own for each in (reach[d] if block[d] < 0 else (int(block[d]),))}
+        deps = [dep for dep in task_graph.deps(row) if ordinal[dep] == 0]
+        before = {k for dep in deps for k in (reach[dep] if block[dep] < 0 else (int(block[dep]),))}
         if block[row] >= 0:
-            found[block[row]] |= before - {int(block[row])}
+            waits[block[row]] |= before - {int(block[row])}
         else:
             reach[row] = before
-    return [sorted(each) for each in found]
+    return [sorted(numbers) for numbers in waits]
 
 
 def held_bytes(task_graph: TaskGraph) -> Array:
@@ -192,13 +199,13 @@ def held_bytes(task_graph: TaskGraph) -> Array:
     is_held = block[first] != block[last]
     kept, first, last = kept[is_held], first[is_held], last[is_held]
     size, device = task_graph.instance_bytes()[kept], task_graph.instance_device[kept]
-    found: Array = np.zeros(len(task_graph.machine.devices), np.int64)
+    most: Array = np.zeros(len(task_graph.machine.devices), np.int64)
     for number in np.unique(device).tolist():
-        change, own = np.zeros(rows + 1, np.int64), device == number
-        np.add.at(change, first[own], size[own])
-        np.add.at(change, last[own] + 1, -size[own])
-        found[number] = change.cumsum().max()
-    return found
+        change, is_here = np.zeros(rows + 1, np.int64), device == number
+        np.add.at(change, first[is_here], size[is_here])
+        np.add.at(change, last[is_here] + 1, -size[is_here])
+        most[number] = change.cumsum().max()
+    return most
 
 
 def _numbered(pipeline: Pipeline) -> tuple[Array, Array]:
@@ -218,8 +225,8 @@ def _changes(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: in
     devices = np.array(
         [len(set(task_graph.device[block == number].tolist())) for number in range(blocks)]
     )
-    found: Array = change / pipeline.parts / devices
-    return found
+    mean_change: Array = change / pipeline.parts / devices
+    return mean_change
 
 
 def _kept(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> tuple[Array, Array, Array]:

@@ -168,18 +168,18 @@ def issue(rows: Waiting, moment: int, streams: int, order: Array) -> int:
 @inlined
 def moment_of(rows: Waiting, row: int, ready: Array, free: Array, moment: int) -> float:
     """When a row became ready, or can start."""
-    found: float = ready[row]
+    seconds: float = ready[row]
     if moment == BY_START:
         for k in range(rows.stream_ptr[row], rows.stream_ptr[row + 1]):
-            found = max(found, free[rows.stream[k]])
-    return found
+            seconds = max(seconds, free[rows.stream[k]])
+    return seconds
 
 
 @inlined
 def priority_of(rows: Waiting, row: int, ready: Array) -> float:
     """See `Waiting`."""
-    found: float = rows.priority[row] if len(rows.priority) else -ready[row]
-    return found
+    priority: float = rows.priority[row] if len(rows.priority) else -ready[row]
+    return priority
 
 
 @leaf
@@ -294,12 +294,12 @@ def swap(heap: Heap, a: int, b: int) -> None:
 @leaf
 def push(heap: Heap, row: int, moment: float, priority: float) -> None:
     """Add a row."""
-    at = heap.size[0]
+    child = heap.size[0]
     heap.size[0] += 1
-    heap.row[at], heap.moment[at], heap.priority[at] = row, moment, priority
-    while at > 0 and is_before(heap, at, (at - 1) // 2):
-        swap(heap, at, (at - 1) // 2)
-        at = (at - 1) // 2
+    heap.row[child], heap.moment[child], heap.priority[child] = row, moment, priority
+    while child > 0 and is_before(heap, child, (child - 1) // 2):
+        swap(heap, child, (child - 1) // 2)
+        child = (child - 1) // 2
 
 
 @leaf
@@ -307,12 +307,12 @@ def pop(heap: Heap) -> None:
     """Remove the first row."""
     heap.size[0] -= 1
     swap(heap, 0, heap.size[0])
-    at = 0
-    while 2 * at + 1 < heap.size[0]:
-        child = 2 * at + 1
+    parent = 0
+    while 2 * parent + 1 < heap.size[0]:
+        child = 2 * parent + 1
         if child + 1 < heap.size[0] and is_before(heap, child + 1, child):
             child += 1
-        if not is_before(heap, child, at):
+        if not is_before(heap, child, parent):
             break
-        swap(heap, at, child)
-        at = child
+        swap(heap, parent, child)
+        parent = child

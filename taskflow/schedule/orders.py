@@ -87,14 +87,14 @@ def reorder(
     """
     if bucket_bytes is not None:
         task_graph = replace(task_graph, bucket_bytes=bucket_bytes)
-    found = task_graph.reordered(issue_order(task_graph, costs, order))
-    if (peers := found.peers) is None:
-        return found
+    issued = task_graph.reordered(issue_order(task_graph, costs, order))
+    if (peers := issued.peers) is None:
+        return issued
 
     def lower_finer(finer: Orbits) -> TaskGraph:
         return reorder(peers.lower(finer), costs, order, bucket_bytes)
 
-    return replace(found, peers=replace(peers, lower=lower_finer))
+    return replace(issued, peers=replace(peers, lower=lower_finer))
 
 
 def issue_order(
@@ -106,10 +106,10 @@ def issue_order(
         order = search_schedule(task_graph, costs) if order == NAME else named(order)
     seconds = costs.seconds(task_graph)
     if isinstance(order, Policy | Schedule):
-        found = lay_out(task_graph, seconds, order)
+        rows = lay_out(task_graph, seconds, order)
     else:
-        found = (order or critical_path)(task_graph, seconds)
-    return in_buckets(task_graph, found) if task_graph.bucket_bytes else found
+        rows = (order or critical_path)(task_graph, seconds)
+    return in_buckets(task_graph, rows) if task_graph.bucket_bytes else rows
 
 
 def check_order_name(name: str) -> None:
@@ -127,10 +127,10 @@ def named(name: object) -> Order | Policy | None:
     head, number = (match[1], int(match[2])) if match else (name, 0)
     if match and head in ("prefetch", "pieces"):
         return prefetch(number, head == "pieces")
-    found = NAMED.get(head) if isinstance(head, str) else None
+    order = NAMED.get(head) if isinstance(head, str) else None
     if not match:
-        return found
-    return replace(found, eager=number) if isinstance(found, Policy) and number else None
+        return order
+    return replace(order, eager=number) if isinstance(order, Policy) and number else None
 
 
 def order_name(order: Order | Policy | Schedule | str) -> str:
@@ -184,10 +184,10 @@ class Prefetch:
     def __call__(self, task_graph: TaskGraph, seconds: Array) -> Array:
         base = program if self.in_pieces else by_ordinal
         position = np.argsort(base(task_graph, seconds))
-        found = gathers(task_graph, position)
-        anchor = layers_ahead(task_graph, found, self.layers, position)
+        put_off = gathers(task_graph, position)
+        anchor = layers_ahead(task_graph, put_off, self.layers, position)
         place = position.astype(float)
-        place[found.row] = np.where(anchor >= 0, position[anchor] - 0.5, -1.0)
+        place[put_off.row] = np.where(anchor >= 0, position[anchor] - 0.5, -1.0)
         no_later(task_graph.dep_ptr, task_graph.dep_row, place)
         order: Array = np.lexsort((position, place))
         return order
@@ -234,22 +234,22 @@ def first_readers(task_graph: TaskGraph) -> Array:
     row, instance = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr)), task_graph.arg_instance
     updates = np.flatnonzero(point[row] & (privilege == Privilege.READ_WRITE) & (instance >= 0))
     reads = np.flatnonzero(point[row] & (privilege == Privilege.READ) & (instance >= 0))
-    first, found = np.full(len(task_graph.instance_region), rows), np.full(rows, 2 * rows)
+    first, readers = np.full(len(task_graph.instance_region), rows), np.full(rows, 2 * rows)
     np.minimum.at(first, instance[reads], row[reads])
-    np.minimum.at(found, row[updates], rows + first[instance[updates]])
+    np.minimum.at(readers, row[updates], rows + first[instance[updates]])
     hands_on = ~point
     hands_on[row[updates]] = True
-    _hand_back(task_graph.dep_ptr, task_graph.dep_row, hands_on, found)
-    return found
+    _hand_back(task_graph.dep_ptr, task_graph.dep_row, hands_on, readers)
+    return readers
 
 
 @tiered
-def _hand_back(dep_ptr: Array, dep_row: Array, hands_on: Array, found: Array) -> None:
+def _hand_back(dep_ptr: Array, dep_row: Array, hands_on: Array, readers: Array) -> None:
     """To all rows that a row waits for: its number, or what it got itself if it hands that on; the least is kept."""
-    for number in range(len(found) - 1, -1, -1):
-        reader = found[number] if hands_on[number] else number
+    for number in range(len(readers) - 1, -1, -1):
+        reader = readers[number] if hands_on[number] else number
         for before in dep_row[dep_ptr[number] : dep_ptr[number + 1]]:
-            found[before] = min(found[before], reader)
+            readers[before] = min(readers[before], reader)
 
 
 def bottom_levels(task_graph: TaskGraph, seconds: Array) -> Array:

@@ -22,8 +22,8 @@ def by_ordinal(task_graph: TaskGraph, seconds: Array) -> Array:
     barriers, last = barriers_before(
         task_graph.dep_ptr, task_graph.dep_row, task_graph.ordinal, is_part
     )
-    found: Array = np.lexsort((last, barriers))
-    return found
+    rows: Array = np.lexsort((last, barriers))
+    return rows
 
 
 @tiered

@@ -103,18 +103,18 @@ def find_period(
         if most < math.ceil(least * parts - 1e-9):
             break
         left = until - time.perf_counter()
-        found = _search(
+        shorter = _search(
             table,
             parts,
             most,
             left * (ONE_PART_SHARE if parts == 1 else 1 / (MOST_PARTS + 1 - parts)),
             seed,
         )
-        if found is not None:
+        if shorter is not None:
             best = Period(
-                found.period / parts * unit,
-                found.starts * unit,
-                found.is_optimal and is_exact(blocks, unit),
+                shorter.period / parts * unit,
+                shorter.starts * unit,
+                shorter.is_optimal and is_exact(blocks, unit),
             )
     return best
 
@@ -173,13 +173,13 @@ def _laps(table: Table) -> Array:
     together = near.copy()
     for _ in range(len(near).bit_length()):
         together = together @ together
-    found: Array = 1 + (together & ~near).sum(axis=1)
-    return found
+    laps: Array = 1 + (together & ~near).sum(axis=1)
+    return laps
 
 
 def _pairs_of(table: Table) -> _Pairs:
     """Who gives back what whom has taken: the nearest before it first; any assignment makes a true bound."""
-    found: list[tuple[int, int, int, float]] = []
+    pairs: list[tuple[int, int, int, float]] = []
     for device in range(len(table.limit)):
         here = np.flatnonzero(table.on[:, device])
         left = {int(block): float(table.memory[block]) for block in here if table.memory[block] > 0}
@@ -190,9 +190,9 @@ def _pairs_of(table: Table) -> _Pairs:
             ):
                 amount = min(need, left[taker])
                 if amount > 0:
-                    found.append((device, taker, giver, amount))
+                    pairs.append((device, taker, giver, amount))
                     left[taker], need = left[taker] - amount, need - amount
-    columns = list(zip(*found, strict=True)) if found else [(), (), (), ()]
+    columns = list(zip(*pairs, strict=True)) if pairs else [(), (), (), ()]
     devices, takers, givers = (np.array(column, np.int64) for column in columns[:3])
     return _Pairs(devices, takers, givers, np.array(columns[3], float))
 
@@ -265,31 +265,24 @@ def place(
             _mark(table, busy, left, block, starts[block], period, False)
         is_new = False
         while tried[block] < count[block]:
-            at = first[block] + step[block] * (
+            moment = first[block] + step[block] * (
                 tried[block] if tried[block] >= 0 else -1 - tried[block]
             )
             tried[block] = max(tried[block] + 1, 0)
-            if not _is_free(table, busy, block, at, period):
+            if not _is_free(table, busy, block, moment, period):
                 continue
             places += 1
             if places > budget:
                 return End.SPENT
-            starts[block] = at
-            for other in range(blocks):
-                early, late = at + table.distance[block, other], at - table.distance[other, block]
-                earliest[depth + 1, other] = max(
-                    earliest[depth, other], early if early > -FAR // 2 else -FAR
-                )
-                latest[depth + 1, other] = min(
-                    latest[depth, other], late if late < FAR // 2 else FAR
-                )
-            _mark(table, busy, left, block, at, period, True)
+            starts[block] = moment
+            _bound(table, block, moment, depth, earliest, latest)
+            _mark(table, busy, left, block, moment, period, True)
             if _fits(
                 table, pairs, period, block, left, earliest[depth + 1], latest[depth + 1], starts
             ):
                 is_new = True
                 break
-            _mark(table, busy, left, block, at, period, False)
+            _mark(table, busy, left, block, moment, period, False)
         depth += 1 if is_new else -1
     return End.FOUND if depth == blocks else End.NONE
 
@@ -315,11 +308,25 @@ def _open(
         first[block], step[block], count[block] = late, -1, most
 
 
+@inlined
+def _bound(
+    table: Table, block: int, moment: int, depth: int, earliest: Array, latest: Array
+) -> None:
+    """The bounds of all blocks at the next depth, once a block starts at a moment."""
+    for other in range(len(table.span)):
+        early = moment + table.distance[block, other]
+        late = moment - table.distance[other, block]
+        earliest[depth + 1, other] = max(
+            earliest[depth, other], early if early > -FAR // 2 else -FAR
+        )
+        latest[depth + 1, other] = min(latest[depth, other], late if late < FAR // 2 else FAR)
+
+
 @leaf
-def _is_free(table: Table, busy: Array, block: int, at: int, period: int) -> bool:
+def _is_free(table: Table, busy: Array, block: int, start: int, period: int) -> bool:
     for device in range(table.on.shape[1]):
         if table.on[block, device]:
-            for moment in range(at, at + table.span[block]):
+            for moment in range(start, start + table.span[block]):
                 if busy[device, moment % period]:
                     return False
     return True
@@ -327,13 +334,13 @@ def _is_free(table: Table, busy: Array, block: int, at: int, period: int) -> boo
 
 @leaf
 def _mark(
-    table: Table, busy: Array, left: Array, block: int, at: int, period: int, is_there: bool
+    table: Table, busy: Array, left: Array, block: int, start: int, period: int, is_there: bool
 ) -> None:
     """Enter a block in the tables of devices, or take it out; `left` counts the blocks that are not there."""
     for device in range(table.on.shape[1]):
         if table.on[block, device]:
             left[device] += -1 if is_there else 1
-            for moment in range(at, at + table.span[block]):
+            for moment in range(start, start + table.span[block]):
                 busy[device, moment % period] = is_there
 
 

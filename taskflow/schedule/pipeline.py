@@ -61,7 +61,7 @@ def pipeline_of(task_graph: TaskGraph) -> Pipeline:
     stage[rows] = stage_of[launch]
     is_early = early_launches(task_graph, stage >= 0)
     stage[rows[is_early[launch]]] = NONE
-    phase[rows] = np.array([each.phase for each in task_graph.launches], np.int64)[launch]
+    phase[rows] = np.array([launch.phase for launch in task_graph.launches], np.int64)[launch]
     return Pipeline(stage, phase, task_graph.ordinal, parts, devices, again)
 
 
@@ -71,7 +71,7 @@ def _stages(
     """The stage of every launch, and the devices of every stage."""
     by_launch = rows[np.lexsort((task_graph.point[rows], task_graph.launch[rows]))]
     ends = np.searchsorted(task_graph.launch[by_launch], np.arange(len(is_staged) + 1)).tolist()
-    found, devices, of_leader = (
+    stage_of, devices, of_leader = (
         np.full(len(is_staged), NONE),
         list[tuple[int, ...]](),
         dict[str, int](),
@@ -83,15 +83,15 @@ def _stages(
         if not is_staged[number] or launch.phase == Phase.UPDATE:
             continue
         if launch.phase != Phase.FORWARD:
-            known = of_leader.get(launch.leader, NONE)
+            stage = of_leader.get(launch.leader, NONE)
             same = [stage for stage, others in enumerate(devices) if others == used]
-            found[number] = known if known >= 0 else same[-1] if same else NONE
+            stage_of[number] = stage if stage >= 0 else same[-1] if same else NONE
             continue
         if not devices or devices[-1] != used:
             devices.append(used)
-        found[number] = len(devices) - 1
+        stage_of[number] = len(devices) - 1
         of_leader.setdefault(launch.leader, len(devices) - 1)
-    return found, tuple(devices)
+    return stage_of, tuple(devices)
 
 
 def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None:
@@ -119,10 +119,10 @@ def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None
 def way_out(task_graph: TaskGraph, pipeline: Pipeline, names: Sequence[str]) -> str:
     """What to use where these operators need several micro-batches at once: what the first that knows one says."""
     launches = {launch.name: launch for launch in task_graph.launches}
-    found = [
+    advice = [
         launches[name].kernel.apart.format(parts=pipeline.parts)
         for name in names
         if name in launches
     ]
     order = "an order that knows no stages, such as taskflow.schedule.program"
-    return next((f"{apart}, or {order}" for apart in found if apart), order)
+    return next((f"{apart}, or {order}" for apart in advice if apart), order)

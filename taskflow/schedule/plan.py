@@ -198,9 +198,9 @@ class Plan:
         It has the homes of the parameters that are there, and as many micro-batches, up to those of this plan, as its
         samples divide into, one after the other. Nothing is computed again, since there is no backward pass.
         """
-        known = {region.name for region in graph.parameters}
-        own = tuple(name for name in self.homes if name in known)
-        plan = replace(self, parts=1, schedule=None, recomputed=(), homes=own)
+        parameters = {region.name for region in graph.parameters}
+        homes = tuple(name for name in self.homes if name in parameters)
+        plan = replace(self, parts=1, schedule=None, recomputed=(), homes=homes)
         graph = plan.transform(graph)
         strategy = self.strategy.for_graph(graph)
         parts = most_micro_batches(graph, strategy, self.parts)
@@ -226,9 +226,9 @@ class Plan:
         """
         plain = Plan(self.strategy)
         for name in fields:
-            if (own := getattr(self, name)) != getattr(plain, name):
+            if (setting := getattr(self, name)) != getattr(plain, name):
                 raise ValueError(
-                    f"{where}: the plan sets {name} itself, to {_shown(own)}; leave one of both out"
+                    f"{where}: the plan sets {name} itself, to {_shown(setting)}; leave one of both out"
                 )
         return replace(self, **fields)
 
@@ -263,17 +263,17 @@ class Plan:
     @staticmethod
     def of_table(table: Mapping[str, Any]) -> Plan:
         """The plan of a `PlanTable`; ValueError if it is none (with the place)."""
-        found = fit(dict(table), PlanTable)
+        plan_table = fit(dict(table), PlanTable)
         values = {
-            name: getattr(found, name)
+            name: getattr(plan_table, name)
             for name in PlanTable.__struct_fields__
             if name != "operators"
         }
-        values["collectives"] = fit_each(found.collectives, str, "collective")
-        if isinstance(found.schedule, dict):
+        values["collectives"] = fit_each(plan_table.collectives, str, "collective")
+        if isinstance(plan_table.schedule, dict):
             with naming("schedule"):
-                values["schedule"] = fit(found.schedule, ScheduleTable).schedule()
-        return Plan(found.strategy(), **values)
+                values["schedule"] = fit(plan_table.schedule, ScheduleTable).schedule()
+        return Plan(plan_table.strategy(), **values)
 
     def save(self, path: str | Path) -> None:
         """Write JSON, atomically; see `load`."""

@@ -52,11 +52,11 @@ def looped_bfs(place: Place) -> list[Step]:
 def one_f_one_b(place: Place) -> list[Step]:
     """Backward as soon as it can be: a device holds no more micro-batches than there are stages from it to the end."""
     warm = min(place.parts, place.positions - place.position)
-    found = [("F", stage, part) for part in range(warm) for stage in place.stages]
+    steps = [("F", stage, part) for part in range(warm) for stage in place.stages]
     for part in range(place.parts):
-        found += [step for stage in reversed(place.stages) for step in backward(place, stage, part)]
-        found += [("F", stage, warm + part) for stage in place.stages if warm + part < place.parts]
-    return found
+        steps += [step for stage in reversed(place.stages) for step in backward(place, stage, part)]
+        steps += [("F", stage, warm + part) for stage in place.stages if warm + part < place.parts]
+    return steps
 
 
 @Policy
@@ -66,28 +66,28 @@ def interleaved(place: Place) -> list[Step]:
     rounds = [
         range(first, min(first + group, place.parts)) for first in range(0, place.parts, group)
     ]
-    forward = [("F", stage, part) for each in rounds for stage in place.stages for part in each]
-    behind = [(stage, part) for each in rounds for stage in reversed(place.stages) for part in each]
+    forward = [("F", stage, part) for turn in rounds for stage in place.stages for part in turn]
+    behind = [(stage, part) for turn in rounds for stage in reversed(place.stages) for part in turn]
     warm = min(len(forward), 2 * (place.positions - place.position - 1) + (several - 1) * group)
-    found = forward[:warm]
+    steps = forward[:warm]
     for ahead, (stage, part) in zip_longest(forward[warm:], behind):
-        found += [ahead] * (ahead is not None) + backward(place, stage, part)
-    return found
+        steps += [ahead] * (ahead is not None) + backward(place, stage, part)
+    return steps
 
 
 @Policy
 def zb_h1(place: Place) -> list[Step]:
     """1F1B where weight gradients are put off until nothing else is to be done, with no more memory than 1F1B."""
     warm = min(place.parts, place.positions - place.position)
-    found = [("F", stage, part) for part in range(warm) for stage in place.stages]
+    steps = [("F", stage, part) for part in range(warm) for stage in place.stages]
     for part in range(place.parts):
-        found += [("I", stage, part) for stage in reversed(place.stages)]
-        found += [
+        steps += [("I", stage, part) for stage in reversed(place.stages)]
+        steps += [
             ("W", stage, part - place.position) for stage in place.stages if part >= place.position
         ]
-        found += [("F", stage, warm + part) for stage in place.stages if warm + part < place.parts]
+        steps += [("F", stage, warm + part) for stage in place.stages if warm + part < place.parts]
     last = range(max(0, place.parts - place.position), place.parts)
-    return found + [("W", stage, part) for part in last for stage in place.stages]
+    return steps + [("W", stage, part) for part in last for stage in place.stages]
 
 
 def v_step(place: Place, device: int, made: Counter[tuple[str, int]]) -> Step | None:
@@ -105,13 +105,13 @@ def v_step(place: Place, device: int, made: Counter[tuple[str, int]]) -> Step | 
 def v_stages(place: Place) -> set[int]:
     """The stages of a device of a V, of which the two at the turn are one."""
     length = 2 * place.positions - 1
-    own = {place.position, length - 1 - place.position}
-    if set(place.stages) != own or place.length != length:
+    stages = {place.position, length - 1 - place.position}
+    if set(place.stages) != stages or place.length != length:
         has = f"a device has stages {list(place.stages)} of {place.length}"
         raise ValueError(
-            f"schedule 'zb_v': {has}; in a V of {place.positions} devices it has {sorted(own)} of {length}"
+            f"schedule 'zb_v': {has}; in a V of {place.positions} devices it has {sorted(stages)} of {length}"
         )
-    return own
+    return stages
 
 
 def there_and_back(groups: Groups, count: int | None = None) -> Groups:
@@ -125,15 +125,15 @@ def zb_v(place: Place) -> list[Step]:
 
     All devices are played as if all steps took as long, but at the turn twice as long.
     """
-    own, turn, late, found = v_stages(place), place.positions - 1, None, list[Step | None]()
+    stages, turn, late, played = v_stages(place), place.positions - 1, None, list[Step | None]()
     made = Counter({("F", -1): place.parts})
-    while any(made["W", stage] < place.parts for stage in own):
+    while any(made["W", stage] < place.parts for stage in stages):
         steps = [*(v_step(place, device, made) for device in range(turn)), late]
         late = None if late else v_step(place, turn, made)
         made.update(step[:2] for step in steps if step)
         made["I", place.length] = made["F", place.length - 1]
-        found.append(steps[place.position])
-    return [step for step in found if step]
+        played.append(steps[place.position])
+    return [step for step in played if step]
 
 
 def by_moments(place: Place, period: int, backward: int = 1) -> list[Step]:
@@ -153,7 +153,7 @@ def by_moments(place: Place, period: int, backward: int = 1) -> list[Step]:
     ]
     return [
         step
-        for _, step in sorted(moments, key=lambda each: (each[0], each[1][0] == "F", each[1][2]))
+        for _, step in sorted(moments, key=lambda pair: (pair[0], pair[1][0] == "F", pair[1][2]))
     ]
 
 

@@ -56,42 +56,48 @@ def gathers(task_graph: TaskGraph, position: Array) -> PutOff:
 
 def computed_again(task_graph: TaskGraph) -> Array:
     """Per launch whether it belongs to the backward pass and reads no gradient."""
-    found = np.zeros(len(task_graph.launches), np.bool_)
-    known = _made_forward(task_graph)
+    is_again = np.zeros(len(task_graph.launches), np.bool_)
+    present = _made_forward(task_graph)
     for number, launch in enumerate(task_graph.launches):
         inputs, outputs = _arguments(launch)
-        if launch.phase in (Phase.BACKWARD, Phase.WEIGHT) and inputs and known.issuperset(inputs):
-            found[number] = True
-            known.update(outputs)
-    return found
+        if launch.phase in (Phase.BACKWARD, Phase.WEIGHT) and inputs and present.issuperset(inputs):
+            is_again[number] = True
+            present.update(outputs)
+    return is_again
 
 
-def layers_ahead(task_graph: TaskGraph, found: PutOff, layers: int, position: Array) -> Array:
+def layers_ahead(task_graph: TaskGraph, put_off: PutOff, layers: int, position: Array) -> Array:
     """Per row that is put off the first reader of what its layer follows by so many layers; -1: it may go at once.
 
     A layer is a run of readers, on the same devices, that are in one part of the model. Its name is that of the
     innermost numbered part: `layer3` of `layer3.attention.q`; what is in no such part is a layer of its own. Where
     vectors alone are gathered, as for a norm, the layer goes on with the next.
     """
-    launch, part = task_graph.launch[found.reader], task_graph.ordinal[found.reader]
+    launch, part = task_graph.launch[put_off.reader], task_graph.ordinal[put_off.reader]
     devices = _devices(task_graph)[launch]
     names = {name: k for k, name in enumerate(dict.fromkeys(map(layer_of, task_graph.launches)))}
     number = np.array([names[layer_of(launch)] for launch in task_graph.launches])
     phase = np.array([launch.phase > Phase.FORWARD for launch in task_graph.launches])
-    order = np.lexsort((position[found.reader], devices))
+    order = np.lexsort((position[put_off.reader], devices))
     keys = np.stack([devices, number[launch], phase[launch], part], axis=1)[order]
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (keys[1:] != keys[:-1]).any(axis=1)
-    run = np.cumsum(begins) - 1
-    has_matrix = np.zeros(run[-1] + 1 if len(run) else 0, np.bool_)
-    has_matrix[run[_dimensions(task_graph, found.row[order]) > 1]] = True
-    begins[1:] &= has_matrix[run[:-1]] | (keys[1:, 0] != keys[:-1, 0])
+    begins = _begins(keys, _dimensions(task_graph, put_off.row[order]) > 1)
     visit, first = np.cumsum(begins) - 1, order[begins]
     ahead = np.maximum(visit - layers, 0)
     is_there = (visit >= layers) & (devices[first[ahead]] == devices[order])
     anchor = np.full(len(order), -1)
-    anchor[order] = np.where(is_there, found.reader[first[ahead]], -1)
+    anchor[order] = np.where(is_there, put_off.reader[first[ahead]], -1)
     return anchor
+
+
+def _begins(keys: Array, is_matrix: Array) -> Array:
+    """Per reader whether a layer begins: keys, devices first, differ, and not all before in the layer are vectors."""
+    begins = np.ones(len(keys), np.bool_)
+    begins[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    run = np.cumsum(begins) - 1
+    has_matrix = np.zeros(run[-1] + 1 if len(run) else 0, np.bool_)
+    has_matrix[run[is_matrix]] = True
+    begins[1:] &= has_matrix[run[:-1]] | (keys[1:, 0] != keys[:-1, 0])
+    return begins
 
 
 def layer_of(launch: Launch) -> str:
@@ -108,10 +114,10 @@ def a_layer_ahead(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]
         task_graph: the rows.
         position: of every row in the order that says who is first; NOWHERE: it stands in none.
     """
-    found = gathers(task_graph, position)
-    found = found.only(position[found.reader] < NOWHERE)
-    anchor = layers_ahead(task_graph, found, 1, position)
-    return found.row[anchor >= 0], anchor[anchor >= 0]
+    put_off = gathers(task_graph, position)
+    put_off = put_off.only(position[put_off.reader] < NOWHERE)
+    anchor = layers_ahead(task_graph, put_off, 1, position)
+    return put_off.row[anchor >= 0], anchor[anchor >= 0]
 
 
 def a_layer_ahead_in_lists(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
@@ -150,7 +156,7 @@ def _in_turn(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
         np.flatnonzero(task_graph.kind == Kind.POINT), gathers(task_graph, position).row
     )
     launch, device = task_graph.launch[points], task_graph.device[points]
-    phase = np.array([each.phase for each in task_graph.launches])[launch]
+    phase = np.array([launch.phase for launch in task_graph.launches])[launch]
     is_concerned = np.isin(device, device[computed_again(task_graph)[launch]])
     points = points[is_concerned & np.isin(phase, (Phase.BACKWARD, Phase.WEIGHT))]
     points = points[np.lexsort((position[points], task_graph.device[points]))]
@@ -194,20 +200,22 @@ def _made_forward(task_graph: TaskGraph) -> set[int]:
         for number, region in enumerate(task_graph.regions)
         if region.is_persistent or region.role == "input"
     }
-    made = (_arguments(each)[1] for each in task_graph.launches if each.phase == Phase.FORWARD)
+    made = (
+        _arguments(launch)[1] for launch in task_graph.launches if launch.phase == Phase.FORWARD
+    )
     return given.union(*made)
 
 
 def of_parameters(task_graph: TaskGraph) -> Array:
     """Per launch whether all that it reads is persistent or made of that alone, and it changes none of it."""
-    known = {k for k, region in enumerate(task_graph.regions) if region.is_persistent}
-    found = np.zeros(len(task_graph.launches), np.bool_)
+    persistent = {k for k, region in enumerate(task_graph.regions) if region.is_persistent}
+    is_constant = np.zeros(len(task_graph.launches), np.bool_)
     for number, launch in enumerate(task_graph.launches):
         inputs, outputs = _arguments(launch)
-        if inputs and known.issuperset(inputs) and not launch.writes:
-            found[number] = True
-            known.update(outputs)
-    return found
+        if inputs and persistent.issuperset(inputs) and not launch.writes:
+            is_constant[number] = True
+            persistent.update(outputs)
+    return is_constant
 
 
 @tiered

@@ -48,7 +48,7 @@ class ScheduleTable(Struct, forbid_unknown_fields=True):
 
     def schedule(self) -> Schedule:
         """The schedule; ValueError if an entry is malformed (named)."""
-        found: dict[int, tuple[Step, ...]] = {}
+        lists: dict[int, tuple[Step, ...]] = {}
         for device, value in self.devices.items():
             if not _DEVICE.fullmatch(device):
                 raise ValueError(f"device '{device}' is no number")
@@ -58,8 +58,8 @@ class ScheduleTable(Struct, forbid_unknown_fields=True):
                     raise ValueError(
                         f"device {device}: phase '{phase}' is none of {', '.join(PHASES)}"
                     )
-            found[int(device)] = steps
-        return Schedule(found, self.name, self.eager)
+            lists[int(device)] = steps
+        return Schedule(lists, self.name, self.eager)
 
 
 class Place(NamedTuple):
@@ -117,7 +117,7 @@ class Policy:
         """The lists of all devices of a pipeline."""
         devices = sorted({d for stage in pipeline.devices for d in stage})
         stages = {device: pipeline.stages_of(device) for device in devices}
-        firsts = sorted({min(each) for each in stages.values()})
+        firsts = sorted({min(numbers) for numbers in stages.values()})
         again = frozenset[int]() if self.eager else pipeline.again
         rest = len(pipeline.devices), pipeline.parts, again
         places = {d: Place(firsts.index(min(s)), len(firsts), s, *rest) for d, s in stages.items()}
@@ -221,8 +221,8 @@ def _without_gradients(task_graph: TaskGraph, place: Array) -> Array:
     readers = readers[~is_again[readers] & (place[readers] >= 0)]
     first_reader = np.full(len(task_graph), len(task_graph))
     np.minimum.at(first_reader, step[readers], readers)
-    found: Array = is_again & (rows < first_reader[step])
-    return found
+    is_unread: Array = is_again & (rows < first_reader[step])
+    return is_unread
 
 
 def _begun_late(device: Array, listed: Array, is_within: Array, eager: int) -> tuple[Array, Array]:
@@ -243,44 +243,49 @@ def _begun_late(device: Array, listed: Array, is_within: Array, eager: int) -> t
 
 def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Array:
     """Per row the number of its step in the list of its device; -1: it is in none."""
-    where = f"schedule '{schedule.name}'"
     staged = np.flatnonzero(pipeline.stage >= 0)
     columns = task_graph.device, pipeline.phase, pipeline.stage, pipeline.part
     ends = [int(column[staged].max(initial=0)) + 1 for column in columns]
     keys = np.ravel_multi_index([column[staged] for column in columns], ends)
     keys, of_row = np.unique(keys, return_inverse=True)
     blocks = np.stack(np.unravel_index(keys, ends), axis=1)
-    known = {
+    place = np.full(len(task_graph), -1)
+    place[staged] = _positions(blocks, pipeline, schedule)[of_row.reshape(-1)]
+    return place
+
+
+def _positions(blocks: Array, pipeline: Pipeline, schedule: Schedule) -> Array:
+    """The place of every block in the list of its device; (blocks, 4): device, phase, stage and micro-batch."""
+    where = f"schedule '{schedule.name}'"
+    block_of = {
         (d, LETTERS[Phase(phase)], stage, part): k
         for k, (d, phase, stage, part) in enumerate(blocks.tolist())
     }
     number = np.full(len(blocks), -1)
     for device, steps in schedule.steps.items():
-        own = pipeline.stages_of(device)
-        for at, (letter, stage, part) in enumerate(steps):
-            if letter not in PHASES or stage not in own or not 0 <= part < pipeline.parts:
-                has = f"stages {list(own)} and {pipeline.parts} micro-batches"
+        stages = pipeline.stages_of(device)
+        for position, (letter, stage, part) in enumerate(steps):
+            if letter not in PHASES or stage not in stages or not 0 <= part < pipeline.parts:
+                has = f"stages {list(stages)} and {pipeline.parts} micro-batches"
                 raise ValueError(
                     f"{where}: device {device} cannot do {_say((letter, stage, part))}; it has {has}"
                 )
             for phase in PHASES[letter]:
-                block = known.get((device, phase, stage, part))
+                block = block_of.get((device, phase, stage, part))
                 if block is None:
                     continue  # a stage without weights has no weight gradients
                 if number[block] >= 0:
                     raise ValueError(
                         f"{where}: device {device} does {_say((phase, stage, part))} twice"
                     )
-                number[block] = at
+                number[block] = position
     if len(missing := np.flatnonzero(number < 0)):
         device, phase, stage, part = blocks[missing[0]].tolist()
         left = f"{len(missing)} of {len(blocks)} blocks are in no list"
         raise ValueError(
             f"{where}: device {device} never does {_say((LETTERS[Phase(phase)], stage, part))}; {left}"
         )
-    place = np.full(len(task_graph), -1)
-    place[staged] = number[of_row.reshape(-1)]
-    return place
+    return number
 
 
 def _say(step: Step) -> str:
@@ -319,14 +324,14 @@ def _awaits_later(task_graph: TaskGraph, pipeline: Pipeline, row: int, left: Arr
     """The operators on the way from a row to a later micro-batch that it awaits through what belongs to no stage."""
     ways, seen = [(row, [task_graph.name(row)])], {row}
     while ways:
-        at, names = ways.pop(0)
-        for before in (b for b in task_graph.deps(at) if left[b] and b not in seen):
+        here, names = ways.pop(0)
+        for before in (b for b in task_graph.deps(here) if left[b] and b not in seen):
             seen.add(before)
             further = (
                 names if task_graph.name(before) == names[-1] else [*names, task_graph.name(before)]
             )
             if pipeline.stage[before] < 0:
                 ways.append((before, further))
-            elif pipeline.part[before] > pipeline.part[row] and at != row:
+            elif pipeline.part[before] > pipeline.part[row] and here != row:
                 return further
     return []

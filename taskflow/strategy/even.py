@@ -46,11 +46,11 @@ def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strat
         for key in axes[op.name].keys() & uneven:
             work[key] += _work(op, axes[op.name][key])
     for name, config in strategy.items():
-        found = {axis: key for key, axis in axes.get(name, {}).items() if key in uneven}
+        key_of = {axis: key for key, axis in axes.get(name, {}).items() if key in uneven}
         shares = machine.shares(config.devices) if len(config.degrees) == 1 else None
         degrees = {
-            axis: fractions_of(work[found[axis]], found[axis][2], shares)
-            if axis in found
+            axis: fractions_of(work[key_of[axis]], key_of[axis][2], shares)
+            if axis in key_of
             else degree
             for axis, degree in config.degrees
         }
@@ -61,13 +61,13 @@ def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strat
 def _work(op: Operator, axis: str) -> Array:
     """Floating-point operations of every point of an axis."""
     extent = op.extents[axis]
-    uniform, found = op.total_flops, np.zeros(extent)
+    uniform, by_image = op.total_flops, np.zeros(extent)
     for name, _ in op.work:
         image, of_image = op.windows[name], op.image_flops(name)
         if image.axis == axis and of_image:
-            found += of_image / image.work((0, extent)) * (image.high - image.low)
+            by_image += of_image / image.work((0, extent)) * (image.high - image.low)
             uniform -= of_image
-    return found + uniform / extent
+    return by_image + uniform / extent
 
 
 def fractions_of(work: Array, count: int, shares: tuple[float, ...] | None) -> tuple[float, ...]:

@@ -37,15 +37,15 @@ class DeviceGrids:
     """The grids of configurations, each found once; None where the devices are no grid, or parts are fractions."""
 
     def __init__(self) -> None:
-        self.known: dict[ParallelConfig, DeviceGrid | None] = {}
+        self.by_config: dict[ParallelConfig, DeviceGrid | None] = {}
         self._by_identity: dict[int, DeviceGrid | None] = {}  # to hash thousands of devices is slow
 
     def of(self, config: ParallelConfig) -> DeviceGrid | None:
         """The grid of a configuration, which somebody must hold."""
         if id(config) not in self._by_identity:
-            if config not in self.known:
-                self.known[config] = _grid_of(config)
-            self._by_identity[id(config)] = self.known[config]
+            if config not in self.by_config:
+                self.by_config[config] = _grid_of(config)
+            self._by_identity[id(config)] = self.by_config[config]
         return self._by_identity[id(config)]
 
 
@@ -58,10 +58,10 @@ def _grid_of(config: ParallelConfig) -> DeviceGrid | None:
     left = devices - base
     for k, (axis, _) in enumerate(config.degrees):
         line = np.moveaxis(devices, k, 0).reshape(shape[k], -1)[:, 0] - base
-        found = _runs_of(axis, line)
-        if found is None:
+        axis_runs = _runs_of(axis, line)
+        if axis_runs is None:
             return None
-        runs += found
+        runs += axis_runs
         left = left - line.reshape([-1 if j == k else 1 for j in range(len(shape))])
     return None if left.any() else DeviceGrid(base, tuple(runs))
 

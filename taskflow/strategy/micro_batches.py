@@ -1,7 +1,7 @@
 """Micro-batches: any strategy, once for every part of the samples.
 
-A micro-batch is a part of a sample split whose points share a device. So what splits samples into `each` on different
-devices splits them into `parts * each` here: micro-batch after micro-batch, each as the strategy has it. Operators
+A micro-batch is a part of a sample split whose points share a device. So what splits samples into `shards` on different
+devices splits them into `parts * shards` here: micro-batch after micro-batch, each as the strategy has it. Operators
 without samples, updates say, are left as they are.
 """
 
@@ -12,12 +12,10 @@ from contextlib import suppress
 from math import prod
 from numbers import Integral
 
-import numpy as np
-
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph
 from taskflow.graph.samples import sample_groups
-from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
+from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, points_along
 from taskflow.strategy.strategy import parts as parts_of
 
 InParts = dict[tuple[object, ...], ParallelConfig]  # by what a configuration in parts is made of
@@ -81,12 +79,12 @@ def in_parts(
     axes = [axis for axis in axes if axis in leader.split_axes]
     if not axes:
         return config
-    own = [axis for axis in axes if axis in degrees]
-    shares, each = degrees.get(axes[-1], 1), prod(parts_of(degrees[axis]) for axis in own)
-    extent, wanted = prod(leader.extents[axis] for axis in axes), each * parts
+    own_axes = [axis for axis in axes if axis in degrees]
+    shares, shards = degrees.get(axes[-1], 1), prod(parts_of(degrees[axis]) for axis in own_axes)
+    extent, wanted = prod(leader.extents[axis] for axis in axes), shards * parts
     if extent < wanted:
         raise ValueError(
-            f"{where}: '{leader.name}' has {extent} samples; {parts} micro-batches in {each} parts need {wanted}"
+            f"{where}: '{leader.name}' has {extent} samples; {parts} micro-batches in {shards} parts need {wanted}"
         )
     cut: dict[str, Degree] = {**family.share_out(axes, wanted)}
     if isinstance(shares, tuple) and len(axes) == 1:
@@ -97,10 +95,9 @@ def in_parts(
         raise ValueError(
             f"{where}: '{leader.name}' or what follows it cannot be split into {wanted} along its samples, '{named}'"
         )
-    key = config, tuple(cut.items()), tuple(own), parts
+    key = config, tuple(cut.items()), tuple(own_axes), parts
     if made is None or key not in made:
-        points = np.array(config.devices).reshape([parts_of(degree) for degree in degrees.values()])
-        first = np.moveaxis(points, [list(degrees).index(axis) for axis in own], range(len(own)))
+        devices = points_along(config, own_axes).reshape(-1).tolist()
         made = {} if made is None else made
-        made[key] = ParallelConfig({**cut, **rest}, first.reshape(-1).tolist() * parts)
+        made[key] = ParallelConfig({**cut, **rest}, devices * parts)
     return made[key]

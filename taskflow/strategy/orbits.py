@@ -67,9 +67,9 @@ class Orbits:
     @cached_property
     def is_first(self) -> Array:
         """Of every device, whether it is a representative."""
-        found = np.zeros(len(self.of), np.bool_)
-        found[self.representative] = True
-        return found
+        is_first = np.zeros(len(self.of), np.bool_)
+        is_first[self.representative] = True
+        return is_first
 
     def __repr__(self) -> str:
         return f"Orbits({len(self)} of {len(self.of)} devices)"
@@ -102,12 +102,12 @@ class Orbits:
 
         What is between the two of a pair is between all that are as far apart; so none of them stands for another.
         """
-        found, number = self, np.arange(len(self.of))
+        orbits, number = self, np.arange(len(self.of))
         for stride, end in zip(self.strides, [*self.strides[1:], len(number)], strict=True):
             digit = number % end // stride
             if (digit[some] != digit[others]).any():
-                found = found.refine(digit)
-        return found
+                orbits = orbits.refine(digit)
+        return orbits
 
 
 def orbits_of(graph: Graph, strategy: Strategy, machine: MachineModel) -> Orbits:
@@ -119,7 +119,7 @@ def orbits_of(graph: Graph, strategy: Strategy, machine: MachineModel) -> Orbits
     strategy, grids = completed(graph, strategy), DeviceGrids()
     placed = [(op, grids.of(effective_config(op, strategy)[0])) for op in graph.operators]
     regular = [(op, grid) for op, grid in placed if grid is not None]
-    mesh = mesh_of(machine, [grid for grid in grids.known.values() if grid is not None])
+    mesh = mesh_of(machine, [grid for grid in grids.by_config.values() if grid is not None])
     if len(regular) < len(placed) or mesh is None:
         return Orbits.of_equal(np.arange(len(machine.devices)))
     for tilings in _tilings_of_dimensions(regular, mesh):
@@ -145,14 +145,14 @@ def _tilings_of_dimensions(
     placed: Sequence[tuple[Operator, DeviceGrid]], mesh: Mesh
 ) -> list[tuple[Tiling, ...]]:
     """Of all dimensions of regions that are cut the ways in which they are; equal ones once."""
-    known: dict[object, list[tuple[int, int, Tiling]]] = {}
+    tilings_of: dict[object, list[tuple[int, int, Tiling]]] = {}
     cut: dict[tuple[str, int], dict[Tiling, None]] = {}
     for op, grid in placed:
         key = op.bound.key, op.writes, grid
-        if key not in known:
+        if key not in tilings_of:
             mesh.tell_used(grid)
-            known[key] = _tilings(op, grid, mesh)
-        for argument, dimension, tiling in known[key]:
+            tilings_of[key] = _tilings(op, grid, mesh)
+        for argument, dimension, tiling in tilings_of[key]:
             cut.setdefault((op.args[argument].name, dimension), {})[tiling] = None
     return list(dict.fromkeys(tuple(tilings) for tilings in cut.values()))
 
@@ -165,16 +165,16 @@ def _tilings(op: Operator, grid: DeviceGrid, mesh: Mesh) -> list[tuple[int, int,
             runs.setdefault(run.axis, []).insert(0, run)
     for axis, of_axis in runs.items():
         _tell_sizes(op.extents[axis], of_axis, mesh)
-    found = []
+    cuts = []
     for argument, (term, region) in enumerate(zip(op.bound.terms, op.args, strict=True)):
         for dimension, names in enumerate(term.dims):
             axes, scale = _axes_of(op, names, region.shape[dimension])
             if any(axis in runs for axis in axes):
                 tiling = _tiling(op, axes, runs, scale, mesh)
-                found.append((argument, dimension, tiling))
+                cuts.append((argument, dimension, tiling))
                 if not scale:
                     mesh.part_all(s for run, _ in tiling.runs for s in mesh.digits(run))
-    return found
+    return cuts
 
 
 def _axes_of(op: Operator, names: Sequence[str], extent: int) -> tuple[list[str], int]:

@@ -109,8 +109,8 @@ def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
         ValueError: a group is split in a way that is not contiguous in memory.
     """
     devices, table = np.array(config.devices, np.int64), op.bound.table.columns
-    found = make_points(*cuts(op, config), devices, table)
-    device, spans, boxes, colours, outputs, fault = found
+    points = make_points(*cuts(op, config), devices, table)
+    device, spans, boxes, colours, outputs, fault = points
     if fault >= 0:
         _refuse(op, spans[fault])
     return OperatorPoints(op, config, device, spans, boxes, colours, outputs > 1)
@@ -301,21 +301,21 @@ def make_points(
 @tiered
 def number_colours(colours: Any) -> Any:
     """Number the colours of every made term from 0 in order of appearance, in place; how many there are per output."""
-    found = np.zeros(colours.shape[1], np.int64)
+    counts = np.zeros(colours.shape[1], np.int64)
     for k in range(colours.shape[1]):
         number = np.full(1 if not len(colours) else colours[:, k].max() + 1, -1, np.int64)
         for p in range(len(colours)):
             if number[colours[p, k]] < 0:
-                number[colours[p, k]] = found[k]
-                found[k] += 1
+                number[colours[p, k]] = counts[k]
+                counts[k] += 1
             colours[p, k] = number[colours[p, k]]
-    return found
+    return counts
 
 
 @leaf
 def volume(spans: Any, p: int) -> float:
     """Number of points in the intervals of point `p`, as a float."""
-    found = 1.0
-    for a in range(spans.shape[1]):
-        found *= spans[p, a, 1] - spans[p, a, 0]
-    return found
+    points = 1.0
+    for axis in range(spans.shape[1]):
+        points *= spans[p, axis, 1] - spans[p, axis, 0]
+    return points

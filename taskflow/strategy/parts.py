@@ -96,7 +96,7 @@ def of_parts(op: Operator, config: ParallelConfig, parts: HeldParts) -> Operator
 
 def _spans(op: Operator, box: list[list[int]]) -> list[Interval] | None:
     """An interval of every axis such that each term of the operator is this box, or None."""
-    found = dict[str, Interval]()
+    spans = dict[str, Interval]()
     for axes, (low, high) in zip(op.bound.terms[0].dims, box, strict=True):
         for k, axis in enumerate(axes):
             behind = prod(op.extents[inner] for inner in axes[k + 1 :])
@@ -104,14 +104,14 @@ def _spans(op: Operator, box: list[list[int]]) -> list[Interval] | None:
             low, high = low - begin * behind, high - (end - 1) * behind
             if end - begin > 1 and (low, high) != (0, behind):
                 return None
-            found[axis] = begin, end
-    return [found[axis] for axis in op.extents]
+            spans[axis] = begin, end
+    return [spans[axis] for axis in op.extents]
 
 
 def _numbers(*columns: Array) -> Array:
     """A number for every row of columns, equal ones for equal rows."""
-    found: Array = np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)
-    return found
+    numbers: Array = np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)
+    return numbers
 
 
 def _tiles(boxes: Array) -> Array:
@@ -123,9 +123,9 @@ def _tiles(boxes: Array) -> Array:
 
 def _least(values: Array, group: Array) -> Array:
     """For each the least value of its group."""
-    found = np.full(group.max() + 1, values.max())
-    np.minimum.at(found, group, values)
-    least: Array = found[group]
+    least_of = np.full(group.max() + 1, values.max())
+    np.minimum.at(least_of, group, values)
+    least: Array = least_of[group]
     return least
 
 
@@ -142,5 +142,5 @@ def _in_order(parts: HeldParts) -> Array:
     same = _numbers(_tiles(parts.box), parts.colour)
     first = _least(parts.device, same)
     boxes = parts.box.reshape(len(parts.box), 2 * parts.box.shape[1]).T
-    found: Array = np.unique(np.stack([*boxes, parts.device, first]), axis=1)
-    return found
+    columns: Array = np.unique(np.stack([*boxes, parts.device, first]), axis=1)
+    return columns

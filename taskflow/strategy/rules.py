@@ -163,7 +163,7 @@ def _by_rule(
 ) -> Strategy:
     sample, devices = sample_axes(graph), range(len(machine.devices))
     chosen: dict[str, ParallelConfig] = {}
-    found: dict[str, str | None] = {}  # region -> the dimension name along which it is split
+    along: dict[str, str | None] = {}  # region -> the dimension name along which it is split
     for family in families(graph):
         op = family.leader
         weights = [k for k, r in enumerate(op.inputs) if r.role == "parameter"]
@@ -171,10 +171,10 @@ def _by_rule(
         if weights and splits_parameters(op):
             axis = _parameter_axis(op, weights) or axis
         elif not (weights and op.windows):
-            axis = next((a for r in op.inputs if (a := found.get(r.name)) in op.split_axes), axis)
+            axis = next((a for r in op.inputs if (a := along.get(r.name)) in op.split_axes), axis)
         config = chosen[op.name] = split(family, devices, axis, sample.get(op.name))
         for region in op.outputs:
-            found[region.name] = config.degrees[0][0] if config.points > 1 else None
+            along[region.name] = config.degrees[0][0] if config.points > 1 else None
     return Strategy.of_graph(graph, chosen)
 
 
@@ -195,7 +195,7 @@ def split(family: Family, devices: Sequence[int], *axes: str | None) -> Parallel
     """
     if family.is_of_numbers:
         return replicas(devices)
-    degrees = next((found for axis in axes if (found := family.along(axis, len(devices)))), {})
+    degrees = next((along for axis in axes if (along := family.along(axis, len(devices)))), {})
     return ParallelConfig(degrees, devices[: prod(degrees.values())])
 
 

@@ -29,6 +29,7 @@ from taskflow.strategy.strategy import (
     completed,
     effective_config,
     parts,
+    points_along,
 )
 
 
@@ -60,47 +61,46 @@ class ShardedState:
         self._following: dict[str | None, list[Operator]] = {}
         for op in self._keepers:
             self._following.setdefault(op.follows, []).append(op)
-        self._known: dict[object, ParallelConfig | None] = {}
+        self._configs: dict[object, ParallelConfig | None] = {}
 
     def of(self, strategy: Strategy) -> Strategy:
         """See `shard_state`."""
-        found = strategy.copy()
+        extended = strategy.copy()
         for op in self._keepers:
             if op.name not in strategy and (
                 config := self._config(op, effective_config(op, strategy)[0])
             ):
-                found[op.name] = config
-        return completed(self.graph, found)
+                extended[op.name] = config
+        return completed(self.graph, extended)
 
     def follow(
         self, strategy: Strategy, changes: Mapping[str, ParallelConfig]
     ) -> dict[str, ParallelConfig]:
         """The changes, and those that follow for state that `strategy` names: it is split as its replicas are now."""
-        found = dict(changes)
+        all_changes = dict(changes)
         for name, config in changes.items():
             for op in self._following.get(name, ()):
                 if op.name in strategy and op.name not in changes:
-                    own = self._config(op, config) or whole_config(op, config)
-                    found |= {
-                        other.name: own
+                    sharded = self._config(op, config) or whole_config(op, config)
+                    all_changes |= {
+                        other.name: sharded
                         for other in self._beside[op.beside]
                         if other.name in strategy
                     }
-        return found
+        return all_changes
 
     def _config(self, op: Operator, config: ParallelConfig) -> ParallelConfig | None:
         key = op.pattern, tuple(op.extents.items()), config
-        if key not in self._known:
-            self._known[key] = sharded_config(op, config, self._hosts)
-        return self._known[key]
+        if key not in self._configs:
+            self._configs[key] = sharded_config(op, config, self._hosts)
+        return self._configs[key]
 
 
 def whole_config(op: Operator, config: ParallelConfig) -> ParallelConfig:
     """Of an operator that follows one of `config`, the same said with its own axes: other parts are replicas."""
     degrees = {axis: parts(degree) for axis, degree in config.degrees}
     kept = [axis for axis in degrees if axis in op.split_axes]
-    points = np.array(config.devices).reshape(list(degrees.values()))
-    points = np.moveaxis(points, [list(degrees).index(axis) for axis in kept], range(len(kept)))
+    points = points_along(config, kept)
     replicas = points.size // prod(degrees[axis] for axis in kept)
     split = {axis: degree for axis, degree in config.degrees if axis in kept}
     return ParallelConfig({**split, REPLICAS: replicas}, points.reshape(-1).tolist())
@@ -154,14 +154,14 @@ def _within_hosts(
     """See `sharded_config`; None where hosts have different numbers of replicas, or one each."""
     held = np.take_along_axis(held, np.argsort(hosts[held], axis=-1, kind="stable"), axis=-1)
     _, counts = np.unique(hosts[held.reshape(-1, held.shape[-1])[0]], return_counts=True)
-    each = int(counts[0])
-    blocks = hosts[held].reshape(-1, each) if held.size % each == 0 else hosts[held]
-    if each < 2 or (counts != each).any() or (blocks != blocks[:, :1]).any():
+    per_host = int(counts[0])
+    blocks = hosts[held].reshape(-1, per_host) if held.size % per_host == 0 else hosts[held]
+    if per_host < 2 or (counts != per_host).any() or (blocks != blocks[:, :1]).any():
         return None
-    apart = np.moveaxis(held.reshape(*held.shape[:-1], -1, each), -2, 0)
+    apart = np.moveaxis(held.reshape(*held.shape[:-1], -1, per_host), -2, 0)
     for axis in (a for a in op.split_axes if a not in kept):
-        if op.extents[axis] % each == 0 and family.allows({**kept, axis: each}):
-            return _ordered(op, {REPLICAS: len(apart), **kept, axis: each}, apart)
+        if op.extents[axis] % per_host == 0 and family.allows({**kept, axis: per_host}):
+            return _ordered(op, {REPLICAS: len(apart), **kept, axis: per_host}, apart)
     return None
 
 
@@ -169,10 +169,7 @@ def _holders(
     degrees: Mapping[str, int], config: ParallelConfig, kept: list[str]
 ) -> np.ndarray | None:
     """(parts of every kept axis, replicas): the different devices of each part; None: not the same number of each."""
-    names = list(degrees)
-    points = np.array(config.devices).reshape([degrees[name] for name in names])
-    points = np.moveaxis(points, [names.index(axis) for axis in kept], range(len(kept)))
-    rows = points.reshape(prod(degrees[a] for a in kept), -1)
+    rows = points_along(config, kept).reshape(prod(degrees[a] for a in kept), -1)
     different = [list(dict.fromkeys(row)) for row in rows.tolist()]
     if len({len(row) for row in different}) > 1 or len({d for row in different for d in row}) < sum(
         map(len, different)

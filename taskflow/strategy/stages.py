@@ -48,7 +48,7 @@ def stages(
         ValueError: a cut, or an operator in `within`, is none that a strategy names; a stage has no operators; there
             are more stages than operators or devices; or fewer samples than micro-batches on all devices of a stage.
     """
-    found = families(graph)
+    all_families = families(graph)
     if not is_whole(parts):
         raise ValueError(f"stages: {parts!r} micro-batches; at least one")
     if count is not None and not is_whole(count, 0):
@@ -56,11 +56,11 @@ def stages(
     parts = int(parts)
     if count is not None and cuts is not None:
         raise ValueError("stages: give their count, or the cuts between them, not both")
-    if unknown := sorted(set(within or ()) - {family.leader.name for family in found}):
+    if unknown := sorted(set(within or ()) - {family.leader.name for family in all_families}):
         raise ValueError(f"stages: '{unknown[0]}' is no operator that a strategy names")
     if count is None:
         count = len(machine.devices) if devices is None else len(devices)
-    bounds = _cut(graph, found, count, cuts)
+    bounds = _cut(graph, all_families, count, cuts)
     groups = (
         list(devices) if devices is not None else _groups(len(machine.devices), len(bounds) - 1)
     )
@@ -68,10 +68,10 @@ def stages(
         raise ValueError(f"stages: {len(bounds) - 1} stages on {len(groups)} groups of devices")
     sample, chosen = sample_groups(graph), {}
     for group, (begin, end) in zip(groups, pairwise(bounds), strict=True):
-        for family in found[begin:end]:
+        for family in all_families[begin:end]:
             name = family.leader.name
-            own = within.get(name) if within is not None else None
-            chosen[name] = config_in_stage(family, sample.get(name, ()), list(group), parts, own)
+            inner = within.get(name) if within is not None else None
+            chosen[name] = config_in_stage(family, sample.get(name, ()), list(group), parts, inner)
     return Strategy.of_graph(graph, chosen)
 
 
@@ -82,48 +82,52 @@ def _groups(devices: int, count: int) -> list[range]:
 
 
 def _cut(
-    graph: Graph, found: Sequence[Family], count: int, cuts: Sequence[str] | None
+    graph: Graph, all_families: Sequence[Family], count: int, cuts: Sequence[str] | None
 ) -> list[int]:
     """The first family of every stage, and their number."""
-    number = {family.leader.name: k for k, family in enumerate(found)}
+    number = {family.leader.name: k for k, family in enumerate(all_families)}
     if cuts is not None:
         if unknown := [name for name in cuts if name not in number]:
             raise ValueError(f"stages: '{unknown[0]}' is no operator that a strategy names")
-        bounds = [0, *(number[name] for name in cuts), len(found)]
+        bounds = [0, *(number[name] for name in cuts), len(all_families)]
         for before, after in pairwise(bounds):
             if before >= after:
                 raise ValueError(
-                    f"stages: a stage begins at '{found[after].leader.name}' and has no operators before"
+                    f"stages: a stage begins at '{all_families[after].leader.name}' and has no operators before"
                 )
         return bounds
-    if not 1 <= count <= len(found):
-        raise ValueError(f"stages: {count} stages of {len(found)} operators")
-    able = whole_cuts(graph, found)
-    return [0, *quantile_cuts(flops_of(graph, found), count, able), len(found)]
+    if not 1 <= count <= len(all_families):
+        raise ValueError(f"stages: {count} stages of {len(all_families)} operators")
+    able = whole_cuts(graph, all_families)
+    return [0, *quantile_cuts(flops_of(graph, all_families), count, able), len(all_families)]
 
 
-def whole_cuts(graph: Graph, found: Sequence[Family]) -> Array:
+def whole_cuts(graph: Graph, all_families: Sequence[Family]) -> Array:
     """Before which families a stage may begin: where nothing is made before that is computed again and read behind.
 
     The backward pass of the stage behind would wait for that of the stage before, which waits for it.
     """
-    number = {family.leader.name: k for k, family in enumerate(found)}
-    again, made, closed = set(recomputed(graph)), dict[str, int](), np.zeros(len(found) + 1, int)
+    number = {family.leader.name: k for k, family in enumerate(all_families)}
+    again, made, closed = (
+        set(recomputed(graph)),
+        dict[str, int](),
+        np.zeros(len(all_families) + 1, int),
+    )
     for op in graph.operators:
-        at = number[op.follows or op.name]
+        here = number[op.follows or op.name]
         for region in () if op.is_backward else op.inputs:
-            if (maker := made.get(region.name, at)) < at:
+            if (maker := made.get(region.name, here)) < here:
                 closed[maker + 1] += 1
-                closed[at + 1] -= 1
+                closed[here + 1] -= 1
         if op.name in again:
-            made |= {region.name: at for region in op.outputs}
-    able: Array = np.flatnonzero(np.cumsum(closed)[: len(found)] == 0)[1:]
+            made |= {region.name: here for region in op.outputs}
+    able: Array = np.flatnonzero(np.cumsum(closed)[: len(all_families)] == 0)[1:]
     return able
 
 
-def flops_of(graph: Graph, found: Sequence[Family]) -> list[float]:
+def flops_of(graph: Graph, all_families: Sequence[Family]) -> list[float]:
     """Floating-point operations of every family."""
-    flops = dict.fromkeys((f.leader.name for f in found), 0.0)
+    flops = dict.fromkeys((f.leader.name for f in all_families), 0.0)
     for op in graph.operators:
         flops[op.follows or op.name] += op.total_flops
     return list(flops.values())
@@ -144,8 +148,8 @@ def quantile_cuts(work: Sequence[float], count: int, able: Array | None = None) 
     most = len(able) - 1
     for k in range(count - 2, -1, -1):
         cuts[k] = most = min(cuts[k], most - 1)
-    found: list[int] = able[cuts].tolist()
-    return found
+    begins: list[int] = able[cuts].tolist()
+    return begins
 
 
 def level_cuts(work: Sequence[float], count: int) -> list[int]:
@@ -159,8 +163,8 @@ def level_cuts(work: Sequence[float], count: int) -> list[int]:
         least, cut = _with_one_cut_more(least, done)
         before.append(cut)
     cuts = [len(work)]
-    for each in reversed(before):
-        cuts.append(int(each[cuts[-1]]))
+    for begins in reversed(before):
+        cuts.append(int(begins[cuts[-1]]))
     return cuts[:0:-1]
 
 
@@ -195,29 +199,33 @@ def _with_one_cut_more(least: Array, done: Array) -> tuple[Array, Array]:
 
 
 def config_in_stage(
-    family: Family, axes: Sequence[str], devices: list[int], parts: int, own: ParallelConfig | None
+    family: Family,
+    axes: Sequence[str],
+    devices: list[int],
+    parts: int,
+    inner: ParallelConfig | None,
 ) -> ParallelConfig:
-    """The configuration of one operator in a stage: `own`, or along its samples, once for every micro-batch.
+    """The configuration of one operator in a stage: `inner`, or along its samples, once for every micro-batch.
 
     Args:
         family: of the operator.
         axes: of its samples.
         devices: of the stage.
         parts: micro-batches.
-        own: as if the devices of the stage were 0, 1, ... and there were one micro-batch.
+        inner: as if the devices of the stage were 0, 1, ... and there were one micro-batch.
 
     Raises:
         ValueError: it is on no device of the stage, or cannot be split so.
     """
     name = family.leader.name
-    if own is None:
+    if inner is None:
         axes = [axis for axis in axes if axis in family.leader.split_axes]
-        own = ParallelConfig({axis: len(devices) for axis in axes[-1:]})
+        inner = ParallelConfig({axis: len(devices) for axis in axes[-1:]})
         if family.is_of_numbers:
-            own = replicas(range(len(devices)))
-    if own.devices and max(own.devices) >= len(devices):
+            inner = replicas(range(len(devices)))
+    if inner.devices and max(inner.devices) >= len(devices):
         raise ValueError(
-            f"stages: '{name}' uses device {max(own.devices)} of a stage of {len(devices)}"
+            f"stages: '{name}' uses device {max(inner.devices)} of a stage of {len(devices)}"
         )
-    placed = np.array(devices)[list(own.devices)].tolist()
-    return in_parts("stages", family, axes, ParallelConfig(dict(own.degrees), placed), parts)
+    placed = np.array(devices)[list(inner.devices)].tolist()
+    return in_parts("stages", family, axes, ParallelConfig(dict(inner.degrees), placed), parts)

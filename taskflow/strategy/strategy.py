@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, Struct
 
+from taskflow.core.columns import Array
 from taskflow.core.files import (
     fit,
     fit_each,
@@ -145,6 +146,13 @@ class ParallelConfig:
         return f"{split or 'whole'} on {','.join(map(str, self.devices))}"
 
 
+def points_along(config: ParallelConfig, axes: Sequence[str]) -> Array:
+    """The devices of all points, a dimension for every axis: some axes of the configuration, then the others."""
+    names = [axis for axis, _ in config.degrees]
+    points = np.array(config.devices).reshape([parts(degree) for _, degree in config.degrees])
+    return np.moveaxis(points, [names.index(axis) for axis in axes], range(len(axes)))
+
+
 def replicas(devices: Sequence[int]) -> ParallelConfig:
     """Whole on each of some devices."""
     return ParallelConfig({REPLICAS: len(devices)} if len(devices) > 1 else {}, devices)
@@ -198,21 +206,21 @@ class Strategy(UserDict[str, ParallelConfig]):
     @staticmethod
     def of_graph(graph: Graph, configs: Mapping[str, ParallelConfig]) -> Strategy:
         """A strategy that remembers the operators of `graph`."""
-        known = {op.name: (op.pattern, dict(op.extents)) for op in graph.operators}
-        found, different = Strategy(configs, known), dict[ParallelConfig, ParallelConfig]()
+        signatures = {op.name: (op.pattern, dict(op.extents)) for op in graph.operators}
+        strategy, different = Strategy(configs, signatures), dict[ParallelConfig, ParallelConfig]()
         # Equal ones are one object: to compare those of thousands of devices takes long.
-        found.data = {name: different.setdefault(each, each) for name, each in found.data.items()}
-        return found
+        strategy.data = {n: different.setdefault(c, c) for n, c in strategy.data.items()}
+        return strategy
 
     @staticmethod
     def beside(jobs: Mapping[str, Strategy], steps: Mapping[str, int] | None = None) -> Strategy:
         """The strategy of graphs beside each other (`taskflow.beside`), of one for each job, the same in its steps."""
         made = Strategy()
-        for job, own in jobs.items():
+        for job, strategy in jobs.items():
             for step in range((steps or {}).get(job, 1)):
                 name = partial(in_turn, job=job, step=step)
-                made.data |= {name(n): config for n, config in own.items()}
-                made.signatures |= {name(n): each for n, each in own.signatures.items()}
+                made.data |= {name(n): config for n, config in strategy.items()}
+                made.signatures |= {name(n): s for n, s in strategy.signatures.items()}
         return made
 
     def __setitem__(self, name: str, config: ParallelConfig) -> None:
@@ -237,12 +245,12 @@ class Strategy(UserDict[str, ParallelConfig]):
         It is how a training strategy serves the evaluation graph of the same model, whose batch may differ: an operator
         that cannot be split so there is whole. Operators that this strategy does not name run whole on device 0.
         """
-        known = {family.leader.name: family for family in families(graph, self)}
-        configs = {n: c for n, c in self.items() if n in known} | {
-            n: ParallelConfig({}, (0,)) for n in known if n not in self
+        family_of = {family.leader.name: family for family in families(graph, self)}
+        configs = {n: c for n, c in self.items() if n in family_of} | {
+            n: ParallelConfig({}, (0,)) for n in family_of if n not in self
         }
         for name, config in configs.items():
-            if not known[name].allows(dict(config.degrees)):
+            if not family_of[name].allows(dict(config.degrees)):
                 configs[name] = ParallelConfig({}, config.devices[:1])
         return Strategy.of_graph(graph, configs)
 
@@ -310,12 +318,12 @@ def completed(graph: Graph, strategy: Strategy) -> Strategy:
             named.setdefault(op.beside, strategy[op.name])
     if not named:
         return strategy
-    found = strategy.copy()
+    extended = strategy.copy()
     for op in graph.operators:
         config = named.get(op.beside or "") if op.name not in strategy else None
         if config is not None and dict(config.degrees).keys() - {REPLICAS} <= op.extents.keys():
-            found[op.name] = config
-    return found
+            extended[op.name] = config
+    return extended
 
 
 def in_steps(strategy: Strategy, repeat: int) -> Strategy:
@@ -332,16 +340,16 @@ def check_strategy(graph: Graph, strategy: Strategy, devices: int) -> None:
     Raises:
         ValueError: with the operator, the rule and the values.
     """
-    known = {op.name: op for op in graph.operators}
+    by_name = {op.name: op for op in graph.operators}
     fused = {member: op for op in graph.operators for member in op.members[:-1]}
     for name, config in strategy.items():
         if name in fused:
             raise ValueError(
                 f"strategy: operator '{name}' is part of the fused operator {fused[name]}: name '{fused[name].name}'"
             )
-        if name not in known:
+        if name not in by_name:
             raise ValueError(f"strategy: operator '{name}' is not in the graph")
-        op = known[name]
+        op = by_name[name]
         if name in strategy.signatures:
             _check_signature(op, *strategy.signatures[name])
         check_config(op, config, devices)

@@ -362,8 +362,8 @@ class MergeBest:
             if job == best:
                 pulls = step.read(region.name)
                 for other in (in_job(name, copy) for copy in self.copies if copy != best):
-                    own = step.read(other)
-                    step.write(other, own + self.weight * (pulls - own))
+                    copied = step.read(other)
+                    step.write(other, copied + self.weight * (pulls - copied))
 
 
 def check_mode(where: str, mode: object) -> None:
@@ -380,18 +380,18 @@ def score(where: str, moment: Moment, name: str, mode: str) -> float:
     """
     value = moment.value(name)
     if value is None:
-        known = ", ".join({**moment.outputs, **(moment.validation or {})}) or "none"
-        raise ValueError(f"{where}: there is no such number after the epoch; there are {known}")
+        numbers = ", ".join({**moment.outputs, **(moment.validation or {})}) or "none"
+        raise ValueError(f"{where}: there is no such number after the epoch; there are {numbers}")
     return (value if mode == "min" else -value) if isfinite(value) else inf
 
 
 def check_places(callbacks: Sequence[object], checkpoint: str | Path | None) -> None:
     """ValueError where two write into one file or folder; `checkpoint`: the folder of the run."""
-    found = {} if checkpoint is None else {Path(checkpoint).resolve(): "checkpoint="}
-    for k, each in enumerate(callbacks):
-        place = getattr(each, "path", None) or getattr(each, "folder", None)
-        if isinstance(each, CsvLog | TensorBoardLog | BestCheckpoint) and place is not None:
-            other = found.setdefault(Path(place).resolve(), f"callbacks[{k}]")
+    owners = {} if checkpoint is None else {Path(checkpoint).resolve(): "checkpoint="}
+    for k, callback in enumerate(callbacks):
+        place = getattr(callback, "path", None) or getattr(callback, "folder", None)
+        if isinstance(callback, CsvLog | TensorBoardLog | BestCheckpoint) and place is not None:
+            other = owners.setdefault(Path(place).resolve(), f"callbacks[{k}]")
             if other != f"callbacks[{k}]":
                 raise ValueError(
                     f"fit: {other} and callbacks[{k}] both write '{place}'; give one another place"

@@ -112,7 +112,7 @@ class Jobs:
         for name, batches in self._batches.items():
             if not batches.count:
                 raise ValueError(f"job '{name}': how many batches an epoch has is not known")
-        self.positions = {name: Position(each.count) for name, each in self._batches.items()}
+        self.positions = {name: Position(batches.count) for name, batches in self._batches.items()}
 
     def _plan(self, names: Mapping[str, object]) -> Plan:
         strategy = Strategy.beside({name: self._strategies[name] for name in names})

@@ -92,7 +92,7 @@ def reading(source: Source, graph: Graph, transport: Transport) -> Reading:
     return OfArrays(source, graph) if is_by_index else OfIterable(source, graph, transport)
 
 
-def feeds_of(item: Any, inputs: Sequence[LogicalRegion]) -> Sized:
+def feeds_of(batch: Any, inputs: Sequence[LogicalRegion]) -> Sized:
     """One batch as the feeds of a graph's inputs: by name, in their order, or of the only one.
 
     Numbers are cast to the input's dtype where they are of its kind: int64 to int32, float64 to float32.
@@ -100,10 +100,10 @@ def feeds_of(item: Any, inputs: Sequence[LogicalRegion]) -> Sized:
     Raises:
         ValueError: an input is missing or too many are given, their samples differ, or a dtype is of another kind.
     """
-    if isinstance(item, Mapping):
-        named = dict(item)
+    if isinstance(batch, Mapping):
+        named = dict(batch)
     else:
-        values = list(item) if isinstance(item, tuple | list) else [item]
+        values = list(batch) if isinstance(batch, tuple | list) else [batch]
         if len(values) != len(inputs):
             names = ", ".join(r.name for r in inputs)
             raise ValueError(
@@ -114,11 +114,11 @@ def feeds_of(item: Any, inputs: Sequence[LogicalRegion]) -> Sized:
         raise ValueError(
             f"batches: a batch has no '{missing[0]}'; it has {', '.join(map(str, named))}"
         )
-    found = {r.name: _array(named[r.name], r) for r in inputs}
-    sizes = {name: len(a) for name, a in found.items() if a.ndim}
+    feeds = {r.name: _array(named[r.name], r) for r in inputs}
+    sizes = {name: len(a) for name, a in feeds.items() if a.ndim}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"batches: the parts of a batch have different lengths: {sizes}")
-    return next(iter(sizes.values()), 1), found
+    return next(iter(sizes.values()), 1), feeds
 
 
 def _array(value: Any, region: LogicalRegion) -> Array:

@@ -106,8 +106,8 @@ class HostRows:
 def needed_everywhere(step: Executor, transport: Transport) -> Array:
     """Bytes that every device needs; all ranks call it."""
     needed = transport.gather(needed_bytes(step.task_graph, step.plan))
-    found: Array = np.max(needed, axis=0)
-    return found
+    most: Array = np.max(needed, axis=0)
+    return most
 
 
 def measured_everywhere(
@@ -117,16 +117,20 @@ def measured_everywhere(
 
     Rows that no rank carries out stay unknown: copies whose source a fold reads in shared memory.
     """
-    own = step.timeline
-    found = transport.gather((own.task_graph.numbers, own.start, own.end, own.seconds))
+    timeline = step.timeline
+    parts = transport.gather(
+        (timeline.task_graph.numbers, timeline.start, timeline.end, timeline.seconds)
+    )
     if transport.rank != 0:
         return None
-    if not own.task_graph.is_complete:
+    if not timeline.task_graph.is_complete:
         rows = lower_all()
         plan = plan_memory(rows)
-        own = replace(own, task_graph=with_reuse(rows, plan), peak_bytes=needed_bytes(rows, plan))
-    start, end = np.full((2, len(own.task_graph)), np.nan)
-    for numbers, begun, done, _ in found:
+        timeline = replace(
+            timeline, task_graph=with_reuse(rows, plan), peak_bytes=needed_bytes(rows, plan)
+        )
+    start, end = np.full((2, len(timeline.task_graph)), np.nan)
+    for numbers, begun, done, _ in parts:
         start[numbers] = np.fmin(start[numbers], begun)
         end[numbers] = np.fmax(end[numbers], done)
-    return replace(own, start=start, end=end, seconds=max(part[3] for part in found))
+    return replace(timeline, start=start, end=end, seconds=max(part[3] for part in parts))

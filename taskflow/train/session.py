@@ -78,6 +78,6 @@ def check_fit(
     for name, value in (("every", every), ("line_every", line_every)):
         if value is not None:
             whole("fit", name, value)
-    for each in callbacks:
-        if not callable(each):
-            raise TypeError(f"fit: a callback is {each!r}, a function is needed")
+    for callback in callbacks:
+        if not callable(callback):
+            raise TypeError(f"fit: a callback is {callback!r}, a function is needed")

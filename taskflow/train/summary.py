@@ -35,7 +35,7 @@ class Summary:
 
     Attributes:
         graph, machine, costs, plan: of the trainer.
-        found: what a search gave, if there was one.
+        search: what a search gave, if there was one.
         runs: the graph that the plan has made.
         task_graph, step: its rows, and what runs them.
         predicted_seconds, bytes_moved: of a step.
@@ -48,7 +48,7 @@ class Summary:
     machine: MachineModel
     costs: CostModel
     plan: Plan
-    found: SearchResult | None
+    search: SearchResult | None
     runs: Graph
     task_graph: TaskGraph
     step: Executor
@@ -71,9 +71,9 @@ class Summary:
         print_table(self.console, [("operator", "split", "pattern"), *rows])
         if more := describe_plan(self.plan):
             self.console.print(f"plan: {more}")
-        if self.found:
-            self.console.print(f"search: {self.found}")
-            if (alone := self.found.baseline_seconds.get(ALONE)) is not None:
+        if self.search:
+            self.console.print(f"search: {self.search}")
+            if (alone := self.search.baseline_seconds.get(ALONE)) is not None:
                 self.console.print(f"one device alone:    {alone * 1e3:.3f} ms, predicted")
         measured = history.step_seconds if history else self.step.seconds
         measured = max(self.transport.gather(measured))
@@ -111,7 +111,7 @@ class Summary:
             plan=self.plan,
             name="plan",
             compared=None if plain == self.plan else ("data parallel", plain),
-            found=self.found,
+            found=self.search,
             measured=measured,
             with_baselines=False,
         )

@@ -173,10 +173,10 @@ class Trainer:
         self._graph, self.task_graph = self.plan.lower(self.graph, self.machine)
         self._rehearse()
         if self.plan.order is not None:
-            found = self.transport.on_rank_0(
+            rows = self.transport.on_rank_0(
                 lambda: issue_order(self.task_graph, self.costs, self.plan.order)
             )
-            self.task_graph = self.task_graph.reordered(found)
+            self.task_graph = self.task_graph.reordered(rows)
             self._rehearse()
         self._predict()
         self._bytes_moved = self.task_graph.bytes_moved
@@ -201,7 +201,7 @@ class Trainer:
         if len(self.machine.devices) == 1:
             return Plan(data_parallel(self.graph, self.machine))
         with show_progress(self.console) as show:
-            result = search_at_home(
+            search = search_at_home(
                 self.graph,
                 self.machine,
                 self.costs,
@@ -209,8 +209,8 @@ class Trainer:
                 self.seed,
                 progress=lambda done, best: show(done, proposals, f"search {best * 1e3:.3f} ms"),
             )
-        self.found = result
-        return result.plan
+        self.found = search
+        return search.plan
 
     def _rehearse(self) -> None:
         """What is predicted is what a search by rehearsal has chosen by."""
@@ -350,26 +350,23 @@ class Trainer:
                     position.pass_batch(values)
                     keeper.keep_up(position)
                     done = position.epoch * read.count + position.batch
-                    losses = (
-                        {} if values is None else {k: v for k, v in values.items() if is_loss(k)}
-                    )
-                    text = ", ".join(f"{k} {v:.4f}" for k, v in losses.items()) or "loss nan"
-                    show(done, epochs * read.count or None, f"epoch {position.epoch + 1} {text}")
+                    text = f"epoch {position.epoch + 1} {_losses(values or {})}"
+                    show(done, epochs * read.count or None, text)
                     self._tell(session, position, values or {}, None)
                     if session.is_over:
                         return
                 if not position.batch:
                     raise ValueError(f"fit: there is no batch in epoch {position.epoch + 1}")
                 where = f"validation after epoch {position.epoch + 1}"
-                found = dict[str, float]()
+                scores = dict[str, float]()
                 if session.validation:
                     graph, batches = session.validation
-                    found = self._evaluate(graph, batches, interrupts.check, where, leaves_out)
-                position.pass_epoch(found)
+                    scores = self._evaluate(graph, batches, interrupts.check, where, leaves_out)
+                position.pass_epoch(scores)
                 position.history.step_seconds = float(np.median(times)) if times else 0.0
                 self._print_epoch(position.epoch, position.history)
                 means = {name: values[-1] for name, values in position.history.outputs.items()}
-                self._tell(session, position, means, found)
+                self._tell(session, position, means, scores)
 
     def _tell(
         self,
@@ -422,7 +419,7 @@ class Trainer:
         leaves_out: bool = False,
     ) -> dict[str, float]:
         """`where` begins messages; with `leaves_out`, batches whose loss is not finite do not count."""
-        sizes, found = self._evaluator(graph), Means()
+        sizes, means = self._evaluator(graph), Means()
         read = reading(batches, graph if isinstance(graph, Graph) else self.graph, self.transport)
         try:
             for number, (step, samples, feeds, prefetch) in enumerate(
@@ -430,20 +427,20 @@ class Trainer:
             ):
                 between()
                 try:
-                    found.add(_scalars(step(feeds, prefetch)), samples)
+                    means.add(_scalars(step(feeds, prefetch)), samples)
                 except FloatingPointError as error:
                     if not leaves_out:
                         raise FloatingPointError(f"{where}, batch {number}: {error}") from error
-                    found.refused += 1
+                    means.refused += 1
         finally:
             sizes.forget_next()
-        if found.refused and not found.samples:
-            raise FloatingPointError(f"{where}: no batch of {found.refused} gave finite numbers")
-        if found.refused and self.transport.rank == 0:
+        if means.refused and not means.samples:
+            raise FloatingPointError(f"{where}: no batch of {means.refused} gave finite numbers")
+        if means.refused and self.transport.rank == 0:
             _log.warning(
-                f"{where}: the loss is not finite in {found.refused} of {number} batches, which do not count"
+                f"{where}: the loss is not finite in {means.refused} of {number} batches, which do not count"
             )
-        return found.means()
+        return means.means()
 
     def _evaluator(self, graph: Graph | Resized) -> Sizes:
         """Its executors, which are kept; the first is of as many samples as training has."""
@@ -491,6 +488,11 @@ def _in_time(plan: Plan, accumulate: int, order: Order | Policy | Schedule | str
         plan = plan.with_fields(f"trainer: accumulate={accumulate}", parts=accumulate)
         plan = plan if plan.schedule is not None else replace(plan, schedule=by_ordinal)
     return plan
+
+
+def _losses(values: Mapping[str, float]) -> str:
+    """Those among the outputs of a step, for people; a step without any was refused."""
+    return ", ".join(f"{k} {v:.4f}" for k, v in values.items() if is_loss(k)) or "loss nan"
 
 
 def _scalars(values: Mapping[str, Array]) -> dict[str, float]:
