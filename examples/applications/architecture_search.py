@@ -268,7 +268,7 @@ def main() -> None:
     parser.add_argument("--machine", default="laptop", help="a preset, for which nets are planned")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nets", type=int, default=24, help="that are trained to begin with")
-    parser.add_argument("--steps", type=int, default=100, help="that each learns")
+    parser.add_argument("--steps", type=int, default=150, help="that each learns")
     parser.add_argument("--proposals", type=int, default=50, help="of the search for plans")
     options = parser.parse_args()
     machine = MachineModel.preset(options.machine)
