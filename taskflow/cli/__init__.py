@@ -43,14 +43,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Of the whole command line, or of the one command that these words begin with."""
+    """Of the whole command line, or of what these words begin with: one command, or `--version`."""
     parser = argparse.ArgumentParser(
         prog="taskflow", description="A task runtime for deep learning."
     )
     parser.add_argument("--version", action="version", version=f"taskflow {our_version()}")
     commands = parser.add_subparsers(metavar="command")
-    is_one = bool(words) and words[0] in SUBCOMMANDS[:-1]  # completion is of all
-    for subcommand in words[:1] if is_one else SUBCOMMANDS:
+    first = words[0] if words else ""
+    is_one = first in SUBCOMMANDS[:-1]  # completion is of all
+    for subcommand in [first] if is_one else SUBCOMMANDS if first != "--version" else ():
         import_module(f"taskflow.cli.{subcommand}").add_parser(commands)
     parser.set_defaults(parser=parser, act=_show_first)
     return parser
