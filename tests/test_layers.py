@@ -4,6 +4,7 @@ Read with `ast`, so an import inside a function, or one that is only for the typ
 """
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -149,3 +150,12 @@ def test_import_taskflow_is_light():
     assert first == {"taskflow", "ops"}, "import taskflow imports more, or less"
     whole.discard("typing_extensions")  # msgspec asks for it where it happens to be
     assert whole == LIGHT | {"ops"}, "its public names import more, or less"
+
+
+@pytest.mark.parametrize("package", ["taskflow", "ops"])
+def test_a_package_has_its_names_and_no_other(package):
+    module = importlib.import_module(package)
+    assert {*module.__all__} <= {*dir(module)}
+    assert all(getattr(module, name) is getattr(module, name) for name in dir(module))
+    with pytest.raises(AttributeError, match=f"^module '{package}' has no attribute 'nothing'$"):
+        module.nothing  # noqa: B018 (it raises)
