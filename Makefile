@@ -72,7 +72,8 @@ chromium:
 	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
 	  || echo "Chromium cannot be had: the tests of pages will skip" >&2
 
-test: $(STAMP) warm
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j 2 warm collect
 	$(PYTEST) -n $(WORKERS) --dist worksteal -o cache_dir="$(CACHE)/pytest"
 	$(MPIRUN) -n 2 $(PYTEST) tests/mpi -q -p no:cacheprovider
 	$(MPIRUN) -n 4 $(PYTEST) tests/mpi -q -p no:cacheprovider

@@ -52,7 +52,7 @@ def list_families(app: Sphinx, docname: str, source: list[str]) -> None:
 
     def listed(found: re.Match[str]) -> str:
         names = re.findall(
-            rf"^from ops\.{found[1]}\b.* import \(?\s*(\w+) as", imports, re.MULTILINE
+            rf"^ +from ops\.{found[1]}\b.* import \(?\s*(\w+) as", imports, re.MULTILINE
         )
         kinds = ["class" if isinstance(getattr(ops, name), type) else "function" for name in names]
         each = [f".. auto{kind}:: ops.{name}\n" for kind, name in zip(kinds, names, strict=True)]

@@ -117,7 +117,7 @@ def _check_splits(
     checked, graph = [], lowering.graph
     for family in families(graph):
         op = family.leader
-        for axis in op.split_axes:
+        for axis in () if op.kernel.function in (_dot, _scale) else op.split_axes:
             for degree in degrees:
                 if not family.allows({axis: degree}):  # too short, or an inner axis of a group
                     continue

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from taskflow import cli
+from taskflow.cli import run as run_command
 from taskflow.comm import launch
 
 ROOT = Path(__file__).parents[1]
@@ -91,7 +92,7 @@ def test_mpirun_beside_this_python_comes_first(monkeypatch, tmp_path):
 def test_the_rest_is_passed_through(monkeypatch):
     seen = []
     monkeypatch.setattr(
-        cli.run,
+        run_command,
         "run_job",
         lambda command, environment, is_one_host: seen.append(command[1:]) or (7, False),
     )
@@ -139,7 +140,7 @@ def test_what_failed_is_started_again_on_a_rank_less(monkeypatch, statuses, aske
         seen.append((command[2], environment["TASKFLOW_RESTART"], environment["TASKFLOW_PATIENCE"]))
         return left.pop(0), asked
 
-    monkeypatch.setattr(cli.run, "run_job", run_job)
+    monkeypatch.setattr(run_command, "run_job", run_job)
     options = ["-n", "4", "--restarts", "3", "--min-ranks", "2", "--patience", "7"]
     assert cli.main(["run", *options, str(ROOT / "examples" / "digits.py")]) == statuses[-1]
     assert seen == [(count, str(number), "7.0") for number, count in enumerate(ranks)]

@@ -4,6 +4,7 @@ Read with `ast`, so an import inside a function, or one that is only for the typ
 """
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -136,12 +137,25 @@ def test_each_accelerator_is_imported_in_one_place():
 
 
 def test_import_taskflow_is_light():
-    script = (
-        "import sys; before = set(sys.modules); import taskflow; print(*set(sys.modules) - before)"
-    )
+    """It imports what is asked of it, and all of it nothing but the light."""
+    script = "import sys; before = set(sys.modules); import taskflow, ops; print(*set(sys.modules) - before)"
+    every = "; [getattr(p, n) for p in (taskflow, ops) for n in p.__all__]; print(*set(sys.modules) - before)"
     run = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script + every], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    packages = {name.split(".")[0] for name in run.stdout.split()} - sys.stdlib_module_names
-    packages.discard("typing_extensions")  # msgspec asks for it where it happens to be
-    assert packages == LIGHT, "import taskflow imports more, or less"
+    first, whole = (
+        {name.split(".")[0] for name in line.split()} - sys.stdlib_module_names
+        for line in run.stdout.splitlines()
+    )
+    assert first == {"taskflow", "ops"}, "import taskflow imports more, or less"
+    whole.discard("typing_extensions")  # msgspec asks for it where it happens to be
+    assert whole == LIGHT | {"ops"}, "its public names import more, or less"
+
+
+@pytest.mark.parametrize("package", ["taskflow", "ops"])
+def test_a_package_has_its_names_and_no_other(package):
+    module = importlib.import_module(package)
+    assert {*module.__all__} <= {*dir(module)}
+    assert all(getattr(module, name) is getattr(module, name) for name in dir(module))
+    with pytest.raises(AttributeError, match=f"^module '{package}' has no attribute 'nothing'$"):
+        module.nothing  # noqa: B018 (it raises)

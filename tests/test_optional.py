@@ -1,5 +1,5 @@
-"""What is optional may be missing: without each of it alone all tests are found that may want it, and the examples of
-docstrings run.
+"""What is optional may be missing: without each of it alone all tests are found that may want it, and without any of
+it the examples of docstrings run.
 
 What is not installed is missing anyway: those cases skip, and run once it is there (`--skipped`).
 """
@@ -18,7 +18,7 @@ from tests import hidden
 from tests.conftest import TESTS_OF
 from tests.sources import ROOT, imports_in, owner, sources
 
-EXAMPLES = "tests/test_doctests.py"  # they run; of other files the tests are collected
+EXAMPLES = "tests/test_doctests.py"
 
 
 def files_that_want(*optional):
@@ -34,20 +34,19 @@ def files_that_want(*optional):
     return [EXAMPLES, *(f for f in files if Path(f).name.startswith("test_") and f != EXAMPLES)]
 
 
-def found_tests(variables, files, runs=True):
-    """How many tests there are in files, for a process with these variables; the examples run, or nothing."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
-    done = subprocess.run(
-        [*command, "-k", Path(EXAMPLES).stem if runs else "no_test_has_this_name"],
-        cwd=ROOT,
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-    )
-    expected = ExitCode.OK if runs else ExitCode.NO_TESTS_COLLECTED
-    assert done.returncode == expected, done.stdout + done.stderr
-    found = re.findall(r"(\d+) (passed|skipped|deselected)", done.stdout)
-    return sum(int(count) for count, _ in found)
+def run_pytest(variables, *arguments):
+    """Exit status and what is said, in a process with these variables."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    environment = os.environ | variables
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def found_tests(variables, files):
+    """How many tests there are in files, for a process with these variables; none runs."""
+    status, said = run_pytest(variables, *files, "-k", "no_test_has_this_name")
+    assert status == ExitCode.NO_TESTS_COLLECTED, said
+    return int(re.findall(r"(\d+) deselected", said)[-1])
 
 
 def count_there(config, files):
@@ -55,7 +54,7 @@ def count_there(config, files):
     found = config.stash[TESTS_OF]
     if found.keys() >= set(files):
         return sum(found[file] for file in files)
-    return found_tests({"PYTHONPATH": str(ROOT)}, files, runs=False)
+    return found_tests({"PYTHONPATH": str(ROOT)}, files)
 
 
 @pytest.mark.slow
@@ -74,6 +73,17 @@ def test_programs_may_be_missing(tmp_path, pytestconfig):
     path = hidden.path_without(tmp_path, *hidden.PROGRAMS)
     there = count_there(pytestconfig, files)
     assert found_tests({"PYTHONPATH": str(ROOT), "PATH": path}, files) == there > 0
+
+
+@pytest.mark.slow
+def test_examples_run_without_any_of_it(tmp_path):
+    """As in an environment of nothing but what `import taskflow, ops` needs."""
+    (programs := tmp_path / "programs").mkdir()
+    variables = hidden.variables_without(tmp_path, *hidden.MODULES)
+    path = hidden.path_without(programs, *hidden.PROGRAMS)
+    status, said = run_pytest(variables | {"PATH": path}, EXAMPLES)
+    assert status == ExitCode.OK, said
+    assert re.search(r"[1-9]\d* passed", said), said
 
 
 ASKS = """

@@ -13,8 +13,6 @@ from time import process_time
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import shgo
-from scipy.stats import kendalltau, spearmanr
 
 import ops
 import taskflow
@@ -181,6 +179,8 @@ def best_nets(models: Array, budget: Takes) -> tuple[list[Net], float]:
 
     SHGO (Endres et al., 2018) maximises the degree over real numbers; those of the highest degree come first.
     """
+    from scipy.optimize import shgo
+
     start = process_time()
 
     def room(numbers: Array) -> Array:
@@ -204,6 +204,8 @@ def best_nets(models: Array, budget: Takes) -> tuple[list[Net], float]:
 
 def predictor(degrees: Array, accuracies: Array) -> None:
     """Print how well 1 / accuracy = a + b / degree, fitted to one half, predicts the other half."""
+    from scipy.stats import kendalltau
+
     half = len(degrees) // 2
     powers = np.stack([np.ones(len(degrees)), 1 / degrees], 1)
     predicted = 1 / (powers @ np.linalg.lstsq(powers[:half], 1 / accuracies[:half])[0])
@@ -232,6 +234,8 @@ def find(machine: MachineModel, seed: int, count: int, steps: int, proposals: in
     Raises:
         ValueError: no net near the optimum keeps to the budgets.
     """
+    from scipy.stats import spearmanr
+
     nets = drawn(count, seed)
     accuracies = np.array([accuracy(net, steps) for net in nets])
     takes = np.array([on_one(net, machine) for net in nets])

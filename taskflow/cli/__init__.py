@@ -6,37 +6,15 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from taskflow.cli import (
-    check,
-    collective,
-    completion,
-    costs,
-    doctor,
-    export,
-    report,
-    run,
-    search,
-    simulate,
-)
-from taskflow.cli import machine as machine_command
-from taskflow.cli.output import show
 from taskflow.core.text import printable
 from taskflow.core.version import our_version
 from taskflow.report.console import make_console, show_compiling
 
 SUBCOMMANDS = (
-    run,
-    search,
-    simulate,
-    report,
-    export,
-    check,
-    costs,
-    machine_command,
-    collective,
-    doctor,
-    completion,
+    *("run", "search", "simulate", "report", "export", "check"),
+    *("costs", "machine", "collective", "doctor", "completion"),
 )
 MODEL = "ops.models.digits:cnn"  # an example: any function that returns a graph, MODULE:FUNCTION or FILE.py:FUNCTION
 FIRST = {  # what one needs first -> what it is for
@@ -50,7 +28,8 @@ FIRST = {  # what one needs first -> what it is for
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit status: 2 and one line where the user is mistaken, 130 after Ctrl-C."""
-    options = make_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    options = make_parser(words).parse_args(words)
     show_compiling(make_console(stderr=True))
     try:
         status: int = options.act(options)
@@ -63,20 +42,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Of the whole command line."""
+def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Of the whole command line, or of what these words begin with: one command, or `--version`."""
     parser = argparse.ArgumentParser(
         prog="taskflow", description="A task runtime for deep learning."
     )
     parser.add_argument("--version", action="version", version=f"taskflow {our_version()}")
     commands = parser.add_subparsers(metavar="command")
-    for subcommand in SUBCOMMANDS:
-        subcommand.add_parser(commands)
+    first = words[0] if words else ""
+    is_one = first in SUBCOMMANDS[:-1]  # completion is of all
+    for subcommand in [first] if is_one else SUBCOMMANDS if first != "--version" else ():
+        import_module(f"taskflow.cli.{subcommand}").add_parser(commands)
     parser.set_defaults(parser=parser, act=_show_first)
     return parser
 
 
 def _show_first(options: argparse.Namespace) -> int:
+    from taskflow.cli.output import show
+
     for command, purpose in FIRST.items():
         show(f"{command}\n    {purpose}")
     show("taskflow --help lists all commands, taskflow COMMAND --help what each takes.")

@@ -18,3 +18,6 @@ def installed(distribution: str) -> str:
 def our_version() -> str:
     """That of taskflow-dl; `not installed` for a checkout that is on the path alone."""
     return installed(DISTRIBUTION) or "not installed"
+
+
+OUR_VERSION = our_version()

@@ -58,11 +58,11 @@ class Memory:
 
     def with_counters(self, launches: Sequence[Launch]) -> Self:
         """This memory, where points of an operator claim items with cells of 64 bits that all ranks reach."""
-        from taskflow.backend.claims import claim_next  # which is compiled
-
         ranks, count = self.transport, len(launches)
         if not any(launch.kernel.claims for launch in launches):
             return self
+        from taskflow.backend.claims import claim_next  # which is compiled
+
         shared = ranks.shared_arrays(8 * count * (not ranks.rank)) or [None]
         cells = np.zeros(8 * count, np.uint8) if shared[0] is None and not ranks.rank else shared[0]
         distant = sum(ranks.gather(cells is None))

@@ -4,7 +4,14 @@
 holds what is found and prints it; `dot` draws.
 """
 
-from taskflow.report.explaining import explain
-from taskflow.report.explanation import Explanation, OperatorExplanation
+from typing import TYPE_CHECKING
+
+from taskflow.core.public import on_demand
+
+if TYPE_CHECKING:
+    from taskflow.report.explaining import explain
+    from taskflow.report.explanation import Explanation, OperatorExplanation
+else:
+    __getattr__, __dir__ = on_demand(__name__)
 
 __all__ = ["Explanation", "OperatorExplanation", "explain"]

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, TextIO
 from taskflow.comm.heart import find_launcher
 from taskflow.core.system import world_size
 from taskflow.core.text import printable
-from taskflow.report.explanation import Table, align
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from taskflow.report.explanation import Table
 
 _TERMINALS = "/dev/pts/", "/dev/tty", "/dev/console"
 LINE_SECONDS = 10.0  # between two lines that say how far something is
@@ -55,6 +56,8 @@ def make_console(stderr: bool = False, quiet: bool = False) -> Console:
 def print_table(console: Console, table: Table) -> None:
     """Print a table whose first row is the head; names in it may hold anything."""
     if not console.is_terminal:
+        from taskflow.report.explanation import align
+
         console.print(align(table), highlight=False)
         return
     from rich.table import Table as RichTable

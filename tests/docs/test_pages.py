@@ -163,7 +163,7 @@ def test_the_reference_has_every_public_name_once() -> None:
 def test_the_reference_has_every_family_of_operators_once() -> None:
     """A page of the site lists what `ops` takes from a folder (docs/conf.py)."""
     imports = (ROOT / "ops/__init__.py").read_text()
-    found = re.findall(r"^from ops\.(\w+).* import \(?\s*(\w+) as \w+", imports, re.MULTILINE)
+    found = re.findall(r"^ +from ops\.(\w+).* import \(?\s*(\w+) as \w+", imports, re.MULTILINE)
     families, imported = zip(*found, strict=True)
     listed = re.findall(r"^```\{family\} (\w+)$", (DOCS / "api/ops.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(set(families))

@@ -8,6 +8,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import taskflow
 from taskflow import cli
+from taskflow.cli import search as command
 from taskflow.comm.interrupt import noted_interrupt
 from taskflow.core.system import world_rank
 from taskflow.searching import at_home
@@ -42,7 +43,7 @@ def waiting(note):
 
 def main() -> int:
     """Search; write what is found."""
-    cli.search.search = at_home.search = endless
+    command.search = at_home.search = endless
     at_home.noted_interrupt = waiting
     if WHAT == "command":
         return cli.main(
