@@ -74,7 +74,8 @@ def read_collectives(task_graph: TaskGraph) -> Collectives:
 
 def _steps(task_graph: TaskGraph, row: int) -> list[ExchangeStep]:
     try:
-        return task_graph.exchange(row).steps()
+        with np.errstate(divide="raise"):  # by the scratch memories of a device that has none
+            return task_graph.exchange(row).steps()
     except (ArithmeticError, LookupError, StopIteration, RuntimeError, ValueError) as error:
         name = task_graph.name(row)
         raise PlanError(

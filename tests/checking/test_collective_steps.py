@@ -9,6 +9,7 @@ import ops
 from taskflow import Graph, MachineModel, PlanError, check_plan, data_parallel, lower
 from taskflow.checking import collectives
 from taskflow.tasks.task_graph import Kind, Privilege
+from tests.checking.mutations import args_of, without_args
 
 LAYERS = 3
 
@@ -87,3 +88,14 @@ def test_one_row_of_many_is_another(plan):
 def assert_refused(graph, bad):
     with pytest.raises(PlanError, match=r"plan, rule \w+: row .*region '"):
         check_plan(graph, bad)
+
+
+def test_a_device_without_scratch_memory_for_what_it_adds_is_refused(plan):
+    graph, task_graph = plan
+    row = layers_of(task_graph)[0]
+    exchange = task_graph.exchange(row)
+    for device, scratch in exchange.scratch_at.items():
+        gone = [args_of(task_graph, row)[k] for k in scratch]
+        with pytest.raises(PlanError, match=f"rule arguments: row {row}, .*none of the algorithm's"):
+            check_plan(graph, without_args(task_graph, gone))
+        assert device in exchange.targets_at
