@@ -79,14 +79,14 @@ def _check(graph: Graph, names: Iterable[str] | str) -> set[str]:
 
 def recomputed(graph: Graph) -> tuple[str, ...]:
     """The operators that `recompute` had cloned for this graph, in program order."""
-    clones = {
-        re.sub(rf"\.{AGAIN}(_\d+)?$", "", op.name)
-        for op in graph.operators
-        if f".{AGAIN}" in op.name
+    names = {op.name for op in graph.operators}
+    cloned = {
+        name: match[1]
+        for name in names
+        if (match := re.fullmatch(rf"(.+)\.{AGAIN}(_\d+)?", name)) and match[1] in names
     }
-    return tuple(
-        op.name for op in graph.operators if op.name in clones and f".{AGAIN}" not in op.name
-    )
+    originals = set(cloned.values()) - cloned.keys()
+    return tuple(op.name for op in graph.operators if op.name in originals)
 
 
 def _needed(

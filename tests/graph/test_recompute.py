@@ -16,6 +16,7 @@ from taskflow import (
     stages,
 )
 from taskflow.checking.checker import check_own_plan
+from taskflow.graph.recompute import recomputed
 from taskflow.schedule import one_f_one_b, zb_h1
 from taskflow.schedule.orders import reorder
 from taskflow.tasks.memory import plan_memory
@@ -159,3 +160,14 @@ def test_what_was_updated_since_is_refused():
         "recompute: 'scale' reads 'count', which 'count_2' has updated since",
         lambda: recompute(graph, ["scale"]),
     )
+
+
+def test_a_name_may_have_the_word_for_clones_in_it():
+    graph = Graph()
+    h = ops.linear(graph.input("x", (8, WIDTH), "float64"), WIDTH, name="m.again.fc")
+    h = ops.relu(ops.linear(h, WIDTH, name="m.again"), name="m.act")
+    ops.sgd(ops.softmax_cross_entropy(h, graph.input("t", (8,), "int32"), name="loss"), lr=0.1)
+    names = "m.again.fc", "m.again", "m.act"
+    assert recomputed(recompute(graph, names[1:])) == names[1:]
+    assert recomputed(recompute(recompute(graph, names[:1]), names[2:])) == names[::2]
+    assert recomputed(graph) == ()
