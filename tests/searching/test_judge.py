@@ -237,15 +237,15 @@ def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
         judge.accept()
 
 
-def test_an_input_that_nobody_reads_is_passed_over_when_rows_are_laid_anew():
+def test_an_input_that_nobody_reads_is_passed_over():
     model, machine = network(), MachineModel.uniform(2)
     model.input("unread", (3,))
     costs, strategy = CostModel.analytic(machine), taskflow.data_parallel(model, machine)
     judge = PackedJudge(model, machine, costs)
     seconds = judge.start(strategy)
-    ends = ends_of(judge)
-    judge._lay_anew(10 * len(ends))
-    np.testing.assert_array_equal(ends_of(judge), ends)
+    np.testing.assert_array_equal(
+        ends_of(judge), judged_from_scratch(model, strategy, machine, costs)[2]
+    )
     assert judge.propose_all(strategy) == seconds
 
 
