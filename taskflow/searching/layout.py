@@ -19,7 +19,7 @@ from taskflow.lowering import Lowering
 from taskflow.lowering.life import Life
 
 SPAN = record("op", "region", "version")  # op or region: -1
-WAIT = record("region", "issuer")
+WAIT = record("region", "issuer", "first")
 
 
 class Layout(NamedTuple):
@@ -28,8 +28,9 @@ class Layout(NamedTuple):
     Attributes:
         span: (spans,) SPAN: its operator, or the region and version that it moves.
         group_ptr: per group its first span.
-        wait_ptr, wait: per span WAIT: the regions through which it waits, and its number among their issuers.
-        issuer_ptr, issuer_span: per region the span of every issuer.
+        wait_ptr, wait: per span WAIT: the regions through which it waits, its number among their issuers, and the first
+            of these in `issuer_span`.
+        issuer_span: the span of every issuer of every region.
         first_group: per region that of its first issuer.
     """
 
@@ -37,7 +38,6 @@ class Layout(NamedTuple):
     group_ptr: Array
     wait_ptr: Array
     wait: Array
-    issuer_ptr: Array
     issuer_span: Array
     first_group: Array
 
@@ -58,10 +58,11 @@ def lay_out(lowering: Lowering) -> Layout:
     by_span = np.argsort(issuer_span, kind="stable")
     waits = by_span[~np.isin(region[by_span], constants(lowering.lives))]
     wait = np.zeros(len(waits), WAIT)
-    wait["region"], wait["issuer"] = region[waits], waits - issuer_ptr[region[waits]]
+    wait["region"], wait["first"] = region[waits], issuer_ptr[region[waits]]
+    wait["issuer"] = waits - wait["first"]
     wait_ptr = pointers(np.bincount(issuer_span[waits], minlength=len(span)))
     group_ptr = np.searchsorted(group, np.arange(len(lowering.operators) + 2))
-    return Layout(span, group_ptr, wait_ptr, wait, issuer_ptr, issuer_span, first_group)
+    return Layout(span, group_ptr, wait_ptr, wait, issuer_span, first_group)
 
 
 def constants(lives: Sequence[Life]) -> list[int]:
@@ -76,10 +77,9 @@ def constants(lives: Sequence[Life]) -> list[int]:
 
 def lifetimes(lowering: Lowering) -> tuple[Array, Array]:
     """First and last operator between which the instances of every region are needed."""
-    last, found = len(lowering.operators) - 1, []
+    last, found = len(lowering.operators) - 1, np.zeros((2, len(lowering.lives)), np.int64)
     for number, life in enumerate(lowering.lives):
         is_kept = life.region.is_persistent or not life.ops
-        begin = 0 if is_kept or life.producer[0] < 0 else min(life.ops)
-        found.append((begin, last if is_kept or number in lowering.fetched else max(life.ops)))
-    begin, end = np.array(found, np.int64).reshape(-1, 2).T
-    return begin, end
+        found[0, number] = 0 if is_kept or life.producer[0] < 0 else min(life.ops)
+        found[1, number] = last if is_kept or number in lowering.fetched else max(life.ops)
+    return found[0], found[1]

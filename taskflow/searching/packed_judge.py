@@ -38,7 +38,7 @@ from taskflow.tasks.memory import FEED_BLOCKS
 POOL_BYTES = 2 << 30  # all that is known is forgotten when it takes more before a proposal
 
 
-@dataclass(frozen=True)
+@dataclass
 class Chosen:
     """A strategy in numbers; -1 where there is none yet.
 
@@ -62,8 +62,8 @@ class Chosen:
     timed: Timed
     ops: Array
     regions: Array
-    missing: Sequence[int] = ()
-    new: Mapping[Hashable, int] = field(default_factory=dict)
+    missing: list[int] = field(default_factory=list)
+    new: dict[Hashable, int] = field(default_factory=dict)
 
 
 class PackedJudge:
@@ -110,19 +110,24 @@ class PackedJudge:
         self._prepared: dict[object, tuple[ParallelConfig, Array]] = {}
         self._devices_of: dict[int, dict[int, None]] = {}  # by the number of points
         self._region_kind = list(zip(lowering.dtype_kind, lowering.life_kind, strict=True))
-        self._constant = {*constants(lowering.lives)}
+        idle = {*constants(lowering.lives)}
+        self._by_used = idle | lowering.fetched
+        # Per region the operators whose points decide what moves; per operator these regions.
+        self._touching = [() if k in idle else life.ops for k, life in enumerate(lowering.lives)]
         self._regions: list[list[int]] = [[] for _ in lowering.operators]
-        for number, life in enumerate(lowering.lives):
-            for op in life.ops if number not in self._constant else ():
-                self._regions[op].append(number)
+        for region, ops in enumerate(self._touching):
+            for op in ops:
+                self._regions[op].append(region)
         inputs = {lowering.number[region.name] for region in self.graph.inputs}
         self._fed = sorted(inputs if self._has_staging.any() else ())
         groups, streams = len(self.layout.group_ptr) - 1, self.pool.sets.count
         marks = np.zeros((-(-groups // every_of(groups)), streams))
-        ops, regions = (np.full(len(of), -1) for of in (lowering.operators, lowering.regions))
+        numbers, fragment = (np.full(len(of), -1) for of in (self._regions, self._touching))
         timed = Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0), marks)
         none = np.zeros(0, np.int64)
-        self.current = Chosen({}, ops, ops, regions, none, np.zeros(streams), timed, none, none)
+        self.current = Chosen(
+            {}, numbers, numbers, fragment, none, np.zeros(streams), timed, none, none
+        )
         self._proposed: tuple[Mapping[str, ParallelConfig], Chosen] | None = None
 
     def start(self, strategy: Strategy) -> float:
@@ -133,7 +138,8 @@ class PackedJudge:
         return seconds
 
     def _start(self, strategy: Strategy) -> float:
-        seconds, chosen = self._simulated(self._read(strategy.copy()), math.inf)
+        chosen = self._read(strategy.copy())
+        seconds = self._simulate(chosen, math.inf)
         self._proposed = strategy.copy(), chosen
         self.accept()
         return seconds
@@ -160,7 +166,7 @@ class PackedJudge:
         """Whether a strategy takes longer than the limit, if memory were none; what is illegal does not."""
         self._forget()
         try:
-            return self._simulated(self._read(strategy.copy()), limit)[0] > limit
+            return self._simulate(self._read(strategy.copy()), limit) > limit
         except CostError:
             raise
         except ValueError:
@@ -209,15 +215,15 @@ class PackedJudge:
         own = {self._number[name]: name for name in changes if self._known[name].follows}
         named = {**named, **own}
         for name, config in changes.items():
-            ops, columns = self._followers[name], self._columns(name, config)
-            if named:
-                kept = [named.get(op, name) == name for op in ops]
-                ops, columns = np.array(ops)[kept], columns[:, kept]
-            points[ops], rows[ops] = columns
+            ops, columns = np.array(self._followers[name]), self._columns(name, config)
+            kept = [named.get(op, name) == name for op in ops.tolist()] if named else slice(None)
+            points[ops[kept]], rows[ops[kept]] = columns[:, kept]
         self._settle_additions(points, rows, changes)
-        ops = np.flatnonzero(points != now.points)
-        chosen = replace(now, named=named, points=points, rows=rows, ops=ops)
-        return self._with_fragments(chosen) if len(ops) else replace(chosen, regions=ops)
+        chosen = replace(now, named=named, points=points, rows=rows)
+        chosen.ops = np.flatnonzero(points != now.points)
+        chosen.missing, chosen.new = [], {}
+        self._find_fragments(chosen)
+        return chosen
 
     def _columns(self, name: str, config: ParallelConfig) -> Array:
         """(2, n): of the operators that follow `name`, the numbers of their points and of the rows."""
@@ -244,30 +250,26 @@ class PackedJudge:
             points[op] = lowering.additions.number(op, configured, points)
         rows[touched] = self.pool.add_points(touched, points[touched].tolist())
 
-    def _with_fragments(self, chosen: Chosen) -> Chosen:
-        """The strategy with the numbers of its fragments."""
+    def _find_fragments(self, chosen: Chosen) -> None:
+        """The numbers of its fragments, those that are to be made among them."""
         points, fragment = chosen.points.tolist(), chosen.fragment.copy()
         used = self._used(points)
-        key_of_used = used.tobytes()
+        key_of_used, first = used.tobytes(), self.pool.fragments
         regions = {region for op in chosen.ops.tolist() for region in self._regions[op]}
         if key_of_used != chosen.used.tobytes():
-            regions |= self._constant | self.lowering.fetched
-        missing, new = [], dict[Hashable, int]()
+            regions |= self._by_used
         for region in sorted(regions):
-            ops = self.lowering.lives[region].ops if region not in self._constant else ()
-            by_used = region in self._constant or region in self.lowering.fetched
-            at = key_of_used if by_used else b""
-            key = self._region_kind[region], at, tuple([points[op] for op in ops])
+            at = key_of_used if region in self._by_used else b""
+            of_points = tuple([points[op] for op in self._touching[region]])
+            key = self._region_kind[region], at, of_points
             number = self.pool.known.get(key, -1)
             if number < 0:
-                number = new.setdefault(key, self.pool.fragments + len(new))
-                if number == self.pool.fragments + len(missing):
-                    missing.append(region)
+                number = chosen.new.setdefault(key, first + len(chosen.new))
+                if number == first + len(chosen.missing):
+                    chosen.missing.append(region)
             fragment[region] = number
-        changed = np.flatnonzero(fragment != self.current.fragment)
-        return replace(
-            chosen, fragment=fragment, used=used, regions=changed, missing=missing, new=new
-        )
+        chosen.fragment, chosen.used = fragment, used
+        chosen.regions = np.flatnonzero(fragment != self.current.fragment)
 
     def _used(self, points: Sequence[int]) -> Array:
         """The devices in use, in the order in which operators name them."""
@@ -284,15 +286,16 @@ class PackedJudge:
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def _judge(self, changes: Mapping[str, ParallelConfig], limit: float) -> float:
-        seconds, chosen = self._simulated(self._read(changes), limit)
+        chosen = self._read(changes)
+        seconds = self._simulate(chosen, limit)
         if seconds <= limit and math.isfinite(seconds):
             if not (self._needed(chosen) <= self._allowed).all():
                 return math.inf
             self._proposed = changes, chosen
         return seconds
 
-    def _simulated(self, chosen: Chosen, limit: float) -> tuple[float, Chosen]:
-        """See `propose`, if memory were no limit; and what was chosen, with its rows.
+    def _simulate(self, chosen: Chosen, limit: float) -> float:
+        """See `propose`, if memory were no limit.
 
         Fragments are made while nothing says that it is above the limit. What takes least comes first: the work of all
         streams without them, with one, with three and so on; a pass in which collectives take nothing; then these are
@@ -300,34 +303,35 @@ class PackedJudge:
         """
         done, is_limited = 0, math.isfinite(limit)
         while done < len(chosen.missing):
-            if is_limited and self._pass(chosen, limit)[0] > limit:
-                return math.inf, chosen
+            if is_limited and self._pass(chosen, limit) > limit:
+                return math.inf
             more = chosen.missing[done : 2 * done + 1] if is_limited else chosen.missing
             self.pool.add_fragments(np.array(more), chosen.points, chosen.used)
             done += len(more)
         if done:
-            if is_limited and self._pass(chosen, limit)[0] > limit:
-                return math.inf, chosen
+            if is_limited and self._pass(chosen, limit) > limit:
+                return math.inf
             self.pool.settle(chosen.new)
         return self._pass(chosen, limit)
 
-    def _pass(self, chosen: Chosen, limit: float) -> tuple[float, Chosen]:
+    def _pass(self, chosen: Chosen, limit: float) -> float:
         """See `resimulate`."""
         now, pool, besides = self.current, self.pool, self.machine.step_seconds
-        work = now.work.copy()
+        chosen.work = now.work.copy()
         seconds, *timed = resimulate(
             limit - besides,
             chosen.ops,
             chosen.regions,
             (now.rows, now.fragment),
             (chosen.rows, chosen.fragment),
-            work,
+            chosen.work,
             tuple(now.timed),
             tuple(self.layout),
             tuple(pool.packed),
             (pool.op_rows.data, *pool.sets.columns),
         )
-        return float(seconds + besides), replace(chosen, work=work, timed=Timed(*timed))
+        chosen.timed = Timed(*timed)
+        return float(seconds + besides)
 
     def _needed(self, chosen: Chosen) -> Array:
         """Bytes that a strategy seems to need of every device.
@@ -338,5 +342,6 @@ class PackedJudge:
         change = np.zeros((len(self.lowering.operators) + 1, sizes.shape[1]), np.int64)
         np.add.at(change, first, sizes)
         np.subtract.at(change, last + 1, sizes)
-        peaks: Array = change.cumsum(axis=0).max(axis=0)
-        return peaks + FEED_BLOCKS * sizes[self._fed].sum(axis=0) * self._has_staging
+        staged = FEED_BLOCKS * sizes[self._fed].sum(axis=0) * self._has_staging
+        needed: Array = change.cumsum(axis=0).max(axis=0) + staged
+        return needed

@@ -58,8 +58,9 @@ def pack_points(
 @leaf
 def put_rows(found: np.record, count: int, p: Packed) -> None:
     """The ROWS of an operator or version, which are the next `count` rows."""
-    found.first, found.count, found.parts = p.filled[0].rows, count, 1
-    for row in range(found.first, found.first + count):
+    first = p.filled[0].rows
+    found.first, found.count, found.parts = first, count, 1
+    for row in range(first, first + count):
         found.parts = max(found.parts, 1 + p.ordinal[row])
     p.filled[0].rows += count
 

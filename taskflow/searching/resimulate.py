@@ -100,9 +100,10 @@ def resimulate(
         first = min(first, layout.first_group[r])
     first = first - first % every if len(t.end) else 0
     span, count = lay_spans(layout.group_ptr[first], new, t.span, layout, rows)
+    waiting = first_waits(layout.group_ptr[first], new[1], layout, rows.packed)
     end, free, kept = np.empty(count), t.free.copy(), span[layout.group_ptr[first]].end
     end[:kept] = t.end[:kept]
-    seconds = pass_groups(first, every, limit, new[1], Timed(span, end, free), layout, rows)
+    seconds = pass_groups(first, every, limit, waiting, Timed(span, end, free), layout, rows)
     return seconds, span, end, free
 
 
@@ -132,8 +133,18 @@ def lay_spans(
 
 
 @inner
+def first_waits(first: int, fragment: Array, layout: Layout, packed: Packed) -> Array:
+    """Per `Layout.wait` of the spans from number `first` on, where the rows begin in `Packed.edge_ptr`."""
+    found = np.empty(len(layout.wait), np.int64)
+    for w in range(layout.wait_ptr[first], len(found)):
+        wait = layout.wait[w]
+        found[w] = packed.issuer[packed.fragment[fragment[wait.region]].issuer + wait.issuer]
+    return found
+
+
+@inner
 def pass_groups(
-    first: int, every: int, limit: float, fragment: Array, t: Timed, layout: Layout, rows: Rows
+    first: int, every: int, limit: float, waiting: Array, t: Timed, layout: Layout, rows: Rows
 ) -> float:
     """Pass all groups from number `first` on; the last end, or infinity as soon as one is above `limit`.
 
@@ -149,7 +160,7 @@ def pass_groups(
             parts = max(parts, t.span[b].parts)
         for part in range(parts):
             for b in range(begin, stop):
-                last = max(last, pass_span(b, part, fragment, free, t, layout, rows))
+                last = max(last, pass_span(b, part, waiting, free, t, layout, rows))
         if last > limit:
             return np.inf
     return float(max(free.max(), t.end.max() if len(t.end) else 0.0))
@@ -157,13 +168,13 @@ def pass_groups(
 
 @inlined
 def pass_span(
-    b: int, part: int, fragment: Array, free: Array, t: Timed, layout: Layout, rows: Rows
+    b: int, part: int, waiting: Array, free: Array, t: Timed, layout: Layout, rows: Rows
 ) -> float:
     """Pass the rows of a span that have this ordinal; their last end."""
     span, last = t.span[b], 0.0
     for k in range(span.count):
         if rows.packed.ordinal[span.row + k] == part:
-            done = awaited(b, k, fragment, t, layout, rows.packed)
+            done = awaited(b, k, waiting, t, layout, rows.packed)
             finish = pass_row(span.row + k, done, free, rows)
             t.end[span.end + k] = finish
             last = max(last, finish)
@@ -171,16 +182,15 @@ def pass_span(
 
 
 @inlined
-def awaited(b: int, k: int, fragment: Array, t: Timed, layout: Layout, packed: Packed) -> float:
+def awaited(b: int, k: int, waiting: Array, t: Timed, layout: Layout, packed: Packed) -> float:
     """When all has ended that row `k` of a span waits for."""
     done = 0.0
     for w in range(layout.wait_ptr[b], layout.wait_ptr[b + 1]):
-        wait = layout.wait[w]
-        row = packed.issuer[packed.fragment[fragment[wait.region]].issuer + wait.issuer] + k
+        row, first = waiting[w] + k, layout.wait[w].first
         for e in range(packed.edge_ptr[row], packed.edge_ptr[row + 1]):
-            issuer = layout.issuer_ptr[wait.region] + packed.edge[e].issuer
-            end = t.span[layout.issuer_span[issuer]].end + packed.edge[e].index
-            done = max(done, t.end[end])
+            edge = packed.edge[e]
+            span = t.span[layout.issuer_span[first + edge.issuer]]
+            done = max(done, t.end[span.end + edge.index])
     return done
 
 

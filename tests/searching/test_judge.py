@@ -11,6 +11,7 @@ import taskflow
 from taskflow import CostModel, Device, MachineModel, lower, simulate
 from taskflow.core import columns
 from taskflow.graph.family import Family
+from taskflow.machine.topology import torus
 from taskflow.searching import packed
 from taskflow.searching import packed_judge as judging
 from taskflow.searching import pool as pools
@@ -261,3 +262,31 @@ def test_a_graph_of_one_operator():
 def outcome(graph, machine, strategy):
     """What the judge of whole plans says."""
     return Judge(graph, machine, CostModel.analytic(machine)).judge(taskflow.Plan(strategy))
+
+
+def test_only_what_changed_regions_have_to_do_with_is_passed_anew():
+    """All updates read the learning rate, which is no reason to begin with the first."""
+    graph, machine = network(layers=12), MachineModel.uniform(2)
+    judge = PackedJudge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.data_parallel(graph, machine))
+    judge.propose("fc5", taskflow.ParallelConfig({"o": 2}))
+    judge.accept()
+    changed = {judge.lowering.regions[k].name for k in judge.current.regions}
+    assert "fc5.weight" in changed and "learning_rate" not in changed
+    assert judge.layout.first_group[judge.current.regions].min() == 5  # of group -1, and of five layers
+
+
+def test_of_a_device_that_receives_by_several_links_no_arrival_implies_another():
+    """A grid of 2 x 3: what comes by different links comes in no order."""
+    graph, machine = network(layers=2), torus((2, 3))
+    costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
+    judge, strategy = PackedJudge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    judge.start(strategy)
+    for op in leaders(graph) * 2:
+        strategy[op.name] = random_config(Family.of(op), machine, generator)
+        judge.propose(op.name, strategy[op.name])
+        judge.accept()
+        task_graph = lower(graph, strategy, machine)
+        np.testing.assert_array_equal(
+            ends_of(judge), schedule(task_graph, costs.seconds(task_graph))[1]
+        )
