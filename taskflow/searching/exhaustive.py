@@ -30,7 +30,7 @@ from taskflow.searching.boundpass import bound_children
 from taskflow.searching.judge import Judge
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.space import Space, count_strategies
-from taskflow.searching.tables import SpaceTables, bound_tables
+from taskflow.searching.tables import bound_tables
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 
 MOST_RENAMED = 5  # devices; of more, no names are exchanged (their permutations are too many)
@@ -132,9 +132,9 @@ class _Exhaustive:
     ) -> None:
         self.space, self.judge, self.progress = space, judge, progress
         self.most_visits = math.inf if most_visits is None else most_visits
-        self.bounds = Bounds(SpaceTables(space, judge.costs))
         self.without_waits = PackedJudge(judge.graph, judge.machine, judge.costs, is_roomy=True)
-        self.configs = self.bounds.configs
+        self.bounds = Bounds(space, self.without_waits)
+        self.configs = [list(space.configs(name)) for name in space.names]
         self.symmetries = list(_symmetries(space, self.configs))
         self.chosen = np.full(len(space.names), -1, np.int64)
         self.best: Mapping[str, ParallelConfig] = {}
@@ -185,14 +185,19 @@ class _Exhaustive:
 class Bounds:
     """Lower bounds of partly decided strategies; -1 stands for undecided."""
 
-    def __init__(self, tables: SpaceTables) -> None:
-        self._tables = tuple(bound_tables(tables))
-        self.configs = tables.configs
+    def __init__(self, space: Space, judge: PackedJudge) -> None:
+        self._space, self._pool = space, judge.pool
+        self._given = (
+            tuple(bound_tables(space, judge)),
+            tuple(judge.current.timed),
+            tuple(judge.layout),
+        )
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""
-        out = np.empty(len(self.configs[leader]))
-        bound_children(chosen, leader, self._tables, out)
+        out, pool = np.empty(self._space.size(self._space.names[leader])), self._pool
+        rows = tuple(pool.packed), (pool.op_rows.data, *pool.sets.columns)
+        bound_children(chosen, leader, *self._given, *rows, out)
         return out
 
 

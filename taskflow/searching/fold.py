@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taskflow.graph.graph import Graph, Operator
-from taskflow.searching.tables import content
+from taskflow.lowering.operators import kind_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:
             op.follows is not None and not op.is_backward
         ):  # of these, those at the ends have more or fewer
             members[op.follows].append(op)
-    names, runs = list(members), find_repetitions([content(ops) for ops in members.values()])
+    names, runs = list(members), find_repetitions([_content(ops) for ops in members.values()])
     place = {
         n: (run.first, k)
         for run in runs
@@ -89,6 +89,16 @@ def block_interiors(graph: Graph) -> tuple[str, ...]:
         for op in forward
         if op.outputs and not any(r.name in leaving for r in op.outputs) and not op.writes
     )
+
+
+def _content(operators: Sequence[Operator]) -> tuple[object, ...]:
+    """What costs depend on: kinds, and how operators share regions; not names."""
+    numbers: dict[str, int] = {}
+    parts = []
+    for op in operators:
+        shared = tuple(numbers.setdefault(r.name, len(numbers)) for r in op.args)
+        parts.append((kind_of(op), shared, tuple((r.dtype, r.role) for r in op.args)))
+    return tuple(parts)
 
 
 def _repetitions(content: np.ndarray, first: int) -> Iterator[Repetition]:

@@ -79,6 +79,8 @@ class PackedJudge:
     Attributes:
         strategy: the current one.
         refusal: the rule that the last illegal change broke.
+        followers: operator -> the numbers of those that have its configuration, its own first.
+        touching: per region the operators whose points decide what moves; none: nothing does.
     """
 
     def __init__(
@@ -87,10 +89,10 @@ class PackedJudge:
         self.graph, self.machine, self.costs, self.refusal = graph, machine, costs, ""
         self._known = {op.name: op for op in graph.operators}
         self._number = {op.name: number for number, op in enumerate(graph.operators)}
-        self._followers = {name: [number] for name, number in self._number.items()}
+        self.followers = {name: [number] for name, number in self._number.items()}
         for number, op in enumerate(graph.operators):
             if op.follows:
-                self._followers[op.follows].append(number)
+                self.followers[op.follows].append(number)
         self._has_staging = np.array([d.kind == "cuda" for d in machine.devices])
         self._capacity = np.array([math.inf if is_roomy else d.free_bytes for d in machine.devices])
         self._allowed, self._most_bytes = self._capacity, POOL_BYTES
@@ -104,25 +106,22 @@ class PackedJudge:
         self._lifetimes = lifetimes(lowering)
         kinds = list(zip(lowering.op_kind, lowering.cost_kind, strict=True))
         # operators with the same have the same points and rows, and so have those that follow them
-        self._alike = {
-            name: tuple(kinds[op] for op in ops) for name, ops in self._followers.items()
-        }
+        self._alike = {name: tuple(kinds[op] for op in ops) for name, ops in self.followers.items()}
         self._prepared: dict[object, tuple[ParallelConfig, Array]] = {}
         self._devices_of: dict[int, dict[int, None]] = {}  # by the number of points
         self._region_kind = list(zip(lowering.dtype_kind, lowering.life_kind, strict=True))
         idle = {*constants(lowering.lives)}
         self._by_used = idle | lowering.fetched
-        # Per region the operators whose points decide what moves; per operator these regions.
-        self._touching = [() if k in idle else life.ops for k, life in enumerate(lowering.lives)]
+        self.touching = [() if k in idle else life.ops for k, life in enumerate(lowering.lives)]
         self._regions: list[list[int]] = [[] for _ in lowering.operators]
-        for region, ops in enumerate(self._touching):
+        for region, ops in enumerate(self.touching):
             for op in ops:
                 self._regions[op].append(region)
         inputs = {lowering.number[region.name] for region in self.graph.inputs}
         self._fed = sorted(inputs if self._has_staging.any() else ())
         groups, streams = len(self.layout.group_ptr) - 1, self.pool.sets.count
         marks = np.zeros((-(-groups // every_of(groups)), streams))
-        numbers, fragment = (np.full(len(of), -1) for of in (self._regions, self._touching))
+        numbers, fragment = (np.full(len(of), -1) for of in (self._regions, self.touching))
         timed = Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0), marks)
         none = np.zeros(0, np.int64)
         self.current = Chosen(
@@ -215,7 +214,7 @@ class PackedJudge:
         own = {self._number[name]: name for name in changes if self._known[name].follows}
         named = {**named, **own}
         for name, config in changes.items():
-            ops, columns = np.array(self._followers[name]), self._columns(name, config)
+            ops, columns = np.array(self.followers[name]), self.columns(name, config)
             kept = [named.get(op, name) == name for op in ops.tolist()] if named else slice(None)
             points[ops[kept]], rows[ops[kept]] = columns[:, kept]
         self._settle_additions(points, rows, changes)
@@ -225,12 +224,12 @@ class PackedJudge:
         self._find_fragments(chosen)
         return chosen
 
-    def _columns(self, name: str, config: ParallelConfig) -> Array:
+    def columns(self, name: str, config: ParallelConfig) -> Array:
         """(2, n): of the operators that follow `name`, the numbers of their points and of the rows."""
         key = self._alike[name], id(config)
         if key not in self._prepared:
             check_config(self._known[name], config, len(self.machine.devices))
-            ops = self._followers[name]
+            ops = self.followers[name]
             numbers = self.lowering.store.numbers(ops, config)
             rows = self.pool.add_points(ops, numbers)
             self._prepared[key] = config, np.array([numbers, rows], np.int64)
@@ -259,9 +258,7 @@ class PackedJudge:
         if key_of_used != chosen.used.tobytes():
             regions |= self._by_used
         for region in sorted(regions):
-            at = key_of_used if region in self._by_used else b""
-            of_points = tuple([points[op] for op in self._touching[region]])
-            key = self._region_kind[region], at, of_points
+            key = self.key(region, points, key_of_used)
             number = self.pool.known.get(key, -1)
             if number < 0:
                 number = chosen.new.setdefault(key, first + len(chosen.new))
@@ -270,6 +267,11 @@ class PackedJudge:
             fragment[region] = number
         chosen.fragment, chosen.used = fragment, used
         chosen.regions = np.flatnonzero(fragment != self.current.fragment)
+
+    def key(self, region: int, points: Sequence[int], used: bytes) -> Hashable:
+        """What its fragment depends on: its life, its operators' points and, where it is fetched, who is in use."""
+        of_points = tuple([points[op] for op in self.touching[region]])
+        return self._region_kind[region], used if region in self._by_used else b"", of_points
 
     def _used(self, points: Sequence[int]) -> Array:
         """The devices in use, in the order in which operators name them."""

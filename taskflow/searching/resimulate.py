@@ -117,16 +117,23 @@ def every_of(groups: int) -> int:
 def lay_spans(
     first: int, chosen: tuple[Array, Array], before: Array, layout: Layout, rows: Rows
 ) -> tuple[Array, int]:
-    """The spans of a strategy, which are as before up to number `first`; and how many rows there are."""
+    """The spans of a strategy, which are as before up to number `first`; and how many rows there are.
+
+    Where nothing is chosen yet there are no rows.
+    """
     span, packed = before.copy(), rows.packed
     end = span[first - 1].end + span[first - 1].count if first else 0
     for b in range(first, len(span)):
         of = layout.span[b]
+        number = chosen[0][of.op] if of.op >= 0 else chosen[1][of.region]
+        span[b].end, span[b].count = end, 0
+        if number < 0:
+            continue
         if of.op >= 0:
-            here = rows.op_rows[chosen[0][of.op]]
+            here = rows.op_rows[number]
         else:
-            here = packed.version[packed.fragment[chosen[1][of.region]].version + of.version]
-        span[b].row, span[b].end = here.first, end
+            here = packed.version[packed.fragment[number].version + of.version]
+        span[b].row = here.first
         span[b].count, span[b].parts = here.count, here.parts
         end += here.count
     return span, end
@@ -134,11 +141,12 @@ def lay_spans(
 
 @inner
 def first_waits(first: int, fragment: Array, layout: Layout, packed: Packed) -> Array:
-    """Per `Layout.wait` of the spans from number `first` on, where the rows begin in `Packed.edge_ptr`."""
-    found = np.empty(len(layout.wait), np.int64)
+    """Per `Layout.wait` of the spans from number `first` on, where the rows begin in `Packed.edge_ptr`; -1: nowhere."""
+    found = np.full(len(layout.wait), -1, np.int64)
     for w in range(layout.wait_ptr[first], len(found)):
-        wait = layout.wait[w]
-        found[w] = packed.issuer[packed.fragment[fragment[wait.region]].issuer + wait.issuer]
+        number, issuer = fragment[layout.wait[w].region], layout.wait[w].issuer
+        if number >= 0:
+            found[w] = packed.issuer[packed.fragment[number].issuer + issuer]
     return found
 
 
@@ -160,7 +168,7 @@ def pass_groups(
             parts = max(parts, t.span[b].parts)
         for part in range(parts):
             for b in range(begin, stop):
-                last = max(last, pass_span(b, part, waiting, free, t, layout, rows))
+                last = max(last, pass_span(b, part, 0.0, waiting, free, t, layout, rows))
         if last > limit:
             return np.inf
     return float(max(free.max(), t.end.max() if len(t.end) else 0.0))
@@ -168,13 +176,20 @@ def pass_groups(
 
 @inlined
 def pass_span(
-    b: int, part: int, waiting: Array, free: Array, t: Timed, layout: Layout, rows: Rows
+    b: int,
+    part: int,
+    begin: float,
+    waiting: Array,
+    free: Array,
+    t: Timed,
+    layout: Layout,
+    rows: Rows,
 ) -> float:
-    """Pass the rows of a span that have this ordinal; their last end."""
+    """Pass the rows of a span that have this ordinal, none of which starts before `begin`; their last end."""
     span, last = t.span[b], 0.0
     for k in range(span.count):
         if rows.packed.ordinal[span.row + k] == part:
-            done = awaited(b, k, waiting, t, layout, rows.packed)
+            done = max(begin, awaited(b, k, waiting, t, layout, rows.packed))
             finish = pass_row(span.row + k, done, free, rows)
             t.end[span.end + k] = finish
             last = max(last, finish)
@@ -186,6 +201,8 @@ def awaited(b: int, k: int, waiting: Array, t: Timed, layout: Layout, packed: Pa
     """When all has ended that row `k` of a span waits for."""
     done = 0.0
     for w in range(layout.wait_ptr[b], layout.wait_ptr[b + 1]):
+        if waiting[w] < 0:
+            continue
         row, first = waiting[w] + k, layout.wait[w].first
         for e in range(packed.edge_ptr[row], packed.edge_ptr[row + 1]):
             edge = packed.edge[e]

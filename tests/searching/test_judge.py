@@ -273,7 +273,9 @@ def test_only_what_changed_regions_have_to_do_with_is_passed_anew():
     judge.accept()
     changed = {judge.lowering.regions[k].name for k in judge.current.regions}
     assert "fc5.weight" in changed and "learning_rate" not in changed
-    assert judge.layout.first_group[judge.current.regions].min() == 5  # of group -1, and of five layers
+    assert (
+        judge.layout.first_group[judge.current.regions].min() == 5
+    )  # of group -1, and of five layers
 
 
 def test_of_a_device_that_receives_by_several_links_no_arrival_implies_another():
