@@ -29,12 +29,12 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.boundpass import bound_children
 from taskflow.searching.judge import Judge
 from taskflow.searching.packed_judge import PackedJudge
+from taskflow.searching.resimulate import SLACK
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.tables import bound_tables
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 
 MOST_RENAMED = 5  # devices; of more, no names are exchanged (their permutations are too many)
-ROUNDING = 1e-9  # relative: sums of the same seconds in another order
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _Exhaustive:
         for c in sorted(distinct, key=lambda c: (bounds[c], c)):
             if self.is_stopped:
                 return
-            if bounds[c] * (1 - ROUNDING) >= self.seconds:
+            if bounds[c] * (1 - SLACK) >= self.seconds:
                 self.pruned += 1
                 continue
             self.chosen[leader] = c

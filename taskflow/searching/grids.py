@@ -312,7 +312,7 @@ def grid_config(
     return ParallelConfig(split, _row_major(every, tuple(n for _, n in able), order))
 
 
-@lru_cache(1 << 10)
+@lru_cache
 def _row_major(
     devices: Sequence[int], extents: tuple[int, ...], order: tuple[int, ...]
 ) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from taskflow.machine import MachineModel
 from taskflow.schedule.orders import named, reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
+from taskflow.searching.pool import HELD_BYTES
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.orbits import orbits_of
@@ -33,7 +34,6 @@ from taskflow.tasks.task_graph import TaskGraph
 
 _log = logging.getLogger(__name__)
 
-HELD_BYTES = 2 << 30  # of points and fragments: all are forgotten when they take more
 ORDERED = 2  # times the memory that rows take, for another order of them
 
 

@@ -20,7 +20,6 @@ GROWING = (
     ("pending",),
     ("arg",),
 )
-ROOM = 1 << 10  # of each column, to begin with
 OPEN = -1  # the set of streams of a collective that is not priced yet: it takes nothing
 
 # How far each of them is filled.
@@ -70,19 +69,20 @@ class Packed(NamedTuple):
     arg: Array
 
 
-def empty(devices: int) -> Packed:
-    """Columns with room for a little."""
+def empty(operators: int, devices: int) -> Packed:
+    """Columns with room for a strategy of so many operators, about."""
+    rows = operators * devices
     return Packed(
         filled=np.zeros(1, FILLED),
-        seconds=np.zeros(ROOM),
-        streams=np.zeros(ROOM, np.int32),
-        ordinal=np.zeros(ROOM, np.int32),
-        version=np.zeros(ROOM, ROWS),
-        issuer=np.zeros(ROOM, np.int64),
-        edge_ptr=np.zeros(ROOM, np.int64),
-        edge=np.zeros(ROOM, EDGE),
-        fragment=np.zeros(ROOM, FRAGMENT_PARTS),
-        bytes=np.zeros((ROOM, devices), np.int64),
-        pending=np.zeros(ROOM, OPEN_COLLECTIVE),
-        arg=np.zeros(ROOM, np.int64),
+        seconds=np.zeros(rows),
+        streams=np.zeros(rows, np.int32),
+        ordinal=np.zeros(rows, np.int32),
+        version=np.zeros(operators, ROWS),
+        issuer=np.zeros(operators, np.int64),
+        edge_ptr=np.zeros(rows, np.int64),
+        edge=np.zeros(rows, EDGE),
+        fragment=np.zeros(operators, FRAGMENT_PARTS),
+        bytes=np.zeros((operators, devices), np.int64),
+        pending=np.zeros(operators, OPEN_COLLECTIVE),
+        arg=np.zeros(rows, np.int64),
     )

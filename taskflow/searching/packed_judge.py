@@ -23,7 +23,7 @@ from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.searching.layout import constants, lay_out, lifetimes
-from taskflow.searching.pool import OBJECT_BYTES, Pool
+from taskflow.searching.pool import HELD_BYTES, OBJECT_BYTES, Pool
 from taskflow.searching.resimulate import LAID, Timed, every_of, resimulate
 from taskflow.strategy.strategy import (
     ParallelConfig,
@@ -34,8 +34,6 @@ from taskflow.strategy.strategy import (
     effective_config,
 )
 from taskflow.tasks.memory import FEED_BLOCKS
-
-POOL_BYTES = 2 << 30  # all that is known is forgotten when it takes more before a proposal
 
 
 @dataclass
@@ -95,7 +93,7 @@ class PackedJudge:
                 self.followers[op.follows].append(number)
         self._has_staging = np.array([d.kind == "cuda" for d in machine.devices])
         self._capacity = np.array([math.inf if is_roomy else d.free_bytes for d in machine.devices])
-        self._allowed, self._most_bytes = self._capacity, POOL_BYTES
+        self._allowed, self._most_bytes = self._capacity, HELD_BYTES
         self.strategy = Strategy({})
         self._fill()
 
@@ -191,7 +189,7 @@ class PackedJudge:
         self._fill()
         if len(self.strategy):
             self._start(self.strategy)
-        self._most_bytes = max(POOL_BYTES, 2 * self._held_bytes)
+        self._most_bytes = max(HELD_BYTES, 2 * self._held_bytes)
 
     @property
     def _held_bytes(self) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from math import gcd, prod
 
 import numpy as np
@@ -164,7 +164,7 @@ def _degrees(
             yield from ((first, *rest) for rest in _degrees(extents[1:], left, allows))
 
 
-@lru_cache(1 << 10)
+@cache
 def _first(points: frozenset[int]) -> list[tuple[int, frozenset[int]]]:
     """In how many parts the first axis may be, and how many points there may be in each of these."""
     parts = sorted({first for k in points for first in divisors(k)})

@@ -23,6 +23,7 @@ from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.streams import StreamSets, StreamTable
 from taskflow.tasks.task_graph import COLLECTIVES
 
+HELD_BYTES = 2 << 30  # all that is known is forgotten when it takes more
 OBJECT_BYTES = 400  # that something takes which is known by a key
 
 
@@ -39,7 +40,7 @@ class Pool:
 
         self.lowering, self.costs = lowering, costs
         self._pack, self._rates = pack_points, tuple(costs.rates)
-        self.packed = empty(len(lowering.machine.devices))
+        self.packed = empty(len(lowering.operators), len(lowering.machine.devices))
         self.op_rows = Column(ROWS)
         self.sets = StreamSets(StreamTable(lowering.machine))
         self.known: dict[Hashable, int] = {}

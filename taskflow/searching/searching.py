@@ -52,11 +52,11 @@ PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum
 WHOLE = 32  # changes that take as long as a plan that is judged as a whole, about
 FREE = 8  # of those: they do not count
 STARTING, SHAPING = 0.1, 0.4  # of the budget: until then starts are judged, and shapes alone
-PATIENCE = 128  # changes without a gain, before a walk ends
+# Changes without a gain, before a walk ends; half of what a move gained and took is forgotten after as many. And draws
+# of moves that have nothing to try, one after the other: then there is nothing.
+PATIENCE = 128
 EXPECTED = 0.003  # that a move gains with a whole plan, before it was tried
-FORGOTTEN = 128  # changes after which half of what a move gained and took is forgotten
 FAR = 1.2  # times the best plan that a move can change: from slower ones it does not go on
-IDLE = 100  # draws of moves that have nothing to try, one after the other: then there is nothing
 
 
 @phase("search")
@@ -151,7 +151,7 @@ class _Arms:
 
     def note(self, number: int, gain: float, price: float) -> None:
         """What a proposal gained, as a logarithm, and what it took."""
-        kept = 0.5 ** (price / FORGOTTEN)
+        kept = 2 ** -(price / PATIENCE)
         expected = self.expected[number]
         self.gained[number] = expected + kept * (self.gained[number] - expected) + gain
         self.spent[number] = WHOLE + kept * (self.spent[number] - WHOLE) + price
@@ -230,7 +230,7 @@ class _Search:
                 self._settle()
 
     def _is_over(self) -> bool:
-        if self._idle > IDLE or self.budget.is_interrupted:
+        if self._idle > PATIENCE or self.budget.is_interrupted:
             return True
         if self.population.best is None:
             return self.budget.used >= 1 and len(self.population.outcomes) > 2 * WHOLE

@@ -132,7 +132,7 @@ def stragglers(
     plan: Plan,
     machine: MachineModel,
     costs: CostModel,
-    slower: float = 1.1,
+    slower: float = 1 + STEP,
     most: int = 8,
 ) -> list[Straggler]:
     """A step for each device as the slow one: the `most` that compute longest, those that cost most first.

@@ -175,7 +175,7 @@ def test_an_illegal_proposal_is_refused_with_its_rule():
 def test_a_pool_that_is_full_is_emptied(monkeypatch):
     graph, machine = network(), MachineModel.uniform(2)
     costs = CostModel.analytic(machine)
-    monkeypatch.setattr(judging, "POOL_BYTES", 0)
+    monkeypatch.setattr(judging, "HELD_BYTES", 0)
     judge, strategy = PackedJudge(graph, machine, costs), taskflow.data_parallel(graph, machine)
     judge.start(strategy)
     for degrees in ({"o": 2}, {"b": 2}):
@@ -221,7 +221,7 @@ def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
         return np.concatenate([data, np.full_like(data, 1 << 30)])
 
     monkeypatch.setattr(columns, "_doubled", poisoned)
-    monkeypatch.setattr(packed, "ROOM", 1)
+    monkeypatch.setattr(pools, "empty", lambda operators, devices: packed.empty(1, devices))
     graph, machine = network(layers=3), MachineModel.uniform(4)
     costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
     judge, strategy = PackedJudge(graph, machine, costs), taskflow.data_parallel(graph, machine)
