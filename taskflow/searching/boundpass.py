@@ -2,7 +2,7 @@
 
 Rows of decided operators and what moves between them run as they will (`resimulate`); of what moves is left out what
 more than two families decide. An undecided operator takes the least seconds of a point after the first point of each
-operator that it reads from, and on every device the least that it occupies it under any configuration.
+operator that it reads from.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import inlined, inner, tiered
+from taskflow.core.compiling import inner, tiered
 from taskflow.searching.layout import Layout
 from taskflow.searching.packed import Packed
-from taskflow.searching.resimulate import Rows, Timed, first_waits, lay_spans, pass_span
+from taskflow.searching.resimulate import Rows, Timed, first_waits, lay_spans, pass_group
 from taskflow.searching.tables import BoundTables
 
 
@@ -53,25 +53,22 @@ def bound_of(
     span, count = lay_spans(0, (numbers, fragment), nothing[0], layout, rows)
     waiting = first_waits(0, fragment, layout, rows.packed)
     t, free = Timed(span, np.empty(count), nothing[2]), np.zeros(nothing[2].shape[1])
+    devices = rows.packed.bytes.shape[1]
     first, last, load = np.zeros(len(numbers)), 0.0, 0.0  # when the first point of each ends
     for group in range(len(layout.group_ptr) - 1):
-        parts, op, begin = 1, group - 1, 0.0
+        op, begin = group - 1, 0.0
         for w in range(b.writer_ptr[op], b.writer_ptr[op + 1]) if op >= 0 else range(0):
             begin = max(begin, first[b.writer[w]])
         if op >= 0 and numbers[op] < 0:
-            last = max(last, pass_undecided(op, begin, first, free, b))
+            first[op] = begin + b.least[op]
+            last = max(last, begin + b.whole[op] / b.most[op])
             load += b.whole[op]
-        for s in range(layout.group_ptr[group], layout.group_ptr[group + 1]):
-            parts = max(parts, span[s].parts)
-        for part in range(parts):
-            for s in range(layout.group_ptr[group], layout.group_ptr[group + 1]):
-                own = begin if layout.span[s].op >= 0 else 0.0
-                last = max(last, pass_span(s, part, own, waiting, free, t, layout, rows))
+        last = max(last, pass_group(group, begin, waiting, free, t, layout, rows))
         for s in range(layout.group_ptr[group], layout.group_ptr[group + 1]):
             if layout.span[s].op >= 0 and span[s].count:
                 first[op] = t.end[span[s].end : span[s].end + span[s].count].min()
                 load += b.seconds[op, chosen[b.family[op]]]
-    return float(max(last, load / b.floor.shape[1]))
+    return float(max(last, load / devices))
 
 
 @inner
@@ -86,15 +83,3 @@ def decided(chosen: Array, b: BoundTables) -> tuple[Array, Array]:
         if one >= 0 and chosen[one] >= 0 and chosen[other] >= 0:
             fragment[r] = b.fragment[r, chosen[one], chosen[other]]
     return numbers, fragment
-
-
-@inlined
-def pass_undecided(op: int, begin: float, first: Array, free: Array, b: BoundTables) -> float:
-    """The least end of an undecided operator."""
-    first[op] = begin + b.least[op]
-    last: float = begin + b.whole[op] / b.most[op]
-    for device in range(b.floor.shape[1]):
-        if b.floor[op, device] > 0.0:
-            free[device] = max(free[device], begin) + b.floor[op, device]
-            last = max(last, free[device])
-    return last

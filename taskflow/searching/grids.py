@@ -260,10 +260,10 @@ class Grids:
         """Leader -> the axis of the group of data, not of samples, that most other operators have."""
         if tensor not in self._sequences:
             taken = self._chosen(tensor)
-            groups = (
+            groups: list[list[Axis]] = [
                 [axis for axis in group if axis[0] not in taken and self._can(axis, tensor)]
                 for group in self._data_groups
-            )
+            ]
             self._sequences[tensor] = dict(max(groups, key=len, default=[]))
         return self._sequences[tensor]
 

@@ -115,8 +115,7 @@ class PackedJudge:
         for region, ops in enumerate(self.touching):
             for op in ops:
                 self._regions[op].append(region)
-        inputs = {lowering.number[region.name] for region in self.graph.inputs}
-        self._fed = sorted(inputs if self._has_staging.any() else ())
+        self._fed = [lowering.number[region.name] for region in self.graph.inputs]
         groups, streams = len(self.layout.group_ptr) - 1, self.pool.sets.count
         marks = np.zeros((-(-groups // every_of(groups)), streams))
         numbers, fragment = (np.full(len(of), -1) for of in (self._regions, self.touching))

@@ -8,7 +8,6 @@ from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.cost.rates import Rates
 from taskflow.lowering.boxes import volume
-from taskflow.lowering.moves import arg_begin
 from taskflow.lowering.moving import DONE, NOBODY, Played, play_region, rename, world_of
 from taskflow.lowering.ordinals import ordinals_of
 from taskflow.lowering.pointtable import PointTable
@@ -149,15 +148,14 @@ def first_waiting(x: Played) -> Array:
 
 @leaf
 def lacking_column(s: State, waiting: int, issuers: int, versions: int, p: Packed) -> int:
-    """The first of the groups of columns (`packed.GROWING`) that has no room for a region, or FITS."""
-    of, collectives, numbers = p.filled[0], 0, 0
-    for k in range(s.rows):
-        if s.row[k].kind == COLLECTIVE:
-            collectives += 1
-            numbers += (s.row[k].arg_end - arg_begin(s, k)) * (ARG_NUMBERS + s.width)
+    """The first of the groups of columns (`packed.GROWING`) that has no room for a region, or FITS.
+
+    As if every row were a collective.
+    """
+    of, numbers = p.filled[0], s.args * (ARG_NUMBERS + s.width)
     rows, edges = of.rows + s.rows, of.edges + s.edges
     first = rows, of.waiting + waiting + 1, edges, of.versions + versions, of.issuers + issuers
-    used = (*first, of.fragments + 1, of.pending + collectives, of.args + numbers)
+    used = (*first, of.fragments + 1, of.pending + s.rows, of.args + numbers)
     first_room = len(p.seconds), len(p.edge_ptr), len(p.edge), len(p.version), len(p.issuer)
     room = (*first_room, len(p.fragment), len(p.pending), len(p.arg))
     for column in range(len(used)):

@@ -154,45 +154,35 @@ def first_waits(first: int, fragment: Array, layout: Layout, packed: Packed) -> 
 def pass_groups(
     first: int, every: int, limit: float, waiting: Array, t: Timed, layout: Layout, rows: Rows
 ) -> float:
-    """Pass all groups from number `first` on; the last end, or infinity as soon as one is above `limit`.
-
-    Rows of a group are passed by their ordinals, and those of one ordinal span after span.
-    """
+    """Pass all groups from number `first` on; the last end, or infinity as soon as one is above `limit`."""
     free = t.free[first // every].copy()
     for group in range(first, len(layout.group_ptr) - 1):
         if group % every == 0:
             t.free[group // every] = free
-        parts, last = 1, 0.0
-        begin, stop = layout.group_ptr[group], layout.group_ptr[group + 1]
-        for b in range(begin, stop):
-            parts = max(parts, t.span[b].parts)
-        for part in range(parts):
-            for b in range(begin, stop):
-                last = max(last, pass_span(b, part, 0.0, waiting, free, t, layout, rows))
-        if last > limit:
+        if pass_group(group, 0.0, waiting, free, t, layout, rows) > limit:
             return np.inf
     return float(max(free.max(), t.end.max() if len(t.end) else 0.0))
 
 
-@inlined
-def pass_span(
-    b: int,
-    part: int,
-    begin: float,
-    waiting: Array,
-    free: Array,
-    t: Timed,
-    layout: Layout,
-    rows: Rows,
+@leaf
+def pass_group(
+    group: int, begin: float, waiting: Array, free: Array, t: Timed, layout: Layout, rows: Rows
 ) -> float:
-    """Pass the rows of a span that have this ordinal, none of which starts before `begin`; their last end."""
-    span, last = t.span[b], 0.0
-    for k in range(span.count):
-        if rows.packed.ordinal[span.row + k] == part:
-            done = max(begin, awaited(b, k, waiting, t, layout, rows.packed))
-            finish = pass_row(span.row + k, done, free, rows)
-            t.end[span.end + k] = finish
-            last = max(last, finish)
+    """Pass the rows of a group by their ordinals, and those of one ordinal span after span; the last end.
+
+    Those of the operator do not start before `begin`.
+    """
+    spans, parts, last = range(layout.group_ptr[group], layout.group_ptr[group + 1]), 1, 0.0
+    for b in spans:
+        parts = max(parts, t.span[b].parts)
+    for part in range(parts):
+        for b in spans:
+            span, least = t.span[b], begin if layout.span[b].op >= 0 else 0.0
+            for k in range(span.count):
+                if rows.packed.ordinal[span.row + k] == part:
+                    done = max(least, awaited(b, k, waiting, t, layout, rows.packed))
+                    t.end[span.end + k] = pass_row(span.row + k, done, free, rows)
+                    last = max(last, t.end[span.end + k])
     return last
 
 

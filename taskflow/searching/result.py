@@ -82,23 +82,15 @@ class SearchResult:
                 f", at most {self.seconds / self.lower_bound_seconds:.2f}x the time of the optimum"
             )
         text += f", the fastest of {self.rehearsed} plans in rehearsal" if self.rehearsed else ""
-        text += (
-            ", no change of one operator is faster without waits for memory"
-            if self.is_locally_optimal
-            else ""
-        )
-        text += (
-            f"; computed again: {len(self.plan.recomputed)} operators"
-            if self.plan.recomputed
-            else ""
-        )
+        if self.is_locally_optimal:
+            text += ", no change of one operator is faster without waits for memory"
+        if self.plan.recomputed:
+            text += f"; computed again: {len(self.plan.recomputed)} operators"
         text += f"; {self.plan.parts} micro-batches" if self.plan.parts > 1 else ""
         text += f"; sharded: {len(self.plan.homes)} parameters" if self.plan.homes else ""
         text += f"; devices that compute nothing: {list_numbers(self.idle)}" if self.idle else ""
-        is_alone = (
-            self.idle and len({d for config in self.strategy.values() for d in config.devices}) == 1
-        )
-        text += "; one device alone is the fastest" if is_alone else ""
+        if self.idle and len({d for each in self.strategy.values() for d in each.devices}) == 1:
+            text += "; one device alone is the fastest"
         return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
 
 

@@ -180,7 +180,6 @@ class _Search:
         self.is_local = False
         self._walk: Walk | None = None
         self._kind: object = None  # of the plan from which the walk began
-        self._quiet = 0  # neighbours in turn that were not faster
         self._idle = 0
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -288,10 +287,7 @@ class _Search:
         """Judge a change of the walk's plan."""
         move = self.arms.moves[arm]
         limit = walk.limit(-1.0 if move in SWEEPS else self.generator.random())
-        before = walk.plan
-        gain = walk.propose(plan, limit)
-        self.arms.note(arm, gain, 1.0)
-        self._quiet = (self._quiet + (move is next_neighbour)) * (walk.plan is before)
+        self.arms.note(arm, walk.propose(plan, limit), 1.0)
         self._count(1.0)
 
     def _count(self, price: float) -> None:
@@ -311,11 +307,7 @@ class _Search:
         self._end_walk()
         for leader in self.population.draw(self.generator, self.population.leaders):
             if leader.outcome.fits and _can_walk(leader.outcome.plan):
-                self._walk, self._kind, self._quiet = (
-                    Walk(self.problem, leader.outcome.plan),
-                    leader.kind,
-                    0,
-                )
+                self._walk, self._kind = Walk(self.problem, leader.outcome.plan), leader.kind
                 self.budget.spent += WHOLE
                 return self._walk
         return None

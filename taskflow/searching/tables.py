@@ -32,7 +32,6 @@ class BoundTables(NamedTuple):
         seconds: (operators, configurations) of all its points together.
         least, whole: per operator the least seconds of a point, and of all of it on one device.
         most: per operator, how many points run side by side at most.
-        floor: (operators, devices) the least seconds that it occupies a device, whatever its configuration.
         writer_ptr, writer: per operator those of which every point of it is sure to read something.
         families: (regions, 2) the families that decide its fragment, perhaps one twice; -1: they are more.
         fragment: (regions, configurations of the first, of the second) its number in the pool.
@@ -44,7 +43,6 @@ class BoundTables(NamedTuple):
     least: Array
     whole: Array
     most: Array
-    floor: Array
     writer_ptr: Array
     writer: Array
     families: Array
@@ -63,14 +61,9 @@ def bound_tables(space: Space, judge: PackedJudge) -> BoundTables:
             points[:, judge.followers[name], number] = judge.columns(name, config)
     additions = list(judge.lowering.additions.makers)
     points[:, additions] = -1  # where these have points depends on who makes what they add
-    seconds = np.zeros((*points.shape[1:], len(space.machine.devices)))
-    for at in zip(*np.nonzero(points[1] >= 0), strict=True):
-        first, count, _ = pool.op_rows.data[points[1][at]].tolist()
-        here = slice(first, first + count)
-        device = pool.packed.streams[here] - pool.sets.first_compute
-        np.add.at(seconds[at], device, pool.packed.seconds[here])
-    is_padding = np.arange(max(sizes)) >= np.array(sizes)[family][:, None]
-    floor = np.where(is_padding[:, :, None], np.inf, seconds).min(axis=1)
+    of = pool.op_rows.data[points[1]]
+    until = np.append(0.0, np.cumsum(pool.packed.seconds[: pool.packed.filled["rows"][0]]))
+    seconds = until[of["first"] + of["count"]] - until[of["first"]]
     splits = [Splits(op, space) for op in operators]
     whole = whole_seconds(space.graph, space.machine, judge.costs)
     whole *= np.array([split.work for split in splits])[:, None]
@@ -78,11 +71,10 @@ def bound_tables(space: Space, judge: PackedJudge) -> BoundTables:
     return BoundTables(
         family,
         points[1],
-        seconds.sum(axis=2),
+        seconds,
         least_seconds(splits, whole, space.machine, judge.costs),
         whole.min(axis=1),
         np.array([float(split.most) for split in splits]),
-        floor,
         pointers([len(each) for each in writers]),
         np.array([writer for each in writers for writer in each], np.int64),
         *_fragments(judge, family, sizes, points[0]),
