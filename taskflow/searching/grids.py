@@ -260,11 +260,12 @@ class Grids:
         """Leader -> the axis of the group of data, not of samples, that most other operators have."""
         if tensor not in self._sequences:
             taken = self._chosen(tensor)
-            groups: list[list[Axis]] = [
+            groups = [
                 [axis for axis in group if axis[0] not in taken and self._can(axis, tensor)]
                 for group in self._data_groups
             ]
-            self._sequences[tensor] = dict(max(groups, key=len, default=[]))
+            largest = max(groups, key=len, default=[])
+            self._sequences[tensor] = dict(largest)
         return self._sequences[tensor]
 
     def _is_sample(self, group: Iterable[Axis]) -> bool:

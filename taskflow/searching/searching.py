@@ -133,13 +133,13 @@ def _best_of(results: Sequence[SearchResult]) -> SearchResult:
 class _Arms:
     """Moves, drawn by what they gained for what they took."""
 
-    def __init__(self, moves: Sequence[Move]) -> None:
+    def __init__(self, moves: Sequence[Move], can_walk: bool) -> None:
         self.moves = moves
         self.spent = np.full(len(moves), float(WHOLE))
         self.nothing = set[tuple[int, int]]()  # arms, and plans of which they make nothing
         self.reach = np.full(len(moves), math.inf)  # the least score of what they could change
         # Of one proposal. A user's move is a whole plan's until it has changed a few operators alone.
-        self.price = np.array([1.0 if move in CHANGES else WHOLE for move in moves])
+        self.price = np.array([1.0 if can_walk and move in CHANGES else WHOLE for move in moves])
         # What all moves that make whole plans promise is what one change of a few operators does.
         self.expected = np.where(self.price > 1, EXPECTED / (self.price > 1).sum(), EXPECTED)
         self.gained = self.expected.copy()
@@ -171,7 +171,7 @@ class _Search:
         self.problem, self.budget, self.seed = problem, budget, seed
         self.progress = progress or (lambda done, best: None)
         self.generator = np.random.default_rng(seed)
-        self.arms = _Arms(moves)
+        self.arms = _Arms(moves, problem.can_walk)
         self.population = Population(problem.machine)
         budget.spent = -FREE * WHOLE
         self.history: list[tuple[int, float]] = []
@@ -249,7 +249,7 @@ class _Search:
                 self.arms.nothing.add((arm, id(before)))
                 continue
             self.arms.reach[arm] = min(self.arms.reach[arm], leader.score)
-            may_walk = self.problem.has_strategies and _can_walk(before)
+            may_walk = self.problem.can_walk and _can_walk(before)
             if move not in MOVES and may_walk and _is_change(before, plan):
                 self.arms.price[arm] = 1.0  # next time it is a step of the walk
             return self._jump(arm, plan, leader.kind)
@@ -324,7 +324,7 @@ class _Search:
     def _settle(self) -> None:
         """Try all changes of one operator of the best plan, until a round of them finds nothing faster."""
         plan = self.best.plan
-        if not _can_walk(plan):
+        if not (self.problem.can_walk and _can_walk(plan)):
             return
         walk, variant = Walk(self.problem, plan), self.problem.variant(plan)
         left = count_neighbours(variant)
