@@ -22,6 +22,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.numbers import whole
+from taskflow.core.text import in_ms
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -61,7 +62,7 @@ class Optimum:
     def __str__(self) -> str:
         what = "proven optimal" if self.is_proven else "best of those seen"
         return (
-            f"{self.seconds * 1e3:.3f} ms a step, {what} among {self.strategies:.4g} strategies: "
+            f"{in_ms(self.seconds)} a step, {what} among {self.strategies:.4g} strategies: "
             f"{self.judged} judged, {self.visited} sets bounded, {self.pruned} left out"
         )
 

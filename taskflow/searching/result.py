@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from taskflow.core.text import list_numbers
+from taskflow.core.text import in_ms, list_numbers
 from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
 from taskflow.strategy.strategy import Strategy
@@ -71,10 +71,10 @@ class SearchResult:
         return min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
 
     def __str__(self) -> str:
-        text = f"{self.seconds * 1e3:.3f} ms a step after {self.proposals} proposals, "
+        text = f"{in_ms(self.seconds)} a step after {self.proposals} proposals, "
         best = self.baseline_seconds[self.best_start]
         if math.isfinite(best):
-            text += f"{best / self.seconds:.2f}x as fast as the best start ({self.best_start}, {best * 1e3:.3f} ms)"
+            text += f"{best / self.seconds:.2f}x as fast as the best start ({self.best_start}, {in_ms(best)})"
         else:
             text += "where no start fits into memory"
         if self.lower_bound_seconds > 0:

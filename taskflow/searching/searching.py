@@ -50,11 +50,11 @@ _log = logging.getLogger(__name__)
 
 PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum
 WHOLE = 32  # changes that take as long as a plan that is judged as a whole, about
-FREE = 8  # of those: they do not count
-STARTING, SHAPING = 0.1, 0.4  # of the budget: until then starts are judged, and shapes alone
+STARTING, SHAPING = 0.1, 1 / 2  # of the budget: until then starts are judged, and shapes alone
 # Changes without a gain, before a walk ends; half of what a move gained and took is forgotten after as many. And draws
 # of moves that have nothing to try, one after the other: then there is nothing.
 PATIENCE = 128
+FREE = 2 * PATIENCE  # changes: the first whole plans do not count
 EXPECTED = 0.003  # that a move gains with a whole plan, before it was tried
 FAR = 1.2  # times the best plan that a move can change: from slower ones it does not go on
 
@@ -173,7 +173,7 @@ class _Search:
         self.generator = np.random.default_rng(seed)
         self.arms = _Arms(moves, problem.can_walk)
         self.population = Population(problem.machine)
-        budget.spent = -FREE * WHOLE
+        budget.spent = -FREE
         self.history: list[tuple[int, float]] = []
         self.baseline: dict[str, float] = {}
         self.left_out: list[str] = []
