@@ -187,7 +187,7 @@ class Bounds:
     """Lower bounds of partly decided strategies; -1 stands for undecided."""
 
     def __init__(self, space: Space, judge: PackedJudge) -> None:
-        self._space, self._pool = space, judge.pool
+        self._sizes, self._pool = [space.size(name) for name in space.names], judge.pool
         self._given = (
             tuple(bound_tables(space, judge)),
             tuple(judge.current.timed),
@@ -196,7 +196,7 @@ class Bounds:
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""
-        out, pool = np.empty(self._space.size(self._space.names[leader])), self._pool
+        out, pool = np.empty(self._sizes[leader]), self._pool
         rows = tuple(pool.packed), (pool.op_rows.data, *pool.sets.columns)
         bound_children(chosen, leader, *self._given, *rows, out)
         return out

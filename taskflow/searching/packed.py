@@ -27,7 +27,7 @@ FILLED = record("rows", "waiting", "edges", "versions", "issuers", "fragments", 
 # Its first row, how many rows, and how many ordinals these have.
 ROWS = record("first", "count", "parts")
 # Its first row, how many rows, its first of `version` and of `issuer`.
-FRAGMENT_PARTS = record("row", "rows", "version", "issuer")
+FRAGMENT = record("first", "count", "version", "issuer")
 # A row that is awaited: which of the region's issuers issues it, and its number among what that issues.
 EDGE = records([("issuer", np.int32), ("index", np.int32)])
 # A collective whose seconds and streams are still open: its row, name, bytes of an element and of all, and `args`
@@ -47,7 +47,7 @@ class Packed(NamedTuple):
         seconds, streams, ordinal: of every row of operators and of versions; the number of the set of its streams
             (`streams.StreamSets`), or OPEN; see `lowering.ordinals`.
         version: ROWS of every version of every fragment.
-        fragment: FRAGMENT_PARTS.
+        fragment: FRAGMENT.
         issuer: of every issuer of every fragment, where its rows begin in `edge_ptr`.
         edge_ptr, edge: per row of every issuer of every fragment EDGE: for what it waits through that region.
         bytes: (fragments, devices) that its instances take.
@@ -69,20 +69,26 @@ class Packed(NamedTuple):
     arg: Array
 
 
-def empty(operators: int, devices: int) -> Packed:
-    """Columns with room for a strategy of so many operators, about."""
-    rows = operators * devices
-    return Packed(
-        filled=np.zeros(1, FILLED),
-        seconds=np.zeros(rows),
-        streams=np.zeros(rows, np.int32),
-        ordinal=np.zeros(rows, np.int32),
-        version=np.zeros(operators, ROWS),
-        issuer=np.zeros(operators, np.int64),
-        edge_ptr=np.zeros(rows, np.int64),
-        edge=np.zeros(rows, EDGE),
-        fragment=np.zeros(operators, FRAGMENT_PARTS),
-        bytes=np.zeros((operators, devices), np.int64),
-        pending=np.zeros(operators, OPEN_COLLECTIVE),
-        arg=np.zeros(rows, np.int64),
-    )
+# Of the columns that have a number for each row of a strategy, or for each region of it.
+OF_ROWS = {
+    "seconds": np.float64,
+    "streams": np.int32,
+    "ordinal": np.int32,
+    "edge_ptr": np.int64,
+    "edge": EDGE,
+    "arg": np.int64,
+}
+OF_REGIONS = {
+    "version": ROWS,
+    "issuer": np.int64,
+    "fragment": FRAGMENT,
+    "pending": OPEN_COLLECTIVE,
+}
+
+
+def empty(regions: int, devices: int) -> Packed:
+    """Columns with room for a strategy of so many regions, about."""
+    of_rows = {name: np.zeros(regions * devices, dtype) for name, dtype in OF_ROWS.items()}
+    of_regions = {name: np.zeros(regions, dtype) for name, dtype in OF_REGIONS.items()}
+    sizes = np.zeros((regions, devices), np.int64)
+    return Packed(filled=np.zeros(1, FILLED), bytes=sizes, **of_rows, **of_regions)

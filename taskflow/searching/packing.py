@@ -117,7 +117,7 @@ def pack(x: Played, p: Packed, rates: Rates) -> int:
         return int(column)
     filled = p.filled[0]
     fragment = p.fragment[filled.fragments]
-    fragment.row, fragment.rows = filled.rows, s.rows
+    fragment.first, fragment.count = filled.rows, s.rows
     fragment.version, fragment.issuer = filled.versions, filled.issuers
     pack_rows(s, p, rates)
     for v in range(versions):

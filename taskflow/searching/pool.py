@@ -16,7 +16,8 @@ from taskflow.collective.price import Carried
 from taskflow.core.columns import Array, Column, doubled, table_bytes
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import AnalyticCosts, CostModel
-from taskflow.lowering import Lowering
+from taskflow.lowering import Lowering, moving
+from taskflow.searching import packing
 from taskflow.searching.packed import ARG, GROWING, ROW, ROWS, SOURCE, TARGET, empty
 from taskflow.simulation.sharing import paces_of
 from taskflow.tasks.exchange import Exchange
@@ -36,11 +37,8 @@ class Pool:
     """
 
     def __init__(self, lowering: Lowering, costs: CostModel) -> None:
-        from taskflow.searching.packing import pack_points  # numba: imported on first use
-
-        self.lowering, self.costs = lowering, costs
-        self._pack, self._rates = pack_points, tuple(costs.rates)
-        self.packed = empty(len(lowering.operators), len(lowering.machine.devices))
+        self.lowering, self.costs, self._rates = lowering, costs, tuple(costs.rates)
+        self.packed = empty(len(lowering.regions), len(lowering.machine.devices))
         self.op_rows = Column(ROWS)
         self.sets = StreamSets(StreamTable(lowering.machine))
         self.known: dict[Hashable, int] = {}
@@ -81,7 +79,7 @@ class Pool:
         known = tuple(self.lowering.store.table), self._rates, self.sets.first_compute
         found, done = np.zeros(len(points), ROWS), 0
         while done < len(points):
-            done += self._pack(points[done:], *known, tuple(self.packed), found[done:])
+            done += packing.pack_points(points[done:], *known, tuple(self.packed), found[done:])
             if done < len(points):
                 self._grow(ROW)
         if not self._is_rated:
@@ -117,9 +115,6 @@ class Pool:
         self.packed.filled[:] = self._settled
 
     def _pack_regions(self, regions: Array, numbers: Array, used: Array) -> None:
-        from taskflow.lowering import moving  # numba: imported on first use
-        from taskflow.searching import packing
-
         mover, done = self.lowering.mover, 0
         world, end = mover.world(numbers, used, self.lowering.store), -1
         while end != moving.DONE:

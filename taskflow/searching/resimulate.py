@@ -87,9 +87,12 @@ def resimulate(
         Rows(of_rows[0], Packed(*of_pool), *of_rows[1:]),
         Timed(*before),
     )
+    is_known, made = True, rows.packed.filled[0].fragments
     for op in ops:
         exchange(work, rows.op_rows, old[0][op], new[0][op], rows)
-    is_known = change_regions(work, regions, old[1], new[1], rows)
+    for r in regions:
+        is_known &= new[1][r] < made
+        exchange(work, rows.packed.fragment, old[1][r], new[1][r] if new[1][r] < made else -1, rows)
     for k in range(len(work)):
         if work[k] * (1.0 - SLACK) > limit:
             return np.inf, t.span, t.end, t.free
@@ -219,40 +222,17 @@ def pass_row(row: int, done: float, free: Array, rows: Rows) -> float:
 
 
 @leaf
-def add_work(work: Array, sign: float, first: int, count: int, rows: Rows) -> None:
-    """Add what rows of the pool take to the work of their streams."""
-    for row in range(first, first + count):
-        streams = rows.packed.streams[row]
-        if streams == OPEN:
-            continue
-        for k in range(rows.set_ptr[streams], rows.set_ptr[streams + 1]):
-            work[rows.stream[k]] += sign * rows.packed.seconds[row]
-        for k in range(rows.hop_ptr[streams], rows.hop_ptr[streams + 1]):
-            work[rows.hop[k].link] += sign * work_of(rows.hop[k], rows.packed.seconds[row])
-
-
-@leaf
 def exchange(work: Array, parts: Array, old: int, new: int, rows: Rows) -> None:
-    """Exchange rows of the pool, by the numbers of their ROWS, in the work of all streams; -1: there are none yet."""
-    if old >= 0:
-        add_work(work, -1.0, parts[old].first, parts[old].count, rows)
-    add_work(work, 1.0, parts[new].first, parts[new].count, rows)
-
-
-@leaf
-def change_regions(work: Array, regions: Array, old: Array, new: Array, rows: Rows) -> bool:
-    """Exchange the fragments of some regions in the work of all streams.
-
-    False: not all of them are made; what the others will have is left out.
-    """
-    packed, is_known = rows.packed, True
-    for r in regions:
-        if old[r] >= 0:
-            fragment = packed.fragment[old[r]]
-            add_work(work, -1.0, fragment.row, fragment.rows, rows)
-        if new[r] < packed.filled[0].fragments:
-            fragment = packed.fragment[new[r]]
-            add_work(work, 1.0, fragment.row, fragment.rows, rows)
-        else:
-            is_known = False
-    return is_known
+    """Exchange an operator's rows or a fragment's in the work of all streams; -1: there are none, or not yet."""
+    for number, sign in ((old, -1.0), (new, 1.0)):
+        if number < 0:
+            continue
+        first = parts[number].first
+        for row in range(first, first + parts[number].count):
+            streams, seconds = rows.packed.streams[row], rows.packed.seconds[row]
+            if streams == OPEN:
+                continue
+            for k in range(rows.set_ptr[streams], rows.set_ptr[streams + 1]):
+                work[rows.stream[k]] += sign * seconds
+            for k in range(rows.hop_ptr[streams], rows.hop_ptr[streams + 1]):
+                work[rows.hop[k].link] += sign * work_of(rows.hop[k], seconds)

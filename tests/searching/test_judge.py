@@ -221,7 +221,7 @@ def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
         return np.concatenate([data, np.full_like(data, 1 << 30)])
 
     monkeypatch.setattr(columns, "_doubled", poisoned)
-    monkeypatch.setattr(pools, "empty", lambda operators, devices: packed.empty(1, devices))
+    monkeypatch.setattr(pools, "empty", lambda regions, devices: packed.empty(1, devices))
     graph, machine = network(layers=3), MachineModel.uniform(4)
     costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
     judge, strategy = PackedJudge(graph, machine, costs), taskflow.data_parallel(graph, machine)
