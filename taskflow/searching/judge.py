@@ -120,8 +120,12 @@ class Judge:
 
 def _graph_key(plan: Plan) -> tuple[object, ...]:
     """What decides the graph that runs, and how its collectives do."""
-    transformed = plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
-    return *transformed, tuple(plan.collectives.items()), plan.bucket_bytes
+    return *transformed(plan), tuple(plan.collectives.items()), plan.bucket_bytes
+
+
+def transformed(plan: Plan) -> tuple[object, ...]:
+    """What decides the graph that runs."""
+    return plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
 
 
 def _count_devices(rows: TaskGraph) -> int:

@@ -55,7 +55,7 @@ class Chosen:
     points: Array
     rows: Array
     fragment: Array
-    used: Array
+    used: tuple[int, ...]
     work: Array
     timed: Timed
     ops: Array
@@ -106,7 +106,6 @@ class PackedJudge:
         # operators with the same have the same points and rows, and so have those that follow them
         self._alike = {name: tuple(kinds[op] for op in ops) for name, ops in self.followers.items()}
         self._prepared: dict[object, tuple[ParallelConfig, Array]] = {}
-        self._devices_of: dict[int, dict[int, None]] = {}  # by the number of points
         self._region_kind = list(zip(lowering.dtype_kind, lowering.life_kind, strict=True))
         idle = {*constants(lowering.lives)}
         self._by_used = idle | lowering.fetched
@@ -122,7 +121,7 @@ class PackedJudge:
         timed = Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0), marks)
         none = np.zeros(0, np.int64)
         self.current = Chosen(
-            {}, numbers, numbers, fragment, none, np.zeros(streams), timed, none, none
+            {}, numbers, numbers, fragment, (), np.zeros(streams), timed, none, none
         )
         self._proposed: tuple[Mapping[str, ParallelConfig], Chosen] | None = None
 
@@ -249,13 +248,12 @@ class PackedJudge:
     def _find_fragments(self, chosen: Chosen) -> None:
         """The numbers of its fragments, those that are to be made among them."""
         points, fragment = chosen.points.tolist(), chosen.fragment.copy()
-        used = self._used(points)
-        key_of_used, first = used.tobytes(), self.pool.fragments
+        used, first = self._used(points), self.pool.fragments
         regions = {region for op in chosen.ops.tolist() for region in self._regions[op]}
-        if key_of_used != chosen.used.tobytes():
+        if used != chosen.used:
             regions |= self._by_used
         for region in sorted(regions):
-            key = self.key(region, points, key_of_used)
+            key = self.key(region, points, used)
             number = self.pool.known.get(key, -1)
             if number < 0:
                 number = chosen.new.setdefault(key, first + len(chosen.new))
@@ -265,22 +263,19 @@ class PackedJudge:
         chosen.fragment, chosen.used = fragment, used
         chosen.regions = np.flatnonzero(fragment != self.current.fragment)
 
-    def key(self, region: int, points: Sequence[int], used: bytes) -> Hashable:
+    def key(self, region: int, points: Sequence[int], used: Sequence[int]) -> Hashable:
         """What its fragment depends on: its life, its operators' points and, where it is fetched, who is in use."""
         of_points = tuple([points[op] for op in self.touching[region]])
-        return self._region_kind[region], used if region in self._by_used else b"", of_points
+        return self._region_kind[region], used if region in self._by_used else (), of_points
 
-    def _used(self, points: Sequence[int]) -> Array:
+    def _used(self, points: Sequence[int]) -> tuple[int, ...]:
         """The devices in use, in the order in which operators name them."""
         found = dict[int, None]()
         for number in dict.fromkeys(points):
-            if number not in self._devices_of:
-                table, span = self.lowering.store.table, self.lowering.store.span(number)
-                self._devices_of[number] = dict.fromkeys(table.device[span].tolist())
-            found |= self._devices_of[number]
+            found |= dict.fromkeys(self.lowering.store.config(number).devices)
             if len(found) == len(self.machine.devices):
                 break
-        return np.array(list(found), np.int64)
+        return tuple(found)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
@@ -305,7 +300,7 @@ class PackedJudge:
             if is_limited and self._pass(chosen, limit) > limit:
                 return math.inf
             more = chosen.missing[done : 2 * done + 1] if is_limited else chosen.missing
-            self.pool.add_fragments(np.array(more), chosen.points, chosen.used)
+            self.pool.add_fragments(np.array(more), chosen.points, np.array(chosen.used))
             done += len(more)
         if done:
             if is_limited and self._pass(chosen, limit) > limit:

@@ -22,7 +22,7 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.bound import whole_seconds
 from taskflow.searching.fold import fold
 from taskflow.searching.grids import Grids
-from taskflow.searching.judge import Judge
+from taskflow.searching.judge import Judge, transformed
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
@@ -101,8 +101,7 @@ class SearchProblem:
 
     def variant(self, plan: Plan) -> Variant:
         """The graph that a plan runs, and what is made of it."""
-        key = plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
-        if key not in self._variants:
+        if (key := transformed(plan)) not in self._variants:
             self._variants[key] = Variant(self, plan)
         return self._variants[key]
 

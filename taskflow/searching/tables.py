@@ -110,7 +110,7 @@ def _fragments(
             numbers = np.zeros(len(family), np.int64)
             for f, number in zip(of, chosen, strict=True):
                 numbers[family == f] = points[family == f, number]
-            key = judge.key(region, numbers.tolist(), b"")
+            key = judge.key(region, numbers.tolist(), ())
             if key not in judge.pool.known:
                 judge.pool.add_fragments(np.array([region]), numbers, every)
                 judge.pool.settle({key: judge.pool.fragments - 1})
