@@ -81,10 +81,10 @@ def literals() -> None:
     """Print a line for each number that is not -1, 0, 1 or 2, and how many these are."""
     found = []
     for path in sorted(Path(taskflow.__file__).parent.joinpath("searching").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-                if node.value not in (0, 1, 2):  # the sign is no part of it
-                    found.append(f"{path.name}:{node.lineno}: {node.value}")
+        nodes = ast.walk(ast.parse(path.read_text()))
+        for node in (each for each in nodes if isinstance(each, ast.Constant)):
+            if type(node.value) in (int, float) and node.value not in (0, 1, 2):  # without its sign
+                found.append(f"{path.name}:{node.lineno}: {node.value!r}")
     print(*found, f"{len(found)} literals", sep="\n")
 
 
