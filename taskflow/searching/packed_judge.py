@@ -1,6 +1,6 @@
 """The judge of changes: what differs from a strategy in a few operators -> seconds, by which a walk ranks.
 
-It holds one current strategy, as fragments of a pool of packed rows. `propose` judges a neighbour of it, from the first
+It holds one current strategy, as fragments of a pool of packed rows. `propose_all` judges one like it, from the first
 span of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
 accepted leaves no trace.
 No proposal has a memory plan, and waits for memory are left out; links are shared by `core.start_rule`. What `simulate`
@@ -65,7 +65,7 @@ class Chosen:
 
 
 class PackedJudge:
-    """Holds one current strategy. `propose` judges changes of it, `accept` makes them.
+    """Holds one current strategy. `propose_all` judges changes of it, `accept` makes them.
 
     Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device as far as a quick look
     can tell, which takes all instances of a region to live as long as the region does: peaks of memory plans were found
@@ -139,15 +139,11 @@ class PackedJudge:
         self.accept()
         return seconds
 
-    def propose(self, name: str, config: ParallelConfig, limit: float = math.inf) -> float:
-        """Seconds of the current strategy with another configuration of the operator `name`.
+    def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
+        """Seconds of the current strategy with other configurations of some operators.
 
         What is slower than `limit` is given up early: then the result is infinite.
         """
-        return self.propose_all({name: config}, limit)
-
-    def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
-        """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
         self._forget()
         try:
             return self._judge(changes, limit)
@@ -289,7 +285,7 @@ class PackedJudge:
         return seconds
 
     def _simulate(self, chosen: Chosen, limit: float) -> float:
-        """See `propose`, if memory were no limit.
+        """See `propose_all`, if memory were no limit.
 
         Fragments are made while nothing says that it is above the limit. What takes least comes first: the work of all
         streams without them, with one, with three and so on; a pass in which collectives take nothing; then these are
