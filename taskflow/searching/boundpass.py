@@ -13,7 +13,7 @@ from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, tiered
 from taskflow.searching.layout import Layout
 from taskflow.searching.packed import Packed
-from taskflow.searching.resimulate import Rows, Timed, first_waits, lay_spans, pass_group
+from taskflow.searching.resimulate import Columns, Rows, Timed, first_waits, lay_spans, pass_group
 from taskflow.searching.tables import BoundTables
 
 
@@ -21,11 +21,12 @@ from taskflow.searching.tables import BoundTables
 def bound_children(
     chosen: Array,
     leader: int,
-    tables: tuple[Array, ...],
-    nothing: tuple[Array, Array, Array],
-    of_graph: tuple[Array, ...],
-    of_pool: tuple[Array, ...],
-    of_rows: tuple[Array, Array, Array, Array, Array],
+    tables: Columns,
+    span: Array,
+    streams: int,
+    of_graph: Columns,
+    of_pool: Columns,
+    of_rows: Columns,
     out: Array,
 ) -> None:
     """`out[c]`: a lower bound for all strategies in which the operators of `chosen` and `leader`, by c, are decided.
@@ -33,26 +34,26 @@ def bound_children(
     Args:
         chosen: per leader the number of its configuration; -1: undecided.
         tables: `BoundTables` as a plain tuple.
-        nothing: `Timed` of no rows.
-        of_graph, of_pool, of_rows: see `resimulate`.
+        span: memory for LAID.
+        streams, of_graph, of_pool, of_rows: see `resimulate.pass_rows`.
     """
     b, layout = BoundTables(*tables), Layout(*of_graph)
     rows = Rows(of_rows[0], Packed(*of_pool), *of_rows[1:])
     for c in range(len(out)):
         chosen[leader] = c
-        out[c] = bound_of(chosen, b, nothing, layout, rows)
+        out[c] = bound_of(chosen, b, span, streams, layout, rows)
     chosen[leader] = -1
 
 
 @inner
 def bound_of(
-    chosen: Array, b: BoundTables, nothing: tuple[Array, Array, Array], layout: Layout, rows: Rows
+    chosen: Array, b: BoundTables, span: Array, streams: int, layout: Layout, rows: Rows
 ) -> float:
     """The bound of what is decided."""
     numbers, fragment = decided(chosen, b)
-    span, count = lay_spans(0, (numbers, fragment), nothing[0], layout, rows)
-    waiting = first_waits(0, fragment, layout, rows.packed)
-    t, free = Timed(span, np.empty(count), nothing[2]), np.zeros(nothing[2].shape[1])
+    count = lay_spans(span, (numbers, fragment), layout, rows)
+    waiting = first_waits(fragment, layout, rows.packed)
+    t, free = Timed(span, np.empty(count)), np.zeros(streams)
     devices = rows.packed.bytes.shape[1]
     first, last, load = np.zeros(len(numbers)), 0.0, 0.0  # when the first point of each ends
     for group in range(len(layout.group_ptr) - 1):

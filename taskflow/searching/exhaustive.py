@@ -188,11 +188,8 @@ class Bounds:
 
     def __init__(self, space: Space, judge: PackedJudge) -> None:
         self._sizes, self._pool = [space.size(name) for name in space.names], judge.pool
-        self._given = (
-            tuple(bound_tables(space, judge)),
-            tuple(judge.current.timed),
-            tuple(judge.layout),
-        )
+        span, streams = judge.current.timed.span.copy(), judge.pool.sets.count
+        self._given = tuple(bound_tables(space, judge)), span, streams, tuple(judge.layout)
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""

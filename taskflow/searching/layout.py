@@ -31,7 +31,6 @@ class Layout(NamedTuple):
         wait_ptr, wait: per span WAIT: the regions through which it waits, its number among their issuers, and the first
             of these in `issuer_span`.
         issuer_span: the span of every issuer of every region.
-        first_group: per region that of its first issuer.
     """
 
     span: Array
@@ -39,7 +38,6 @@ class Layout(NamedTuple):
     wait_ptr: Array
     wait: Array
     issuer_span: Array
-    first_group: Array
 
 
 def lay_out(lowering: Lowering) -> Layout:
@@ -53,8 +51,6 @@ def lay_out(lowering: Lowering) -> Layout:
     )
     issuers = np.diff(issuer_ptr)
     region = np.repeat(np.arange(len(issuers)), issuers)
-    first_group = np.full(len(issuers), group[-1])
-    np.minimum.at(first_group, region, group[issuer_span])
     by_span = np.argsort(issuer_span, kind="stable")
     waits = by_span[~np.isin(region[by_span], constants(lowering.lives))]
     wait = np.zeros(len(waits), WAIT)
@@ -62,7 +58,7 @@ def lay_out(lowering: Lowering) -> Layout:
     wait["issuer"] = waits - wait["first"]
     wait_ptr = pointers(np.bincount(issuer_span[waits], minlength=len(span)))
     group_ptr = np.searchsorted(group, np.arange(len(lowering.operators) + 2))
-    return Layout(span, group_ptr, wait_ptr, wait, issuer_span, first_group)
+    return Layout(span, group_ptr, wait_ptr, wait, issuer_span)
 
 
 def constants(lives: Sequence[Life]) -> list[int]:

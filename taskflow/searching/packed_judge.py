@@ -24,7 +24,7 @@ from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.searching.layout import constants, lay_out, lifetimes
 from taskflow.searching.pool import HELD_BYTES, OBJECT_BYTES, Pool
-from taskflow.searching.resimulate import LAID, Timed, every_of, resimulate
+from taskflow.searching.resimulate import LAID, SLACK, Timed, change_work, pass_rows
 from taskflow.strategy.strategy import (
     ParallelConfig,
     Strategy,
@@ -115,10 +115,9 @@ class PackedJudge:
             for op in ops:
                 self._regions[op].append(region)
         self._fed = [lowering.number[region.name] for region in self.graph.inputs]
-        groups, streams = len(self.layout.group_ptr) - 1, self.pool.sets.count
-        marks = np.zeros((-(-groups // every_of(groups)), streams))
+        streams = self.pool.sets.count
         numbers, fragment = (np.full(len(of), -1) for of in (self._regions, self.touching))
-        timed = Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0), marks)
+        timed = Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0))
         none = np.zeros(0, np.int64)
         self.current = Chosen(
             {}, numbers, numbers, fragment, (), np.zeros(streams), timed, none, none
@@ -307,20 +306,19 @@ class PackedJudge:
     def _pass(self, chosen: Chosen, limit: float) -> float:
         """See `resimulate`."""
         now, pool, besides = self.current, self.pool, self.machine.step_seconds
-        chosen.work = now.work.copy()
-        seconds, *timed = resimulate(
-            limit - besides,
-            chosen.ops,
-            chosen.regions,
-            (now.rows, now.fragment),
-            (chosen.rows, chosen.fragment),
-            chosen.work,
-            tuple(now.timed),
-            tuple(self.layout),
-            tuple(pool.packed),
-            (pool.op_rows.data, *pool.sets.columns),
+        choice, packed = (chosen.rows, chosen.fragment), tuple(pool.packed)
+        rows, chosen.work = (pool.op_rows.data, *pool.sets.columns), now.work.copy()
+        changed = chosen.ops, chosen.regions, (now.rows, now.fragment), choice
+        is_known = change_work(chosen.work, *changed, packed, rows)
+        if chosen.work.max() * (1 - SLACK) > limit - besides:
+            return math.inf
+        if not is_known:
+            return 0.0
+        span, streams = np.zeros(len(self.layout.span), LAID), len(chosen.work)
+        seconds, end = pass_rows(
+            limit - besides, choice, span, streams, tuple(self.layout), packed, rows
         )
-        chosen.timed = Timed(*timed)
+        chosen.timed = Timed(span, end)
         return float(seconds + besides)
 
     def _needed(self, chosen: Chosen) -> Array:

@@ -1,7 +1,7 @@
-"""Re-simulation, compiled by numba: the one pass of `simulate` over spans of rows, from the first that changed.
+"""Re-simulation, compiled by numba: the one pass of `simulate` over rows where they are packed.
 
 Which spans there are, and in what order, depends on the graph alone (`layout`); what is in them is a fragment of a
-pool (`pool`). So a changed strategy changes fragments, and the pass goes on through all others as they are.
+pool (`pool`). What streams have to do in all is changed by what differs, and is known before there is a pass.
 
 Starts and ends are the same to the last bit as those of the whole pass over the task graph: a start is the largest of
 some numbers, in whatever order they are compared.
@@ -42,91 +42,81 @@ class Rows(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """A strategy whose rows were passed.
+    """A strategy whose rows are passed.
 
     Attributes:
         span: (spans,) LAID.
         end: of all rows, span after span.
-        free: (marks, streams) when every stream is free, before each `every_of` groups.
     """
 
     span: Array
     end: Array
-    free: Array
+
+
+Choice = tuple[Array, Array]  # per operator its ROWS, per region its fragment
+Columns = tuple[Array, ...]
 
 
 @tiered
-def resimulate(
-    limit: float,
+def change_work(
+    work: Array,
     ops: Array,
     regions: Array,
-    old: tuple[Array, Array],
-    new: tuple[Array, Array],
-    work: Array,
-    before: tuple[Array, Array, Array],
-    of_graph: tuple[Array, ...],
-    of_pool: tuple[Array, ...],
-    of_rows: tuple[Array, Array, Array, Array, Array],
-) -> tuple[float, Array, Array, Array]:
-    """The end of the last row, or infinity as soon as it is certain to be above `limit`; and `Timed`.
+    old: Choice,
+    new: Choice,
+    of_pool: Columns,
+    of_rows: Columns,
+) -> bool:
+    """The seconds that every stream has to do in all become those of another choice.
 
-    Where fragments of the proposal are still to be made: infinity if the work of the others is above the limit, else 0.
+    False: fragments are still to be made; what they take is left out.
 
     Args:
-        limit: in seconds.
         ops, regions: the operators and regions that change.
-        old, new: per operator its ROWS, and per region its fragment, of the current and the proposed strategy.
-        work: seconds that every stream has to do in all: those of the current strategy, which become those of the
-            proposed one.
-        before: `Timed` of the current strategy.
-        of_graph, of_pool: `Layout` and `Packed`; like all others as plain tuples, whose type numba finds out fastest.
-        of_rows: the other fields of `Rows`.
+        of_pool, of_rows: `Packed` and the other fields of `Rows`, as plain tuples, whose type numba finds out fastest.
     """
-    layout, rows, t = (
-        Layout(*of_graph),
-        Rows(of_rows[0], Packed(*of_pool), *of_rows[1:]),
-        Timed(*before),
-    )
-    is_known, made = True, rows.packed.filled[0].fragments
+    rows, is_known = Rows(of_rows[0], Packed(*of_pool), *of_rows[1:]), True
     for op in ops:
         exchange(work, rows.op_rows, old[0][op], new[0][op], rows)
     for r in regions:
-        is_known &= new[1][r] < made
-        exchange(work, rows.packed.fragment, old[1][r], new[1][r] if new[1][r] < made else -1, rows)
-    for k in range(len(work)):
-        if work[k] * (1.0 - SLACK) > limit:
-            return np.inf, t.span, t.end, t.free
-    if not is_known:
-        return 0.0, t.span, t.end, t.free
-    first, every = len(layout.group_ptr) - 2, every_of(len(layout.group_ptr) - 1)
-    for r in regions:
-        first = min(first, layout.first_group[r])
-    first = first - first % every if len(t.end) else 0
-    span, count = lay_spans(layout.group_ptr[first], new, t.span, layout, rows)
-    waiting = first_waits(layout.group_ptr[first], new[1], layout, rows.packed)
-    end, free, kept = np.empty(count), t.free.copy(), span[layout.group_ptr[first]].end
-    end[:kept] = t.end[:kept]
-    seconds = pass_groups(first, every, limit, waiting, Timed(span, end, free), layout, rows)
-    return seconds, span, end, free
+        is_made = new[1][r] < rows.packed.filled[0].fragments
+        exchange(work, rows.packed.fragment, old[1][r], new[1][r] if is_made else -1, rows)
+        is_known &= is_made
+    return is_known
+
+
+@tiered
+def pass_rows(
+    limit: float,
+    chosen: Choice,
+    span: Array,
+    streams: int,
+    of_graph: Columns,
+    of_pool: Columns,
+    of_rows: Columns,
+) -> tuple[float, Array]:
+    """The end of the last row, or infinity as soon as one is above `limit`; and all ends.
+
+    Args:
+        limit: in seconds.
+        span: gets LAID.
+        streams: how many.
+        of_graph: `Layout`; the others as of `change_work`.
+    """
+    layout, rows = Layout(*of_graph), Rows(of_rows[0], Packed(*of_pool), *of_rows[1:])
+    t, free = Timed(span, np.empty(lay_spans(span, chosen, layout, rows))), np.zeros(streams)
+    waiting = first_waits(chosen[1], layout, rows.packed)
+    for group in range(len(layout.group_ptr) - 1):
+        if pass_group(group, 0.0, waiting, free, t, layout, rows) > limit:
+            return np.inf, t.end
+    return max(free.max(), t.end.max() if len(t.end) else 0.0), t.end
 
 
 @leaf
-def every_of(groups: int) -> int:
-    """How many groups there are between two moments that are remembered: as many as there are such moments."""
-    return int(np.sqrt(groups))
-
-
-@inner
-def lay_spans(
-    first: int, chosen: tuple[Array, Array], before: Array, layout: Layout, rows: Rows
-) -> tuple[Array, int]:
-    """The spans of a strategy, which are as before up to number `first`; and how many rows there are.
-
-    Where nothing is chosen yet there are no rows.
-    """
-    span, packed = before.copy(), rows.packed
-    end = span[first - 1].end + span[first - 1].count if first else 0
-    for b in range(first, len(span)):
+def lay_spans(span: Array, chosen: Choice, layout: Layout, rows: Rows) -> int:
+    """Where the rows of all spans are; where nothing is chosen yet there are none. And how many there are in all."""
+    end, packed = 0, rows.packed
+    for b in range(len(span)):
         of = layout.span[b]
         number = chosen[0][of.op] if of.op >= 0 else chosen[1][of.region]
         span[b].end, span[b].count = end, 0
@@ -136,35 +126,20 @@ def lay_spans(
             here = rows.op_rows[number]
         else:
             here = packed.version[packed.fragment[number].version + of.version]
-        span[b].row = here.first
-        span[b].count, span[b].parts = here.count, here.parts
+        span[b].row, span[b].count, span[b].parts = here.first, here.count, here.parts
         end += here.count
-    return span, end
+    return end
 
 
 @inner
-def first_waits(first: int, fragment: Array, layout: Layout, packed: Packed) -> Array:
-    """Per `Layout.wait` of the spans from number `first` on, where the rows begin in `Packed.edge_ptr`; -1: nowhere."""
+def first_waits(fragment: Array, layout: Layout, packed: Packed) -> Array:
+    """Per `Layout.wait`, where the rows begin in `Packed.edge_ptr`; -1: nowhere."""
     found = np.full(len(layout.wait), -1, np.int64)
-    for w in range(layout.wait_ptr[first], len(found)):
+    for w in range(len(found)):
         number, issuer = fragment[layout.wait[w].region], layout.wait[w].issuer
         if number >= 0:
             found[w] = packed.issuer[packed.fragment[number].issuer + issuer]
     return found
-
-
-@inner
-def pass_groups(
-    first: int, every: int, limit: float, waiting: Array, t: Timed, layout: Layout, rows: Rows
-) -> float:
-    """Pass all groups from number `first` on; the last end, or infinity as soon as one is above `limit`."""
-    free = t.free[first // every].copy()
-    for group in range(first, len(layout.group_ptr) - 1):
-        if group % every == 0:
-            t.free[group // every] = free
-        if pass_group(group, 0.0, waiting, free, t, layout, rows) > limit:
-            return np.inf
-    return float(max(free.max(), t.end.max() if len(t.end) else 0.0))
 
 
 @leaf

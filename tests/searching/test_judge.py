@@ -263,8 +263,7 @@ def outcome(graph, machine, strategy):
     return Judge(graph, machine, CostModel.analytic(machine)).judge(taskflow.Plan(strategy))
 
 
-def test_only_what_changed_regions_have_to_do_with_is_passed_anew():
-    """All updates read the learning rate, which is no reason to begin with the first."""
+def test_a_constant_that_all_updates_read_does_not_change_with_one_of_them():
     graph, machine = network(layers=12), MachineModel.uniform(2)
     judge = PackedJudge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.data_parallel(graph, machine))
@@ -272,9 +271,6 @@ def test_only_what_changed_regions_have_to_do_with_is_passed_anew():
     judge.accept()
     changed = {judge.lowering.regions[k].name for k in judge.current.regions}
     assert "fc5.weight" in changed and "learning_rate" not in changed
-    assert (
-        judge.layout.first_group[judge.current.regions].min() == 5
-    )  # of group -1, and of five layers
 
 
 def test_of_a_device_that_receives_by_several_links_no_arrival_implies_another():
