@@ -3,15 +3,18 @@
 Per row the seconds of the plan that `taskflow.search` finds with all moves, mean and spread over seeds, and for each
 move the mean without it over that mean: above one it is worth something there. At equal proposals a move that
 is left out gives its turns to the others. `inf`: without it nothing fits into memory. One core; needs no GPU.
+`--literals` prints instead how many numbers but -1, 0, 1 and 2 stand in `taskflow/searching`, and where.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import grids
 import joint
@@ -74,6 +77,17 @@ def mean_seconds(
     return mean, (max(found) - min(found)) / mean
 
 
+def literals() -> None:
+    """Print a line for each number that is not -1, 0, 1 or 2, and how many these are."""
+    found = []
+    for path in sorted(Path(taskflow.__file__).parent.joinpath("searching").rglob("*.py")):
+        nodes = ast.walk(ast.parse(path.read_text()))
+        for node in (each for each in nodes if isinstance(each, ast.Constant)):
+            if type(node.value) in (int, float) and node.value not in (0, 1, 2):  # without its sign
+                found.append(f"{path.name}:{node.lineno}: {node.value!r}")
+    print(*found, f"{len(found)} literals", sep="\n")
+
+
 def main() -> None:
     """Print a line for each row, as it is known."""
     parser = argparse.ArgumentParser(
@@ -82,7 +96,10 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", choices=ROWS, default=[*ROWS])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--proposals", type=int, default=600)
+    parser.add_argument("--literals", action="store_true", help="count them, and search nothing")
     options = parser.parse_args()
+    if options.literals:
+        return literals()
     names = [move.__name__ for move in MOVES]
     print(f"{'row':30}{'ms':>12}{'spread':>8}  without: " + " ".join(names))
     for name in options.rows:

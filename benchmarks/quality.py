@@ -117,7 +117,7 @@ def _neighbours_of(model: str, devices: int, options: argparse.Namespace) -> str
     here = judge.start(found.strategy)
     if (exact := _lowered_seconds(graph, found.strategy, machine, costs)) != here:
         raise AssertionError(f"{model}: {here} judged, {exact} lowered")
-    seconds = [judge.propose(name, config) for name, config in changes]
+    seconds = [judge.propose_all({name: config}) for name, config in changes]
     checked = range(0, len(changes), max(1, len(changes) // max(options.lowered, 1)))
     for k in checked:
         other = found.strategy.copy()

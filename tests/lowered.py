@@ -62,7 +62,7 @@ def parameter_bytes(graph):
 
 def ends_of(judge):
     """When each row of a judge's current strategy ends, in row order."""
-    span, group_ptr = judge.program.tables.span, judge.layout.group_ptr
-    ordinal = judge.pool.packed.ordinal[spread(span["packed"], span["count"])]
+    span, group_ptr = judge.current.timed.span, judge.layout.group_ptr
+    ordinal = judge.pool.packed.ordinal[spread(span["row"], span["count"])]
     group = np.searchsorted(group_ptr, np.arange(len(span)), side="right")
-    return judge.program.ends[np.lexsort((ordinal, np.repeat(group, span["count"])))]
+    return judge.current.timed.end[np.lexsort((ordinal, np.repeat(group, span["count"])))]

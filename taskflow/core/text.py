@@ -24,6 +24,11 @@ def describe_memory(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def in_ms(seconds: float) -> str:
+    """`0.0123456` -> `12.346 ms`."""
+    return f"{seconds * 1e3:.3f} ms"
+
+
 def contents(members: tuple[str, ...]) -> str:
     """What a fused operator contains, for people: ` (a + b)`; empty for an operator of its own."""
     return f" ({' + '.join(members)})" if members else ""

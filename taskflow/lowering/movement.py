@@ -99,7 +99,7 @@ class Mover:
         table: Lives,
         piece_bytes: int = 0,
     ) -> None:
-        self.equals, self.few, self.doors, self.streams = equals, few, doors, streams
+        self.equals, self.few, self.doors = equals, few, doors
         self.lives, self.table, self.piece_bytes = lives, table, piece_bytes
         _, receiving, _, _, within = streams
         self.is_queued = bool((receiving == within).all())

@@ -354,7 +354,7 @@ class IssueOrder:
         """All edges of all fragments as CSR, each once, sorted; `count`, `row`: of and from `rows`."""
         first, rows = np.cumsum(count) - count, len(row)
         edges, of_region = by_region.gather(lambda f: f.edges)
-        first = first[self._issuers]
+        first = first[self.issuers]
         base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], of_region)
         waiting = row[first[base + edges["issuer"]] + edges["index"]]
         awaited = row[first[base + edges["awaited_issuer"]] + edges["awaited_index"]]
@@ -385,7 +385,7 @@ class IssueOrder:
         return op
 
     @cached_property
-    def _issuers(self) -> Array:
+    def issuers(self) -> Array:
         """The issuers of every region in turn (see `Fragment`), as numbers of operators and versions."""
         numbers = np.concatenate(
             [self.lives.op, self._ops + np.arange(len(self._region_of_version))]

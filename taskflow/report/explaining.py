@@ -139,7 +139,7 @@ class _Explainer:
 
     def _best_of(self, name: str, configs: Sequence[ParallelConfig]) -> Alternative | None:
         """The fastest of `configs` that fits, for the entry `name` instead of its own; None: there are none to try."""
-        seconds = [self.judge.propose(name, config) for config in configs]
+        seconds = [self.judge.propose_all({name: config}) for config in configs]
         refusal = self.judge.refusal
         for k in sorted(range(len(configs)), key=lambda k: seconds[k]):
             if math.isinf(seconds[k]):

@@ -10,6 +10,7 @@ seconds of its rehearsal: `simulate` and `explain` give the same by the same cos
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -32,12 +33,9 @@ from taskflow.strategy.rules import RULES
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import TaskGraph
 
-SHARES = 0.5, 0.25, 0.25  # of the budget: that of each search and the rehearsals after it
-SEARCHING = 0.5  # of the seconds of a share
-FOUND, OTHERS = (
-    3,
-    4,
-)  # plans that are rehearsed: of those found last, and of starts that are no rule
+HALF = 1 / 2  # of the seconds of a share: for searching
+SHARES = HALF, HALF**2, HALF**2  # of the budget: that of each search and the rehearsals after it
+MOST = 4  # plans that are rehearsed: of those found last, and as many of starts that are no rule
 SLOWER = 3.0  # a rehearsal than predicted, at most
 ALONE = "single device"
 BEFORE = "rehearsed before"  # a start of the second search and the third
@@ -126,7 +124,7 @@ class _Home:
         """The fastest in rehearsal; of equal ones that which moves fewer bytes, then that which needs less memory."""
         return min(self.known.values(), key=lambda each: each.prediction)
 
-    def search(self, share: float, searching: float = SEARCHING) -> SearchResult:
+    def search(self, share: float, searching: float = HALF) -> SearchResult:
         """A search of rank 0, whose Ctrl-C ends it, by what is known."""
         self._until += share
         waiting = noted_interrupt(lambda: None) if self.transport.rank else nullcontext()
@@ -152,7 +150,7 @@ class _Home:
             if replace(self.best.plan, schedule=None) == Plan(self.best.plan.strategy):
                 starts[BEFORE] = self.best.plan.strategy
         if seconds is not None:
-            seconds = searching * max(self._left(self._until), 1e-3)
+            seconds = searching * max(self._left(self._until), sys.float_info.epsilon)
         return search(
             self.graph,
             self.machine,
@@ -244,10 +242,10 @@ class _Home:
 def _chosen(result: SearchResult, starts: Mapping[str, Strategy]) -> list[str]:
     """The plans of a search that are rehearsed: the best, one device alone, then as they are predicted."""
     rules = {ALONE, *starts, *(name.replace("_", " ") for name in RULES)}
-    found = [name for name in result.plans if name not in result.baseline_seconds][:FOUND]
+    found = [name for name in result.plans if name not in result.baseline_seconds][:MOST]
     others = [
         name for name in result.plans if name in result.baseline_seconds and name not in rules
-    ][:OTHERS]
+    ][:MOST]
     taken = [name for name in result.plans if name in {*rules, *found, *others}]
     return [
         name

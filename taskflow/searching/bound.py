@@ -71,5 +71,6 @@ def least_seconds(
 
 def _weights(whole: Array) -> list[Array]:
     """Weights of the devices: equal, and in proportion to how fast each is with all operators."""
-    speed = 1.0 / np.maximum(whole.sum(axis=0), 1e-300)
+    seconds = whole.sum(axis=0)
+    speed = np.divide(seconds.min(), seconds, out=np.ones_like(seconds), where=seconds > 0)
     return [np.full(whole.shape[1], 1.0 / whole.shape[1]), speed / speed.sum()]

@@ -1,153 +1,86 @@
 """The inner loop of `exhaustive`, compiled by numba: simulation of less than what will run.
 
-Rows of decided operators run on their devices in program order, each after what it reads. An undecided operator takes
-the least seconds of a point after the first point of each operator that it reads from, and on every device the least
-that it occupies it under any configuration. Movement that is decided occupies the receiving streams after the first
-point of the operator that it stands behind.
+Rows of decided operators and what moves between them run as they will (`resimulate`); of what moves is left out what
+more than two families decide. An undecided operator takes the least seconds of a point after the first point of each
+operator that it reads from.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import inlined, tiered
-from taskflow.core.start_rule import occupy, start_of
+from taskflow.core.compiling import inner, tiered
+from taskflow.searching.layout import Layout
+from taskflow.searching.packed import Packed
+from taskflow.searching.resimulate import Columns, Rows, Timed, first_waits, lay_spans, pass_group
 from taskflow.searching.tables import BoundTables
 
 
-class Moments(NamedTuple):
-    """What the simulation knows so far.
-
-    Attributes:
-        end: (operators, points) when every point of a decided operator ends.
-        first: per operator, when its first point ends.
-        free: when every compute stream, then every receiving stream is free.
-        begun: (movements, devices) when a device begins to receive; -1: not yet.
-    """
-
-    end: Array
-    first: Array
-    free: Array
-    begun: Array
-
-
 @tiered
-def bound_children(chosen: Array, leader: int, tables: tuple[Array, ...], out: Array) -> None:
+def bound_children(
+    chosen: Array,
+    leader: int,
+    tables: Columns,
+    span: Array,
+    streams: int,
+    of_graph: Columns,
+    of_pool: Columns,
+    of_rows: Columns,
+    out: Array,
+) -> None:
     """`out[c]`: a lower bound for all strategies in which the operators of `chosen` and `leader`, by c, are decided.
 
     Args:
         chosen: per leader the number of its configuration; -1: undecided.
         tables: `BoundTables` as a plain tuple.
+        span: memory for LAID.
+        streams, of_graph, of_pool, of_rows: see `resimulate.pass_rows`.
     """
-    b = BoundTables(*tables)
-    (operators, devices), points = b.floor.shape, b.seconds.shape[2]
-    begun = np.empty((len(b.other), devices))
-    t = Moments(np.empty((operators, points)), np.empty(operators), np.empty(2 * devices), begun)
+    b, layout = BoundTables(*tables), Layout(*of_graph)
+    rows = Rows(of_rows[0], Packed(*of_pool), *of_rows[1:])
     for c in range(len(out)):
         chosen[leader] = c
-        t.free[:], t.begun[:] = 0.0, -1.0
-        last, load = 0.0, 0.0
-        for k in range(operators):
-            begin = first_input(k, b, t)
-            if chosen[b.family[k]] < 0:
-                last = max(last, pass_undecided(k, begin, b, t))
-                load += b.whole[k]
-            else:
-                finish, load = pass_points(k, begin, load, chosen, b, t)
-                last = max(last, finish, pass_movements(k, chosen, b, t))
-        out[c] = max(last, load / devices)
+        out[c] = bound_of(chosen, b, span, streams, layout, rows)
     chosen[leader] = -1
 
 
-@inlined
-def first_input(k: int, b: BoundTables, t: Moments) -> float:
-    """When the first points of all operators are done from which operator k is sure to read."""
-    begin = 0.0
-    for e in range(b.edge_ptr[k], b.edge_ptr[k + 1]):
-        if b.is_sure[e]:
-            begin = max(begin, t.first[b.writer[e]])
-    return begin
+@inner
+def bound_of(
+    chosen: Array, b: BoundTables, span: Array, streams: int, layout: Layout, rows: Rows
+) -> float:
+    """The bound of what is decided."""
+    numbers, fragment = decided(chosen, b)
+    count = lay_spans(span, (numbers, fragment), layout, rows)
+    waiting = first_waits(fragment, layout, rows.packed)
+    t, free = Timed(span, np.empty(count)), np.zeros(streams)
+    devices = rows.packed.bytes.shape[1]
+    first, last, load = np.zeros(len(numbers)), 0.0, 0.0  # when the first point of each ends
+    for group in range(len(layout.group_ptr) - 1):
+        op, begin = group - 1, 0.0
+        for w in range(b.writer_ptr[op], b.writer_ptr[op + 1]) if op >= 0 else range(0):
+            begin = max(begin, first[b.writer[w]])
+        if op >= 0 and numbers[op] < 0:
+            first[op] = begin + b.least[op]
+            last = max(last, begin + b.whole[op] / b.most[op])
+            load += b.whole[op]
+        last = max(last, pass_group(group, begin, waiting, free, t, layout, rows))
+        for s in range(layout.group_ptr[group], layout.group_ptr[group + 1]):
+            if layout.span[s].op >= 0 and span[s].count:
+                first[op] = t.end[span[s].end : span[s].end + span[s].count].min()
+                load += b.seconds[op, chosen[b.family[op]]]
+    return float(max(last, load / devices))
 
 
-@inlined
-def pass_undecided(k: int, begin: float, b: BoundTables, t: Moments) -> float:
-    """The least end of an undecided operator."""
-    t.first[k] = begin + b.least[k]
-    last: float = begin + b.whole[k] / b.most[k]
-    for device in range(b.floor.shape[1]):
-        if b.floor[k, device] > 0.0:
-            finish = max(t.free[device], begin) + b.floor[k, device]
-            t.free[device] = finish
-            last = max(last, finish)
-    return last
-
-
-@inlined
-def pass_points(
-    k: int, begin: float, load: float, chosen: Array, b: BoundTables, t: Moments
-) -> tuple[float, float]:
-    """The last end of the points of a decided operator, and `load` with their seconds."""
-    config, last = chosen[b.family[k]], 0.0
-    t.first[k] = np.inf
-    for p in range(b.seconds.shape[2]):
-        if b.device[k, config, p] < 0:
-            break
-        stream, seconds = b.device[k, config, p : p + 1], b.seconds[k, config, p]
-        finish = start_of(inputs_of(k, p, begin, chosen, b, t), t.free, stream) + seconds
-        occupy(t.free, stream, finish)
-        t.end[k, p] = finish
-        load += seconds
-        t.first[k] = min(t.first[k], finish)
-        last = max(last, finish)
-    return last, load
-
-
-@inlined
-def inputs_of(k: int, p: int, done: float, chosen: Array, b: BoundTables, t: Moments) -> float:
-    """When all that point p of operator k reads from decided operators has arrived, and not before `done`."""
-    config = chosen[b.family[k]]
-    device = b.device[k, config, p]
-    for e in range(b.edge_ptr[k], b.edge_ptr[k + 1]):
-        writer, move = b.writer[e], b.movement[e]
-        made = chosen[b.family[writer]]
-        if made < 0:
-            continue
-        for q in range(b.seconds.shape[2]):
-            delay = b.delays[e, made, config, q, p]
-            if delay >= 0.0:
-                done = max(done, t.end[writer, q] + delay)
-        if move >= 0 and t.begun[move, device] >= 0.0:
-            wait = b.waits[e, made, other_config(move, writer, chosen, b), p]
-            if wait > 0.0:
-                done = max(done, t.begun[move, device] + wait)
-    return done
-
-
-@inlined
-def other_config(move: int, writer: int, chosen: Array, b: BoundTables) -> int:
-    """The configuration of the family that a movement depends on besides its writer's; 0 if there is none."""
-    return 0 if b.other[move] == b.family[writer] else chosen[b.other[move]]
-
-
-@inlined
-def pass_movements(k: int, chosen: Array, b: BoundTables, t: Moments) -> float:
-    """The last end of the movements that are decided and stand behind operator k."""
-    last = 0.0
-    for move in range(b.move_ptr[k], b.move_ptr[k + 1]):
-        other = other_config(move, k, chosen, b)
-        if other < 0:
-            continue
-        for device in range(b.floor.shape[1]):
-            stream, seconds = (
-                b.receiving[device : device + 1],
-                b.moving[move, chosen[b.family[k]], other, device],
-            )
-            t.begun[move, device] = start_of(t.first[k], t.free, stream)
-            if seconds > 0.0:
-                finish = t.begun[move, device] + seconds
-                occupy(t.free, stream, finish)
-                last = max(last, finish)
-    return last
+@inner
+def decided(chosen: Array, b: BoundTables) -> tuple[Array, Array]:
+    """Per operator its ROWS, and per region its fragment; -1: not yet."""
+    numbers, fragment = np.full(len(b.family), -1, np.int64), np.full(len(b.families), -1, np.int64)
+    for op in range(len(numbers)):
+        if chosen[b.family[op]] >= 0:
+            numbers[op] = b.rows[op, chosen[b.family[op]]]
+    for r in range(len(fragment)):
+        one, other = b.families[r]
+        if one >= 0 and chosen[one] >= 0 and chosen[other] >= 0:
+            fragment[r] = b.fragment[r, chosen[one], chosen[other]]
+    return numbers, fragment

@@ -11,8 +11,8 @@ from time import perf_counter as clock
 from taskflow.core.numbers import is_whole
 from taskflow.core.tiers import Cold
 
-BEHIND, BEHIND_SECONDS = 0.1, 0.5  # of the seconds, and at most: for what is said of a result
-COLD = 0.5  # of the seconds: more of them, in which nothing is compiled yet
+BEHIND = 0.1  # of the seconds, and half a second at most: for what is said of a result
+HALF = 1 / 2  # of the seconds: more of them, in which nothing is compiled yet
 
 
 @dataclass
@@ -56,13 +56,13 @@ class Budget:
     @property
     def elapsed(self) -> float:
         """Seconds since it was made that count."""
-        cold = min(Cold.seconds - self._cold, COLD * (self.seconds or 0.0))
+        cold = min(Cold.seconds - self._cold, HALF * (self.seconds or 0.0))
         return clock() - self._begin - cold
 
     def behind(self) -> Callable[[], bool]:
         """Whether what is done now, when all is spent, has taken its time."""
         seconds = self.seconds or math.inf
-        until = max(self.elapsed, seconds) + min(BEHIND * seconds, BEHIND_SECONDS)
+        until = max(self.elapsed, seconds) + min(BEHIND * seconds, HALF)
         return lambda: self.is_interrupted or self.elapsed > until
 
     def interrupt(self) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.numbers import whole
+from taskflow.core.text import in_ms
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -29,12 +30,12 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.boundpass import bound_children
 from taskflow.searching.judge import Judge
 from taskflow.searching.packed_judge import PackedJudge
+from taskflow.searching.resimulate import SLACK
 from taskflow.searching.space import Space, count_strategies
-from taskflow.searching.tables import SpaceTables, bound_tables
+from taskflow.searching.tables import bound_tables
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 
 MOST_RENAMED = 5  # devices; of more, no names are exchanged (their permutations are too many)
-ROUNDING = 1e-9  # relative: sums of the same seconds in another order
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Optimum:
     def __str__(self) -> str:
         what = "proven optimal" if self.is_proven else "best of those seen"
         return (
-            f"{self.seconds * 1e3:.3f} ms a step, {what} among {self.strategies:.4g} strategies: "
+            f"{in_ms(self.seconds)} a step, {what} among {self.strategies:.4g} strategies: "
             f"{self.judged} judged, {self.visited} sets bounded, {self.pruned} left out"
         )
 
@@ -132,9 +133,9 @@ class _Exhaustive:
     ) -> None:
         self.space, self.judge, self.progress = space, judge, progress
         self.most_visits = math.inf if most_visits is None else most_visits
-        self.bounds = Bounds(SpaceTables(space, judge.costs))
         self.without_waits = PackedJudge(judge.graph, judge.machine, judge.costs, is_roomy=True)
-        self.configs = self.bounds.configs
+        self.bounds = Bounds(space, self.without_waits)
+        self.configs = [list(space.configs(name)) for name in space.names]
         self.symmetries = list(_symmetries(space, self.configs))
         self.chosen = np.full(len(space.names), -1, np.int64)
         self.best: Mapping[str, ParallelConfig] = {}
@@ -157,7 +158,7 @@ class _Exhaustive:
         for c in sorted(distinct, key=lambda c: (bounds[c], c)):
             if self.is_stopped:
                 return
-            if bounds[c] * (1 - ROUNDING) >= self.seconds:
+            if bounds[c] * (1 - SLACK) >= self.seconds:
                 self.pruned += 1
                 continue
             self.chosen[leader] = c
@@ -185,14 +186,16 @@ class _Exhaustive:
 class Bounds:
     """Lower bounds of partly decided strategies; -1 stands for undecided."""
 
-    def __init__(self, tables: SpaceTables) -> None:
-        self._tables = tuple(bound_tables(tables))
-        self.configs = tables.configs
+    def __init__(self, space: Space, judge: PackedJudge) -> None:
+        self._sizes, self._pool = [space.size(name) for name in space.names], judge.pool
+        span, streams = judge.current.timed.span.copy(), judge.pool.sets.count
+        self._given = tuple(bound_tables(space, judge)), span, streams, tuple(judge.layout)
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""
-        out = np.empty(len(self.configs[leader]))
-        bound_children(chosen, leader, self._tables, out)
+        out, pool = np.empty(self._sizes[leader]), self._pool
+        rows = tuple(pool.packed), (pool.op_rows.data, *pool.sets.columns)
+        bound_children(chosen, leader, *self._given, *rows, out)
         return out
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taskflow.graph.graph import Graph, Operator
-from taskflow.searching.tables import content
+from taskflow.lowering.operators import kind_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:
             op.follows is not None and not op.is_backward
         ):  # of these, those at the ends have more or fewer
             members[op.follows].append(op)
-    names, runs = list(members), find_repetitions([content(ops) for ops in members.values()])
+    names, runs = list(members), find_repetitions([_content(ops) for ops in members.values()])
     place = {
         n: (run.first, k)
         for run in runs
@@ -67,28 +67,34 @@ def block_interiors(graph: Graph) -> tuple[str, ...]:
 
     To compute them again in the backward pass keeps what enters and leaves each layer: activation checkpointing.
     """
-    forward = [op for op in graph.operators if not op.is_backward]
     leaders = [op.name for op in graph.operators if op.follows is None]
-    number = {name: k for k, name in enumerate(leaders)}
-    block: dict[int, int] = {}
+    forward = [op for op in graph.operators if not op.is_backward]
+    block: dict[str, int] = {}
     for run in fold(graph)[1]:
-        block.update(
-            (k, run.first + (k - run.first) // run.period * run.period)
-            for k in range(run.first, run.end)
-        )
-    home = {op.name: block.get(number[op.follows or op.name], -1) for op in forward}
-    leaving = {r.name for op in forward for r in op.outputs if home[op.name] < 0}
-    maker = {r.name: op.name for op in forward for r in op.outputs}
+        for k in range(run.first, run.end):
+            block[leaders[k]] = k - (k - run.first) % run.period
+    leaving = {region.name for region in graph.outputs.values()}
+    home: dict[str, int] = {}  # of regions
     for op in forward:
-        leaving.update(
-            r.name for r in op.inputs if r.name in maker and home[maker[r.name]] != home[op.name]
-        )
-    leaving.update(region.name for region in graph.outputs.values())
+        here = block.get(op.follows or op.name, -1)
+        leaving |= {r.name for r in op.inputs if home.get(r.name, here) != here}
+        leaving |= {r.name for r in op.outputs if here < 0}
+        home.update((r.name, here) for r in op.outputs)
     return tuple(
         op.name
         for op in forward
-        if op.outputs and not any(r.name in leaving for r in op.outputs) and not op.writes
+        if op.outputs and not op.writes and leaving.isdisjoint(r.name for r in op.outputs)
     )
+
+
+def _content(operators: Sequence[Operator]) -> tuple[object, ...]:
+    """What costs depend on: kinds, and how operators share regions; not names."""
+    numbers: dict[str, int] = {}
+    parts = []
+    for op in operators:
+        shared = tuple(numbers.setdefault(r.name, len(numbers)) for r in op.args)
+        parts.append((kind_of(op), shared, tuple((r.dtype, r.role) for r in op.args)))
+    return tuple(parts)
 
 
 def _repetitions(content: np.ndarray, first: int) -> Iterator[Repetition]:

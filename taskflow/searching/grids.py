@@ -57,8 +57,8 @@ class Grids:
             if any(r.name in weights and r.ndim > 1 for r in f.leader.inputs)
         }
         self._groups = _groups(graph, self.families)
-        self._known: dict[int, Mapping[str, str]] = {}  # by degree, see `_chosen`
-        self._sequences: dict[int, Mapping[str, str]] = {}  # by degree, see `_sequence`
+        self._known: dict[int, dict[str, str]] = {}  # by degree, see `_chosen`
+        self._sequences: dict[int, dict[str, str]] = {}  # by degree, see `_sequence`
 
     def strategy(
         self,
@@ -181,11 +181,15 @@ class Grids:
         return grid_config(family, devices, degrees)
 
     @cached_property
+    def _data_groups(self) -> list[list[Axis]]:
+        """Those of data that are not of samples."""
+        return [g for g in self._groups if self._is_data(g) and not self._is_sample(g)]
+
+    @cached_property
     def sequence(self) -> Mapping[str, str]:
         """Leader -> its axis in the group of data, not of samples, that most operators have: queries, not keys."""
-        groups = [g for g in self._groups if self._is_data(g) and not self._is_sample(g)]
         found: dict[str, str] = {}
-        for name, axis in reversed(max(groups, key=len, default=[])):
+        for name, axis in reversed(max(self._data_groups, key=len, default=[])):
             if axis in self.families[name].leader.split_axes:
                 found[name] = axis
         return found
@@ -193,8 +197,7 @@ class Grids:
     @cached_property
     def scores(self) -> tuple[str, ...]:
         """Leaders that have the axis of the sequence twice, of queries and of keys: the core of attention."""
-        groups = [g for g in self._groups if self._is_data(g) and not self._is_sample(g)]
-        times = Counter(name for name, _ in max(groups, key=len, default=[]))
+        times = Counter(name for name, _ in max(self._data_groups, key=len, default=[]))
         return tuple(name for name in self.families if times[name] > 1)
 
     @cached_property
@@ -215,17 +218,13 @@ class Grids:
     def _chosen(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis along which tensor parallelism of that degree splits it."""
         if tensor not in self._known:
-            self._known[tensor] = self._choose(tensor)
+            found = self._known[tensor] = dict[str, str]()
+            for group, weighted in self._in_order(tensor):
+                if not any(name in found for name, _ in weighted):
+                    for name, axis in group:
+                        if (name, axis) in weighted or name not in self._is_weighted:
+                            found.setdefault(name, axis)
         return self._known[tensor]
-
-    def _choose(self, tensor: int) -> Mapping[str, str]:
-        found: dict[str, str] = {}
-        for group, weighted in self._in_order(tensor):
-            if not any(name in found for name, _ in weighted):
-                for name, axis in group:
-                    if (name, axis) in weighted or name not in self._is_weighted:
-                        found.setdefault(name, axis)
-        return found
 
     def _in_order(self, tensor: int) -> Iterator[tuple[list[Axis], list[Axis]]]:
         """What can be split of groups with weights, and what of it has weights.
@@ -260,22 +259,14 @@ class Grids:
     def _sequence(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis of the group of data, not of samples, that most other operators have."""
         if tensor not in self._sequences:
-            self._sequences[tensor] = self._find_sequence(tensor)
+            taken = self._chosen(tensor)
+            groups = [
+                [axis for axis in group if axis[0] not in taken and self._can(axis, tensor)]
+                for group in self._data_groups
+            ]
+            largest = max(groups, key=len, default=[])
+            self._sequences[tensor] = dict(largest)
         return self._sequences[tensor]
-
-    def _find_sequence(self, tensor: int) -> Mapping[str, str]:
-        taken = self._chosen(tensor)
-        data = [
-            group for group in self._groups if self._is_data(group) and not self._is_sample(group)
-        ]
-        groups = [
-            [axis for axis in group if axis[0] not in taken and self._can(axis, tensor)]
-            for group in data
-        ]
-        if not groups:
-            return {}
-        size = Counter({k: len(group) for k, group in enumerate(groups)})
-        return dict(groups[size.most_common(1)[0][0]])
 
     def _is_sample(self, group: Iterable[Axis]) -> bool:
         return any(self.samples.get(name) == axis for name, axis in group)
@@ -312,7 +303,7 @@ def grid_config(
     return ParallelConfig(split, _row_major(every, tuple(n for _, n in able), order))
 
 
-@lru_cache(1 << 10)
+@lru_cache
 def _row_major(
     devices: Sequence[int], extents: tuple[int, ...], order: tuple[int, ...]
 ) -> tuple[int, ...]:

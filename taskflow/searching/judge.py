@@ -8,9 +8,7 @@ ranks twenty to some hundred times as fast.
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -25,15 +23,15 @@ from taskflow.machine import MachineModel
 from taskflow.schedule.orders import named, reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
+from taskflow.searching.pool import HELD_BYTES
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.orbits import orbits_of
-from taskflow.strategy.strategy import ParallelConfig, Strategy, completed
+from taskflow.strategy.strategy import completed
 from taskflow.tasks.task_graph import TaskGraph
 
 _log = logging.getLogger(__name__)
 
-HELD_BYTES = 2 << 30  # of points and fragments: all are forgotten when they take more
 ORDERED = 2  # times the memory that rows take, for another order of them
 
 
@@ -122,8 +120,12 @@ class Judge:
 
 def _graph_key(plan: Plan) -> tuple[object, ...]:
     """What decides the graph that runs, and how its collectives do."""
-    transformed = plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
-    return *transformed, tuple(plan.collectives.items())
+    return *transformed(plan), tuple(plan.collectives.items())
+
+
+def transformed(plan: Plan) -> tuple[object, ...]:
+    """What decides the graph that runs."""
+    return plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
 
 
 def _count_devices(rows: TaskGraph) -> int:
@@ -131,42 +133,3 @@ def _count_devices(rows: TaskGraph) -> int:
     if rows.peers is not None:
         return len(rows.peers.orbits)
     return len(np.unique(rows.device))
-
-
-class WholeChanges:
-    """Judges changes of one current strategy as wholes: where there is no memory for all of its rows.
-
-    Args:
-        plan: what the strategies are a part of.
-
-    Attributes:
-        strategy: the current one.
-    """
-
-    def __init__(self, judge: Judge, plan: Plan) -> None:
-        self.graph, self.machine, self._judge = judge.graph, judge.machine, judge
-        self._plan = plan
-        self.strategy = self._proposed = Strategy({})
-
-    def start(self, strategy: Strategy) -> float:
-        """Make `strategy` the current one; its seconds."""
-        self.strategy = strategy.copy()
-        return self._outcome(strategy).with_room
-
-    def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
-        """Seconds of the current strategy with these changes; infinite above the limit, or where it does not fit."""
-        self._proposed = self.strategy.copy()
-        self._proposed.update(changes)
-        seconds = self._outcome(self._proposed).seconds
-        return seconds if seconds <= limit else math.inf
-
-    def is_slower(self, strategy: Strategy, limit: float) -> bool:
-        """Nobody knows before it is judged."""
-        return False
-
-    def accept(self) -> None:
-        """Make the strategy that was proposed last the current one."""
-        self.strategy = self._proposed
-
-    def _outcome(self, strategy: Strategy) -> Outcome:
-        return self._judge.judge(replace(self._plan, strategy=strategy))

@@ -6,44 +6,35 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, records
+from taskflow.core.columns import Array, record, records
 
 # Columns that grow together; compiled code gives the number of those with too little room.
 ROW, FITS = 0, -2  # `seconds` and so on; there is room in all
 GROWING = (
-    ("seconds", "streams", "ordinal", "issued", "within_ptr"),
-    ("within",),
+    ("seconds", "streams", "ordinal"),
+    ("edge_ptr",),
+    ("edge",),
     ("version",),
-    ("run_ptr",),
-    ("run",),
+    ("issuer",),
     ("fragment", "bytes"),
     ("pending",),
     ("arg",),
 )
-ROOM = 1 << 16  # rows and dependences, to begin with
-SHORT = 64  # times as short are columns of which a fragment has one
+OPEN = -1  # the set of streams of a collective that is not priced yet: it takes nothing
 
 # How far each of them is filled.
-FILLED = records(
-    [(name, np.int64) for name in ("rows", "within", "versions", "run_ptrs", "runs")]
-    + [(name, np.int64) for name in ("fragments", "pending", "args")]
-)
+FILLED = record("rows", "waiting", "edges", "versions", "issuers", "fragments", "pending", "args")
 # Its first row, how many rows, and how many ordinals these have.
-ROWS = records([("first", np.int64), ("count", np.int64), ("parts", np.int64)])
-# Its first row, how many rows, its first of `version` and of `run_ptr`.
-FRAGMENT_PARTS = records([(name, np.int64) for name in ("row", "rows", "version", "run_ptr")])
-# `count` rows of an issuer, from `row` on, each `step` from the last, wait for as many rows of `issuer`, from `awaited`
-# on, each `awaited_step` from the last; see `laying.await_ends`.
-RUN_OF_EDGES = records(
-    [(name, np.int32) for name in ("row", "issuer", "awaited", "step", "awaited_step", "count")]
-)
+ROWS = record("first", "count", "parts")
+# Its first row, how many rows, its first of `version` and of `issuer`.
+FRAGMENT = record("first", "count", "version", "issuer")
+# A row that is awaited: which of the region's issuers issues it, and its number among what that issues.
+EDGE = records([("issuer", np.int32), ("index", np.int32)])
 # A collective whose seconds and streams are still open: its row, name, bytes of an element and of all, and `args`
 # arguments, each of `width` numbers, from number `first` of `arg` on.
-SOURCE, TARGET, SCRATCH = range(3)  # what an argument of a collective is
-ARG_NUMBERS = 3  # of each, in front of its box
-OPEN_COLLECTIVE = records(
-    [(name, np.int64) for name in ("row", "name", "itemsize", "bytes", "first", "args", "width")]
-)
+OPEN_COLLECTIVE = record("row", "name", "itemsize", "bytes", "first", "args", "width")
+ARG = "device", "instance", "role"  # numbers of an argument, in front of its box
+SOURCE, TARGET, SCRATCH = range(len(ARG))  # its roles
 
 
 class Packed(NamedTuple):
@@ -53,50 +44,51 @@ class Packed(NamedTuple):
 
     Attributes:
         filled: one FILLED.
-        seconds, streams, ordinal, within_ptr: of every row; the number of the set of its streams
-            (`streams.StreamSets`); see `lowering.ordinals`; the rows of the same version that it waits for are
-            `within[within_ptr[row] : within_ptr[row + 1]]`.
-        issued: the rows of an operator or version in the order of their ordinals, counted from its first.
+        seconds, streams, ordinal: of every row of operators and of versions; the number of the set of its streams
+            (`streams.StreamSets`), or OPEN; see `lowering.ordinals`.
         version: ROWS of every version of every fragment.
-        run_ptr, run: per issuer of every fragment RUN_OF_EDGES: for what its rows wait.
-        fragment: FRAGMENT_PARTS.
+        fragment: FRAGMENT.
+        issuer: of every issuer of every fragment, where its rows begin in `edge_ptr`.
+        edge_ptr, edge: per row of every issuer of every fragment EDGE: for what it waits through that region.
         bytes: (fragments, devices) that its instances take.
         pending: OPEN_COLLECTIVE.
-        arg: arguments of these: device, instance, `SOURCE`, `TARGET` or `SCRATCH`, and box.
+        arg: arguments of these: ARG, and box.
     """
 
     filled: Array
     seconds: Array
     streams: Array
     ordinal: Array
-    issued: Array
-    within_ptr: Array
-    within: Array
     version: Array
-    run_ptr: Array
-    run: Array
+    issuer: Array
+    edge_ptr: Array
+    edge: Array
     fragment: Array
     bytes: Array
     pending: Array
     arg: Array
 
 
-def empty(devices: int) -> Packed:
-    """Columns with room for a little."""
-    short = max(ROOM // SHORT, 1)
-    return Packed(
-        filled=np.zeros(1, FILLED),
-        seconds=np.zeros(ROOM),
-        streams=np.zeros(ROOM, np.int32),
-        ordinal=np.zeros(ROOM, np.int32),
-        issued=np.zeros(ROOM, np.int32),
-        within_ptr=np.zeros(ROOM, np.int32),
-        within=np.zeros(ROOM, np.int32),
-        version=np.zeros(short, ROWS),
-        run_ptr=np.zeros(short, np.int64),
-        run=np.zeros(ROOM, RUN_OF_EDGES),
-        fragment=np.zeros(short, FRAGMENT_PARTS),
-        bytes=np.zeros((short, devices), np.int64),
-        pending=np.zeros(short, OPEN_COLLECTIVE),
-        arg=np.zeros(short, np.int64),
-    )
+# Of the columns that have a number for each row of a strategy, or for each region of it.
+OF_ROWS = {
+    "seconds": np.float64,
+    "streams": np.int32,
+    "ordinal": np.int32,
+    "edge_ptr": np.int64,
+    "edge": EDGE,
+    "arg": np.int64,
+}
+OF_REGIONS = {
+    "version": ROWS,
+    "issuer": np.int64,
+    "fragment": FRAGMENT,
+    "pending": OPEN_COLLECTIVE,
+}
+
+
+def empty(regions: int, devices: int) -> Packed:
+    """Columns with room for a strategy of so many regions, about."""
+    of_rows = {name: np.zeros(regions * devices, dtype) for name, dtype in OF_ROWS.items()}
+    of_regions = {name: np.zeros(regions, dtype) for name, dtype in OF_REGIONS.items()}
+    sizes = np.zeros((regions, devices), np.int64)
+    return Packed(filled=np.zeros(1, FILLED), bytes=sizes, **of_rows, **of_regions)

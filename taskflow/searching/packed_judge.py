@@ -1,6 +1,6 @@
 """The judge of changes: what differs from a strategy in a few operators -> seconds, by which a walk ranks.
 
-It holds one current strategy, as fragments of a pool of packed rows. `propose` judges a neighbour of it, from the first
+It holds one current strategy, as fragments of a pool of packed rows. `propose_all` judges one like it, from the first
 span of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
 accepted leaves no trace.
 No proposal has a memory plan, and waits for memory are left out; links are shared by `core.start_rule`. What `simulate`
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,10 +22,9 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
-from taskflow.searching.layout import Chosen, lay_out
-from taskflow.searching.pool import Index, Pool
-from taskflow.searching.program import JudgedProgram
-from taskflow.searching.resimulate import alive_peak, resimulate
+from taskflow.searching.layout import constants, lay_out, lifetimes
+from taskflow.searching.pool import HELD_BYTES, OBJECT_BYTES, Pool
+from taskflow.searching.resimulate import LAID, SLACK, Timed, change_work, pass_rows
 from taskflow.strategy.strategy import (
     ParallelConfig,
     Strategy,
@@ -36,27 +35,37 @@ from taskflow.strategy.strategy import (
 )
 from taskflow.tasks.memory import FEED_BLOCKS
 
-POOL_BYTES = (
-    2 << 30
-)  # points, packed rows and all about them are forgotten when they take more before a proposal
-MARKS = 40  # groups before which the state is remembered, so that a proposal need not begin at the first row
-GROUPS = 4  # at least, between two marks
-ROOMY = 1 << 62  # bytes
-PREPARED = 1 << 18  # changes of one operator that are remembered
-
 
 @dataclass
-class _Proposal:
-    """Another strategy as a whole, or what it has other than the current one."""
+class Chosen:
+    """A strategy in numbers; -1 where there is none yet.
 
-    changes: Mapping[str, ParallelConfig]
-    own: dict[int, str]
-    work: Array = field(default_factory=lambda: np.zeros(0))
-    bytes: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    Attributes:
+        named: operators that have a configuration of their own although they follow another, by number.
+        points, rows: per operator the number of its points in a `PointStore`, and of their rows in a pool.
+        fragment: per region the number of its fragment in a pool.
+        used: the devices in use, in the order in which operators name them.
+        ops, regions: those that are other than in the current strategy.
+        missing, new: regions whose fragments are to be made, and what these depend on, with their numbers.
+        work: seconds that every stream has to do.
+        timed: its rows.
+    """
+
+    named: Mapping[int, str]
+    points: Array
+    rows: Array
+    fragment: Array
+    used: tuple[int, ...]
+    work: Array
+    timed: Timed
+    ops: Array
+    regions: Array
+    missing: list[int] = field(default_factory=list)
+    new: dict[Hashable, int] = field(default_factory=dict)
 
 
 class PackedJudge:
-    """Holds one current strategy. `propose` judges changes of it, `accept` makes them.
+    """Holds one current strategy. `propose_all` judges changes of it, `accept` makes them.
 
     Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device as far as a quick look
     can tell, which takes all instances of a region to live as long as the region does: peaks of memory plans were found
@@ -68,89 +77,86 @@ class PackedJudge:
     Attributes:
         strategy: the current one.
         refusal: the rule that the last illegal change broke.
+        followers: operator -> the numbers of those that have its configuration, its own first.
+        touching: per region the operators whose points decide what moves; none: nothing does.
     """
 
     def __init__(
         self, graph: Graph, machine: MachineModel, costs: CostModel, is_roomy: bool = False
     ) -> None:
         self.graph, self.machine, self.costs, self.refusal = graph, machine, costs, ""
-        self.strategy, self.lowering = Strategy({}), Lowering(graph, machine)
-        self._devices = len(machine.devices)
-        self._capacity = np.array([ROOMY if is_roomy else d.free_bytes for d in machine.devices])
-        self._allowed = self._capacity
         self._known = {op.name: op for op in graph.operators}
         self._number = {op.name: number for number, op in enumerate(graph.operators)}
-        self._followers: dict[str, list[int]] = {
-            name: [number] for name, number in self._number.items()
-        }
+        self.followers = {name: [number] for name, number in self._number.items()}
         for number, op in enumerate(graph.operators):
             if op.follows:
-                self._followers[op.follows].append(number)
+                self.followers[op.follows].append(number)
         self._has_staging = np.array([d.kind == "cuda" for d in machine.devices])
-        fed = {region.name for region in graph.inputs} if self._has_staging.any() else set()
-        self._fed = np.flatnonzero([name in fed for name in graph.regions])
-        self._is_refilling, self._most_bytes = False, POOL_BYTES
+        self._capacity = np.array([math.inf if is_roomy else d.free_bytes for d in machine.devices])
+        self._allowed, self._most_bytes = self._capacity, HELD_BYTES
+        self.strategy = Strategy({})
         self._fill()
 
     def _fill(self) -> None:
         """An empty pool and no current strategy."""
-        self.layout = lay_out(self.lowering)
-        self.pool = Pool(self.lowering, self.costs)
-        self.index = Index(self.layout, self._devices)
-        self.strategy = Strategy({})
-        self._own: dict[int, str] = {}  # operators that are named although they follow another
-        kinds = list(zip(self.lowering.op_kind, self.lowering.cost_kind, strict=True))
+        self.lowering = lowering = Lowering(self.graph, self.machine)
+        self.pool, self.layout = Pool(lowering, self.costs), lay_out(lowering)
+        self._lifetimes = lifetimes(lowering)
+        kinds = list(zip(lowering.op_kind, lowering.cost_kind, strict=True))
         # operators with the same have the same points and rows, and so have those that follow them
-        self._alike = {
-            name: tuple(kinds[op] for op in ops) for name, ops in self._followers.items()
-        }
-        self._prepared: dict[tuple[object, int], tuple[ParallelConfig, Array]] = {}
-        self._joined: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
+        self._alike = {name: tuple(kinds[op] for op in ops) for name, ops in self.followers.items()}
+        self._prepared: dict[object, tuple[ParallelConfig, Array]] = {}
+        self._region_kind = list(zip(lowering.dtype_kind, lowering.life_kind, strict=True))
+        idle = {*constants(lowering.lives)}
+        self._by_used = idle | lowering.fetched
+        self.touching = [() if k in idle else life.ops for k, life in enumerate(lowering.lives)]
+        self._regions: list[list[int]] = [[] for _ in lowering.operators]
+        for region, ops in enumerate(self.touching):
+            for op in ops:
+                self._regions[op].append(region)
+        self._fed = [lowering.number[region.name] for region in self.graph.inputs]
         streams = self.pool.sets.count
-        self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
-        self._alive = np.zeros((self._devices, len(self.lowering.operators) + 1), np.int64)
-        self._peaks, self._affected = (
-            np.zeros(self._devices, np.int64),
-            np.zeros(self._devices, np.bool_),
+        numbers, fragment = (np.full(len(of), -1) for of in (self._regions, self.touching))
+        timed = Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0))
+        none = np.zeros(0, np.int64)
+        self.current = Chosen(
+            {}, numbers, numbers, fragment, (), np.zeros(streams), timed, none, none
         )
-        spans, groups = len(self.layout.span), len(self.layout.group_ptr) - 1
-        self.program = JudgedProgram(spans, groups, streams, min(MARKS, -(-groups // GROUPS)))
-        self._proposed: _Proposal | None = None
+        self._proposed: tuple[Mapping[str, ParallelConfig], Chosen] | None = None
 
     def start(self, strategy: Strategy) -> float:
         """Make `strategy` the current one; its seconds. It may need too much memory, but it has to be legal."""
         self._forget()
-        self._allowed = np.full_like(self._capacity, ROOMY)
-        seconds = self._judge(*self._read(strategy.copy()), math.inf)
-        self.accept()
-        staged = self._staged(self.pool.packed.bytes)
-        self._allowed = np.maximum(self._capacity, self._peaks + staged)
+        seconds = self._start(strategy)
+        self._allowed = np.maximum(self._capacity, self._needed(self.current))
         return seconds
 
-    def propose(self, name: str, config: ParallelConfig, limit: float = math.inf) -> float:
-        """Seconds of the current strategy with another configuration of the operator `name`.
+    def _start(self, strategy: Strategy) -> float:
+        chosen = self._read(strategy.copy())
+        seconds = self._simulate(chosen, math.inf)
+        self._proposed = strategy.copy(), chosen
+        self.accept()
+        return seconds
+
+    def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
+        """Seconds of the current strategy with other configurations of some operators.
 
         What is slower than `limit` is given up early: then the result is infinite.
         """
-        return self.propose_all({name: config}, limit)
-
-    def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
-        """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
         self._forget()
         try:
-            proposal, columns = self._read(changes)
+            return self._judge(changes, limit)
         except CostError:
             raise
         except ValueError as error:
             self.refusal = str(error)
             return math.inf
-        return self._judge(proposal, columns, limit)
 
     def is_slower(self, strategy: Strategy, limit: float) -> bool:
         """Whether a strategy takes longer than the limit, if memory were none; what is illegal does not."""
         self._forget()
         try:
-            return self._seconds(*self._read(strategy.copy()), limit) > limit
+            return self._simulate(self._read(strategy.copy()), limit) > limit
         except CostError:
             raise
         except ValueError:
@@ -158,223 +164,172 @@ class PackedJudge:
 
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
-        p = self._proposed
-        assert p is not None, "nothing was proposed, or it was refused"
-        self.program.accept()
-        self._peak(self._peaks, is_kept=True)
-        self.index.accept()
-        if isinstance(p.changes, Strategy):
-            self.strategy = p.changes
+        assert self._proposed is not None, "nothing was proposed, or it was refused"
+        changes, self.current = self._proposed
+        if isinstance(changes, Strategy):
+            self.strategy = completed(self.graph, changes)
         else:
-            self.strategy.update(p.changes)
-        self._own, self._work, self._bytes, self._proposed = p.own, p.work, p.bytes, None
+            self.strategy.update(changes)
+        self._proposed = None
 
     def _forget(self) -> None:
-        """Forget what was proposed; and if it has become much, all points and fragments but the current strategy's."""
+        """Forget what was proposed; and if it has become much, all but the current strategy."""
         self._proposed = None
-        if self._held_bytes <= self._most_bytes or self._is_refilling:
+        self.pool.drop()
+        if self._held_bytes <= self._most_bytes:
             return
-        strategy, allowed, self._is_refilling = self.strategy, self._allowed, True
-        try:
-            self._most_bytes = -1  # if this is interrupted, it is done once more
-            self.lowering = Lowering(self.graph, self.machine)
-            self._fill()
-            if len(strategy):
-                self.start(strategy)
-            self._most_bytes = max(POOL_BYTES, 2 * self._held_bytes)
-        finally:
-            self.strategy, self._allowed, self._is_refilling = strategy, allowed, False
+        self._most_bytes = -1  # if this is interrupted, it is done once more
+        self._fill()
+        if len(self.strategy):
+            self._start(self.strategy)
+        self._most_bytes = max(HELD_BYTES, 2 * self._held_bytes)
 
     @property
     def _held_bytes(self) -> int:
         lowered = self.lowering.store.size_bytes + self.lowering.kinds.size_bytes
-        return self.pool.size_bytes + self.index.size_bytes + lowered
+        return self.pool.size_bytes + lowered + OBJECT_BYTES * len(self._prepared)
 
     # -- what changes --------------------------------------------------------------------------------------------------
 
-    def _read(self, changes: Mapping[str, ParallelConfig]) -> tuple[_Proposal, list[Array]]:
-        """A proposal, and see `_columns`: a `Strategy` is one as a whole."""
-        own = self._own
-        if isinstance(changes, Strategy):
-            check_strategy(self.graph, changes, self._devices)
-            own, changes = {}, completed(self.graph, changes)
-        own = own | {self._number[name]: name for name in changes if self._known[name].follows}
-        return _Proposal(changes, own), [
-            self._columns(name, config, own) for name, config in changes.items()
-        ]
-
-    def _columns(self, name: str, config: ParallelConfig, own: Mapping[int, str]) -> Array:
-        """(3, n): the operators that have the configuration of `name`, the numbers of their points and of the rows.
+    def _read(self, changes: Mapping[str, ParallelConfig]) -> Chosen:
+        """What changes make of the current strategy: a `Strategy` is one as a whole.
 
         Raises:
-            ValueError: one of them cannot be split so.
+            ValueError: an operator cannot be split so.
         """
-        held = self._joined.get((name, id(config)))
-        if held is None or held[0] is not config:
-            if len(self._joined) > PREPARED:
-                self._joined.clear()
-            columns = np.empty((3, len(self._followers[name])), np.int64)
-            columns[0], columns[1:] = self._followers[name], self._prepared_columns(name, config)
-            held = self._joined[name, id(config)] = config, columns
-        if not own:
-            return held[1]
-        return np.ascontiguousarray(
-            held[1][:, [own.get(op, name) == name for op in held[1][0].tolist()]]
-        )
+        now = self.current
+        named, points, rows = now.named, now.points.copy(), now.rows.copy()
+        if isinstance(changes, Strategy):
+            check_strategy(self.graph, changes, len(self.machine.devices))
+            named, changes = {}, completed(self.graph, changes)
+        own = {self._number[name]: name for name in changes if self._known[name].follows}
+        named = {**named, **own}
+        for name, config in changes.items():
+            ops, columns = np.array(self.followers[name]), self.columns(name, config)
+            kept = [named.get(op, name) == name for op in ops.tolist()] if named else slice(None)
+            points[ops[kept]], rows[ops[kept]] = columns[:, kept]
+        self._settle_additions(points, rows, changes)
+        chosen = replace(now, named=named, points=points, rows=rows)
+        chosen.ops = np.flatnonzero(points != now.points)
+        chosen.missing, chosen.new = [], {}
+        self._find_fragments(chosen)
+        return chosen
 
-    def _prepared_columns(self, name: str, config: ParallelConfig) -> Array:
-        """The last two rows of `_columns`, which are the same for operators that are alike."""
+    def columns(self, name: str, config: ParallelConfig) -> Array:
+        """(2, n): of the operators that follow `name`, the numbers of their points and of the rows."""
         key = self._alike[name], id(config)
-        held = self._prepared.get(key)
-        if held is None or held[0] is not config:
-            if len(self._prepared) > PREPARED:
-                self._prepared.clear()
-            check_config(self._known[name], config, self._devices)
-            ops = self._followers[name]
+        if key not in self._prepared:
+            check_config(self._known[name], config, len(self.machine.devices))
+            ops = self.followers[name]
             numbers = self.lowering.store.numbers(ops, config)
-            held = self._prepared[key] = (
-                config,
-                np.array([numbers, self.pool.add_points(ops, numbers)], np.int64),
-            )
-        return held[1]
+            rows = self.pool.add_points(ops, numbers)
+            self._prepared[key] = config, np.array([numbers, rows], np.int64)
+        return self._prepared[key][1]
 
-    def _with_additions(self, p: _Proposal, columns: Array) -> Array:
-        """The columns, with those of additions that add partial results, or do so no longer."""
-        additions = self.lowering.additions
-        touched = additions.behind(columns[0].tolist())
-        if not touched:
-            return columns
-        operators, named = self.lowering.operators, ChainMap({**p.changes}, self.strategy.data)
-        numbers, is_other = self.index.current.points.copy(), ~np.isin(columns[0], touched)
-        numbers[columns[0]] = columns[1]
+    def _settle_additions(
+        self, points: Array, rows: Array, changes: Mapping[str, ParallelConfig]
+    ) -> None:
+        """Additions add partial results, or do so no longer."""
+        lowering = self.lowering
+        changed = np.flatnonzero(points != self.current.points)
+        touched = lowering.additions.behind(changed.tolist())
+        strategy = ChainMap({**changes}, self.strategy.data)
         for op in touched:
-            config, _ = effective_config(operators[op], named)
-            configured = self.lowering.store.number(op, config)
-            numbers[op] = additions.number(op, configured, numbers)
-        rows = self.pool.add_points(touched, numbers[touched].tolist())
-        settled = np.array([touched, numbers[touched], rows], np.int64)
-        return np.concatenate([columns[:, is_other], settled], axis=1)
+            config, _ = effective_config(lowering.operators[op], strategy)
+            configured = lowering.store.number(op, config)
+            points[op] = lowering.additions.number(op, configured, points)
+        rows[touched] = self.pool.add_points(touched, points[touched].tolist())
+
+    def _find_fragments(self, chosen: Chosen) -> None:
+        """The numbers of its fragments, those that are to be made among them."""
+        points, fragment = chosen.points.tolist(), chosen.fragment.copy()
+        used, first = self._used(points), self.pool.fragments
+        regions = {region for op in chosen.ops.tolist() for region in self._regions[op]}
+        if used != chosen.used:
+            regions |= self._by_used
+        for region in sorted(regions):
+            key = self.key(region, points, used)
+            number = self.pool.known.get(key, -1)
+            if number < 0:
+                number = chosen.new.setdefault(key, first + len(chosen.new))
+                if number == first + len(chosen.missing):
+                    chosen.missing.append(region)
+            fragment[region] = number
+        chosen.fragment, chosen.used = fragment, used
+        chosen.regions = np.flatnonzero(fragment != self.current.fragment)
+
+    def key(self, region: int, points: Sequence[int], used: Sequence[int]) -> Hashable:
+        """What its fragment depends on: its life, its operators' points and, where it is fetched, who is in use."""
+        of_points = tuple([points[op] for op in self.touching[region]])
+        return self._region_kind[region], used if region in self._by_used else (), of_points
+
+    def _used(self, points: Sequence[int]) -> tuple[int, ...]:
+        """The devices in use, in the order in which operators name them."""
+        found = dict[int, None]()
+        for number in dict.fromkeys(points):
+            found |= dict.fromkeys(self.lowering.store.config(number).devices)
+            if len(found) == len(self.machine.devices):
+                break
+        return tuple(found)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float) -> float:
-        seconds = self._seconds(p, columns, limit)
+    def _judge(self, changes: Mapping[str, ParallelConfig], limit: float) -> float:
+        chosen = self._read(changes)
+        seconds = self._simulate(chosen, limit)
         if seconds <= limit and math.isfinite(seconds):
-            if not self._may_fit(p):
+            if not (self._needed(chosen) <= self._allowed).all():
                 return math.inf
-            self._proposed = p
+            self._proposed = changes, chosen
         return seconds
 
-    def _seconds(self, p: _Proposal, columns: Sequence[Array], limit: float) -> float:
-        """See `propose`, if memory were no limit."""
-        joined = self._with_additions(p, np.concatenate(columns, axis=1))
-        known = self.pool.fragments
-        missing = self.index.find(joined, known, self.lowering.store)
-        if len(missing) and self._is_too_slow(p, limit, missing):
-            self.pool.drop()
-            self.index.forget(known, known + len(missing))
-            return math.inf
-        return self._simulate(p, limit)
+    def _simulate(self, chosen: Chosen, limit: float) -> float:
+        """See `propose_all`, if memory were no limit.
 
-    def _is_too_slow(self, p: _Proposal, limit: float, missing: Array) -> bool:
-        """Make the fragments of some regions; True: before the last one a proposal is known to be above the limit.
-
-        What takes least comes first: the work of all streams without them, with one, with three and so on; a pass in
-        which collectives take nothing; then these are priced.
+        Fragments are made while nothing says that it is above the limit. What takes least comes first: the work of all
+        streams without them, with one, with three and so on; a pass in which collectives take nothing; then these are
+        priced.
         """
-        proposed, is_limited = self.index.proposed, math.isfinite(limit)
-        used = proposed.used[proposed.used >= 0]
-        done = 0
-        while done < len(missing):
-            if is_limited and self._simulate(p, limit) > limit:
-                return True
-            more = missing[done : 2 * done + 1] if is_limited else missing
-            self.pool.add_fragments(more, proposed.points, used)
+        done, is_limited = 0, math.isfinite(limit)
+        while done < len(chosen.missing):
+            if is_limited and self._pass(chosen, limit) > limit:
+                return math.inf
+            more = chosen.missing[done : 2 * done + 1] if is_limited else chosen.missing
+            self.pool.add_fragments(np.array(more), chosen.points, np.array(chosen.used))
             done += len(more)
-        if is_limited and self._simulate(p, limit) > limit:
-            return True
-        self.pool.settle()
-        return False
+        if done:
+            if is_limited and self._pass(chosen, limit) > limit:
+                return math.inf
+            self.pool.settle(chosen.new)
+        return self._pass(chosen, limit)
 
-    def _simulate(self, p: _Proposal, limit: float) -> float:
-        """The one pass from the first changed span, over the proposed fragments."""
-        while True:
-            p.work, p.bytes = self._work.copy(), self._bytes.copy()
-            seconds, needed = self._pass(p, limit, self.index.changed)
-            if seconds >= 0:
-                return seconds
-            self._lay_anew(needed)
-
-    def _lay_anew(self, more: int) -> None:
-        """Make room for `more` rows: the current strategy is proposed once more, as if all of it were changed."""
-        self.program.clear(more)
-        if not len(self.strategy):
-            return
-        again = _Proposal({}, {}, self._work.copy(), self._bytes.copy())
-        touched = np.flatnonzero(self.index.current.fragment >= 0)
-        seconds, more = self._pass(
-            again, math.inf, (np.zeros(0, np.int64), touched), proposed=self.index.current
+    def _pass(self, chosen: Chosen, limit: float) -> float:
+        """See `resimulate`."""
+        now, pool, besides = self.current, self.pool, self.machine.step_seconds
+        choice, packed = (chosen.rows, chosen.fragment), tuple(pool.packed)
+        rows, chosen.work = (pool.op_rows.data, *pool.sets.columns), now.work.copy()
+        changed = chosen.ops, chosen.regions, (now.rows, now.fragment), choice
+        is_known = change_work(chosen.work, *changed, packed, rows)
+        if chosen.work.max() * (1 - SLACK) > limit - besides:
+            return math.inf
+        if not is_known:
+            return 0.0
+        span, streams = np.zeros(len(self.layout.span), LAID), len(chosen.work)
+        seconds, end = pass_rows(
+            limit - besides, choice, span, streams, tuple(self.layout), packed, rows
         )
-        if seconds >= 0:
-            self.program.accept()
-        else:
-            self._lay_anew(more)
+        chosen.timed = Timed(span, end)
+        return float(seconds + besides)
 
-    def _pass(
-        self,
-        p: _Proposal,
-        limit: float,
-        changed: tuple[Array, Array],
-        proposed: Chosen | None = None,
-    ) -> tuple[float, int]:
-        """See `resimulate`; `changed` are operators and regions."""
-        index, pool, besides = self.index, self.pool, self.machine.step_seconds
-        seconds, needed = resimulate(
-            limit - besides,
-            *changed,
-            tuple(index.current),
-            tuple(proposed or index.proposed),
-            p.work,
-            p.bytes,
-            index.layout_columns,
-            tuple(pool.packed),
-            (pool.op_rows.data, *pool.sets.columns),
-            tuple(self.program.tables),
-        )
-        return float(seconds + besides if seconds >= 0 else seconds), int(needed)
+    def _needed(self, chosen: Chosen) -> Array:
+        """Bytes that a strategy seems to need of every device.
 
-    # -- memory --------------------------------------------------------------------------------------------------------
-
-    def _may_fit(self, p: _Proposal) -> bool:
-        """Whether a proposal seems to fit into memory: side by side, or as far as a quick look can tell."""
-        staged = self._staged(self.pool.packed.bytes)
-        if np.all(p.bytes + staged <= self._allowed):
-            return True
-        return bool(np.all(self._peak(self._peaks.copy()) + staged <= self._allowed))
-
-    def _staged(self, sizes: Array) -> Array:
-        """What the proposal's feeds take beside the arenas of GPUs, about: their instances, FEED_BLOCKS times.
-
-        Args:
-            sizes: (fragments, devices) bytes.
+        What feeds take beside the arenas of GPUs is their instances, FEED_BLOCKS times.
         """
-        if not len(self._fed):
-            return np.zeros_like(self._peaks)
-        fragment = self.index.proposed.fragment[self._fed]
-        staged: Array = FEED_BLOCKS * sizes[fragment[fragment >= 0]].sum(axis=0) * self._has_staging
-        return staged
-
-    def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
-        """The peaks of all devices, of which those that the proposal changes; `is_kept`: it becomes the current one."""
-        alive_peak(
-            self._alive,
-            self.layout.alive,
-            self.index.changed[1],
-            self.index.current.fragment,
-            self.index.proposed.fragment,
-            self.pool.packed.bytes,
-            peaks,
-            self._affected,
-            is_kept,
-        )
-        return peaks
+        sizes, (first, last) = self.pool.packed.bytes[chosen.fragment], self._lifetimes
+        change = np.zeros((len(self.lowering.operators) + 1, sizes.shape[1]), np.int64)
+        np.add.at(change, first, sizes)
+        np.subtract.at(change, last + 1, sizes)
+        staged = FEED_BLOCKS * sizes[self._fed].sum(axis=0) * self._has_staging
+        needed: Array = change.cumsum(axis=0).max(axis=0) + staged
+        return needed

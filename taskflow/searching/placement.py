@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from math import gcd, prod
 
 import numpy as np
@@ -31,6 +31,7 @@ FEW = 16
 POINTS_PER_DEVICE = (2, 4)
 
 Devices = tuple[int, ...]
+Fractions = tuple[float, ...] | None
 Allows = Callable[[int], bool]
 
 
@@ -40,7 +41,7 @@ class Placement:
 
     devices: Devices
     is_turned: bool = False
-    fractions: tuple[float, ...] | None = None
+    fractions: Fractions = None
 
 
 class Placements:
@@ -59,7 +60,7 @@ class Placements:
         self._counts = frozenset(self._useful_counts())
         self._made: dict[tuple[int, int], tuple[Placement, ...]] = {}
         self._splits: dict[object, list[tuple[tuple[int, ...], tuple[Placement, ...]]]] = {}
-        self._by_ends: dict[tuple[int, int], dict[tuple[int, int], list[Placement]]] = {}
+        self._known: dict[tuple[int, int], frozenset[Placement]] = {}
 
     def of(self, degrees: Sequence[int]) -> tuple[Placement, ...]:
         """The placements of the points of these degrees, each above one; none: the space has no such split."""
@@ -79,16 +80,13 @@ class Placements:
             self._splits[most, allows] = [(d, p) for d, p in found if p]
         return self._splits[most, allows]
 
-    def alike(self, degrees: Sequence[int], devices: Devices) -> Sequence[Placement]:
-        """Of these placements those with the first and last of `devices`, which stay where they are when turned."""
+    def has(self, degrees: Sequence[int], devices: Devices, fractions: Fractions) -> bool:
+        """Whether these devices, as they are or turned, are a placement of the points of these degrees."""
         key = _key(degrees)
-        if key not in self._by_ends:
-            found = self._by_ends[key] = dict[tuple[int, int], list[Placement]]()
-            for placement in self.of(degrees):
-                found.setdefault((placement.devices[0], placement.devices[-1]), []).append(
-                    placement
-                )
-        return self._by_ends[key].get((devices[0], devices[-1]), ())
+        if key not in self._known:
+            self._known[key] = frozenset(self.of(degrees))
+        turned = Placement(turn(devices, degrees[::-1]), True, fractions)
+        return not self._known[key].isdisjoint((Placement(devices, False, fractions), turned))
 
     @property
     def points(self) -> frozenset[int]:
@@ -164,7 +162,7 @@ def _degrees(
             yield from ((first, *rest) for rest in _degrees(extents[1:], left, allows))
 
 
-@lru_cache(1 << 10)
+@cache
 def _first(points: frozenset[int]) -> list[tuple[int, frozenset[int]]]:
     """In how many parts the first axis may be, and how many points there may be in each of these."""
     parts = sorted({first for k in points for first in divisors(k)})

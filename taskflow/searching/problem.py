@@ -22,7 +22,7 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.bound import whole_seconds
 from taskflow.searching.fold import fold
 from taskflow.searching.grids import Grids
-from taskflow.searching.judge import Judge, WholeChanges
+from taskflow.searching.judge import Judge, transformed
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
@@ -79,6 +79,16 @@ class SearchProblem:
         """Whether strategies by rule, at random and with single operators changed are in the space, or may be."""
         return self.space is None or isinstance(self.space, Space)
 
+    @cached_property
+    def can_walk(self) -> bool:
+        """Whether changes of a strategy are judged by what differs: there is memory for all its rows."""
+        try:
+            check_room(POINT_ROWS * len(self.graph.operators) * len(self.machine.devices))
+        except MemoryError as error:
+            _log.info("search: every change is judged as a whole: %s", error)
+            return False
+        return self.has_strategies
+
     @property
     def has_orders(self) -> bool:
         """Whether an order of rows may stay the fastest."""
@@ -91,8 +101,7 @@ class SearchProblem:
 
     def variant(self, plan: Plan) -> Variant:
         """The graph that a plan runs, and what is made of it."""
-        key = plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
-        if key not in self._variants:
+        if (key := transformed(plan)) not in self._variants:
             self._variants[key] = Variant(self, plan)
         return self._variants[key]
 
@@ -118,7 +127,7 @@ class SearchProblem:
         The judge of changes knows that long before a plan is lowered. It takes rows in program order, and operators
         that are computed again, or parameters that have homes, add to what it knows.
         """
-        is_bounded = self.has_final_costs and self.has_strategies and plan.parts == 1
+        is_bounded = self.has_final_costs and self.can_walk and plan.parts == 1
         if is_bounded and math.isfinite(limit) and self.is_new(plan):
             plain = self.variant(Plan(Strategy({})))
             if plain.changes.is_slower(plain.part(plan.strategy), limit):
@@ -150,13 +159,8 @@ class Variant:
         return self.plan.transform(self._problem.graph)
 
     @cached_property
-    def changes(self) -> PackedJudge | WholeChanges:
-        """The judge of what changes in a strategy: it holds all rows, where there is memory for them."""
-        try:
-            check_room(POINT_ROWS * len(self.graph.operators) * len(self.machine.devices))
-        except MemoryError as error:
-            _log.info("search: every change is judged as a whole: %s", error)
-            return WholeChanges(self._problem.judge, replace(self.plan, parts=1, schedule=None))
+    def changes(self) -> PackedJudge:
+        """The judge of what changes in a strategy: it holds all rows."""
         return PackedJudge(self.graph, self.machine, self.costs)
 
     @cached_property

@@ -8,8 +8,8 @@ proposes to the next one a split by its input `i`, on the same devices.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,18 +18,11 @@ from taskflow.searching.space import Space
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
 
-@dataclass(frozen=True)
-class Route:
-    """From which operator a configuration comes, and what its axes are called here.
-
-    `brought` remembers by the identity of a configuration, which is kept, what it becomes.
-    """
+class Route(NamedTuple):
+    """From which operator a configuration comes, and what its axes are called here."""
 
     source: str
     axes: tuple[tuple[str, str], ...]
-    brought: dict[int, tuple[ParallelConfig, ParallelConfig | None]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
 
 
 class Proposals:
@@ -48,7 +41,7 @@ class Proposals:
         self.routes = _routes(space.operators)
         self.kin = space.kin()
         self.before = _routes_from_before(space.names, self.routes)
-        self._brought: dict[object, tuple[ParallelConfig, ParallelConfig]] = {}
+        self._brought: dict[object, tuple[ParallelConfig, ParallelConfig | None]] = {}
         self.choosing = [name for name in space.names if space.size(name) > 1]
 
     def near(self, name: str, strategy: Mapping[str, ParallelConfig]) -> list[ParallelConfig]:
@@ -58,22 +51,11 @@ class Proposals:
 
     def bring(self, name: str, route: Route, config: ParallelConfig) -> ParallelConfig | None:
         """What a configuration becomes on a route; None: there is no such configuration in the space."""
-        held = route.brought.get(id(config))
-        if held is None or held[0] is not config:
-            held = route.brought[id(config)] = (
-                config,
-                self.space.find(name, self._there(name, route, config)),
-            )
-        return held[1]
-
-    def _there(self, name: str, route: Route, config: ParallelConfig) -> ParallelConfig:
-        """`renamed`, once for all operators whose axes have the same names."""
-        key = route.axes, tuple(self._operators[name].extents), id(config)
-        held = self._brought.get(key)
-        if held is None or held[0] is not config:
+        key = name, route, id(config)
+        if key not in self._brought:
             there = renamed(config, dict(route.axes), self._operators[name])
-            held = self._brought[key] = config, there
-        return held[1]
+            self._brought[key] = config, self.space.find(name, there)
+        return self._brought[key][1]
 
 
 def renamed(config: ParallelConfig, axes: Mapping[str, str], op: Operator) -> ParallelConfig:

@@ -76,8 +76,7 @@ def rehearse(
                 rehearsals.append(Rehearsal(task_graph))
         turns = _take_turns([each.time_rows for each in rehearsals], rounds, is_late)
         for rehearsal, times in zip(rehearsals, turns, strict=True):
-            waiting = with_reuse(rehearsal.task_graph, plan_memory(rehearsal.task_graph))
-            costs.learn(rehearsal.task_graph, typical_seconds(waiting, times))
+            _learn(costs, rehearsal.task_graph, times)
             done.append(rehearsal.task_graph)
     return done
 
@@ -107,8 +106,13 @@ def rehearse_own(
         for numbers, mine in found:
             seconds[:, numbers] += mine
         complete_seconds(rows, seconds, transport)
-        waiting = with_reuse(rows, plan_memory(rows))
-        costs.learn(rows, typical_seconds(waiting, seconds))
+        _learn(costs, rows, seconds)
+
+
+def _learn(costs: MeasuredCosts, rows: TaskGraph, rounds: Array) -> None:
+    """Of rows, whose seconds in every round are given."""
+    waiting = with_reuse(rows, plan_memory(rows))
+    costs.learn(rows, typical_seconds(waiting, rounds))
 
 
 def _groups(task_graphs: Sequence[TaskGraph]) -> Iterator[list[TaskGraph]]:

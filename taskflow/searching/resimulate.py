@@ -1,8 +1,7 @@
-"""Re-simulation, compiled by numba: the one pass of `simulate` over spans of rows, from the first that changed.
+"""Re-simulation, compiled by numba: the one pass of `simulate` over rows where they are packed.
 
 Which spans there are, and in what order, depends on the graph alone (`layout`); what is in them is a fragment of a
-pool (`pool`). So a changed strategy changes fragments; the spans that they have to do with are laid anew into a
-program (`laying`), and the pass goes on through all others as they are. Peaks of memory are looked at quickly.
+pool (`pool`). What streams have to do in all is changed by what differs, and is known before there is a pass.
 
 Starts and ends are the same to the last bit as those of the whole pass over the task graph: a start is the largest of
 some numbers, in whatever order they are compared.
@@ -10,299 +9,205 @@ some numbers, in whatever order they are compared.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from taskflow.core.columns import Array
-from taskflow.core.compiling import leaf, tiered
-from taskflow.core.start_rule import work_of
-from taskflow.searching.laying import Rows, lay_changed, pass_groups
-from taskflow.searching.layout import Chosen, Layout
-from taskflow.searching.packed import Packed
-from taskflow.searching.program import ProgramTables
+from taskflow.core.columns import Array, record
+from taskflow.core.compiling import inlined, inner, leaf, tiered
+from taskflow.core.start_rule import finish_of, occupy, start_of, work_of
+from taskflow.searching.layout import Layout
+from taskflow.searching.packed import OPEN, Packed
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
-TOO_SHORT = -1.0
+# Of a span its first row in the pool, its first end, how many rows, and how many ordinals these have.
+LAID = record("row", "end", "count", "parts")
+
+
+class Rows(NamedTuple):
+    """The rows of a pool.
+
+    Attributes:
+        op_rows: ROWS of the points of an operator under a configuration.
+        packed: of regions.
+        set_ptr, stream, hop_ptr, hop: see `streams.StreamSets`.
+    """
+
+    op_rows: Array
+    packed: Packed
+    set_ptr: Array
+    stream: Array
+    hop_ptr: Array
+    hop: Array
+
+
+class Timed(NamedTuple):
+    """A strategy whose rows are passed.
+
+    Attributes:
+        span: (spans,) LAID.
+        end: of all rows, span after span.
+    """
+
+    span: Array
+    end: Array
+
+
+Choice = tuple[Array, Array]  # per operator its ROWS, per region its fragment
+Columns = tuple[Array, ...]
 
 
 @tiered
-def resimulate(
-    limit: float,
+def change_work(
+    work: Array,
     ops: Array,
     regions: Array,
-    old: tuple[Array, ...],
-    new: tuple[Array, ...],
-    work: Array,
-    size: Array,
-    of_graph: tuple[Array, ...],
-    of_pool: tuple[Array, ...],
-    of_rows: tuple[Array, Array, Array, Array, Array],
-    program: tuple[Array, ...],
-) -> tuple[float, int]:
-    """The end of the last row, or infinity as soon as it is certain to be above `limit`; and 0.
+    old: Choice,
+    new: Choice,
+    of_pool: Columns,
+    of_rows: Columns,
+) -> bool:
+    """The seconds that every stream has to do in all become those of another choice.
 
-    TOO_SHORT where the program has too little room, and the number of rows to be laid. Where fragments of the proposal
-    are still to be made: infinity if the work of the others is above the limit, else 0.
+    False: fragments are still to be made; what they take is left out.
+
+    Args:
+        ops, regions: the operators and regions that change.
+        of_pool, of_rows: `Packed` and the other fields of `Rows`, as plain tuples, whose type numba finds out fastest.
+    """
+    rows, is_known = Rows(of_rows[0], Packed(*of_pool), *of_rows[1:]), True
+    for op in ops:
+        exchange(work, rows.op_rows, old[0][op], new[0][op], rows)
+    for r in regions:
+        is_made = new[1][r] < rows.packed.filled[0].fragments
+        exchange(work, rows.packed.fragment, old[1][r], new[1][r] if is_made else -1, rows)
+        is_known &= is_made
+    return is_known
+
+
+@tiered
+def pass_rows(
+    limit: float,
+    chosen: Choice,
+    span: Array,
+    streams: int,
+    of_graph: Columns,
+    of_pool: Columns,
+    of_rows: Columns,
+) -> tuple[float, Array]:
+    """The end of the last row, or infinity as soon as one is above `limit`; and all ends.
 
     Args:
         limit: in seconds.
-        ops, regions: the operators and regions that change.
-        old, new: `Chosen` of the current and the proposed strategy.
-        work, size: seconds that every stream has to do in all, and bytes of instances of every device: those of the
-            current strategy, which become those of the proposed one.
-        of_graph, of_pool: `Layout` and `Packed`.
-        of_rows: the other fields of `Rows`.
-        program: `ProgramTables`; like all others as a plain tuple, whose type numba finds out fastest.
+        span: gets LAID.
+        streams: how many.
+        of_graph: `Layout`; the others as of `change_work`.
     """
-    current, proposed, layout, packed = (
-        Chosen(*old),
-        Chosen(*new),
-        Layout(*of_graph),
-        Packed(*of_pool),
-    )
-    rows = Rows(of_rows[0], packed, *of_rows[1:])
-    t = ProgramTables(*program)
-    counter = t.counter[0]
-    for b in t.changed[: counter.spans]:
-        t.new_span[b] = t.span[b]
-    counter.spans = 0
-    for op in ops:
-        exchange(work, rows.op_rows, current.rows[op], proposed.rows[op], rows)
-    is_known = change_regions(work, size, regions, current, proposed, rows)
-    for k in range(len(work)):
-        if work[k] * (1.0 - SLACK) > limit:
-            return np.inf, 0
-    if not is_known:
-        return 0.0, 0
-    needed = lay_changed(regions, proposed, layout, rows, t)
-    if needed:
-        return TOO_SHORT, needed
-    first = 0
-    if current.rows[0] >= 0:
-        first = first_changed(regions, current, proposed, layout, rows)
-    return pass_from(
-        first - first % counter.every, limit, work, current, proposed, layout, rows, t
-    ), 0
+    layout, rows = Layout(*of_graph), Rows(of_rows[0], Packed(*of_pool), *of_rows[1:])
+    t, free = Timed(span, np.empty(lay_spans(span, chosen, layout, rows))), np.zeros(streams)
+    waiting = first_waits(chosen[1], layout, rows.packed)
+    for group in range(len(layout.group_ptr) - 1):
+        if pass_group(group, 0.0, waiting, free, t, layout, rows) > limit:
+            return np.inf, t.end
+    return max(free.max(), t.end.max() if len(t.end) else 0.0), t.end
 
 
-@tiered
-def pass_from(
-    first: int,
-    limit: float,
-    work: Array,
-    current: Chosen,
-    proposed: Chosen,
-    layout: Layout,
-    rows: Rows,
-    t: ProgramTables,
+@leaf
+def lay_spans(span: Array, chosen: Choice, layout: Layout, rows: Rows) -> int:
+    """Where the rows of all spans are; where nothing is chosen yet there are none. And how many there are in all."""
+    end, packed = 0, rows.packed
+    for b in range(len(span)):
+        of = layout.span[b]
+        number = chosen[0][of.op] if of.op >= 0 else chosen[1][of.region]
+        span[b].end, span[b].count = end, 0
+        if number < 0:
+            continue
+        if of.op >= 0:
+            here = rows.op_rows[number]
+        else:
+            here = packed.version[packed.fragment[number].version + of.version]
+        span[b].row, span[b].count, span[b].parts = here.first, here.count, here.parts
+        end += here.count
+    return end
+
+
+@inner
+def first_waits(fragment: Array, layout: Layout, packed: Packed) -> Array:
+    """Per `Layout.wait`, where the rows begin in `Packed.edge_ptr`; -1: nowhere."""
+    found = np.full(len(layout.wait), -1, np.int64)
+    for w in range(len(found)):
+        number, issuer = fragment[layout.wait[w].region], layout.wait[w].issuer
+        if number >= 0:
+            found[w] = packed.issuer[packed.fragment[number].issuer + issuer]
+    return found
+
+
+@leaf
+def pass_group(
+    group: int, begin: float, waiting: Array, free: Array, t: Timed, layout: Layout, rows: Rows
 ) -> float:
-    """Pass all groups from number `first` on; the last end, or infinity as soon as it is certain to be above `limit`.
+    """Pass the rows of a group by their ordinals, and those of one ordinal span after span; the last end.
 
-    A stream ends no earlier than it is free plus what work is left for it.
+    Those of the operator do not start before `begin`.
     """
-    catch_up(first, layout.group_ptr, t)
-    groups = len(layout.group_ptr) - 1
-    every, streams, last = t.counter[0].every, len(work), 0.0
-    free, more = t.free[first // every].copy(), np.zeros(streams)
-    for begin in range(first, groups, every):
-        mark, stop = begin // every, min(begin + every, groups)
-        for k in range(streams):
-            t.new_free[mark, k], t.new_done[mark, k] = free[k], t.done[mark, k] + more[k]
-            if free[k] + (work[k] - t.new_done[mark, k]) - SLACK * work[k] > limit:
-                return np.inf
-        change_spans(
-            more,
-            layout.group_ptr[begin],
-            layout.group_ptr[stop],
-            current,
-            proposed,
-            layout,
-            rows,
-            t,
-        )
-        last = pass_groups(begin, stop, layout.group_ptr, rows, t, free, limit)
-        if last > limit:
-            return np.inf
-    for k in range(streams):
-        last = max(last, free[k])
+    spans, parts, last = range(layout.group_ptr[group], layout.group_ptr[group + 1]), 1, 0.0
+    for b in spans:
+        parts = max(parts, t.span[b].parts)
+    for part in range(parts):
+        for b in spans:
+            span, least = t.span[b], begin if layout.span[b].op >= 0 else 0.0
+            for k in range(span.count):
+                if rows.packed.ordinal[span.row + k] == part:
+                    done = max(least, awaited(b, k, waiting, t, layout, rows.packed))
+                    t.end[span.end + k] = pass_row(span.row + k, done, free, rows)
+                    last = max(last, t.end[span.end + k])
     return last
+
+
+@inlined
+def awaited(b: int, k: int, waiting: Array, t: Timed, layout: Layout, packed: Packed) -> float:
+    """When all has ended that row `k` of a span waits for."""
+    done = 0.0
+    for w in range(layout.wait_ptr[b], layout.wait_ptr[b + 1]):
+        if waiting[w] < 0:
+            continue
+        row, first = waiting[w] + k, layout.wait[w].first
+        for e in range(packed.edge_ptr[row], packed.edge_ptr[row + 1]):
+            edge = packed.edge[e]
+            span = t.span[layout.issuer_span[first + edge.issuer]]
+            done = max(done, t.end[span.end + edge.index])
+    return done
+
+
+@inlined
+def pass_row(row: int, done: float, free: Array, rows: Rows) -> float:
+    """The end of a row that can start at `done`, as far as what it awaits goes."""
+    number = rows.packed.streams[row]
+    if number == OPEN:
+        return done
+    streams = rows.stream[rows.set_ptr[number] : rows.set_ptr[number + 1]]
+    hops = rows.hop[rows.hop_ptr[number] : rows.hop_ptr[number + 1]]
+    start = start_of(done, free, streams)
+    finish: float = finish_of(start, rows.packed.seconds[row], free, hops)
+    occupy(free, streams, finish)
+    return finish
 
 
 # -- work ------------------------------------------------------------------------------------------------------------
 
 
 @leaf
-def add_work(work: Array, sign: float, first: int, count: int, rows: Rows) -> None:
-    """Add what rows of the pool take to the work of their streams."""
-    for row in range(first, first + count):
-        streams = rows.packed.streams[row]
-        for k in range(rows.set_ptr[streams], rows.set_ptr[streams + 1]):
-            work[rows.stream[k]] += sign * rows.packed.seconds[row]
-        for k in range(rows.hop_ptr[streams], rows.hop_ptr[streams + 1]):
-            work[rows.hop[k].link] += sign * work_of(rows.hop[k], rows.packed.seconds[row])
-
-
-@leaf
 def exchange(work: Array, parts: Array, old: int, new: int, rows: Rows) -> None:
-    """Exchange rows of the pool, by the numbers of their ROWS, in the work of all streams; -1: there are none yet."""
-    if old >= 0:
-        add_work(work, -1.0, parts[old].first, parts[old].count, rows)
-    add_work(work, 1.0, parts[new].first, parts[new].count, rows)
-
-
-@leaf
-def change_regions(
-    work: Array, size: Array, regions: Array, current: Chosen, proposed: Chosen, rows: Rows
-) -> bool:
-    """Exchange the fragments of some regions in the work of all streams and the bytes of all devices.
-
-    False: not all of them are made; what the others will have is left out.
-    """
-    packed, is_known = rows.packed, True
-    for r in regions:
-        old, new = current.fragment[r], proposed.fragment[r]
-        if old >= 0:
-            add_work(work, -1.0, packed.fragment[old].row, packed.fragment[old].rows, rows)
-        if new >= packed.filled[0].fragments:
-            is_known = False
+    """Exchange an operator's rows or a fragment's in the work of all streams; -1: there are none, or not yet."""
+    for number, sign in ((old, -1.0), (new, 1.0)):
+        if number < 0:
             continue
-        add_work(work, 1.0, packed.fragment[new].row, packed.fragment[new].rows, rows)
-        for device in range(len(size)):
-            size[device] += packed.bytes[new, device] - (
-                packed.bytes[old, device] if old >= 0 else 0
-            )
-    return is_known
-
-
-@leaf
-def change_spans(
-    done: Array,
-    begin: int,
-    stop: int,
-    current: Chosen,
-    proposed: Chosen,
-    layout: Layout,
-    rows: Rows,
-    t: ProgramTables,
-) -> None:
-    """Exchange the rows of those spans that were laid for the proposal in the work that all streams have done."""
-    for b in range(begin, stop):
-        if t.proposal[b] != t.counter[0].proposal:
-            continue
-        span = layout.span[b]
-        if span.op >= 0:
-            parts, old, new = rows.op_rows, current.rows[span.op], proposed.rows[span.op]
-        else:
-            parts, old, new = (
-                rows.packed.version,
-                current.fragment[span.region],
-                proposed.fragment[span.region],
-            )
-            old = rows.packed.fragment[old].version + span.version if old >= 0 else -1
-            new = rows.packed.fragment[new].version + span.version
-        if old != new:
-            exchange(done, parts, old, new, rows)
-
-
-# -- where to begin --------------------------------------------------------------------------------------------------
-
-
-@leaf
-def first_changed(
-    regions: Array, current: Chosen, proposed: Chosen, layout: Layout, rows: Rows
-) -> int:
-    """The group of the first span of an operator that touches a changed region, or of rows that move it.
-
-    At most that of the last span.
-    """
-    first, packed = len(layout.span) - 1, rows.packed
-    for r in regions:
-        ops, old, new = (
-            layout.op_ptr[r + 1] - layout.op_ptr[r],
-            current.fragment[r],
-            proposed.fragment[r],
-        )
-        begin = layout.issuer_ptr[r]
-        for issuer in range(layout.issuer_ptr[r + 1] - begin):
-            has_rows = issuer < ops or old < 0
-            if not has_rows:
-                a, b = (
-                    packed.fragment[old].version + issuer - ops,
-                    packed.fragment[new].version + issuer - ops,
-                )
-                has_rows = packed.version[a].count + packed.version[b].count > 0
-            if has_rows:
-                first = min(first, layout.issuer_span[begin + issuer])
-    return int(np.searchsorted(layout.group_ptr, first, side="right") - 1)
-
-
-@leaf
-def catch_up(first: int, group_ptr: Array, t: ProgramTables) -> None:
-    """Ends and marks before group `first` are those of the current strategy, as they were up to `first_differing`."""
-    counter = t.counter[0]
-    for b in range(group_ptr[counter.first_differing], group_ptr[first]):
-        for k in range(t.new_span[b].end, t.new_span[b].end + t.new_span[b].count):
-            t.new_end[k] = t.end[k]
-    for mark in range(counter.first_differing // counter.every, first // counter.every):
-        for k in range(t.free.shape[1]):
-            t.new_free[mark, k], t.new_done[mark, k] = t.free[mark, k], t.done[mark, k]
-    counter.first_differing = first
-
-
-# -- memory ----------------------------------------------------------------------------------------------------------
-
-
-@tiered
-def alive_peak(
-    change: Array,
-    alive: Array,
-    regions: Array,
-    old: Array,
-    new: Array,
-    sizes: Array,
-    peak: Array,
-    affected: Array,
-    keeps: bool,
-) -> None:
-    """The most bytes that are alive on each device at any time, if all instances of a region live as long as it does.
-
-    Args:
-        change: (devices, operators + 1) bytes that become alive before each operator, less those that die before it.
-        alive: see `Layout`.
-        regions, old, new: those that change, and the fragments of all regions in the current and the proposed strategy.
-        sizes: (fragments, devices) bytes.
-        peak: of the devices before the change; gets those after it.
-        affected: (devices,) memory for whether a device has other sizes.
-        keeps: leave `change` changed.
-    """
-    affected[:] = False
-    change_sizes(change, alive, regions, old, new, sizes, affected, 1)
-    for device in range(len(peak)):
-        if affected[device]:
-            now, most = 0, 0
-            for op in range(change.shape[1]):
-                now += change[device, op]
-                most = max(most, now)
-            peak[device] = most
-    if not keeps:
-        change_sizes(change, alive, regions, old, new, sizes, affected, -1)
-
-
-@leaf
-def change_sizes(
-    change: Array,
-    alive: Array,
-    regions: Array,
-    old: Array,
-    new: Array,
-    sizes: Array,
-    affected: Array,
-    sign: int,
-) -> None:
-    """Exchange the fragments of some regions in `change`, or take that back."""
-    for r in regions:
-        for device in range(len(affected)):
-            more = sizes[new[r], device] - (sizes[old[r], device] if old[r] >= 0 else 0)
-            if more != 0:
-                affected[device] = True
-                change[device, alive[r].first] += sign * more
-                change[device, alive[r].last + 1] -= sign * more
+        first = parts[number].first
+        for row in range(first, first + parts[number].count):
+            streams, seconds = rows.packed.streams[row], rows.packed.seconds[row]
+            if streams == OPEN:
+                continue
+            for k in range(rows.set_ptr[streams], rows.set_ptr[streams + 1]):
+                work[rows.stream[k]] += sign * seconds
+            for k in range(rows.hop_ptr[streams], rows.hop_ptr[streams + 1]):
+                work[rows.hop[k].link] += sign * work_of(rows.hop[k], seconds)

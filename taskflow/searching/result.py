@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from taskflow.core.text import list_numbers
+from taskflow.core.text import in_ms, list_numbers
 from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
 from taskflow.strategy.strategy import Strategy
@@ -71,10 +71,10 @@ class SearchResult:
         return min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
 
     def __str__(self) -> str:
-        text = f"{self.seconds * 1e3:.3f} ms a step after {self.proposals} proposals, "
+        text = f"{in_ms(self.seconds)} a step after {self.proposals} proposals, "
         best = self.baseline_seconds[self.best_start]
         if math.isfinite(best):
-            text += f"{best / self.seconds:.2f}x as fast as the best start ({self.best_start}, {best * 1e3:.3f} ms)"
+            text += f"{best / self.seconds:.2f}x as fast as the best start ({self.best_start}, {in_ms(best)})"
         else:
             text += "where no start fits into memory"
         if self.lower_bound_seconds > 0:
@@ -82,23 +82,15 @@ class SearchResult:
                 f", at most {self.seconds / self.lower_bound_seconds:.2f}x the time of the optimum"
             )
         text += f", the fastest of {self.rehearsed} plans in rehearsal" if self.rehearsed else ""
-        text += (
-            ", no change of one operator is faster without waits for memory"
-            if self.is_locally_optimal
-            else ""
-        )
-        text += (
-            f"; computed again: {len(self.plan.recomputed)} operators"
-            if self.plan.recomputed
-            else ""
-        )
+        if self.is_locally_optimal:
+            text += ", no change of one operator is faster without waits for memory"
+        if self.plan.recomputed:
+            text += f"; computed again: {len(self.plan.recomputed)} operators"
         text += f"; {self.plan.parts} micro-batches" if self.plan.parts > 1 else ""
         text += f"; sharded: {len(self.plan.homes)} parameters" if self.plan.homes else ""
         text += f"; devices that compute nothing: {list_numbers(self.idle)}" if self.idle else ""
-        is_alone = (
-            self.idle and len({d for config in self.strategy.values() for d in config.devices}) == 1
-        )
-        text += "; one device alone is the fastest" if is_alone else ""
+        if self.idle and len({d for each in self.strategy.values() for d in each.devices}) == 1:
+            text += "; one device alone is the fastest"
         return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
 
 

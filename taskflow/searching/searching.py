@@ -51,13 +51,13 @@ _log = logging.getLogger(__name__)
 
 PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum
 WHOLE = 32  # changes that take as long as a plan that is judged as a whole, about
-FREE = 8  # of those: they do not count
-STARTING, SHAPING = 0.1, 0.4  # of the budget: until then starts are judged, and shapes alone
-PATIENCE = 128  # changes without a gain, before a walk ends
+STARTING, SHAPING = 0.1, 1 / 2  # of the budget: until then starts are judged, and shapes alone
+# Changes without a gain, before a walk ends; half of what a move gained and took is forgotten after as many. And draws
+# of moves that have nothing to try, one after the other: then there is nothing.
+PATIENCE = 128
+FREE = 2 * PATIENCE  # changes: the first whole plans do not count
 EXPECTED = 0.003  # that a move gains with a whole plan, before it was tried
-FORGOTTEN = 128  # changes after which half of what a move gained and took is forgotten
 FAR = 1.2  # times the best plan that a move can change: from slower ones it does not go on
-IDLE = 100  # draws of moves that have nothing to try, one after the other: then there is nothing
 
 
 @phase("search")
@@ -134,13 +134,13 @@ def _best_of(results: Sequence[SearchResult]) -> SearchResult:
 class _Arms:
     """Moves, drawn by what they gained for what they took."""
 
-    def __init__(self, moves: Sequence[Move]) -> None:
+    def __init__(self, moves: Sequence[Move], can_walk: bool) -> None:
         self.moves = moves
         self.spent = np.full(len(moves), float(WHOLE))
         self.nothing = set[tuple[int, int]]()  # arms, and plans of which they make nothing
         self.reach = np.full(len(moves), math.inf)  # the least score of what they could change
         # Of one proposal. A user's move is a whole plan's until it has changed a few operators alone.
-        self.price = np.array([1.0 if move in CHANGES else WHOLE for move in moves])
+        self.price = np.array([1.0 if can_walk and move in CHANGES else WHOLE for move in moves])
         # What all moves that make whole plans promise is what one change of a few operators does.
         self.expected = np.where(self.price > 1, EXPECTED / (self.price > 1).sum(), EXPECTED)
         self.gained = self.expected.copy()
@@ -152,7 +152,7 @@ class _Arms:
 
     def note(self, number: int, gain: float, price: float) -> None:
         """What a proposal gained, as a logarithm, and what it took."""
-        kept = 0.5 ** (price / FORGOTTEN)
+        kept = 2 ** -(price / PATIENCE)
         expected = self.expected[number]
         self.gained[number] = expected + kept * (self.gained[number] - expected) + gain
         self.spent[number] = WHOLE + kept * (self.spent[number] - WHOLE) + price
@@ -172,16 +172,15 @@ class _Search:
         self.problem, self.budget, self.seed = problem, budget, seed
         self.progress = progress or (lambda done, best: None)
         self.generator = np.random.default_rng(seed)
-        self.arms = _Arms(moves)
+        self.arms = _Arms(moves, problem.can_walk)
         self.population = Population(problem.machine)
-        budget.spent = -FREE * WHOLE
+        budget.spent = -FREE
         self.history: list[tuple[int, float]] = []
         self.baseline: dict[str, float] = {}
         self.left_out: list[str] = []
         self.is_local = False
         self._walk: Walk | None = None
         self._kind: object = None  # of the plan from which the walk began
-        self._quiet = 0  # neighbours in turn that were not faster
         self._idle = 0
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -238,7 +237,7 @@ class _Search:
                 self._settle()
 
     def _is_over(self) -> bool:
-        if self._idle > IDLE or self.budget.is_interrupted:
+        if self._idle > PATIENCE or self.budget.is_interrupted:
             return True
         if self.population.best is None:
             return self.budget.used >= 1 and len(self.population.outcomes) > 2 * WHOLE
@@ -258,7 +257,7 @@ class _Search:
                 self.arms.nothing.add((arm, id(before)))
                 continue
             self.arms.reach[arm] = min(self.arms.reach[arm], leader.score)
-            may_walk = self.problem.has_strategies and _can_walk(before)
+            may_walk = self.problem.can_walk and _can_walk(before)
             if move not in MOVES and may_walk and _is_change(before, plan):
                 self.arms.price[arm] = 1.0  # next time it is a step of the walk
             return self._jump(arm, plan, leader.kind)
@@ -296,10 +295,7 @@ class _Search:
         """Judge a change of the walk's plan."""
         move = self.arms.moves[arm]
         limit = walk.limit(-1.0 if move in SWEEPS else self.generator.random())
-        before = walk.plan
-        gain = walk.propose(plan, limit)
-        self.arms.note(arm, gain, 1.0)
-        self._quiet = (self._quiet + (move is next_neighbour)) * (walk.plan is before)
+        self.arms.note(arm, walk.propose(plan, limit), 1.0)
         self._count(1.0)
 
     def _count(self, price: float) -> None:
@@ -319,11 +315,7 @@ class _Search:
         self._end_walk()
         for leader in self.population.draw(self.generator, self.population.leaders):
             if leader.outcome.fits and _can_walk(leader.outcome.plan):
-                self._walk, self._kind, self._quiet = (
-                    Walk(self.problem, leader.outcome.plan),
-                    leader.kind,
-                    0,
-                )
+                self._walk, self._kind = Walk(self.problem, leader.outcome.plan), leader.kind
                 self.budget.spent += WHOLE
                 return self._walk
         return None
@@ -340,7 +332,7 @@ class _Search:
     def _settle(self) -> None:
         """Try all changes of one operator of the best plan, until a round of them finds nothing faster."""
         plan = self.best.plan
-        if not _can_walk(plan):
+        if not (self.problem.can_walk and _can_walk(plan)):
             return
         walk, variant = Walk(self.problem, plan), self.problem.variant(plan)
         left = count_neighbours(variant)

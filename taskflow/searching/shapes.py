@@ -26,8 +26,6 @@ class PlanShape(NamedTuple):
         parts: micro-batches for each group.
         schedule: its name, and the stages of each group.
         is_even: whether axes are cut into parts of equal work, not points, where a table says what that is.
-        is_level: whether stages take equally long, as if all were on the first device; else they have as many
-            floating-point operations.
     """
 
     tensor: int = 1
@@ -37,7 +35,6 @@ class PlanShape(NamedTuple):
     groups: int = 1
     parts: int = 1
     schedule: tuple[str, int] = ONE_STAGE
-    is_level: bool = True
     is_even: bool = False
 
     @property
@@ -52,5 +49,4 @@ class PlanShape(NamedTuple):
         if self.groups == self.parts == 1:
             return (f"tensor {self.tensor}, {self.rest}" if self.tensor > 1 else "data") + also
         said = f"{self.stages} stages, {self.parts * self.groups} micro-batches, "
-        level = ", level" * (self.is_level and self.groups > 1)
-        return f"{self.schedule[0]}, {said}tensor {self.tensor}, {self.rest}{level}{also}"
+        return f"{self.schedule[0]}, {said}tensor {self.tensor}, {self.rest}{also}"

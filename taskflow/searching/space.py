@@ -88,11 +88,9 @@ class Space:
     def config(self, name: str, number: int) -> ParallelConfig:
         """Configuration `number` of the operator `name`, below its size."""
         choices = self._choices[name]
-        return (
-            choices.config(number)
-            if number < choices.size
-            else self._extra[name][number - choices.size]
-        )
+        if number < choices.size:
+            return choices.config(number)
+        return self._extra[name][number - choices.size]
 
     def draw(self, name: str, generator: np.random.Generator) -> ParallelConfig:
         """A configuration of the operator `name`, all with equal probability."""
@@ -213,35 +211,18 @@ class _Choices:
         if [a for a in self.axes if a in split] != [a for a, _ in config.degrees]:
             return False  # an axis that is not split here, or another order
         degrees = tuple(parts(split.get(a, 1)) for a in self.axes)
-        if degrees not in self._legal:
+        fractions = {d if isinstance(d, tuple) else None for d in split.values()} or {None}
+        if degrees not in self._legal or len(fractions) > 1:
             return False
-        return any(
-            _is_of(p, config)
-            for p in self._placements.alike([n for n in degrees if n > 1], config.devices)
-        )
+        extents = [n for n in degrees if n > 1]
+        return self._placements.has(extents, config.devices, *fractions)
 
     def _make(self, degrees: tuple[int, ...], placement: Placement) -> ParallelConfig:
         split: dict[str, Degree] = {a: d for a, d in zip(self.axes, degrees, strict=True) if d > 1}
         if placement.fractions is not None:
             split = dict.fromkeys(split, placement.fractions)
-        devices = (
-            turn(placement.devices, [d for d in degrees if d > 1])
-            if placement.is_turned
-            else placement.devices
-        )
-        return ParallelConfig(split, devices)
-
-
-def _is_of(placement: Placement, config: ParallelConfig) -> bool:
-    """Whether `config`, which has as many parts along every axis as `placement` is for, has that placement."""
-    if any((d if isinstance(d, tuple) else None) != placement.fractions for _, d in config.degrees):
-        return False
-    turned = (
-        turn(placement.devices, [parts(d) for _, d in config.degrees])
-        if placement.is_turned
-        else placement.devices
-    )
-    return turned == config.devices
+        devices, extents = placement.devices, [d for d in degrees if d > 1]
+        return ParallelConfig(split, turn(devices, extents) if placement.is_turned else devices)
 
 
 def without_ones(config: ParallelConfig) -> ParallelConfig:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -35,7 +36,9 @@ def starts(
         left_out: gets the names of those that are not in the space, if one is given.
         seed: of random strategies, which are the last.
     """
-    for name, plan in _named(problem, given):
+    by_rule = rule_starts(problem.graph, problem.machine) if problem.has_strategies else ()
+    rules = ((name, Plan(strategy)) for name, strategy in by_rule)
+    for name, plan in chain(given.items(), rules):
         if problem.space is None:
             strategy = completed(problem.variant(plan).graph, plan.strategy)
             yield name, replace(plan, strategy=strategy)
@@ -48,13 +51,6 @@ def starts(
         space = problem.variant(Plan(Strategy({}))).space
         yield f"random {k}", Plan(space.draw_strategy(generator))
         k += 1
-
-
-def _named(problem: SearchProblem, given: Mapping[str, Plan]) -> Iterator[tuple[str, Plan]]:
-    yield from given.items()
-    if problem.has_strategies:
-        by_rule = rule_starts(problem.graph, problem.machine)
-        yield from ((name, Plan(strategy)) for name, strategy in by_rule)
 
 
 def rule_starts(graph: Graph, machine: MachineModel) -> Iterator[tuple[str, Strategy]]:

@@ -31,7 +31,7 @@ class Walk:
         variant = problem.variant(plan)
         if problem.space is None:
             plan = replace(plan, strategy=variant.space.include(plan.strategy))
-        self.judge, self.variant = variant.changes, variant
+        self.judge = variant.changes
         self.plan = self.best = plan
         self.seconds = self.least = self.begin = self.judge.start(plan.strategy)
         self.beta = BETA * len(variant.space.names) / self.seconds

@@ -132,7 +132,7 @@ def stragglers(
     plan: Plan,
     machine: MachineModel,
     costs: CostModel,
-    slower: float = 1.1,
+    slower: float = 1 + STEP,
     most: int = 8,
 ) -> list[Straggler]:
     """A step for each device as the slow one: the `most` that compute longest, those that cost most first.
@@ -195,45 +195,31 @@ class _Question:
             found = (interrupted := caught).result
         if isinstance(found, SearchResult):
             case, found = replace(case, start=found.best_start, pareto=found.pareto), found.plan
-        return self._simulated(
-            case, Plan(found) if isinstance(found, Strategy) else found, machine
-        ), interrupted
-
-    def _simulated(self, case: Case, plan: Plan, machine: MachineModel) -> Case:
-        timeline = self._timeline(plan, machine)
-        return replace(
+        plan = Plan(found) if isinstance(found, Strategy) else found
+        timeline = plan.predict(self.graph, machine, self._costs(machine))
+        seconds = timeline.seconds
+        case = replace(
             case,
             plan=plan,
-            seconds=timeline.seconds,
+            seconds=seconds,
             bytes_moved=timeline.bytes_moved,
             peak_bytes=int(timeline.peak_bytes.max()),
-            sensitivities=self._sensitivities(plan, machine, timeline.seconds)
-            if self.is_sensitive
-            else {},
+            sensitivities=dict(self._sensitivities(plan, machine, seconds)),
             refusal=timeline.shortage,
             joules=timeline.joules,
         )
+        return case, interrupted
 
     def _costs(self, machine: MachineModel) -> CostModel:
         return self.costs if machine == self.costs.machine else self.costs.on(machine)
 
-    def _timeline(self, plan: Plan, machine: MachineModel) -> Timeline:
-        costs = self._costs(machine)
-        return plan.predict(self.graph, machine, costs)
-
-    def _sensitivities(self, plan: Plan, machine: MachineModel, seconds: float) -> dict[str, float]:
+    def _sensitivities(
+        self, plan: Plan, machine: MachineModel, seconds: float
+    ) -> Iterator[tuple[str, float]]:
         """Per cent of the seconds per per cent of each rate, by central differences."""
         of_devices = not isinstance(self.costs, MeasuredCosts)
-        rates = [
-            name
-            for name in scalable(machine)
-            if name in OF_LINKS or (of_devices and name != "memory")
-        ]
-        found: dict[str, float] = {}
-        for name in rates:
-            more, less = (
-                self._timeline(plan, scale_machine(machine, {name: 1 + step})).seconds
-                for step in (STEP, -STEP)
-            )
-            found[name] = (more - less) / (2 * STEP * seconds)
-        return found
+        for name in scalable(machine) if self.is_sensitive else ():
+            if name in OF_LINKS or (of_devices and name != "memory"):
+                scaled = (scale_machine(machine, {name: 1 + step}) for step in (STEP, -STEP))
+                more, less = (plan.predict(self.graph, m, self._costs(m)).seconds for m in scaled)
+                yield name, (more - less) / (2 * STEP * seconds)

@@ -16,6 +16,7 @@ import numpy as np
 from taskflow.core.columns import pointers
 from taskflow.core.files import replace_file
 from taskflow.core.grouping import grouped
+from taskflow.core.text import in_ms
 from taskflow.tasks.energy import joules_of
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.streams import count_streams, find_queues, follows
@@ -44,7 +45,7 @@ class Timeline:
 
     def __repr__(self) -> str:
         short = f"; does not fit: {self.shortage}" if self.shortage else ""
-        return f"Timeline({self.seconds * 1e3:.3f} ms, {len(self.start)} rows, {self.bytes_moved} bytes moved{short})"
+        return f"Timeline({in_ms(self.seconds)}, {len(self.start)} rows, {self.bytes_moved} bytes moved{short})"
 
     @cached_property
     def bytes_moved(self) -> int:

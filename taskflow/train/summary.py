@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from taskflow.checkpoint.history import History
 from taskflow.comm.transport import Transport
-from taskflow.core.text import describe_memory
+from taskflow.core.text import describe_memory, in_ms
 from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
 from taskflow.graph.graph import Graph
@@ -74,14 +74,12 @@ class Summary:
         if self.search:
             self.console.print(f"search: {self.search}")
             if (alone := self.search.baseline_seconds.get(ALONE)) is not None:
-                self.console.print(f"one device alone:    {alone * 1e3:.3f} ms, predicted")
+                self.console.print(f"one device alone:    {in_ms(alone)}, predicted")
         measured = history.step_seconds if history else self.step.seconds
         measured = max(self.transport.gather(measured))
-        self.console.print(f"predicted step time: {self.predicted_seconds * 1e3:.3f} ms")
+        self.console.print(f"predicted step time: {in_ms(self.predicted_seconds)}")
         ratio = measured / self.predicted_seconds
-        self.console.print(
-            f"measured step time:  {measured * 1e3:.3f} ms ({ratio:.2f} of predicted)"
-        )
+        self.console.print(f"measured step time:  {in_ms(measured)} ({ratio:.2f} of predicted)")
         if self.transport.size < len(self.task_graph.devices_used):
             self.console.print(
                 "  (one process runs several devices one after the other; the prediction is for a rank each)"

@@ -22,7 +22,7 @@ from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import Interrupted, Interrupts
 from taskflow.comm.transport import connect
 from taskflow.core.numbers import whole
-from taskflow.core.text import is_loss, printable
+from taskflow.core.text import in_ms, is_loss, printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
@@ -207,7 +207,7 @@ class Trainer:
                 self.costs,
                 proposals,
                 self.seed,
-                progress=lambda done, best: show(done, proposals, f"search {best * 1e3:.3f} ms"),
+                progress=lambda done, best: show(done, proposals, f"search {in_ms(best)}"),
             )
         self.found = search
         return search.plan

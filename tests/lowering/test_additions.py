@@ -122,7 +122,7 @@ def test_a_judge_of_changes_knows_them(fan):
     judge.start(strategy)
     for name, config in (("fc1", {}), ("fc1", dict(strategy["fc0"].degrees)), ("fc0", {})):
         devices = strategy["fc0"].devices if config else (0,)
-        judge.propose(name, ParallelConfig(config, devices))
+        judge.propose_all({name: ParallelConfig(config, devices)})
         judge.accept()
         again = PackedJudge(model.graph, machine, costs, is_roomy=True)
         assert ends_of(judge).max() == pytest.approx(again.start(judge.strategy), rel=1e-12)

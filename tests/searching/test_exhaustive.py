@@ -12,7 +12,6 @@ from taskflow import CostModel, Device, Graph, MachineModel, Strategy, single_de
 from taskflow.searching.exhaustive import Bounds, search_exhaustively
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.space import Space, count_strategies, power_of_two
-from taskflow.searching.tables import SpaceTables
 from tests import tiny
 from tests.strategies import graphs
 
@@ -86,7 +85,7 @@ def test_bounds_are_below_the_seconds_of_every_completion(model, devices, seed, 
     lists = [(0,), (1, 0), tuple(range(devices))]
     space, costs = Space(model.graph, machine, power_of_two, lists), CostModel.analytic(machine)
     generator = np.random.default_rng(seed)
-    bounds = Bounds(SpaceTables(space, costs))
+    bounds = Bounds(space, PackedJudge(model.graph, machine, costs))
     for _ in range(4):
         numbers = [int(generator.integers(space.size(name))) for name in space.names]
         chosen = {name: space.config(name, k) for name, k in zip(space.names, numbers, strict=True)}

@@ -87,11 +87,12 @@ def test_level_stages_have_the_least_sum_of_squares(count):
 
 
 def test_level_stages_take_more_equal_times():
+    """Than those of equal work (`grid`)."""
     problem, spread = problem_of(transformer(4, 32, "float32").graph), []
     variant = problem.variant(Plan(Strategy({})))
-    for is_level in (False, True):
-        shape = PlanShape(groups=2, schedule=("interleaved", 2), is_level=is_level)
-        plan = plan_of(shape, problem)
+    level = plan_of(PlanShape(groups=2, schedule=("interleaved", 2)), problem)
+    even = taskflow.grid(problem.graph, problem.machine, stages=(2, 2), parts=level.parts)
+    for plan in (even, level):
         hosts = [min(hosts_of(plan, name)) for name in variant.space.names]
         at = [k for k, (a, b) in enumerate(pairwise(hosts), 1) if a != b]
         bounds = [0, *at, len(hosts)]
@@ -131,8 +132,8 @@ def test_every_schedule_gives_the_numbers_of_one_device():
     """Law 1."""
     model, machine = transformer(3, 8), MachineModel.uniform(4)
     problem, expected = problem_of(model.graph, machine), one_device(model, machine, 2)
-    for schedule, is_level, tensor in product(SCHEDULES, (False, True), (1, 2)):
-        shape = PlanShape(tensor, groups=2, schedule=schedule, is_level=is_level)
+    for schedule, tensor in product(SCHEDULES, (1, 2)):
+        shape = PlanShape(tensor, groups=2, schedule=schedule)
         rows = plan_of(shape, problem).apply(model.graph, machine, problem.costs)[1]
         assert_close(run(rows, model.feeds, 2), expected)
 

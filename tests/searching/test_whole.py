@@ -9,7 +9,6 @@ from taskflow import (
     MachineModel,
     ParallelConfig,
     Plan,
-    Strategy,
     data_parallel,
     lower,
     reorder,
@@ -19,7 +18,7 @@ from taskflow import (
 )
 from taskflow.lowering import limits, movement
 from taskflow.searching import problem as problems
-from taskflow.searching.judge import Judge, WholeChanges
+from taskflow.searching.judge import Judge
 from tests.searching.test_grids import transformer
 
 HOSTS = MachineModel.preset("p100", nodes=8)
@@ -58,22 +57,6 @@ def test_a_strategy_that_changes_afterwards_is_another_one():
     after = judge.judge(Plan(strategy))
     assert after.seconds == simulate(lower(judge.graph, strategy, HOSTS), COSTS).seconds
     assert after.seconds != before.seconds
-
-
-def test_changes_are_judged_as_wholes():
-    judge = judge_on(HOSTS)
-    changes, strategy = WholeChanges(judge, Plan(Strategy({}))), data_parallel(judge.graph, HOSTS)
-    alone = single_device(judge.graph, HOSTS)
-    some = {name: alone[name] for name in list(alone)[:3]}
-    both = strategy.copy()
-    both.update(some)
-    seconds = judge.judge(Plan(both)).seconds
-    assert changes.start(strategy) == judge.judge(Plan(strategy)).seconds
-    assert changes.propose_all(some, seconds / 2) == math.inf
-    assert dict(changes.strategy) == dict(strategy)
-    assert changes.propose_all(some, seconds) == seconds
-    changes.accept()
-    assert dict(changes.strategy) == dict(both)
 
 
 def test_what_does_not_fit_or_is_illegal_is_short_of_something():

@@ -43,8 +43,14 @@ def _neighbours(variant: Variant) -> Iterator[tuple[str, ParallelConfig]]:
 
 
 def _coprime(size: int) -> int:
-    """A step that visits all numbers below `size`, in no regular order: near their golden section."""
-    step = max(round(size * (3 - math.sqrt(5)) / 2), 1)
+    """A step that visits all numbers below `size`, in no regular order: near their golden section.
+
+    Its ratio is that of Fibonacci numbers, each of which is the sum of the two before.
+    """
+    before, number = 1, 1
+    while number < size:
+        before, number = number, before + number
+    step = max(round(size * number / (before + 2 * number)), 1)
     while math.gcd(step, size) > 1:
         step += 1
     return step

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.graph.family import families
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grid_plan import on_groups, turns
 from taskflow.searching.grids import RESTS
 from taskflow.searching.moves.again import recomputable
 from taskflow.searching.placement import divisors
-from taskflow.searching.problem import SearchProblem, Variant
+from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import (
     HOMES,
     ONE_STAGE,
@@ -32,7 +31,7 @@ from taskflow.searching.shapes import (
     V,
 )
 from taskflow.strategy.rules import even_work
-from taskflow.strategy.stages import flops_of, level_cuts, quantile_cuts
+from taskflow.strategy.stages import level_cuts
 from taskflow.strategy.strategy import Strategy
 
 
@@ -70,7 +69,7 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
         "groups": divisors(hosts if hosts > 1 else count)[::-1],
     }
     if shape.groups > 1:
-        values |= {"schedule": SCHEDULES, "parts": PARTS, "is_level": (True, False)}
+        values |= {"schedule": SCHEDULES, "parts": PARTS}
     for field, each in values.items():
         for value in each:
             other = shape._replace(**{field: value})
@@ -100,12 +99,11 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
             return None
         strategy = even
     if shape.groups > 1:
-        groups, cuts = (
-            turns(shape.groups, shape.stages, shape.schedule[0] == V),
-            _cuts(shape, first),
-        )
-        if cuts is None:
+        names = list(first.grids.families)
+        if shape.stages > len(names):
             return None
+        groups = turns(shape.groups, shape.stages, shape.schedule[0] == V)
+        cuts = [names[k] for k in level_cuts(first.family_seconds, shape.stages)]
         try:
             strategy = on_groups(first.graph, problem.machine, strategy, size, groups, cuts)
         except ValueError:  # no such micro-batches
@@ -121,15 +119,3 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
         return plan
     sharded = problem.variant(plan).sharded.of(strategy)
     return None if sharded == strategy else replace(plan, strategy=sharded)
-
-
-def _cuts(shape: PlanShape, first: Variant) -> list[str] | None:
-    """The operators that begin the second, third, ... stage; None: there are fewer operators than stages."""
-    members = families(first.graph)
-    if shape.stages > len(members):
-        return None
-    if shape.is_level:
-        cuts = level_cuts(first.family_seconds, shape.stages)
-    else:
-        cuts = quantile_cuts(flops_of(first.graph, members), shape.stages)
-    return [members[k].leader.name for k in cuts]
