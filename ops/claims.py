@@ -83,7 +83,8 @@ def _whole(k: int, ndim: int) -> str:
 def _run(
     ctx: Context, points: Array, *arrays: Array, function: Any, count: int, results: int
 ) -> None:
-    inputs, outputs = arrays[: len(arrays) - results], arrays[len(arrays) - results :]
+    inputs = arrays[: len(arrays) - results]
+    outputs = arrays[len(arrays) - results :]
     for result in outputs:
         result.fill(0)
     for item in ctx.claim(count):

@@ -107,10 +107,8 @@ def add_product(ctx: Context, x: Array, y: Array, z: Array, scale: float = 1.0) 
     for begin in range(0, len(z), each):
         panel = z[begin : begin + each]
         part = ctx.scratch("panel", (min(each, len(z)), *z.shape[1:]), z.dtype)[: len(panel)]
-        left, right = (
-            x[begin : begin + each],
-            y[begin : begin + each] if is_stack and y.ndim > 2 else y,
-        )
+        left = x[begin : begin + each]
+        right = y[begin : begin + each] if is_stack and y.ndim > 2 else y
         ctx.xp.matmul(left, right, out=part)
         if scale != 1:
             ctx.xp.multiply(part, scale, out=part)

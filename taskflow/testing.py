@@ -84,11 +84,9 @@ def check_operator(
     """
     graph, output = build()
     _refuse_what_cannot_be_checked(graph, output, differentiable)
-    narrow, original, build = (
-        {**_random_values(graph, seed, high), **(values or {})},
-        build,
-        _widened(build),
-    )
+    narrow = {**_random_values(graph, seed, high), **(values or {})}
+    original = build
+    build = _widened(build)
     twin = build()[0].regions
     given = {name: np.asarray(value, twin[name].dtype) for name, value in narrow.items()}
     expected = None if reference is None else np.asarray(reference(given))
@@ -114,7 +112,8 @@ def _check_splits(
     tolerance: float,
 ) -> list[tuple[str, str, int]]:
     """Every split of every axis against the whole operators; the splits."""
-    checked, graph = [], lowering.graph
+    checked = []
+    graph = lowering.graph
     for family in families(graph):
         op = family.leader
         for axis in () if op.kernel.function in (_dot, _scale) else op.split_axes:
@@ -231,7 +230,8 @@ def _with_gradients(
 def probed_sum(x: LogicalRegion, probe: LogicalRegion) -> LogicalRegion:
     """The scalar sum of `x * probe` over regions of equal shape: a loss that makes every element of `x` count."""
     term = " ".join(f"p{k}" for k in range(x.ndim)) or "."
-    pattern, backward = f"{term}, {term} -> .", _probed_backward
+    pattern = f"{term}, {term} -> ."
+    backward = _probed_backward
     made = x.graph.launch(
         "probed", pattern, [x, probe], kernel=_dot, backward=backward, dtype="float64"
     )
@@ -240,8 +240,10 @@ def probed_sum(x: LogicalRegion, probe: LogicalRegion) -> LogicalRegion:
 
 
 def _probed_backward(op: Operator, gradient: LogicalRegion) -> tuple[Any, None]:
-    term, inputs = op.bound.term_text(1), [gradient, op.inputs[1]]
-    dtype, pattern = op.inputs[0].dtype, f"., {term} -> {term}"
+    term = op.bound.term_text(1)
+    inputs = [gradient, op.inputs[1]]
+    dtype = op.inputs[0].dtype
+    pattern = f"., {term} -> {term}"
     return gradient.graph.launch("probed.dx", pattern, inputs, kernel=_scale, dtype=dtype), None
 
 
@@ -313,12 +315,11 @@ def _assert_same(actual: _Results, expected: _Results, tolerance: float, where: 
 def _assert_numbers(results: _Results, output: str, reference: Array | None) -> None:
     """Nothing is NaN but what the reference makes so."""
     for name, value in {**results.outputs, **results.regions}.items():
-        is_none, where = np.isnan(value), name
+        is_none = np.isnan(value)
+        where = name
         if name == "checked":
-            is_none, where = (
-                is_none & ~np.isnan(0.0 if reference is None else reference),
-                f"value of '{output}'",
-            )
+            is_none = is_none & ~np.isnan(0.0 if reference is None else reference)
+            where = f"value of '{output}'"
         assert not is_none.any(), (
             f"{where}: {np.count_nonzero(is_none)} of {value.size} elements are NaN"
         )

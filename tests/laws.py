@@ -257,6 +257,7 @@ def jobs_beside_each_other_are_as_alone(models, machine, strategies, order="prog
             expected[f"{job}.{name}" if is_output else f"{job}/{name}"] = value
     (assert_equal if is_same else assert_close)(run(rows, feeds, 2, **options), expected)
 
+
 def own_rows_give_the_bits_of_all(model, machine, strategy, **options):
     """Ranks that lower the rows of their host's devices alone give the bits of those that lower all (law 13)."""
     whole = lower(model.graph, strategy, machine)

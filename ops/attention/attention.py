@@ -52,7 +52,9 @@ class AttentionKernel(TypedDict, total=False):
     alibi: bool
 
 
-FUSED, MEMORY_LINEAR, PACKED = "fused", "memory-linear", "packed"
+FUSED = "fused"
+MEMORY_LINEAR = "memory-linear"
+PACKED = "packed"
 
 
 def multihead_attention(
@@ -103,7 +105,8 @@ def multihead_attention(
         ValueError: the shapes do not agree, the features do not divide into heads, a dtype is wrong, there is dropout,
             a mask or a memory where there can be none, or two of `memory_linear`, `fused` and `lengths` are asked for.
     """
-    source, ndim = x if memory is None else memory, (3,) if lengths is None else (2,)
+    source = x if memory is None else memory
+    ndim = (3,) if lengths is None else (2,)
     where = checked("multihead_attention", name or "attention", x, ndim=ndim)
     checked("multihead_attention", name or "attention", source, "memory", ndim=ndim)
     check_positive(where, num_heads=num_heads)
@@ -163,7 +166,8 @@ def _kind_of(
     memory: LogicalRegion | None,
 ) -> str:
     """The attention that is asked for; empty: that which keeps its scores."""
-    fused, memory_linear = kernel.get("fused", False), kernel.get("memory_linear", False)
+    fused = kernel.get("fused", False)
+    memory_linear = kernel.get("memory_linear", False)
     if memory_linear and fused:
         raise ValueError(f"{where}: it is either memory_linear or fused, not both")
     if lengths is not None and (fused or memory_linear or memory is not None):
@@ -205,7 +209,8 @@ def scaled_dot_product_attention(
     where = check_heads("scaled_dot_product_attention", name, q, k, v, alike=4)
     check_mask(where, mask, q, k)
     factor = check_scale(where, scale, q)
-    graph, name = q.graph, q.graph.unique_name(name or "attention")
+    graph = q.graph
+    name = q.graph.unique_name(name or "attention")
     b, s, heads, d = distinct(q.axes, ("t",))
     pattern = f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {b} {heads} {s} t"
     options = score_options(q, factor, is_causal, alibi)

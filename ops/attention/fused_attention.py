@@ -60,7 +60,8 @@ def fused_attention(
     options = score_options(q, factor, is_causal, alibi)
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
     features *= seen_share(q.shape[1], k.shape[1]) if is_causal else 1.0
-    kernel, backward = forward.bind(**options), partial(_backward, flops=5 * features, **options)
+    kernel = forward.bind(**options)
+    backward = partial(_backward, flops=5 * features, **options)
     return launch_first(
         name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features
     )
@@ -124,10 +125,8 @@ def forward(
 def gradients(ctx: Context, *arrays: Array, **options: Any) -> None:
     """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
     gy, y, statistics, q, k, v, *made = arrays
-    products, offset = (
-        ctx.scratch("products", y.shape, y.dtype),
-        ctx.scratch("offset", y.shape[:3], y.dtype),
-    )
+    products = ctx.scratch("products", y.shape, y.dtype)
+    offset = ctx.scratch("offset", y.shape[:3], y.dtype)
     ctx.xp.multiply(gy, y, out=products)
     ctx.xp.sum(products, axis=3, out=offset)
     ctx.xp.negative(offset, out=offset)

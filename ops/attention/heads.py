@@ -91,10 +91,8 @@ def _project(
     """A product with `<name>.weight` whose rows or columns are grouped by heads; a bias has the axes of its rows."""
     read, y_term = pattern.split(" -> ")
     kernel, inputs = _forward.bind(summed=summed), [x, *parameters(x, name, shape, bias)]
-    pattern, backward = (
-        f"{read}{f', {rows}' if bias else ''} -> {y_term}",
-        partial(_project_backward, summed=summed),
-    )
+    pattern = f"{read}{f', {rows}' if bias else ''} -> {y_term}"
+    backward = partial(_project_backward, summed=summed)
     return launch_first(name, pattern, inputs, kernel=kernel, sizes={"k": heads}, backward=backward)
 
 
@@ -113,7 +111,8 @@ def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[
     return gx, *launch_all(f"{op.name}.dweight", pattern, [gy, x], kernel=kernel, sizes=sizes)
 
 
-_READ, _MADE = {"i": -1, "k": -2}, {"i": -2, "k": -1}  # dimensions that are features, of x and of y
+_READ = {"i": -1, "k": -2}
+_MADE = {"i": -2, "k": -1}  # dimensions that are features, of x and of y
 
 
 @partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
@@ -139,5 +138,6 @@ def _dx(ctx: Context, gy: Array, weight: Array, gx: Array, *, summed: str) -> No
 def _gradient_parameters(
     ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str
 ) -> None:
-    left, right = matrix(ctx, "gy", gy, _MADE[summed]), matrix(ctx, "x", x, _READ[summed])
+    left = matrix(ctx, "gy", gy, _MADE[summed])
+    right = matrix(ctx, "x", x, _READ[summed])
     multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

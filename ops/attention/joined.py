@@ -49,12 +49,14 @@ def project_to_parts(
     Raises:
         ValueError: `x` has other dimensions or another dtype, or the features do not divide into heads.
     """
-    where, features = checked("project_to_parts", name, x, ndim=(3,)), x.shape[-1]
+    where = checked("project_to_parts", name, x, ndim=(3,))
+    features = x.shape[-1]
     if features % num_heads:
         raise ValueError(f"{where}: {features} features do not divide into {num_heads} heads")
     name = x.graph.unique_name(name or "attention", "parts")
     made = [parameters(x, f"{name}.{part}", (features, features), bias) for part in _NAMES]
-    points, sizes = term(distinct(x.axes[:-1], ("i", "p", "k", "d"))), {"k": num_heads}
+    points = term(distinct(x.axes[:-1], ("i", "p", "k", "d")))
+    sizes = {"k": num_heads}
     with x.graph.following(f"{name}.parts"):
         weight, *biases = (
             _put_together(f"{name}.{what}", each, row, num_heads)
@@ -84,7 +86,8 @@ def _put_together(name: str, parts: Sequence[LogicalRegion], row: str, heads: in
 
 def _take_apart(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
     read, (out,) = terms(op)
-    pattern, sizes = f"{out} -> {', '.join(read)}", {"k": op.extents["k"]}
+    pattern = f"{out} -> {', '.join(read)}"
+    sizes = {"k": op.extents["k"]}
     return launch_all(
         f"{op.name}.dx",
         pattern,
@@ -209,7 +212,8 @@ _FEATURES = -3  # the dimensions of y behind its positions
 @partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
 def _project(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     *biases, y = rest
-    left, right = matrix(ctx, "x", x), matrix(ctx, "weight", weight)
+    left = matrix(ctx, "x", x)
+    right = matrix(ctx, "weight", weight)
     bias = [contiguous(ctx, "bias", a).reshape(-1) for a in biases if ctx.interval("i")[0] == 0]
     with result_matrix(ctx, "y", y, _FEATURES) as flat:
         if not (bias and multiply_with(ctx, left, right, flat, "bias", bias[0])):
@@ -235,7 +239,8 @@ def _gradient_parameters(ctx: Context, gy: Array, x: Array, *outputs: Array) -> 
     gweight, *gbias = (
         work.reshape(rows, -1) if k == 0 else work.reshape(-1) for k, work in enumerate(works)
     )
-    left, right = matrix(ctx, "gy", gy, _FEATURES), matrix(ctx, "x", x)
+    left = matrix(ctx, "gy", gy, _FEATURES)
+    right = matrix(ctx, "x", x)
     multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval("i")[0] == 0)
     for work, a in zip(works, outputs, strict=True):
         deliver(ctx, work, a)

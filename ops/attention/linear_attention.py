@@ -53,21 +53,23 @@ def memory_linear_attention(
         ValueError: the shapes do not agree, `scale` is no finite number, or a dtype is wrong.
     """
     factor = check_scale(check_heads("memory_linear_attention", name, q, k, v), scale, q)
-    graph, name = q.graph, q.graph.unique_name(name or "attention")
+    graph = q.graph
+    name = q.graph.unique_name(name or "attention")
     options = score_options(q, factor, is_causal, alibi)
     b, s, h, d = distinct(q.axes, ("t", "e"))
-    q_term, k_term, v_term, row = (
-        f"{b} {s} {h} ^{d}",
-        f"{b} t {h} ^{d}",
-        f"{b} t {h} ^e",
-        term((b, s, h)),
-    )
+    q_term = f"{b} {s} {h} ^{d}"
+    k_term = f"{b} t {h} ^{d}"
+    v_term = f"{b} t {h} ^e"
+    row = term((b, s, h))
     with graph.following(name):
-        pattern, kernel = f"{q_term}, {k_term} -> max[{row}]", _largest.bind(**options)
+        pattern = f"{q_term}, {k_term} -> max[{row}]"
+        kernel = _largest.bind(**options)
         largest = launch_first(f"{name}.max", pattern, [q, k], kernel=kernel, flops=2)
     full = f"{b} {s} {h} ^e"
-    pattern, inputs = f"{q_term}, {k_term}, {v_term}, {row} -> {full}, {row}", [q, k, v, largest]
-    kernel, backward = _sums.bind(**options), partial(_backward, **options)
+    pattern = f"{q_term}, {k_term}, {v_term}, {row} -> {full}, {row}"
+    inputs = [q, k, v, largest]
+    kernel = _sums.bind(**options)
+    backward = partial(_backward, **options)
     x, total = launch_all(name, pattern, inputs, kernel=kernel, backward=backward, flops=4)
     with graph.following(name):
         read = {"x": (x, full), "total": (total, row)}
@@ -141,7 +143,8 @@ def blocks(
 
     `q` and `k` have heads before points; `number` is that of `q` among the arguments of the kernel, `k` is the next.
     """
-    queries, count = q.shape[2], block_shape(q, k)[2]
+    queries = q.shape[2]
+    count = block_shape(q, k)[2]
     first = ctx.rect(number).lo[1] - ctx.rect(number + 1).lo[1]  # query, of the keys here
     for start in range(0, queries, count):
         rows = slice(start, min(start + count, queries))
@@ -262,7 +265,8 @@ def write_gradients(
     )
     work = _result(ctx, "gq", gq)
     for rows, scores in blocks(ctx, query, key, number, scale, is_causal, alibi):
-        weights, g = _exponentials(ctx, scores, shift[:, :, rows]), gout[:, :, rows]
+        weights = _exponentials(ctx, scores, shift[:, :, rows])
+        g = gout[:, :, rows]
         ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
         gv += heads(part_v)
         slopes = block(ctx, "slopes", query, key, rows)

@@ -59,7 +59,8 @@ def packed_attention(
     borders = borders_of(where, lengths, q.shape[0])
     name = q.graph.unique_name(name or "attention")
     s, h, d = distinct(q.axes, ("keys", "e"))
-    first, end = np.repeat(borders[:-1], np.diff(borders)), np.repeat(borders[1:], np.diff(borders))
+    first = np.repeat(borders[:-1], np.diff(borders))
+    end = np.repeat(borders[1:], np.diff(borders))
     token = np.arange(q.shape[0])
     images = {"keys": Image(s, first, token + 1 if is_causal else end)}
     pattern = f"{s} {h} ^{d}, keys {h} ^{d}, keys {h} ^e -> {s} {h} ^e, {term((h, s))}"
@@ -68,7 +69,8 @@ def packed_attention(
     features = 1 / q.shape[2] + 1 / v.shape[2]  # a point of the iteration space is of both
     behind = images | {"queries": Image(s, token if is_causal else first, end)}
     backward = partial(_backward, windows=behind, flops=5 * features, options=options)
-    kernel, flops = _forward.bind(**options), {"keys": 2 * features}
+    kernel = _forward.bind(**options)
+    flops = {"keys": 2 * features}
     inputs = [q, k, v]
     return launch_first(
         name, pattern, inputs, kernel=kernel, windows=images, backward=backward, flops=flops
@@ -99,7 +101,8 @@ def _backward(
     """All three gradients. A token is a query, which sees keys, and a key, which queries see."""
     assert gy is not None, "the statistics are not public"
     q_term, k_term, v_term = terms(op)[0]
-    (s, h, d), e = q_term.split(), v_term.split()[2]
+    (s, h, d) = q_term.split()
+    e = v_term.split()[2]
     read = f"queries {h} {e}, queries {h} {e}, {h} queries, queries {h} {d}, {k_term}, {v_term}"
     pattern = f"{read} -> {s} {h} {d}, {s} {h} {d}, {s} {h} {e}"
     return launch_all(
@@ -130,7 +133,8 @@ class Span(NamedTuple):
 
 def _documents(ctx: Context, output: int, borders: Sequence[int]) -> Iterator[tuple[Span, Span]]:
     """Every document of which a point writes some tokens, and these."""
-    lo, hi = ctx.rect(output).lo[0], ctx.rect(output).hi[0]
+    lo = ctx.rect(output).lo[0]
+    hi = ctx.rect(output).hi[0]
     for k in range(bisect_right(borders, lo) - 1, len(borders) - 1):
         if borders[k] >= hi:
             break
@@ -143,7 +147,8 @@ def _documents(ctx: Context, output: int, borders: Sequence[int]) -> Iterator[tu
 
 def _told(ctx: Context, spans: Sequence[Span], query: int) -> Context:
     """What a kernel of a batch of one is told of arguments with these tokens, and the heads of argument `query`."""
-    lo, hi = ctx.rect(query).lo[1], ctx.rect(query).hi[1]
+    lo = ctx.rect(query).lo[1]
+    hi = ctx.rect(query).hi[1]
     rects = [Rect((0, span.lo, lo), (1, span.hi, hi)) for span in spans]
     return ctx.part(rects, {}, is_alike=False)
 
@@ -156,10 +161,12 @@ def _forward_by(
     **options: Any,
 ) -> None:
     q, k, v, y, statistics = arrays
-    first, first_key = ctx.rect(0).lo[0], ctx.rect(1).lo[0]
+    first = ctx.rect(0).lo[0]
+    first_key = ctx.rect(1).lo[0]
     for document, queries in _documents(ctx, 3, borders):
         keys = Span(document.lo, queries.hi if options["is_causal"] else document.hi)
-        rows, seen = queries.at(first), keys.at(first_key)
+        rows = queries.at(first)
+        seen = keys.at(first_key)
         read = q[None, rows], k[None, seen], v[None, seen]
         told = _told(ctx, [queries, keys, keys], 0)
         made = y[None, rows], statistics[None, :, rows]
@@ -181,7 +188,8 @@ def _gradients_by(
         queries = Span(part.lo if is_causal else document.lo, document.hi)
         calls = [(part, keys, (0,)), (queries, part, (1, 2))]
         for query, key, makes in [(part, part, (0, 1, 2))] if part == document else calls:
-            rows, seen = query.at(first_query), key.at(first_key)
+            rows = query.at(first_query)
+            seen = key.at(first_key)
             gy, y, statistics, q, k, v = arrays[:6]
             read = (*(a[None, rows] for a in (gy, y)), statistics[None, :, rows], q[None, rows])
             read = (*read, k[None, seen], v[None, seen])

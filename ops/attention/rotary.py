@@ -131,7 +131,8 @@ def _turn(
     scaling: RotaryScaling,
     sign: float,
 ) -> None:
-    lo, hi = ctx.rect(1).lo[1], ctx.rect(1).hi[1]
+    lo = ctx.rect(1).lo[1]
+    hi = ctx.rect(1).hi[1]
     pairs = np.arange(*ctx.interval("f"))
     frequencies = base ** (-2 * pairs / features)
     ramp = scaling.offset + scaling.per_frequency * frequencies + scaling.per_pair * pairs
@@ -141,7 +142,8 @@ def _turn(
     angle = angle.reshape(angle.shape[0], *[1] * (x.ndim - 3), angle.shape[1])
     cos = (scaling.magnitude * ctx.xp.cos(angle)).astype(x.dtype)
     sin = (sign * scaling.magnitude * ctx.xp.sin(angle)).astype(x.dtype)
-    (a, b), (turned_a, turned_b) = _pairs(x, interleaved), _pairs(y, interleaved)
+    (a, b) = _pairs(x, interleaved)
+    (turned_a, turned_b) = _pairs(y, interleaved)
     product = ctx.scratch("product", a.shape, a.dtype)
     ctx.xp.multiply(a, cos, out=turned_a)
     ctx.xp.multiply(b, sin, out=product)

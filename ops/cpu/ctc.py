@@ -56,7 +56,8 @@ def _softmax(x: Array, m: Array, e: Array, p: Array) -> None:
     for c in range(len(x)):
         power = (x[c] - most - shift) * _LOG2E
         p[c] /= total
-        m[c], e[c] = 0.0, _NEVER
+        m[c] = 0.0
+        e[c] = _NEVER
         if power > _NEVER:
             e[c] = math.floor(power)
             m[c] = 2.0 ** (power - e[c])
@@ -68,7 +69,8 @@ def _lay_out(target: Array, labels: int, blank: int, label: Array, skips: Array)
 
     State s stands at s + 2, behind two that are never.
     """
-    label[:], skips[:] = blank, _NEVER
+    label[:] = blank
+    skips[:] = _NEVER
     for j in range(labels):
         label[2 * j + 3] = target[j]
         if j > 0 and target[j] != target[j - 1]:
@@ -80,12 +82,15 @@ def _go_on(
     pm: Array, pe: Array, label: Array, skips: Array, last: int, am: Array, ae: Array
 ) -> None:
     """Of every frame and state: the sum over alignments that are there, this frame's label included."""
-    am[:, :2], ae[:, :2] = 0, _NEVER
-    am[0, :], ae[0, :] = 0, _NEVER
+    am[:, :2] = 0
+    ae[:, :2] = _NEVER
+    am[0, :] = 0
+    ae[0, :] = _NEVER
     for s in range(2, min(last, 2) + 2):
         am[0, s], ae[0, s] = pm[0, label[s]], pe[0, label[s]]
     for t in range(1, len(pm)):
-        m, e = am[t - 1], ae[t - 1]
+        m = am[t - 1]
+        e = ae[t - 1]
         for s in range(2, last + 2):
             total, top = _sum(
                 m[s], e[s], m[s - 1], e[s - 1], m[s - 2], max(e[s - 2] + skips[s], _NEVER)
@@ -101,16 +106,23 @@ def _go_back(
 
     `pm`, `pe`: this frame's.
     """
-    cm, ce = np.empty(len(bm)), np.empty(len(bm), np.int64)
-    cm[:], ce[:] = 0, _NEVER
+    cm = np.empty(len(bm))
+    ce = np.empty(len(bm), np.int64)
+    cm[:] = 0
+    ce[:] = _NEVER
     for s in range(2, last + 2):
         cm[s], ce[s] = bm[s] * pm[label[s]], max(be[s] + pe[label[s]], _NEVER)
     for s in range(2, last + 2):
-        m1, e1, m2, e2 = 0.0, _NEVER, 0.0, _NEVER
+        m1 = 0.0
+        e1 = _NEVER
+        m2 = 0.0
+        e2 = _NEVER
         if s + 1 < last + 2:
-            m1, e1 = cm[s + 1], ce[s + 1]
+            m1 = cm[s + 1]
+            e1 = ce[s + 1]
         if s + 2 < last + 2:
-            m2, e2 = cm[s + 2], max(ce[s + 2] + skips[s + 2], _NEVER)
+            m2 = cm[s + 2]
+            e2 = max(ce[s + 2] + skips[s + 2], _NEVER)
         total, top = _sum(cm[s], ce[s], m1, e1, m2, e2)
         bm[s], be[s] = _normal(total, top)
 
@@ -125,13 +137,18 @@ def losses(
     """
     places = 2 * targets.shape[1] + 3
     length, classes = x.shape[1:]
-    pm, p = np.empty((length, classes)), np.empty((length, classes))
+    pm = np.empty((length, classes))
+    p = np.empty((length, classes))
     pe = np.empty((length, classes), np.int64)
-    am, ae = np.empty((length, places)), np.empty((length, places), np.int64)
-    bm, be = np.empty(places), np.empty(places, np.int64)
-    label, skips = np.empty(places, np.int64), np.empty(places, np.int64)
+    am = np.empty((length, places))
+    ae = np.empty((length, places), np.int64)
+    bm = np.empty(places)
+    be = np.empty(places, np.int64)
+    label = np.empty(places, np.int64)
+    skips = np.empty(places, np.int64)
     for b in range(len(x)):
-        count, last = frames[b], 2 * labels[b] + 1
+        count = frames[b]
+        last = 2 * labels[b] + 1
         gx[b] = 0
         if count == 0:
             loss[b] = 0.0 if labels[b] == 0 else np.inf
@@ -141,16 +158,21 @@ def losses(
         _lay_out(targets[b], labels[b], blank, label, skips)
         _go_on(pm[:count], pe[:count], label, skips, last, am, ae)
         end = last + 1
-        m, e = am[count - 1], ae[count - 1]
+        m = am[count - 1]
+        e = ae[count - 1]
         whole, power = _normal(*_sum(m[end], e[end], m[end - 1], e[end - 1], 0.0, _NEVER))
         if whole == 0.0:
-            loss[b], gx[b, :count] = np.inf, np.nan
+            loss[b] = np.inf
+            gx[b, :count] = np.nan
             continue
         loss[b] = -(math.log(whole) + power / _LOG2E)
-        bm[:], be[:] = 0, _NEVER
-        bm[end], be[end] = 1.0, 0
+        bm[:] = 0
+        be[:] = _NEVER
+        bm[end] = 1.0
+        be[end] = 0
         if last > 1:
-            bm[end - 1], be[end - 1] = 1.0, 0
+            bm[end - 1] = 1.0
+            be[end - 1] = 0
         for t in range(count - 1, -1, -1):
             gx[b, t] = p[t]
             for s in range(2, last + 2):
@@ -174,18 +196,25 @@ def search_prefixes(y: Array, beam: int, blank: int) -> Array:
     that end in a blank, or in its last label (Hannun et al., arXiv 1408.2873).
     """
     frames, classes = y.shape
-    parent, label = np.full(frames * beam + 1, -1), np.full(frames * beam + 1, -1)
-    child, where = np.full((frames * beam + 1, classes), -1), np.full(frames * beam + 1, -1)
-    nodes, node, count = 1, np.zeros(beam, np.int64), 1
-    ended, open_ = np.full(beam, -np.inf), np.full(beam, -np.inf)
+    parent = np.full(frames * beam + 1, -1)
+    label = np.full(frames * beam + 1, -1)
+    child = np.full((frames * beam + 1, classes), -1)
+    where = np.full(frames * beam + 1, -1)
+    nodes = 1
+    node = np.zeros(beam, np.int64)
+    count = 1
+    ended = np.full(beam, -np.inf)
+    open_ = np.full(beam, -np.inf)
     ended[0] = 0.0
     for t in range(frames):
-        stays, ends = np.full((beam, classes + 1), -np.inf), np.full(beam, -np.inf)
+        stays = np.full((beam, classes + 1), -np.inf)
+        ends = np.full(beam, -np.inf)
         where[node[:count]] = np.arange(count)
         for k in range(
             count
         ):  # column `classes` of `stays`: the prefix itself; others: with one more label
-            whole, last = _log_sum(ended[k], open_[k]), label[node[k]]
+            whole = _log_sum(ended[k], open_[k])
+            last = label[node[k]]
             ends[k] = whole + y[t, blank]
             if last >= 0:
                 stays[k, classes] = _log_sum(stays[k, classes], open_[k] + y[t, last])
@@ -201,9 +230,11 @@ def search_prefixes(y: Array, beam: int, blank: int) -> Array:
         score = stays.copy()
         for k in range(count):
             score[k, classes] = _log_sum(ends[k], stays[k, classes])
-        kept, old = 0, node.copy()
+        kept = 0
+        old = node.copy()
         for at in np.argsort(-score.ravel())[:beam]:
-            k, c = at // (classes + 1), at % (classes + 1)
+            k = at // (classes + 1)
+            c = at % (classes + 1)
             if score[k, c] == -np.inf:
                 break
             ended[kept], open_[kept], node[kept] = -np.inf, stays[k, c], old[k]
@@ -216,11 +247,13 @@ def search_prefixes(y: Array, beam: int, blank: int) -> Array:
                 node[kept] = child[old[k], c]
             kept += 1
         count = kept
-    best_node, most = node[0], -np.inf
+    best_node = node[0]
+    most = -np.inf
     for k in range(count):
         whole = _log_sum(ended[k], open_[k])
         if whole > most:
-            best_node, most = node[k], whole
+            best_node = node[k]
+            most = whole
     labels = np.empty(frames, np.int64)
     length = 0
     while label[best_node] >= 0:

@@ -16,7 +16,8 @@ def leave_out(weights: Array, choices: Array, threshold: float) -> None:
     for row in range(weights.shape[0]):
         for j in range(1, weights.shape[1]):
             if weights[row, j] < threshold:
-                weights[row, j], choices[row, j] = 0, -1
+                weights[row, j] = 0
+                choices[row, j] = -1
 
 
 @njit(nogil=True, error_model="numpy")
@@ -39,7 +40,8 @@ def top_k_gradient(gweights: Array, choices: Array, p: Array, normalize: bool, g
     for row in range(gp.shape[0]):
         for e in range(gp.shape[1]):
             gp[row, e] = 0
-        total, shared = gp.dtype.type(1), gp.dtype.type(0)
+        total = gp.dtype.type(1)
+        shared = gp.dtype.type(0)
         if normalize:
             total = gp.dtype.type(0)
             for j in range(choices.shape[1]):
@@ -85,7 +87,9 @@ def sort_choices(choices: Array, first: int, starts: Array, slots: Array) -> Non
     """
     count = choices.shape[0] // starts.shape[0]
     for group in range(starts.shape[0]):
-        begin, end, free = group * count, (group + 1) * count, starts[group]
+        begin = group * count
+        end = (group + 1) * count
+        free = starts[group]
         free[:] = 0
         for row in range(begin, end):
             for j in range(choices.shape[1]):
@@ -152,7 +156,8 @@ def scatter(
     experts[:] = 0
     for row in range(slots.shape[0]):
         for j in range(slots.shape[1]):
-            e, place = slots[row, j] // places - expert_lo, slots[row, j] % places - place_lo
+            e = slots[row, j] // places - expert_lo
+            place = slots[row, j] % places - place_lo
             if slots[row, j] >= 0 and 0 <= e < experts.shape[0] and 0 <= place < experts.shape[1]:
                 weight = weights[row, j] if weights.size else x.dtype.type(1)
                 for d in range(x.shape[1]):
@@ -173,7 +178,8 @@ def gather(
     y[:] = 0
     for row in range(slots.shape[0]):
         for j in range(slots.shape[1]):
-            e, place = slots[row, j] // places - expert_lo, slots[row, j] % places - place_lo
+            e = slots[row, j] // places - expert_lo
+            place = slots[row, j] % places - place_lo
             if slots[row, j] >= 0 and 0 <= e < experts.shape[0] and 0 <= place < experts.shape[1]:
                 weight = weights[row, j] if weights.size else y.dtype.type(1)
                 for d in range(y.shape[1]):
@@ -188,7 +194,8 @@ def gather_products(
     for row in range(slots.shape[0]):
         for j in range(slots.shape[1]):
             total = out.dtype.type(0)
-            e, place = slots[row, j] // places - expert_lo, slots[row, j] % places - place_lo
+            e = slots[row, j] // places - expert_lo
+            place = slots[row, j] % places - place_lo
             if slots[row, j] >= 0 and 0 <= e < experts.shape[0] and 0 <= place < experts.shape[1]:
                 for d in range(gy.shape[1]):
                     total += gy[row, d] * experts[e, place, d]

@@ -84,10 +84,8 @@ def _over_lanes(
         take(k, lambda at: builder.load(at, align=_alignment(vector)))
     with builder.if_then(builder.icmp_signed("<", whole, count)):
         integers = ir.VectorType(count.type, LANES)
-        numbers, rest = (
-            ir.Constant(integers, list(range(LANES))),
-            spread(builder, builder.sub(count, whole), integers),
-        )
+        numbers = ir.Constant(integers, list(range(LANES)))
+        rest = spread(builder, builder.sub(count, whole), integers)
         mask = builder.icmp_signed("<", numbers, rest)
         take(whole, lambda at: _masked_load(builder, at, mask, initial))
     return builder.load(total)
@@ -95,7 +93,8 @@ def _over_lanes(
 
 def spread(builder: ir.IRBuilder, value: ir.Value, vector: ir.VectorType) -> ir.Value:
     """A vector of one number."""
-    index, undefined = ir.IntType(32), ir.Constant(vector, ir.Undefined)
+    index = ir.IntType(32)
+    undefined = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(index, 0))
     return builder.shuffle_vector(
         first, undefined, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count)
@@ -104,7 +103,8 @@ def spread(builder: ir.IRBuilder, value: ir.Value, vector: ir.VectorType) -> ir.
 
 def _masked_load(builder: ir.IRBuilder, at: ir.Value, mask: ir.Value, others: ir.Value) -> ir.Value:
     """The numbers at an address in the lanes of the mask; in the others those of `others`, and nothing is read."""
-    vector, alignment = others.type, ir.IntType(32)
+    vector = others.type
+    alignment = ir.IntType(32)
     kind = ir.FunctionType(vector, [at.type, alignment, mask.type, vector])
     name = f"llvm.masked.load.v{LANES}{vector.element.intrinsic_name}.p0"
     load = _build.get_or_insert_function(builder.module, kind, name)

@@ -76,7 +76,8 @@ def add_product(a: Array, packed: Array, c: Array, edge: Array) -> None:
     for part in range(parts):
         left = a[:, part * deep : min((part + 1) * deep, a.shape[1])]
         for panel in range(panels):
-            column, right = panel * lanes, packed[part, panel]
+            column = panel * lanes
+            right = packed[part, panel]
             whole = rows - rows % ROWS if column + lanes <= columns else 0
             for row in range(0, whole, ROWS):
                 _add_tile(left, row, right, c, row, column)
@@ -93,7 +94,8 @@ def add_step(a: Array, step: int, packed: Array, c: Array, edge: Array) -> None:
 @njit(nogil=True, error_model="numpy")
 def _add_edge(a: Array, row: int, panel: Array, c: Array, column: int, edge: Array) -> None:
     """`_add_tile` where `c` ends within the tile."""
-    height, width = min(ROWS, c.shape[0] - row), min(panel.shape[1], c.shape[1] - column)
+    height = min(ROWS, c.shape[0] - row)
+    width = min(panel.shape[1], c.shape[1] - column)
     for i in range(height):
         for k in range(width):
             edge[i, k] = c[row + i, column + k]
@@ -126,7 +128,8 @@ def _add_tile_code(
         number = context.get_value_type(a.dtype)
         rows, depth = _build.unpack_tuple(builder, left.shape)
         last = builder.sub(rows, ir.Constant(rows.type, 1))
-        reads, writes = [], []
+        reads = []
+        writes = []
         for k in range(ROWS):
             behind = builder.add(row, ir.Constant(row.type, k))
             reads.append(

@@ -142,7 +142,8 @@ def top_k(x: Array, largest: bool, values: Array, places: Array) -> None:
     for r in range(x.shape[0]):
         count = 0
         for k in range(x.shape[1]):
-            at, number = count, x[r, k]
+            at = count
+            number = x[r, k]
             while at > 0 and _is_before(number, values[r, at - 1], largest):
                 at -= 1
             if at == values.shape[1]:
@@ -150,7 +151,8 @@ def top_k(x: Array, largest: bool, values: Array, places: Array) -> None:
             count = min(count + 1, values.shape[1])
             for i in range(count - 1, at, -1):
                 values[r, i], places[r, i] = values[r, i - 1], places[r, i - 1]
-            values[r, at], places[r, at] = number, k
+            values[r, at] = number
+            places[r, at] = k
 
 
 @njit(nogil=True)
@@ -167,7 +169,8 @@ def scale_and_mask(scores: Array, scale: float, seen: int) -> None:
     for h in range(scores.shape[0]):
         for q in range(scores.shape[1]):
             count = min(max(seen + q, 0), scores.shape[2])
-            row, rest = scores[h, q, :count], scores[h, q, count:]
+            row = scores[h, q, :count]
+            rest = scores[h, q, count:]
             for k in range(row.size):
                 row[k] *= scale
             for k in range(rest.size):
@@ -187,7 +190,8 @@ def layer_norm(
         s = number(1) / math.sqrt(sum_of(y[r]) / number(x.shape[1]) + number(eps))
         for k in range(x.shape[1]):
             y[r, k] = (x[r, k] - m) * s * weight[k] + bias[k]
-        mean[r], scale[r] = m, s
+        mean[r] = m
+        scale[r] = s
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
@@ -197,7 +201,8 @@ def layer_norm_gradient(
     """gx = scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
     number = x.dtype.type
     for r in range(x.shape[0]):
-        m, s = mean[r], scale[r]
+        m = mean[r]
+        s = scale[r]
         for k in range(x.shape[1]):
             gx[r, k] = gy[r, k] * weight[k]
         share = sum_of(gx[r]) / number(x.shape[1])
@@ -216,7 +221,8 @@ def layer_norm_sums(
     gweight[:] = 0
     gbias[:] = 0
     for r in range(x.shape[0]):
-        m, s = mean[r], scale[r]
+        m = mean[r]
+        s = scale[r]
         for k in range(x.shape[1]):
             gweight[k] += gy[r, k] * ((x[r, k] - m) * s)
         for k in range(x.shape[1]):

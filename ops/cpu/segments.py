@@ -50,7 +50,8 @@ def sum_rows(
                     total += of_c * x[c, h, f]
                     y[j, h, f] = total + of_d * x[d, h, f]
             for k in range(fours, end):
-                a, of_a = index[k] - first if index.size else k, one
+                a = index[k] - first if index.size else k
+                of_a = one
                 if weight.size:
                     of_a = weight[order[k] - at if order.size else k, column]
                 for f in range(y.shape[2]):
@@ -61,7 +62,8 @@ def sum_rows(
 def largest_rows(x: Array, borders: Array, y: Array) -> None:
     """y[j] = the largest x[k] of the edges of j; 0 where it has none."""
     for j in range(y.shape[0]):
-        begin, end = borders[j] - borders[0], borders[j + 1] - borders[0]
+        begin = borders[j] - borders[0]
+        end = borders[j + 1] - borders[0]
         for h in range(y.shape[1]):
             for f in range(y.shape[2]):
                 most = x[begin, h, f] if begin < end else x.dtype.type(0)
@@ -86,7 +88,8 @@ def products(
 ) -> None:
     """y[k, h] = gy[targets[k], h] . x[sources[k], h], over features."""
     for k in range(y.shape[0]):
-        j, i = targets[k] - first, sources[k] - at
+        j = targets[k] - first
+        i = sources[k] - at
         for h in range(y.shape[1]):
             total = x.dtype.type(0)
             for f in range(x.shape[2]):
@@ -103,7 +106,8 @@ def softmax(x: Array, targets: Array, first: int, y: Array) -> None:
         while end < len(targets) and targets[end] == targets[begin]:
             end += 1
         for h in range(x.shape[1]):
-            most, total = x[begin, h], x.dtype.type(0)
+            most = x[begin, h]
+            total = x.dtype.type(0)
             for k in range(begin, end):
                 most = max(most, x[k, h])
             for k in range(begin, end):
@@ -151,7 +155,9 @@ def largest_gradient(
         end = begin
         while end < len(targets) and targets[end] == targets[begin]:
             end += 1
-        j, low, high = targets[begin] - vertex, max(begin, first), min(end, first + len(gm))
+        j = targets[begin] - vertex
+        low = max(begin, first)
+        high = min(end, first + len(gm))
         for h in range(gm.shape[1] if low < high else 0):
             for f in range(gm.shape[2]):
                 count = 0

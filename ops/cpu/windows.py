@@ -54,10 +54,8 @@ def add_columns(
                         z = left + w * stride[1] + j * dilation[1]
                         if 0 <= y < x.shape[1] and 0 <= z < x.shape[2]:
                             for g in range(groups):
-                                source, target = (
-                                    columns[g, n, h, w, i, j],
-                                    x[n, y, z, g * channels :],
-                                )
+                                source = columns[g, n, h, w, i, j]
+                                target = x[n, y, z, g * channels :]
                                 for c in range(channels):
                                     target[c] += source[c]
 
@@ -73,18 +71,22 @@ def max_pool(
     for n in range(y.shape[0]):
         for h in range(y.shape[1]):
             for w in range(y.shape[2]):
-                best, at = y[n, h, w], index[n, h, w]
+                best = y[n, h, w]
+                at = index[n, h, w]
                 is_first = True
                 for i in range(max(0, -(top + h * sh)), min(kh, x.shape[1] - (top + h * sh))):
                     for j in range(max(0, -(left + w * sw)), min(kw, x.shape[2] - (left + w * sw))):
-                        values, k = x[n, top + h * sh + i, left + w * sw + j], np.int32(i * kw + j)
+                        values = x[n, top + h * sh + i, left + w * sw + j]
+                        k = np.int32(i * kw + j)
                         if is_first:
                             for c in range(best.size):
-                                best[c], at[c] = values[c], k
+                                best[c] = values[c]
+                                at[c] = k
                             is_first = False
                         else:
                             for c in range(best.size):
-                                value, most = values[c], best[c]
+                                value = values[c]
+                                most = best[c]
                                 is_larger = (value > most) | (value != value)
                                 best[c], at[c] = (
                                     value if is_larger else most,
@@ -100,11 +102,13 @@ def max_pool_gradient(
     for n in range(gy.shape[0]):
         for h in range(gy.shape[1]):
             for w in range(gy.shape[2]):
-                gradient, at = gy[n, h, w], index[n, h, w]
+                gradient = gy[n, h, w]
+                at = index[n, h, w]
                 for i in range(max(0, -(top + h * sh)), min(kh, gx.shape[1] - (top + h * sh))):
                     for j in range(
                         max(0, -(left + w * sw)), min(kw, gx.shape[2] - (left + w * sw))
                     ):
-                        target, k = gx[n, top + h * sh + i, left + w * sw + j], np.int32(i * kw + j)
+                        target = gx[n, top + h * sh + i, left + w * sw + j]
+                        k = np.int32(i * kw + j)
                         for c in range(gradient.size):
                             target[c] += gradient[c] if at[c] == k else 0

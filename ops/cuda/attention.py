@@ -19,7 +19,8 @@ from taskflow import Array, Context, Kernel
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-ATTENTION, HEADS = source("attention"), source("heads")
+ATTENTION = source("attention")
+HEADS = source("heads")
 _LANES, _MOST_ARRAYS, _MOST_ELEMENTS = (
     8,
     4,
@@ -85,7 +86,8 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool, alibi
         return
     g, query, key, value = _by_head(ctx, {"g": gy, "q": q, "k": k, "v": v})
     kept = contiguous(ctx, "statistics", statistics)
-    out, totals = ctx.scratch("gq", query.shape, kept.dtype), _Totals(ctx, kept.dtype, (key, value))
+    out = ctx.scratch("gq", query.shape, kept.dtype)
+    totals = _Totals(ctx, kept.dtype, (key, value))
     blocks = _blocks(ctx, query, key, kept.dtype, 2, _first(ctx, 3, is_causal))
     for rows, keys, (scores, products), (weights, slopes) in blocks:
         ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
@@ -130,7 +132,8 @@ class _Totals:
 
     def add(self, number: int, by_query: Array, rows: Array) -> None:
         """Add by_queryᵀ rows, to the first keys where these are fewer."""
-        total, keys = self.sums[number], by_query.shape[3]
+        total = self.sums[number]
+        keys = by_query.shape[3]
         if not self._is_set[number] and keys == total.shape[2]:
             self._ctx.xp.matmul(by_query.swapaxes(2, 3), rows, out=total)
         else:
@@ -150,7 +153,8 @@ def _by_head(ctx: Context, arrays: Mapping[str, Array]) -> list[Array]:
 
 def _move(ctx: Context, kernel: str, pairs: Sequence[tuple[Array, Array]]) -> None:
     """Copy up to four arrays to others, in one launch; each pair is of one without gaps by head and one as it lies."""
-    is_gathered, name = kernel == "gather_heads", pairs[0][1].dtype.name
+    is_gathered = kernel == "gather_heads"
+    name = pairs[0][1].dtype.name
     strided = [pair[0 if is_gathered else 1] for pair in pairs]
     if any(_span(a) >= _MOST_ELEMENTS or a.strides[3] != a.itemsize for a in strided):
         for source, target in pairs:
@@ -266,10 +270,8 @@ def _forward_by_library(
     mask, keys = _mask(ctx, 0, is_causal)
     if mask is None:
         return False
-    inputs, outputs = (
-        [_heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])],
-        [_heads(y), statistics[..., None]],
-    )
+    inputs = [_heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])]
+    outputs = [_heads(y), statistics[..., None]]
     return bool(ctx.library("attention", inputs, outputs, scale=scale, mask=mask))
 
 
@@ -298,7 +300,9 @@ def _gradients_by_library(ctx: Context, *arrays: Array, scale: float, is_causal:
 def _mask(ctx: Context, query: int, is_causal: bool) -> tuple[str | None, int]:
     """Which mask of cuDNN it is for the queries that are argument number `query`, and how many keys they see."""
     (lo, hi), (begin, end) = ((ctx.rect(n).lo[1], ctx.rect(n).hi[1]) for n in (query, query + 1))
-    lo, hi, keys = lo - begin, hi - begin, end - begin
+    lo = lo - begin
+    hi = hi - begin
+    keys = end - begin
     if not is_causal or lo + 1 >= keys:
         return "", keys
     if lo == 0:

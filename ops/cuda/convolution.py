@@ -30,7 +30,9 @@ def fit(window: Window, outputs: int, extent: int, corner: int) -> Fit | None:
 
     As many zeros after as before, if that gives as many outputs: algorithms for that are the common ones.
     """
-    start, before, span = max(corner, 0), max(-corner, 0), (window.size - 1) * window.dilation + 1
+    start = max(corner, 0)
+    before = max(-corner, 0)
+    span = (window.size - 1) * window.dilation + 1
     end = corner + (outputs - 1) * window.stride + span
     if (extent - start + 2 * before - span) // window.stride + 1 == outputs:
         return Fit(slice(start, extent), before, before)
@@ -65,7 +67,8 @@ def _by_library(
     y: Array,
     options: Mapping[str, Any],
 ) -> bool:
-    inputs, outputs = [_planes(image), _planes(weight)], [_planes(y)]
+    inputs = [_planes(image), _planes(weight)]
+    outputs = [_planes(y)]
     if bias is not None:
         row = _planes(bias.reshape(1, 1, 1, -1))
         if ctx.library("convolution", [*inputs, row], outputs, **options):

@@ -18,7 +18,8 @@ def top_k(
     ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool, threshold: float
 ) -> None:
     """See `gate.top_k_gate`."""
-    k, count = weights.shape[-1], weights.size // weights.shape[-1]
+    k = weights.shape[-1]
+    count = weights.size // weights.shape[-1]
     name = f"top_k_{widest(p, weights)}"
     numbers = normalize, threshold, p.shape[-1], k, count
     launch(ctx, EXPERTS, name, count, [p], [weights, choices], *numbers)
@@ -47,10 +48,12 @@ def slots(
 ) -> None:
     """See `gate.expert_slots`; a choice out of range gets no slot."""
     *starts, out = rest
-    read, k = ctx.rect(0), choices.shape[-1]
+    read = ctx.rect(0)
+    k = choices.shape[-1]
     made = ctx.scratch("slots", choices.shape, choices.dtype)
     made.fill(-1)
-    groups, first = choices.shape[0] // group_rows, read.lo[0] // group_rows * capacity
+    groups = choices.shape[0] // group_rows
+    first = read.lo[0] // group_rows * capacity
     per_group = choices.size // k // max(groups, 1)
     numbers = experts, capacity, first, places, per_group, k, groups * experts
     name, inputs = f"fill_slots_{choices.dtype}", [choices, *(starts or _ONES)]
@@ -73,7 +76,8 @@ def first_of(ctx: Context, number: int) -> tuple[int, int]:
 def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.dispatch`."""
     *weights, y = rest
-    dtype, tile = widest(x, y), first_of(ctx, 2 + len(weights))
+    dtype = widest(x, y)
+    tile = first_of(ctx, 2 + len(weights))
     work = y if y.flags.c_contiguous and y.dtype == dtype else ctx.scratch("y", y.shape, dtype)
     work.fill(0)
     shape = by_experts(y).shape
@@ -107,13 +111,12 @@ def gather_products(
 @Kernel
 def sort(ctx: Context, choices: Array, slots: Array, starts: Array, *, experts: int) -> None:
     """See `dropless.expert_rows`; a choice out of range gets no row."""
-    k, groups = choices.shape[-1], starts.size // (experts + 1)
+    k = choices.shape[-1]
+    groups = starts.size // (experts + 1)
     per_group = choices.size // k // groups
     first = ctx.rect(0).lo[0] * (choices.size // choices.shape[0])
-    name, numbers = (
-        f"sort_choices_{choices.dtype}",
-        (experts, first, per_group, k, groups * experts),
-    )
+    name = f"sort_choices_{choices.dtype}"
+    numbers = (experts, first, per_group, k, groups * experts)
     launch(ctx, EXPERTS, name, groups * experts, [choices], [slots, starts], *numbers)
 
 
@@ -129,7 +132,8 @@ def rows_linear(
 ) -> None:
     """See `dropless.rows_linear`; `is_turned`: by the transposed weights, for the gradient of x."""
     *bias, starts, y = rest
-    low, (experts, out, wide) = ctx.rect(0).lo[0], weight.shape
+    low = ctx.rect(0).lo[0]
+    (experts, out, wide) = weight.shape
     strides = (1, wide) if is_turned else (wide, 1)
     numbers = low, low // group_rows, ctx.rect(1).lo[0], experts, starts.shape[-1], group_rows
     has_bias = bias and ctx.interval(summed)[0] == 0
@@ -161,8 +165,6 @@ def dropped(ctx: Context, slots: Array, out: Array) -> None:
 @partial(Kernel, takes_mixed=True)
 def load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     """See `gate.expert_load`."""
-    name, numbers = (
-        f"expert_load_{load.dtype}_{choices.dtype}",
-        (ctx.interval("e")[0], choices.size, count),
-    )
+    name = f"expert_load_{load.dtype}_{choices.dtype}"
+    numbers = (ctx.interval("e")[0], choices.size, count)
     launch(ctx, EXPERTS, name, load.size * BLOCK, [choices], [load], *numbers)

@@ -21,7 +21,8 @@ _TYPES = {
     "float64": ("double", "double"),
 }  # of numbers, and of their sums
 _TF32_FEATURES = 64  # of a head whose products may be rounded
-_MOST_FEATURES, _ROW_BYTES = 128, 512  # of a head, and of it in shared memory
+_MOST_FEATURES = 128
+_ROW_BYTES = 512  # of a head, and of it in shared memory
 _SLICE = 16  # features that a matrix unit takes at once
 _VECTOR_BYTES = 16
 
@@ -44,7 +45,8 @@ def forward(
     is_causal: bool,
 ) -> None:
     """See `fused_attention`."""
-    heads, kept = _beside(ctx, q, k, v), work_array(ctx, "statistics", statistics)
+    heads = _beside(ctx, q, k, v)
+    kept = work_array(ctx, "statistics", statistics)
     (out,) = _places(ctx, heads[0], y)
     numbers = _numbers(ctx, 0, q, k, v, is_causal)
     kind = _kind(ctx, q, v)
@@ -88,7 +90,8 @@ def flash_source(dtype: str, features: int) -> CudaSource:
 
 def _kind(ctx: Context, q: Array, v: Array) -> tuple[str, int]:
     """How heads are multiplied: by their dtype or as tf32; and the features of the tiles."""
-    features, dtype = _features(q, v), str(q.dtype.name)
+    features = _features(q, v)
+    dtype = str(q.dtype.name)
     return (
         "tf32" if ctx.uses_tf32 and dtype == "float32" and features <= _TF32_FEATURES else dtype,
         features,
@@ -152,7 +155,8 @@ def _launch(
     steps = [a.strides[d] // a.itemsize for a in heads for d in range(3)]
     numbers = *steps, *numbers, int(all(_is_even(ctx, a) for a in heads))
     places = [origin(a) if a.ndim == 4 else a for a in arrays]
-    name, threads = f"flash_{kernel}_{kind[0]}", blocks * _THREADS
+    name = f"flash_{kernel}_{kind[0]}"
+    threads = blocks * _THREADS
     ctx.launch(flash_source(*kind), name, threads, *places, *numbers, scale, block=_THREADS)
 
 

@@ -18,7 +18,8 @@ from taskflow import Array, Context, CudaSource, Window
 Windows = tuple[Window, Window]
 
 _IMPLICIT = source("implicit")
-_THREADS, _ROWS = 128, 64  # of a block
+_THREADS = 128
+_ROWS = 64  # of a block
 _TYPES = {
     "float32": ("float", "float"),
     "float64": ("double", "double"),
@@ -69,7 +70,8 @@ def gradient_x(
     groups: int,
 ) -> None:
     """The gradient of the image; zero where no window reads it."""
-    ins, outs = weight.shape[3], gy.shape[3] // groups
+    ins = weight.shape[3]
+    outs = gy.shape[3] // groups
     cols, depth = _tile(gy.dtype.name, ins, outs)
     kinds = windows[0].stride * windows[1].stride
     pixels = gx.shape[0] * prod(-(-n // w.stride) for n, w in zip(gx.shape[1:3], windows))
@@ -97,7 +99,9 @@ def gradient_weight(
     groups: int,
 ) -> None:
     """The gradient of the weight."""
-    ins, outs, pixels = gweight.shape[3], gy.shape[3] // groups, prod(gy.shape[:3])
+    ins = gweight.shape[3]
+    outs = gy.shape[3] // groups
+    pixels = prod(gy.shape[:3])
     if not gy.size:
         gweight.fill(0)
         return

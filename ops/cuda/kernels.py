@@ -39,7 +39,9 @@ def constant(source: CudaSource, name: str) -> int:
     return int(found[1])
 
 
-DROPOUT, ROTARY, PAIRS = source("dropout"), source("rotary"), source("pairs")
+DROPOUT = source("dropout")
+ROTARY = source("rotary")
+PAIRS = source("pairs")
 
 
 def launch(
@@ -144,10 +146,8 @@ def turn(
 
 def take_pairs(ctx: Context, products: Array, y: Array, lo: int) -> None:
     """y[:, p] = the product of pair `lo` + p, of the matrices `products`."""
-    name, numbers = (
-        f"take_pairs_{widest(products, y)}",
-        (lo, y.shape[1], products.shape[-1], y.size),
-    )
+    name = f"take_pairs_{widest(products, y)}"
+    numbers = (lo, y.shape[1], products.shape[-1], y.size)
     launch(ctx, PAIRS, name, y.size, [products], [y], *numbers)
 
 

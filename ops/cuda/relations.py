@@ -22,7 +22,9 @@ def _line(a: Array) -> int:
 def sum_rows(ctx: Context, *arrays: Array, reads: tuple[str, ...]) -> None:
     """See `aggregate` and `sum_edges`."""
     given: dict[str, Any] = dict(zip(reads, arrays, strict=False))
-    x, y, weight = given["row"], arrays[-1], given.get("weight", 0)
+    x = given["row"]
+    y = arrays[-1]
+    weight = given.get("weight", 0)
     scales = _line(weight) if "weight" in reads else 1
     at = ctx.rect(reads.index("weight")).lo[0] if "order" in reads else 0
     heads = y.shape[1] if y.ndim == 3 else 1
@@ -34,7 +36,8 @@ def sum_rows(ctx: Context, *arrays: Array, reads: tuple[str, ...]) -> None:
 @partial(Kernel, takes_mixed=True)
 def largest_rows(ctx: Context, x: Array, borders: Array, y: Array) -> None:
     """See `sum_edges`."""
-    name, numbers = f"largest_rows_{widest(x, y)}", (_line(y), y.size)
+    name = f"largest_rows_{widest(x, y)}"
+    numbers = (_line(y), y.size)
     launch(ctx, RELATIONS, name, y.size, [x, borders], [y], *numbers)
 
 
@@ -77,7 +80,8 @@ def _softmax(ctx: Context, kernel: str, read: list[Array], targets: Array, y: Ar
 @partial(Kernel, takes_mixed=True, accumulates=True)
 def add_to_rows(ctx: Context, gy: Array, index: Array, y: Array) -> None:
     """The gradient of `to_edges`."""
-    table, lines = sum_array(ctx, "table", y), contiguous(ctx, "gy", gy).reshape(len(gy), _line(gy))
+    table = sum_array(ctx, "table", y)
+    lines = contiguous(ctx, "gy", gy).reshape(len(gy), _line(gy))
     rows = table.reshape(len(y), _line(y))
     scatter_add(ctx, lines, contiguous(ctx, "index", index), ctx.rect(2).lo[0], rows)
     deliver(ctx, table, y)

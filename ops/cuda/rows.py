@@ -25,9 +25,11 @@ _LEAST_ROWS, _SUMMING_BLOCKS = (
 )  # of a part of a sum over rows; four blocks for each multiprocessor of an H200
 _SECTOR = constant(LAYER_NORM, "SECTOR")
 # Eight blocks of 256 threads of each of 132 multiprocessors hold 17 MB of such rows: the L2 cache of an H100 has 50.
-_NARROW_ROW_BYTES, _WIDE_BLOCK = 1 << 14, 1024
+_NARROW_ROW_BYTES = 1 << 14
+_WIDE_BLOCK = 1024
 _SUM = Expression.parse("a + b")
-_IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ignored")
+_IS_BELOW = Expression.parse("before < k")
+_DIFFERS = Expression.parse("t != ignored")
 
 # -- normalization -----------------------------------------------------------------------------------------------------
 
@@ -77,7 +79,8 @@ def gradient_rows(ctx: Context, *arrays: Array) -> None:
 @partial(Kernel, takes_mixed=True)
 def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The same and what is added to it, which comes first or last among the inputs."""
-    known, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
+    known = arrays[is_first : 5 + is_first]
+    more = arrays[0 if is_first else 5]
     _gradients(ctx, known, more, arrays[6:])
 
 
@@ -89,7 +92,8 @@ def _gradients(
     Then there are as many blocks as keep the GPU busy, of which each leaves a part of the sums over rows.
     """
     gx, *sums = outputs
-    statistics, width = known[2], gx.shape[-1]
+    statistics = known[2]
+    width = gx.shape[-1]
     if not gx.size:
         for a in sums:
             ctx.xp.copyto(a, 0)
@@ -113,10 +117,12 @@ def row_sums(
     """See `layer_norm`; as many parts as keep the GPU busy, of some rows at least."""
     if not gbias.size:
         return
-    rows, width = mean.size, x.shape[-1]
+    rows = mean.size
+    width = x.shape[-1]
     across = -(-width // BLOCK)
     count = max(1, min(rows // _LEAST_ROWS, _SUMMING_BLOCKS // across))
-    parts, numbers = ctx.scratch("parts", (2, count, width), mean.dtype), (rows, width, count)
+    parts = ctx.scratch("parts", (2, count, width), mean.dtype)
+    numbers = (rows, width, count)
     name = f"layer_norm_parts_{widest(gy, x)}"
     launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
     _sum_parts(ctx, parts, [gweight, gbias])
@@ -124,7 +130,8 @@ def row_sums(
 
 def _sum_parts(ctx: Context, parts: Array, sums: Sequence[Array]) -> None:
     _, count, width = parts.shape
-    threads, name = -(-2 * width // _SECTOR) * BLOCK, f"layer_norm_sums_{parts.dtype}"
+    threads = -(-2 * width // _SECTOR) * BLOCK
+    name = f"layer_norm_sums_{parts.dtype}"
     launch(ctx, LAYER_NORM, name, threads, [parts], sums, width, count)
 
 
@@ -134,16 +141,20 @@ def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
     if not gbias.size:
         return
     pixels = contiguous(ctx, "gy", channels_last(gy))
-    width, sums = pixels.shape[-1], gbias.dtype if gbias.dtype.itemsize > 2 else "float32"
-    rows, lanes = pixels.size // width, min(BLOCK, 1 << (width - 1).bit_length())
+    width = pixels.shape[-1]
+    sums = gbias.dtype if gbias.dtype.itemsize > 2 else "float32"
+    rows = pixels.size // width
+    lanes = min(BLOCK, 1 << (width - 1).bit_length())
     across = -(-width // lanes)
     count = max(1, min(rows * lanes // (_LEAST_ROWS * BLOCK), _SUMMING_BLOCKS // across))
-    parts, threads = ctx.scratch("parts", (count, width), sums), -(-width // _SECTOR) * BLOCK
+    parts = ctx.scratch("parts", (count, width), sums)
+    threads = -(-width // _SECTOR) * BLOCK
     numbers = rows, width, count, lanes
     launch(
         ctx, COLUMNS, f"sum_columns_{gy.dtype}", count * across * BLOCK, [pixels], [parts], *numbers
     )
-    name, numbers = f"sum_columns_{parts.dtype}", (count, width, 1, _SECTOR)
+    name = f"sum_columns_{parts.dtype}"
+    numbers = (count, width, 1, _SECTOR)
     launch(ctx, COLUMNS, name, threads, [parts], [gbias], *numbers)
 
 
@@ -153,7 +164,8 @@ def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
 @partial(Kernel, takes_mixed=True)
 def softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
-    x, y = last(x, dim), last(y, dim)
+    x = last(x, dim)
+    y = last(y, dim)
     width = y.shape[-1]
     launch(ctx, ROWS, f"softmax_{widest(x, y)}", y.size // width * BLOCK, [x], [y], width)
 
@@ -161,7 +173,8 @@ def softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
 @partial(Kernel, takes_mixed=True)
 def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
-    inputs, width = [last(gy, dim), last(y, dim)], gx.shape[dim]
+    inputs = [last(gy, dim), last(y, dim)]
+    width = gx.shape[dim]
     name = f"softmax_gradient_{widest(gy, y, gx)}"
     launch(ctx, ROWS, name, gx.size // width * BLOCK, inputs, [last(gx, dim)], width)
 
@@ -181,10 +194,8 @@ def cross_entropy(
 def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
     """See `softmax_cross_entropy`."""
     gloss, y, levels, t, gy = arrays
-    name, numbers = (
-        f"cross_entropy_gradient_{widest(y, gy)}_{t.dtype}",
-        (gy.shape[-1], classes, count),
-    )
+    name = f"cross_entropy_gradient_{widest(y, gy)}_{t.dtype}"
+    numbers = (gy.shape[-1], classes, count)
     launch(ctx, SOFTMAX, name, t.size * BLOCK, [gloss, y, levels, t], [gy], *numbers)
 
 
@@ -192,13 +203,13 @@ def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: in
 def cross_entropy_and_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
     """See `softmax_cross_entropy`: both at once, so that scores are read from memory once."""
     y, t, gloss, loss, gy = arrays
-    losses, width = ctx.scratch("losses", (t.size,), loss.dtype), y.shape[-1]
+    losses = ctx.scratch("losses", (t.size,), loss.dtype)
+    width = y.shape[-1]
     threads = BLOCK if width * y.itemsize <= _NARROW_ROW_BYTES else _WIDE_BLOCK
-    name, numbers = (
-        f"cross_entropy_both_{threads}_{widest(y, gy)}_{t.dtype}",
-        (width, classes, count),
-    )
-    inputs, outputs = [y, t, gloss], [losses, gy]
+    name = f"cross_entropy_both_{threads}_{widest(y, gy)}_{t.dtype}"
+    numbers = (width, classes, count)
+    inputs = [y, t, gloss]
+    outputs = [losses, gy]
     launch(ctx, SOFTMAX, name, t.size * threads, inputs, outputs, *numbers, block=threads)
     ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", BLOCK, losses, loss, t.size, count)
 
@@ -225,13 +236,15 @@ def entropy_gradient(ctx: Context, *arrays: Array, classes: int, smoothing: floa
 
 def losses_of_rows(ctx: Context, y: Array, t: Array, losses: Array, levels: Array) -> None:
     """See `linear_cross_entropy`; of a class out of range NaN."""
-    name, width = f"cross_entropy_{y.dtype}_{t.dtype}", y.shape[1]
+    name = f"cross_entropy_{y.dtype}_{t.dtype}"
+    width = y.shape[1]
     launch(ctx, SOFTMAX, name, t.size * BLOCK, [y, t], [levels, losses], width, width)
 
 
 def score_gradients(ctx: Context, g: Array, minus: Array, y: Array, level: Array, t: Array) -> None:
     """See `linear_cross_entropy`: in the place of the scores `y`."""
-    name, width = f"entropy_gradient_{y.dtype}_{t.dtype}", y.shape[1]
+    name = f"entropy_gradient_{y.dtype}_{t.dtype}"
+    width = y.shape[1]
     launch(ctx, CLASSES, name, y.size, [g, minus, y, level, t], [y], 0, width, width, 0.0, y.size)
 
 
@@ -272,7 +285,8 @@ def in_order(
 ) -> None:
     """See `extremes.topk`; for each of the `k` the row is read once."""
     read, values, indices = (last(a, dim) for a in (x, values, indices))
-    k, name = values.shape[-1], f"in_order_{widest(x, values)}"
+    k = values.shape[-1]
+    name = f"in_order_{widest(x, values)}"
     launch(
         ctx,
         CLASSES,
@@ -318,7 +332,8 @@ def sums_of_rows(ctx: Context, *args: Array) -> None:
     """See `recurrent.products.bias_gradient`; a few steps at a time."""
     *steps, total = args
     kept = total[(None,) * (steps[0].ndim - total.ndim)]
-    part, axes = ctx.scratch("part", kept.shape, total.dtype), range(steps[0].ndim - total.ndim)
+    part = ctx.scratch("part", kept.shape, total.dtype)
+    axes = range(steps[0].ndim - total.ndim)
     for first in range(0, len(steps), _STEPS):
         values = {f"s{k}": step for k, step in enumerate(steps[first : first + _STEPS])}
         cuda_source.reduce(

@@ -13,13 +13,15 @@ from ops.cuda.kernels import BLOCK, constant, launch, source, widest
 from ops.tiles import contiguous, deliver, sum_array, work_array
 from taskflow import Array, Context, Kernel
 
-EMBEDDING, GATHER = source("embedding"), source("gather")
+EMBEDDING = source("embedding")
+GATHER = source("gather")
 _RUN, _CHUNK, _TOGETHER = (
     constant(EMBEDDING, "SORTED"),
     constant(EMBEDDING, "CHUNK"),
     16,
 )  # runs that one kernel merges
-_MOST_KEYS, _WARP = 1 << 31, 32
+_MOST_KEYS = 1 << 31
+_WARP = 32
 
 
 def _bag(indices: Array, y: Array) -> int:
@@ -30,13 +32,12 @@ def _bag(indices: Array, y: Array) -> int:
 @partial(Kernel, takes_mixed=True)
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding` and `embedding_bag`."""
-    index, table, out = (
-        contiguous(ctx, "index", indices),
-        contiguous(ctx, "weight", weight),
-        work_array(ctx, "y", y),
-    )
+    index = contiguous(ctx, "index", indices)
+    table = contiguous(ctx, "weight", weight)
+    out = work_array(ctx, "y", y)
     numbers = ctx.interval("v")[0], *weight.shape, count, _bag(indices, y)
-    name, block = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}", _threads(y.shape[-1])
+    name = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}"
+    block = _threads(y.shape[-1])
     ctx.launch(
         EMBEDDING,
         name,
@@ -53,7 +54,8 @@ def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int
 @partial(Kernel, takes_mixed=True, accumulates=True)
 def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     """See `embedding` and `embedding_bag`."""
-    table, gradients = sum_array(ctx, "table", gweight), contiguous(ctx, "gy", gy)
+    table = sum_array(ctx, "table", gweight)
+    gradients = contiguous(ctx, "gy", gy)
     scatter_add(
         ctx,
         gradients,
@@ -89,17 +91,18 @@ def update_rows(
     change: Callable[[Sequence[Array], Array], None],
 ) -> None:
     """Call `change` on the rows of `tables` that `index` names and the sums of their gradients; bring back the rows."""
-    (count, width), rows = gradients.shape, len(tables[0])
-    keys, sums = (
-        _sort(ctx, index, ctx.rect(0).lo[0], rows),
-        ctx.scratch("sums", gradients.shape, gradients.dtype),
-    )
+    (count, width) = gradients.shape
+    rows = len(tables[0])
+    keys = _sort(ctx, index, ctx.rect(0).lo[0], rows)
+    sums = ctx.scratch("sums", gradients.shape, gradients.dtype)
     works = [
         ctx.scratch(("work", k), gradients.shape, table.dtype) for k, table in enumerate(tables)
     ]
     wholes = [contiguous(ctx, ("table", k), table) for k, table in enumerate(tables)]
     _sum_segments(ctx, "place", str(sums.dtype), (gradients, keys, sums), rows, 1)
-    threads, block, numbers = count * _threads(width), _threads(width), (rows, width, count)
+    threads = count * _threads(width)
+    block = _threads(width)
+    numbers = (rows, width, count)
     for whole, work in zip(wholes, works, strict=True):
         ctx.launch(
             EMBEDDING, f"take_rows_{work.dtype}", threads, whole, keys, work, *numbers, block=block
@@ -117,11 +120,10 @@ def _sum_segments(
 ) -> None:
     """Sums of the gradients of equal rows: `arrays` are the gradients, the sorted keys, and where the sums go."""
     gradients, keys, out = arrays
-    (width, count), sums = (
-        (out.shape[1], keys.size),
-        out.dtype if out.dtype.itemsize > 2 else "float32",
-    )
-    chunks, block = -(-count // _CHUNK), _threads(width)
+    (width, count) = (out.shape[1], keys.size)
+    sums = out.dtype if out.dtype.itemsize > 2 else "float32"
+    chunks = -(-count // _CHUNK)
+    block = _threads(width)
     pieces = ctx.scratch("pieces", (chunks, 2, width), sums)
     names = f"{kind}_chunks_{name}", f"{kind}_pieces_{name}"
     ctx.launch(
@@ -192,10 +194,12 @@ def right_scores(
 
 def gather_along(ctx: Context, x: Array, index: Array, y: Array, dim: int, extent: int) -> None:
     """y = the points of `x` along `dim` that `index` names, of `extent` points in all of the region."""
-    lines, width = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
+    lines = prod(x.shape[:dim])
+    width = prod(x.shape[dim + 1 :])
     if not y.size:
         return
-    picks, index_width = y.size // (lines * width), index.size * width // y.size
+    picks = y.size // (lines * width)
+    index_width = index.size * width // y.size
     numbers = ctx.rect(0).lo[dim], extent, x.shape[dim], picks, width, index_width, y.size
     launch(ctx, GATHER, f"gather_{widest(x, y)}_{index.dtype}", y.size, [x, index], [y], *numbers)
 
@@ -211,7 +215,8 @@ def add_along(ctx: Context, gy: Array, index: Array, gx: Array, dim: int, extent
 
     An index that is negative or from `extent` on makes all points of its line NaN; 0: none is looked at.
     """
-    lines, width = prod(gx.shape[:dim]), prod(gx.shape[dim + 1 :])
+    lines = prod(gx.shape[:dim])
+    width = prod(gx.shape[dim + 1 :])
     picks = gy.size // max(lines * width, 1)
     index_width = index.size * width // gy.size if gy.size else 1
     numbers = ctx.rect(2).lo[dim], extent, gx.shape[dim], picks, width, index_width, gx.size

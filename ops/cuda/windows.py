@@ -11,7 +11,8 @@ from ops.cuda.kernels import in_dtype, launch, source, widest
 from ops.tiles import deliver, origin
 from taskflow import Array, Context, Kernel, Rect, Window
 
-WINDOWS, POOLING = source("windows"), source("pooling")
+WINDOWS = source("windows")
+POOLING = source("pooling")
 _MOST_PLACES = 1 << 31  # kernels find windows by 32 bits
 Extents = Sequence[tuple[int, int]]  # points and windows of both dimensions
 
@@ -80,14 +81,10 @@ def _pool_gradient(
     )
 
 
-mean, mean_gradient = (
-    _pool.bind(kernel="mean_pool"),
-    _pool_gradient.bind(kernel="mean_pool_gradient"),
-)
-largest, largest_gradient = (
-    _pool.bind(kernel="most_pool"),
-    _pool_gradient.bind(kernel="most_pool_gradient"),
-)
+mean = _pool.bind(kernel="mean_pool")
+mean_gradient = _pool_gradient.bind(kernel="mean_pool_gradient")
+largest = _pool.bind(kernel="most_pool")
+largest_gradient = _pool_gradient.bind(kernel="most_pool_gradient")
 
 
 def _launch(

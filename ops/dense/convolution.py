@@ -198,7 +198,8 @@ class Convolution:
         **options: Any,
     ) -> LogicalRegion:
         """y = x * weight + bias; its `extents` are needed where windows leave several possible."""
-        (c, o), (read, made, _) = self.channels, self.axes
+        (c, o) = self.channels
+        (read, made, _) = self.axes
         inputs = [f"n {c} {term(read)}", self._weight, *[o] * len(bias)]
         return self._launch(
             name,
@@ -219,7 +220,8 @@ class Convolution:
         **options: Any,
     ) -> LogicalRegion:
         """The gradient of x from that of y; the extents of x are `extents`."""
-        (c, o), (_, made, back) = self.channels, self.axes
+        (c, o) = self.channels
+        (_, made, back) = self.axes
         put_back = [replace(w, transposed=True) for w in self.windows]
         return self._launch(
             name,
@@ -234,7 +236,8 @@ class Convolution:
 
     def of_weight(self, name: str, y: LogicalRegion, x: LogicalRegion) -> LogicalRegion:
         """The gradient of the weight from that of y."""
-        (c, o), (read, made, _) = self.channels, self.axes
+        (c, o) = self.channels
+        (read, made, _) = self.axes
         return self._launch(
             name,
             f"n {o} {term(made)}, n {c} {term(read)} -> {self._weight}",
@@ -246,8 +249,10 @@ class Convolution:
 
     def of_bias(self, name: str, y: LogicalRegion) -> LogicalRegion:
         """The gradient of the bias from that of y."""
-        (_, o), (_, made, _) = self.channels, self.axes
-        pattern, sizes = f"n {o} {term(made)} -> {o}", self.sizes
+        (_, o) = self.channels
+        (_, made, _) = self.axes
+        pattern = f"n {o} {term(made)} -> {o}"
+        sizes = self.sizes
         return launch_first(name, pattern, [y], kernel=kernels.gradient_bias, sizes=sizes, flops=1)
 
     @property

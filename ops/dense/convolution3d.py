@@ -143,10 +143,8 @@ def _pool(
 ) -> LogicalRegion:
     where = checked(kind, name, x, ndim=(5,))
     size = triple(where, "kernel_size", kernel_size)
-    step, edge = (
-        triple(where, "stride", size if stride is None else stride),
-        triple(where, "padding", padding),
-    )
+    step = triple(where, "stride", size if stride is None else stride)
+    edge = triple(where, "padding", padding)
     name = x.graph.unique_name(name or kind)
     flat = pool(_merged(x, name), size[1:], step[1:], edge[1:], name)
     lines = reshape(flat, (*x.shape[:3], flat.shape[2] * flat.shape[3]), f"{name}.lines")

@@ -49,11 +49,10 @@ def convolve(
     bias = (
         biases[0] if biases and ctx.interval("c")[0] == 0 else None
     )  # once among the partial sums
-    groups, corner = (
-        _groups(ctx, is_grouped),
-        _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0)),
-    )
-    source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
+    groups = _groups(ctx, is_grouped)
+    corner = _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
+    source = contiguous(ctx, "x", channels_last(x))
+    out = work_array(ctx, "y", channels_last(y))
     weight = contiguous(ctx, "weight", channels_last(weight))
     if ctx.is_cuda:
         gpu_convolution.forward(
@@ -79,11 +78,10 @@ def gradient_x(
     ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool
 ) -> None:
     """Columns of gradients, each added where it was read."""
-    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
-    gradient, out = (
-        contiguous(ctx, "gy", channels_last(gy)),
-        work_array(ctx, "gx", channels_last(gx)),
-    )
+    groups = _groups(ctx, is_grouped)
+    corner = _corner(windows, ctx.rect(0), ctx.rect(2))
+    gradient = contiguous(ctx, "gy", channels_last(gy))
+    out = work_array(ctx, "gx", channels_last(gx))
     weight = contiguous(ctx, "weight", channels_last(weight))
     if ctx.is_cuda:
         gpu_convolution.gradient_x(ctx, gradient, weight, out, windows, corner, groups)
@@ -97,7 +95,8 @@ def gradient_x(
         for images, lines, columns in _blocks(ctx, gradient, groups, matrix.shape[2]):
             block = gradient[images, lines]
             _multiply(ctx, _by_group(block, groups), matrix, columns)
-            top, left = corner[0] + lines.start * windows[0].stride, corner[1]
+            top = corner[0] + lines.start * windows[0].stride
+            left = corner[1]
             ctx.call(
                 cpu_windows.add_columns,
                 _as_windows(columns, block, windows),
@@ -114,11 +113,10 @@ def gradient_weight(
     ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool
 ) -> None:
     """The weight's gradient of one tile: sums over its images and points."""
-    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
-    gradient, source = (
-        contiguous(ctx, "gy", channels_last(gy)),
-        contiguous(ctx, "x", channels_last(x)),
-    )
+    groups = _groups(ctx, is_grouped)
+    corner = _corner(windows, ctx.rect(0), ctx.rect(1))
+    gradient = contiguous(ctx, "gy", channels_last(gy))
+    source = contiguous(ctx, "x", channels_last(x))
     out = work_array(ctx, "gweight", channels_last(gweight))
     if ctx.is_cuda:
         gpu_convolution.gradient_weight(ctx, gradient, source, out, windows, corner, groups)

@@ -66,13 +66,15 @@ def _stacked(ctx: Context, xs: Sequence[Array]) -> Array:
 @partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def _forward(ctx: Context, *args: Array) -> None:
     *xs, y = args
-    features, (lo, hi) = _stacked(ctx, xs), ctx.interval("p")
+    features = _stacked(ctx, xs)
+    (lo, hi) = ctx.interval("p")
     if ctx.is_cuda:
         products = ctx.scratch("products", (y.shape[0], len(xs), len(xs)), y.dtype)
         ctx.xp.matmul(features, features.transpose(0, 2, 1), out=products)
         gpu.take_pairs(ctx, products, y, lo)
         return
-    work, (i, j) = work_array(ctx, "y", y), _pairs(len(xs))
+    work = work_array(ctx, "y", y)
+    (i, j) = _pairs(len(xs))
     ctx.call(multiply_pairs, features, i[lo:hi], j[lo:hi], work)
     deliver(ctx, work, y)
 
@@ -106,7 +108,9 @@ def multiply_pairs(features: Array, i: Array, j: Array, y: Array) -> None:
     """y[n, p] = the product of vectors i[p] and j[p] of row n; BLAS takes 1 us a row for matrices so small."""
     for n in range(y.shape[0]):
         for p in range(y.shape[1]):
-            one, other, total = i[p], j[p], y.dtype.type(0)
+            one = i[p]
+            other = j[p]
+            total = y.dtype.type(0)
             for e in range(features.shape[2]):
                 total += features[n, one, e] * features[n, other, e]
             y[n, p] = total

@@ -124,7 +124,8 @@ class Layouts:
         x, y = (part.replace(".", "").replace("^", "").split() for part in left.split(","))
         z = right.replace(".", "").replace("^", "").split()
         batch = [a for a in z if a in x and a in y]
-        rows, columns = [a for a in z if a not in y], [a for a in z if a not in x]
+        rows = [a for a in z if a not in y]
+        columns = [a for a in z if a not in x]
         summed = [a for a in x if a not in z]
 
         def layout(axes: list[str], first_axes: list[str], last_axes: list[str]) -> Layout:
@@ -143,10 +144,12 @@ def multiply_matrices(
     """One call of matmul; operands are copied where rows or columns of several axes do not merge in memory, and cast
     where they are not of one dtype, as under a precision that makes only one of them half."""
     dtype, made = _dtypes(x, y, z)
-    left, right = _matrices(ctx, "x", x, layouts.x, dtype), _matrices(ctx, "y", y, layouts.y, dtype)
+    left = _matrices(ctx, "x", x, layouts.x, dtype)
+    right = _matrices(ctx, "y", y, layouts.y, dtype)
     order, batch, rows = layouts.z
     target = z.transpose(order)
-    is_in_place, adds = z.dtype == made and merges(target, batch, rows), ctx.adds_to(0)
+    is_in_place = z.dtype == made and merges(target, batch, rows)
+    adds = ctx.adds_to(0)
     if is_in_place and adds:
         add_product(ctx, left, right, merged(target, batch, rows), scale)
         return

@@ -121,7 +121,9 @@ def _windows(
 
 def _extent(where: str, n: int, window: Window, more: int) -> int:
     """Of the output; `more` points are at its end."""
-    step, padding, gap = window.stride, window.padding, window.dilation
+    step = window.stride
+    padding = window.padding
+    gap = window.dilation
     if padding < 0 or not 0 <= more < max(step, gap):
         raise ValueError(
             f"{where}: padding is {padding} and output_padding is {more}: the first is at least 0, the second below "
@@ -157,7 +159,8 @@ def _transpose(
         return y
     init = fan_in_uniform(weight.shape) if bias_init is None else bias_init
     added = x.graph.parameter(f"{name}.bias", (out_channels,), init, x.dtype)
-    channel, sizes = convolution.channels[0], convolution.sizes
+    channel = convolution.channels[0]
+    sizes = convolution.sizes
     full = f"n {channel} {term(convolution.axes[1])}"
     inputs = {"x": (y, full), "bias": (added, channel)}
     with x.graph.following(name):

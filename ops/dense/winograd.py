@@ -41,7 +41,8 @@ def forward(
     ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array, corner: tuple[int, int]
 ) -> None:
     """y = x convolved with weight, + bias; the first window stands at `corner` of `x`."""
-    out_channels, channels = weight.shape[0], weight.shape[3]
+    out_channels = weight.shape[0]
+    channels = weight.shape[3]
     nine = contiguous(ctx, "nine", weight.reshape(out_channels, 9, channels).transpose(1, 2, 0))
     matrices = ctx.scratch("matrices", (16, channels, out_channels), weight.dtype)
     ctx.xp.matmul(
@@ -50,10 +51,8 @@ def forward(
     if bias is None:
         bias = ctx.scratch("no bias", (y.shape[3],), y.dtype)
         ctx.xp.copyto(bias, 0)
-    line, short_line = (
-        _lines(ctx, "line", x, y),
-        ctx.scratch("short line", (4, y.shape[3]), y.dtype),
-    )
+    line = _lines(ctx, "line", x, y)
+    short_line = ctx.scratch("short line", (4, y.shape[3]), y.dtype)
     for images, lines, inputs, outputs in _blocks(ctx, x, y):
         ctx.call(read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
         ctx.xp.matmul(_as_matrices(inputs), matrices, out=_as_matrices(outputs))
@@ -62,11 +61,13 @@ def forward(
 
 def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[int, int]) -> None:
     """Add to gx what follows from gy."""
-    out_channels, channels = weight.shape[0], weight.shape[3]
+    out_channels = weight.shape[0]
+    channels = weight.shape[3]
     nine = weight.reshape(out_channels, 9, channels)
     matrices = ctx.scratch("matrices", (16, out_channels, channels), weight.dtype)
     ctx.xp.matmul(_weights_transform(weight.dtype), nine, out=matrices.transpose(1, 0, 2))
-    line, gradient_line = _lines(ctx, "line", gx, gy), _lines(ctx, "gradient line", gy, gy)
+    line = _lines(ctx, "line", gx, gy)
+    gradient_line = _lines(ctx, "gradient line", gy, gy)
     for images, lines, inputs, outputs in _blocks(ctx, gx, gy):
         ctx.call(spread_outputs, _flat(gy[images, lines]), outputs, gradient_line)
         ctx.xp.matmul(_as_matrices(outputs), matrices, out=_as_matrices(inputs))
@@ -77,9 +78,11 @@ def gradient_weight(
     ctx: Context, gy: Array, x: Array, gweight: Array, corner: tuple[int, int]
 ) -> None:
     """The gradient of the weights."""
-    out_channels, channels = gy.shape[3], x.shape[3]
+    out_channels = gy.shape[3]
+    channels = x.shape[3]
     total = ctx.scratch("total", (16, out_channels, channels), x.dtype)
-    line, gradient_line = _lines(ctx, "line", x, gy), _lines(ctx, "gradient line", gy, gy)
+    line = _lines(ctx, "line", x, gy)
+    gradient_line = _lines(ctx, "gradient line", gy, gy)
     for k, (images, lines, inputs, outputs) in enumerate(_blocks(ctx, x, gy)):
         part = (
             ctx.scratch("part", total.shape, x.dtype) if k else total
@@ -107,7 +110,8 @@ def _blocks(ctx: Context, x: Array, y: Array) -> Iterator[tuple[slice, slice, Ar
     """
     images, height, width, out_channels = y.shape
     channels = x.shape[3]
-    rows, columns = -(-height // 2), -(-width // 2)
+    rows = -(-height // 2)
+    columns = -(-width // 2)
     weight_bytes = 16 * channels * out_channels * y.itemsize
     tiles = max(_BLOCK_BYTES, _REUSE * weight_bytes) // (
         16 * (channels + out_channels) * y.itemsize
@@ -170,18 +174,18 @@ def read_tiles(x: Array, tiles: Array, lines: Array, top: int, left: int) -> Non
                 a, b, s = _B[k]
                 for row, sign in ((top + 2 * r + a, number(1)), (top + 2 * r + b, number(s))):
                     if 0 <= row < x.shape[1]:
-                        target, source = lines[k, first - left * channels :], x[n, row, first:]
+                        target = lines[k, first - left * channels :]
+                        source = x[n, row, first:]
                         for c in range(count):
                             target[c] += sign * source[c]
             for w in range(columns):
                 for i in range(4):
                     for k in range(4):
                         a, b, s = _B[k]
-                        target, sign = tiles[4 * i + k, n, r, w], number(s)
-                        p, q = (
-                            lines[i, (2 * w + a) * channels :],
-                            lines[i, (2 * w + b) * channels :],
-                        )
+                        target = tiles[4 * i + k, n, r, w]
+                        sign = number(s)
+                        p = lines[i, (2 * w + a) * channels :]
+                        q = lines[i, (2 * w + b) * channels :]
                         for c in range(channels):
                             target[c] = p[c] + sign * q[c]
 
@@ -200,11 +204,10 @@ def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None
                 for i in range(4):
                     for k in range(4):
                         a, b, s = _B[k]
-                        source, sign = tiles[4 * i + k, n, r, w], number(s)
-                        p, q = (
-                            lines[i, (2 * w + a) * channels :],
-                            lines[i, (2 * w + b) * channels :],
-                        )
+                        source = tiles[4 * i + k, n, r, w]
+                        sign = number(s)
+                        p = lines[i, (2 * w + a) * channels :]
+                        q = lines[i, (2 * w + b) * channels :]
                         for c in range(channels):
                             p[c] += source[c]
                         for c in range(channels):
@@ -213,7 +216,8 @@ def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None
                 a, b, s = _B[k]
                 for row, sign in ((top + 2 * r + a, number(1)), (top + 2 * r + b, number(s))):
                     if 0 <= row < x.shape[1]:
-                        source, target = lines[k, first - left * channels :], x[n, row, first:]
+                        source = lines[k, first - left * channels :]
+                        target = x[n, row, first:]
                         for c in range(count):
                             target[c] += sign * source[c]
 
@@ -230,19 +234,21 @@ def write_outputs(tiles: Array, y: Array, lines: Array, bias: Array) -> None:
                     a, b, d, s = _A[i]
                     if 2 * r + i < y.shape[1]:
                         for k in range(4):
-                            target, sign = lines[k], number(s)
-                            p, q, t = (
-                                tiles[4 * a + k, n, r, w],
-                                tiles[4 * b + k, n, r, w],
-                                tiles[4 * d + k, n, r, w],
-                            )
+                            target = lines[k]
+                            sign = number(s)
+                            p = tiles[4 * a + k, n, r, w]
+                            q = tiles[4 * b + k, n, r, w]
+                            t = tiles[4 * d + k, n, r, w]
                             for c in range(channels):
                                 target[c] = p[c] + sign * (q[c] + t[c])
                         for k in range(2):
                             a2, b2, d2, s2 = _A[k]
                             if (2 * w + k) * channels < y.shape[2]:
-                                target, sign = y[n, 2 * r + i, (2 * w + k) * channels :], number(s2)
-                                p, q, t = lines[a2], lines[b2], lines[d2]
+                                target = y[n, 2 * r + i, (2 * w + k) * channels :]
+                                sign = number(s2)
+                                p = lines[a2]
+                                q = lines[b2]
+                                t = lines[d2]
                                 for c in range(channels):
                                     target[c] = p[c] + sign * (q[c] + t[c]) + bias[c]
 
@@ -259,17 +265,18 @@ def spread_outputs(y: Array, tiles: Array, lines: Array) -> None:
             is_even = 2 * r + 1 < y.shape[1]
             lower = y[n, 2 * r + 1] if is_even else upper
             for k in range(4):
-                p, q, target = number(_A_ROWS[k][0]), number(_A_ROWS[k][1] * is_even), lines[k]
+                p = number(_A_ROWS[k][0])
+                q = number(_A_ROWS[k][1] * is_even)
+                target = lines[k]
                 for c in range(y.shape[2]):
                     target[c] = p * upper[c] + q * lower[c]
             for w in range(columns):
                 for i in range(4):
-                    left, right = lines[i, 2 * w * channels :], lines[i, (2 * w + 1) * channels :]
+                    left = lines[i, 2 * w * channels :]
+                    right = lines[i, (2 * w + 1) * channels :]
                     for k in range(4):
-                        p, q, target = (
-                            number(_A_ROWS[k][0]),
-                            number(_A_ROWS[k][1]),
-                            tiles[4 * i + k, n, r, w],
-                        )
+                        p = number(_A_ROWS[k][0])
+                        q = number(_A_ROWS[k][1])
+                        target = tiles[4 * i + k, n, r, w]
                         for c in range(channels):
                             target[c] = p * left[c] + q * right[c]

@@ -141,7 +141,8 @@ _SOFTPLUS_BELOW = elementwise(
     f"where(beta * x > most, x, {_SOFT})", 22, x="where(beta * x > most, g, g * sigmoid(beta * x))"
 )
 
-_ROOT, _CUBIC = math.sqrt(2 / math.pi), 0.044715
+_ROOT = math.sqrt(2 / math.pi)
+_CUBIC = 0.044715
 _INNER = f"tanh(x * ({_ROOT} + {_CUBIC * _ROOT} * x * x))"
 _GELU = {
     "none": elementwise(f"x * {_NORMAL}", 20, x=f"g * ({_NORMAL} + x * {_DENSITY})"),

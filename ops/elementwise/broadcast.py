@@ -118,14 +118,16 @@ def of_two(
 def _public(operator: AnyOperator, kind: str, doc: str) -> AnyOperator:
     """The function as if it were written with this name and docstring in `ops`."""
     operator.__name__ = operator.__qualname__ = kind
-    operator.__module__, operator.__doc__ = "ops", doc
+    operator.__module__ = "ops"
+    operator.__doc__ = doc
     return operator
 
 
 def broadcast_pattern(where: str, regions: Sequence[LogicalRegion]) -> str:
     """Shapes are aligned at the right; an axis is named by the first operand that has most points there."""
     ndim = max(r.ndim for r in regions)
-    names, extents = [], []
+    names = []
+    extents = []
     for k in range(-ndim, 0):
         having = [r for r in regions if -k <= r.ndim]
         extent = max(r.shape[k] for r in having)
@@ -189,7 +191,8 @@ def _backward(
 
 def summed_axes(out: str, dims: str) -> tuple[int, ...]:
     """The dimensions of `out` that `dims` lacks or has one point of."""
-    full, kept = out.split(), [] if dims == "." else dims.split()
+    full = out.split()
+    kept = [] if dims == "." else dims.split()
     return tuple(k for k, axis in enumerate(full) if axis not in kept and axis != ".")
 
 

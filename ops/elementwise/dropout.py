@@ -97,7 +97,8 @@ def _drop_channels(
     share = check_number(where, "p", p, "a number in [0, 1]")
     if not training or share == 0:
         return x
-    graph, name = x.graph, x.graph.unique_name(name or kind)
+    graph = x.graph
+    name = x.graph.unique_name(name or kind)
     axes = distinct(x.axes)
     sizes = dict(zip(axes, x.shape[:2]))
     with graph.following(name):

@@ -39,13 +39,16 @@ def _kernel(
 
 def _join(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """See `taskflow.Kernel`. Inputs are called `x0`, `x1`, ... and numbers `n0`, `n1`, ... in the kernel of both."""
-    outer, inner = op.kernel.expression, other.kernel.expression
+    outer = op.kernel.expression
+    inner = other.kernel.expression
     if outer is None or inner is None or is_kept:
         return None
-    around, within = Expression.parse(outer.text), Expression.parse(inner.text)
+    around = Expression.parse(outer.text)
+    within = Expression.parse(inner.text)
     if (around.functions | within.functions) & BY_PASSES:
         return None
-    count, behind = len(inner.names), len(outer.names) - k - 1
+    count = len(inner.names)
+    behind = len(outer.names) - k - 1
     inner_names = {name: f"x{k + i}" for i, name in enumerate(inner.names)}
     outer_names = {
         name: f"x{i if i < k else i + count - 1}" for i, name in enumerate(outer.names) if i != k

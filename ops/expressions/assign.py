@@ -45,7 +45,8 @@ def _together(
 @partial(Kernel, takes_mixed=True, together=_together)
 def run_on_gpu(ctx: Context, *arrays: Array, program: Program) -> None:
     """All passes on these arrays, in place."""
-    views, cells = _views(program.arguments, arrays, program.along), _cells(ctx, program)
+    views = _views(program.arguments, arrays, program.along)
+    cells = _cells(ctx, program)
     for one in program.passes:
         cuda_source.run(ctx, one, views, dict(program.numbers), cells)
 
@@ -55,7 +56,8 @@ _SEVERAL = replace(run_on_gpu, together=None)
 
 def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """An expression of the one result of a program, at the end of that; see `taskflow.Kernel`."""
-    program, outer = other.kernel.options.get("program"), op.kernel.expression
+    program = other.kernel.options.get("program")
+    outer = op.kernel.expression
     if (
         not isinstance(program, Program)
         or outer is None
@@ -63,7 +65,8 @@ def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
         or {r.shape for r in op.args} != {op.args[0].shape}
     ):
         return None
-    expression, result = Expression.parse(outer.text), program.arguments[-1]
+    expression = Expression.parse(outer.text)
+    result = program.arguments[-1]
     if len(program.passes) > 1 or result not in program.passes[0].maps - program.passes[0].reads:
         return None
     if expression.functions & BY_PASSES or (
@@ -71,10 +74,8 @@ def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
     ):
         return None  # a product and a sum that were apart would be rounded once
     names = {name: result if i == k else f"x{i}_{result}" for i, name in enumerate(outer.names)}
-    more, numbers = (
-        [names[name] for name in outer.names],
-        {f"{name}_{result}": v for name, v in outer.numbers.items()},
-    )
+    more = [names[name] for name in outer.names]
+    numbers = {f"{name}_{result}": v for name, v in outer.numbers.items()}
     value = expression.renamed(names | {name: f"{name}_{result}" for name in outer.numbers})
     return other.kernel.bind(
         program=replace(
@@ -88,13 +89,12 @@ def _join_behind(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
 
 def _join_before(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
     """An expression in the place of an array that a program of one pass only reads; see `taskflow.Kernel`."""
-    program, inner = (
-        op.kernel.options.get("program"),
-        other.kernel.expression or _as_expression(other.kernel),
-    )
+    program = op.kernel.options.get("program")
+    inner = other.kernel.expression or _as_expression(other.kernel)
     if not isinstance(program, Program) or inner is None or is_kept:
         return None
-    name, expression = program.arguments[k], Expression.parse(inner.text)
+    name = program.arguments[k]
+    expression = Expression.parse(inner.text)
     is_along = program.along is not None and any(
         r.ndim not in (0, op.inputs[k].ndim) for r in other.inputs
     )
@@ -198,7 +198,8 @@ def _views(
     arguments: Sequence[str], arrays: Sequence[Array], along: int | None = None
 ) -> dict[str, Array]:
     """Arrays by name; those of one dimension lie along that of the others."""
-    ndim, views = max(a.ndim for a in arrays), dict[str, Array]()
+    ndim = max(a.ndim for a in arrays)
+    views = dict[str, Array]()
     for names, a in zip(arguments, arrays, strict=True):
         if len(parts := names.split()) > 1:
             views |= {name: a[..., k, :] for k, name in enumerate(parts)}
@@ -220,7 +221,8 @@ def _along(a: Array, ndim: int, along: int) -> Array:
 
 def run_program(ctx: Context, arrays: Sequence[Array], program: Program) -> None:
     """Of a captured kernel: all passes on these arrays, in place."""
-    numbers, steps = program.numbers_at(ctx.step), program if program.each_step else None
+    numbers = program.numbers_at(ctx.step)
+    steps = program if program.each_step else None
     dtypes = {a.dtype for a in arrays if a.ndim}
     is_simple = len(dtypes) <= 1 and dtypes <= _DTYPES
     for one in program.passes:
@@ -239,7 +241,8 @@ def run_program(ctx: Context, arrays: Sequence[Array], program: Program) -> None
         elif any(" " in names for names in used):
             _in_parts(ctx, one, used, needed, program.contracts)
         else:
-            ndim, along = max(a.ndim for a in used.values()), program.along
+            ndim = max(a.ndim for a in used.values())
+            along = program.along
             if along is not None:
                 seen = {names: _along(a, ndim, along) for names, a in used.items()}
                 used = {names: last(a, along) if a.ndim > along else a for names, a in seen.items()}
@@ -371,7 +374,8 @@ def _in_parts(
     contracts: bool,
 ) -> None:
     """A pass on arrays (..., columns) and (..., parts, columns)."""
-    works, seen = {}, {}
+    works = {}
+    seen = {}
     for names, a in arrays.items():
         is_read = any(name in one.reads for name in names.split())
         works[names] = contiguous(ctx, names, a) if is_read else work_array(ctx, names, a)
@@ -400,7 +404,8 @@ def run_parts(
         return
     from ops.expressions.loops import compiled_loop
 
-    numbers, seen = numbers or {}, []
+    numbers = numbers or {}
+    seen = []
     for names, (a, _) in arrays.items():
         seen.append(_as_compiled(a, not one.targets.isdisjoint(names.split())))
     loop = compiled_loop(

@@ -85,11 +85,9 @@ def run(
     Arrays that are set have all points, and may be read, too. Sums are kernels of their own, after the others.
     """
     if targets := [name for name in arrays if name in one.maps]:
-        used, used_numbers, used_cells = (
-            _used(one, arrays),
-            _used(one, numbers),
-            _used(one, cells or {}),
-        )
+        used = _used(one, arrays)
+        used_numbers = _used(one, numbers)
+        used_cells = _used(one, cells or {})
         out = arrays[targets[0]]
         if out.size:
             layout = _layout(out.shape, list(used.values()))
@@ -100,7 +98,8 @@ def run(
             )
     for a in one.assignments:
         if a.is_sum:
-            value, total = value_in(one, a, frozenset(arrays)), arrays[a.target]
+            value = value_in(one, a, frozenset(arrays))
+            total = arrays[a.target]
             ndim = max(arrays[name].ndim for name in value.names if name in arrays)
             total = total[(*[None] * (ndim - total.ndim), ...)]
             reduce(
@@ -123,7 +122,9 @@ def run_together(
 
     The arrays of a point have one size and no gaps; those of shape () are equal in all points.
     """
-    used, used_numbers, used_cells = _used(one, points[0]), _used(one, numbers), _used(one, cells)
+    used = _used(one, points[0])
+    used_numbers = _used(one, numbers)
+    used_cells = _used(one, cells)
     large = [name for name, a in used.items() if a.ndim]
     rows = [
         [*(ctx.address(point[name]) for name in large), point[large[0]].size] for point in points
@@ -163,7 +164,8 @@ def reduce(
     named, numbers = _operands(expression, values)
     arrays = list(named.values())
     outer, inner = _around(arrays, out, ctx.xp.broadcast_shapes(*(a.shape for a in arrays)), axes)
-    rows, points = prod(outer.extents), prod(inner.extents)
+    rows = prod(outer.extents)
+    points = prod(inner.extents)
     if not rows:
         return
     lanes = _lanes(arrays, outer, inner)
@@ -276,7 +278,8 @@ def _map_many(one: Pass, dtypes: Dtypes, large: tuple[str, ...]) -> tuple[CudaSo
     """A block for each part: a row of `table` has the addresses of the large arrays of a point and their size; one of
     `starts` the number of a point, and the first element of the part.
     """
-    code, width = _Code(dtypes, one.targets), len(large)
+    code = _Code(dtypes, one.targets)
+    width = len(large)
     types = [CudaSource.c_type(code.arrays[name]) for name in large]
     pointers = "\n".join(
         f"  {code.pointer(name)} = ({types[k]}*)row[{k}];" for k, name in enumerate(large)
@@ -391,7 +394,8 @@ class _Code:
         self, step: str, extent: str, ndim: int, at: str, more: Sequence[str], mark: str = ""
     ) -> str:
         """Where point `at` lies in every array: variables <mark><name>_at."""
-        points, lines = [f"{mark}{at}{d}" for d in range(ndim)], []
+        points = [f"{mark}{at}{d}" for d in range(ndim)]
+        lines = []
         inner = ""
         for d in reversed(range(ndim)):
             quotient = f"{at}{f' / ({inner})' if inner else ''}"
@@ -425,7 +429,8 @@ class _Code:
 
     def assigned(self, one: Pass) -> str:
         """All assignments of a pass that are no sums, and what they leave in arrays."""
-        lines, defined = [], set(one.reads)
+        lines = []
+        defined = set(one.reads)
         for a in one.assignments:
             if not a.is_sum:
                 declared = "" if a.target in defined else f"  A v_{a.target};\n"

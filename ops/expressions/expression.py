@@ -163,7 +163,8 @@ class _Compiler:
             a: k for k, (_, arguments) in enumerate(self.steps) for a in arguments if type(a) is int
         }
         slots: dict[Argument, int] = {}
-        free, steps = [0], []
+        free = [0]
+        steps = []
         for k, (function, arguments) in enumerate(self.steps):
             read = tuple(slots[a] if type(a) is int else a for a in arguments)
             free += sorted(

@@ -133,7 +133,8 @@ class _Loop:
         """A loop over the elements of a row."""
         lines: list[str] = []
         stores: list[str] = []
-        outside, here = dict(self.values), set[str]()
+        outside = dict(self.values)
+        here = set[str]()
         for assignment in one.loops[k]:
             value = self._value(assignment, lines)
             name = assignment.target
@@ -149,7 +150,8 @@ class _Loop:
             if name in self.written and name in here:
                 self.values[name] = _Value(self.written[name], 2)
             elif name in here and name in later and value.depth == 2:
-                buffer, self.buffers = f"b{self.buffers}", self.buffers + 1
+                buffer = f"b{self.buffers}"
+                self.buffers = self.buffers + 1
                 stores.append(f"{buffer}[c] = {value.code}")
                 self.values[name] = _Value(f"{buffer}[c]", 2)
             elif name not in here:
@@ -165,7 +167,8 @@ class _Loop:
     def _step(self, step: Step, slots: dict[int, _Value], lines: list[str]) -> _Value:
         values = [self._argument(a, slots, lines) for a in step.arguments]
         depth = max(v.depth for v in values)
-        name, self.count = f"t{self.count}", self.count + 1
+        name = f"t{self.count}"
+        self.count = self.count + 1
         codes = [self._held(v) if depth == 2 else v.code for v in values]
         (self.once, self.columns, lines)[depth].append(
             f"{name} = " + _CODE[step.function].format(*codes)
@@ -183,7 +186,8 @@ class _Loop:
         """A name; an element of memory is read once in a loop."""
         value = self.values[name]
         if value.depth == 2 and value.code.endswith("]"):
-            variable, self.count = f"t{self.count}", self.count + 1
+            variable = f"t{self.count}"
+            self.count = self.count + 1
             lines.append(f"{variable} = {value.code}")
             value = self.values[name] = _Value(variable, 2)
         return value
@@ -227,14 +231,13 @@ class _Loop:
                 f"    for c in range({width}):",
                 *(f"        {line}" for line in self.columns),
             ]
-        rows, indent = [f"for r in range({self.matrix}.shape[0]):"], "    "
+        rows = [f"for r in range({self.matrix}.shape[0]):"]
+        indent = "    "
         if made:
             lines.append(f"    for first in range(0, {self.matrix}.shape[0], {_PART}):")
             lines += [f"        {array}_part[:] = 0" for array in made]
-            rows, indent = (
-                [f"for r in range(first, min(first + {_PART}, {self.matrix}.shape[0])):"],
-                "        ",
-            )
+            rows = [f"for r in range(first, min(first + {_PART}, {self.matrix}.shape[0])):"]
+            indent = "        "
         rows += [f"    {line}" for line in self.of_row]
         for body in bodies:
             rows += (

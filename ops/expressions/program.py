@@ -73,7 +73,8 @@ class Pass:
     @cached_property
     def reads(self) -> frozenset[str]:
         """The names whose first value comes from outside."""
-        read, assigned = set[str](), set[str]()
+        read = set[str]()
+        assigned = set[str]()
         for a in self.assignments:
             read |= set(a.value.names) - assigned
             assigned.add(a.target)

@@ -87,16 +87,17 @@ def reduce_rows(
         weights: of the rows; they are in `text` already. A mean is divided by their sum.
         reduction: "mean", "sum" or "none".
     """
-    inputs, is_mean = dict(values), reduction == "mean"
+    inputs = dict(values)
+    is_mean = reduction == "mean"
     numbers = {"count": float(prod(t.shape)) if is_mean else 1.0, "ignored": float(ignored or 0)}
-    chosen, counted = "({})", "count"
+    chosen = "({})"
+    counted = "count"
     if ignored is not None:
-        inputs["t"], chosen = (t, row), "where(t != ignored, {}, 0)"
+        inputs["t"] = (t, row)
+        chosen = "where(t != ignored, {}, 0)"
     if is_mean and (ignored is not None or weights is not None):
-        inputs["rows"], counted = (
-            (_count(name, t, row, ignored, weights, inputs, numbers), "."),
-            "rows",
-        )
+        inputs["rows"] = (_count(name, t, row, ignored, weights, inputs, numbers), ".")
+        counted = "rows"
     out = row if reduction == "none" else "."
     gradients = {
         value: chosen.format(f"g * ({slope}) / {counted}") for value, slope in slopes.items()

@@ -66,7 +66,8 @@ def cross_entropy(
     label_smoothing = check_number(where, "label_smoothing", label_smoothing, "a number in [0, 1]")
     columns = check_columns(where, y, classes)
     check_weight(where, weight, columns)
-    graph, name = y.graph, y.graph.unique_name(name or "cross_entropy")
+    graph = y.graph
+    name = y.graph.unique_name(name or "cross_entropy")
     with graph.following(name):
         y = slice(y, y.ndim - 1, 0, columns, f"{name}.classes")
         if of_classes:
@@ -99,8 +100,10 @@ def _of_integers(
     weight: LogicalRegion | None,
     reduction: str,
 ) -> LogicalRegion:
-    graph, axes = y.graph, distinct(y.axes)
-    full, row = term(axes), term(axes[:-1])
+    graph = y.graph
+    axes = distinct(y.axes)
+    full = term(axes)
+    row = term(axes[:-1])
     with graph.following(name):
         largest = formula(f"{name}.max", "x", {"x": (y, full)}, row, "max")
     inner = 0.0 if weight else float(smoothing)  # a smoothing by weights is added below
@@ -117,12 +120,11 @@ def _of_integers(
             )
         weights = weights_of_rows(name, weight, known_targets(name, t, ignored))
         values["weight"] = weights, row
-        text, slopes = (
-            "weight * (log(total) - right)",
-            {"total": "weight / total", "right": "-weight"},
-        )
+        text = "weight * (log(total) - right)"
+        slopes = {"total": "weight / total", "right": "-weight"}
         if smoothing:
-            keep, spread = repr(1.0 - smoothing), repr(smoothing / y.shape[-1])
+            keep = repr(1.0 - smoothing)
+            spread = repr(smoothing / y.shape[-1])
             values["smooth"] = _weighted_scores(name, y, largest, weight, full, row), row
             values["every"] = formula(f"{name}.every", "w", {"w": (weight, axes[-1])}, "."), "."
             text = f"{keep} * {text} + {spread} * (every * log(total) - smooth)"
@@ -158,8 +160,10 @@ def _of_probabilities(
     reduction: str,
 ) -> LogicalRegion:
     """The sum over classes and rows of -t weight log softmax(y), t smoothed."""
-    graph, axes = y.graph, distinct(y.axes)
-    full, row = term(axes), term(axes[:-1])
+    graph = y.graph
+    axes = distinct(y.axes)
+    full = term(axes)
+    row = term(axes[:-1])
     with graph.following(name):
         levels = log_softmax(y, name=f"{name}.log_softmax")
     inputs = {"x": (levels, full), "t": (t, full)}
@@ -171,10 +175,8 @@ def _of_probabilities(
         "count": float(prod(y.shape[:-1])) if reduction == "mean" else 1.0,
     }
     text = "-(keep * t + spread) * x / count" + " * w" * (weight is not None)
-    out, backward = (
-        row if reduction == "none" else ".",
-        partial(_probabilities_backward, numbers=numbers),
-    )
+    out = row if reduction == "none" else "."
+    backward = partial(_probabilities_backward, numbers=numbers)
     return formula(name, text, inputs, out, backward=backward, numbers=numbers, flops=6)
 
 
@@ -221,10 +223,8 @@ def _backward(
 def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
     """ValueError for a class out of range, unless rows of it have no loss."""
     if ignored is not None:
-        targets, is_ignored = (
-            ctx.scratch("known", t.shape, t.dtype),
-            ctx.scratch("ignored", t.shape, bool),
-        )
+        targets = ctx.scratch("known", t.shape, t.dtype)
+        is_ignored = ctx.scratch("ignored", t.shape, bool)
         ctx.xp.copyto(targets, t)
         ctx.xp.copyto(targets, 0, where=ctx.xp.equal(t, ignored, out=is_ignored))
         t = targets
@@ -260,7 +260,8 @@ def _gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> N
     flat = [
         contiguous(ctx, slot, a).reshape(-1) for slot, a in enumerate((gtotal, gright, largest, t))
     ]
-    work, first_class = work_array(ctx, "gy", gy), ctx.rect(2).lo[-1]
+    work = work_array(ctx, "gy", gy)
+    first_class = ctx.rect(2).lo[-1]
     shares = y.dtype.type(1 - smoothing), y.dtype.type(smoothing / classes)
     matrix = work.reshape(-1, y.shape[-1])
     cpu_rows.entropy_gradient(

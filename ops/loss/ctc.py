@@ -99,7 +99,8 @@ def _losses(
     check_classes("ctc_loss: the label", targets, logits.shape[2])
     check_classes("ctc_loss: input_lengths:", frames, logits.shape[1] + 1)
     check_classes("ctc_loss: target_lengths:", labels, targets.shape[1] + 1)
-    work, slope = work_array(ctx, "loss", loss), work_array(ctx, "gx", gx)
+    work = work_array(ctx, "loss", loss)
+    slope = work_array(ctx, "gx", gx)
     read = contiguous(ctx, "x", logits), contiguous(ctx, "targets", targets)
     ctc.losses(
         *read,

@@ -83,7 +83,8 @@ def l1_loss(
     return pairwise("l1_loss", _ABSOLUTE, x, y, name, reduction)
 
 
-mean_squared_error, mean_absolute_error = mse_loss, l1_loss
+mean_squared_error = mse_loss
+mean_absolute_error = l1_loss
 
 
 def smooth_l1_loss(
@@ -130,7 +131,8 @@ def kl_div(
     Raises:
         ValueError: the shapes differ, a dtype is wrong, or there is no such reduction.
     """
-    where, rule = checked("kl_div", name, x), _DIVERGENCE_OF_LOG if log_target else _DIVERGENCE
+    where = checked("kl_div", name, x)
+    rule = _DIVERGENCE_OF_LOG if log_target else _DIVERGENCE
     if reduction == "batchmean" and x.ndim == 0:
         raise ValueError(
             f"{where}: '{x.name}' is a scalar, 'batchmean' divides by the extent of dimension 0"

@@ -71,7 +71,8 @@ def _cross_entropy(
     from ops.cpu import rows as cpu_rows
 
     check_classes("softmax_cross_entropy: the target", t, classes)
-    work, row = work_array(ctx, "levels", levels), ctx.scratch("row", (classes,), y.dtype)
+    work = work_array(ctx, "levels", levels)
+    row = ctx.scratch("row", (classes,), y.dtype)
     target = contiguous(ctx, "t", t).reshape(-1)
     loss[...] = cpu_rows.cross_entropy(rows(ctx, "y", y), target, row, work.reshape(-1)) / count
     deliver(ctx, work, levels)
@@ -84,7 +85,8 @@ def _cross_entropy_backward(
         raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
     y, t = op.inputs
     (y_term, t_term), _ = terms(op)
-    pattern, inputs = f"., {y_term}, {t_term}, {t_term} -> {y_term}", [gloss, y, op.outputs[1], t]
+    pattern = f"., {y_term}, {t_term}, {t_term} -> {y_term}"
+    inputs = [gloss, y, op.outputs[1], t]
     kernel = _cross_entropy_gradient.bind(**options)
     return launch_first(
         f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype
@@ -115,7 +117,8 @@ def _cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: i
     from ops.cpu import rows as cpu_rows
 
     gloss, y, levels, t, gy = arrays
-    work, scale = work_array(ctx, "gy", gy), gy.dtype.type(gloss / count)
+    work = work_array(ctx, "gy", gy)
+    scale = gy.dtype.type(gloss / count)
     flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in (("levels", levels), ("t", t))]
     cpu_rows.cross_entropy_gradient(
         scale, rows(ctx, "y", y), *flat, classes, work.reshape(-1, gy.shape[-1])

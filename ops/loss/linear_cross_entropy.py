@@ -70,7 +70,8 @@ def linear_cross_entropy(
         flops=2,
     )
     with x.graph.following(name):
-        values, slopes = {"rows_loss": (losses, row)}, {"rows_loss": "1"}
+        values = {"rows_loss": (losses, row)}
+        slopes = {"rows_loss": "1"}
         return reduce_rows(name, values, "rows_loss", slopes, t, row, ignored, None, reduction)
 
 
@@ -108,7 +109,8 @@ def _scores(ctx: Context, x: Array, weight: Array, part: slice) -> Array:
 def _forward_on_gpu(
     ctx: Context, x: Array, weight: Array, t: Array, losses: Array, levels: Array
 ) -> None:
-    x, t = rows(ctx, "x", x), contiguous(ctx, "t", t).reshape(-1)
+    x = rows(ctx, "x", x)
+    t = contiguous(ctx, "t", t).reshape(-1)
     made = [work_array(ctx, slot, a) for slot, a in (("losses", losses), ("levels", levels))]
     flat = [work.reshape(-1) for work in made]
     for part in _parts(len(x), len(weight), x.dtype.itemsize):
@@ -123,7 +125,8 @@ def _forward(ctx: Context, x: Array, weight: Array, t: Array, losses: Array, lev
     from ops.cpu import rows as cpu_rows
 
     check_classes("linear_cross_entropy: the target", t, len(weight))
-    x, t = rows(ctx, "x", x), contiguous(ctx, "t", t).reshape(-1)
+    x = rows(ctx, "x", x)
+    t = contiguous(ctx, "t", t).reshape(-1)
     made = [work_array(ctx, slot, a) for slot, a in (("losses", losses), ("levels", levels))]
     loss, level = (work.reshape(-1) for work in made)
     row = ctx.scratch("row", (len(weight),), x.dtype)
@@ -148,7 +151,8 @@ def _gradients(ctx: Context, *arrays: Array) -> None:
     def on_scores(
         ctx: Context, g: Array, minus: Array, scores: Array, level: Array, t: Array
     ) -> None:
-        one, none = scores.dtype.type(1), scores.dtype.type(0)
+        one = scores.dtype.type(1)
+        none = scores.dtype.type(0)
         cpu_rows.entropy_gradient(g, minus, scores, level, t, 0, one, none, scores)
 
     _write_gradients(ctx, arrays, on_scores)
@@ -166,7 +170,8 @@ def _write_gradients(
     )
     minus = ctx.scratch("minus", g.shape, g.dtype)
     ctx.xp.negative(g, out=minus)
-    made, summed = work_array(ctx, "gx", gx), work_array(ctx, "gweight", gweight)
+    made = work_array(ctx, "gx", gx)
+    summed = work_array(ctx, "gweight", gweight)
     flat = made.reshape(-1, x.shape[1])
     ctx.xp.copyto(summed, 0)
     for part in _parts(len(x), len(weight), x.dtype.itemsize):

@@ -79,10 +79,13 @@ def _share_of_right(
     ignored: int | None,
 ) -> LogicalRegion:
     where = check_targets(kind, name, y, t)
-    columns, ignored = check_columns(where, y, classes), check_ignored(where, ignored)
-    graph, name = y.graph, y.graph.unique_name(name or kind)
+    columns = check_columns(where, y, classes)
+    ignored = check_ignored(where, ignored)
+    graph = y.graph
+    name = y.graph.unique_name(name or kind)
     axes = distinct(y.axes)
-    full, row = term(axes), term(axes[:-1])
+    full = term(axes)
+    row = term(axes[:-1])
     kernel = _right_scores.bind(what=f"{kind}: the target", classes=columns)
     with graph.following(name):
         y = slice(y, y.ndim - 1, 0, columns, f"{name}.classes")
@@ -98,10 +101,8 @@ def _share_of_right(
             kernel = _share_below.bind(k=k, count=prod(t.shape))
             return launch_first(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1)
         count = count_rows(name, t, row, ignored, before.dtype)
-        inputs, numbers = (
-            {"x": (before, row), "t": (t, row), "count": (count, ".")},
-            {"k": float(k)},
-        )
+        inputs = {"x": (before, row), "t": (t, row), "count": (count, ".")}
+        numbers = {"k": float(k)}
         numbers["ignored"] = float(ignored)
         return formula(
             f"{name}.mean", "(t != ignored) * (x < k) / count", inputs, ".", numbers=numbers

@@ -42,9 +42,11 @@ def nll_loss(
     check_reduction(where, reduction)
     check_weight(where, weight, x.shape[-1])
     ignore_index = check_ignored(where, ignore_index)
-    graph, name = x.graph, x.graph.unique_name(name or "nll_loss")
+    graph = x.graph
+    name = x.graph.unique_name(name or "nll_loss")
     axes = distinct(x.axes)
-    full, row = term(axes), term(axes[:-1])
+    full = term(axes)
+    row = term(axes[:-1])
     with graph.following(name):
         targets = known_targets(name, t, ignore_index)
     picked = launch_first(
@@ -57,11 +59,14 @@ def nll_loss(
     )
     with graph.following(name):
         values = {"picked": (picked, row)}
-        text, slopes, weights = "-picked", {"picked": "-1"}, None
+        text = "-picked"
+        slopes = {"picked": "-1"}
+        weights = None
         if weight is not None:
             weights = weights_of_rows(name, weight, targets)
             values["weight"] = weights, row
-            text, slopes = "-weight * picked", {"picked": "-weight"}
+            text = "-weight * picked"
+            slopes = {"picked": "-weight"}
         return reduce_rows(name, values, text, slopes, t, row, ignore_index, weights, reduction)
 
 
@@ -86,5 +91,6 @@ def _put(ctx: Context, g: Array, t: Array, gx: Array) -> None:
     ctx.xp.copyto(gx, 0)
     local = t - ctx.rect(2).lo[-1]
     is_here = (local >= 0) & (local < gx.shape[-1])
-    index, share = local.clip(0, gx.shape[-1] - 1), ctx.xp.where(is_here, g, 0)
+    index = local.clip(0, gx.shape[-1] - 1)
+    share = ctx.xp.where(is_here, g, 0)
     ctx.xp.put_along_axis(gx, index[..., None], share[..., None], -1)

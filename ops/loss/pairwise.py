@@ -39,7 +39,8 @@ def pairwise(
     reductions: Sequence[str] = REDUCTIONS,
 ) -> LogicalRegion:
     """The loss `kind` of two regions of equal shape: the rule's value of each pair of elements, reduced."""
-    where, numbers = checked(kind, name, x), dict(numbers or {})
+    where = checked(kind, name, x)
+    numbers = dict(numbers or {})
     check_reduction(where, reduction, reductions)
     check_region(where, y)
     if x.shape != y.shape:

@@ -93,7 +93,8 @@ def _softmax_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> LogicalRe
 def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     from ops.cpu import rows as cpu_rows
 
-    x, y = last(x, dim), last(y, dim)
+    x = last(x, dim)
+    y = last(y, dim)
     work = work_array(ctx, "y", y)
     ctx.call(cpu_rows.softmax, rows(ctx, "x", x), work.reshape(-1, x.shape[-1]))
     deliver(ctx, work, y)
@@ -109,8 +110,10 @@ def _softmax_of_seen_on_gpu(ctx: Context, x: Array, y: Array, *, dim: int) -> No
 def _softmax_of_seen(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     from ops.cpu import rows as cpu_rows
 
-    x, y = last(x, dim), last(y, dim)
-    read, work = rows(ctx, "x", x), work_array(ctx, "y", y)
+    x = last(x, dim)
+    y = last(y, dim)
+    read = rows(ctx, "x", x)
+    work = work_array(ctx, "y", y)
     ctx.call(cpu_rows.softmax, read, work.reshape(-1, x.shape[-1]))
     ctx.call(cpu_rows.clear_unseen, read, work.reshape(-1, x.shape[-1]))
     deliver(ctx, work, y)

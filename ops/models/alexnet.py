@@ -25,7 +25,8 @@ def build(
 ) -> Graph:
     """Images `x` (batch, 3, image, image), classes `t` (batch,)."""
     graph = Graph()
-    x, t = graph.input("x", (batch, 3, image, image), dtype), graph.input("t", (batch,), "int32")
+    x = graph.input("x", (batch, 3, image, image), dtype)
+    t = graph.input("t", (batch,), "int32")
     kernels = ((11, 4, 2), (5, 1, 2), (3, 1, 1), (3, 1, 1), (3, 1, 1))  # size, stride, padding
     for k, (out, (size, stride, padding)) in enumerate(zip(channels, kernels, strict=True), 1):
         x = ops.relu(

@@ -16,7 +16,8 @@ def cnn(
     `width`: channels of the first one; the second has twice as many, the dense layer eight times.
     """
     graph = Graph()
-    x, t = graph.input("x", (batch, 1, 8, 8), dtype), graph.input("t", (batch,), "int32")
+    x = graph.input("x", (batch, 1, 8, 8), dtype)
+    t = graph.input("t", (batch,), "int32")
     h = ops.relu(ops.conv2d(x, width, 3, padding=1, name="conv1"), name="relu1")
     h = ops.max_pool2d(h, 2, name="pool1")
     h = ops.conv2d(h, 2 * width, 3, padding=1, bias=False, name="conv2")
@@ -31,7 +32,8 @@ def cnn(
 def mlp(batch: int = 64, training: bool = True, dtype: str = "float32", hidden: int = 128) -> Graph:
     """Two hidden layers with dropout."""
     graph = Graph()
-    x, t = graph.input("x", (batch, 64), dtype), graph.input("t", (batch,), "int32")
+    x = graph.input("x", (batch, 64), dtype)
+    t = graph.input("t", (batch,), "int32")
     h = ops.relu(ops.linear(x, hidden, name="fc1"), name="relu1")
     h = ops.dropout(h, 0.1, training=training, name="drop1")
     h = ops.relu(ops.linear(h, hidden, name="fc2"), name="relu2")

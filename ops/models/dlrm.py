@@ -28,7 +28,8 @@ def build(
     beside the dense ones, as in the paper.
     """
     graph = Graph()
-    x, t = graph.input("dense", (batch, bottom[0]), dtype), graph.input("t", (batch, 1), dtype)
+    x = graph.input("dense", (batch, bottom[0]), dtype)
+    t = graph.input("t", (batch, 1), dtype)
     sparse = [graph.input(f"sparse{k}", (batch, bag), "int32") for k in range(tables)]
     init = ops.uniform(-(rows**-0.5), rows**-0.5)
     features = [

@@ -43,7 +43,8 @@ def normalised(source: Array, target: Array, vertices: int) -> Relation:
     own = np.arange(vertices)
     both = np.concatenate([source, target, own]), np.concatenate([target, source, own])
     key = np.unique(both[1].astype(np.int64) * vertices + both[0])
-    target, source = key // vertices, key % vertices
+    target = key // vertices
+    source = key % vertices
     count = np.bincount(target, minlength=vertices)
     root = 1 / np.sqrt(count)
     weight = (root[source] * root[target]).astype(np.float32)
@@ -134,7 +135,8 @@ def rgcn(layer: Layer, x: LogicalRegion, out: int) -> LogicalRegion:
 
 def edgecnn(layer: Layer, x: LogicalRegion, out: int) -> LogicalRegion:
     """The largest of what a product makes of both ends of an edge."""
-    source, target = layer.take(x), layer.take(x, "target")
+    source = layer.take(x)
+    target = layer.take(x, "target")
     apart = ops.subtract(source, target, name=layer.name("E.apart"))
     both = ops.concat([target, apart], 1, name=layer.name("E.both"))
     m = ops.relu(layer.linear(both, out, "E.linear"), name=layer.name("E.relu"))
@@ -163,7 +165,8 @@ def build(
     """
     if kind not in KINDS:
         raise ValueError(f"gnn: kind is one of {', '.join(KINDS)}, not {kind!r}")
-    graph, (indptr, indices, weight) = Graph(), relation or rmat()
+    graph = Graph()
+    (indptr, indices, weight) = relation or rmat()
     weight = weight if kind in ("gcn", "ggnn") else None
     edges = ops.edges(graph, indptr, indices, weight)
     x = graph.input("x", (edges.vertices, features), dtype)

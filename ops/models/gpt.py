@@ -46,9 +46,12 @@ def build(
     """
     if unknown := sorted(options.keys() - GptOptions.__annotations__.keys()):
         raise TypeError(f"gpt: there is no argument '{unknown[0]}'")
-    multiple, alibi = options.get("vocabulary_multiple", 1), options.get("alibi", False)
-    graph, columns = Graph(), -(-vocabulary // multiple) * multiple
-    x, t = tokens(graph, "x", batch, sequence), tokens(graph, "t", batch, sequence)
+    multiple = options.get("vocabulary_multiple", 1)
+    alibi = options.get("alibi", False)
+    graph = Graph()
+    columns = -(-vocabulary // multiple) * multiple
+    x = tokens(graph, "x", batch, sequence)
+    t = tokens(graph, "t", batch, sequence)
     h = ops.embedding(
         x, columns, hidden, name="embed", dtype=of_parameters(dtype), weight_init=SMALL
     )
@@ -84,7 +87,8 @@ def packed(
     `lengths`: of the documents, each at most `sequence`.
     """
     graph = Graph()
-    x, t = tokens(graph, "x", sum(lengths)), tokens(graph, "t", sum(lengths))
+    x = tokens(graph, "x", sum(lengths))
+    t = tokens(graph, "t", sum(lengths))
     at = graph.constant("positions", [k for n in lengths for k in range(n)], "int32")
     options: dict[str, Any] = {"dtype": of_parameters(dtype), "weight_init": SMALL}
     h = ops.embedding(x, vocabulary, hidden, name="embed", **options)
@@ -104,7 +108,8 @@ def _predict(
     dtype: str,
     way: str = "split",
 ) -> Graph:
-    graph, h = h.graph, ops.layer_norm(h, name="norm")
+    graph = h.graph
+    h = ops.layer_norm(h, name="norm")
     y = ops.einsum(product, h, graph.regions["embed.weight"], name="fc")
     options: dict[str, Any] = {
         "way": way,

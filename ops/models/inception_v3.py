@@ -27,7 +27,8 @@ def build(
 ) -> Graph:
     """Images `x` (batch, 3, image, image), classes `t` (batch,); `modules` on the grids of 35, 17 and 8 points."""
     graph = Graph()
-    x, t = graph.input("x", (batch, 3, image, image), dtype), graph.input("t", (batch,), "int32")
+    x = graph.input("x", (batch, 3, image, image), dtype)
+    t = graph.input("t", (batch,), "int32")
     conv = partial(_convolve, width=width, training=training)
     x = conv(conv(conv(x, 32, 3, "conv1", stride=2), 32, 3, "conv2"), 64, 3, "conv3", padding=1)
     x = ops.max_pool2d(x, 3, 2, name="pool1")
@@ -93,7 +94,8 @@ def _to_grid17(x: LogicalRegion, conv: Convolve, name: str) -> LogicalRegion:
 
 
 def _grid17(x: LogicalRegion, inner: int, conv: Convolve, name: str) -> LogicalRegion:
-    row, column = (1, 7), (7, 1)
+    row = (1, 7)
+    column = (7, 1)
     branches = [
         _chain(x, conv, f"{name}.one", (192, 1)),
         _chain(x, conv, f"{name}.seven", (inner, 1), (inner, row), (192, column)),

@@ -19,7 +19,8 @@ def build(
 ) -> Graph:
     """Grey images `x` (batch, 1, image, image), classes `t` (batch,); without `metrics` no accuracy is computed."""
     graph = Graph()
-    x, t = graph.input("x", (batch, 1, image, image), dtype), graph.input("t", (batch,), "int32")
+    x = graph.input("x", (batch, 1, image, image), dtype)
+    t = graph.input("t", (batch,), "int32")
     for k, (channels, padding) in enumerate(((6, 2), (16, 0)), 1):
         x = ops.relu(ops.conv2d(x, channels, 5, padding=padding, name=f"conv{k}"), name=f"relu{k}")
         x = ops.max_pool2d(x, 2, name=f"pool{k}")

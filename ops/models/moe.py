@@ -28,7 +28,8 @@ def build(
 ) -> Graph:
     """Words `x` and the words that follow them `t`, (batch, sequence) each; `groups` of sequences share a capacity."""
     graph = Graph()
-    x, t = tokens(graph, "x", batch, sequence), tokens(graph, "t", batch, sequence)
+    x = tokens(graph, "x", batch, sequence)
+    t = tokens(graph, "t", batch, sequence)
     h = ops.embedding(
         x, vocabulary, hidden, name="embed", dtype=dtype, weight_init=ops.normal(0.0, 0.02)
     )
@@ -61,17 +62,16 @@ def _attend(x: LogicalRegion, heads: int, name: str) -> LogicalRegion:
         ops.reshape(ops.linear(x, x.shape[2], name=f"{name}.{p}"), shape, f"{name}.{p}.heads")
         for p in "qkv"
     )
-    q, k = (
-        ops.rotary_embedding(q, name=f"{name}.q.turned"),
-        ops.rotary_embedding(k, name=f"{name}.k.turned"),
-    )
+    q = ops.rotary_embedding(q, name=f"{name}.q.turned")
+    k = ops.rotary_embedding(k, name=f"{name}.k.turned")
     y = ops.scaled_dot_product_attention(q, k, v, is_causal=True, name=f"{name}.scores")
     return ops.linear(ops.reshape(y, x.shape, f"{name}.joined"), x.shape[2], name=f"{name}.out")
 
 
 def expert_parallel(graph: Graph, machine: MachineModel) -> Strategy:
     """Data parallel, but every device has some of the experts; as many groups of tokens make it an all-to-all."""
-    strategy, devices = taskflow.data_parallel(graph, machine), len(machine.devices)
+    strategy = taskflow.data_parallel(graph, machine)
+    devices = len(machine.devices)
     for op in graph.operators:
         if op.name.startswith("experts") and op.name.endswith(".up"):
             strategy[op.name] = taskflow.ParallelConfig({"e": min(devices, op.extents["e"])})

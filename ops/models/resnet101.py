@@ -22,7 +22,8 @@ def build(
 ) -> Graph:
     """Images `x` (batch, 3, image, image), classes `t` (batch,)."""
     graph = Graph()
-    x, t = graph.input("x", (batch, 3, image, image), dtype), graph.input("t", (batch,), "int32")
+    x = graph.input("x", (batch, 3, image, image), dtype)
+    t = graph.input("t", (batch,), "int32")
     x = ops.relu(_convolve(x, width, 7, 2, training, "conv1"), name="conv1.relu")
     x = ops.max_pool2d(x, 3, 2, 1, name="pool1")
     for stage, count in enumerate(blocks):

@@ -23,7 +23,8 @@ def build(
 ) -> Graph:
     """Words `x` and the words that follow them `t` (batch, steps); `group` steps of a layer share a configuration."""
     graph = Graph()
-    x, t = tokens(graph, "x", batch, steps), tokens(graph, "t", batch, steps)
+    x = tokens(graph, "x", batch, steps)
+    t = tokens(graph, "t", batch, steps)
     words = ops.embedding(x, vocabulary, embed, name="embed", dtype=dtype)
     h, _ = ops.lstm(
         words, hidden, layers, dropout=dropout, training=training, group=group, name="lstm"

@@ -23,7 +23,8 @@ def build(
 ) -> Graph:
     """Words `x` (batch, steps), classes `t` (batch,); `group` steps of a layer share a configuration."""
     graph = Graph()
-    x, t = tokens(graph, "x", batch, steps), graph.input("t", (batch,), "int32")
+    x = tokens(graph, "x", batch, steps)
+    t = graph.input("t", (batch,), "int32")
     words = ops.embedding(x, vocabulary, embed, name="embed", dtype=dtype)
     xs = ops.split(words, 1, 1, name="words")
     hs, _ = ops.lstm_steps(xs, hidden, layers, group=group, name="lstm")

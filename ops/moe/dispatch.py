@@ -64,10 +64,12 @@ def dispatch(
     if capacity is None:
         num_rows = prod(slots.shape) if num_rows is None else num_rows
         check_positive(where, num_rows=num_rows)
-        places, extents = num_rows, {"c": num_rows // groups}
+        places = num_rows
+        extents = {"c": num_rows // groups}
     else:
         check_positive(where, capacity=capacity)
-        places, extents = groups * capacity, {"e": num_experts, "c": capacity}
+        places = groups * capacity
+        extents = {"e": num_experts, "c": capacity}
     x_term, slot_term, expert_term, sizes = _write_terms(where, x, slots, groups, len(extents) > 1)
     return launch_first(
         name or "dispatch",
@@ -185,11 +187,9 @@ def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) ->
 def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     *weights, y = rest
     work = work_array(ctx, "y", y)
-    tile, given, flat = (
-        first_of(ctx, 0),
-        _weights(ctx, weights, x.dtype),
-        work.reshape(-1, y.shape[-1]),
-    )
+    tile = first_of(ctx, 0)
+    given = _weights(ctx, weights, x.dtype)
+    flat = work.reshape(-1, y.shape[-1])
     read = by_experts(contiguous(ctx, "x", x)), rows(ctx, "slots", slots)
     cpu_experts.gather(*read, given, *tile, places, flat)
     deliver(ctx, work, y)
@@ -199,7 +199,8 @@ def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
 def _gather_products(
     ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int
 ) -> None:
-    work, tile = work_array(ctx, "out", out), first_of(ctx, 1)
+    work = work_array(ctx, "out", out)
+    tile = first_of(ctx, 1)
     read = rows(ctx, "gy", gy), by_experts(contiguous(ctx, "x", x)), rows(ctx, "slots", slots)
     cpu_experts.gather_products(*read, *tile, places, work.reshape(-1, out.shape[-1]))
     deliver(ctx, work, out)

@@ -78,7 +78,8 @@ def starts_term(groups: int) -> str:
 def _sort(ctx: Context, choices: Array, slots: Array, starts: Array, *, experts: int) -> None:
     check_classes("expert_rows: the choice", choices, experts, first=-1)
     first = ctx.rect(0).lo[0] * prod(choices.shape[1:])
-    made, begins = rows(ctx, "slots", slots), rows(ctx, "starts", starts)
+    made = rows(ctx, "slots", slots)
+    begins = rows(ctx, "starts", starts)
     cpu_experts.sort_choices(rows(ctx, "choices", choices), first, begins, made)
     ctx.xp.copyto(slots, made.reshape(slots.shape))
     ctx.xp.copyto(starts, begins.reshape(starts.shape))
@@ -96,12 +97,15 @@ def rows_linear(
     rooms: tuple[int, ...] | None = None,
 ) -> LogicalRegion:
     """`expert_linear` of rows; `axes` of features, in and out. `rooms`: the starts that are the same in every step."""
-    groups, (i, o) = starts.shape[0] if starts.ndim == 2 else 1, axes
+    groups = starts.shape[0] if starts.ndim == 2 else 1
+    (i, o) = axes
     row = _row(groups)
-    e, windows = "e", None
+    e = "e"
+    windows = None
     if rooms:
         of_row = np.repeat(np.arange(len(rooms) - 1), np.diff(rooms))
-        e, windows = "own", {"own": Image("n", of_row, of_row + 1)}
+        e = "own"
+        windows = {"own": Image("n", of_row, of_row + 1)}
     bias = f", {e} {o}" * (len(weights) > 1)
     return launch_first(
         name,
@@ -163,7 +167,8 @@ def _borders(ctx: Context, starts: Array, experts: int, group_rows: int) -> Arra
 
     `experts`: number of the argument of experts.
     """
-    own, tile = ctx.rect(0), ctx.rect(experts)
+    own = ctx.rect(0)
+    tile = ctx.rect(experts)
     tables = rows(ctx, "starts", starts)
     borders = ctx.scratch("borders", (len(tables), tile.shape[0] + 1), "int64")
     cpu_experts.clip_starts(tables, group_rows, own.lo[0], own.hi[0], tile.lo[0], borders)
@@ -182,7 +187,8 @@ def _rows_kernel(
 ) -> None:
     *bias, starts, y = rest
     matrix = weight if is_turned else weight.transpose(0, 2, 1)
-    borders, work = _borders(ctx, starts, 1, group_rows), work_array(ctx, "y", y)
+    borders = _borders(ctx, starts, 1, group_rows)
+    work = work_array(ctx, "y", y)
     work.fill(0)  # a row may be nobody's, or of an expert that is elsewhere
     for of_group in borders.tolist():
         for own, begin, end in zip(matrix, of_group, of_group[1:], strict=False):

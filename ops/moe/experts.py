@@ -87,7 +87,8 @@ def mixture_of_experts(
         groups=groups,
         parts=parts,
     )
-    graph, name = x.graph, x.graph.unique_name(name or "experts", "gate")
+    graph = x.graph
+    name = x.graph.unique_name(name or "experts", "gate")
     scores = linear(x, num_experts, bias=False, name=f"{name}.gate")
     with graph.following(scores.name):
         if gate is None:
@@ -209,7 +210,8 @@ def _expert_linear(
     """
     where = checked("expert_linear", name, x, ndim=(2,) if starts else (3,))
     check_positive(where, out_features=extent)
-    graph, features = x.graph, x.shape[-1]
+    graph = x.graph
+    features = x.shape[-1]
     experts = starts.shape[-1] - 1 if starts else x.shape[0]
     name = graph.unique_name(name or "expert_linear")
     even = uniform(-(features**-0.5), features**-0.5)

@@ -206,10 +206,12 @@ def _slots(
     check_classes("expert_slots: the choice", choices, experts, first=-1)
     *starts, slots = rest
     begins = starts[0] if starts else np.arange(experts + 1) * places
-    read, k = ctx.rect(0), choices.shape[-1]
+    read = ctx.rect(0)
+    k = choices.shape[-1]
     made = ctx.scratch("slots", choices.shape, choices.dtype)
     used = ctx.scratch("used", (experts,), "int64")
-    groups, first_place = choices.shape[0] // group_rows, read.lo[0] // group_rows * capacity
+    groups = choices.shape[0] // group_rows
+    first_place = read.lo[0] // group_rows * capacity
     flat = rows(ctx, "choices", choices)
     cpu_experts.fill_slots(flat, groups, capacity, first_place, begins, used, made.reshape(-1, k))
     ctx.xp.copyto(slots, made[ctx.rect(1 + len(starts)).slices(read.lo)])
@@ -372,5 +374,6 @@ def _likely(where: str, probabilities: LogicalRegion, parts: int, name: str) -> 
 
 def _likely_backward(op: Operator, g: LogicalRegion, *, numbers: dict[str, float]) -> LogicalRegion:
     (full,), (out,) = terms(op)
-    inputs, sizes = {"x": (op.inputs[0], full), "g": (g, out)}, {"m": g.shape[0]}
+    inputs = {"x": (op.inputs[0], full), "g": (g, out)}
+    sizes = {"m": g.shape[0]}
     return formula(f"{op.name}.dx", "g / count", inputs, full, sizes=sizes, numbers=numbers)

@@ -163,7 +163,8 @@ def _batch_statistics(
     var = launch_first(
         f"{name}.var", f"{x_term}, {per} -> {per}", [x, mean], kernel=kernel, sizes=sizes, flops=3
     )
-    moments, c = [mean, var], per.split()[-1]
+    moments = [mean, var]
+    c = per.split()[-1]
     if per != c:
         moments = _summed(f"{name}.of_parts", moments, per, 1 / mean.shape[0])
     text = "mean = kept * mean + momentum * m; var = kept * var + corrected * v"
@@ -197,16 +198,12 @@ def _batch_norm_backward(
     """Ioffe and Szegedy's gradient; that of mean and variance is in `dx` already. `count` is 0 outside of training."""
     (x_term, per, _, c, _), _ = terms(op)
     x, mean, var, weight, _ = op.inputs
-    read, given, sizes = (
-        f"{x_term}, {x_term}, {per}, {per}",
-        [gy, x, mean, var],
-        op.bound.term_sizes(0),
-    )
+    read = f"{x_term}, {x_term}, {per}, {per}"
+    given = [gy, x, mean, var]
+    sizes = op.bound.term_sizes(0)
     text = f"gbias += g\n{_INVERSE}; gweight += g * ((x - mean) * inverse)"
-    kernel, pattern = (
-        _kernel(text, "g x mean var gbias gweight", per, eps=eps),
-        f"{read} -> {per}, {per}",
-    )
+    kernel = _kernel(text, "g x mean var gbias gweight", per, eps=eps)
+    pattern = f"{read} -> {per}, {per}"
     sums = [*launch_all(f"{op.name}.sums", pattern, given, kernel=kernel, sizes=sizes, flops=5)]
     if count:
         text = "gx = (g - (x - mean) * (gweight * inverse / count) - gbias / count) * (inverse * weight)"

@@ -90,7 +90,9 @@ def rms_norm(
     """
     checked("rms_norm", name, x, least=1, eps=eps)
     axes = distinct(x.axes)
-    full, row, last = term(axes), term(axes[:-1]), axes[-1]
+    full = term(axes)
+    row = term(axes[:-1])
+    last = axes[-1]
     name = x.graph.unique_name(name or "rms_norm")
     weight = x.graph.parameter(f"{name}.weight", x.shape[-1:], weight_init, x.dtype)
     numbers = {"count": float(x.shape[-1]), "eps": eps}
@@ -219,7 +221,8 @@ def _centred(
     sizes: Mapping[str, int],
 ) -> LogicalRegion:
     """Mean and variance over the axes of `full` that `row` lacks; weight and bias per point of `channel`, if any."""
-    graph, name = x.graph, x.graph.unique_name(name or kind)
+    graph = x.graph
+    name = x.graph.unique_name(name or kind)
     numbers = {"count": float(count), "eps": eps}
     with graph.following(name):
         inputs = {"x": (x, full)}
@@ -229,10 +232,8 @@ def _centred(
         )
         text = "(x - mean) * (x - mean) / count"
         inputs["var"] = formula(f"{name}.var", text, inputs, row, numbers=numbers, sizes=sizes), row
-    text, backward = (
-        "(x - mean) / sqrt(var + eps)",
-        partial(_centred_backward, numbers=numbers, sizes=sizes),
-    )
+    text = "(x - mean) / sqrt(var + eps)"
+    backward = partial(_centred_backward, numbers=numbers, sizes=sizes)
     if channel:
         shape = (x.shape[axes_of(full).index(axes_of(channel)[0])],)
         weight, bias = parameters(x, name, shape, True, weight_init, bias_init)
@@ -290,7 +291,8 @@ def _layer_norm_backward(
     (x_term, c, _), (_, row, _) = terms(op)
     x, weight, _ = op.inputs
     _, mean, scale = op.outputs
-    read, given = f"{x_term}, {x_term}, {row}, {row}", [gy, x, mean, scale]
+    read = f"{x_term}, {x_term}, {row}, {row}"
+    given = [gy, x, mean, scale]
     pattern = f"{read}, {c} -> {x_term}"
     gx = launch_first(f"{op.name}.dx", pattern, [*given, weight], kernel=_gradient_rows, flops=10)
     return gx, *launch_all(
@@ -348,7 +350,9 @@ def _normalize_rows(
     from ops.cpu import rows as cpu_rows
 
     works = [work_array(ctx, k, a) for k, a in enumerate((y, mean, scale))]
-    matrix, m, s = works[0].reshape(-1, x.shape[-1]), works[1].reshape(-1), works[2].reshape(-1)
+    matrix = works[0].reshape(-1, x.shape[-1])
+    m = works[1].reshape(-1)
+    s = works[2].reshape(-1)
     ctx.call(cpu_rows.layer_norm, rows(ctx, "x", x), weight, bias, matrix, m, s, eps)
     for work, a in zip(works, (y, mean, scale), strict=True):
         deliver(ctx, work, a)
@@ -357,7 +361,8 @@ def _normalize_rows(
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows_sum)
 def _gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The gradients; to that of the input is added what comes first or last among the inputs."""
-    read, more = arrays[is_first : 5 + is_first], arrays[0 if is_first else 5]
+    read = arrays[is_first : 5 + is_first]
+    more = arrays[0 if is_first else 5]
     gx, *sums = arrays[6:]
     _gradient_rows(ctx, *read, gx, *sums)
     ctx.xp.add(gx, more, out=gx)
@@ -380,7 +385,8 @@ def _gradient_rows(
     from ops.cpu import rows as cpu_rows
 
     work = work_array(ctx, "gx", gx)
-    m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
+    m = contiguous(ctx, "mean", mean).reshape(-1)
+    s = contiguous(ctx, "scale", scale).reshape(-1)
     out = work.reshape(-1, x.shape[-1])
     ctx.call(
         cpu_rows.layer_norm_gradient, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out
@@ -408,5 +414,6 @@ def _row_sums(
 ) -> None:
     from ops.cpu import rows as cpu_rows
 
-    m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
+    m = contiguous(ctx, "mean", mean).reshape(-1)
+    s = contiguous(ctx, "scale", scale).reshape(-1)
     ctx.call(cpu_rows.layer_norm_sums, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, gweight, gbias)

@@ -140,9 +140,11 @@ def unscale(
 
     The scale of the next step is set too: the state `loss_scale`, with `finite_steps` in a row since it changed.
     """
-    graph, policy = loss.graph, loss.graph.precision.loss_scale
+    graph = loss.graph
+    policy = loss.graph.precision.loss_scale
     assert policy is not None
-    unscaled, counts = {}, []
+    unscaled = {}
+    counts = []
     for p, g in gradients.items():
         made = update(
             f"{p.name}.unscaled",
@@ -160,7 +162,8 @@ def unscale(
     with beside(loss):
         pattern = f"{', '.join('.' * len(counts))} -> ."
         overflow = launch_first("overflow", pattern, counts, kernel=_add_up, flops=len(counts))
-        kernel, states = _adjust.bind(policy=policy), [scale, finite]
+        kernel = _adjust.bind(policy=policy)
+        states = [scale, finite]
         graph.launch(
             "loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1
         )

@@ -152,10 +152,8 @@ class Scope:
         self, kind: str, parameters: Iterable[LogicalRegion]
     ) -> dict[str, tuple[str, ParameterGroup]]:
         """Parameter -> the first group that names it, and the name of that; others belong to none."""
-        names, group_of = (
-            ParameterNames(p.name for p in parameters),
-            dict[str, tuple[str, ParameterGroup]](),
-        )
+        names = ParameterNames(p.name for p in parameters)
+        group_of = dict[str, tuple[str, ParameterGroup]]()
         for k, group in enumerate(self.groups):
             for name in names.find(kind, group.parameters):
                 group_of.setdefault(name, (group.name or str(k), group))
@@ -199,7 +197,8 @@ class ParameterNames:
         if pattern in self._number:
             return [pattern]
         begin = re.split(r"[*?[]", pattern, maxsplit=1)[0]
-        first, fits = bisect_left(self._sorted, begin), re.compile(translate(pattern)).match
+        first = bisect_left(self._sorted, begin)
+        fits = re.compile(translate(pattern)).match
         near = takewhile(lambda name: name.startswith(begin), islice(self._sorted, first, None))
         return [name for name in near if fits(name)]
 

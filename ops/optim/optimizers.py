@@ -275,7 +275,8 @@ def lamb(
             flops=20,
         )
         guarded, scalars = controls.guard(step, [*norms, controls.rates[region]])
-        kernel, inputs = assign_together.bind(program=guarded), [region, way]
+        kernel = assign_together.bind(program=guarded)
+        inputs = [region, way]
         update(
             f"{region.name}.lamb",
             region,
@@ -320,8 +321,10 @@ def adagrad(
         **numbers,
     )
     text = "d = g + decay * p; s = s + d * d; p = p - rate / slow * d / (sqrt(s) + eps)"
-    states, each_step = {"s": "adagrad_sum"}, "slow = 1 + (t - 1) * lr_decay"
-    by_rows, first = ByRow.WHERE_FEWER, initial_accumulator_value
+    states = {"s": "adagrad_sum"}
+    each_step = "slow = 1 + (t - 1) * lr_decay"
+    by_rows = ByRow.WHERE_FEWER
+    first = initial_accumulator_value
     return rule.update_each(text, states, numbers, each_step, flops=7, init=first, by_rows=by_rows)
 
 
@@ -359,15 +362,19 @@ def rmsprop(
     )
     if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 <= alpha < 1:
         raise ValueError(f"rmsprop: alpha is {alpha}, it is in [0, 1)")
-    states, spread, step = {"s": "rmsprop_square"}, "s", "d / (sqrt(spread) + eps)"
+    states = {"s": "rmsprop_square"}
+    spread = "s"
+    step = "d / (sqrt(spread) + eps)"
     text = "d = g + decay * p; s = alpha * s + (1 - alpha) * (d * d)"
     if check_flag("rmsprop", "centered", centered):
-        states["a"], spread = "rmsprop_mean", "s - a * a"
+        states["a"] = "rmsprop_mean"
+        spread = "s - a * a"
         text += "; a = alpha * a + (1 - alpha) * d"
     text += f"; spread = {spread}"
     if momentum:
         states["v"] = "momentum"
-        text, step = f"{text}; v = momentum * v + {step}", "v"
+        text = f"{text}; v = momentum * v + {step}"
+        step = "v"
     text += f"; p = p - rate * ({step})"
     numbers = {"alpha": alpha, "eps": eps, "decay": weight_decay, "momentum": momentum}
     return rule.update_each(text, states, numbers, flops=12)

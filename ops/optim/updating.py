@@ -90,7 +90,9 @@ class UpdateRule:
 
     def prepare(self) -> tuple[Gradients, Controls]:
         """The gradients of its parameters, clipped, in the order in which they are made; and what steers updates."""
-        loss, graph, scope = self.loss, self.loss.graph, self.scope
+        loss = self.loss
+        graph = self.loss.graph
+        scope = self.scope
         if scope.state("learning_rate") in graph.regions:
             raise ValueError(
                 f"{self.kind}: the graph has an optimizer called '{scope.name}': name= is another one's"
@@ -101,7 +103,8 @@ class UpdateRule:
         graph.output(scope.state("loss"), loss)
         made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
         # an update need not wait for the all-reduce of a later gradient
-        order, overflow = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name])), None
+        order = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name]))
+        overflow = None
         if scale is not None and order:
             order, overflow = unscale(order, scale, loss)
         rates = self._learning_rates(parameters)
@@ -115,7 +118,8 @@ class UpdateRule:
         self, parameters: Sequence[LogicalRegion]
     ) -> dict[LogicalRegion, LogicalRegion]:
         """Of every parameter, the state `learning_rate` or that of its group."""
-        scope, rates = self.scope, dict[LogicalRegion, LogicalRegion]()
+        scope = self.scope
+        rates = dict[LogicalRegion, LogicalRegion]()
         made = {
             "": _learning_rate(
                 self.loss, self.lr, scope.state("learning_rate"), scope.state("steps")
@@ -172,10 +176,8 @@ class UpdateRule:
             values = own_numbers[p]
             unguarded = program(text, " ".join(["p g", *states, "rate"]), values, each_step)
             steps, scalars = controls.guard(unguarded, [controls.rates[p]])
-            kept, name = (
-                [state_of(p, state, init) for state in states.values()],
-                f"{p.name}.{self.kind}",
-            )
+            kept = [state_of(p, state, init) for state in states.values()]
+            name = f"{p.name}.{self.kind}"
             if p in by_row:
                 update_rows(name, p, by_row[p], kept, scalars, steps, flops)
                 continue

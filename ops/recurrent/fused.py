@@ -28,7 +28,9 @@ def lstm_fused(
     _, weight_hh, *biases = weights.regions
     state = initial or ()
     gates = _input_gates(x, weights)
-    wide, narrow, last = f"{b} ^{s} ^g ^h", f"{b} ^{s} ^h", f"{b} 1 ^h"
+    wide = f"{b} ^{s} ^g ^h"
+    narrow = f"{b} ^{s} ^h"
+    last = f"{b} 1 ^h"
     before = [f"{b} 1 ^m", last] if state else []
     read = [wide, "^g ^h ^m", *["^g ^h"] * len(biases), *before]
     hs, h, c, *_ = launch_all(
@@ -81,7 +83,8 @@ def _steps_backward(
     (wide, weight_term, *rest), (narrow, last, *_) = terms(op)
     weight, *given = op.inputs[1:]
     bias_count = len(given) - 2 * has_state
-    state_terms, state = rest[bias_count:], given[bias_count:]
+    state_terms = rest[bias_count:]
+    state = given[bias_count:]
     *_, cs, active = op.outputs
     flowing = [(narrow, ghs), (last, gh), (last, gc)]
     read = [
@@ -205,7 +208,8 @@ def _steps_gradient(
         has: which of the three gradients there are.
         has_state: whether there is a first state.
     """
-    given, rest = list(args[: sum(has)]), args[sum(has) :]
+    given = list(args[: sum(has)])
+    rest = args[sum(has) :]
     above, *last = (given.pop(0) if there else None for there in has)
     state, (cs, active, weight, ggates, *gstate) = rest[:has_state], rest[has_state:]
     flowing = [ctx.scratch(key, (len(cs), 1, cs.shape[2]), cs.dtype) for key in ("gh", "gc")]
@@ -228,10 +232,12 @@ def _go_back(
     ggates: Array,
 ) -> None:
     """`flowing` are the gradients of h and c behind a step, at the end those of the first state."""
-    cs, active = contiguous(ctx, "cs", made[0]), _as_parts(contiguous(ctx, "active", made[1]))
+    cs = contiguous(ctx, "cs", made[0])
+    active = _as_parts(contiguous(ctx, "active", made[1]))
     first_c, _ = _first_state(ctx, [*state, *state], cs)
     by = _Products(ctx, matrix(ctx, "weight", weight, 2).T)
-    (gh, gc), slopes = flowing, _as_parts(ggates)
+    (gh, gc) = flowing
+    slopes = _as_parts(ggates)
     read = {} if above is None else {"above": contiguous(ctx, "above", above)}
     cell = lstm_gradient([*read, "gh"], "gc").passes[0]
     for t in reversed(range(cs.shape[1])):
@@ -247,7 +253,8 @@ class _Products:
     """Products with a weight (columns, depth), which a CPU packs once."""
 
     def __init__(self, ctx: Context, weight: Array) -> None:
-        self._ctx, self._weight = ctx, weight
+        self._ctx = ctx
+        self._weight = weight
         if not ctx.is_cuda:
             from ops.cpu import panels
 
@@ -257,7 +264,8 @@ class _Products:
             )
             ctx.call(panels.pack, weight, packed)
             edge = ctx.scratch("edge", panels.edge_shape(weight.dtype), weight.dtype)
-            self._packed, self._edge = packed, edge
+            self._packed = packed
+            self._edge = edge
 
     def product(self, a: Array, step: int, target: Array, start: Array | int = 0) -> None:
         """`target`, (rows, 1, columns), becomes a[:, step] weightᵀ; on a CPU with `start` added."""

@@ -49,7 +49,8 @@ def gru_cell(
     def cell(step: str, from_x: LogicalRegion, from_h: LogicalRegion) -> LogicalRegion:
         lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
         wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
-        pattern, inputs = f"{wide}, {wide}, {narrow} -> {narrow}", [from_x, from_h, h]
+        pattern = f"{wide}, {wide}, {narrow} -> {narrow}"
+        inputs = [from_x, from_h, h]
         return launch_first(
             f"{step}.cell", pattern, inputs, kernel=GRU, backward=_backward, flops=10
         )

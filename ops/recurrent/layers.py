@@ -135,7 +135,8 @@ class Stack:
 
     def weights(self, layer: int, x: LogicalRegion) -> RecurrentWeights:
         """The weights of a layer that gets `x`."""
-        name, gates = f"{self.name}.l{layer}", GATES[self.kind]
+        name = f"{self.name}.l{layer}"
+        gates = GATES[self.kind]
         return recurrent_weights(
             x.graph, name, gates, x.shape[-1], self.hidden_size, self.bias, x.dtype
         )
@@ -164,10 +165,12 @@ class Stack:
         `cell(x, *state, weights)` gives the state after a step.
         """
         self.check(len(xs), initial)
-        steps, states = list(xs), []
+        steps = list(xs)
+        states = []
         for layer in range(self.layers):
             steps = [self.drop(layer, x, t) for t, x in enumerate(steps)]
-            one, weights = steps[0], self.weights(layer, steps[0])
+            one = steps[0]
+            weights = self.weights(layer, steps[0])
             if initial:
                 state = initial[layer]
             else:
@@ -211,12 +214,14 @@ def zero_state(
     extents: Sequence[int], axes: Sequence[str], weights: RecurrentWeights
 ) -> LogicalRegion:
     """Zeros for the first step, (*extents, hidden), whose axes are called `axes` if operators' own names allow it."""
-    graph, lead = weights.regions[0].graph, distinct(axes, ("g", "h", "i", "m"))
+    graph = weights.regions[0].graph
+    lead = distinct(axes, ("g", "h", "i", "m"))
     sizes, pattern = (
         {**dict(zip(lead, extents, strict=True)), "h": weights.hidden_size},
         f"-> {term((*lead, 'h'))}",
     )
-    name, dtype = f"{weights.name}.zero", weights.regions[0].dtype
+    name = f"{weights.name}.zero"
+    dtype = weights.regions[0].dtype
     with graph.following(f"{weights.name}.t0"):
         return first(
             graph.launch(name, pattern, [], kernel=products.zero, sizes=sizes, dtype=dtype)
@@ -241,7 +246,8 @@ def weights_of_step(
     where = f"{kind} '{name}'"
     for role, region in {"x": x, **states}.items():
         check_region(where, region, role)
-    h, shapes = states["h"], {region.shape for region in states.values()}
+    h = states["h"]
+    shapes = {region.shape for region in states.values()}
     if len(shapes) > 1 or not h.shape or h.shape[:-1] != x.shape[:-1]:
         *others, last = [f"'{r.name}' is {r.shape}" for r in (x, *states.values())]
         raise ValueError(f"{where}: {', '.join(others)} and {last}")
@@ -315,8 +321,10 @@ def product_backward(
         is_first: whether `op` is of that step.
     """
     _, *which = key
-    count, (read, (y_term,)) = len(which), terms(op)
-    launch, pending = g.graph.launch, g.graph.pending
+    count = len(which)
+    (read, (y_term,)) = terms(op)
+    launch = g.graph.launch
+    pending = g.graph.pending
     made: list[LogicalRegion | None] = []
     for role, x, weight, region in zip("xh", read[:count], read[count:], op.inputs[count:]):
         pattern = f"{y_term}, {weight} -> {x}"
@@ -327,7 +335,8 @@ def product_backward(
     if not is_first:
         return *made, *[None] * (len(read) - count)
     gs, *factors = zip(*pending.pop(key), strict=True)
-    steps, all_gates = len(gs), ", ".join([y_term] * len(gs))
+    steps = len(gs)
+    all_gates = ", ".join([y_term] * len(gs))
     for what, x, weight, xs in zip(which, read, read[count:], factors):
         pattern, inputs = f"{all_gates}, {', '.join([x] * steps)} -> {weight}", [*gs, *xs]
         kernel = products.weight_gradient

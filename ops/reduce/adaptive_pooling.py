@@ -70,9 +70,11 @@ def _backward(
     op: Operator, gy: LogicalRegion, *_: LogicalRegion | None, extents: Sequence[tuple[int, int]]
 ) -> LogicalRegion:
     """Split over windows, a task adds what belongs to its own. Only the maximum keeps the image whole."""
-    gradient, pattern = _mean_gradient, "n c h w -> n c y x"
+    gradient = _mean_gradient
+    pattern = "n c h w -> n c y x"
     if len(op.outputs) > 1:
-        gradient, pattern = _max_gradient, "n c h w, n c h w -> n c ^y ^x"
+        gradient = _max_gradient
+        pattern = "n c h w, n c h w -> n c ^y ^x"
     inputs, sizes = [gy, *op.outputs[1:]], {axis: op.extents[axis] for axis in "yx"}
     kernel = gradient.bind(extents=extents)
     return launch_first(
@@ -119,10 +121,8 @@ def _mean_gradient(
     ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tuple[int, int]]
 ) -> None:
     lines = ctx.scratch("lines", (*gy.shape[:3], gx.shape[3]), gy.dtype)
-    share, row = (
-        ctx.scratch("share", gy.shape[:3], gy.dtype),
-        ctx.scratch("row", lines[:, :, 0].shape, gy.dtype),
-    )
+    share = ctx.scratch("share", gy.shape[:3], gy.dtype)
+    row = ctx.scratch("row", lines[:, :, 0].shape, gy.dtype)
     tiles = zip(spatial(ctx.rect(0)), spatial(ctx.rect(1)), extents, strict=True)
     rows, columns = (_places(*tile[:2], *tile[2]) for tile in tiles)
     ctx.xp.copyto(lines, 0)

@@ -56,7 +56,8 @@ def min(
         return multiply(largest, -1.0, f"{largest.name}.value")
 
 
-amax, amin = max, min
+amax = max
+amin = min
 
 
 def global_max_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -104,7 +105,8 @@ def argmax(
     """
     where = checked("argmax", name, x)
     dim = check_dim(where, dim, x.ndim)
-    graph, name = x.graph, x.graph.unique_name(name or "argmax")
+    graph = x.graph
+    name = x.graph.unique_name(name or "argmax")
     axes = distinct(x.axes)
     row = term(["1" if k == dim else a for k, a in enumerate(axes) if keepdim or k != dim])
     with graph.following(name):
@@ -141,10 +143,8 @@ def _points_behind(
     is_largest, is_nan = (ctx.scratch(slot, x.shape, bool) for slot in ("largest", "nan"))
     ctx.xp.equal(x, largest, out=is_largest)
     ctx.xp.logical_or(is_largest, ctx.xp.not_equal(x, x, out=is_nan), out=is_largest)
-    place, is_elsewhere = (
-        ctx.scratch("place", out.shape, ctx.xp.intp),
-        ctx.scratch("elsewhere", out.shape, bool),
-    )
+    place = ctx.scratch("place", out.shape, ctx.xp.intp)
+    is_elsewhere = ctx.scratch("elsewhere", out.shape, bool)
     ctx.xp.argmax(is_largest, axis=-1, keepdims=True, out=place)
     ctx.xp.any(is_largest, axis=-1, keepdims=True, out=is_elsewhere)
     ctx.xp.logical_not(is_elsewhere, out=is_elsewhere)
@@ -216,8 +216,11 @@ def put_backward(
     if g is None:
         return None
     (x_term,), (z_term, _) = terms(op)
-    pattern, kernel = f"{z_term}, {z_term} -> {x_term}", _put.bind(dim=dim)
-    inputs, sizes, count = [g, op.outputs[1]], dict(op.extents), op.outputs[0].shape[dim]
+    pattern = f"{z_term}, {z_term} -> {x_term}"
+    kernel = _put.bind(dim=dim)
+    inputs = [g, op.outputs[1]]
+    sizes = dict(op.extents)
+    count = op.outputs[0].shape[dim]
     return launch_first(
         f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / count
     )

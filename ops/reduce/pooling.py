@@ -147,9 +147,13 @@ def _launch(
             raise ValueError(
                 f"{where}: padding is {window.padding}, more than half the kernel size {window.size}"
             )
-    pattern, kernel, dtype = "n c y x -> n c h w", _mean, [x.dtype]
+    pattern = "n c y x -> n c h w"
+    kernel = _mean
+    dtype = [x.dtype]
     if kind == "max_pool2d":  # the second output says where in its window the maximum stands
-        pattern, kernel, dtype = f"{pattern}, n c h w", _max, [x.dtype, "int32"]
+        pattern = f"{pattern}, n c h w"
+        kernel = _max
+        dtype = [x.dtype, "int32"]
     return launch_first(
         name or kind,
         pattern,
@@ -234,10 +238,8 @@ def _numbers(
     """Where the first window starts in an array that holds `tile`, perhaps outside of it; sizes; strides."""
     vertical, horizontal = windows
     (first, _), (second, _) = spatial(outputs)
-    top, left = (
-        reach(vertical, (first, first))[0] - tile.lo[2],
-        reach(horizontal, (second, second))[0] - tile.lo[3],
-    )
+    top = reach(vertical, (first, first))[0] - tile.lo[2]
+    left = reach(horizontal, (second, second))[0] - tile.lo[3]
     return top, left, vertical.size, horizontal.size, vertical.stride, horizontal.stride
 
 
@@ -257,7 +259,8 @@ def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Sequence[Wind
     gx.fill(0)
     if gy.size == 0:  # no window reads this tile
         return
-    (vertical, horizontal), tile = spatial(ctx.rect(0)), spatial(ctx.rect(1))
+    (vertical, horizontal) = spatial(ctx.rect(0))
+    tile = spatial(ctx.rect(1))
     box = reach(windows[0], vertical), reach(windows[1], horizontal)
     share = ctx.scratch("share", gy.shape, gy.dtype)
     ctx.xp.multiply(gy, 1 / (windows[0].size * windows[1].size), out=share)

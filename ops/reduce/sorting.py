@@ -57,7 +57,8 @@ def _in_order(
 ) -> None:
     """NumPy puts NaN last, so the largest first are the smallest of -x."""
     x, values, indices = (last(a, dim) for a in (x, values, indices))
-    key, found = x, work_array(ctx, "indices", indices)
+    key = x
+    found = work_array(ctx, "indices", indices)
     if largest:
         key = ctx.scratch("key", x.shape, x.dtype)
         ctx.xp.negative(x, out=key)

@@ -96,8 +96,10 @@ class Edges:
 
     def _between(self, read: Array, extent: int) -> tuple[Array, Array]:
         """From the first to the last that is read of `extent` by each vertex; all, where that is about as much."""
-        begin, count = self.indptr[:-1], np.diff(self.indptr)
-        low, high = np.zeros(self.vertices, np.int64), np.zeros(self.vertices, np.int64)
+        begin = self.indptr[:-1]
+        count = np.diff(self.indptr)
+        low = np.zeros(self.vertices, np.int64)
+        high = np.zeros(self.vertices, np.int64)
         some = count > 0
         if some.any():
             low[some] = np.minimum.reduceat(read, begin[some])
@@ -140,7 +142,8 @@ def edges(
             weight for each edge.
     """
     name, where = graph.unique_name(name, "borders"), f"edges '{name}'"
-    borders, sources = np.asarray(indptr, np.int64), np.asarray(indices, np.int32)
+    borders = np.asarray(indptr, np.int64)
+    sources = np.asarray(indices, np.int32)
     if (
         len(borders) < 2
         or borders[0]
@@ -166,7 +169,8 @@ def graph_order(indptr: ArrayLike, indices: ArrayLike, starts: int = 8) -> Array
     """
     import networkx as nx  # a fifth of all imports, which most programs need not wait for
 
-    borders, sources = np.asarray(indptr), np.asarray(indices)
+    borders = np.asarray(indptr)
+    sources = np.asarray(indices)
     graph = nx.Graph()
     graph.add_nodes_from(range(len(borders) - 1))
     targets = np.repeat(np.arange(len(borders) - 1), np.diff(borders))
@@ -187,7 +191,8 @@ def _vertex(part: networkx.Graph, share: float) -> int:
 def _reach(order: Array, sources: Array, targets: Array) -> float:
     """What both sides of a cut in this order read of each other, between the farthest neighbours; the mean of cuts."""
     number = np.argsort(order)
-    first, last = np.arange(len(order)), np.arange(len(order))
+    first = np.arange(len(order))
+    last = np.arange(len(order))
     np.minimum.at(first, number[targets], number[sources])
     np.maximum.at(last, number[targets], number[sources])
     widths = np.maximum.accumulate(last) - np.minimum.accumulate(first[::-1])[::-1]

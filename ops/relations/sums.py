@@ -177,9 +177,12 @@ def _sum(
     weight: LogicalRegion | None = None,
 ) -> LogicalRegion:
     """The sum over edges of rows of `x`: of their sources, or else their own."""
-    graph, what, vertex = x.graph, "edges", "v"
+    graph = x.graph
+    what = "edges"
+    vertex = "v"
     if is_fused:
-        what, vertex = "sources", x.axes[0]
+        what = "sources"
+        vertex = x.axes[0]
     v, rest, images = _dims(x, edges, "row", what, vertex)
     read = {"row": (x, f"row {rest}"), "border": (edges.constant(graph, "borders"), "border")}
     if is_fused:
@@ -208,7 +211,9 @@ def _sum(
 def _sum_backward(
     op: Operator, gy: LogicalRegion, *, edges: Edges, is_fused: bool, is_weighted: bool
 ) -> tuple[LogicalRegion | None, ...]:
-    x, name, others = op.inputs[0], f"{op.name}.dx", len(op.inputs) - 1
+    x = op.inputs[0]
+    name = f"{op.name}.dx"
+    others = len(op.inputs) - 1
     v, *rest = terms(op)[1][0].split()
     if not is_fused:
         return _ends(name, gy, edges, "target", v), *[None] * others
@@ -218,7 +223,8 @@ def _sum_backward(
     gx = _sum(name, gy, edges.turned, True, weight)
     if weight is None:
         return gx, *[None] * others
-    row, heads = term(rest), rest[:-1]
+    row = term(rest)
+    heads = rest[:-1]
     gweight = launch_first(
         f"{op.name}.dweight",
         f"target {row}, row {row}, {v}, {v} -> {term((v, *heads))}",
@@ -233,7 +239,8 @@ def _sum_backward(
 
 
 def _mean(y: LogicalRegion, edges: Edges) -> LogicalRegion:
-    name, graph = f"{edges.name}.shares.{y.dtype}", y.graph
+    name = f"{edges.name}.shares.{y.dtype}"
+    graph = y.graph
     share = 1 / np.maximum(np.diff(edges.indptr), 1).reshape(-1, *[1] * (y.ndim - 1))
     known = graph.regions.get(name) or graph.constant(name, share, y.dtype)
     return multiply(y, known, name=f"{y.name}.mean")
@@ -279,7 +286,8 @@ def _sum_kernel(ctx: Context, *arrays: Array, reads: tuple[str, ...]) -> None:
     from ops.cpu import segments
 
     given: dict[str, Any] = dict(zip(reads, arrays, strict=False))
-    x, none = given["row"], _nothing((0,), "int32")
+    x = given["row"]
+    none = _nothing((0,), "int32")
     weight = given.get("weight", _nothing((0, 1), x.dtype.name))
     at = ctx.rect(reads.index("weight")).lo[0] if "order" in reads else 0
     segments.sum_rows(
@@ -305,7 +313,8 @@ def _largest(ctx: Context, m: Array, borders: Array, y: Array) -> None:
 def _products(ctx: Context, gy: Array, x: Array, targets: Array, sources: Array, y: Array) -> None:
     from ops.cpu import segments
 
-    first, at = ctx.rect(0).lo[0], ctx.rect(1).lo[0]
+    first = ctx.rect(0).lo[0]
+    at = ctx.rect(1).lo[0]
     made = y if y.ndim == 2 else y[:, None]
     segments.products(_by_heads(gy), first, targets, _by_heads(x), at, sources, made)
 
@@ -332,6 +341,7 @@ def _largest_gradient(
 ) -> None:
     from ops.cpu import segments
 
-    vertex, first = ctx.rect(0).lo[0], ctx.rect(4).lo[0] - ctx.rect(2).lo[0]
+    vertex = ctx.rect(0).lo[0]
+    first = ctx.rect(4).lo[0] - ctx.rect(2).lo[0]
     arrays = _by_heads(gy), _by_heads(y), _by_heads(m)
     segments.largest_gradient(*arrays, targets, vertex, first, _by_heads(gm))

@@ -84,10 +84,8 @@ def fold(
     windows = windows_over(
         where, replace(x, shape=(*x.shape[:1], 1, *sizes)), kernel_size, stride, padding, dilation
     )
-    points, counts = (
-        prod(w.size for w in windows),
-        [w.output_extent(n) for w, n in zip(windows, sizes, strict=True)],
-    )
+    points = prod(w.size for w in windows)
+    counts = [w.output_extent(n) for w, n in zip(windows, sizes, strict=True)]
     if x.shape[1] % points or x.shape[2] != prod(counts):
         raise ValueError(
             f"{where}: '{x.name}' is {x.shape}; {counts[0]} times {counts[1]} columns of a multiple of {points} points "
@@ -144,7 +142,8 @@ def _put_backward(op: Operator, gy: LogicalRegion, *, windows: Sequence[Window])
 @Kernel
 def _take(ctx: Context, x: Array, y: Array, *, windows: Sequence[Window]) -> None:
     vertical, horizontal = spatial(ctx.rect(1))
-    box, tile = (reach(windows[0], vertical), reach(windows[1], horizontal)), spatial(ctx.rect(0))
+    box = (reach(windows[0], vertical), reach(windows[1], horizontal))
+    tile = spatial(ctx.rect(0))
     padded = x
     if box != tile:
         padded = ctx.scratch("padded", (*x.shape[:2], *(hi - lo for lo, hi in box)), x.dtype)
@@ -158,7 +157,8 @@ def _put(ctx: Context, columns: Array, y: Array, *, windows: Sequence[Window]) -
     y.fill(0)
     if columns.size == 0:  # no window reads this tile
         return
-    (vertical, horizontal), tile = spatial(ctx.rect(0)), spatial(ctx.rect(1))
+    (vertical, horizontal) = spatial(ctx.rect(0))
+    tile = spatial(ctx.rect(1))
     box = reach(windows[0], vertical), reach(windows[1], horizontal)
     total = ctx.scratch("total", (*y.shape[:2], *(hi - lo for lo, hi in box)), y.dtype)
     total.fill(0)

@@ -130,7 +130,8 @@ def _cast(ctx: Context, x: Array, y: Array) -> None:
 
 
 def _cast_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
-    axes, dtype = terms(op)[1][0], op.inputs[0].dtype
+    axes = terms(op)[1][0]
+    dtype = op.inputs[0].dtype
     return launch_first(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=_cast, dtype=dtype)
 
 

@@ -105,7 +105,8 @@ def _backward(
 def _resize(
     ctx: Context, x: Array, y: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
 ) -> None:
-    (rows, columns), (read_rows, read_columns) = spatial(ctx.rect(1)), spatial(ctx.rect(0))
+    (rows, columns) = spatial(ctx.rect(1))
+    (read_rows, read_columns) = spatial(ctx.rect(0))
     lines = ctx.scratch("lines", (*x.shape[:3], y.shape[3]), x.dtype)
     _sum_of_taps(
         ctx, x, lines, 3, taps(mode, align_corners, np.arange(*columns), axes[1]), read_columns
@@ -148,7 +149,8 @@ def _add_slices(
     ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array
 ) -> None:
     """On a GPU one by one: an array of indices would be copied from the host."""
-    read, made = x.swapaxes(0, slot[0]), y.swapaxes(0, slot[0])
+    read = x.swapaxes(0, slot[0])
+    made = y.swapaxes(0, slot[0])
     line = ctx.scratch(slot, made.shape[1:], x.dtype)
     for k, (point, share) in enumerate(zip(points.tolist(), shares.tolist(), strict=True)):
         ctx.xp.multiply(read[point], share, out=line)

@@ -68,7 +68,8 @@ def _per_dimension(pad: Sequence[int], ndim: int) -> tuple[tuple[int, ...], tupl
 def _pad_backward(op: Operator, gy: LogicalRegion, *, before: Sequence[int]) -> LogicalRegion:
     """The inner part, under the names of the axes of the padded one."""
     (_,), (y_term,) = terms(op)
-    axes, x = y_term.split(), op.inputs[0]
+    axes = y_term.split()
+    x = op.inputs[0]
     keys = distinct([f"{a}_out" for a in axes], axes)
     return launch_first(
         f"{op.name}.dx",

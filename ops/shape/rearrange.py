@@ -63,7 +63,8 @@ def flatten(
         ValueError: a dimension is out of range, or they are in the wrong order.
     """
     where = checked("flatten", name, x, floating=False)
-    start, end = check_dim(where, start_dim, x.ndim), check_dim(where, end_dim, x.ndim)
+    start = check_dim(where, start_dim, x.ndim)
+    end = check_dim(where, end_dim, x.ndim)
     if start > end:
         raise ValueError(f"{where}: start_dim {start_dim} stands behind end_dim {end_dim}")
     shape = (*x.shape[:start], prod(x.shape[start : end + 1]), *x.shape[end + 1 :])
@@ -193,11 +194,13 @@ def _common_axes(x: LogicalRegion, target: tuple[int, ...]) -> tuple[Dims, Dims,
         for dims, k in places:
             dims[k].append(mark + name)
 
-    a, b = list(x.shape), list(target)
+    a = list(x.shape)
+    b = list(target)
     i = j = 0
     while i < len(a) and j < len(b):
         if a[i] == 1 or b[j] == 1:
-            i, j = i + (a[i] == 1), j + (b[j] == 1)
+            i = i + (a[i] == 1)
+            j = j + (b[j] == 1)
             continue
         if (common := gcd(a[i], b[j])) > 1:
             add([(left, i), (right, j)], names[i], common)
@@ -211,13 +214,15 @@ def _common_axes(x: LogicalRegion, target: tuple[int, ...]) -> tuple[Dims, Dims,
         for k in range(j, j_end):
             if b[k] > 1:
                 add([(right, k)], f"{names[i]}_out", b[k], "^")
-        i, j = i_end, j_end
+        i = i_end
+        j = j_end
     return left, right, sizes
 
 
 def _next_boundary(a: Sequence[int], b: Sequence[int], i: int, j: int) -> tuple[int, int]:
     """The first dimensions behind `i` and `j` before which both shapes hold equally many points."""
-    m, n = a[i], b[j]
+    m = a[i]
+    n = b[j]
     while m != n:
         if m < n:
             i += 1

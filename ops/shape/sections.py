@@ -42,7 +42,8 @@ def slice(
     where = checked("slice", name, x, floating=False)
     dim = check_dim(where, dim, x.ndim)
     check_not_negative(where, start=start, end=end)
-    start, end = int(start), int(end)
+    start = int(start)
+    end = int(end)
     if not start < end <= x.shape[dim]:
         raise ValueError(
             f"{where}: the section {start}:{end} is empty or outside of '{x.name}', {x.shape}"
@@ -131,7 +132,8 @@ def _backward(
     op: Operator, *gradients: LogicalRegion | None, dim: int, starts: tuple[int, ...]
 ) -> tuple[LogicalRegion | None, ...]:
     """The sections' gradients in their places, zeros where there is none."""
-    x, axes = op.inputs[0], terms(op)[1][0].replace("^", "").split()
+    x = op.inputs[0]
+    axes = terms(op)[1][0].replace("^", "").split()
     axes[dim : dim + 1] = distinct([x.axes[dim]], [a for k, a in enumerate(axes) if k != dim])
     present, at = zip(
         *((g, start) for g, start in zip(gradients, starts, strict=True) if g is not None),

@@ -29,7 +29,8 @@ def take_steps(
 def _backward(op: Operator, gy: LogicalRegion, *, dim: int, start: int, step: int) -> LogicalRegion:
     """Each gradient in its place, zeros between them."""
     (x_term,), (y_term,) = terms(op)
-    axes, x = y_term.split(), op.inputs[0]
+    axes = y_term.split()
+    x = op.inputs[0]
     key = x_term.split()[dim]
     return launch_first(
         f"{op.name}.dx",

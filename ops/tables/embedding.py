@@ -117,7 +117,8 @@ def _bag_of_words(
     words: LogicalRegion, indices: LogicalRegion, row: int | None, mode: str
 ) -> LogicalRegion:
     """Of the rows that were looked up, those that are in the bag."""
-    name, dim = words.name, words.ndim - 2
+    name = words.name
+    dim = words.ndim - 2
     if row is None:
         return max(words, dim, name=f"{name}.bag")
     is_word = unsqueeze(not_equal(indices, row, f"{name}.is_word"), indices.ndim, f"{name}.chosen")
@@ -160,16 +161,15 @@ def _look_up_rows(
     lead = distinct(
         indices.axes[: indices.ndim - is_bag], ("l", "v", "e") if is_bag else ("v", "e")
     )
-    name, init = (
-        indices.graph.unique_name(name or public),
-        normal() if weight_init is None else weight_init,
-    )
+    name = indices.graph.unique_name(name or public)
+    init = normal() if weight_init is None else weight_init
     weight = indices.graph.parameter(f"{name}.weight", shape, init, dtype)
     pattern = f"{term((*lead, 'l') if is_bag else lead)}, v e -> {term((*lead, 'e'))}"
     kernel, gradient = (_sum_rows, _bag_gradient) if is_bag else (_look_up, _gradient)
     if padding is not None:
         gradient = _gradient_of_words.bind(padding=int(padding) % shape[0])
-    bound, backward = kernel.bind(count=shape[0]), partial(_backward, gradient=gradient)
+    bound = kernel.bind(count=shape[0])
+    backward = partial(_backward, gradient=gradient)
     return launch_first(
         name, pattern, [indices, weight], kernel=bound, backward=backward, flops=1 / shape[0]
     )
@@ -223,10 +223,8 @@ def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
 
 def _words(ctx: Context, indices: Array, padding: int) -> Array:
     """The indices with -1, which is in no tile, in the place of padding."""
-    words, is_padding = (
-        ctx.scratch("words", indices.shape, "int64"),
-        ctx.scratch("padding", indices.shape, bool),
-    )
+    words = ctx.scratch("words", indices.shape, "int64")
+    is_padding = ctx.scratch("padding", indices.shape, bool)
     ctx.xp.copyto(words, indices)
     ctx.xp.equal(indices, padding, out=is_padding)
     ctx.xp.copyto(words, -1, where=is_padding)

@@ -102,12 +102,11 @@ def _gather(ctx: Context, x: Array, index: Array, y: Array, *, count: int, dim: 
 def scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -> None:
     """Seen as (..., points of `dim`, what is picked with a point): one number, or a row."""
     if index.ndim == gx.ndim:
-        gy, index, gx = (
-            gy.swapaxes(dim, -1)[..., None],
-            index.swapaxes(dim, -1),
-            gx.swapaxes(dim, -1)[..., None],
-        )
-    table, extent = work_array(ctx, "table", gx), gx.shape[-2]
+        gy = gy.swapaxes(dim, -1)[..., None]
+        index = index.swapaxes(dim, -1)
+        gx = gx.swapaxes(dim, -1)[..., None]
+    table = work_array(ctx, "table", gx)
+    extent = gx.shape[-2]
     table.fill(0)
     local = index.astype(ctx.xp.intp) - ctx.rect(2).lo[dim]
     elsewhere = (local < 0) | (local >= extent)

@@ -145,7 +145,8 @@ def _divided(
     arrays: Sequence[Array], program: Program, states: int
 ) -> tuple[Arrays, list[Arrays], Arrays]:
     """Tables, then indices and gradients by turns, then scalars."""
-    first, last = 1 + states, len(arrays) - (len(program.arguments) - 2 - states)
+    first = 1 + states
+    last = len(arrays) - (len(program.arguments) - 2 - states)
     return arrays[:first], [arrays[k : k + 2] for k in range(first, last, 2)], arrays[last:]
 
 
@@ -154,13 +155,12 @@ def _on_gpu(ctx: Context, *arrays: Array, program: Program, states: int) -> None
     """The arguments are those of `_update`."""
     tables, pairs, scalars = _divided(arrays, program, states)
     shape = sum(index.size for index, _ in pairs), tables[0].shape[1]
-    indices, gradients = (
-        ctx.scratch("index", shape[:1], "int64"),
-        ctx.scratch("gradients", shape, tables[0].dtype),
-    )
+    indices = ctx.scratch("index", shape[:1], "int64")
+    gradients = ctx.scratch("gradients", shape, tables[0].dtype)
     end = 0
     for index, gy in pairs:
-        begin, end = end, end + index.size
+        begin = end
+        end = end + index.size
         each = gradients[begin:end].reshape(*gy.shape[:-1], -1, shape[1])
         ctx.xp.copyto(indices[begin:end].reshape(index.shape), index)
         ctx.xp.copyto(each, gy[..., None, :])
@@ -175,11 +175,9 @@ def _on_gpu(ctx: Context, *arrays: Array, program: Program, states: int) -> None
 def _update(ctx: Context, *arrays: Array, program: Program, states: int) -> None:
     """Tables, then indices and gradients by turns, then scalars: see `update_rows`."""
     tables, pairs, scalars = _divided(arrays, program, states)
-    count, width, (lo, _) = (
-        sum(index.size for index, _ in pairs),
-        tables[0].shape[1],
-        ctx.rect(0).lo,
-    )
+    count = sum(index.size for index, _ in pairs)
+    width = tables[0].shape[1]
+    (lo, _) = ctx.rect(0).lo
     row, first = (ctx.scratch(slot, (count,), "int64") for slot in ("row", "first"))
     sums = ctx.scratch("sums", (count, width), tables[0].dtype)
     slots = ctx.scratch("slots", (1 << (2 * count).bit_length(),), "int64")
@@ -230,7 +228,8 @@ def add_to_first(gradients: Array, first: Array, sums: Array) -> None:
     """Add each gradient, of a bag for all of its look-ups, to the sum of the first look-up of its row."""
     bag = len(first) // max(len(gradients), 1)
     for k in range(len(first)):
-        at, of = first[k], k // bag
+        at = first[k]
+        of = k // bag
         if at >= 0:
             for e in range(sums.shape[1]):
                 sums[at, e] += gradients[of, e]

@@ -49,7 +49,8 @@ def one_hot(
     check_integers(where, t, "t")
     check_positive(where, num_classes=num_classes)
     axes = distinct((*t.axes, "c"))
-    kernel, sizes = _one_hot.bind(classes=num_classes), {axes[-1]: num_classes}
+    kernel = _one_hot.bind(classes=num_classes)
+    sizes = {axes[-1]: num_classes}
     pattern = f"{term(axes[:-1])} -> {term(axes)}"
     return launch_first(
         name or "one_hot",
@@ -175,7 +176,8 @@ def _backward(op: Operator, g: LogicalRegion, *, dim: int) -> tuple[LogicalRegio
     """What `index` points at."""
     (picked, index), (full,) = terms(op)
     kernel = _gather.bind(dim=dim, count=op.outputs[0].shape[dim])
-    pattern, inputs = f"{full}, {index} -> {picked}", [g, op.inputs[1]]
+    pattern = f"{full}, {index} -> {picked}"
+    inputs = [g, op.inputs[1]]
     return launch_first(f"{op.name}.dsrc", pattern, inputs, kernel=kernel, flops=1), None
 
 
@@ -186,7 +188,8 @@ def _backward(op: Operator, g: LogicalRegion, *, dim: int) -> tuple[LogicalRegio
 def _one_hot(ctx: Context, t: Array, y: Array, *, classes: int) -> None:
     if not ctx.is_cuda:
         check_classes("one_hot: the class", t, classes)
-    lo, hi = ctx.rect(1).lo[-1], ctx.rect(1).hi[-1]
+    lo = ctx.rect(1).lo[-1]
+    hi = ctx.rect(1).hi[-1]
     numbers = ctx.scratch("numbers", (hi - lo,), "int64")
     ctx.xp.copyto(numbers[:1], lo)
     made = 1

@@ -124,7 +124,8 @@ def run_once(
     import torch
 
     signature = program.graph_signature
-    parameters, buffers = signature.inputs_to_parameters, signature.inputs_to_buffers
+    parameters = signature.inputs_to_parameters
+    buffers = signature.inputs_to_buffers
     constants = {
         k: program.constants[v] for k, v in signature.inputs_to_lifted_tensor_constants.items()
     }

@@ -11,7 +11,8 @@ from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 def overwrite(state: LogicalRegion, value: LogicalRegion) -> None:
     """The state has another region's values from then on; both are of one shape and dtype."""
-    axes, kernel = term(distinct(state.axes)), _overwrite
+    axes = term(distinct(state.axes))
+    kernel = _overwrite
     pattern = f"{axes}, {axes} ->"
     launch_all(
         f"{state.name}.update", pattern, [state, value], kernel=kernel, writes=[state], flops=1
@@ -20,7 +21,8 @@ def overwrite(state: LogicalRegion, value: LogicalRegion) -> None:
 
 def keep_first(state: LogicalRegion, name: str) -> LogicalRegion:
     """What a state holds before the step, as the first operator of the graph; all others read that."""
-    axes, graph = term(distinct(state.axes)), state.graph
+    axes = term(distinct(state.axes))
+    graph = state.graph
     kept = launch_first(
         name, f"{axes} -> {axes}", [state], kernel=_keep, backward=no_gradient, flops=1
     )

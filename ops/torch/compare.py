@@ -88,7 +88,8 @@ class _Beside:
         return made
 
     def _differentiate(self) -> None:
-        graph, given = self.model.graph, self.answer.gradients
+        graph = self.model.graph
+        given = self.answer.gradients
         named = dict(self.peer.module.named_parameters())
         has = from_torch_state({name: np.full(p.shape, name in given) for name, p in named.items()})
         if missed := [
@@ -135,7 +136,8 @@ class _Beside:
         self, name: str, inputs: Sequence[Any], expected: Numbers, scales: Mapping[str, float]
     ) -> None:
         """ValueError where they differ by more than rounding, and more than ten times as much as torch itself moves."""
-        where, tolerances = f" on {name}" if name else "", self.tolerances(scales)
+        where = f" on {name}" if name else ""
+        tolerances = self.tolerances(scales)
         try:
             ours = self.ours(inputs)
         except Exception as error:
@@ -183,7 +185,8 @@ class _Beside:
         """By torch."""
         made = {f"output {k}": array_of(tensor) for k, tensor in enumerate(answer.outputs)}
         made |= {f"the buffer '{name}'": value for name, value in answer.buffers.items()}
-        named, given = dict(self.peer.module.named_parameters()), answer.gradients
+        named = dict(self.peer.module.named_parameters())
+        given = answer.gradients
         parts = from_torch_state(
             {
                 name: array_of(given[name]) if name in given else np.zeros(p.shape)
@@ -212,13 +215,15 @@ def _check(
 ) -> None:
     """ValueError unless all that is expected agrees up to rounding."""
     for what in [what for what in computed if what in expected]:
-        ours, theirs = computed[what], expected[what]
+        ours = computed[what]
+        theirs = expected[what]
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
             there = f"torch's is {theirs.dtype} {theirs.shape}"
             raise ValueError(f"from_torch: {what} is {ours.dtype} {ours.shape}, {there}")
         wrong = ~_is_close(ours, theirs, tolerances[what])
         if wrong.any():
-            at, count = tuple(np.argwhere(wrong)[0].tolist()), np.count_nonzero(wrong)
+            at = tuple(np.argwhere(wrong)[0].tolist())
+            count = np.count_nonzero(wrong)
             numbers = f"{float(ours[at]):.6g} for {float(theirs[at]):.6g}"
             raise ValueError(
                 f"from_torch: {what} differs from torch's{where} in {count} of {wrong.size} elements, at {at} {numbers}"
@@ -227,7 +232,8 @@ def _check(
 
 def _is_close(ours: Array, theirs: Array, tolerance: float) -> Array:
     """Element by element; integers are exact."""
-    computed, expected = ours.astype(np.float64), theirs.astype(np.float64)
+    computed = ours.astype(np.float64)
+    expected = theirs.astype(np.float64)
     atol = tolerance if ours.dtype.name in TOLERANCES else 0.0
     with np.errstate(all="ignore"):
         close: Array = np.isclose(computed, expected, rtol=0, atol=atol, equal_nan=True)

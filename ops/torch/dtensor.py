@@ -56,7 +56,8 @@ class DTensorPlan:
     @property
     def styles(self) -> dict[str, Any]:
         """Submodule -> style: the `parallelize_plan` of torch's `parallelize_module`; all else is replicated."""
-        make, tied = _style_class(), dict[int, Any]()
+        make = _style_class()
+        tied = dict[int, Any]()
         whole = Placed({}, (None,) * len(self.mesh), (None,) * len(self.mesh))
         return {
             **{name: make(p, tied) for name, p in self.placed.items()},
@@ -98,7 +99,9 @@ def to_dtensor(strategy: Mapping[str, ParallelConfig], module: Any, model: Impor
         if next(m.parameters(recurse=False), None) is not None
     }
     _check_convolutions([op.name for op in forward if op.windows and op.name in modules])
-    placed, unsaid, readers = dict[str, Placed](), dict[str, str](), _readers(graph)
+    placed = dict[str, Placed]()
+    unsaid = dict[str, str]()
+    readers = _readers(graph)
     for op in forward:
         if (config := configs.get(op.name)) is None:
             continue
@@ -141,7 +144,8 @@ def _check_convolutions(names: Sequence[str]) -> None:
 
 
 def _prime_factors(count: int) -> tuple[int, ...]:
-    factors, factor = [], 2
+    factors = []
+    factor = 2
     while count > 1:
         while count % factor == 0:
             factors.append(factor)
@@ -166,7 +170,8 @@ def _on_mesh(config: ParallelConfig, mesh: Sequence[int]) -> tuple[Axes, str]:
             nothing,
             f"its points lie on the devices {', '.join(map(str, config.devices))}, not on all in order",
         )
-    axes, rest = list[str | None](), list(mesh)
+    axes = list[str | None]()
+    rest = list(mesh)
     for axis, degree in _degrees(config):
         while degree > 1:
             if not rest or degree % rest[0]:
@@ -178,7 +183,9 @@ def _on_mesh(config: ParallelConfig, mesh: Sequence[int]) -> tuple[Axes, str]:
 
 def _dims(term: str) -> list[str]:
     """The axis of every dimension of a term; '' where there is none or a group of several."""
-    text, dims, depth = term.replace("^", ""), list[str](), ""
+    text = term.replace("^", "")
+    dims = list[str]()
+    depth = ""
     for word in text.split():
         if depth or word.startswith("("):
             depth = "" if word.endswith(")") else "("
@@ -210,7 +217,9 @@ def _summed(op: Operator, forward: Iterable[Operator]) -> set[str]:
 
     DTensor of torch 2.13 fails for RMSNorm there: it adds to a partial mean in place.
     """
-    source, axes, summed = op.inputs[0].name, _dims(terms(op)[0][0]), set[str]()
+    source = op.inputs[0].name
+    axes = _dims(terms(op)[0][0])
+    summed = set[str]()
     for part in forward:
         if part.name.startswith(f"{op.name}.") and part.inputs[0].name == source:
             (read, *_), (made, *_) = terms(part)
@@ -231,7 +240,8 @@ def _stays_split(
     op: Operator, readers: Mapping[str, list[Operator]], modules: Mapping[str, Any]
 ) -> bool:
     """Whether only elementwise operators read the result, up to submodules, which ask for what they need."""
-    waiting, is_read = [op.outputs[0]], False
+    waiting = [op.outputs[0]]
+    is_read = False
     while waiting:
         region = waiting.pop()
         for reader in readers.get(region.name, ()):
@@ -273,7 +283,9 @@ def _style_class() -> Any:
 
         def __init__(self, placed: Placed, tied: dict[int, Any], is_root: bool = False) -> None:
             """`tied` is of all styles: a weight under two names stays one, as the first of them places it."""
-            self.placed, self.tied, self.is_root = placed, tied, is_root
+            self.placed = placed
+            self.tied = tied
+            self.is_root = is_root
 
         def __repr__(self) -> str:
             return f"PlannedStyle({self.placed})"

@@ -67,7 +67,9 @@ class ExportReader:
     """Reads a module, as torch.export has it, into a graph."""
 
     def __init__(self, module: Any, exported: Exported, is_dropping: bool = True) -> None:
-        self.module, self.exported, self.graph = module, exported, Graph()
+        self.module = module
+        self.exported = exported
+        self.graph = Graph()
         self.graph.names |= {
             name for name, part in module.named_modules() if part.state_dict()
         }  # no function gets them
@@ -231,14 +233,16 @@ class ExportReader:
             raise ValueError(
                 f"from_torch: forward makes '{name}' {value.what}, which is not computed"
             )
-        state, site = self._state(self._first[name]), self._site(node, f"{name}.value")
+        state = self._state(self._first[name])
+        site = self._site(node, f"{name}.value")
         made = site.constant(value) if isinstance(value, torch.Tensor) else site.region(value)
         if made is not state:
             overwrite(state, made)
 
     def _call(self, node: Any) -> Any:
         """Regions where regions or parameters go in; else what torch gives."""
-        args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
+        args = self._resolve(node.args)
+        kwargs = self._resolve(node.kwargs)
         given = list(_leaves((args, kwargs)))
         name = getattr(node.target, "__name__", str(node.target))
         packet = name.partition(".")[0]
@@ -272,7 +276,8 @@ class ExportReader:
             kwargs = {k: v for k, v in kwargs.items() if k not in HARMLESS}
             site = self._site(node)
             if not is_raw:
-                args, kwargs = _mapped(site.region, args), _mapped(site.region, kwargs)
+                args = _mapped(site.region, args)
+                kwargs = _mapped(site.region, kwargs)
             return self._checked(node, rule(site, *args, **kwargs))
         except Exception as error:
             raise Refused(node.target, f"from_torch: {place(node)}: {one_line(error)}") from error
@@ -303,7 +308,8 @@ class ExportReader:
         expected = self.exported.results.get(node)
         for value, example in zip(_as_list(result), _as_list(expected), strict=False):
             if isinstance(value, LogicalRegion):
-                ours, theirs = (value.shape, value.dtype), (tuple(example.shape), dtype_of(example))
+                ours = (value.shape, value.dtype)
+                theirs = (tuple(example.shape), dtype_of(example))
                 if ours != theirs:
                     raise Unsupported(f"a result {ours} where torch's is {theirs}")
         return result
@@ -316,7 +322,8 @@ class ExportReader:
         return Site(self.book, self._name(node, more), shape, dtype)
 
     def _name(self, node: Any, more: str) -> str:
-        path, stack = path_of(node), list((node.meta.get("nn_module_stack") or {}).values())
+        path = path_of(node)
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
         kind = stack[-1][1] if stack else ""
         short = more or getattr(node.target, "__name__", node.name).partition(".")[0].strip("_")
         if path and "torch.nn.modules" in str(kind) and not more:
@@ -331,7 +338,8 @@ class ExportReader:
 
     def _prune(self) -> None:
         """Operators that lead to no output are left out, and weights and constants that nobody reads."""
-        wanted, kept = {r.name for r in self.outputs}, []
+        wanted = {r.name for r in self.outputs}
+        kept = []
         for op in reversed(self.graph.operators):
             if op.writes or any(r.name in wanted for r in op.outputs):
                 wanted.update(r.name for r in op.inputs)

@@ -153,7 +153,8 @@ def _refusal(
     error: Exception, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ValueError:
     """One line: what torch says, the last line on the way there that is not torch's own, and the inputs."""
-    where, text = _line_of(error), one_line(error)
+    where = _line_of(error)
+    text = one_line(error)
     if "DataDependent" in type(error).__name__ or "data-dependent" in text:
         return ValueError(f"from_torch: what forward does depends on the value of a tensor{where}")
     if match := re.search(r"Found <class '(.*?)'> in output", text):

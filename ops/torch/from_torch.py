@@ -114,8 +114,11 @@ def _read(
     """
     import torch
 
-    program, example = export(module, args, kwargs), torch.utils._pytree.tree_leaves((args, kwargs))
-    refused, first, origins = frozenset[Any](), None, origins_of(program, is_known)
+    program = export(module, args, kwargs)
+    example = torch.utils._pytree.tree_leaves((args, kwargs))
+    refused = frozenset[Any]()
+    first = None
+    origins = origins_of(program, is_known)
     while True:
         try:
             exported = run_once(taken_apart(program, is_known, refused), module, example, origins)

@@ -99,7 +99,8 @@ class Peer:
         """
         import torch
 
-        change, module = (_nudged if nudged else _same), self.module
+        change = _nudged if nudged else _same
+        module = self.module
         of_inputs = _nudged if nudged == "all" else _same
         followed = [x for k, x in enumerate(tensors_of(inputs)) if k in self.followed]
         leaves = [_leaf(x, of_inputs, any(x is other for other in followed)) for x in inputs]

@@ -76,7 +76,8 @@ class Kept:
 
     def changed(self) -> list[Any]:
         """The keys under which it holds something else now."""
-        parts, now = self.parts or {}, _parts(self.value) or {}
+        parts = self.parts or {}
+        now = _parts(self.value) or {}
         keys = {**parts, **now}
         return [
             k for k in keys if k not in parts or k not in now or not parts[k].is_now(now[k], set())

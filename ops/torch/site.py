@@ -110,7 +110,8 @@ class Site:
         init: Init = 0.0,
     ) -> LogicalRegion:
         """The region of a weight, or of a part of it of this shape that `form` names (see `region_name`)."""
-        graph, name = self.book.graph, region_name(weight.name, form)
+        graph = self.book.graph
+        name = region_name(weight.name, form)
         kind = form if form in ("whole", "gates") else "parts"
         if self.book.forms.setdefault(weight.name, kind) != kind:
             raise Unsupported(f"the weight '{weight.name}' is read whole and in parts, which")
@@ -158,7 +159,8 @@ class Site:
 
         The name is that of the module that holds the weight, if there is one; a second call of it is `<name>@2`.
         """
-        graph, book = self.book.graph, self.book
+        graph = self.book.graph
+        book = self.book
         name = name or self._name_of(weights)
         book.calls[name] += 1
         graph.names.discard(name)

@@ -34,7 +34,8 @@ def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any
     """
     import torch
 
-    state, first = module.state_dict(), first_names(module)
+    state = module.state_dict()
+    first = first_names(module)
     read, trained = _reader_of(step)
     elements = parts_of(
         _numbered({name: t for name, t in state.items() if first.get(name, name) == name})
@@ -45,7 +46,8 @@ def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any
         if first.get(name, name) == name
     }
     starts = dict(zip(flat, np.cumsum([0, *(a.size for a in flat.values())]).tolist()))
-    names, begins = list(starts), np.array(list(starts.values()))
+    names = list(starts)
+    begins = np.array(list(starts.values()))
     is_any = False
     for region, numbers in elements.items():
         if region not in trained:
@@ -81,7 +83,8 @@ def _reader_of(step: Executor | Mapping[str, Array]) -> tuple[Callable[[str], Ar
 
 def _numbered(state: Mapping[str, Any]) -> dict[str, Array]:
     """Arrays of the tensors' shapes whose elements are counted through all of them."""
-    numbered, start = {}, 0
+    numbered = {}
+    start = 0
     for name, tensor in state.items():
         shape = tuple(tensor.shape)
         numbered[name] = np.arange(start, start + prod(shape)).reshape(shape)

@@ -53,7 +53,8 @@ def _compiled(function: Callable[..., object], args: Sequence[object]) -> Callab
         or not numba._can_compile
     ):
         return function
-    entries, kinds = _ENTRIES.setdefault(function, {}), tuple(map(_kind, args))
+    entries = _ENTRIES.setdefault(function, {})
+    kinds = tuple(map(_kind, args))
     try:
         compiled = entries.get(kinds)
     except TypeError:  # an argument cannot be looked up: a list, say

@@ -22,7 +22,8 @@ import numpy as np
 from taskflow.core.arrays import Array
 from taskflow.core.told import digest_of_bytes
 
-LIBRARY, OWN = "library", "own"
+LIBRARY = "library"
+OWN = "own"
 _SHIPPED = "choices.toml"
 _SHAPES = 2  # the arrays of an operation that tell its size come first
 
@@ -61,7 +62,8 @@ class Choices:
         return {key: _fastest(by) for key, by in self.seconds.items()}
 
     def _find(self, key: str) -> str:
-        kind, sizes = key.partition(" | ")[0], _sizes(key)
+        kind = key.partition(" | ")[0]
+        sizes = _sizes(key)
         alike = [k for k in sorted(self.seconds) if k.partition(" | ")[0] == kind]
         alike = [k for k in alike if len(_sizes(k)) == len(sizes)]
         apart = [float(np.abs(_sizes(k) - sizes).sum()) for k in alike]

@@ -131,7 +131,8 @@ class Context:
         *("_boxes", "_claims", "_round", "added", "ahead", "pace", "point"),
     )
     xp: Any = np
-    uses_tf32, is_cuda = False, False
+    uses_tf32 = False
+    is_cuda = False
 
     def __init__(
         self,
@@ -145,7 +146,10 @@ class Context:
         pace: int = 1,
     ) -> None:
         """`rects` are boxes of all arguments; or a function that gives these and the intervals when a kernel asks."""
-        self.point, self.ahead, self.added, self.pace = point, ahead, added, pace
+        self.point = point
+        self.ahead = ahead
+        self.added = added
+        self.pace = pace
         self._boxes: Boxes | FindBoxes = (
             rects if callable(rects) else (tuple(rects), dict(intervals or {}))
         )
@@ -195,7 +199,8 @@ class Context:
         part = copy(self)
         part._boxes = tuple(rects), dict(intervals)
         if not is_alike:
-            part._scratch, part._offsets = {}, {}
+            part._scratch = {}
+            part._offsets = {}
         return part
 
     def adds_to(self, output: int) -> bool:

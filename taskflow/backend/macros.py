@@ -54,9 +54,11 @@ class Macros:
 
     def expand(self, text: str, within: frozenset[str] = frozenset()) -> str:
         """The text with its macros spelled out; one that stands in its own body (`within`) stays."""
-        parts, at = [], 0
+        parts = []
+        at = 0
         while match := _WORD.search(text, at):
-            name, end = match[0], match.end()
+            name = match[0]
+            end = match.end()
             macro = self.of.get(name) if name not in within else None
             parts.append(text[at : match.start()])
             expanded = name
@@ -81,7 +83,9 @@ def without_bodies(text: str) -> str:
 
 def _arguments(text: str, begin: int) -> tuple[list[str], int]:
     """Arguments of the call whose parenthesis opens at `begin`, and where it ends."""
-    depth, args, start = 0, [], begin + 1
+    depth = 0
+    args = []
+    start = begin + 1
     for at in range(begin, len(text)):
         depth += (text[at] == "(") - (text[at] == ")")
         if not depth or (depth == 1 and text[at] == ","):

@@ -206,7 +206,8 @@ def _parameters(text: str, types: Mapping[str, str]) -> Iterator[Parameter]:
     """Parameters of a list that stands in parentheses; macros are spelled out in it."""
     for part in filter(None, (part.strip() for part in text.split(","))):
         words = re.findall(r"\w+|\*", part)
-        name, is_pointer = words.pop(), "*" in words
+        name = words.pop()
+        is_pointer = "*" in words
         if not words:
             continue  # (void)
         kept = " ".join(word for word in words if word not in _QUALIFIERS and word != "*")

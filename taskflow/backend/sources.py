@@ -83,7 +83,8 @@ def index_map(shape: Sequence[int], rect: Rect) -> tuple[int, ...]:
         raise ValueError(
             f"a region of {len(shape)} dimensions: kernels on a GPU count in at most {MOST_DIMENSIONS}"
         )
-    strides, step = [0] * len(shape), 1
+    strides = [0] * len(shape)
+    step = 1
     for k in reversed(range(len(shape))):
         strides[k], step = step, step * shape[k]
     first = sum(lo * s for lo, s in zip(rect.lo, strides))

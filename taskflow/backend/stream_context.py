@@ -38,8 +38,10 @@ class StreamContext(Context):
     ) -> None:
         super().__init__(boxes, None, run, workspace, point, ahead, added, pace)
         self._allocate = allocate
-        self.xp, self.is_cuda = backend.xp, backend.uses_variants
-        self._backend, self._make_cell = backend, make_cell
+        self.xp = backend.xp
+        self.is_cuda = backend.uses_variants
+        self._backend = backend
+        self._make_cell = make_cell
         self._cells: dict[object, Array] = {}
 
     @property

@@ -35,7 +35,8 @@ Launcher = Callable[
 Stream = Any
 Event = Any
 
-MOST_BLOCKS, MOST_THREADS = (1 << 31) - 1, 1024  # of a launch along one dimension, and of a block
+MOST_BLOCKS = (1 << 31) - 1
+MOST_THREADS = 1024  # of a launch along one dimension, and of a block
 
 
 class NotCapturable(Exception):
@@ -182,7 +183,8 @@ class StreamBackend(ABC):
     @contextmanager
     def tf32(self, is_used: bool) -> Iterator[None]:
         """What is launched within the block may round to TensorFloat-32, or may not."""
-        before, self.uses_tf32 = self.uses_tf32, is_used
+        before = self.uses_tf32
+        self.uses_tf32 = is_used
         try:
             yield
         finally:
@@ -217,7 +219,8 @@ class StreamBackend(ABC):
     @contextmanager
     def choosing(self, choices: Choices) -> Iterator[None]:
         """What is issued within the block goes by these choices."""
-        before, self.choices = self.choices, choices
+        before = self.choices
+        self.choices = choices
         try:
             yield
         finally:

@@ -26,7 +26,8 @@ class DeviceClock:
     """Times calls on one device."""
 
     def __init__(self, backend: StreamBackend, device: int) -> None:
-        self._backend, self.device = backend, device
+        self._backend = backend
+        self.device = device
         self.stream = backend.make_stream(device, "timing")
         self._events = (
             backend.make_event(device, timed=True),
@@ -110,6 +111,7 @@ class DeviceClock:
         copyto = self._backend.xp.copyto
         while held < array.size:
             more = min(held, array.size - held)
-            source, target = array[:more], array[held : held + more]
+            source = array[:more]
+            target = array[held : held + more]
             self._time(partial(self._backend.run, self.stream, partial(copyto, target, source)))
             held += more

@@ -26,7 +26,8 @@ from taskflow.bridges.recipe import Recipe, even_layout
 from taskflow.core.files import fit, naming, parse_json, read_text
 
 STAGES = ("", "state", "state", "parameters")  # of ZeRO: what is sharded
-BATCH, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
+BATCH = "train_batch_size"
+MICRO = "train_micro_batch_size_per_gpu"
 STEPS = "gradient_accumulation_steps"
 Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
 Auto = Count | Literal["auto"] | None
@@ -100,7 +101,8 @@ def _whole(value: int | str | None) -> int | None:
 def read(told: Told, facts: JobFacts) -> Recipe:
     """The recipe of a table."""
     table: DeepSpeedTable = told.words["table"]
-    where, context = "DeepSpeed", table.sequence_parallel_size
+    where = "DeepSpeed"
+    context = table.sequence_parallel_size
     pipeline = _whole(table.pipeline.stages) or 1
     tensor = max(1, table.tensor_parallel.autotp_size)
     data = divided(where, facts.devices, tensor * context * pipeline, "devices")

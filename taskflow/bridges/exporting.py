@@ -104,11 +104,15 @@ def export_plan(
 
 def said_in(system: System, maker: PlanMaker, plan: Plan, costs: CostModel) -> ExportedPlan:
     """A plan in the words of a system, and what these leave out."""
-    graph, machine = maker.layers.graph, maker.machine
-    facts, judge = maker.facts, partial(judged, graph, machine, costs)
+    graph = maker.layers.graph
+    machine = maker.machine
+    facts = maker.facts
+    judge = partial(judged, graph, machine, costs)
     full, plan = recognise(plan, maker)
     recipe = system.said(full, facts)
-    original, exact, nearest = judge(plan), maker.plan(full), maker.plan(recipe)
+    original = judge(plan)
+    exact = maker.plan(full)
+    nearest = maker.plan(recipe)
     parts = differences(plan, exact)
     said = judge(exact) if parts else original
     unsaid = list[Difference]()
@@ -138,7 +142,8 @@ WORDS = (  # fields of a recipe that are one part of it
 
 def _words(full: Recipe, recipe: Recipe) -> dict[str, dict[str, object]]:
     """What is different in the second recipe, for people -> its fields as the first has them."""
-    words, unlike = dict[str, dict[str, object]](), full.unlike(recipe)
+    words = dict[str, dict[str, object]]()
+    unlike = full.unlike(recipe)
     for names in WORDS:
         values = {name: unlike[name] for name in names if name in unlike}
         said = "; ".join(f"{n} {_word(a)} instead of {_word(b)}" for n, (a, b) in values.items())
@@ -211,16 +216,20 @@ class JobFile:
             raise ValueError(f"'{name}': there is no such file")
         with naming(f"'{file}'"):
             text = read_text(self.path)
-        self.system, self._told = "flexflow", Told({})
+        self.system = "flexflow"
+        self._told = Told({})
         if not is_flexflow(text):
             suffix = self.path.suffix
             system = next((s for s in SYSTEMS.values() if suffix in s.suffixes), MEGATRON)
-            self.system, self._told = system.name, system.tell(self.path, variant, given or {})
-        self.sizes, self.devices = self._told.sizes, self._told.devices
+            self.system = system.name
+            self._told = system.tell(self.path, variant, given or {})
+        self.sizes = self._told.sizes
+        self.devices = self._told.devices
 
     def job(self, maker: PlanMaker) -> ImportedJob:
         """The job of a model on a machine; ValueError: they do not fit."""
-        graph, machine = maker.layers.graph, maker.machine
+        graph = maker.layers.graph
+        machine = maker.machine
         if self.system not in SYSTEMS:
             return ImportedJob(self.system, read_flexflow(self.path, graph, machine))
         system = SYSTEMS[self.system]

@@ -33,7 +33,8 @@ def read_flexflow(path: Path, graph: Graph, machine: MachineModel) -> Plan:
     Raises:
         ValueError: the file ends early, or names an operator, a dimension or a device that is not there.
     """
-    strategy, by_leader = data_parallel(graph, machine), {f.leader.name: f for f in families(graph)}
+    strategy = data_parallel(graph, machine)
+    by_leader = {f.leader.name: f for f in families(graph)}
     with naming(f"FlexFlow file '{path}'"):
         for name, degrees, devices in _entries(read_text(path).split()):
             if name not in by_leader:
@@ -48,7 +49,8 @@ def _entries(words: list[str]) -> Iterator[tuple[str, list[int], list[int]]]:
     left = iter(words)
     try:
         for _ in range(int(next(left))):
-            name, _device_type = next(left), next(left)
+            name = next(left)
+            _device_type = next(left)
             degrees = [int(next(left)) for _ in range(int(next(left)))]
             yield name, degrees, [int(next(left)) for _ in range(int(next(left)))]
     except StopIteration:

@@ -50,7 +50,8 @@ class Layers:
 
     def cuts(self, layout: Sequence[str]) -> list[tuple[int, str]]:
         """Of every stage that has operators, its number and its first operator."""
-        cuts, begin = list[tuple[int, str]](), 0
+        cuts = list[tuple[int, str]]()
+        begin = 0
         for number, letters in enumerate(layout):
             end = begin + len(letters)
             names = [name for unit in self.units[begin:end] for name in unit]

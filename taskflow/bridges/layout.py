@@ -23,13 +23,15 @@ def parse_layout(text: str) -> tuple[str, ...]:
         ValueError: it is no layout, with the place.
     """
     where = f"layout '{text}'"
-    open_groups, last = [""], ""  # `last`: what a factor would repeat
+    open_groups = [""]
+    last = ""  # `last`: what a factor would repeat
     position = 0
     while position < len(text.rstrip()):
         token = _TOKEN.match(text, position)
         if token is None:
             raise ValueError(f"{where}: at {position + 1}, '{text[position]}' is no part of one")
-        position, sign = token.end(), token[1]
+        position = token.end()
+        sign = token[1]
         if sign == "(":
             open_groups.append("")
             last = ""

@@ -22,7 +22,8 @@ class PlanMaker:
     """Makes plans of recipes for one graph and machine; what they share is made once."""
 
     def __init__(self, graph: Graph, machine: MachineModel) -> None:
-        self.machine, self.layers = machine, Layers.of(graph)
+        self.machine = machine
+        self.layers = Layers.of(graph)
         self._known: dict[tuple[object, ...], tuple[Graph, Grids]] = {}
 
     @cached_property
@@ -80,11 +81,14 @@ class PlanMaker:
         divided(
             "recipe: expert parallelism", recipe.context * recipe.data, recipe.expert, "devices"
         )
-        size, degrees = recipe.group, (recipe.context, recipe.expert)
+        size = recipe.group
+        degrees = (recipe.context, recipe.expert)
         within = grids.strategy(range(size), recipe.tensor, recipe.rest, *degrees)
         if within is None:
             said = f"tensor {recipe.tensor}, context {recipe.context}, expert {recipe.expert}"
             raise ValueError(f"recipe: the model has no grid of {said}, data {recipe.data}")
-        cuts, groups = self.layers.cuts(recipe.layout), recipe.groups()
-        used, names = [groups[k] for k, _ in cuts], [name for _, name in cuts[1:]]
+        cuts = self.layers.cuts(recipe.layout)
+        groups = recipe.groups()
+        used = [groups[k] for k, _ in cuts]
+        names = [name for _, name in cuts[1:]]
         return on_groups(graph, self.machine, within, size, used, names)

@@ -106,7 +106,8 @@ def _is_number(flags: Mapping[str, list[str]], name: str) -> bool:
 
 def read(told: Told, facts: JobFacts) -> Recipe:
     """The recipe of flags."""
-    flags, where = told.words, "Megatron-LM"
+    flags = told.words
+    where = "Megatron-LM"
     degrees = {here: _number(flags, name, 1) for here, name in DEGREES.items()}
     devices = told.devices or facts.devices
     model = degrees["tensor"] * degrees["context"] * degrees["pipeline"]
@@ -141,7 +142,8 @@ def _number(flags: Mapping[str, list[str]], name: str, default: int) -> int:
 
 
 def _layout(told: Told, facts: JobFacts, pipeline: int) -> tuple[str, ...]:
-    flags, where = told.words, "Megatron-LM: --pipeline-model-parallel-size"
+    flags = told.words
+    where = "Megatron-LM: --pipeline-model-parallel-size"
     if "pipeline-model-parallel-layout" in flags:
         layout = parse_layout("".join(flags["pipeline-model-parallel-layout"]))
         divided(where, len(layout), pipeline, "stages")
@@ -214,7 +216,8 @@ def regular(recipe: Recipe, facts: JobFacts) -> Recipe:
 
 def write(recipe: Recipe, facts: JobFacts) -> str:
     """Flags behind a line of torchrun."""
-    hosts, per_host = max(1, recipe.devices // PER_HOST), min(PER_HOST, recipe.devices)
+    hosts = max(1, recipe.devices // PER_HOST)
+    per_host = min(PER_HOST, recipe.devices)
     flags = [
         f"torchrun --nnodes {hosts} --nproc-per-node {per_host} pretrain_gpt.py",
         *(f"--{name} {getattr(recipe, here)}" for here, name in DEGREES.items()),

@@ -72,7 +72,8 @@ def _unit_seconds(layers: Layers, problem: SearchProblem) -> Sequence[float]:
 def _degrees(recipe: Recipe, layers: Layers, problem: SearchProblem) -> Iterator[Recipe]:
     """One degree falls by a factor, another one grows; tensor parallelism stays within a host."""
     for (falls, grows), factor in product(permutations(DEGREES, 2), FACTORS):
-        value, layout = getattr(recipe, falls), recipe.layout
+        value = getattr(recipe, falls)
+        layout = recipe.layout
         changed = {falls: value // factor, grows: getattr(recipe, grows) * factor}
         other = replace(recipe, **changed)
         is_wide = other.tensor * other.context > len(problem.machine.hosts[0])
@@ -87,7 +88,8 @@ def _degrees(recipe: Recipe, layers: Layers, problem: SearchProblem) -> Iterator
 def moved(recipe: Recipe, layers: Layers, problem: SearchProblem) -> Iterator[Recipe]:
     """A layer of one stage in another one, of long ones in short ones first."""
     counts = [letters.count("t") for letters in recipe.layout]
-    work, ends = _unit_seconds(layers, problem), np.cumsum([len(s) for s in recipe.layout])
+    work = _unit_seconds(layers, problem)
+    ends = np.cumsum([len(s) for s in recipe.layout])
     seconds = [sum(work[end - len(s) : end]) for end, s in zip(ends, recipe.layout, strict=True)]
     shortest_first = sorted(range(len(counts)), key=lambda k: seconds[k])
     for k in reversed(shortest_first):
@@ -119,7 +121,9 @@ class SaidPlans:
         maker: PlanMaker,
         changes: Sequence[Change] = (_words, _layouts, _degrees, moved),
     ) -> None:
-        self._system, self._maker, self._changes = system, maker, changes
+        self._system = system
+        self._maker = maker
+        self._changes = changes
         self.moves = (self._next_recipe,)
         self._plans: dict[Recipe, Plan | None] = {}
         self._recipes: dict[int, Recipe] = {}  # by the identity of a plan
@@ -132,7 +136,8 @@ class SaidPlans:
         self, plan: Plan, problem: SearchProblem, generator: np.random.Generator
     ) -> Plan | None:
         """The first plan with a change in its recipe that nobody judged."""
-        recipe, layers = self._recipes[id(plan)], self._maker.layers
+        recipe = self._recipes[id(plan)]
+        layers = self._maker.layers
         changes = (change(recipe, layers, problem) for change in self._changes)
         others = (self._plan(other) for recipes in changes for other in recipes)
         return next(filter(problem.is_new, others), None)

@@ -17,7 +17,8 @@ from taskflow.strategy.strategy import ParallelConfig, effective_config
 
 def placements_text(graph: Graph, plan: Plan, devices: int) -> str:
     """The mesh, and of every parameter its devices and what is done along each of their dimensions."""
-    grids, placed = DeviceGrids(), dict[str, object]()
+    grids = DeviceGrids()
+    placed = dict[str, object]()
     for op in graph.operators:
         for k, region in enumerate(op.inputs):
             if region.role == "parameter" and region.name not in placed and not op.is_backward:
@@ -34,5 +35,6 @@ def _placed(op: Operator, k: int, config: ParallelConfig, grids: DeviceGrids) ->
     runs = sorted((run for run in grid.runs if run.stride), key=lambda run: -run.stride)
     dims = {name: d for d, names in enumerate(op.bound.terms[k].dims) for name in names}
     placed = [f"Shard({dims[run.axis]})" if run.axis in dims else "Replicate()" for run in runs]
-    shape, strides = [run.parts for run in runs], [run.stride for run in runs]
+    shape = [run.parts for run in runs]
+    strides = [run.stride for run in runs]
     return {"first": grid.base, "mesh": shape, "strides": strides, "placements": placed}

@@ -13,7 +13,9 @@ from itertools import groupby
 
 from taskflow.searching.grid_plan import turns
 
-EMBEDDING, LAYER, LOSS = "E", "t", "L"
+EMBEDDING = "E"
+LAYER = "t"
+LOSS = "L"
 V_SCHEDULES = ("zb_v",)  # stages go down through the groups of devices and up again
 
 
@@ -110,7 +112,8 @@ def check_layout(where: str, layout: tuple[str, ...], layers: int) -> None:
     """ValueError: the letters are not those of a model with so many layers, in order."""
     if not layout:
         return
-    wanted, has = EMBEDDING + LAYER * layers + LOSS, "".join(layout)
+    wanted = EMBEDDING + LAYER * layers + LOSS
+    has = "".join(layout)
     if has != wanted:
         named = "".join(f"{letter}*{len(list(run))}" for letter, run in groupby(has))
         raise ValueError(f"{where}: the layout has {named}; the model has E, {layers} layers and L")

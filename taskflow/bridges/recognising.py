@@ -80,7 +80,8 @@ def differences(plan: Plan, other: Plan) -> list[Difference]:
     ]
     alike: dict[tuple[str, str], dict[str, ParallelConfig | None]] = {}
     for name in dict.fromkeys([*plan.strategy, *other.strategy]):
-        here, there = plan.strategy.get(name), other.strategy.get(name)
+        here = plan.strategy.get(name)
+        there = other.strategy.get(name)
         if (here and without_ones(here)) != (there and without_ones(there)):
             alike.setdefault((_split(here), _split(there)), {})[name] = here
     for (here_said, there_said), entries in alike.items():
@@ -134,7 +135,8 @@ def _with_grid(
         made = grids.strategy(range(size), tensor, rest, context, expert) or Strategy()
         alike = sum(n in made and without_ones(made[n]) == config for n, config in wanted.items())
         if made and alike > best:
-            best, data = alike, size // (tensor * context)
+            best = alike
+            data = size // (tensor * context)
             recipe = replace(
                 recipe, tensor=tensor, context=context, expert=expert, data=data, rest=rest
             )
@@ -161,7 +163,8 @@ def _with_parts(graph: Graph, plan: Plan) -> Plan:
     )
     if count < 2:
         return plan
-    sample, one = sample_groups(graph), plan.strategy.copy()
+    sample = sample_groups(graph)
+    one = plan.strategy.copy()
     for family in families(graph, plan.strategy):
         name = family.leader.name
         axes = [axis for axis in sample.get(name, ()) if axis in family.leader.split_axes]
@@ -205,7 +208,8 @@ def _stages(
         if not devices:
             filled[k] = filled[k - 1] if k else next(d for d in units if d)
     runs = [(d, len(list(run))) for d, run in groupby(filled)]
-    groups, ends = list(dict.fromkeys(d for d, _ in runs)), np.cumsum([n for _, n in runs]).tolist()
+    groups = list(dict.fromkeys(d for d, _ in runs))
+    ends = np.cumsum([n for _, n in runs]).tolist()
     layout = tuple(letters[end - n : end] for end, (_, n) in zip(ends, runs, strict=True))
     way = Recipe(pipeline=len(groups), layout=layout, schedule=schedule).groups()
     is_regular = [groups.index(d) for d, _ in runs] == way

@@ -57,7 +57,9 @@ def read_script(path: Path, given: Mapping[str, str] | None = None) -> list[Word
 
 class _Script:
     def __init__(self, path: Path, given: Variables) -> None:
-        self._folder, self._given, self.commands = path.parent, given, list[Words]()
+        self._folder = path.parent
+        self._given = given
+        self.commands = list[Words]()
         self._variables: Variables = dict(given)
         self._branches: list[tuple[bool, bool]] = []  # of every `if`: this branch, any so far
         self._skipping = ""  # what ends what is skipped
@@ -170,7 +172,9 @@ class _Script:
 
 def _statements(text: str) -> Iterator[str]:
     """Statements one by one, without comments; an array or a text in quotes may have several lines."""
-    statement, depth, quote = "", 0, ""
+    statement = ""
+    depth = 0
+    quote = ""
     lines = re.sub(r"\\\n", " ", text).splitlines()
     for line in lines:
         for k, sign in enumerate(line):
@@ -213,7 +217,8 @@ _SIGNS = {
 def calculate(node: ast.AST) -> object:
     """What a literal, or numbers with signs between them, are; ValueError: it is something else."""
     if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
-        left, right = calculate(node.left), calculate(node.right)
+        left = calculate(node.left)
+        right = calculate(node.right)
         if isinstance(left, int) and isinstance(right, int) and right:
             return _SIGNS[type(node.op)](left, right)
     return ast.literal_eval(node)

@@ -87,7 +87,8 @@ SECTIONS: dict[str, Any] = {
     "training": TitanTraining,
     "activation_checkpoint": TitanCheckpointing,
 }
-EMBEDDING, ENDS = "tok_embeddings", ("norm", "lm_head")
+EMBEDDING = "tok_embeddings"
+ENDS = ("norm", "lm_head")
 WHERE = "torchtitan"
 
 
@@ -158,10 +159,12 @@ def _value(name: str, node: ast.expr) -> Any:
 def read(told: Told, facts: JobFacts) -> Recipe:
     """The recipe of sections."""
     words: TitanParallelism = told.words["parallelism"]
-    tensor, context = words.tensor_parallel_degree, words.context_parallel_degree
+    tensor = words.tensor_parallel_degree
+    context = words.context_parallel_degree
     pipeline = words.pipeline_parallel_degree
     data = divided(WHERE, facts.devices, tensor * context * pipeline, "devices")
-    copies, shards = words.data_parallel_replicate_degree, words.data_parallel_shard_degree
+    copies = words.data_parallel_replicate_degree
+    shards = words.data_parallel_shard_degree
     if copies * (data // copies if shards < 0 else shards) != data:
         raise ValueError(
             f"{WHERE}: {copies} times {shards} data parallel, {data} are left of {facts.devices} devices"
@@ -305,7 +308,8 @@ def _modules(recipe: Recipe) -> list[list[str]]:
         turn = len(layout) // 2
         half = -(-len(layout[turn]) // 2)
         layout = [*layout[:turn], layout[turn][:half], layout[turn][half:], *layout[turn + 1 :]]
-    parts, layer = list[list[str]](), 0
+    parts = list[list[str]]()
+    layer = 0
     for letters in layout:
         names = [EMBEDDING] * letters.startswith("E")
         names += [f"layers.{layer + k}" for k in range(letters.count("t"))]

@@ -17,7 +17,10 @@ STEP = record(
     "target", "first", "end", "offset"
 )  # its parts are `part[first:end]`; `offset`: see `ExchangeStep`
 
-POINT, COPY, FOLD, FEED = int(Kind.POINT), int(Kind.COPY), int(Kind.FOLD), int(Kind.FEED)
+POINT = int(Kind.POINT)
+COPY = int(Kind.COPY)
+FOLD = int(Kind.FOLD)
+FEED = int(Kind.FEED)
 READ, WRITE, READ_WRITE, REDUCE = (int(p) for p in Privilege)
 
 
@@ -81,7 +84,9 @@ def is_argument(t: Machinery, row: int, k: int, region: int, device: int) -> boo
 @leaf
 def check_movement(t: Machinery, row: int) -> bool:
     """Whether the arguments of a row that moves data are right, whatever lies in them."""
-    r, first, end = t.plan.row[row], t.plan.arg_ptr[row], t.plan.arg_ptr[row + 1]
+    r = t.plan.row[row]
+    first = t.plan.arg_ptr[row]
+    end = t.plan.arg_ptr[row + 1]
     needed = 1 if r.kind == FEED else 2
     if end - first < needed or (r.kind != FOLD and r.steps < 0 and end - first > needed):
         return refuse(t.fault, Rule.ARGUMENTS, row, first)
@@ -89,16 +94,20 @@ def check_movement(t: Machinery, row: int) -> bool:
     for k in range(first, end):
         if t.plan.arg_instance[k] < 0:
             return refuse(t.fault, Rule.ARGUMENTS, row, k)
-        device, privilege = r.device, t.plan.arg_privilege[k]
-        reads, writes = privilege == READ, privilege == WRITE
+        device = r.device
+        privilege = t.plan.arg_privilege[k]
+        reads = privilege == READ
+        writes = privilege == WRITE
         if r.kind == COPY:
-            device, fits = r.source if k == first else device, reads if k == first else writes
+            device = r.source if k == first else device
+            fits = reads if k == first else writes
         elif r.kind == FOLD:
             fits = (writes or privilege == READ_WRITE) if k == first else reads
         elif r.kind == FEED:
             fits = writes
         else:  # a collective reads its sources, then writes
-            device, is_reading = -1, is_reading and reads
+            device = -1
+            is_reading = is_reading and reads
             fits = is_reading or writes or privilege == READ_WRITE
         if not fits:
             return refuse(t.fault, Rule.PRIVILEGE, row, k)

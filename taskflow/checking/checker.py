@@ -110,7 +110,8 @@ def _values(
     fault: PlanFault,
 ) -> int:
     columns = _plan_columns(graph, collectives.table)
-    room, instances = 3 * len(graph.instance_region) + 1024, len(graph.instance_region)
+    room = 3 * len(graph.instance_region) + 1024
+    instances = len(graph.instance_region)
     while True:
         pieces = make_pieces(instances, room, graph.arg_box.shape[2])
         plain = (
@@ -123,12 +124,15 @@ def _values(
 
 
 def _plan_columns(graph: TaskGraph, table_of: Array) -> PlanColumns:
-    row, instance = np.empty(len(graph), ROW), np.empty(len(graph.instance_region), INSTANCE)
+    row = np.empty(len(graph), ROW)
+    instance = np.empty(len(graph.instance_region), INSTANCE)
     for name in ("kind", "launch", "point", "region", "device", "source"):
         row[name] = getattr(graph, name)
     row["steps"] = table_of
-    instance["region"], instance["device"] = graph.instance_region, graph.instance_device
-    instance["dims"], instance["is_partial"] = dimensions(graph), graph.instance_partial
+    instance["region"] = graph.instance_region
+    instance["device"] = graph.instance_device
+    instance["dims"] = dimensions(graph)
+    instance["is_partial"] = graph.instance_partial
     boxes = np.ascontiguousarray(graph.instance_box), np.ascontiguousarray(graph.arg_box)
     return PlanColumns(
         row, instance, boxes[0], graph.arg_ptr, graph.arg_instance, graph.arg_privilege, boxes[1]
@@ -148,9 +152,11 @@ def _races(
 ) -> int:
     order = Waits(*_waits(graph, reuse), *occupied_streams(graph))
     owner = np.zeros(len(graph.instance_region), OWNER)
-    owner["dims"], owner["device"] = dimensions(graph), graph.instance_device
+    owner["dims"] = dimensions(graph)
+    owner["device"] = graph.instance_device
     if memory is not None:
-        owner["begin"], owner["end"] = memory.offset, memory.offset + memory.size
+        owner["begin"] = memory.offset
+        owner["end"] = memory.offset + memory.size
     touches = read_touches(graph, collectives)
     arenas = make_arenas(owner, len(touches.touch))
     held = ends.first["instance"].copy(), ends.last["instance"].copy()

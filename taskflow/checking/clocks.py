@@ -51,8 +51,10 @@ class Clocks(NamedTuple):
 
 def make_clocks(order: Waits) -> Clocks:
     """Room for the clocks of all rows that are asked for at a time."""
-    rows, streams = len(order.wait_ptr) - 1, int(order.stream.max(initial=0)) + 1
-    uses, last = np.zeros(rows, np.int64), np.full(streams, -1, np.int64)
+    rows = len(order.wait_ptr) - 1
+    streams = int(order.stream.max(initial=0)) + 1
+    uses = np.zeros(rows, np.int64)
+    last = np.full(streams, -1, np.int64)
     slots = int(_count_slots(*order, uses, last)) + 2
     last[:] = -1
     free = np.arange(slots - 1, 0, -1)
@@ -72,7 +74,9 @@ def _count_slots(
         uses[row] = stream_ptr[row + 1] - stream_ptr[row]
         for e in range(wait_ptr[row], wait_ptr[row + 1]):
             uses[wait[e]] += not share_stream(o, row, wait[e])
-    left, now, most = uses.copy(), 0, 0
+    left = uses.copy()
+    now = 0
+    most = 0
     for row in range(len(uses)):
         now += 1
         most = max(most, now)

@@ -39,9 +39,11 @@ def read_collectives(task_graph: TaskGraph) -> Collectives:
     Raises:
         PlanError: the arguments of a collective are none that its algorithm takes.
     """
-    graph, which = task_graph, np.full(len(task_graph), -1, np.int64)
+    graph = task_graph
+    which = np.full(len(task_graph), -1, np.int64)
     numbers: dict[tuple[object, ...], int] = {}
-    step_lists, touches = list[list[ExchangeStep]](), list[list[Touch]]()
+    step_lists = list[list[ExchangeStep]]()
+    touches = list[list[Touch]]()
     for row in np.flatnonzero(graph.kind == Kind.COLLECTIVE).tolist():
         args = slice(int(graph.arg_ptr[row]), int(graph.arg_ptr[row + 1]))
         instances = graph.arg_instance[args]
@@ -87,7 +89,8 @@ def _steps(task_graph: TaskGraph, row: int) -> list[ExchangeStep]:
 def _tables(step_lists: list[list[ExchangeStep]], like: Array) -> StepTables:
     steps = [step for step_list in step_lists for step in step_list]
     end = pointers([len(step.parts) for step in steps])
-    table, boxes = np.zeros(len(steps), STEP), box_table([step.box for step in steps], like)
+    table = np.zeros(len(steps), STEP)
+    boxes = box_table([step.box for step in steps], like)
     table["target"] = [step.target for step in steps]
     table["first"], table["end"] = end[:-1], end[1:]
     table["offset"] = [step.offset for step in steps]
@@ -126,24 +129,26 @@ def _touches(steps: list[ExchangeStep], instances: list[int], boxes: list[Rect])
 
 def read_touches(graph: TaskGraph, collectives: Collectives) -> Touches:
     """What rows touch: their arguments, and in a collective what its steps do."""
-    args, boxes = np.arange(len(graph.arg_instance)), graph.arg_box
+    args = np.arange(len(graph.arg_instance))
+    boxes = graph.arg_box
     access = np.where(graph.arg_privilege == Privilege.READ, READS, WRITES)
-    ptr, counts = graph.arg_ptr, [len(touches) for touches in collectives.touches]
+    ptr = graph.arg_ptr
+    counts = [len(touches) for touches in collectives.touches]
     if counts:
-        is_own, first = collectives.table >= 0, pointers(counts)
+        is_own = collectives.table >= 0
+        first = pointers(counts)
         count = np.where(is_own, np.array(counts)[collectives.table], np.diff(graph.arg_ptr))
         flat = [touch for touches in collectives.touches for touch in touches]
         ptr = pointers(count)
         begin = np.where(is_own, first[collectives.table], graph.arg_ptr[:-1])
-        at, is_step = spread(begin, count), np.repeat(is_own, count)
+        at = spread(begin, count)
+        is_step = np.repeat(is_own, count)
         numbers, accesses = (np.array([touch[k] for touch in flat], np.int64) for k in (0, 2))
         step_boxes = box_table([box for _, box, _ in flat], boxes)
         row_begin = np.repeat(graph.arg_ptr[:-1], count)
-        args, access, boxes = (
-            at.copy(),
-            access[np.where(is_step, 0, at)],
-            boxes[np.where(is_step, 0, at)],
-        )
+        args = at.copy()
+        access = access[np.where(is_step, 0, at)]
+        boxes = boxes[np.where(is_step, 0, at)]
         args[is_step] = row_begin[is_step] + numbers[at[is_step]]
         access[is_step], boxes[is_step] = accesses[at[is_step]], step_boxes[at[is_step]]
     touch = np.empty(len(args), TOUCH)

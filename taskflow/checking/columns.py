@@ -32,7 +32,8 @@ def check_columns(graph: TaskGraph) -> None:
     waiting = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
     if np.any(graph.dep_row >= waiting):
         k = int(np.argmax(graph.dep_row >= waiting))
-        row, other = int(waiting[k]), int(graph.dep_row[k])
+        row = int(waiting[k])
+        other = int(graph.dep_row[k])
         raise PlanError(
             f"plan, rule order: {task_text(graph, row)}: {_first_box(graph, row)}: it stands before "
             f"{task_text(graph, other)}, for which it waits"
@@ -40,11 +41,9 @@ def check_columns(graph: TaskGraph) -> None:
 
 
 def _check_rows(graph: TaskGraph) -> None:
-    is_point, devices, regions = (
-        graph.kind == Kind.POINT,
-        len(graph.machine.devices),
-        len(graph.regions),
-    )
+    is_point = graph.kind == Kind.POINT
+    devices = len(graph.machine.devices)
+    regions = len(graph.regions)
     ranges = (
         ("kind", graph.kind, 0, len(Kind)),
         (
@@ -87,7 +86,8 @@ def check_streams(graph: TaskGraph) -> None:
         PlanError: a row is not.
     """
     table = StreamTable(graph.machine)
-    kind, first = graph.kind, graph.streams[:, 0]
+    kind = graph.kind
+    first = graph.streams[:, 0]
     expected = np.where(kind == Kind.POINT, table.compute[graph.device], table.within[graph.device])
     expected = np.where(kind == Kind.FEED, table.host[graph.device], expected)
     remote = ((kind == Kind.COPY) | (kind == Kind.FOLD)) & (graph.source != graph.device)
@@ -119,7 +119,8 @@ def check_streams(graph: TaskGraph) -> None:
 
 def _first_box(graph: TaskGraph, row: int) -> str:
     """Region and box of the first argument."""
-    k, launch = int(graph.arg_ptr[row]), int(graph.launch[row])
+    k = int(graph.arg_ptr[row])
+    launch = int(graph.launch[row])
     number = (
         graph.launches[launch].args[0]
         if launch >= 0 and graph.launches[launch].args
@@ -136,12 +137,11 @@ def occupied_streams(graph: TaskGraph) -> tuple[Array, Array]:
     """
     row, stream = graph.occupied()
     is_device = stream < STREAMS * len(graph.machine.devices)
-    row, stream = row[is_device], stream[is_device]
+    row = row[is_device]
+    stream = stream[is_device]
     alone = np.setdiff1d(np.arange(len(graph)), row)
-    row, stream = (
-        np.append(row, alone),
-        np.append(stream, stream.max(initial=-1) + 1 + _chains(graph, alone)),
-    )
+    row = np.append(row, alone)
+    stream = np.append(stream, stream.max(initial=-1) + 1 + _chains(graph, alone))
     by_row = np.argsort(row, kind="stable")
     _, numbers = np.unique(stream[by_row], return_inverse=True)
     return pointers(np.bincount(row, minlength=len(graph))), numbers.astype(np.int64)

@@ -27,9 +27,12 @@ def read_ends(
     makers = {
         r.name: f", made by '{op.name}'" for op in graph.operators for r in changed_regions(op)
     }
-    first, last, places = list[_Held](), list[_Held](), list[str]()
+    first = list[_Held]()
+    last = list[_Held]()
+    places = list[str]()
     for name, homes in task_graph.homes.items():
-        where, k = f"home of '{name}'{makers.get(name, '')}", number[name]
+        where = f"home of '{name}'{makers.get(name, '')}"
+        k = number[name]
         held = _held(task_graph, where, k, homes, False)
         first.append(held._replace(version=int(tables.fed[k])))
         last.append(held._replace(version=latest[name]))
@@ -79,7 +82,8 @@ def _held(
     is_whole: bool,
 ) -> _Held:
     """Boxes of instances as arrays, which make up a whole region, or are it."""
-    whole, numbers = task_graph.regions[region], dict[Rect, int]()
+    whole = task_graph.regions[region]
+    numbers = dict[Rect, int]()
     which = [numbers.setdefault(box, len(numbers)) for _, box in places]
     instance = np.array([i for i, _ in places], np.int64)
     boxes = box_table(numbers, task_graph.arg_box)[which]

@@ -12,7 +12,9 @@ from taskflow.core.compiling import leaf
 @leaf
 def carry(t: Machinery, row: int, source: int, target: int, box: Array, offset: int) -> bool:
     """Copy `box` from one argument to another; `offset`: see `make_room`."""
-    p, i, j = t.pieces, t.plan.arg_instance[source], t.plan.arg_instance[target]
+    p = t.pieces
+    i = t.plan.arg_instance[source]
+    j = t.plan.arg_instance[target]
     dims = t.plan.instance[i].dims
     if i == j:
         return True
@@ -91,9 +93,11 @@ def start_sum(t: Machinery) -> None:
 @leaf
 def add_part(t: Machinery, row: int, k: int, box: Array, is_first: bool) -> bool:
     """Add what argument `k` holds in `box` to the sum so far."""
-    p, i = t.pieces, t.plan.arg_instance[k]
+    p = t.pieces
+    i = t.plan.arg_instance[k]
     dims = t.plan.instance[i].dims
-    left, total = shared(box, box, dims), len(t.plan.instance)
+    left = shared(box, box, dims)
+    total = len(t.plan.instance)
     at = p.head[i]
     while at >= 0:
         if overlaps(p.box[at], box, dims):
@@ -113,20 +117,24 @@ def add_part(t: Machinery, row: int, k: int, box: Array, is_first: bool) -> bool
         return refuse(t.fault, Rule.UNWRITTEN, row, k)
     if not is_first:
         clear(p, total)
-        p.head[total], p.head[total + 1] = p.head[total + 1], -1
+        p.head[total] = p.head[total + 1]
+        p.head[total + 1] = -1
     return True
 
 
 @leaf
 def add_piece(t: Machinery, row: int, k: int, at: int, dims: int) -> bool:
     """Add piece `at`, within the box in `tile`, to what the sum so far has there."""
-    p, total = t.pieces, len(t.plan.instance)
+    p = t.pieces
+    total = len(t.plan.instance)
     so_far = p.head[total]
     while so_far >= 0:
         if overlaps(p.box[so_far], t.program.tile, dims):
             meet(t.fault.box, p.box[so_far], t.program.tile, dims)
-            old, new = p.piece[so_far], p.piece[at]
-            volume, weight = old.volume + new.volume, old.weight + new.weight
+            old = p.piece[so_far]
+            new = p.piece[at]
+            volume = old.volume + new.volume
+            weight = old.weight + new.weight
             t.fault.record[0].has_box = 1
             if old.version != new.version:
                 return refuse(t.fault, Rule.MIXED, row, k)
@@ -143,13 +151,18 @@ def add_piece(t: Machinery, row: int, k: int, at: int, dims: int) -> bool:
 @leaf
 def end_sum(t: Machinery, row: int, target: int, box: Array) -> bool:
     """The target holds the sum."""
-    p, total, i = t.pieces, len(t.plan.instance), t.plan.arg_instance[target]
+    p = t.pieces
+    total = len(t.plan.instance)
+    i = t.plan.arg_instance[target]
     make_room(t, target, box, 0)
     at = p.head[total]
     while at >= 0:
-        version, volume, weight = p.piece[at].version, p.piece[at].volume, p.piece[at].weight
+        version = p.piece[at].version
+        volume = p.piece[at].volume
+        weight = p.piece[at].weight
         if volume == t.program.version[version].volume:
-            volume, weight = 0, 0
+            volume = 0
+            weight = 0
         put(p, i, p.box[at], t.plan.instance[i].dims, version, volume, weight)
         at = p.piece[at].next
     return True
@@ -158,9 +171,11 @@ def end_sum(t: Machinery, row: int, target: int, box: Array) -> bool:
 @leaf
 def run_steps(t: Machinery, row: int) -> bool:
     """The copies and folds of a collective."""
-    table, first = t.plan.row[row].steps, t.plan.arg_ptr[row]
+    table = t.plan.row[row].steps
+    first = t.plan.arg_ptr[row]
     for s in range(t.steps.ptr[table], t.steps.ptr[table + 1]):
-        step, box = t.steps.step[s], t.steps.box[s]
+        step = t.steps.step[s]
+        box = t.steps.box[s]
         target = first + step.target
         is_copy = step.end - step.first == 1
         if not holds(t, row, target, box, step.offset if is_copy else 0):
@@ -188,13 +203,14 @@ def run_steps(t: Machinery, row: int) -> bool:
 @leaf
 def add_two(t: Machinery, first: int, n: int, target: int, box: Array) -> bool:
     """Add parts `n` and `n + 1` of a step, where each is one piece and all is right: the most frequent case."""
-    p, i = t.pieces, t.plan.arg_instance[target]
-    one, other = (
-        t.plan.arg_instance[first + t.steps.part[n]],
-        t.plan.arg_instance[first + t.steps.part[n + 1]],
-    )
-    device, dims = t.plan.instance[i].device, t.plan.instance[i].dims
-    a, b = find(p, one, box, dims), find(p, other, box, dims)
+    p = t.pieces
+    i = t.plan.arg_instance[target]
+    one = t.plan.arg_instance[first + t.steps.part[n]]
+    other = t.plan.arg_instance[first + t.steps.part[n + 1]]
+    device = t.plan.instance[i].device
+    dims = t.plan.instance[i].dims
+    a = find(p, one, box, dims)
+    b = find(p, other, box, dims)
     if (
         a < 0
         or b < 0
@@ -202,12 +218,16 @@ def add_two(t: Machinery, first: int, n: int, target: int, box: Array) -> bool:
         or t.plan.instance[other].device != device
     ):
         return False
-    x, y = p.piece[a], p.piece[b]
+    x = p.piece[a]
+    y = p.piece[b]
     if x.version != y.version or x.volume == 0 or y.volume == 0:
         return False
-    whole, volume, weight = t.program.version[x.version], x.volume + y.volume, x.weight + y.weight
+    whole = t.program.version[x.version]
+    volume = x.volume + y.volume
+    weight = x.weight + y.weight
     if volume == whole.volume and weight == whole.weight:
-        volume, weight = 0, 0
+        volume = 0
+        weight = 0
     elif volume >= whole.volume:
         return False
     store(t, target, box, x.version, volume, weight)
@@ -219,7 +239,8 @@ def holds(t: Machinery, row: int, k: int, box: Array, offset: int) -> bool:
     """Whether a box lies in an argument of a collective, or fits `offset` behind the beginning of scratch memory."""
     i = t.plan.arg_instance[k]
     dims = t.plan.instance[i].dims
-    argument, held = t.plan.arg_box[k], t.plan.instance_box[i]
+    argument = t.plan.arg_box[k]
+    held = t.plan.instance_box[i]
     if (offset == 0 and covers(argument, box, dims)) or offset + shared(box, box, dims) <= shared(
         held, held, dims
     ):

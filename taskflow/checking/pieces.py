@@ -86,7 +86,8 @@ def box_table(boxes: Collection[Rect], like: Array) -> Array:
 @leaf
 def shared(a: Array, b: Array, dims: int) -> int:
     """Number of points that two boxes share."""
-    count, d = 1, 0
+    count = 1
+    d = 0
     while d < dims and count > 0:
         count *= max(min(a[1, d], b[1, d]) - max(a[0, d], b[0, d]), 0)
         d += 1
@@ -134,8 +135,10 @@ def add(
         return
     p.state[0] = p.piece[k].next
     copy_box(p.box[k], box, dims)
-    p.piece[k].next, p.piece[k].version = p.head[owner], version
-    p.piece[k].volume, p.piece[k].weight = volume, weight
+    p.piece[k].next = p.head[owner]
+    p.piece[k].version = version
+    p.piece[k].volume = volume
+    p.piece[k].weight = weight
     p.head[owner] = k
 
 
@@ -143,7 +146,8 @@ def add(
 def release(p: Pieces, k: int) -> int:
     """Free a piece; the one behind it."""
     following: int = p.piece[k].next
-    p.piece[k].next, p.state[0] = p.state[0], k
+    p.piece[k].next = p.state[0]
+    p.state[0] = k
     return following
 
 
@@ -163,7 +167,9 @@ def put(
     """`box` of an instance holds this now, whatever lay there."""
     k = p.head[owner]
     if k >= 0 and p.piece[k].next < 0 and is_same(p.box[k], box, dims):
-        p.piece[k].version, p.piece[k].volume, p.piece[k].weight = version, volume, weight
+        p.piece[k].version = version
+        p.piece[k].volume = volume
+        p.piece[k].weight = weight
         return
     p.head[owner] = -1
     while k >= 0:
@@ -173,7 +179,8 @@ def put(
         else:
             following = p.piece[k].next
             p.piece[k].next = p.head[owner]
-            p.head[owner], k = k, following
+            p.head[owner] = k
+            k = following
     add(p, owner, box, dims, version, volume, weight)
     while join(p, owner, dims):
         pass
@@ -182,25 +189,30 @@ def put(
 @leaf
 def cut(p: Pieces, owner: int, k: int, box: Array, dims: int) -> None:
     """Push what is left of piece `k` without `box`: slabs along the first dimensions first. Shrinks piece `k`."""
-    old, piece = p.box[k], p.piece[k]
+    old = p.box[k]
+    piece = p.piece[k]
     for d in range(dims):
-        lo, hi = old[0, d], old[1, d]
+        lo = old[0, d]
+        hi = old[1, d]
         if lo < box[0, d]:
             old[1, d] = box[0, d]
             add(p, owner, old, dims, piece.version, piece.volume, piece.weight)
             lo = box[0, d]
         if hi > box[1, d]:
-            old[0, d], old[1, d] = box[1, d], hi
+            old[0, d] = box[1, d]
+            old[1, d] = hi
             add(p, owner, old, dims, piece.version, piece.volume, piece.weight)
             hi = box[1, d]
-        old[0, d], old[1, d] = lo, hi
+        old[0, d] = lo
+        old[1, d] = hi
 
 
 @leaf
 def join(p: Pieces, owner: int, dims: int) -> bool:
     """Make one of the first piece and another of the same token that it makes a box with; whether there is one."""
     first = p.head[owner]
-    previous, k = first, p.piece[first].next if first >= 0 else -1
+    previous = first
+    k = p.piece[first].next if first >= 0 else -1
     while k >= 0:
         if has_token(p, k, p.piece[first].version, p.piece[first].volume, p.piece[first].weight):
             d = seam(p.box[first], p.box[k], dims)
@@ -210,7 +222,8 @@ def join(p: Pieces, owner: int, dims: int) -> bool:
                 p.piece[previous].next = p.piece[k].next
                 release(p, k)
                 return True
-        previous, k = k, p.piece[k].next
+        previous = k
+        k = p.piece[k].next
     return False
 
 

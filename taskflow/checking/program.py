@@ -67,7 +67,9 @@ def _arguments(
     reads = [latest[r.name] for r in op.inputs] + [-1] * len(op.outputs)
     records: list[tuple[int, ...]] = []
     for k, region in enumerate(op.args):
-        is_made, made, adds = k >= len(op.inputs) or k in op.writes, -1, k in op.adds
+        is_made = k >= len(op.inputs) or k in op.writes
+        made = -1
+        adds = k in op.adds
         if is_made:
             before = latest.get(region.name, -1)
             made = latest[region.name] = len(versions)
@@ -199,7 +201,8 @@ class _Bounds:
         self._bounds.append((len(self._terms), len(self._extents), len(axes)))
         self._extents += bound.extents.values()
         for k, (term, shape) in enumerate(zip(bound.terms, bound.shapes, strict=True)):
-            first, reduced = len(self._dims), len(self._reduced)
+            first = len(self._dims)
+            reduced = len(self._reduced)
             for names, extent in zip(term.dims, shape, strict=True):
                 window = bound.windows.get(names[0]) if len(names) == 1 else None
                 begin = len(self._dim_axes)

@@ -25,7 +25,9 @@ ACCESS = record("row", "touch", "next")
 OWNER = record("dims", "head", "device", "begin", "end", "is_born", "is_gone", "before")
 SEGMENT = record("begin", "end", "instance", "next")
 TAKEN = record("instance", "next")
-READS, WRITES, WRITES_ALL = 0, 1, 2  # the last one: whatever the box is
+READS = 0
+WRITES = 1
+WRITES_ALL = 2  # the last one: whatever the box is
 
 
 class Touches(NamedTuple):
@@ -107,10 +109,13 @@ def follow_order(
 @leaf
 def touch(w: Watch, row: int, k: int) -> bool:
     """Whether all that an argument must wait for is over."""
-    a, i = w.arenas, w.touches.touch[k].instance
-    previous, at = -1, a.owner[i].head
+    a = w.arenas
+    i = w.touches.touch[k].instance
+    previous = -1
+    at = a.owner[i].head
     while at >= 0:
-        other, following = a.kept[at].row, a.kept[at].next
+        other = a.kept[at].row
+        following = a.kept[at].next
         if (
             needs_order(w, k, a.kept[at].touch)
             and other != row
@@ -126,7 +131,9 @@ def touch(w: Watch, row: int, k: int) -> bool:
         at = following
     at = a.used[0]
     a.used[0] += 1
-    a.kept[at].row, a.kept[at].touch, a.kept[at].next = row, k, a.owner[i].head
+    a.kept[at].row = row
+    a.kept[at].touch = k
+    a.kept[at].next = a.owner[i].head
     a.owner[i].head = at
     return has_bytes(w, row, k, i)
 
@@ -134,7 +141,8 @@ def touch(w: Watch, row: int, k: int) -> bool:
 @leaf
 def needs_order(w: Watch, k: int, other: int) -> bool:
     """Whether two touches of one instance overlap and one writes."""
-    mine, its = w.touches.touch[k], w.touches.touch[other]
+    mine = w.touches.touch[k]
+    its = w.touches.touch[other]
     if mine.access == READS and its.access == READS:
         return False
     if mine.access == WRITES_ALL or its.access == WRITES_ALL:
@@ -145,7 +153,9 @@ def needs_order(w: Watch, k: int, other: int) -> bool:
 @leaf
 def replaces(w: Watch, k: int, other: int, row: int) -> bool:
     """Whether whoever waits for touch `k` need not ask for that of an earlier `row`."""
-    mine, its, t = w.touches.touch[k], w.touches.touch[other], w.touches
+    mine = w.touches.touch[k]
+    its = w.touches.touch[other]
+    t = w.touches
     dims = w.arenas.owner[mine.instance].dims
     if mine.access == WRITES_ALL:
         return True
@@ -159,7 +169,8 @@ def replaces(w: Watch, k: int, other: int, row: int) -> bool:
 @leaf
 def race(w: Watch, rule: int, row: int, k: int, other: int) -> bool:
     """Note that nothing keeps `other` before `row`."""
-    w.fault.record[0].other, w.fault.record[0].has_box = other, 1
+    w.fault.record[0].other = other
+    w.fault.record[0].has_box = 1
     copy_box(w.fault.box, w.touches.box[k], w.fault.box.shape[1])
     return refuse(w.fault, rule, row, w.touches.touch[k].arg)
 
@@ -195,14 +206,19 @@ def take_over(a: Arenas, i: int) -> None:
     if owner.is_born or owner.begin == owner.end:
         return
     owner.is_born = 1
-    device, begin, end = owner.device, owner.begin, owner.end
-    previous, at = -1, a.head[device]
+    device = owner.device
+    begin = owner.begin
+    end = owner.end
+    previous = -1
+    at = a.head[device]
     while at >= 0 and a.segment[at].end <= begin:
-        previous, at = at, a.segment[at].next
+        previous = at
+        at = a.segment[at].next
     while at >= 0 and a.segment[at].begin < end:
         instance = a.segment[at].instance
         a.owner[instance].is_gone = 1
-        a.taken[a.used[2]].instance, a.taken[a.used[2]].next = instance, owner.before
+        a.taken[a.used[2]].instance = instance
+        a.taken[a.used[2]].next = owner.before
         owner.before = a.used[2]
         a.used[2] += 1
         if a.segment[at].begin < begin:
@@ -224,7 +240,10 @@ def add_segment(
     at: int = a.used[1]
     a.used[1] += 1
     s = a.segment[at]
-    s.begin, s.end, s.instance, s.next = begin, end, instance, following
+    s.begin = begin
+    s.end = end
+    s.instance = instance
+    s.next = following
     link(a, device, previous, at)
     return at
 
@@ -243,5 +262,6 @@ def make_arenas(owner: Array, touches: int) -> Arenas:
     owner["head"] = owner["before"] = -1
     head = np.full(int(owner["device"].max(initial=0)) + 1, -1, np.int64)
     count = len(owner) if owner["end"].any() else 0  # a new segment cuts one in two at most
-    segments, taken = np.zeros(3 * count + 1, SEGMENT), np.zeros(6 * count + 1, TAKEN)
+    segments = np.zeros(3 * count + 1, SEGMENT)
+    taken = np.zeros(6 * count + 1, TAKEN)
     return Arenas(owner, np.empty(touches, ACCESS), head, segments, taken, np.zeros(3, np.int64))

@@ -70,7 +70,9 @@ def make_fault(dimensions: int) -> PlanFault:
 @leaf
 def refuse(f: PlanFault, rule: int, row: int, arg: int) -> bool:
     """Note which rule is broken, and where; False."""
-    f.record[0].rule, f.record[0].row, f.record[0].arg = rule, row, arg
+    f.record[0].rule = rule
+    f.record[0].row = row
+    f.record[0].arg = arg
     return False
 
 
@@ -107,22 +109,25 @@ class Ends(NamedTuple):
 def explain_fault(graph: TaskGraph, fault: PlanFault, versions: Array, ends: Ends) -> PlanError:
     """The error for a fault, rule, task, region and box in one line; `versions` are records of region and number."""
     f = {name: int(fault.record[0][name]) for name in FAULT.names or ()}
-    rule, row, arg, instance, box = (
-        Rule(f["rule"]),
-        f["row"],
-        f["arg"],
-        -1,
-        np.zeros_like(fault.box),
-    )
-    is_end, number, first = row >= len(graph), -1, 0
+    rule = Rule(f["rule"])
+    row = f["row"]
+    arg = f["arg"]
+    instance = -1
+    box = np.zeros_like(fault.box)
+    is_end = row >= len(graph)
+    number = -1
+    first = 0
     if is_end:
-        instance, box = int(ends.instance[row - len(graph)]), ends.box[row - len(graph)]
+        instance = int(ends.instance[row - len(graph)])
+        box = ends.box[row - len(graph)]
     else:
-        launch, first = int(graph.launch[row]), int(graph.arg_ptr[row])
+        launch = int(graph.launch[row])
+        first = int(graph.arg_ptr[row])
         args = graph.launches[launch].args if launch >= 0 else ()
         number = args[min(arg - first, len(args) - 1)] if args else int(graph.region[row])
         if arg < graph.arg_ptr[row + 1]:
-            instance, box = int(graph.arg_instance[arg]), graph.arg_box[arg]
+            instance = int(graph.arg_instance[arg])
+            box = graph.arg_box[arg]
     region = graph.regions[int(graph.instance_region[instance]) if is_end else number]
     box = fault.box if f["has_box"] > 0 else box
     kind = "" if is_end else Kind(int(graph.kind[row])).name.lower()
@@ -149,7 +154,8 @@ def explain_fault(graph: TaskGraph, fault: PlanFault, versions: Array, ends: End
 
 def task_text(graph: TaskGraph, row: int) -> str:
     """A row for people: number, kind, name, point and device; of rows whose arguments are wrong, too."""
-    source, device = int(graph.source[row]), int(graph.device[row])
+    source = int(graph.source[row])
+    device = int(graph.device[row])
     place = f"{source}->{device}" if source != device else f"@{device}"
     kind = Kind(int(graph.kind[row]))
     what = COLLECTIVES[int(graph.collective[row])] if kind != Kind.POINT else ""

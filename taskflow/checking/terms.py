@@ -24,8 +24,10 @@ DIMENSION = record(
 )  # its axes are `dim_axis[first:end]`
 VERSION = record("region", "number", "volume", "weight")  # the last two: of all parts of a sum
 
-image, within = leaf(window_rule.image), leaf(window_rule.within)
-table_image, BY_RULE = leaf(window_rule.table_image), window_rule.BY_RULE
+image = leaf(window_rule.image)
+within = leaf(window_rule.within)
+table_image = leaf(window_rule.table_image)
+BY_RULE = window_rule.BY_RULE
 
 
 class GraphTables(NamedTuple):
@@ -73,9 +75,14 @@ def spans_fit(g: GraphTables, launch: int, point: int) -> bool:
 def put_term_box(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, int]:
     """`tile` := the box of argument `k`; its dimensions and number of points, -1 where a group is cut apart."""
     bound = g.bound[g.launch[launch].bound]
-    at, term, volume = g.launch[launch].spans + point * bound.axes, g.term[bound.terms + k], 1
+    at = g.launch[launch].spans + point * bound.axes
+    term = g.term[bound.terms + k]
+    volume = 1
     for n in range(term.first, term.end):
-        dim, low, high, is_contiguous = g.dim[n], 0, 1, True
+        dim = g.dim[n]
+        low = 0
+        high = 1
+        is_contiguous = True
         if dim.window > BY_RULE:
             span = g.spans[at + g.dim_axis[dim.first]]
             low, high = table_image(span[0], span[1], g.images, dim.size, dim.stride, dim.padding)
@@ -100,7 +107,8 @@ def put_term_box(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, 
                 )
                 if not is_contiguous:
                     return term.end - term.first, -1
-        g.tile[0, n - term.first], g.tile[1, n - term.first] = low, high
+        g.tile[0, n - term.first] = low
+        g.tile[1, n - term.first] = high
         volume *= high - low
     return term.end - term.first, volume
 
@@ -112,11 +120,14 @@ def put_term_box(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, 
 def measure(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, int]:
     """Volume and weight of what a point adds to argument `k`: of its box of reduced axes."""
     bound = g.bound[g.launch[launch].bound]
-    at, term = g.launch[launch].spans + point * bound.axes, g.term[bound.terms + k]
-    volume, weight = 1, 1
+    at = g.launch[launch].spans + point * bound.axes
+    term = g.term[bound.terms + k]
+    volume = 1
+    weight = 1
     for n in range(term.reduced, term.reduced_end):
         axis = g.reduced[n]
-        low, high = g.spans[at + axis, 0], g.spans[at + axis, 1]
+        low = g.spans[at + axis, 0]
+        high = g.spans[at + axis, 1]
         volume *= high - low
         weight *= scattered(axis, high) - scattered(axis, low)
     return volume, weight
@@ -126,7 +137,8 @@ def measure(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, int]:
 def whole_measure(g: GraphTables) -> None:
     """Volume and weight of all parts of every version; what is added to another has that as a part, too."""
     for launch in range(len(g.launch)):
-        inputs, first = g.launch[launch].inputs, g.launch[launch].args
+        inputs = g.launch[launch].inputs
+        first = g.launch[launch].args
         for k in range(inputs + g.launch[launch].outputs):
             arg = g.arg[first + k]
             if k < inputs and not arg.adds:
@@ -135,15 +147,19 @@ def whole_measure(g: GraphTables) -> None:
             if not g.launch[launch].is_addition:
                 volume, weight = whole_of_axes(g, launch, k)
             if arg.adds:
-                volume, weight = volume + 1, weight + base_weight()
-            g.version[arg.makes].volume, g.version[arg.makes].weight = volume, weight
+                volume = volume + 1
+                weight = weight + base_weight()
+            g.version[arg.makes].volume = volume
+            g.version[arg.makes].weight = weight
 
 
 @leaf
 def whole_of_axes(g: GraphTables, launch: int, k: int) -> tuple[int, int]:
     """Volume and weight of all parts of argument `k`: of all its reduced axes."""
     bound = g.bound[g.launch[launch].bound]
-    term, volume, weight = g.term[bound.terms + k], 1, 1
+    term = g.term[bound.terms + k]
+    volume = 1
+    weight = 1
     for n in range(term.reduced, term.reduced_end):
         extent = g.extent[bound.extents + g.reduced[n]]
         volume *= extent
@@ -154,10 +170,12 @@ def whole_of_axes(g: GraphTables, launch: int, k: int) -> tuple[int, int]:
 @leaf
 def whole_of_inputs(g: GraphTables, launch: int) -> tuple[int, int]:
     """Volume and weight of all parts of a sum: of all those of what is added."""
-    volume, weight = 0, 0
+    volume = 0
+    weight = 0
     for k in range(g.launch[launch].inputs):
         version = g.version[g.arg[g.launch[launch].args + k].reads]
-        volume, weight = volume + version.volume, weight + summand_factor(k) * version.weight
+        volume = volume + version.volume
+        weight = weight + summand_factor(k) * version.weight
     return volume, weight
 
 

@@ -112,8 +112,10 @@ def check_row(t: Machinery, row: int) -> bool:
         return False
     first = t.plan.arg_ptr[row]
     if kind == FEED:
-        target, region = t.plan.arg_instance[first], t.plan.row[row].region
-        version, dims = t.program.fed[region], t.plan.instance[target].dims
+        target = t.plan.arg_instance[first]
+        region = t.plan.row[row].region
+        version = t.program.fed[region]
+        dims = t.plan.instance[target].dims
         put(t.pieces, target, t.plan.arg_box[first], dims, version, 0, 0)
         return True
     if kind == COPY:
@@ -129,7 +131,8 @@ def check_row(t: Machinery, row: int) -> bool:
 @leaf
 def check_point(t: Machinery, row: int) -> bool:
     """A point of an operator."""
-    r, first = t.plan.row[row], t.plan.arg_ptr[row]
+    r = t.plan.row[row]
+    first = t.plan.arg_ptr[row]
     launch = t.program.launch[r.launch]
     count = launch.inputs + launch.outputs
     if t.plan.arg_ptr[row + 1] - first != count:
@@ -140,7 +143,8 @@ def check_point(t: Machinery, row: int) -> bool:
         if not check_tile(t, row, k, launch.args + k):
             return False
     for k in range(launch.inputs):
-        i, arg = t.plan.arg_instance[first + k], t.program.arg[launch.args + k]
+        i = t.plan.arg_instance[first + k]
+        arg = t.program.arg[launch.args + k]
         box = t.plan.arg_box[first + k]
         is_read = (
             i >= 0 and not arg.adds and not (launch.is_addition and is_part(t, i, box, arg.reads))
@@ -148,7 +152,8 @@ def check_point(t: Machinery, row: int) -> bool:
         if is_read and not has_value(t, row, first + k, i, box, arg.reads):
             return False
     for k in range(count):
-        i, arg = t.plan.arg_instance[first + k], t.program.arg[launch.args + k]
+        i = t.plan.arg_instance[first + k]
+        arg = t.program.arg[launch.args + k]
         if i >= 0 and arg.makes >= 0 and not check_made(t, row, k, launch.args + k):
             return False
     return True
@@ -166,10 +171,13 @@ def is_part(t: Machinery, i: int, box: Array, version: int) -> bool:
 @leaf
 def added(t: Machinery, row: int) -> tuple[int, int]:
     """Volume and weight of what an addition adds up: of what lies in its inputs."""
-    launch, first = t.program.launch[t.plan.row[row].launch], t.plan.arg_ptr[row]
-    volume, weight = 0, 0
+    launch = t.program.launch[t.plan.row[row].launch]
+    first = t.plan.arg_ptr[row]
+    volume = 0
+    weight = 0
     for k in range(launch.inputs if launch.is_addition else 0):
-        i, factor = t.plan.arg_instance[first + k], summand_factor(k)
+        i = t.plan.arg_instance[first + k]
+        factor = summand_factor(k)
         at = find(t.pieces, i, t.plan.arg_box[first + k], t.plan.instance[i].dims) if i >= 0 else -1
         is_whole = at < 0 or t.pieces.piece[at].volume == 0
         version = t.program.version[t.program.arg[launch.args + k].reads]
@@ -181,14 +189,14 @@ def added(t: Machinery, row: int) -> tuple[int, int]:
 @leaf
 def check_made(t: Machinery, row: int, k: int, at: int) -> bool:
     """Note what a point leaves in argument `k`: a value, or a part, perhaps added to what is there."""
-    r, here, arg = t.plan.row[row], t.plan.arg_ptr[row] + k, t.program.arg[at]
-    i, box, version, volume, weight = (
-        t.plan.arg_instance[here],
-        t.plan.arg_box[here],
-        arg.makes,
-        0,
-        0,
-    )
+    r = t.plan.row[row]
+    here = t.plan.arg_ptr[row] + k
+    arg = t.program.arg[at]
+    i = t.plan.arg_instance[here]
+    box = t.plan.arg_box[here]
+    version = arg.makes
+    volume = 0
+    weight = 0
     if k >= t.program.launch[r.launch].inputs or arg.adds:
         volume, weight = added(t, row)
         if not t.program.launch[r.launch].is_addition:
@@ -205,13 +213,15 @@ def check_made(t: Machinery, row: int, k: int, at: int) -> bool:
             elif not has_value(t, row, here, i, box, arg.reads):
                 return False
             else:
-                volume, weight = volume + 1, weight + base_weight()
+                volume = volume + 1
+                weight = weight + base_weight()
         whole = t.program.version[version]
         if volume > whole.volume or (volume == whole.volume and weight != whole.weight):
             note_parts(t, version, volume)
             return refuse(t.fault, Rule.TWICE, row, here)
         if volume == whole.volume:
-            volume, weight = 0, 0
+            volume = 0
+            weight = 0
     put(t.pieces, i, box, t.plan.instance[i].dims, version, volume, weight)
     return True
 
@@ -219,7 +229,9 @@ def check_made(t: Machinery, row: int, k: int, at: int) -> bool:
 @leaf
 def check_tile(t: Machinery, row: int, k: int, at: int) -> bool:
     """Whether argument `k` of a point is the box that the pattern gives, with the right privilege."""
-    r, here, arg = t.plan.row[row], t.plan.arg_ptr[row] + k, t.program.arg[at]
+    r = t.plan.row[row]
+    here = t.plan.arg_ptr[row] + k
+    arg = t.program.arg[at]
     i = t.plan.arg_instance[here]
     dims, volume = put_term_box(t.program, r.launch, k, r.point)
     if volume < 0 or (i < 0) != (volume == 0):
@@ -240,8 +252,10 @@ def check_tile(t: Machinery, row: int, k: int, at: int) -> bool:
 @leaf
 def has_value(t: Machinery, row: int, k: int, i: int, box: Array, version: int) -> bool:
     """Whether all of a box of an instance holds this version, complete."""
-    p, dims = t.pieces, t.plan.instance[i].dims
-    left, at = shared(box, box, dims), p.head[i]
+    p = t.pieces
+    dims = t.plan.instance[i].dims
+    left = shared(box, box, dims)
+    at = p.head[i]
     while at >= 0 and left > 0:
         if overlaps(p.box[at], box, dims):
             if not has_token(p, at, version, 0, 0):
@@ -260,6 +274,7 @@ def refuse_token(t: Machinery, row: int, k: int, i: int, box: Array, version: in
     piece = t.pieces.piece[at]
     is_partial = piece.version == version
     note_parts(t, version if is_partial else piece.version, piece.volume)
-    t.fault.record[0].found, t.fault.record[0].wanted = piece.version, version
+    t.fault.record[0].found = piece.version
+    t.fault.record[0].wanted = version
     t.fault.record[0].has_box = 1
     return refuse(t.fault, Rule.PARTIAL if is_partial else Rule.VERSION, row, k)

@@ -100,7 +100,8 @@ def save_owned(
 
 def _write(executor: Executor, path: Path) -> tuple[TensorWriter, dict[str, Entry]]:
     """Write this rank's regions; ranks gather what none of them holds whole."""
-    rank, owners = executor.transport.rank, _owners(executor)
+    rank = executor.transport.rank
+    owners = _owners(executor)
     executor.regions.refresh()
     mine = [executor.regions.region(name) for name, owner in owners.items() if owner == rank]
     file = TensorWriter(path, [(r.name, r.shape, r.dtype) for r in mine])
@@ -151,7 +152,8 @@ def load(executor: Executor, folder: str | Path, ignore_extra: bool = False) -> 
     """
     transport = executor.transport
     reader = _open(transport, Path(folder))
-    path, manifest = reader.path, reader.manifest
+    path = reader.path
+    manifest = reader.manifest
     _match(executor, path, manifest, ignore_extra)
     error = None
     try:
@@ -173,7 +175,8 @@ def _open(transport: Transport, folder: Path) -> Reader:
     for _ in range(_TRIES):
         path = transport.on_rank_0(lambda: find_checkpoint(folder))
         try:
-            reader, error = Reader(path, transport.on_rank_0(partial(read_manifest, path))), None
+            reader = Reader(path, transport.on_rank_0(partial(read_manifest, path)))
+            error = None
         except (OSError, ValueError) as problem:
             error = problem
         try:
@@ -222,7 +225,8 @@ def _match(executor: Executor, path: Path, manifest: Manifest, ignore_extra: boo
     if extra and not ignore_extra:
         raise ValueError(f"{where}: the graph has no region {_names(extra)}")
     for name in here:
-        region, entry = executor.regions.region(name), manifest.regions[name]
+        region = executor.regions.region(name)
+        entry = manifest.regions[name]
         if (region.shape, region.dtype) != (entry.shape, entry.dtype):
             raise ValueError(
                 f"{where}: region '{name}' is {entry.shape} {entry.dtype} there, {region.shape} {region.dtype} here"

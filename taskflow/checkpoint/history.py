@@ -80,7 +80,10 @@ class Position(Struct, forbid_unknown_fields=True):
         for lists, values in ((self.history.outputs, means), (self.history.validation, validation)):
             for name, value in values.items():
                 lists.setdefault(name, []).append(value)
-        self.epoch, self.batch, self.sums, self.refused = self.epoch + 1, 0, {}, 0
+        self.epoch = self.epoch + 1
+        self.batch = 0
+        self.sums = {}
+        self.refused = 0
 
 
 def position_of(path: Path, manifest: Manifest) -> Position:
@@ -140,9 +143,14 @@ class Keeper:
         goes_back: bool = False,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        self.step, self.every, self.keep, self.goes_back = step, every, keep, goes_back
+        self.step = step
+        self.every = every
+        self.keep = keep
+        self.goes_back = goes_back
         self.folder = None if folder is None else Path(folder)
-        self.notes, self._saved, self._owned = notes or {}, -1, ExitStack()
+        self.notes = notes or {}
+        self._saved = -1
+        self._owned = ExitStack()
         self.changed: Plan | None = None
         self._boundless = step.regions.not_finite()
         self._copy: tuple[int, dict[int, Array]] | None = (step.steps, step.regions.keep())
@@ -187,7 +195,9 @@ class Keeper:
                 f"fit: '{path}' was saved after batch {position.batch} of {position.batches} in its epoch; "
                 f"an epoch has {batches} batches here"
             )
-        position.batches, self._saved, self._copy = batches, self.step.steps, None
+        position.batches = batches
+        self._saved = self.step.steps
+        self._copy = None
         return position
 
     def keep_up(self, position: Position) -> None:

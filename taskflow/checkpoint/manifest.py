@@ -29,7 +29,9 @@ from taskflow.core.files import (
     without_head,
 )
 
-FORMAT, VERSION, NAME = "taskflow-checkpoint", 1, "manifest.json"
+FORMAT = "taskflow-checkpoint"
+VERSION = 1
+NAME = "manifest.json"
 
 _STEP = re.compile(r"step-(\d{8,18})")
 _FILE = r"^rank-\d{4,9}\.safetensors$"  # in the folder of the checkpoint, and nowhere else
@@ -178,7 +180,8 @@ class Reader:
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
+        self.path = path
+        self.manifest = manifest
         self._bytes = {name: self._open(name, size) for name, size in manifest.files.items()}
 
     def _open(self, name: str, size: int) -> Array:
@@ -213,7 +216,8 @@ class Reader:
         Raises:
             ValueError: with file, region and bytes.
         """
-        (file, start, end), digest = self._span(name), self.manifest.regions[name].digest
+        (file, start, end) = self._span(name)
+        digest = self.manifest.regions[name].digest
         if digest_of(self._bytes[file][start:end]) != digest:
             raise ValueError(
                 f"checkpoint '{self.path}': region '{name}' (file '{file}', bytes {start} to {end}): is altered: "

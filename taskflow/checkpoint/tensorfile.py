@@ -65,7 +65,8 @@ def lay_out(tensors: Iterable[Tensor]) -> FileLayout:
                 f"region '{name}': safetensors keeps notes under this name; give it another one"
             )
     for name, shape, dtype in sorted(tensors, key=lambda t: (-_ITEM_BYTES[t[2]], t[0])):
-        start, end = end, end + prod(shape) * _ITEM_BYTES[dtype]
+        start = end
+        end = end + prod(shape) * _ITEM_BYTES[dtype]
         table[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(table, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -91,7 +92,8 @@ class TensorWriter:
     """
 
     def __init__(self, path: Path, tensors: Iterable[Tensor]) -> None:
-        self.path, self.layout = path, lay_out(tensors)
+        self.path = path
+        self.layout = lay_out(tensors)
         self.error: OSError | None = None
         self.is_finite = True  # all that was put
         self._digests: dict[str, str] = {}

@@ -94,7 +94,8 @@ def price(machine: MachineModel, name: str, size: int) -> Iterator[Priced]:
     called = _calls(group, machine, name, size)
     best = min((float(call.expected[0]) for call in called), default=0.0)
     for call in called:
-        seconds, expected = float(call.seconds[0]), float(call.expected[0])
+        seconds = float(call.seconds[0])
+        expected = float(call.expected[0])
         is_chosen = chosen.algorithm == LIBRARY and expected == best
         label = f"{call.protocol.algorithm}, {call.protocol.protocol}"
         yield Priced("nccl", label, seconds, bus / seconds, expected, is_chosen)

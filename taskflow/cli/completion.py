@@ -122,7 +122,8 @@ def _zsh(parser: argparse.ArgumentParser) -> str:
 
 def _fish(parser: argparse.ArgumentParser) -> str:
     """fish: a line for each command and option."""
-    commands, helps = _commands(parser), _helps(parser)
+    commands = _commands(parser)
+    helps = _helps(parser)
     lines = ["complete -c taskflow -e"]
     for name in commands:
         lines.append(

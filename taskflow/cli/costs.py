@@ -42,7 +42,8 @@ def add_parser(commands: Commands) -> None:
 
 def _costs(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    trace, plan = read_trace(options.trace), find_plan(options, problem)
+    trace = read_trace(options.trace)
+    plan = find_plan(options, problem)
     _, rows = plan.apply(problem.graph, problem.machine, problem.costs)
     costs, matches = trace_costs(trace, rows, options.rank)
     predicted = simulate(rows, costs).seconds

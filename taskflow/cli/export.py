@@ -54,7 +54,9 @@ def add_parser(commands: Commands) -> None:
 def _export(options: argparse.Namespace) -> int:
     problem = read_problem(options)
     plan = find_plan(options, problem)
-    graph, machine, costs = problem.graph, problem.machine, problem.costs
+    graph = problem.graph
+    machine = problem.machine
+    costs = problem.costs
     if options.nearest and options.to not in SYSTEMS:
         raise ValueError(f"--nearest: {options.to} says every plan")
     if options.nearest:
@@ -73,7 +75,8 @@ def _export(options: argparse.Namespace) -> int:
         write(options.out, exported.text, is_told=not options.json)
     if options.json:
         unsaid = [{"what": part.what, "seconds": part.seconds} for part in exported.unsaid]
-        seconds, planned = exported.outcome.with_room, exported.original.with_room
+        seconds = exported.outcome.with_room
+        planned = exported.original.with_room
         said = {"system": exported.system, "text": exported.text, "seconds": seconds}
         show_data("export", {**said, "planned_seconds": planned, "unsaid": unsaid})
     elif options.out:

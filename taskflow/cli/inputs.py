@@ -139,7 +139,8 @@ def read_problem(options: argparse.Namespace) -> Problem:
 
 def _extent(options: argparse.Namespace, file: JobFile | None) -> tuple[int | None, int | None]:
     """Hosts and devices of the machine: those of the options, else those of the job of a file."""
-    nodes, devices = options.nodes, options.devices
+    nodes = options.nodes
+    devices = options.devices
     if file is None or file.devices is None or nodes or devices:
         return nodes, devices
     is_preset = options.machine in preset_names()
@@ -163,7 +164,8 @@ def find_plan(options: argparse.Namespace, problem: Problem) -> Plan:
     plan = _with_options(
         Plan(Strategy()) if is_rule else load_plan(options.strategy), options, problem.graph
     )
-    graph, machine = plan.transform(problem.graph), problem.machine
+    graph = plan.transform(problem.graph)
+    machine = problem.machine
     if options.parts:
         groups = _groups(options.schedule, len(machine.devices), options.stages)
         count = options.stages or (None if groups is None else len(groups))

@@ -70,7 +70,8 @@ class JobProblem:
     def __init__(
         self, file: JobFile, graph: Graph, machine: MachineModel, costs: CostModel
     ) -> None:
-        self.file, self._costs = file, costs
+        self.file = file
+        self._costs = costs
         self._maker = PlanMaker(graph, machine)
 
     @property
@@ -100,18 +101,17 @@ class JobProblem:
 
     def better(self, result: SearchResult) -> str:
         """What a search among these found in the words of the system; and the best order, if that has none for it."""
-        system, baseline, best = (
-            self.file.system,
-            result.baseline_seconds[self.name],
-            result.seconds,
-        )
+        system = self.file.system
+        baseline = result.baseline_seconds[self.name]
+        best = result.seconds
         text = f"{system} can say no plan that was found to be faster\n"
         if best < baseline:
             gain = f"{baseline / best - 1:.1%} faster than {self.name}"
             gain = gain if isfinite(baseline) else f"fits into memory, as {self.name} does not"
             words = said_in(SYSTEMS[system], self._maker, result.plan, self._costs).text
             text = f"{describe_seconds(best)} a step, {gain}:\n\n{words}"
-        graph, machine = self._maker.layers.graph, self._maker.machine
+        graph = self._maker.layers.graph
+        machine = self._maker.machine
         for recipe in orders(recognise(result.plan, self._maker)[0]):
             outcome = judged(graph, machine, self._costs, self._maker.plan(recipe))
             if outcome.seconds < best:

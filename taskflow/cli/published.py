@@ -255,7 +255,8 @@ def _plan_of(arguments: Mapping[str, Any], graph: Graph, machine: MachineModel) 
     if not arguments:
         return Plan(data_parallel(graph, machine))
     options = dict(arguments)
-    wanted, kept = options.pop("recomputed", []), options.pop("kept", [])
+    wanted = options.pop("recomputed", [])
+    kept = options.pop("kept", [])
     return grid(graph, machine, recomputed=_forward(graph, wanted, kept), **options)
 
 

@@ -71,7 +71,8 @@ def _search(options: argparse.Namespace) -> int:
     try:
         result = _run_search(problem, options, said)
     except SearchInterrupted as interrupted:
-        result, status = interrupted.result, 128 + signal.SIGINT
+        result = interrupted.result
+        status = 128 + signal.SIGINT
     if world_rank():
         return status  # rank 0 shows and writes it
     show_job(problem)

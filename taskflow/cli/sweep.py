@@ -17,7 +17,8 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted, SearchResult
 from taskflow.searching.whatif import Case, what_if
 
-FORMAT, VERSION = "taskflow-what-if", 1
+FORMAT = "taskflow-what-if"
+VERSION = 1
 
 
 def device_counts(text: str) -> tuple[int, ...]:
@@ -79,7 +80,9 @@ def sweep(options: argparse.Namespace, find: Callable[[Problem], SearchResult | 
     Raises:
         ValueError: see `what_if`; or a file is asked for, which holds one plan.
     """
-    counts, cases, status = options.devices or (), list[Case](), 0
+    counts = options.devices or ()
+    cases = list[Case]()
+    status = 0
     is_one = options.json and len(counts) < 2 and not options.scale
     for name in ("out", "dot", "task_dot"):
         if getattr(options, name, None) and not (is_one and name == "out"):

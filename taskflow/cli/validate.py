@@ -205,9 +205,12 @@ def _print_set(published: PublishedSet, predictions: Sequence[Prediction]) -> No
 def _lines(published: PublishedSet, predictions: Sequence[Prediction]) -> Iterator[tuple[str, ...]]:
     for p in predictions:
         if p.figure is None:
-            figure, ratio, verdict = "", "", f"not predicted: {p.reason}"
+            figure = ""
+            ratio = ""
+            verdict = f"not predicted: {p.reason}"
         else:
-            figure, ratio = f"{p.figure:.4g}", f"{p.ratio:.2f}"
+            figure = f"{p.figure:.4g}"
+            ratio = f"{p.ratio:.2f}"
             verdict = "holds" if _holds(published, p) else "DOES NOT HOLD"
             verdict += ", in the fit" if p.row.fit else ""
         row = p.row

@@ -16,11 +16,13 @@ from taskflow.tasks.task_graph import COLLECTIVES, TaskGraph
 def seconds_of_calls(costs: CollectiveCosts, task_graph: TaskGraph, seconds: Array) -> Array:
     """Seconds of every row, of those that it takes by itself."""
     first, last = calls_of(task_graph)
-    rows, taken = np.flatnonzero(first < last), seconds.copy()
+    rows = np.flatnonzero(first < last)
+    taken = seconds.copy()
     if not len(rows):
         return taken
     rows = rows[np.argsort(first[rows], kind="stable")]
-    (group, devices), size = groups_of(task_graph), whole_bytes(task_graph)
+    (group, devices) = groups_of(task_graph)
+    size = whole_bytes(task_graph)
     for call in np.split(rows, np.flatnonzero(np.diff(first[rows])) + 1):
         prices = costs.prices(devices[group[call[0]]])
         curve = prices.library.curve(COLLECTIVES[int(task_graph.collective[call[0]])])

@@ -29,7 +29,8 @@ NVLINK = LINK_KINDS.index("nvlink")
 # Of the way between hosts for which the hops of a network are published, InfiniBand as in p100.toml; what another
 # network takes more is added to every hop, twice where the receiver's memory must be flushed.
 NETWORK_SECONDS = 6.5e-6
-POST_SECONDS, POSTS = 1e-6, {"Simple": 3}  # a message of the network is posted: getNetOverhead
+POST_SECONDS = 1e-6
+POSTS = {"Simple": 3}  # a message of the network is posted: getNetOverhead
 SMALLEST = 64  # bytes, the first of `Protocol.by_size`
 # Pieces of sums in a switch are halved where fewer pass one behind the other: (pieces, bytes that are left).
 FEWER_PIECES = ((64, 1 << 16), (8, 1 << 15), (2, 1 << 14))
@@ -69,7 +70,8 @@ class Call(NamedTuple):
 def fabric_of(group: Group, part: Callable[[tuple[int, ...]], Group]) -> Fabric:
     """The fabric of a group; `part`: some of its members as a group."""
     begin = group.host_begin.tolist()
-    hosts, on_host = len(begin) - 1, np.diff(group.host_begin)
+    hosts = len(begin) - 1
+    on_host = np.diff(group.host_begin)
     several = [tuple(range(a, b)) for a, b in pairwise(begin) if b - a > 1]
     parts = {host.key: host for host in map(part, several)}
     rings = [_ring_rate(host) for host in parts.values()]
@@ -113,11 +115,15 @@ def _between(group: Group) -> tuple[float, float]:
     Each member gets from one of the next host. Of the links that are as many from the end of its way, those of all
     members of a host are used together; the narrowest of these cuts counts.
     """
-    begin, member, host = group.host_begin, np.arange(group.count), np.array(group.hosts)
-    size, following = np.diff(begin), (host + 1) % (len(begin) - 1)
+    begin = group.host_begin
+    member = np.arange(group.count)
+    host = np.array(group.hosts)
+    size = np.diff(begin)
+    following = (host + 1) % (len(begin) - 1)
     source = begin[following] + (member - begin[host]) % size[following]
     links = group.ways.links(source, member)
-    hops, rate = (links >= 0).sum(axis=1), np.inf
+    hops = (links >= 0).sum(axis=1)
+    rate = np.inf
     for back in range(1, int(hops.min()) + 1):
         user, used = np.unique(np.stack([host, links[member, hops - back]]), axis=1)
         rate = min(rate, np.bincount(user, group.link_bandwidth[used]).min())
@@ -159,13 +165,16 @@ def _is_able(p: Protocol, f: Fabric, name: str) -> bool:
 
 def _call(p: Protocol, f: Fabric, name: str, size: Array, exposed: dict[str, float]) -> Call:
     within, between = _hops(p, f, name)
-    figures, flushes = published(), 2 if p.protocol == "Simple" else 1
-    hop, far = p.hop_seconds.get(f.kind, 0.0), p.hop_seconds.get("network", 0.0)
+    figures = published()
+    flushes = 2 if p.protocol == "Simple" else 1
+    hop = p.hop_seconds.get(f.kind, 0.0)
+    far = p.hop_seconds.get("network", 0.0)
     if f.on_host == 1:
         far = exposed.get(p.protocol, far)
     elif f.hosts > 1 and p.algorithm == "ring":
         hop = max(hop, POST_SECONDS * POSTS.get(p.protocol, 1))
-    hops, network = within * hop + between * far, between * f.network_seconds * flushes
+    hops = within * hop + between * far
+    network = between * f.network_seconds * flushes
     sent = size / (_rate(p, f, name) * _share_at(p, size))
     first = figures.call_seconds + p.seconds + p.hop_factor * hops + network
     return Call(p, p.seconds + hops + network + sent, first + sent * _filling(p, f, size))
@@ -189,7 +198,8 @@ def _steps(f: Fabric, name: str) -> int:
 
 def _rate(p: Protocol, f: Fabric, name: str) -> float:
     """Bytes/s of what is summed, gathered or sent."""
-    at, steps = min(f.hosts, HOST_COUNTS) - 1, _steps(f, name)
+    at = min(f.hosts, HOST_COUNTS) - 1
+    steps = _steps(f, name)
     most = p.most[at] if p.most else np.inf
     if p.algorithm == "ring":
         return min(p.share[at] * min(f.within, f.between), most) * f.members / steps

@@ -75,11 +75,13 @@ def with_algorithms(task_graph: TaskGraph, costs: CollectiveCosts) -> TaskGraph:
     """The task graph with an algorithm for every regular collective (see `Exchange.is_regular`)."""
     rows = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
     numbers: dict[tuple[int, bytes], int] = {}
-    ways, column = list[Way](), task_graph.algorithm.copy()
+    ways = list[Way]()
+    column = task_graph.algorithm.copy()
     first, kinds, places = twins(task_graph, rows)
     of_kinds = [costs.way(task_graph, costs.look(task_graph, row)) for row in first.tolist()]
     for row, kind, place in zip(rows.tolist(), kinds.tolist(), places, strict=True):
-        key, way = (kind, place), of_kinds[kind]
+        key = (kind, place)
+        way = of_kinds[kind]
         if key not in numbers:
             numbers[key] = len(ways) if way else -1
             ways += [way] if way else []

@@ -39,7 +39,8 @@ def _places(count: int) -> tuple[Array, Array]:
 
 def _binary_tree(count: int) -> tuple[Array, Array]:
     """Per place the one above it (the root, 0: -1), and the round in which it gets the piece."""
-    parent, round_ = np.full(count, -1), np.zeros(count, np.int64)
+    parent = np.full(count, -1)
+    round_ = np.zeros(count, np.int64)
     for place in range(1, count):
         bit = place & -place
         above = (place ^ bit) | (bit << 1)

@@ -16,7 +16,9 @@ _STREAMS = ((1, 0), (-1, 0), (1, 1), (-1, 1))  # direction, and the axis that co
 def grid_ring(group: Group, owners: Array) -> Steps:
     """The members stand row by row in the grid that is the nearest to a square."""
     rows = next(r for r in range(int(group.count**0.5), 0, -1) if group.count % r == 0)
-    extent, owner, messages = (rows, group.count // rows), list[Array](), list[list[Array]]()
+    extent = (rows, group.count // rows)
+    owner = list[Array]()
+    messages = list[list[Array]]()
     for stream, (direction, axis) in enumerate(_STREAMS):
         place = owners % extent[1], owners // extent[1]  # along a row, along a column
         # what comes along together stands together
@@ -33,7 +35,9 @@ def _two_ways(
     start: tuple[Array, Array], piece: Array, extent: tuple[int, int], direction: int, axis: int
 ) -> list[list[Array]]:
     """Columns of the messages of a stream: along the axis that comes first, then across it; `start`: of the pieces."""
-    (first, other), inner, outer = start, extent[1 - axis], extent[axis]
+    (first, other) = start
+    inner = extent[1 - axis]
+    outer = extent[axis]
     k = np.arange(inner - 1)[:, None]
     along = ((first + direction * (k + turn)) % inner for turn in (0, 1))
     messages = [_columns(k, *(_member(at, other, axis, extent[1]) for at in along), piece)]

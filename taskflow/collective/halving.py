@@ -20,7 +20,8 @@ def halving_doubling(group: Group, owners: Array) -> Steps:
     block = (
         np.searchsorted(core, owners, "right") - 1
     )  # of every piece: the core member that takes part for its owner
-    joined, at = np.flatnonzero(core[block] != owners), np.arange(len(core))
+    joined = np.flatnonzero(core[block] != owners)
+    at = np.arange(len(core))
     messages = [(np.zeros_like(joined), owners[joined], core[block[joined]], joined, joined + 1)]
     rounds = len(core).bit_length() - 1
     for k in range(rounds):

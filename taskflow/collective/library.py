@@ -52,7 +52,9 @@ class LibraryPrices:
     def __init__(
         self, group: Group, library: Library, part: Callable[[tuple[int, ...]], Group]
     ) -> None:
-        self._group, self._library, self._part = group, library, part
+        self._group = group
+        self._library = library
+        self._part = part
         self._curves: dict[str, Curve | None] = {}
 
     @property
@@ -87,7 +89,8 @@ class LibraryPrices:
 
     def load(self, outline: Outline) -> Array:
         """Bytes that cross every link; the last one: that are sent in all."""
-        links, members = neighbours(self._group), self._group.count
+        links = neighbours(self._group)
+        members = self._group.count
         passed = (members - 1) / members  # of the bytes of all, by each member
         rounds = {"all-reduce": 2 * passed, "reduce": 1.0, "broadcast": 1.0}
         member_bytes = rounds.get(outline.name, passed) * outline.whole_bytes
@@ -105,7 +108,8 @@ def is_one_call(outline: Outline) -> bool:
     if outline.is_whole:
         return True
     boxes = outline.tiles
-    low, high = boxes[:, 0], boxes[:, 1]
+    low = boxes[:, 0]
+    high = boxes[:, 1]
     follows = (low[1:, 0] == high[:-1, 0]).all() and len(set((high - low)[:, 0].tolist())) == 1
     is_wide = (low[:, 1:] == low[0, 1:]).all() and (high[:, 1:] == high[0, 1:]).all()
     return bool(follows and is_wide) and outline.owners == tuple(range(members))

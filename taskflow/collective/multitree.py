@@ -36,18 +36,26 @@ def _grow(
         begin, target, links: the ways of a member; the links of each, -1 behind the last.
         capacity: of every link, in one round.
     """
-    trees, members = len(owners), len(begin) - 1
-    parent, round_ = np.full((trees, members), -1), np.zeros((trees, members), np.int64)
-    order, size = np.zeros((trees, members), np.int64), np.ones(trees, np.int64)
+    trees = len(owners)
+    members = len(begin) - 1
+    parent = np.full((trees, members), -1)
+    round_ = np.zeros((trees, members), np.int64)
+    order = np.zeros((trees, members), np.int64)
+    size = np.ones(trees, np.int64)
     is_in = np.zeros((trees, members), np.bool_)
     for tree in range(trees):
         order[tree, 0] = owners[tree]
         is_in[tree, owners[tree]] = True
-    free, number, lacking = np.empty_like(capacity), 0, trees * (members - 1)
-    next_parent, next_way = np.empty(trees, np.int64), np.empty(trees, np.int64)
+    free = np.empty_like(capacity)
+    number = 0
+    lacking = trees * (members - 1)
+    next_parent = np.empty(trees, np.int64)
+    next_way = np.empty(trees, np.int64)
     while lacking:
         free[:] = capacity
-        before, next_parent[:], next_way[:] = size.copy(), 0, -1
+        before = size.copy()
+        next_parent[:] = 0
+        next_way[:] = -1
         is_growing = True
         while is_growing:
             is_growing = False
@@ -67,12 +75,15 @@ def _grow(
                     next_way[tree] = -1
                 if next_parent[tree] == before[tree]:
                     continue
-                next_way[tree], is_growing = way + 1, True
+                next_way[tree] = way + 1
+                is_growing = True
                 for link in links[way]:
                     if link >= 0:
                         free[link] -= 1
                 below = target[way]
-                parent[tree, below], round_[tree, below], is_in[tree, below] = above, number, True
+                parent[tree, below] = above
+                round_[tree, below] = number
+                is_in[tree, below] = True
                 order[tree, size[tree]] = below
                 size[tree] += 1
                 lacking -= 1

@@ -64,7 +64,8 @@ def _disjoint(free: Array, most: int, tries: Iterator[int]) -> list[Array]:
 
 def _rings_of(free: Array, tries: Iterator[int]) -> Iterator[list[int]]:
     """The rings through all members, from member 0."""
-    path, todo = [0], [_next(free, [0])]
+    path = [0]
+    todo = [_next(free, [0])]
     while todo:
         if not todo[-1] or next(tries, None) is None:
             todo.pop()
@@ -88,7 +89,8 @@ def _both_ways(orders: list[Array]) -> list[Array]:
 
 def _round_rings(owners: Array, orders: list[Array]) -> Steps:
     """Each piece in as many parts as there are orders of members, each along its own."""
-    owner, k = np.repeat(owners, len(orders)), np.arange(len(orders[0]) - 1)[:, None]
+    owner = np.repeat(owners, len(orders))
+    k = np.arange(len(orders[0]) - 1)[:, None]
     order = np.tile(np.stack(orders), (len(owners), 1))  # of every piece
     place = (order == owner[:, None]).argmax(axis=1)
     piece = np.arange(len(owner))

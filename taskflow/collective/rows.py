@@ -17,7 +17,8 @@ from taskflow.tasks.fair import Loads, fair_pass, turn_round
 from taskflow.tasks.moves import Moves, Outline, boxes_of, cut_of, moves_of
 from taskflow.tasks.steps import Messages
 
-NONE, NOBODY = -1, -2
+NONE = -1
+NOBODY = -2
 
 
 class CollectiveRows(NamedTuple):
@@ -90,7 +91,8 @@ def rows_of(g: Group, outline: Outline, sends: Sending) -> CollectiveRows:
 @tiered
 def _shared(streams: Array, links: Array, count: int) -> Array:
     """See `Sending`. A stream keeps apart what crosses a link if all of that occupies it."""
-    is_shared, user = np.ones(count + 1, np.bool_), np.empty(count + 1, np.int64)
+    is_shared = np.ones(count + 1, np.bool_)
+    user = np.empty(count + 1, np.int64)
     is_shared[-1] = False
     for column in range(streams.shape[1]):
         user[:], is_apart = NOBODY, np.ones(count + 1, np.bool_)
@@ -107,7 +109,8 @@ def work_of(sends: Sending, g: Group, has_folds: bool) -> tuple[Array, Array]:
     """Per stream, then per link, the fixed seconds of all messages, and the seconds for each byte of a piece."""
     (_, _, target, first, last, adds, _), sent, _ = sends
     adds = adds & has_folds
-    streams, count = g.stream_count, last - first
+    streams = g.stream_count
+    count = last - first
 
     def total(at: Array, length: int, values: Array) -> Array:
         """The values by where they are, which is (messages, n); -1: nowhere."""
@@ -248,7 +251,9 @@ def _move(
     is_first: bool,
 ) -> int:
     """Move number `k`; the first of a message waits for its latency. See `_wait` for `n`."""
-    target, first, last = moves.target[k], moves.first[k], moves.last[k]
+    target = moves.target[k]
+    first = moves.first[k]
+    last = moves.last[k]
     for stream in sent.streams[k]:
         if stream >= 0:
             n = _occupy(rows, n, row, latest.on, stream)
@@ -285,7 +290,9 @@ def _fold(
     arrived: int,
 ) -> int:
     """The sum of what move number `k` brought, once row `arrived`, the last of its message, is over."""
-    target, first, last = moves.target[k], moves.first[k], moves.last[k]
+    target = moves.target[k]
+    first = moves.first[k]
+    last = moves.last[k]
     n = _wait(rows, n, arrived)
     n = _occupy(rows, n, row, latest.on, folding.stream[target])
     n = _wait_for_writers(rows, n, latest.writer[target], first, last)
@@ -324,7 +331,8 @@ def _wait_for_writers(rows: _RowColumns, n: int, writer: Array, first: int, last
 @tiered
 def _follow(ptr: Array, before: Array, taken: Array) -> float:
     """The end of the last row."""
-    end, last = np.empty(len(taken)), 0.0
+    end = np.empty(len(taken))
+    last = 0.0
     for row in range(len(taken)):
         moment = 0.0
         for k in range(ptr[row], ptr[row + 1]):

@@ -17,5 +17,6 @@ def binomial_tree(group: Group, owners: Array) -> Steps:
     k = np.arange(1, group.count)[:, None]
     lowest = k & -k
     round_ = group.count.bit_length() - np.log2(lowest).astype(np.int64)
-    above, below = (owners + k - lowest) % group.count, (owners + k) % group.count
+    above = (owners + k - lowest) % group.count
+    below = (owners + k) % group.count
     return steps_of(owners, round_, above, below, np.arange(len(owners)))

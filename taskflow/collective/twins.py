@@ -16,8 +16,11 @@ def twins(task_graph: TaskGraph, rows: Array) -> tuple[Array, Array, list[bytes]
     Twins have equal devices, privileges, equal instances among theirs, and boxes counted from the lowest corner. That
     corner, and instances counted from the first, are the place.
     """
-    many, facts = np.diff(task_graph.arg_ptr)[rows], _facts(task_graph, rows)
-    numbers, kind, first = dict[bytes, int](), np.empty(len(rows), np.int64), list[int]()
+    many = np.diff(task_graph.arg_ptr)[rows]
+    facts = _facts(task_graph, rows)
+    numbers = dict[bytes, int]()
+    kind = np.empty(len(rows), np.int64)
+    first = list[int]()
     parts = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(pointers(many)[1:] // ITEMS)) + 1)
     place = [b""] * len(rows)
     for part in parts:
@@ -45,7 +48,8 @@ def _facts(task_graph: TaskGraph, rows: Array) -> Array:
 def _looks(task_graph: TaskGraph, rows: Array, facts: Array, count: int) -> tuple[Array, Array]:
     """Of rows with so many arguments what twins have in common, and the place of their boxes; a line each."""
     args = task_graph.arg_ptr[rows, None] + np.arange(count)
-    instance, box = task_graph.arg_instance[args], task_graph.arg_box[args]
+    instance = task_graph.arg_instance[args]
+    box = task_graph.arg_box[args]
     lowest = box[:, :, 0].min(axis=1)
     columns = (
         facts,
@@ -61,7 +65,8 @@ def _looks(task_graph: TaskGraph, rows: Array, facts: Array, count: int) -> tupl
 
 def _alike(numbers: Array) -> Array:
     """(rows, n) of every number its rank among the different ones of its row."""
-    order, ranks = np.argsort(numbers, axis=1, kind="stable"), np.empty_like(numbers)
+    order = np.argsort(numbers, axis=1, kind="stable")
+    ranks = np.empty_like(numbers)
     ascending = np.take_along_axis(numbers, order, axis=1)
     rank = np.cumsum(np.diff(ascending, axis=1, prepend=ascending[:, :1]) != 0, axis=1)
     np.put_along_axis(ranks, order, rank, axis=1)

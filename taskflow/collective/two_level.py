@@ -40,8 +40,10 @@ def _doubling(away: Array) -> tuple[Array, Array]:
 
 
 def _two_levels(group: Group, owners: Array, way: Way) -> Steps:
-    begin, size = group.host_begin, np.diff(group.host_begin)
-    hosts, host = len(size), np.searchsorted(begin, owners, "right") - 1
+    begin = group.host_begin
+    size = np.diff(group.host_begin)
+    hosts = len(size)
+    host = np.searchsorted(begin, owners, "right") - 1
     number = owners - begin[host]
     at = (host + np.arange(hosts)[:, None]) % hosts
     taking = begin[at] + number % size[at]  # by distance and piece
@@ -84,7 +86,8 @@ def shorter_level(group: Group) -> int:
 
 def owners_by_number(group: Group) -> Array:
     """All members, those of the same number within their hosts side by side, so that their pieces travel as one."""
-    begin, members = group.host_begin, np.arange(group.count)
+    begin = group.host_begin
+    members = np.arange(group.count)
     host = np.searchsorted(begin, members, "right") - 1
     order: Array = np.lexsort((host, members - begin[host]))
     return order

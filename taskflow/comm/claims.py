@@ -20,7 +20,9 @@ from taskflow.core.system import host_address
 
 Claim = Callable[[int, int, int], int]  # (cell, round, count) -> item, or -1
 TOKEN_SECONDS = 5.0  # in which who connects must say the token
-_ASKED, _ANSWERED, _TOKEN = struct.Struct("3q"), struct.Struct("q"), struct.Struct("Q")
+_ASKED = struct.Struct("3q")
+_ANSWERED = struct.Struct("q")
+_TOKEN = struct.Struct("Q")
 
 
 class ClaimsAddress(NamedTuple):

@@ -48,7 +48,8 @@ def _begin_exit() -> None:
 def enter(phase: str) -> int:
     """Note the phase of this rank; gives the number of the one before."""
     cells = heart().cells
-    before, cells[Cell.PHASE] = cells[Cell.PHASE], PHASES.index(phase)
+    before = cells[Cell.PHASE]
+    cells[Cell.PHASE] = PHASES.index(phase)
     return before
 
 

@@ -51,7 +51,8 @@ SAYS = {
     Fault.LOST: "is out of reach",
     Fault.FAILED: "left with an error",
 }
-_REPORT, _VERDICT = struct.Struct("<10q"), struct.Struct("<2q")
+_REPORT = struct.Struct("<10q")
+_VERDICT = struct.Struct("<2q")
 
 
 def state_of(process: int) -> RankState:
@@ -106,15 +107,17 @@ class Guard:
         rank_end: int,
         job: str,
     ) -> None:
-        self.rank, self.size, self.is_one_host = rank, size, is_one_host
-        self.process, self.launcher, self.patience, self.memory, self.job = (
-            process,
-            launcher,
-            patience,
-            memory,
-            job,
-        )
-        self.token, self.state, self.place = 0, RankState.RUNS, (0, 0, 0, -1)
+        self.rank = rank
+        self.size = size
+        self.is_one_host = is_one_host
+        self.process = process
+        self.launcher = launcher
+        self.patience = patience
+        self.memory = memory
+        self.job = job
+        self.token = 0
+        self.state = RankState.RUNS
+        self.place = (0, 0, 0, -1)
         self.still = self.stopped = 0.0
         self.has_failed = False
         self.looked = time.monotonic()
@@ -174,7 +177,8 @@ class Guard:
             now,
         )  # a host that slept is not held to it
         self.state, cells = state_of(self.process), self._cells()
-        table, position = cells[Cell.TABLE], self._position(cells)
+        table = cells[Cell.TABLE]
+        position = self._position(cells)
         place = cells[Cell.COUNT], cells[Cell.WAITING], table, position
         self.still = (
             self.still + passed if place == self.place and not cells[Cell.COMPILING] else 0.0
@@ -302,7 +306,8 @@ class Guard:
                 self.selector.unregister(endpoint)
                 endpoint.close()
         self.centre = None
-        self.guards, self.ranks = {g: r for g, r in self.guards.items() if g.fileno() >= 0}, {}
+        self.guards = {g: r for g, r in self.guards.items() if g.fileno() >= 0}
+        self.ranks = {}
 
     def _accept(self, listening: socket.socket) -> None:
         guard, _ = listening.accept()
@@ -328,11 +333,13 @@ class Guard:
 
     def _hear(self, source: socket.socket) -> None:
         """A report to the centre or its verdict, or that the other end is closed or out of reach."""
-        record, is_lost = _REPORT if source in self.guards else _VERDICT, False
+        record = _REPORT if source in self.guards else _VERDICT
+        is_lost = False
         try:
             packed = source.recv(record.size, socket.MSG_WAITALL)
         except OSError:
-            packed, is_lost = b"", source.family != socket.AF_UNIX
+            packed = b""
+            is_lost = source.family != socket.AF_UNIX
         if source is self.centre:
             if len(packed) == record.size:
                 rank, fault = record.unpack(packed)
@@ -392,7 +399,8 @@ class Guard:
 
     def _end(self, rank: int, fault: Fault) -> None:
         """Say what is ours to say, see to it that this rank ends, and be gone."""
-        is_mine, ends_itself = rank == self.rank, fault in (Fault.SAID, Fault.FAILED)
+        is_mine = rank == self.rank
+        ends_itself = fault in (Fault.SAID, Fault.FAILED)
         if fault != Fault.SAID and (
             is_mine or (self.centre is None and rank not in self.guards.values())
         ):

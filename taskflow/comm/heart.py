@@ -44,7 +44,9 @@ class Heart:
     """What this process notes; for its guard, if it is a rank of a `job` that `launcher` started."""
 
     def __init__(self, job: str = "", launcher: int = 0) -> None:
-        self.is_guarded, self._process, self._end = bool(job), os.getpid(), 0
+        self.is_guarded = bool(job)
+        self._process = os.getpid()
+        self._end = 0
         self._file = os.memfd_create("taskflow") if job else -1
         self.cells: memoryview[int] = memoryview(self.room(8 * CELLS)[0]).cast("q")
         if job:
@@ -71,7 +73,8 @@ class Heart:
 
     def room(self, size_bytes: int) -> tuple[mmap.mmap, int]:
         """Memory that the guard can read, and where in it that begins."""
-        begin, self._end = self._end, self._end - -size_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        begin = self._end
+        self._end = self._end - -size_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         if self._file < 0:
             return mmap.mmap(-1, size_bytes), begin
         os.ftruncate(self._file, self._end)

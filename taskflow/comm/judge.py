@@ -90,7 +90,8 @@ def judge(
         patience: seconds; 0: for ever.
         is_gone: whether a rank that has sent no report has ended.
     """
-    every, limit = [ranks[rank] for rank in sorted(ranks)], patience * 1e3 or float("inf")
+    every = [ranks[rank] for rank in sorted(ranks)]
+    limit = patience * 1e3 or float("inf")
     for report in every:
         if report.stage == Stage.SAID:
             return report.rank, Fault.SAID

@@ -171,7 +171,8 @@ class Transport(ABC):
 class LocalTransport(Transport):
     """One process that drives all devices: there is nothing to send."""
 
-    rank, size = 0, 1
+    rank = 0
+    size = 1
 
     def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
         raise InternalError("one process has nobody to send to")
@@ -243,10 +244,8 @@ class MpiTransport(Transport):
     def _in_pieces(self, several: Sequence[tuple[Any, Call]]) -> Message:
         """Requests, which are matched in their order, and how to free them, as one message."""
         requests, frees = zip(*several, strict=True)
-        is_over, starts = (
-            partial(self._mpi.Request.Testall, requests),
-            [request.Start for request in requests],
-        )
+        is_over = partial(self._mpi.Request.Testall, requests)
+        starts = [request.Start for request in requests]
         wait = partial(_sleep_until, is_over, _LONGEST_NAP_SECONDS)
         return Message(partial(_call_each, starts), wait, is_over, partial(_call_each, frees))
 
@@ -316,7 +315,8 @@ class MpiTransport(Transport):
     def _strided(self, part: Array) -> Any:
         kind = self._mpi.BYTE.Create_contiguous(part.itemsize)
         for count, stride in zip(reversed(part.shape), reversed(part.strides), strict=True):
-            inner, kind = kind, kind.Create_hvector(count, 1, stride)
+            inner = kind
+            kind = kind.Create_hvector(count, 1, stride)
             inner.Free()
         return kind
 

@@ -27,7 +27,9 @@ from taskflow.core import code_folders
 from taskflow.core.garbage import collect_rarely
 from taskflow.core.system import outside_job
 
-_ASKED, _ASKERS, _COMPILER = "asked", "askers.lock", "compiler.lock"
+_ASKED = "asked"
+_ASKERS = "askers.lock"
+_COMPILER = "compiler.lock"
 _LOOK_SECONDS = 0.2
 _NICE = 19  # unless TASKFLOW_COMPILE_NICE says otherwise
 _held = list[int]()  # the lock of those who ask, while this process is one of them

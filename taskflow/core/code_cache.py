@@ -84,7 +84,9 @@ class CodeCache(caching._Cache):
     def __init__(
         self, function: Callable[..., Any], options: Mapping[str, Any], shares_code: bool = False
     ) -> None:
-        self._function, self._options, self._is_enabled = function, options, True
+        self._function = function
+        self._options = options
+        self._is_enabled = True
         self._shares_code = shares_code  # with others: the inner functions that it calls
         self._held: BinaryIO | None = None  # the lock of what is compiled now
         with suppress(OSError):  # typed in, it has no file, and is not kept

@@ -55,7 +55,8 @@ class Column:
 
     def add(self, values: Array) -> int:
         """Append; where the values begin."""
-        begin, end = self.length, self.length + len(values)
+        begin = self.length
+        end = self.length + len(values)
         if end > len(self.data):
             self.grow(end)
         self.data[begin:end] = values
@@ -125,7 +126,8 @@ def select(parts: Sequence[Array], which: Array) -> tuple[Selected, Array]:
     if not parts:
         return Selected(np.zeros(0, np.int64), np.zeros(0, np.int64)), np.zeros(0, np.int64)
     length = np.array([len(part) for part in parts], np.int64)
-    first, count = (np.cumsum(length) - length)[which], length[which]
+    first = (np.cumsum(length) - length)[which]
+    count = length[which]
     return Selected(joined(parts), spread(first, count)), count
 
 

@@ -76,7 +76,9 @@ class _Compiled(partial[Any]):
         self, function: Callable[..., Any], options: dict[str, Any], is_kept: bool = False
     ) -> None:
         update_wrapper(self, function)
-        self._function, self._options, self._is_kept = function, options, is_kept
+        self._function = function
+        self._options = options
+        self._is_kept = is_kept
         self._become(self._first_call)
 
     def __new__(cls, function: Callable[..., Any], *_: object) -> _Compiled:
@@ -154,7 +156,8 @@ class _Tiered(_Compiled):
         """A call while it is not compiled."""
         if getattr(_interpreter, "is_busy", False):
             return self._function(*args, **named)
-        size, begin = tiers.size_of(args), perf_counter()
+        size = tiers.size_of(args)
+        begin = perf_counter()
         try:
             if self._temperature.is_hot(size) or self._is_at_hand(args):
                 self._become(self._dispatcher)
@@ -167,7 +170,8 @@ class _Tiered(_Compiled):
         """Run as Python, with integers that wrap around without a warning, as compiled ones do."""
         if getattr(_interpreter, "is_busy", False):
             return self._function(*args, **named)
-        _interpreter.is_busy, begin = True, thread_time()
+        _interpreter.is_busy = True
+        begin = thread_time()
         try:
             with np.errstate(all="ignore"):
                 return _plain(self._function(*map(_readable, args), **named))

@@ -36,7 +36,8 @@ LARGEST_BYTES = 256 << 20
 DEEPEST = 32  # brackets within each other
 # In a line of TOML: tomllib takes a time that grows with the square of the parts of a key.
 _MOST_DOTS = 100
-_LONGEST_VALUE, _LONGEST_MESSAGE = 60, 1000  # characters
+_LONGEST_VALUE = 60
+_LONGEST_MESSAGE = 1000  # characters
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _AT = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", re.DOTALL)
 
@@ -189,7 +190,8 @@ def replace_file(path: str | Path, text: str, largest_bytes: int = LARGEST_BYTES
         ValueError: no reader would take a file of this size.
         OSError: with the file.
     """
-    data, target = text.encode(), Path(path).resolve()
+    data = text.encode()
+    target = Path(path).resolve()
     if len(data) > largest_bytes:
         raise ValueError(f"file '{path}': would be larger than {largest_bytes} bytes")
     if target.exists() and not target.is_file():

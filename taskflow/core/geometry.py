@@ -71,7 +71,8 @@ class Rect:
         if not self.overlaps(other):
             return [] if self.is_empty else [self]
         pieces: list[Rect] = []
-        lo, hi = list(self.lo), list(self.hi)
+        lo = list(self.lo)
+        hi = list(self.hi)
         for k in range(len(lo)):
             if lo[k] < other.lo[k]:
                 pieces.append(Rect(tuple(lo), (*hi[:k], other.lo[k], *hi[k + 1 :])))
@@ -140,7 +141,8 @@ def border(extent: int, parts: int, k: int) -> int:
 
 def fraction_bounds(extent: int, fractions: Sequence[float]) -> list[int]:
     """The boundaries of a split of `extent` points in proportion to `fractions` (which sum to one)."""
-    bounds, total = [0], 0.0
+    bounds = [0]
+    total = 0.0
     for fraction in fractions[:-1]:
         total += fraction
         bounds.append(min(max(round(total * extent), bounds[-1]), extent))

@@ -22,7 +22,8 @@ def grouped(keys: Array, count: int) -> tuple[Array, Array]:
 @tiered
 def group(keys: Array, count: int) -> tuple[Array, Array]:
     """`grouped` for keys of int64, for compiled code as well."""
-    ptr, order = np.zeros(count + 2, np.int64), np.empty(len(keys), np.int64)
+    ptr = np.zeros(count + 2, np.int64)
+    order = np.empty(len(keys), np.int64)
     for key in keys:
         ptr[key + 2] += 1
     ptr = np.cumsum(ptr)
@@ -40,7 +41,8 @@ def ranks(keys: Array, count: int) -> Array:
 
 @tiered
 def _ranks(keys: Array, count: int) -> Array:
-    before, seen = np.empty(len(keys), np.int64), np.zeros(count, np.int64)
+    before = np.empty(len(keys), np.int64)
+    seen = np.zeros(count, np.int64)
     for k in range(len(keys)):
         before[k] = seen[keys[k]]
         seen[keys[k]] += 1

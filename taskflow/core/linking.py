@@ -105,7 +105,8 @@ class _Codegen(codegen.JITCPUCodegen):
 class _CollectorPause(event.Listener):
     """Collects no garbage while a function is compiled, which makes few cycles and many objects: 16 % of the time."""
 
-    depth, was_enabled = 0, False
+    depth = 0
+    was_enabled = False
 
     def on_start(self, event: Any) -> None:
         """A function is compiled, maybe for another one."""

@@ -63,7 +63,8 @@ def _function_type() -> Any:
 
     @rules.lower_getattr_generic(PointerType)
     def get(context: Any, builder: Any, pointer: PointerType, value: Any, name: str) -> Any:
-        k, pointee = pointer.pointee.fields.index(name), context.get_value_type(pointer.pointee)
+        k = pointer.pointee.fields.index(name)
+        pointee = context.get_value_type(pointer.pointee)
         field = tools.gep_inbounds(builder, builder.bitcast(value, pointee.as_pointer()), 0, k)
         kind = pointer.pointee.types[k]
         if isinstance(kind, types.BaseNamedTuple):

@@ -26,7 +26,8 @@ def on_demand(package: str) -> tuple[Callable[[str], object], Callable[[], list[
         if not own and (name.startswith("_") or find_spec(home) is None):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if home == package:  # a module in it is among its public names
-            home, own = f"{package}.{own}", ""
+            home = f"{package}.{own}"
+            own = ""
         found = getattr(import_module(home), own) if own else import_module(home)
         setattr(module, name, found)
         return found

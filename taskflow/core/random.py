@@ -22,9 +22,12 @@ from taskflow.core.dtypes import HALF
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import real
 
-_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
-_MASK, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+_M0 = np.uint64(0xD2511F53)
+_M1 = np.uint64(0xCD9E8D57)
+_W0 = np.uint32(0x9E3779B9)
+_W1 = np.uint32(0xBB67AE85)
+_MASK = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
 _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 
@@ -110,7 +113,8 @@ def fill(
         fill(wide := np.empty(out.shape, np.float32), distribution, key, shape, rect)
         out[...] = wide
     elif isinstance(distribution, Uniform):
-        number, low = out.dtype.type, distribution.low
+        number = out.dtype.type
+        low = distribution.low
         _by_index(_uniform, out, key, shape, rect, number(distribution.high - low), number(low))
     else:
         _by_index(_normal, out, key, shape, rect)
@@ -150,13 +154,16 @@ def _numbers(shape: tuple[int, ...], rect: Rect, order: Sequence[int]) -> tuple[
 
     `order`: the dimensions, slowest first.
     """
-    extents, first, step = rect.shape, 0, 1
+    extents = rect.shape
+    first = 0
+    step = 1
     steps = [0] * len(shape)
     for k in reversed(range(len(shape))):
         steps[k], first, step = step, first + rect.lo[k] * step, step * shape[k]
     merged = [(1, 0)]  # extents and steps of dimensions that are evenly apart together
     for k in order:
-        extent, step = extents[k], steps[k]
+        extent = extents[k]
+        step = steps[k]
         if extent == 1:
             continue
         wide, apart = merged[-1]
@@ -173,14 +180,23 @@ def _numbers(shape: tuple[int, ...], rect: Rect, order: Sequence[int]) -> tuple[
 @njit(inline="always")
 def _philox(counter: np.uint64, k0: np.uint32, k1: np.uint32) -> tuple[np.uint64, np.uint64]:
     """Two 64-bit words for one counter."""
-    c0, c1 = np.uint32(counter & _MASK), np.uint32(counter >> _SHIFT)
-    c2, c3 = np.uint32(0), np.uint32(0)
+    c0 = np.uint32(counter & _MASK)
+    c1 = np.uint32(counter >> _SHIFT)
+    c2 = np.uint32(0)
+    c3 = np.uint32(0)
     for _ in range(10):
-        p0, p1 = _M0 * np.uint64(c0), _M1 * np.uint64(c2)
-        h0, l0 = np.uint32(p0 >> _SHIFT), np.uint32(p0 & _MASK)
-        h1, l1 = np.uint32(p1 >> _SHIFT), np.uint32(p1 & _MASK)
-        c0, c1, c2, c3 = h1 ^ c1 ^ k0, l1, h0 ^ c3 ^ k1, l0
-        k0, k1 = np.uint32(k0 + _W0), np.uint32(k1 + _W1)
+        p0 = _M0 * np.uint64(c0)
+        p1 = _M1 * np.uint64(c2)
+        h0 = np.uint32(p0 >> _SHIFT)
+        l0 = np.uint32(p0 & _MASK)
+        h1 = np.uint32(p1 >> _SHIFT)
+        l1 = np.uint32(p1 & _MASK)
+        c0 = h1 ^ c1 ^ k0
+        c1 = l1
+        c2 = h0 ^ c3 ^ k1
+        c3 = l0
+        k0 = np.uint32(k0 + _W0)
+        k1 = np.uint32(k1 + _W1)
     return (np.uint64(c0) << _SHIFT) | np.uint64(c1), (np.uint64(c2) << _SHIFT) | np.uint64(c3)
 
 

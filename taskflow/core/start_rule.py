@@ -61,7 +61,9 @@ def finish_of(start: float, seconds: float, free: Array, hops: Array) -> float:
     """
     finish = start + seconds
     for k in range(len(hops)):
-        link, begin, work = hops[k].link, start + hops[k].latency, work_of(hops[k], seconds)
+        link = hops[k].link
+        begin = start + hops[k].latency
+        work = work_of(hops[k], seconds)
         if free[link] > begin:
             free[link] += work
             if work > 0.0:

@@ -20,7 +20,9 @@ from pathlib import Path
 
 INTERFACE = "TASKFLOW_INTERFACE"  # the network interface between hosts
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR, <linux/sockios.h>
-_SET_DEATH_SIGNAL, _SET_TIMER_SLACK, _SET_TRACER = 1, 29, 0x59616D61  # <linux/prctl.h>
+_SET_DEATH_SIGNAL = 1
+_SET_TIMER_SLACK = 29
+_SET_TRACER = 0x59616D61  # <linux/prctl.h>
 
 
 def end_with_parent() -> None:
@@ -115,7 +117,8 @@ def host_address() -> str:
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-PATIENCE, RESTART = "TASKFLOW_PATIENCE", "TASKFLOW_RESTART"
+PATIENCE = "TASKFLOW_PATIENCE"
+RESTART = "TASKFLOW_RESTART"
 PATIENCE_SECONDS = 60.0
 STEP_TASKS = "SLURM_STEP_TASKS_PER_NODE"
 STEP_SIZE = "SLURM_STEP_NUM_TASKS"  # what `srun` starts; the shell of a job is no step
@@ -187,7 +190,8 @@ def numbers_by_node(text: str) -> list[int]:
 
 def step_tasks_here(environment: Mapping[str, str]) -> int | None:
     """How many tasks of its step `srun` has started on this node; None in no step."""
-    node, text = environment.get("SLURM_NODEID", ""), environment.get(STEP_TASKS, "")
+    node = environment.get("SLURM_NODEID", "")
+    text = environment.get(STEP_TASKS, "")
     tasks = numbers_by_node(text)
     return tasks[int(node)] if node.isdigit() and int(node) < len(tasks) else None
 

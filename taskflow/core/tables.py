@@ -46,7 +46,8 @@ class Tables:
         """A view of a table, which is kept."""
         if name not in self.tables:
             raise AttributeError(name)
-        row, head = self.tables[name], self._heads[name]
+        row = self.tables[name]
+        head = self._heads[name]
         begin, rows = self.memory[head : head + 2].tolist()
         width = getattr(self, row) if isinstance(row, str) else row.itemsize // NUMBER.itemsize
         table = self.memory[begin : begin + rows * width]

@@ -58,7 +58,8 @@ def _get(context: Any, builder: Any, tables: TablesType, pointer: Any, name: str
     begin, rows = (builder.load(_number(builder, pointer, head + k)) for k in range(2))
     data = builder.gep(_number(builder, pointer, 0), [begin])
     itemsize = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
-    shape, strides = [rows], [itemsize]
+    shape = [rows]
+    strides = [itemsize]
     if kind.ndim == 2:
         shape.append(
             builder.load(_number(builder, pointer, tables.numbers.index(tables.columns[name])))

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-HOT, NEVER, ALWAYS = "hot", "never", "always"
+HOT = "hot"
+NEVER = "never"
+ALWAYS = "always"
 _SECONDS_PER_BYTE = 4e-4  # of byte code; 0.12 to 1.3 ms on a core of 2.5 GHz
 _START_SECONDS = 0.5  # importing numba, and whatever a variant takes besides
 # Of the arguments, where nothing is known yet: a call looks at each once or twice.
@@ -50,7 +52,8 @@ class Temperature:
     """
 
     def __init__(self, compile_seconds: float) -> None:
-        self.compile_seconds, self.spent = compile_seconds, 0.0
+        self.compile_seconds = compile_seconds
+        self.spent = 0.0
         self._rate = _SECONDS_PER_ELEMENT
         self._next_look = dict[str, float]()
 
@@ -100,7 +103,9 @@ def compile_seconds(
     function: Callable[..., Any], called: Callable[[Any], Callable[..., Any] | None]
 ) -> float:
     """About the time of the processor that compiling takes; `called` gives the function behind what compiles it."""
-    seen, pending, size = {function}, [function], 0
+    seen = {function}
+    pending = [function]
+    size = 0
     while pending:
         current = pending.pop()
         size += len(current.__code__.co_code)

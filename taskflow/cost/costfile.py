@@ -20,7 +20,8 @@ from taskflow.core.files import (
     without_head,
 )
 
-FORMAT, VERSION = "taskflow-costs", 1
+FORMAT = "taskflow-costs"
+VERSION = 1
 ByWay = dict[str, dict[str, float]]
 _Seconds = Annotated[float, Meta(gt=0, le=86_400)]  # of one kernel
 

@@ -24,7 +24,8 @@ def row_keys(task_graph: TaskGraph, rows: Array) -> list[Key]:
 
 
 def _key(task_graph: TaskGraph, row: int, is_transfer: bool) -> Key:
-    kind, size = int(task_graph.kind[row]), int(task_graph.bytes[row])
+    kind = int(task_graph.kind[row])
+    size = int(task_graph.bytes[row])
     if kind == Kind.POINT:
         launch = task_graph.launches[int(task_graph.launch[row])]
         return kernel_key(task_graph, launch, row), launch_key(launch), "point"

@@ -29,9 +29,11 @@ class KeptTimes:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._path, self._is_new = path, False
+        self._path = path
+        self._is_new = False
         kept = read_costs(path) if path and path.exists() else Costs()
-        self._seconds, self._choices = kept.kernels, kept.choices
+        self._seconds = kept.kernels
+        self._choices = kept.choices
         self._unseen = set(self._seconds)
 
     def __len__(self) -> int:
@@ -70,6 +72,7 @@ class KeptTimes:
         if self._path and self._is_new:
             kept = read_costs(self._path) if self._path.is_file() else Costs()
             costs = Costs(self._seconds, self._choices).beside(kept)
-            self._seconds, self._choices = costs.kernels, costs.choices
+            self._seconds = costs.kernels
+            self._choices = costs.choices
             write_costs(self._path, costs)
             self._is_new = False

@@ -25,7 +25,8 @@ from taskflow.machine.efficiency import fit_device
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 UNEQUAL = 1.2  # times as fast; equal ranks measured up to 1.03 while others used the machine
-SPEED_EXTENT, SPEED_SECONDS = 192, 0.2  # of the products by which ranks are compared
+SPEED_EXTENT = 192
+SPEED_SECONDS = 0.2  # of the products by which ranks are compared
 
 
 def measure_machine(machine: MachineModel, backend: StreamBackend | None = None) -> MachineModel:
@@ -86,7 +87,9 @@ def _speeds(machine: MachineModel, transport: Transport) -> list[float]:
 
 def calls_per_second(call: Callable[[], object]) -> float:
     """Calls in a second of the processor: what others take from it meanwhile is none of this rank's slowness."""
-    count, end, begin = 0, time.perf_counter() + SPEED_SECONDS, time.thread_time()
+    count = 0
+    end = time.perf_counter() + SPEED_SECONDS
+    begin = time.thread_time()
     while count < 3 or time.perf_counter() < end:
         call()
         count += 1
@@ -105,7 +108,8 @@ def fit_machine(machine: MachineModel, task_graph: TaskGraph, costs: CostModel) 
     Raises:
         ValueError: a device runs fewer than four points; see `fit_device`.
     """
-    seconds, is_point = costs.seconds(task_graph), task_graph.kind == Kind.POINT
+    seconds = costs.seconds(task_graph)
+    is_point = task_graph.kind == Kind.POINT
     devices = list(machine.devices)
     for number, device in enumerate(devices):
         rows = np.flatnonzero(is_point & (task_graph.device == number))

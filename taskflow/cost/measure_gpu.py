@@ -128,12 +128,15 @@ def measure_host_link(backend: StreamBackend, device: int = 0) -> HostLink:
     Raises:
         ValueError: what was measured is not possible; see `taskflow.cost.plausible`.
     """
-    clock, directions = DeviceClock(backend, device), {}
+    clock = DeviceClock(backend, device)
+    directions = {}
     for size in _SIZES:
-        here, there = backend.pinned(size), backend.zeros(device, size)
+        here = backend.pinned(size)
+        there = backend.zeros(device, size)
         directions["to the device", size] = partial(clock.seconds, backend.copy(there, here))
         directions["to the host", size] = partial(clock.seconds, backend.copy(here, there))
-    medians, rates = _by_turns(directions), []
+    medians = _by_turns(directions)
+    rates = []
     for direction in ("to the device", "to the host"):
         small, large = (medians[direction, size] for size in _SIZES)
         seconds = possible(f"small copies {direction}", small, Possible.CALL)
@@ -154,10 +157,8 @@ def _link(
         time_copy = time_copy or partial(_staged_seconds, backend, transport)
         copies = {size: partial(time_copy, size) for size in _SIZES}
     elif devices > 1:
-        source, target = (
-            clock.array((_LARGE // 4,), "float32"),
-            backend.zeros(1, _LARGE).view("float32"),
-        )
+        source = clock.array((_LARGE // 4,), "float32")
+        target = backend.zeros(1, _LARGE).view("float32")
         copies = {
             n: partial(clock.seconds, backend.copy(target[: n // 4], source[: n // 4]))
             for n in _SIZES
@@ -184,7 +185,8 @@ def _mapped_seconds(
     for rank in range(transport.size):
         transport.barrier()
         if rank == transport.rank:
-            source, target = shared[(rank + 1) % transport.size], backend.zeros(rank, size)
+            source = shared[(rank + 1) % transport.size]
+            target = backend.zeros(rank, size)
             seconds = clock.seconds(backend.copy(target, source[:size]))
     transport.barrier()
     return seconds
@@ -194,7 +196,8 @@ def _staged_seconds(
     backend: StreamBackend, transport: Transport, size: int, rounds: int = 5
 ) -> float:
     """One way from rank 0 to rank 1 and back, through the hosts."""
-    host, device = backend.pinned(size), backend.zeros(transport.rank, size)
+    host = backend.pinned(size)
+    device = backend.zeros(transport.rank, size)
     stream, over = (
         backend.make_stream(transport.rank, "staging"),
         backend.make_event(transport.rank),
@@ -205,7 +208,8 @@ def _staged_seconds(
         backend.record(stream, over)
         backend.synchronize(over)
 
-    upload, download = backend.copy(device, host), backend.copy(host, device)
+    upload = backend.copy(device, host)
+    download = backend.copy(host, device)
     times = one_way_times(
         transport, host, rounds, partial(finish, download), partial(finish, upload)
     )
@@ -223,7 +227,8 @@ class DeviceTimes:
     """
 
     def __init__(self, backend: StreamBackend, choose: Callable[[str, ByWay], object]) -> None:
-        self._backend, self._choose = backend, choose
+        self._backend = backend
+        self._choose = choose
         self._clocks: dict[int, DeviceClock] = {}
 
     def name(self, device: int) -> str:
@@ -233,7 +238,8 @@ class DeviceTimes:
     def point(self, task_graph: TaskGraph, launch: Launch, row: int) -> float:
         """Seconds of the kernel of a point, by the faster way where there are two."""
         clock = self._clock(int(task_graph.device[row]))
-        args, arrays = task_graph.args(row), []
+        args = task_graph.args(row)
+        arrays = []
         for (_, rect, _), number in zip(args, launch.args, strict=True):
             order = task_graph.order(number)
             array = clock.array(

@@ -70,10 +70,8 @@ def _calls(
     """The calls of a collective of `size` bytes; the first of a group is the root. None for who is not in it."""
     if communicator is None:
         return []
-    group, count = (
-        communicator.group,
-        max(size // 4 // len(communicator.group), 1) * len(communicator.group),
-    )
+    group = communicator.group
+    count = max(size // 4 // len(communicator.group), 1) * len(communicator.group)
     whole, other = (backend.zeros(rank, 4 * count).view("float32") for _ in range(2))
     tile = slice(*(count // len(group) * (group.index(rank) + k) for k in (0, 1)))
     is_root = rank == group[0]

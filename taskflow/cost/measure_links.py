@@ -16,7 +16,8 @@ from taskflow.cost.samples import one_way_times
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Link
 
-_SMALL_BYTES, _SMALL_ROUNDS = 8, 200
+_SMALL_BYTES = 8
+_SMALL_ROUNDS = 200
 _LARGE = {
     True: (1 << 20, 20),
     False: (1 << 22, 8),
@@ -36,7 +37,8 @@ def link_between(transport: Transport, first: int, second: int) -> LinkRate:
     Raises:
         ValueError: it is not possible, on every rank.
     """
-    ends, large = (first, second), _LARGE[transport.hosts[first] == transport.hosts[second]]
+    ends = (first, second)
+    large = _LARGE[transport.hosts[first] == transport.hosts[second]]
     sizes = (_SMALL_BYTES, _SMALL_ROUNDS), large
     times = [
         one_way_times(transport, np.zeros(size, np.uint8), rounds, ends=ends)

@@ -37,7 +37,8 @@ def with_claims(
     items = {k: x.kernel.claims for k, x in enumerate(task_graph.launches) if x.kernel.claims}
     if not items:
         return find(task_graph, rows)
-    seconds, launch = np.zeros(len(rows)), task_graph.launch[rows]
+    seconds = np.zeros(len(rows))
+    launch = task_graph.launch[rows]
     is_asked = ~np.isin(launch, [number for number, claim in items.items() if claim.seconds])
     seconds[is_asked] = find(task_graph, rows[is_asked])
     for number, claim in items.items():

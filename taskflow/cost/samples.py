@@ -57,7 +57,8 @@ def sample_call(
     task_graph: TaskGraph, launch: Launch, row: int, parts: Sequence[Part] | None = None
 ) -> Callable[[], object]:
     """The kernel of a point on arrays of its own, which lie in memory as in the executor, in parts side by side."""
-    args, arrays = task_graph.args(row), []
+    args = task_graph.args(row)
+    arrays = []
     for (_, rect, privilege), number in zip(args, launch.args, strict=True):
         order = task_graph.order(number)
         array = sample_array(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
@@ -117,7 +118,8 @@ def sample_array(shape: tuple[int, ...], dtype: str) -> Array:
     array = np.zeros(shape, dtype)
     if is_floating(array.dtype.name):
         some = np.random.default_rng(0).uniform(0.1, 1.0, _SAMPLES).astype(dtype)
-        flat, whole = array.reshape(-1), array.size - array.size % _SAMPLES
+        flat = array.reshape(-1)
+        whole = array.size - array.size % _SAMPLES
         flat[:whole].reshape(-1, _SAMPLES)[...] = some
         flat[whole:] = some[: array.size - whole]
     return array
@@ -139,7 +141,8 @@ def relative_seconds(machine: MachineModel) -> tuple[Array, Array]:
 
     A rank times kernels on its own processor alone. GPUs are timed one by one, so there all are 1.
     """
-    devices, transport = machine.devices, connect()
+    devices = machine.devices
+    transport = connect()
     if any(d.kind == "cuda" for d in devices):
         return np.ones(len(devices)), np.ones(len(devices))
     first = next((k for k in range(len(devices)) if transport.drives(k)), 0)
@@ -164,7 +167,8 @@ def one_way_times(
     times = []
     if transport.rank in ends:
         peer = sum(ends) - transport.rank
-        send, receive = transport.sender([array], peer, 1), transport.receiver([array], peer, 1)
+        send = transport.sender([array], peer, 1)
+        receive = transport.receiver([array], peer, 1)
         for _ in range(rounds):
             begin = time.perf_counter()
             for sender in ends:

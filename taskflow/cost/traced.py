@@ -29,7 +29,8 @@ from taskflow.machine import MachineModel
 from taskflow.machine.library import LibraryTimes
 from taskflow.tasks.task_graph import Array, Kind, Launch, TaskGraph
 
-FORMAT, VERSION = "taskflow-traced-costs", 1
+FORMAT = "taskflow-traced-costs"
+VERSION = 1
 _PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.WEIGHT: "backward"}
 _OTHERS = "others"  # rows of no class that was traced
 _LEAST_PRODUCTS = 2  # of different sizes, for a curve
@@ -71,7 +72,8 @@ class TracedCosts(CostModel):
 
     def __init__(self, machine: MachineModel, classes: TracedClasses) -> None:
         super().__init__(machine)
-        self.classes, self._work = classes, AnalyticCosts(machine)
+        self.classes = classes
+        self._work = AnalyticCosts(machine)
         self.within = self._work.within
 
     @staticmethod

@@ -247,15 +247,18 @@ def _frames(events: Iterable[Event]) -> Iterator[_Frame]:
     for event in sorted(events, key=lambda e: (str(e.tid), e.ts, -e.dur)):
         while stack and not _is_within(event, stack[-1].event):
             stack.pop()
-        family, owner = family_of(event.name), event
+        family = family_of(event.name)
+        owner = event
         above = stack[-1] if stack else _whole(event)
         phase = above.phase
         if event.name.startswith("Optimizer."):
-            family, phase = UPDATE, Phase.UPDATE
+            family = UPDATE
+            phase = Phase.UPDATE
         elif event.name.startswith("autograd::engine::evaluate_function"):
             phase = Phase.BACKWARD
         if above.family:
-            family, owner = above.family, above.owner
+            family = above.family
+            owner = above.owner
         frame = _Frame(event, owner, family, phase, above.event)
         stack.append(frame)
         yield frame
@@ -302,7 +305,8 @@ def _operators(
 
 def product_flops(event: Event) -> float:
     """Of a product of matrices, by the shapes of its inputs; 0: it is none, or none of a known form."""
-    name, dims = event.name.removeprefix("aten::"), event.args.dims
+    name = event.name.removeprefix("aten::")
+    dims = event.args.dims
     first = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}.get(name)
     if first is None or len(dims) < first + 2 or not (dims[first] and dims[first + 1]):
         return 0.0
@@ -315,7 +319,8 @@ def _collectives(events: Iterable[Event]) -> tuple[list[TracedCollective], dict[
     collectives: list[TracedCollective] = []
     unknown: dict[str, float] = defaultdict(float)
     for event in events:
-        args, seconds = event.args, event.dur / 1e6
+        args = event.args
+        seconds = event.dur / 1e6
         if args.collective is None:
             continue
         name = args.collective.lower().strip("_")

@@ -43,7 +43,8 @@ def connect_for(task_graph: TaskGraph, kind: str) -> Transport:
     Raises:
         ValueError: there are fewer ranks than cuda devices.
     """
-    transport, used = connect(), task_graph.devices_used
+    transport = connect()
+    used = task_graph.devices_used
     if kind != "cuda":
         return transport.over(used)
     if transport.size > 1 and used and max(used) >= transport.size:

@@ -24,7 +24,8 @@ FoldCall = Callable[[str, Array, Sequence[Array], Sequence[Array]], Call]
 
 def called(graph: TaskGraph, memory: Memory, row: int, fold_call: FoldCall) -> Call:
     """The call of the collective `row`; `fold_call`: see `Compiler.fold_call`."""
-    exchange, combine = graph.exchange(row), graph.combine[int(graph.region[row])]
+    exchange = graph.exchange(row)
+    combine = graph.combine[int(graph.region[row])]
     calls = []
     for step in exchange.steps():
         target, *parts = (

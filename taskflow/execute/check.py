@@ -22,7 +22,8 @@ from taskflow.tasks.task_graph import Array, Privilege
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-_BYTE, _OTHER_BYTE = 0xFB, 0xFF  # a number and, of floating point, none
+_BYTE = 0xFB
+_OTHER_BYTE = 0xFF  # a number and, of floating point, none
 _ZONE_BYTES = 128  # on either side of an array
 _ALIGNMENT = 64
 
@@ -53,7 +54,8 @@ class _Guarded:
 
     def __init__(self, array: Array, byte: int) -> None:
         low, high = byte_bounds(array) if array.size else (0, 0)
-        self.memory, self.byte = np.empty(high - low + 2 * _ZONE_BYTES + _ALIGNMENT, np.uint8), byte
+        self.memory = np.empty(high - low + 2 * _ZONE_BYTES + _ALIGNMENT, np.uint8)
+        self.byte = byte
         self.memory.fill(byte)
         begin = _ZONE_BYTES + (low - self.memory.ctypes.data - _ZONE_BYTES) % _ALIGNMENT
         offset = begin + (array.__array_interface__["data"][0] - low if array.size else 0)
@@ -108,7 +110,8 @@ def checked(
 
     def attempt(byte: int) -> list[Array]:
         """What the kernel leaves in its arrays when its outputs and its scratch memory hold that byte before."""
-        guarded, workspace.byte = [_Guarded(array, byte) for array in arrays], byte
+        guarded = [_Guarded(array, byte) for array in arrays]
+        workspace.byte = byte
         for k, buffer in enumerate(guarded):
             if k not in outputs:
                 np.copyto(buffer.array, arrays[k])
@@ -130,17 +133,16 @@ def checked(
                 raise PermissionError(
                     f"task {task}: argument {k}: reads {count} elements that no task wrote"
                 )
-        left, again = attempt(_BYTE), attempt(_OTHER_BYTE)
+        left = attempt(_BYTE)
+        again = attempt(_OTHER_BYTE)
         for k, (array, value, other) in enumerate(zip(arrays, left, again, strict=True)):
             if privileges[k] == Privilege.READ and value.tobytes() != array.tobytes():
                 raise PermissionError(
                     f"task {task}: argument {k}: is only read, and has been written"
                 )
             if value.tobytes() != other.tobytes():
-                where, missed = (
-                    f"task {task}: {_name(k, outputs)}",
-                    _is_poison(value, _BYTE) & _is_poison(other, _OTHER_BYTE),
-                )
+                where = f"task {task}: {_name(k, outputs)}"
+                missed = _is_poison(value, _BYTE) & _is_poison(other, _OTHER_BYTE)
                 if k in outputs and (count := int(np.count_nonzero(missed))):
                     raise PermissionError(
                         f"{where}: leaves {count} of {array.size} elements unwritten"

@@ -18,7 +18,8 @@ from taskflow.tasks.threads.sections import PlannedBytes, section_calls, section
 def divide_program(compiler: Compiler, program: RankProgram) -> dict[int, Sequence[Part]]:
     """Divide the points of a compiled program over the threads of their devices; the parts of every point."""
     parts = dict[int, Sequence[Part]]()
-    graph, crew = compiler.graph, compiler.crew
+    graph = compiler.graph
+    crew = compiler.crew
     if crew.size == 1:
         return parts
     memory = PlannedBytes(graph, compiler.plan)

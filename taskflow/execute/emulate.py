@@ -61,7 +61,8 @@ class EmulatedCompiler(Compiler):
             if cells is None
             else cells[: 2 * 8 * len(graph)].view(np.float64)
         )
-        done, begun = both[: len(graph)], both[len(graph) :]
+        done = both[: len(graph)]
+        begun = both[len(graph) :]
         ledger = FlowLedger(find_loads(graph, self.seconds), self.seconds, begun)
         last = self.guard_row if self.guard else len(graph)
         barrier = partial(self.transport.barrier, in_step=True)
@@ -89,9 +90,12 @@ class Replay:
         barrier: Callable[[], None],
         last: int,
     ) -> None:
-        self.calls, self.ledger, self.barrier = calls, ledger, barrier
+        self.calls = calls
+        self.ledger = ledger
+        self.barrier = barrier
         self.rows = sorted(calls)
-        self.start, self.end = np.full(len(graph), np.nan), np.full(len(graph), np.nan)
+        self.start = np.full(len(graph), np.nan)
+        self.end = np.full(len(graph), np.nan)
         self._done = memoryview(done.data).cast("B").cast("d")
         self._seconds: list[float] = seconds.tolist()
         before = RowsBefore(graph, of_links=False)
@@ -121,14 +125,16 @@ class Replay:
         self._play(1)
 
     def _play(self, part: int) -> None:
-        origin, queues = time.monotonic(), list(self._queues[part].values())
+        origin = time.monotonic()
+        queues = list(self._queues[part].values())
         heads = [(origin, q) for q in range(len(queues))]  # heap: when to look at the next row of q
         positions = [0] * len(heads)
         while heads:
             moment, q = heads[0]
             sleep_until(moment)
             self.ledger.look()
-            queue, position = queues[q], positions[q]
+            queue = queues[q]
+            position = positions[q]
             start, is_known = self._earliest(queue[position])
             look = start - _AHEAD_SECONDS
             if look > moment or not is_known:

@@ -60,7 +60,9 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     These wait for the same memory, but step by step: a collective waits when any of its steps does. Memory that its
     algorithm does not use is taken over by nobody: who comes next waits for who was there before.
     """
-    graph, origin, root = expansion.task_graph, expansion.origin, expansion.lies_in
+    graph = expansion.task_graph
+    origin = expansion.origin
+    root = expansion.lies_in
     plan, rows = _with_other_ends(plan, int(root.max(initial=-1)) + 1), len(plan.receive)
     begin = np.searchsorted(
         origin, np.arange(rows + 2)
@@ -68,7 +70,8 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     is_used = np.isin(np.arange(len(plan.last)), root[graph.arg_instance[graph.arg_instance >= 0]])
     last = np.where(is_used & (plan.last >= 0), begin[plan.last + 1] - 1, -1)
     last[plan.last >= rows] = len(graph)
-    posted, held = receive_rows(graph), plan.receive[origin]
+    posted = receive_rows(graph)
+    held = plan.receive[origin]
     receive = np.where(
         held >= 0, begin[held], np.where(posted >= 0, np.maximum(posted, begin[origin]), -1)
     )
@@ -95,7 +98,8 @@ def spell_out(task_graph: TaskGraph, rows: Array) -> Expansion:
     devices = task_graph.devices
     is_own = np.zeros(len(task_graph.machine.devices), np.bool_)
     is_own[slice(None) if devices is None else list(devices)] = True
-    expander, alike = _Expander(task_graph), _alike(task_graph, rows)
+    expander = _Expander(task_graph)
+    alike = _alike(task_graph, rows)
     spelled = [spell(task_graph, int(some[0]), is_own) for some in alike]
     expander.make_room(rows, spelled, alike)
     for form, some in zip(spelled, alike, strict=True):
@@ -105,7 +109,8 @@ def spell_out(task_graph: TaskGraph, rows: Array) -> Expansion:
 
 def _alike(graph: TaskGraph, rows: Array) -> list[Array]:
     """The rows of every kind of collective: their steps differ in the numbers of instances alone."""
-    keys, groups = dict[tuple[int, int], bytes](), dict[bytes, list[int]]()
+    keys = dict[tuple[int, int], bytes]()
+    groups = dict[bytes, list[int]]()
     for row in rows.tolist():
         table, number = graph.with_all_arguments(row)
         if (key := keys.get((id(table), number))) is None:
@@ -153,7 +158,8 @@ class _Expander:
         graph = self.graph
         is_kept = np.ones(len(graph), np.bool_)
         is_kept[rows] = False
-        kept, uses = np.flatnonzero(is_kept), np.diff(graph.arg_ptr)
+        kept = np.flatnonzero(is_kept)
+        uses = np.diff(graph.arg_ptr)
         count = np.stack([np.ones_like(uses), uses, np.zeros_like(uses)])
         for form, some in zip(spelled, alike, strict=True):
             count[:, some] = [[len(form.args)], [len(form.place)], [len(form.pieces.place)]]
@@ -168,15 +174,18 @@ class _Expander:
         self.arguments: dict[str, Any] = {
             name: _placed(getattr(graph, name), old, new, self.arg[-1]) for name in ARGUMENTS
         }
-        at, end = np.arange(len(graph.instance_device)), self.piece[-1]
+        at = np.arange(len(graph.instance_device))
+        end = self.piece[-1]
         self.instances: dict[str, Any] = {
             name: _placed(getattr(graph, name), at, at, end) for name in INSTANCES
         }
-        self.lies_in, self.offset = np.arange(end), np.zeros(end, np.int64)
+        self.lies_in = np.arange(end)
+        self.offset = np.zeros(end, np.int64)
 
     def fill(self, spelled: Spelled, rows: Array) -> None:
         """Fill in collectives that are alike."""
-        graph, pieces = self.graph, spelled.pieces
+        graph = self.graph
+        pieces = spelled.pieces
         step, arg, piece = (first[rows][:, None] for first in (self.step, self.arg, self.piece))
         at = step + np.arange(len(spelled.args))
         for name, column in spelled.columns.items():
@@ -201,7 +210,8 @@ class _Expander:
 
     def expansion(self, is_own: Array) -> Expansion:
         """What has been filled in, and what the new rows wait for on the devices that are marked."""
-        graph, arg_ptr = self.graph, pointers(self.args)
+        graph = self.graph
+        arg_ptr = pointers(self.args)
         device = self.instances["instance_device"][self.arguments["arg_instance"]]
         kind, source, to = (self.columns[name] for name in ("kind", "source", "device"))
         table = StreamTable(graph.machine)

@@ -34,7 +34,8 @@ class Feed:
         """Take the fed value: an array of the region's shape and dtype, on the host or a GPU, or a function."""
         if not callable(value):
             value = value if is_resident(value) else as_array(f"feed '{self.name}'", value)
-            shape, dtype = tuple(value.shape), str(value.dtype).removeprefix("torch.")
+            shape = tuple(value.shape)
+            dtype = str(value.dtype).removeprefix("torch.")
             if shape != self.shape:
                 raise ValueError(f"feed '{self.name}': has shape {shape}, the region {self.shape}")
             if dtype != self.dtype:

@@ -33,7 +33,9 @@ class FlowLedger:
     """
 
     def __init__(self, loads: Loads, seconds: Array, begun: Array) -> None:
-        self._loads, self._seconds, self._begun = loads, np.asarray(seconds, float), begun
+        self._loads = loads
+        self._seconds = np.asarray(seconds, float)
+        self._begun = begun
         self.is_shared: list[bool] = (
             (np.diff(loads.ptr) > 0) & (self._seconds > loads.latency)
         ).tolist()
@@ -42,7 +44,8 @@ class FlowLedger:
     def clear(self, rows: Sequence[int]) -> None:
         """Forget the last step, and for all ranks that these rows have begun."""
         self._begun[list(rows)] = 0.0
-        self._unseen, self._past = np.flatnonzero(self.is_shared), 0.0
+        self._unseen = np.flatnonzero(self.is_shared)
+        self._past = 0.0
         self._state = no_flows(self._loads)
         self._end: list[float] = [0.0] * len(self._seconds)
 
@@ -56,7 +59,8 @@ class FlowLedger:
         is_new = self._begun[self._unseen] > 0.0
         if not is_new.any():
             return
-        new, self._unseen = self._unseen[is_new], self._unseen[~is_new]
+        new = self._unseen[is_new]
+        self._unseen = self._unseen[~is_new]
         times = self._state[0]
         times.start[new] = np.maximum(self._begun[new], self._past - self._loads.latency[new])
         times.end[new] = times.start[new] + self._seconds[new]

@@ -96,7 +96,8 @@ class StepGuard(ABC):
         return self.is_kept and not self.has_agreed
 
     def __init__(self, guarded: Guarded, is_any: Callable[[bool], bool]) -> None:
-        self.guarded, self._is_any = guarded, is_any
+        self.guarded = guarded
+        self._is_any = is_any
 
     @property
     @abstractmethod
@@ -132,7 +133,8 @@ class UpdateGuard(StepGuard):
         self, guarded: Guarded, graph: TaskGraph, memory: Memory, is_any: Callable[[bool], bool]
     ) -> None:
         super().__init__(guarded, is_any)
-        self.row, made = guarded.row, guarded.arrays(graph, memory)
+        self.row = guarded.row
+        made = guarded.arrays(graph, memory)
         self.notes = {
             row: partial(self._note, arrays) for row, arrays in made.items()
         }  # behind these rows
@@ -168,7 +170,8 @@ class UpdateGuard(StepGuard):
 
     def give_up(self, program: RankProgram) -> None:
         """Waits, messages, copies and folds; then what was kept."""
-        first, late = program.roles.index(GUARD) + 1, self.guarded.late
+        first = program.roles.index(GUARD) + 1
+        late = self.guarded.late
         for call, row, role in zip(
             program.calls[first:], program.rows[first:], program.roles[first:], strict=True
         ):
@@ -260,8 +263,10 @@ class _Arguments:
         row = graph.arg_row
         persistent = np.array([region.is_persistent for region in graph.regions], np.bool_)
         region = graph.instance_region[graph.arg_instance]
-        is_there, is_read = graph.arg_instance >= 0, graph.arg_privilege == Privilege.READ
-        is_persistent, is_copy = persistent[region] & is_there, graph.kind[row] == Kind.COPY
+        is_there = graph.arg_instance >= 0
+        is_read = graph.arg_privilege == Privilege.READ
+        is_persistent = persistent[region] & is_there
+        is_copy = graph.kind[row] == Kind.COPY
         updates = is_persistent & ~is_read & ~is_copy
         return _Arguments(
             row, graph.arg_instance, region, is_persistent, updates, is_there & ~is_read & ~is_copy
@@ -272,7 +277,8 @@ def _updaters(graph: TaskGraph, table: _Arguments) -> dict[int, str]:
     """The points that update a parameter, or another state by what the backward pass made -> what they update it by."""
     updaters: dict[int, str] = {}
     for k in np.flatnonzero(table.updates & (graph.kind[table.row] == Kind.POINT)).tolist():
-        row, region = int(table.row[k]), graph.regions[int(table.region[k])]
+        row = int(table.row[k])
+        region = graph.regions[int(table.region[k])]
         if region.role == "parameter":
             updaters[row] = f"the gradient of '{region.name}'"
         elif graph.launches[int(graph.launch[row])].phase != Phase.FORWARD:
@@ -325,18 +331,17 @@ def _wanted_elsewhere(graph: TaskGraph, is_scaled: bool) -> dict[int, str]:
 
 def _behind(graph: TaskGraph, updaters: Mapping[int, str]) -> Array:
     """Which rows are `updaters`, or read what one of the same step has made."""
-    steps, points = np.full(len(graph), -1), np.flatnonzero(graph.launch >= 0)  # -1: of any step
+    steps = np.full(len(graph), -1)
+    points = np.flatnonzero(graph.launch >= 0)  # -1: of any step
     steps[points] = np.array([launch.step for launch in graph.launches], np.int64)[
         graph.launch[points]
     ]
     behind = np.full(len(graph), -1)  # the step behind whose updates a row comes
     behind[list(updaters)] = steps[list(updaters)]
     made: dict[int, int] = {}  # instance -> that of the row that made it
-    begins, instances, privileges = (
-        graph.arg_ptr.tolist(),
-        graph.arg_instance.tolist(),
-        graph.arg_privilege.tolist(),
-    )
+    begins = graph.arg_ptr.tolist()
+    instances = graph.arg_instance.tolist()
+    privileges = graph.arg_privilege.tolist()
     for row in range(min(updaters, default=len(graph)), len(graph)):
         span = range(begins[row], begins[row + 1])
         read = max(

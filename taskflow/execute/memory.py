@@ -35,7 +35,9 @@ class Memory:
         transport: Transport,
         share_memory: bool = False,
     ) -> None:
-        self.task_graph, self.plan, self.transport = task_graph, plan, transport
+        self.task_graph = task_graph
+        self.plan = plan
+        self.transport = transport
         self.devices = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.arenas: dict[int, Array] = {}
         self.elsewhere: set[int] = set()  # instances whose memory is in no arena
@@ -58,7 +60,8 @@ class Memory:
 
     def with_counters(self, launches: Sequence[Launch]) -> Self:
         """This memory, where points of an operator claim items with cells of 64 bits that all ranks reach."""
-        ranks, count = self.transport, len(launches)
+        ranks = self.transport
+        count = len(launches)
         if not any(launch.kernel.claims for launch in launches):
             return self
         from taskflow.backend.claims import claim_next  # which is compiled
@@ -89,7 +92,8 @@ class Memory:
     def array(self, instance: int) -> Array:
         """The memory of an instance, row-major: its dimensions stand in the region's memory order."""
         if instance not in self._arrays:
-            graph, start = self.task_graph, int(self.plan.offset[instance])
+            graph = self.task_graph
+            start = int(self.plan.offset[instance])
             region = graph.regions[int(graph.instance_region[instance])]
             rect = graph.instance_rect(instance)
             order = self.order_of(instance)
@@ -127,10 +131,8 @@ class Memory:
 
     def local_box(self, instance: int, rect: Rect) -> Rect:
         """`rect` in the coordinates of `array(instance)`."""
-        local, order = (
-            rect.relative_to(self.task_graph.instance_rect(instance).lo),
-            self.order_of(instance),
-        )
+        local = rect.relative_to(self.task_graph.instance_rect(instance).lo)
+        order = self.order_of(instance)
         return Rect(tuple(local.lo[d] for d in order), tuple(local.hi[d] for d in order))
 
     def order_of(self, instance: int) -> tuple[int, ...]:

@@ -51,7 +51,8 @@ def _check(task_graph: TaskGraph, is_here: Array) -> None:
     if task_graph.is_complete:
         return
     used = np.flatnonzero(is_here[list(task_graph.devices_used)])
-    given, wanted = task_graph.devices or (), np.array(task_graph.devices_used)[used]
+    given = task_graph.devices or ()
+    wanted = np.array(task_graph.devices_used)[used]
     if missing := np.setdiff1d(wanted, given).tolist():
         raise ValueError(
             f"executor: a rank runs the rows of its host's devices {wanted.tolist()}; these are the rows of "
@@ -75,12 +76,17 @@ def _touching(task_graph: TaskGraph, is_here: Array) -> Array:
 
 def _some_rows(task_graph: TaskGraph, kept: Array, devices: tuple[int, ...]) -> TaskGraph:
     """The rows that are marked, and what they wait for of each other; all instances stay."""
-    graph, new = task_graph, pointers(kept)
+    graph = task_graph
+    new = pointers(kept)
     rows = np.flatnonzero(kept)
-    args, waits = np.diff(graph.arg_ptr)[rows], np.diff(graph.dep_ptr)[rows]
-    arg, dep = spread(graph.arg_ptr[rows], args), spread(graph.dep_ptr[rows], waits)
-    awaited, waiting = graph.dep_row[dep], np.repeat(np.arange(len(rows)), waits)
-    is_kept, ownership = kept[awaited], graph.own or Own(np.arange(len(graph)))
+    args = np.diff(graph.arg_ptr)[rows]
+    waits = np.diff(graph.dep_ptr)[rows]
+    arg = spread(graph.arg_ptr[rows], args)
+    dep = spread(graph.dep_ptr[rows], waits)
+    awaited = graph.dep_row[dep]
+    waiting = np.repeat(np.arange(len(rows)), waits)
+    is_kept = kept[awaited]
+    ownership = graph.own or Own(np.arange(len(graph)))
     return replace(
         graph,
         **{name: getattr(graph, name)[rows] for name in ROW_COLUMNS},

@@ -66,7 +66,8 @@ def borrow(graph: TaskGraph, lender: TaskGraph, transport: Transport, job: str =
             continue  # it has values of its own
         if lent not in lender.homes:
             raise ValueError(f"executor: the shared executor has no region '{lent}'")
-        mine, theirs = regions[name], others[lent]
+        mine = regions[name]
+        theirs = others[lent]
         if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
             raise ValueError(
                 f"executor: region '{name}' is {mine.shape} {mine.dtype}, "
@@ -90,7 +91,8 @@ def _borrow_region(graph: TaskGraph, lender: TaskGraph, name: str, loan: Loan) -
     bound: list[tuple[int, Rect]] = []
     is_whole = True
     for instance in dict.fromkeys(i for i, _ in graph.homes[name]):
-        device, box = int(graph.instance_device[instance]), graph.instance_rect(instance)
+        device = int(graph.instance_device[instance])
+        box = graph.instance_rect(instance)
         lent = next(
             (
                 i
@@ -120,9 +122,13 @@ class PersistentRegions:
         base: PersistentRegions | None = None,
         loan: Loan | None = None,
     ) -> None:
-        self.graph, self.memory, self.transport, self.run = graph, memory, transport, run
+        self.graph = graph
+        self.memory = memory
+        self.transport = transport
+        self.run = run
         self._regions = {r.name: r for r in graph.regions if r.name in graph.homes}
-        self._base, self._loan = base, loan or Loan({}, [], [])
+        self._base = base
+        self._loan = loan or Loan({}, [], [])
         self._updated = _updated_regions(graph)
         self._seen = -1  # the change up to which the stale regions are known
         if base is None:
@@ -190,7 +196,8 @@ class PersistentRegions:
 
     def cast(self, name: str, value: Array | float) -> Array:
         """The value in the dtype of a region; ValueError as `write`."""
-        region, where = self.region(name), f"write '{name}'"
+        region = self.region(name)
+        where = f"write '{name}'"
         if region.is_constant:
             raise ValueError(f"{where}: it is a constant, which nothing updates")
         given = as_array(where, value)

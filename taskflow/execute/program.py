@@ -32,7 +32,9 @@ from taskflow.tasks.threads.division import Part
 Call = Callable[[], object]
 Args = tuple[tuple[int, Rect, Privilege], ...]
 
-GUARD, NOTE, REPLAY = "wait for all ranks", "note", "replay"  # roles of calls
+GUARD = "wait for all ranks"
+NOTE = "note"
+REPLAY = "replay"  # roles of calls
 _MERGED_BYTES = 4096  # transfers of more are worth a message of their own
 
 
@@ -78,7 +80,8 @@ class Compiler:
     faster, but then their rows have no time of their own.
     """
 
-    fuses, merges = False, True  # merges: several transfers may be one message
+    fuses = False
+    merges = True  # merges: several transfers may be one message
     guard: Callable[[], object] | None = None  # called before row `guard_row`
     guard_row = 0
     notes: Mapping[int, Call] = {}  # behind rows before it
@@ -94,8 +97,13 @@ class Compiler:
         run: Run,
         check: bool,
     ) -> None:
-        self.graph, self.plan, self.memory, self.transport = task_graph, plan, memory, transport
-        self.feeds, self.run, self.check = feeds, run, check
+        self.graph = task_graph
+        self.plan = plan
+        self.memory = memory
+        self.transport = transport
+        self.feeds = feeds
+        self.run = run
+        self.check = check
         self.program = RankProgram()
         self.pending: dict[int, Call] = {}  # row of a transfer under way -> its wait
         self.born: set[int] = set()
@@ -126,7 +134,8 @@ class Compiler:
 
     def compile(self) -> RankProgram:
         """All rows of this rank in order, and at the end the waits for what is still under way."""
-        graph, drives = self.graph, self.transport.drives
+        graph = self.graph
+        drives = self.transport.drives
         if np.any(is_sent := self._sent_rows()):
             most_bytes = _MERGED_BYTES if self.fuses and self.merges else 0
             self.messages = messages(graph, np.where(self._is_near(), most_bytes, 0), is_sent)
@@ -160,7 +169,8 @@ class Compiler:
 
     def _count(self, heads: Iterable[int]) -> dict[int, int]:
         """The tag of every message: how many go before it from one of the two ranks to the other."""
-        rank, last = self.transport.rank_of, dict[tuple[int, int], int]()
+        rank = self.transport.rank_of
+        last = dict[tuple[int, int], int]()
         tags = {}
         for head in sorted(heads):
             ends = rank(int(self.graph.source[head])), rank(int(self.graph.device[head]))
@@ -182,7 +192,8 @@ class Compiler:
 
     def _sent_rows(self) -> Array:
         """Which rows are sent as messages."""
-        graph, rank = self.graph, self.transport.ranks_of(len(self.graph.machine.devices))
+        graph = self.graph
+        rank = self.transport.ranks_of(len(self.graph.machine.devices))
         crossing: Array = graph.is_transfer & (rank[graph.source] != rank[graph.device])
         return crossing
 
@@ -227,7 +238,8 @@ class Compiler:
 
     def _own_instances(self, row: int) -> list[int]:
         """Of a row's arguments, those on its device."""
-        device_of, device = self.graph.instance_device, self.graph.device[row]
+        device_of = self.graph.instance_device
+        device = self.graph.device[row]
         return [i for i, _, _ in self._args(row) if i >= 0 and device_of[i] == device]
 
     def _note(self, row: int) -> None:
@@ -254,7 +266,8 @@ class Compiler:
         return self._latest[1]
 
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
-        combine, args = self.graph.combine[int(self.graph.region[row])], self._args(row)
+        combine = self.graph.combine[int(self.graph.region[row])]
+        args = self._args(row)
         first = views[0] if args[0][:2] == args[1][:2] else views[1]
         return self.fold_call(combine, views[0], [first, *views[2:]], copies)
 
@@ -314,10 +327,12 @@ class Compiler:
 
     def _bound(self, row: int) -> BoundKernel:
         """What points of one operator with equal privileges share."""
-        number, graph = int(self.graph.launch[row]), self.graph
+        number = int(self.graph.launch[row])
+        graph = self.graph
         marks = graph.arg_privilege[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]
         if (bound := self._kernels.get((number, key := marks.tobytes()))) is None:
-            launch, privileges = graph.launches[number], [Privilege(p) for p in marks.tolist()]
+            launch = graph.launches[number]
+            privileges = [Privilege(p) for p in marks.tolist()]
             kernel = for_parts(self._kernel(launch.kernel), launch, privileges)
             has_half = any(graph.regions[k].dtype in HALF for k in launch.args)
             bound = BoundKernel(
@@ -405,7 +420,8 @@ def messages(
     message_of: dict[int, list[int]] = {}
     latest: dict[int, int] = {}  # device -> its last row
     for row in range(len(graph)):
-        source, device = int(graph.source[row]), int(graph.device[row])
+        source = int(graph.source[row])
+        device = int(graph.device[row])
         if is_sent[row]:
             last = latest.get(source, -1)
             rows = message_of.get(last, []) if last == latest.get(device) else []

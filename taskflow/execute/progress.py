@@ -89,10 +89,8 @@ class Runners:
         self.runs = [
             self.source[row] if row in handed else rank for row, rank in enumerate(self.device)
         ]
-        host, is_crossing = (
-            np.array(self.hosts)[ranks],
-            graph.is_transfer & (ranks[graph.source] != ranks[graph.device]),
-        )
+        host = np.array(self.hosts)[ranks]
+        is_crossing = graph.is_transfer & (ranks[graph.source] != ranks[graph.device])
         is_message = graph.is_transfer & (host[graph.source] != host[graph.device])
         self.messages: list[bool] = is_message.tolist()
         self.crossing: list[bool] = (is_crossing & ~is_message).tolist()
@@ -134,8 +132,12 @@ class _Orderer:
     """Passes the rows in their order, and notes what every rank knows of the others by then."""
 
     def __init__(self, graph: TaskGraph, folds: Mapping[int, int], ends: Runners) -> None:
-        self.graph, self.folds, self.ends, self.waits = graph, folds, ends, Order()
-        self._first, self._deps = graph.dep_ptr.tolist(), graph.dep_row.tolist()
+        self.graph = graph
+        self.folds = folds
+        self.ends = ends
+        self.waits = Order()
+        self._first = graph.dep_ptr.tolist()
+        self._deps = graph.dep_row.tolist()
         self.seen: dict[tuple[int, int], int] = {}  # what one rank knows of another
         # Of a rank's memory: the last row of each other rank that uses it.
         self.users: dict[int, dict[int, int]] = {}
@@ -145,7 +147,8 @@ class _Orderer:
 
     def order(self, receive: Sequence[int] | Array) -> Order:
         """See `order_between_ranks`."""
-        ends, posted = self.ends, dict[int, list[int]]()
+        ends = self.ends
+        posted = dict[int, list[int]]()
         for row in np.flatnonzero(ends.messages).tolist():
             last = max(self._wanted(row, ends.device[row]).values(), default=BEGIN)
             self.waits.posts[row] = max(int(receive[row]), last + 1)
@@ -176,7 +179,8 @@ class _Orderer:
 
     def _wanted(self, row: int, here: int) -> dict[int, int]:
         """The last row of every other rank that this rank awaits before it runs a row, or its end of it."""
-        ends, wanted = self.ends, dict[int, int]()
+        ends = self.ends
+        wanted = dict[int, int]()
         for task in (row, *self.merged.get(row, ())):
             if ends.crossing[task]:
                 wanted.setdefault(self._other_end(task), BEGIN)
@@ -215,7 +219,8 @@ def handed_on(graph: TaskGraph, ranks: Array, is_sent: Array | None = None) -> s
     """
     latest: dict[int, int] = {}  # rank -> its own last row
     handed = set[int]()
-    sources, targets = ranks[graph.source], ranks[graph.device]
+    sources = ranks[graph.source]
+    targets = ranks[graph.device]
     is_persistent = np.array([region.is_persistent for region in graph.regions], np.bool_)
     may_be = graph.is_transfer & (sources != targets) & is_persistent[graph.region]
     if is_sent is not None:
@@ -248,7 +253,8 @@ def foldable_in_place(graph: TaskGraph) -> dict[int, tuple[int, int]]:
     fold, argument = folded(graph)
     waiting = graph.waiting_row
     order = np.argsort(graph.dep_row, kind="stable")
-    awaited, waiting = graph.dep_row[order], waiting[order]
+    awaited = graph.dep_row[order]
+    waiting = waiting[order]
     first = np.searchsorted(awaited, np.arange(len(graph) + 1))
     return {
         copy: (row, int(argument[copy]))
@@ -271,7 +277,8 @@ def copied_by_folds(graph: TaskGraph, in_place: dict[int, int]) -> dict[int, int
     for copy, fold in _made_by_folds(graph).items():
         if copy in in_place:
             continue
-        deps, target = graph.deps(copy), graph.arg_instance[graph.arg_ptr[copy] + 1]
+        deps = graph.deps(copy)
+        target = graph.arg_instance[graph.arg_ptr[copy] + 1]
         before = {d for row in (fold, *reading.get(fold, ())) for d in (row, *graph.deps(row))}
         used = (
             graph.arg_instance[graph.arg_ptr[d] : graph.arg_ptr[d + 1]] for d in deps if d != fold
@@ -285,8 +292,10 @@ def _made_by_folds(graph: TaskGraph) -> dict[int, int]:
     """Transfer row -> the last fold that it waits for and that makes just the box that it reads."""
     row = graph.waiting_row
     is_asked = graph.is_transfer[row] & (graph.kind == Kind.FOLD)[graph.dep_row]
-    row, fold = row[is_asked], graph.dep_row[is_asked]
-    read, made = graph.arg_ptr[row], graph.arg_ptr[fold]
+    row = row[is_asked]
+    fold = graph.dep_row[is_asked]
+    read = graph.arg_ptr[row]
+    made = graph.arg_ptr[fold]
     is_same = graph.arg_instance[read] == graph.arg_instance[made]
     is_same &= (graph.arg_box[read] == graph.arg_box[made]).all(axis=(1, 2))
     return dict(zip(row[is_same].tolist(), fold[is_same].tolist(), strict=True))

@@ -93,9 +93,11 @@ def together(values: Mapping[str, Array], repeat: int) -> dict[str, Array]:
 
 def times_of_rows(program: RankProgram, times: Sequence[float], count: int) -> tuple[Array, Array]:
     """Start and end of `count` rows in seconds, NaN for those of other ranks; `times`: before and after every call."""
-    start, end = np.full(count, np.nan), np.full(count, np.nan)
+    start = np.full(count, np.nan)
+    end = np.full(count, np.nan)
     for k, row in enumerate(program.rows):
-        begun, done = times[k] - times[0], times[k + 1] - times[0]
+        begun = times[k] - times[0]
+        done = times[k + 1] - times[0]
         if program.roles[k] in ("run", "send") or (
             np.isnan(start[row]) and program.roles[k] == "wait"
         ):

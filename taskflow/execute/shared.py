@@ -48,13 +48,16 @@ class SharedCompiler(Compiler):
 
     def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
-        graph, rank, hosts = self.graph, self.transport.rank, list(self.transport.hosts)
+        graph = self.graph
+        rank = self.transport.rank
+        hosts = list(self.transport.hosts)
         self._folded = self._merge_copies()
         self._handed = self._handed_on()
         self._order = order_between_ranks(
             graph, self._folded, self._ranks, hosts, self.plan.receive, self._handed
         )
-        size, first = self.transport.size * _STRIDE * 8, hosts.index(hosts[rank])
+        size = self.transport.size * _STRIDE * 8
+        first = hosts.index(hosts[rank])
         shared = self.transport.shared_arrays(size if rank == first else 0)
         cells = shared[first] if shared else None
         if cells is None:
@@ -89,7 +92,8 @@ class SharedCompiler(Compiler):
         return read | written
 
     def _sent_rows(self) -> Array:
-        graph, host = self.graph, np.array(self.transport.hosts)[self._ranks]
+        graph = self.graph
+        host = np.array(self.transport.hosts)[self._ranks]
         between: Array = graph.is_transfer & (host[graph.source] != host[graph.device])
         return between
 
@@ -229,7 +233,8 @@ def fused(program: RankProgram) -> RankProgram:
     All waits come first in it. So a copy may be made later than on its own, but nobody waits for it: else it would be
     published, and that ends the run.
     """
-    out, run = RankProgram(), list[int]()
+    out = RankProgram()
+    run = list[int]()
     for k, call in enumerate(program.calls):
         kind = getattr(call, "func", None)
         if run and (kind is _publish or kind not in _FUSED):
@@ -249,7 +254,8 @@ _FUSED = (_publish, _wait, _put)
 
 def _fuse(program: RankProgram, run: Sequence[int], out: RankProgram) -> None:
     calls: list[Any] = [program.calls[k] for k in run]
-    row, role = program.rows[run[-1]], program.roles[run[-1]]
+    row = program.rows[run[-1]]
+    role = program.roles[run[-1]]
     if len(calls) == 1:
         out.add(calls[0], row, role)
         return
@@ -260,6 +266,7 @@ def _fuse(program: RankProgram, run: Sequence[int], out: RankProgram) -> None:
     for *_, wanted in args[_wait]:
         for cell, number in wanted:
             awaited[cell] = max(awaited.get(cell, 0), number)
-    role, give_way = "wait" if awaited else role, next((c[2] for c in args[_wait]), int)
+    role = "wait" if awaited else role
+    give_way = next((c[2] for c in args[_wait]), int)
     moved = published, tuple(awaited.items()), tuple(args[_put])
     out.add(partial(_exchange, cells, base, give_way, *moved), row, role)

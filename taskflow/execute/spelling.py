@@ -87,7 +87,8 @@ class _Speller:
     def _columns(self, is_fold: Array) -> dict[str, Array]:
         """See `Spelled`."""
         steps = self.steps
-        device, source = self.device[steps.target], self.device[steps.part]
+        device = self.device[steps.target]
+        source = self.device[steps.part]
         size = np.prod(steps.box[:, 1] - steps.box[:, 0], axis=1) * self.region.itemsize
         return {
             "kind": np.where(is_fold, Kind.FOLD, Kind.COPY),
@@ -137,7 +138,8 @@ class _Speller:
 
     def _padded(self) -> Array:
         """The boxes of the steps as columns have them: (0, 0) in the dimensions that the region lacks."""
-        ndim, shape = self.region.ndim, self.table.instance_box.shape[1:]
+        ndim = self.region.ndim
+        shape = self.table.instance_box.shape[1:]
         boxes = np.zeros((len(self.steps.box), *shape), np.int64)
         boxes[:, :, :ndim] = self.steps.box[:, :, :ndim]
         return boxes
@@ -145,8 +147,10 @@ class _Speller:
 
 def _arguments(steps: StepColumns, begin: Array, instance: Array) -> tuple[Array, Array]:
     """The arguments of all steps in turn, and their privileges: a copy reads, then writes; a fold writes first."""
-    is_fold, first = steps.added != COPY, begin[:-1]
-    argument, privilege = np.empty(begin[-1], np.int64), np.full(begin[-1], Privilege.READ)
+    is_fold = steps.added != COPY
+    first = begin[:-1]
+    argument = np.empty(begin[-1], np.int64)
+    privilege = np.full(begin[-1], Privilege.READ)
     target = np.where(is_fold, first, first + 1)
     argument[target] = steps.target
     argument[np.where(is_fold, first + 1, first)] = steps.part

@@ -27,7 +27,8 @@ class Standing:
 
     def __init__(self, program: RankProgram, rows: TaskGraph, may_wait: bool) -> None:
         """`may_wait`: its one call is the whole step, waits for other ranks included."""
-        self._cells, count = heart().cells, len(program.calls)
+        self._cells = heart().cells
+        count = len(program.calls)
         memory, self._begin = heart().room(16 + (8 + LINE_BYTES) * (count + 1))
         self.times: memoryview[float] = memoryview(memory)[8 : 16 + 8 * count].cast("d")
         if heart().is_guarded:

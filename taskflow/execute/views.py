@@ -33,11 +33,10 @@ class ArgumentViews:
         arenas: Mapping[int, Array],
         elsewhere: Collection[int],
     ) -> None:
-        self._arenas, self._dtypes = arenas, [np.dtype(name) for name in _dtypes(task_graph)]
-        is_near, instance = (
-            np.zeros(len(task_graph.machine.devices), np.bool_),
-            task_graph.arg_instance,
-        )
+        self._arenas = arenas
+        self._dtypes = [np.dtype(name) for name in _dtypes(task_graph)]
+        is_near = np.zeros(len(task_graph.machine.devices), np.bool_)
+        instance = task_graph.arg_instance
         is_near[list(arenas)] = True
         is_here = instance < 0  # no memory is read or written
         is_here[~is_here] = is_near[task_graph.instance_device[instance[~is_here]]]
@@ -55,7 +54,8 @@ class ArgumentViews:
     def of(self, row: int) -> list[Array | None]:
         """The arrays of a row; None for what is in no arena of this host."""
         numbers = self._number[self._first[row] : self._first[row + 1]].tolist()
-        keys, made = self._keys, self._made
+        keys = self._keys
+        made = self._made
         return [
             None if n < 0 else made[key] if (key := keys[n]) in made else self._make(key)
             for n in numbers
@@ -63,7 +63,8 @@ class ArgumentViews:
 
     def _make(self, key: bytes) -> Array:
         device, dtype, ndim, is_written, begin, *rest = np.frombuffer(key, np.int64).tolist()
-        shape, strides = rest[:ndim], rest[self._dims : self._dims + ndim]
+        shape = rest[:ndim]
+        strides = rest[self._dims : self._dims + ndim]
         if device < 0:
             view = np.empty(shape, self._dtypes[dtype])
         else:
@@ -86,11 +87,10 @@ def _columns(graph: TaskGraph, plan: MemoryPlan, arguments: Array) -> Array:
 
     The device of an empty box, which has no instance, is -1.
     """
-    dims, row = (
-        graph.arg_box.shape[2],
-        graph.arg_row[arguments],
-    )
-    instance, is_point = np.maximum(graph.arg_instance[arguments], 0), graph.kind[row] == Kind.POINT
+    dims = graph.arg_box.shape[2]
+    row = graph.arg_row[arguments]
+    instance = np.maximum(graph.arg_instance[arguments], 0)
+    is_point = graph.kind[row] == Kind.POINT
     has_memory = graph.arg_instance[arguments] >= 0
     columns = np.zeros((len(arguments), _FACTS + 2 * dims), np.int64)
     columns[:, 0] = np.where(has_memory, graph.instance_device[instance], -1)
@@ -124,7 +124,8 @@ def _regions_of_points(graph: TaskGraph, row: Array, arguments: Array) -> Array:
 
 def instance_strides(graph: TaskGraph) -> Array:
     """Bytes from one point to the next along every dimension of every instance."""
-    dims, regions = graph.instance_box.shape[2], graph.regions
+    dims = graph.instance_box.shape[2]
+    regions = graph.regions
     order = np.tile(np.arange(dims), (len(regions), 1))
     for k, region in enumerate(regions):
         order[k, : region.ndim] = graph.order(k)

@@ -33,13 +33,15 @@ class Accesses(NamedTuple):
 
 def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
     """Row k waits for the rows `row[ptr[k] : ptr[k + 1]]`: all of them that no write in between has covered."""
-    reads, writes = accesses.privilege != Privilege.WRITE, accesses.privilege != Privilege.READ
+    reads = accesses.privilege != Privilege.WRITE
+    writes = accesses.privilege != Privilege.READ
     which = np.concatenate(
         [np.flatnonzero(reads), np.flatnonzero(writes)]
     )  # a row reads before it writes
     is_write = np.arange(len(which)) >= reads.sum()
     order = np.lexsort((is_write, accesses.row[which], accesses.memory[which]))
-    which, is_write = which[order], is_write[order]
+    which = which[order]
+    is_write = is_write[order]
     row, memory, box = (column[which] for column in accesses[:3])
     edges = distinct(_find_edges(row, memory, box, is_write, rows))
     return pointers(np.bincount(edges // rows, minlength=rows)), edges % rows
@@ -48,8 +50,10 @@ def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
 @tiered
 def _find_edges(row: Array, memory: Array, box: Array, is_write: Array, rows: int) -> Array:
     """`rows` times a row, plus one for which it waits; some are found several times."""
-    count, edges = 0, np.empty(2 * len(row) + 1, np.int64)
-    most, kept = 0, np.empty(len(row), np.int64)
+    count = 0
+    edges = np.empty(2 * len(row) + 1, np.int64)
+    most = 0
+    kept = np.empty(len(row), np.int64)
     for k in range(len(row)):
         if k == 0 or memory[k] != memory[k - 1]:
             most = 0

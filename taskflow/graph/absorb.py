@@ -74,8 +74,10 @@ def _go_together(
     op: Operator, earlier: Operator, readers: Mapping[str, list[str]], fetched: set[str]
 ) -> bool:
     """Whether one reads what the other does, nobody else what `op` reads of it, and both are on the same points."""
-    names, between = _names(op.inputs), _names(op.inputs) & _names(earlier.outputs)
-    rest, before = names - between, _names(earlier.inputs)
+    names = _names(op.inputs)
+    between = _names(op.inputs) & _names(earlier.outputs)
+    rest = names - between
+    before = _names(earlier.inputs)
     return (
         (before <= rest or rest <= before)
         and all(len(readers[name]) == 1 for name in between)
@@ -99,7 +101,8 @@ def _dims(op: Operator) -> dict[str, object]:
 
 
 def _both(op: Operator, earlier: Operator, kernel: Kernel) -> Operator:
-    of_op, of_earlier = op.bound.pattern, earlier.bound.pattern
+    of_op = op.bound.pattern
+    of_earlier = earlier.bound.pattern
     added = [k for k, r in enumerate(op.inputs) if r.name not in _names(earlier.args)]
     remaining = [k for k, r in enumerate(earlier.outputs) if r.name not in _names(op.inputs)]
     inputs = (*earlier.inputs, *(op.inputs[k] for k in added))

@@ -70,7 +70,8 @@ def beside(
     if unknown := [job for job in steps or {} if job not in graphs]:
         raise ValueError(f"beside: steps of '{unknown[0]}', which is none of the jobs")
     other = Graph()
-    (other.precision,), (other.repeat,) = precisions, repeats
+    (other.precision,) = precisions
+    (other.repeat,) = repeats
     other.differentiations = max(graph.differentiations for graph in graphs.values())
 
     def region_in(job: str, region: LogicalRegion) -> LogicalRegion:

@@ -46,7 +46,8 @@ def bind(
     _learn_windows(extents, pattern.inputs, input_shapes, windows)
     for group in groups:
         extents.learn_group(*group)
-    of_axis, shapes = extents.of_axis, list(input_shapes)
+    of_axis = extents.of_axis
+    shapes = list(input_shapes)
     for term in pattern.outputs:
         for axis in (n for d in term.dims for n in d):
             if axis in windows:
@@ -195,7 +196,8 @@ class _Extents:
     def learn(self, axis: str, extent: int, source: str) -> None:
         """`source` says that `axis` has this extent."""
         if self.of_axis.setdefault(axis, extent) != extent:
-            there, here = f"{self.of_axis[axis]} in {self.origin[axis]}", f"{extent} in {source}"
+            there = f"{self.of_axis[axis]} in {self.origin[axis]}"
+            here = f"{extent} in {source}"
             raise ValueError(f"{self.where}: axis '{axis}' is {there} and {here}")
         self.origin.setdefault(axis, source)
 

@@ -45,11 +45,10 @@ def by_parts(gradients: Iterable[LogicalRegion], parts: int) -> list[LogicalRegi
     wanted = list(gradients)
     if not wanted:
         return []
-    graph, parts = wanted[0].graph, whole("by_parts", "parts", parts)
-    makers, sample = (
-        {r.name: op for op in graph.operators for r in op.outputs},
-        sample_groups(graph),
-    )
+    graph = wanted[0].graph
+    parts = whole("by_parts", "parts", parts)
+    makers = {r.name: op for op in graph.operators for r in op.outputs}
+    sample = sample_groups(graph)
     summing = _find_summing(wanted, makers, sample)
     is_read = {r.name for op in graph.operators if op.name not in summing for r in op.inputs}
     becomes: dict[str, LogicalRegion] = {}
@@ -94,7 +93,8 @@ def add_parts(
     Raises:
         ValueError: no operator makes `region`, or a state has another shape than a part.
     """
-    graph, maker = region.graph, region.graph.producer(region)
+    graph = region.graph
+    maker = region.graph.producer(region)
     if maker is None:
         raise ValueError(f"add_parts '{name}': no operator makes '{region.name}'")
     term = len(maker.inputs) + [r.name for r in maker.outputs].index(region.name)
@@ -129,7 +129,8 @@ def _find_summing(
 
 def _by_parts(op: Operator, axis: str, parts: int) -> Operator:
     """The operator with an axis of parts; `parts`: into how many samples are cut, 0: its inputs are so already."""
-    where, samples = f"by_parts: '{op.name}'", 0
+    where = f"by_parts: '{op.name}'"
+    samples = 0
     rest = next(
         name for name in (f"{axis}_of_part{'_' * k}" for k in range(99)) if name not in op.extents
     )
@@ -142,7 +143,8 @@ def _by_parts(op: Operator, axis: str, parts: int) -> Operator:
         samples = sizes[rest] = op.extents[axis] // parts
     cuts = [_cut_of(op, k, axis, bool(parts)) for k in range(len(op.args))]
     terms = [_term(term, cut, axis, rest) for term, cut in zip(op.bound.terms, cuts, strict=True)]
-    count, fixed = len(op.inputs), op.bound.pattern.fixed | ({rest} if parts else frozenset())
+    count = len(op.inputs)
+    fixed = op.bound.pattern.fixed | ({rest} if parts else frozenset())
     pattern = Pattern.of(terms[:count], terms[count:], fixed)
     bound = bind(
         where, pattern, [r.name for r in op.inputs], [r.shape for r in op.inputs], sizes, op.windows
@@ -157,7 +159,8 @@ def _by_parts(op: Operator, axis: str, parts: int) -> Operator:
 
 def _cut_of(op: Operator, k: int, axis: str, is_first: bool) -> int:
     """How argument `k` is cut; `is_first`: the operator sums over samples, and its inputs have no parts yet."""
-    term, where = op.bound.terms[k], f"by_parts: '{op.name}'"
+    term = op.bound.terms[k]
+    where = f"by_parts: '{op.name}'"
     at = next((d for d, names in enumerate(term.dims) if axis in names), WHOLE)
     if k >= len(op.inputs) or not is_first:
         if is_first and at != WHOLE:
@@ -210,7 +213,8 @@ def _each_part(
     """Call a kernel on every part of what a point has; `part_samples`: of each part."""
     first, end = ctx.interval(part_axis)
     for number in range(first, end):
-        views, rects = [], []
+        views = []
+        rects = []
         for k, (array, cut) in enumerate(zip(arrays, part_cuts, strict=True)):
             size = 1 if cut < 0 else array.shape[cut] // (end - first)
             samples = slice((number - first) * size, (number - first + 1) * size)
@@ -232,7 +236,8 @@ def _cut(rect: Rect, cut: int, part: slice) -> Rect:
         return rect
     if cut == LEADING:
         return Rect(rect.lo[1:], rect.hi[1:])
-    lo, hi = rect.lo[cut] + part.start, rect.lo[cut] + part.stop
+    lo = rect.lo[cut] + part.start
+    hi = rect.lo[cut] + part.stop
     return Rect(
         (*rect.lo[:cut], lo, *rect.lo[cut + 1 :]), (*rect.hi[:cut], hi, *rect.hi[cut + 1 :])
     )

@@ -38,7 +38,8 @@ def differentiate(
             was updated in place after the forward operator.
         TypeError: a backward function gives something else than regions.
     """
-    operators, first = loss.graph.operators, len(loss.graph.operators)
+    operators = loss.graph.operators
+    first = len(loss.graph.operators)
     with collect_rarely():
         gradients = _differentiate(loss, regions, scale)
     operators[first:] = [replace(op, is_backward=True) for op in operators[first:]]
@@ -56,7 +57,8 @@ def _differentiate(
             f"differentiate: the loss '{loss.name}' is a scalar, not of shape {loss.shape}"
         )
     forward = list(graph.operators)
-    active, versions = _active(forward, loss, regions), _Versions(forward, loss)
+    active = _active(forward, loss, regions)
+    versions = _Versions(forward, loss)
     producer = {r.name: op for op in forward for r in op.outputs}
     if loss.name not in producer:
         raise ValueError(f"differentiate: no operator makes the loss '{loss.name}'")
@@ -173,7 +175,8 @@ def _active(
         if any(r.name in reached for r in op.inputs):
             reached.update(r.name for r in op.written if not r.is_persistent)
             downstream.append(op)
-    wanted, active = {loss.name}, []
+    wanted = {loss.name}
+    active = []
     for op in reversed(downstream):
         if any(r.name in wanted for r in op.outputs):
             wanted.update(r.name for r in op.inputs)
@@ -206,10 +209,8 @@ def _call_backward(
         raise ValueError(f"differentiate: operator '{op.name}' has no backward")
     with graph.following(op.follows or op.name):
         gradients = op.backward(op, *flowing)
-    gradients, where = (
-        gradients if isinstance(gradients, tuple | list) else (gradients,),
-        f"differentiate: backward of '{op.name}'",
-    )
+    gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
+    where = f"differentiate: backward of '{op.name}'"
     if len(gradients) != len(op.inputs):
         raise ValueError(f"{where} gives {len(gradients)} gradients for {len(op.inputs)} inputs")
     for region, gradient in zip(op.inputs, gradients, strict=True):

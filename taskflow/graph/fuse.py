@@ -59,7 +59,9 @@ def _parameters_first(operators: Sequence[Operator]) -> list[Operator]:
 
     Not where something updates the parameter before.
     """
-    written, first, others = set[str](), list[Operator](), list[Operator]()
+    written = set[str]()
+    first = list[Operator]()
+    others = list[Operator]()
     for op in operators:
         is_first = _is_of_parameters(op) and written.isdisjoint(r.name for r in op.inputs)
         (first if is_first else others).append(op)
@@ -102,7 +104,8 @@ class _Fusion:
             if other.follows is None:
                 self._became[other.name] = fused.name
             op = fused
-        self._operators[op.name], self._position[op.name] = op, position
+        self._operators[op.name] = op
+        self._position[op.name] = position
         self._makers.update({region.name: op.name for region in op.outputs})
         self._read.update(region.name for region in op.inputs)
 
@@ -173,7 +176,8 @@ def _fused(
     if kernel is None:
         return None
     inputs = (*op.inputs[:k], *other.inputs, *op.inputs[k + 1 :])
-    behind, bound = len(other.inputs) - 1, _joined_pattern(op, k, other, inputs, is_kept)
+    behind = len(other.inputs) - 1
+    bound = _joined_pattern(op, k, other, inputs, is_kept)
     return replace(
         op,
         kernel=kernel,
@@ -201,10 +205,8 @@ def _are_alike(op: Operator, k: int, other: Operator) -> bool:
     Axes that `other` sums over are not split in the fused operator; `op` may have more that are never split.
     """
     between, (made, *_) = op.bound.pattern.inputs[k].dims, other.bound.pattern.outputs or (None,)
-    axes, updated = (
-        {axis for dim in between for axis in dim},
-        {op.inputs[w].name for w in op.writes},
-    )
+    axes = {axis for dim in between for axis in dim}
+    updated = {op.inputs[w].name for w in op.writes}
     return (
         made is not None
         and op.inputs[k].name == other.outputs[0].name
@@ -220,7 +222,8 @@ def _are_alike(op: Operator, k: int, other: Operator) -> bool:
 def _joined_pattern(
     op: Operator, k: int, other: Operator, inputs: tuple[LogicalRegion, ...], is_kept: bool
 ) -> BoundPattern:
-    mine, its = op.bound.pattern, other.bound.pattern
+    mine = op.bound.pattern
+    its = other.bound.pattern
     read, made = (
         (*mine.inputs[:k], *its.inputs, *mine.inputs[k + 1 :]),
         its.outputs[not is_kept :],
@@ -230,7 +233,8 @@ def _joined_pattern(
         (*mine.outputs, *made),
         mine.fixed | its.fixed | (other.extents.keys() - op.extents.keys()),
     )
-    names, shapes = [r.name for r in inputs], [r.shape for r in inputs]
+    names = [r.name for r in inputs]
+    shapes = [r.shape for r in inputs]
     return bind(
         f"'{op.name}'", pattern, names, shapes, {**other.extents, **op.extents}, other.windows
     )
@@ -248,5 +252,7 @@ def _joined_orders(
         ranks = [len(region.shape) for region in one.args]
         return [*(one.orders or (between if n == len(between) else tuple(range(n)) for n in ranks))]
 
-    mine, its, count = of(op), of(other), len(other.inputs)
+    mine = of(op)
+    its = of(other)
+    count = len(other.inputs)
     return (*mine[:k], *its[:count], *mine[k + 1 :], *its[count + (not is_kept) :])

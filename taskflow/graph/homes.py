@@ -51,13 +51,13 @@ def homes(
     Raises:
         ValueError: there is no such parameter.
     """
-    least_bytes, again = (
-        whole("homes", "least_bytes", least_bytes, 0),
-        flag("homes", "again", again),
-    )
+    least_bytes = whole("homes", "least_bytes", least_bytes, 0)
+    again = flag("homes", "again", again)
     gathers = whole("homes", "parts", parts, 1) if again else 1
-    wanted, other = _wanted(graph, names, least_bytes), rebuild(graph, graph.operators)
-    operators, other.operators = other.operators, ProgramOrder()
+    wanted = _wanted(graph, names, least_bytes)
+    other = rebuild(graph, graph.operators)
+    operators = other.operators
+    other.operators = ProgramOrder()
     reads = _reads(operators, wanted)
     is_read = {op.inputs[k].name for op in operators for k in reads.get(op.name, ())}
     home: dict[str, Operator] = {}

@@ -271,7 +271,9 @@ def _name(function: Function, options: Mapping[str, object]) -> str:
     positional: tuple[object, ...] = ()
     inner: object = function
     if isinstance(inner, partial):
-        function, positional, options = inner.func, inner.args, {**inner.keywords, **options}
+        function = inner.func
+        positional = inner.args
+        options = {**inner.keywords, **options}
     bound = positional, sorted((key, _text(value)) for key, value in options.items())
     return f"{function.__module__}.{function.__qualname__}{bound if any(bound) else ''}"
 

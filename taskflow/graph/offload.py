@@ -19,7 +19,8 @@ from taskflow.graph.program_order import ProgramOrder
 from taskflow.graph.rebuild import rebuild
 from taskflow.graph.recompute import forward_operators
 
-AWAY, BACK = "away", "back"  # those of `x` are `x.away` and `x.back`
+AWAY = "away"
+BACK = "back"  # those of `x` are `x.away` and `x.back`
 
 
 def offload(graph: Graph, names: Iterable[str] | str) -> Graph:
@@ -37,7 +38,8 @@ def offload(graph: Graph, names: Iterable[str] | str) -> Graph:
     """
     chosen = forward_operators("offload", graph, names)
     other = rebuild(graph, graph.operators)
-    operators, other.operators = other.operators, ProgramOrder()
+    operators = other.operators
+    other.operators = ProgramOrder()
     read = {r.name for op in operators if op.is_backward for r in op.inputs}
     made: dict[str, tuple[Operator, int]] = {}  # region -> its maker, and as which argument
     away: dict[str, LogicalRegion] = {}
@@ -61,7 +63,8 @@ def _identity(
 ) -> LogicalRegion:
     """Append the operator `<name>.<suffix>` on `region`, beside `name`, which is argument `k` of `leader`."""
     made = cast(region, region.dtype, leader, k, f"{name}.{suffix}")
-    operators, is_back = made.graph.operators, suffix == BACK
+    operators = made.graph.operators
+    is_back = suffix == BACK
     operators[-1] = replace(operators[-1], beside=name, is_backward=is_back, backward=None)
     return made
 

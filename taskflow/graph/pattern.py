@@ -113,9 +113,11 @@ def _split_terms(side: str) -> list[str]:
 
 
 def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
-    text, reduction = text.strip(), "sum"
+    text = text.strip()
+    reduction = "sum"
     if match := re.fullmatch(r"(sum|max|add)\[(.*)\]", text):
-        reduction, text = match[1], match[2].strip()
+        reduction = match[1]
+        text = match[2].strip()
     dims: list[tuple[str, ...]] = []
     group: list[str] | None = None
     position = 0
@@ -125,7 +127,8 @@ def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
             raise ValueError(
                 f"pattern '{pattern}': cannot read '{text[position:].strip()}' in the term '{text}'"
             )
-        token, position = match[1], match.end()
+        token = match[1]
+        position = match.end()
         if token == "(":
             if group is not None:
                 raise ValueError(
@@ -308,7 +311,8 @@ class BoundPattern:
     ) -> Interval:
         if len(dim) == 1 and (window := self.windows.get(dim[0])) is not None:
             return window.image(intervals[window.axis], extent)
-        low, high = 0, 1
+        low = 0
+        high = 1
         for axis in dim:
             low, high, is_contiguous = within(low, high, self.extents[axis], *intervals[axis])
             if not is_contiguous:
@@ -366,7 +370,8 @@ def parse_orders(where: str, text: str, pattern: Pattern) -> tuple[Order, ...]:
         ValueError: a term is not one of the pattern with its dimensions in another order.
     """
     asked = Pattern.parse(text)
-    terms, given = pattern.inputs + pattern.outputs, asked.inputs + asked.outputs
+    terms = pattern.inputs + pattern.outputs
+    given = asked.inputs + asked.outputs
     if [len(asked.inputs), len(asked.outputs)] != [len(pattern.inputs), len(pattern.outputs)]:
         raise ValueError(
             f"{where}: layout '{asked.text}' has other terms than the pattern '{pattern.text}'"

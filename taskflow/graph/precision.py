@@ -130,7 +130,8 @@ def _cast_together(ctx: Context, points: Sequence[Sequence[Array]]) -> Callable[
     return call
 
 
-_BLOCK, _PART = 256, 4096  # threads of a block, and elements that it casts
+_BLOCK = 256
+_PART = 4096  # threads of a block, and elements that it casts
 _SAME = Pointwise("x", ("x",))
 _cast = Kernel(
     _copy,
@@ -149,7 +150,9 @@ class _Narrowing:
     """Replaces the operators of a graph of its own by half ones, with casts before them where needed."""
 
     def __init__(self, graph: Graph, dtype: str, wide: Sequence[str] = ()) -> None:
-        self.graph, self.dtype, self.wide = graph, dtype, wide
+        self.graph = graph
+        self.dtype = dtype
+        self.wide = wide
         self.made_by: dict[
             str, tuple[Operator, int]
         ] = {}  # region -> who made it, and as which argument
@@ -158,7 +161,8 @@ class _Narrowing:
 
     def run(self) -> None:
         """Replace all operators."""
-        operators, self.graph.operators = self.graph.operators, ProgramOrder()
+        operators = self.graph.operators
+        self.graph.operators = ProgramOrder()
         for op in operators:
             if self._is_cast_for(op):
                 self.copied.update(r.name for r in op.inputs if r.role == "parameter")

@@ -51,7 +51,8 @@ class ProgramOrder(list[T]):
         self._forget_readers()
 
     def _forget_readers(self) -> None:
-        self._read, self._readers = 0, dict[str, list[tuple[T, int]]]()
+        self._read = 0
+        self._readers = dict[str, list[tuple[T, int]]]()
 
     def _learn(self, op: T) -> None:
         self._by_name.setdefault(op.name, op)

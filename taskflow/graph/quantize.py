@@ -54,7 +54,8 @@ def quantize(
     if not chosen:
         raise ValueError(f"quantize: no parameter is called {' or '.join(patterns)}")
     other = rebuild(graph, graph.operators)
-    operators, other.operators = other.operators, ProgramOrder()
+    operators = other.operators
+    other.operators = ProgramOrder()
     made: dict[str, LogicalRegion] = {}
     made_by: dict[str, Leader] = {}
 
@@ -188,7 +189,8 @@ def _straight_through(
 ) -> tuple[LogicalRegion, None]:
     if not is_clipped:
         return g, None
-    (x, scale), (full, few) = op.inputs, map(op.bound.term_text, range(2))
+    (x, scale) = op.inputs
+    (full, few) = map(op.bound.term_text, range(2))
     kernel = _cut.bind(layout=op.kernel.options["layout"])
     made = g.graph.launch(
         f"{op.name}.dx",

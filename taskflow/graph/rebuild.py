@@ -62,7 +62,8 @@ def rebuild(
         )
     other.outputs = {name: mine[r.name] for name, r in graph.outputs.items()}
     other.names = set(graph.names)
-    other.differentiations, other.precision = graph.differentiations, graph.precision
+    other.differentiations = graph.differentiations
+    other.precision = graph.precision
     return other
 
 

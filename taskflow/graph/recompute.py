@@ -41,12 +41,11 @@ def recompute(graph: Graph, names: Iterable[str] | str = "auto") -> Graph:
     again: dict[str, LogicalRegion] = {}
     operators: list[Operator] = []
     other = Graph()
-    other.regions, other.outputs, other.names = (
-        dict(graph.regions),
-        dict(graph.outputs),
-        set(graph.names),
-    )
-    other.differentiations, other.precision = graph.differentiations, graph.precision
+    other.regions = dict(graph.regions)
+    other.outputs = dict(graph.outputs)
+    other.names = set(graph.names)
+    other.differentiations = graph.differentiations
+    other.precision = graph.precision
     for position, op in enumerate(graph.operators):
         if op.is_backward:
             for original in sorted(_needed(op, maker, again), key=lambda old: number[old.name]):

@@ -44,11 +44,9 @@ def repeated(graph: Graph, repeat: int, name_in: Callable[[str, int], str] = in_
                 f"repeat: output '{name}' is '{region.name}', which has one value for {repeat} steps"
             )
     other = Graph()
-    other.repeat, other.precision, other.differentiations = (
-        repeat,
-        graph.precision,
-        graph.differentiations,
-    )
+    other.repeat = repeat
+    other.precision = graph.precision
+    other.differentiations = graph.differentiations
     for step in range(repeat):
         named = partial(_named, name_in, step)
         copy_into(

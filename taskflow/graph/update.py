@@ -40,7 +40,8 @@ def update(
     )
     if leader is None:
         raise ValueError(f"update '{name}': no operator reads '{region.name}'")
-    read, made = ["*"] * len(inputs) + ["."] * len(scalars), ["*"] * values + ["."] * sums
+    read = ["*"] * len(inputs) + ["."] * len(scalars)
+    made = ["*"] * values + ["."] * sums
     pattern = f"{', '.join(read)} -> {', '.join(made)}"
     return launch_beside(
         leader, k, name, pattern, [*inputs, *scalars], kernel=kernel, writes=writes, flops=flops
@@ -62,7 +63,8 @@ def launch_beside(
     Args:
         options: of `Graph.launch`.
     """
-    graph, text = inputs[0].graph, pattern.replace("*", leader.bound.term_text(k))
+    graph = inputs[0].graph
+    text = pattern.replace("*", leader.bound.term_text(k))
     with graph.following(leader.follows or leader.name):
         outputs = graph.launch(name, text, inputs, sizes=leader.bound.term_sizes(k), **options)
     beside = leader.beside or (leader.args[k].name if leader.args[k].is_persistent else None)

@@ -14,7 +14,8 @@ import numpy as np
 from taskflow.core.columns import Array, pointers
 
 Interval = tuple[int, int]
-BY_RULE, BY_TABLE = 1, 2  # of a row of `PatternTable.window`: 0 for no window
+BY_RULE = 1
+BY_TABLE = 2  # of a row of `PatternTable.window`: 0 for no window
 
 
 def image(
@@ -30,10 +31,13 @@ def image(
     """See `Window.image`; `partition` compiles it."""
     reach = (size - 1) * dilation
     if is_transposed:
-        first, last = -((reach - lo - padding) // stride), (hi - 1 + padding) // stride
+        first = -((reach - lo - padding) // stride)
+        last = (hi - 1 + padding) // stride
     else:
-        first, last = lo * stride - padding, (hi - 1) * stride - padding + reach
-    first, last = max(first, 0), min(last + 1, extent)
+        first = lo * stride - padding
+        last = (hi - 1) * stride - padding + reach
+    first = max(first, 0)
+    last = min(last + 1, extent)
     return (first, last) if lo < hi and first < last else (0, 0)
 
 
@@ -48,7 +52,8 @@ def table_image(lo: int, hi: int, table: Any, first: int, points: int, levels: i
     level = 0
     while 2 << level <= hi - lo:
         level += 1
-    one, other = level * points + lo, level * points + hi - (1 << level)
+    one = level * points + lo
+    other = level * points + hi - (1 << level)
     return min(table[low + one], table[low + other]), max(table[high + one], table[high + other])
 
 
@@ -169,14 +174,18 @@ class Image:
         Level k has the range of the 2**k points from each on (a sparse table). Where both ends ascend there is one
         level, in which points that read nothing have the first that is read behind them, and the last before.
         """
-        is_read, points = self.high > self.low, len(self.low)
+        is_read = self.high > self.low
+        points = len(self.low)
         low = np.where(is_read, self.low, np.iinfo(np.int64).max)
         high = np.where(is_read, self.high, 0)
         before = pointers(self.high - self.low)
-        after, until = np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
+        after = np.minimum.accumulate(low[::-1])[::-1]
+        until = np.maximum.accumulate(high)
         if (after[is_read] == low[is_read]).all() and (until[is_read] == high[is_read]).all():
             return np.concatenate([before, after, until])
-        lows, highs, step = [low], [high], 1
+        lows = [low]
+        highs = [high]
+        step = 1
         while 2 * step <= points:
             for columns, choose in ((lows, np.minimum), (highs, np.maximum)):
                 column = columns[-1].copy()

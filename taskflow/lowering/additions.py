@@ -41,7 +41,8 @@ class Additions:
     def __init__(
         self, operators: Sequence[Operator], fetched: Collection[LogicalRegion], store: PointStore
     ) -> None:
-        self._operators, self._store = operators, store
+        self._operators = operators
+        self._store = store
         reads = Counter(r.name for op in operators for r in op.inputs)
         made: dict[str, Maker] = {}
         kept = {r.name for r in fetched} | {
@@ -82,7 +83,8 @@ class Additions:
         key = (self._store.kind[op], configured, *((int(numbers[maker]), k) for maker, k in makers))
         if key not in self._numbers:
             made = [(int(numbers[maker]), k) for maker, k in makers]
-            parts, config = self._added(configured, made), self._store.config(made[0][0])
+            parts = self._added(configured, made)
+            config = self._store.config(made[0][0])
             self._numbers[key] = (
                 -1 if parts is None else self._store.number_of_parts(op, parts, config)
             )

@@ -111,10 +111,15 @@ class KindsTable:
     def __init__(
         self, sample: Sample, chosen: DistinctPoints, rows: TaskGraph, port: Array, touched: Array
     ) -> None:
-        self.sample, self.chosen, self.devices = sample, chosen, len(rows.machine.devices)
-        self.touched, self._seen_by = touched, dict[tuple[bytes, int], Orbits]()
-        self.peers, self.rows = RowTable(rows), rows
-        kinds, every = len(sample.regions), np.arange(len(sample.regions) + 1)
+        self.sample = sample
+        self.chosen = chosen
+        self.devices = len(rows.machine.devices)
+        self.touched = touched
+        self._seen_by = dict[tuple[bytes, int], Orbits]()
+        self.peers = RowTable(rows)
+        self.rows = rows
+        kinds = len(sample.regions)
+        every = np.arange(len(sample.regions) + 1)
         self.row, self.instance, self.arg = (
             pointers(n) for n in (sample.rows, sample.instances, sample.args)
         )
@@ -129,7 +134,8 @@ class KindsTable:
         shared = np.repeat(every[:-1], sample.rows)[of_rows == SHARED]
         self.shares_a_port = np.bincount(shared, minlength=kinds) > 0
         self.of_instances, self.of_rows, self.of_events = self._touches(of_rows)
-        none, ordinal = np.zeros(0, np.int64), self.of_events.facts[2]
+        none = np.zeros(0, np.int64)
+        ordinal = self.of_events.facts[2]
         self.chosen = chosen._replace(bytes=none, flops=none, point=none, ordinal=ordinal)
         self.seen = np.zeros((kinds, self.devices), np.int64)
         spans = self.instance, self.arg, self.event
@@ -147,7 +153,8 @@ class KindsTable:
         )
         flags, _ = sample.by_region.gather(_flags)
         version = np.repeat(np.arange(len(sample.version_rows)), sample.version_rows)
-        instance, none = instances_of_arguments(sample), np.zeros((0, 0), np.int64)
+        instance = instances_of_arguments(sample)
+        none = np.zeros((0, 0), np.int64)
         of_row = [sample.row[name] for name in ("kind", "collective", "ordinal", "points")]
         device = sample.instance_device[instance]
         return (
@@ -166,11 +173,15 @@ class KindsTable:
 
     def _touches_of_events(self, rank: Array) -> RegionTouches:
         """Of points by their arguments, of events that differ; `rank`: of every instance on its device."""
-        sample, chosen = self.sample, self.chosen
-        begin, parts = pointers(chosen.points), [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-        events, event = np.zeros(len(sample.regions), np.int64), 0
+        sample = self.sample
+        chosen = self.chosen
+        begin = pointers(chosen.points)
+        parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        events = np.zeros(len(sample.regions), np.int64)
+        event = 0
         for k, first in enumerate(self.instance[:-1].tolist()):
-            instances, at = sample.by_region.fragments[sample.by_region.which[k]].event_instance, 0
+            instances = sample.by_region.fragments[sample.by_region.which[k]].event_instance
+            at = 0
             met = set[tuple[int, bytes]]()
             for number in sample.event_points[event : event + sample.events[k]].tolist():
                 of_event = instances[at : at + chosen.points[number]]
@@ -187,10 +198,8 @@ class KindsTable:
         self.event = pointers(events)
         node, instance = (np.concatenate(c) for c in zip(*parts, strict=True))
         number = np.repeat(np.arange(len(parts)), [len(nodes) for nodes, _ in parts])
-        device, facts = (
-            chosen.device[node],
-            (chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal),
-        )
+        device = chosen.device[node]
+        facts = (chosen.bytes, chosen.flops.view(np.int64), chosen.ordinal)
         more = np.stack([number, instance])
         return narrow_touches(device, self._ranks(device, events), node, np.stack(facts), more)
 
@@ -234,13 +243,15 @@ class KindsTable:
         return like
 
     def _find_points(self, orbits: Orbits) -> Array:
-        chosen, most = self.chosen, int(self.chosen.ordinal.max(initial=0)) + 1
+        chosen = self.chosen
+        most = int(self.chosen.ordinal.max(initial=0)) + 1
         number = np.repeat(np.arange(len(chosen.points)), chosen.points)
         key = (number * self.devices + chosen.device) * most + chosen.ordinal
         first = orbits.representative[orbits.of][chosen.device]
         is_own = np.flatnonzero(first == chosen.device)  # of representatives, by their keys
         by_key = is_own[np.argsort(key[is_own], kind="stable")]
-        wanted, keys = key + (first - chosen.device) * most, key[by_key]
+        wanted = key + (first - chosen.device) * most
+        keys = key[by_key]
         at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
         return np.where(keys[at] == wanted, by_key[at], -1) if len(keys) else np.full(len(key), -1)
 
@@ -266,8 +277,13 @@ class PlacedKind:
     def __init__(
         self, kind: RegionKind, weight: int, by: int = 0, links: Array | None = None
     ) -> None:
-        self.kind, self.weight, self.by, self.links = kind, weight, by, links
-        self.table, self.rows, self.shares_a_port = kind.table, kind.rows, kind.shares_a_port
+        self.kind = kind
+        self.weight = weight
+        self.by = by
+        self.links = links
+        self.table = kind.table
+        self.rows = kind.rows
+        self.shares_a_port = kind.shares_a_port
 
     def _there(self, orbits: Orbits) -> Orbits:
         return self.table.seen_by(orbits, self.by)
@@ -305,7 +321,8 @@ class RegionKind:
     """A kind of region on all devices: its row in a table of kinds, whose orbits all orbits here are."""
 
     def __init__(self, table: KindsTable, k: int) -> None:
-        self.table, self.k = table, k
+        self.table = table
+        self.k = k
         self._together: dict[bytes, Array] = {}
         self._alike: dict[bytes, Alike | None] = {}
 
@@ -347,8 +364,10 @@ class RegionKind:
         return together
 
     def _see_together(self, orbits: Orbits) -> Array:
-        touches, span = self.table.of_rows, self.table.arg[self.k : self.k + 2].tolist()
-        weight, rows = self.table.weight[orbits.of], self.rows
+        touches = self.table.of_rows
+        span = self.table.arg[self.k : self.k + 2].tolist()
+        weight = self.table.weight[orbits.of]
+        rows = self.rows
         seen = np.zeros(self.table.devices, np.int64)
         see_rows(touches.device, touches.thing, *span, rows.start, rows.stop, weight, seen)
         return seen
@@ -359,8 +378,10 @@ class RegionKind:
         return alike
 
     def _find_alike(self, orbits: Orbits) -> Alike | None:
-        table, rows = self.table, self.rows
-        like, by = np.arange(rows.start, rows.stop), np.full(rows.stop - rows.start, -1)
+        table = self.table
+        rows = self.rows
+        like = np.arange(rows.start, rows.stop)
+        by = np.full(rows.stop - rows.start, -1)
         unlike = np.zeros(table.arg[self.k + 1] - table.arg[self.k], np.bool_)
         orbit_columns = orbits.of, orbits.size, orbits.is_first
         for touches, ptr, first in (
@@ -421,12 +442,14 @@ def ports_of_links(machine: MachineModel) -> Array:
 
     Only devices that send by link have ports; other links have the number 0.
     """
-    ways, by_link = machine.ways, [d.sends_by_link and d.kind != "cpu" for d in machine.devices]
+    ways = machine.ways
+    by_link = [d.sends_by_link and d.kind != "cpu" for d in machine.devices]
     devices = np.arange(len(machine.devices))
     first = np.concatenate(
         [ways.within[:, :, :1].reshape(len(devices), -1), ways.out[:, :1]], axis=1
     )
-    source, links = np.repeat(devices, first.shape[1]), first.reshape(-1).astype(np.int64)
+    source = np.repeat(devices, first.shape[1])
+    links = first.reshape(-1).astype(np.int64)
     kept = (links >= 0) & np.array(by_link)[source]
     pairs = distinct(source[kept] * (len(machine.links) + 1) + links[kept])
     source, links = np.divmod(pairs, len(machine.links) + 1)
@@ -438,7 +461,8 @@ def ports_of_links(machine: MachineModel) -> Array:
 
 def _ports(rows: TaskGraph, port: Array) -> Array:
     """Per row, by which of its source's ports a transfer leaves."""
-    ports, machine = np.zeros(len(rows), np.int64), rows.machine
+    ports = np.zeros(len(rows), np.int64)
+    machine = rows.machine
     by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in machine.devices])
     moved = np.flatnonzero((rows.source != rows.device) & by_link[rows.source])
     ports[moved] = port[machine.ways.links(rows.source[moved], rows.device[moved])[:, 0]]

@@ -92,7 +92,8 @@ def subtract(out: Any, n: int, a: Any, b: Any) -> int:
                 if n < len(out):
                     slab = out[n]
                     intersect(slab, a, b)
-                    slab[k], slab[k + 1] = low, high
+                    slab[k] = low
+                    slab[k + 1] = high
                     for d in range(k + 2, len(a)):
                         slab[d] = a[d]
                 n += 1
@@ -106,7 +107,8 @@ def split_evenly(out: Any, a: Any, parts: int, is_scalar: int) -> None:
     The first dimension long enough to give every part a point is cut, so that parts stay as contiguous in memory as
     they can be; where none is, the longest. A scalar goes to the first part.
     """
-    longest, cut = 0, -1
+    longest = 0
+    cut = -1
     for k in range(0, len(a), 2):
         extent = a[k + 1] - a[k]
         if cut < 0 and extent >= parts:
@@ -114,11 +116,13 @@ def split_evenly(out: Any, a: Any, parts: int, is_scalar: int) -> None:
         if extent > a[longest + 1] - a[longest]:
             longest = k
     cut = longest if cut < 0 else cut
-    low, extent = a[cut], a[cut + 1] - a[cut]
+    low = a[cut]
+    extent = a[cut + 1] - a[cut]
     for part in range(parts):
         put(out[part], a)
         if is_scalar:
-            out[part, 0], out[part, 1] = 0, 1 if part == 0 else 0
+            out[part, 0] = 0
+            out[part, 1] = 1 if part == 0 else 0
         else:
             out[part, cut] = low + border(extent, parts, part)
             out[part, cut + 1] = low + border(extent, parts, part + 1)

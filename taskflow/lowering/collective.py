@@ -35,7 +35,8 @@ from taskflow.lowering.state import (
 from taskflow.lowering.tiles import Points, Tile
 from taskflow.tasks import exchange, moves
 
-cut_dimension, parts_of = leaf(exchange.cut_dimension), leaf(moves.parts_of)
+cut_dimension = leaf(exchange.cut_dimension)
+parts_of = leaf(moves.parts_of)
 
 # -- sums as one row ---------------------------------------------------------------------------------------------------
 
@@ -46,17 +47,17 @@ def reduce_together(s: State, tile: Tile, p: Points, needs: Line) -> bool:
 
     `needs`: of the version.
     """
-    box, needers, has_whole = (
-        p.box[tile.kept[0]],
-        np.zeros(s.devices, np.bool_),
-        np.zeros(s.devices, np.bool_),
-    )
+    box = p.box[tile.kept[0]]
+    needers = np.zeros(s.devices, np.bool_)
+    has_whole = np.zeros(s.devices, np.bool_)
     for k in near(needs, box):
         if overlaps(s.need_box[k], box):
             needers[s.need[k].device] = True
             has_whole[s.need[k].device] |= covers(s.need_box[k], box)
     source, count = choose_sources(tile, p, needers)
-    target, involved, is_whole = numbers(needers), 0, (has_whole == needers).all()
+    target = numbers(needers)
+    involved = 0
+    is_whole = (has_whole == needers).all()
     for device in range(s.devices):
         involved += needers[device] or source[device] >= 0
     if not count or not len(target) or involved <= s.few_sums:
@@ -89,7 +90,8 @@ def pieces_of(s: State, box: Any) -> Any:
 def cut_in(box: Any, count: int) -> Any:
     """A box cut into so many pieces, as far as one dimension allows."""
     d = 2 * cut_dimension((box[1::2] - box[::2]), count)
-    lo, extent = box[d], box[d + 1] - box[d]
+    lo = box[d]
+    extent = box[d + 1] - box[d]
     pieces = repeated(box, max(1, min(count, extent)))
     for i in range(len(pieces)):
         pieces[i, d], pieces[i, d + 1] = (
@@ -111,9 +113,12 @@ def sum_in_row(
     owned: Any,
 ) -> None:
     """A row that sums the partial results of a box; `owner`, `owned`: who sums what of it."""
-    count, written, points = (source >= 0).sum(), owned, 0
+    count = (source >= 0).sum()
+    written = owned
+    points = 0
     if is_whole:
-        written, points = repeated(box, len(target)), (len(target) - 1) * volume(box)
+        written = repeated(box, len(target))
+        points = (len(target) - 1) * volume(box)
     else:
         target = owner
     for i in range(len(owner)):
@@ -157,7 +162,8 @@ def write_sums(s: State, source: Any, target: Any, written: Any, owner: Any, own
 @inner
 def adding(s: State, box: Any, target: Any, source: Any, involved: int) -> tuple[Any, Any]:
     """The devices that may add something to a sum of a box, and the box of what arrives at once."""
-    able, part = source >= 0, box.copy()
+    able = source >= 0
+    part = box.copy()
     for device in target:
         able[device] = True
     owner = numbers(able)
@@ -177,12 +183,14 @@ def arriving(s: State, box: Any, owner: Any, owned: Any, source: Any) -> tuple[A
     That is all that one device owns, at least. Any piece may come to any device that has a partial result; the others
     add nothing.
     """
-    points, best = np.zeros(len(source), np.int64), 0
+    points = np.zeros(len(source), np.int64)
+    best = 0
     for i in range(len(owner)):
         points[owner[i]] += volume(owned[i])
         if volume(owned[i]) > volume(owned[best]):
             best = i
-    devices, room = numbers(source >= 0), owned[best].copy()
+    devices = numbers(source >= 0)
+    room = owned[best].copy()
     least = max(
         points.max(),
         -(-volume(box) // parts_of(volume(box) * s.itemsize, s.room_bytes, len(devices))),
@@ -198,7 +206,8 @@ def arriving(s: State, box: Any, owner: Any, owned: Any, source: Any) -> tuple[A
 @inner
 def numbers(flags: Any) -> Any:
     """Which of the flags are set."""
-    marked, n = np.empty(len(flags), np.int64), 0
+    marked = np.empty(len(flags), np.int64)
+    n = 0
     for k in range(len(flags)):
         if flags[k]:
             marked[n] = k
@@ -229,13 +238,16 @@ def sum_by_replicas(s: State, box: Any, tile: Tile, p: Points, needers: Any, nee
         while first < k and not are_near(s, p, teams[first], teams[k]):
             first += 1
         size[k] = 0
-        number[k], like[k] = size[first], first
+        number[k] = size[first]
+        like[k] = first
         size[first] += 1
     for k in range(len(teams)):
-        source, pieces = np.full(s.devices, -1, np.int64), cut_in(box, size[like[k]])
+        source = np.full(s.devices, -1, np.int64)
+        pieces = cut_in(box, size[like[k]])
         for point in teams[k]:
             source[p.device[point]] = p.instance[point]
-        target, piece = numbers(source >= 0), pieces[number[k] % len(pieces)]
+        target = numbers(source >= 0)
+        piece = pieces[number[k] % len(pieces)]
         owner, owned = owners_of(s, piece, source >= 0, needs)
         sum_in_row(s, piece, True, source, target, len(target), owner, owned)
     return len(teams) > 0
@@ -246,7 +258,8 @@ def sum_for_others(s: State, box: Any, tile: Tile, p: Points, needers: Any) -> b
     """The sum of a tile by all that have replicas of its parts, each team for as many of those who need it; False where
     some of these have a part themselves, or there are not as many for every team.
     """
-    teams, target = teams_of(tile, p, np.ones(s.devices, np.bool_)), numbers(needers)
+    teams = teams_of(tile, p, np.ones(s.devices, np.bool_))
+    target = numbers(needers)
     share = len(target) // max(1, len(teams))
     if not share or share * len(teams) < len(target):
         return False
@@ -255,7 +268,8 @@ def sum_for_others(s: State, box: Any, tile: Tile, p: Points, needers: Any) -> b
             if needers[p.device[point]]:
                 return False
     for k in range(len(teams)):
-        source, receivers = np.full(s.devices, -1, np.int64), target[k * share : (k + 1) * share]
+        source = np.full(s.devices, -1, np.int64)
+        receivers = target[k * share : (k + 1) * share]
         for point in teams[k]:
             source[p.device[point]] = p.instance[point]
         sum_in_row(
@@ -269,7 +283,8 @@ def scatter_by_replicas(s: State, box: Any, tile: Tile, p: Points, needs: Line) 
     """The sums of what each device needs of a tile, in a row for every team; False where there are no teams, or one
     who needs some has no part.
     """
-    teams, holds = teams_of(tile, p, np.ones(s.devices, np.bool_)), np.zeros(s.devices, np.bool_)
+    teams = teams_of(tile, p, np.ones(s.devices, np.bool_))
+    holds = np.zeros(s.devices, np.bool_)
     for k in range(len(teams)):
         for point in teams[k]:
             holds[p.device[point]] = True
@@ -291,9 +306,13 @@ def teams_of(tile: Tile, p: Points, needers: Any) -> Any:
     """(teams, parts) points: in team k the k-th replica of every part; no team where not all need the sum, or there is
     one of each.
     """
-    ptr, leader, none = tile.ptr, tile.leader, np.empty((0, 0), np.int64)
-    count, shift = ptr[leader[0] + 1] - ptr[leader[0]], bits(len(p.device))
-    teams, is_in = np.empty((count, len(leader)), np.int64), np.zeros(len(needers), np.bool_)
+    ptr = tile.ptr
+    leader = tile.leader
+    none = np.empty((0, 0), np.int64)
+    count = ptr[leader[0] + 1] - ptr[leader[0]]
+    shift = bits(len(p.device))
+    teams = np.empty((count, len(leader)), np.int64)
+    is_in = np.zeros(len(needers), np.bool_)
     for g in range(len(leader)):
         points = tile.kept[ptr[leader[g]] : ptr[leader[g] + 1]]
         key = sort((p.device[points] << shift) + points) & ((1 << shift) - 1)
@@ -322,7 +341,9 @@ def choose_sources(tile: Tile, points: Points, needers: Any) -> tuple[Any, int]:
 
     Of the devices that hold the same partial result one that needs the sum is chosen.
     """
-    source, kept, ptr = np.full(len(needers), -1, np.int64), tile.kept, tile.ptr
+    source = np.full(len(needers), -1, np.int64)
+    kept = tile.kept
+    ptr = tile.ptr
     for c in tile.leader:
         pick = -1
         for i in range(ptr[c], ptr[c + 1]):

@@ -43,7 +43,9 @@ def combine(s: State, life: RegionLife, e: int, p: Points) -> None:
         len(tile_ptr) - 1 if life.event[e].role != ADDS and life.event[e].role != SUMS else 0
     ):
         fold_local(s, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p)
-    s.copies, s.sums, s.summands = 0, 0, 0
+    s.copies = 0
+    s.sums = 0
+    s.summands = 0
     needs = line_of(needs_of(s, s.version), s.need_box, s.width)
     for t in range(len(tile_ptr) - 1):
         sum_tile(s, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p, needs)
@@ -57,27 +59,28 @@ def place_partials(s: State, life: RegionLife, e: int, tile: Tile, p: Points) ->
 
     Where kernels add, the others lie there, too.
     """
-    event, begin, ptr, groups_at = (
-        life.event[e],
-        life.event_ptr[e],
-        tile.ptr,
-        np.zeros(s.devices, np.int64),
-    )
+    event = life.event[e]
+    begin = life.event_ptr[e]
+    ptr = tile.ptr
+    groups_at = np.zeros(s.devices, np.int64)
     adds_up = event.role == ADDS or event.role == SUMS
     for c in tile.leader:
         for i in range(ptr[c], ptr[c + 1]):
             groups_at[p.device[tile.kept[i]]] += 1
     for g in range(len(tile.leader)):
         for i in range(ptr[tile.leader[g] + 1] - ptr[tile.leader[g]]):
-            first, c = -1, tile.leader[g]
+            first = -1
+            c = tile.leader[g]
             while c >= 0:
                 point = tile.kept[ptr[c] + i]
-                device, k = p.device[point], first if adds_up else -1
+                device = p.device[point]
+                k = first if adds_up else -1
                 if first < 0 and (groups_at[device] == 1 or (event.role == ADDS and g == 0)):
                     k = find_instance(s, device, p.box[point])
                 p.instance[point] = k if k >= 0 else add_instance(s, device, p.box[point], True)
                 note_write(s, p.instance[point], p.box[point], event.issuer, point - begin)
-                first, c = p.instance[point], tile.next[c]
+                first = p.instance[point]
+                c = tile.next[c]
 
 
 @leaf
@@ -91,7 +94,8 @@ def fold_local(s: State, tile: Tile, p: Points) -> None:
         c = tile.next[leader]
         while c >= 0:
             for i in range(ptr[c + 1] - ptr[c]):
-                first, point = tile.kept[ptr[leader] + i], tile.kept[ptr[c] + i]
+                first = tile.kept[ptr[leader] + i]
+                point = tile.kept[ptr[c] + i]
                 add_arg(s, p.instance[first], p.box[first], READ_WRITE)
                 add_arg(s, p.instance[first], p.box[first], READ)
                 add_arg(s, p.instance[point], p.box[first], READ)
@@ -105,7 +109,9 @@ def sum_tile(s: State, tile: Tile, p: Points, needs: Line) -> None:
 
     `needs`: of the version.
     """
-    kept, ptr, box = tile.kept, tile.ptr, p.box[tile.kept[0]]
+    kept = tile.kept
+    ptr = tile.ptr
+    box = p.box[tile.kept[0]]
     if len(tile.leader) == 1:  # every holder has the whole sum
         for i in range(ptr[0], ptr[1]):
             hold(s, p.device[kept[i]], p.instance[kept[i]], p.box[kept[i]])
@@ -125,12 +131,17 @@ def sum_tile(s: State, tile: Tile, p: Points, needs: Line) -> None:
 @inner
 def add_sum(s: State, owner: int, box: Any, tile: Tile, p: Points, turns: Any) -> None:
     """A box that its owner sums: the instances, its own first, and the copies of what others have."""
-    k, ptr, begin = append(s, s.sums, len(s.sum)), tile.ptr, s.summands
-    end, holder = begin + len(tile.leader), p.device[tile.kept]
+    k = append(s, s.sums, len(s.sum))
+    ptr = tile.ptr
+    begin = s.summands
+    end = begin + len(tile.leader)
+    holder = p.device[tile.kept]
     if k < 0 or append(s, end, len(s.summand)) < 0:
         return
-    s.sums, s.summands = k + 1, end
-    s.sum[k].device, s.sum[k].end = owner, end
+    s.sums = k + 1
+    s.summands = end
+    s.sum[k].device = owner
+    s.sum[k].end = end
     put(s.sum_box[k], box)
     for n in range(begin, end):
         c = tile.leader[n - begin]
@@ -153,7 +164,9 @@ def fold_sums(s: State) -> None:
     """Rows that fold what has been copied to the owners of sums."""
     begin = 0
     for k in range(s.sums):
-        device, end, box = s.sum[k].device, s.sum[k].end, s.sum_box[k]
+        device = s.sum[k].device
+        end = s.sum[k].end
+        box = s.sum_box[k]
         target = find_instance(s, device, box)
         if end - begin > 1 or s.summand[begin] != target:
             add_arg(s, target, box, READ_WRITE if s.summand[begin] == target else WRITE)

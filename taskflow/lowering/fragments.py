@@ -61,7 +61,9 @@ class Fragments:
     """
 
     def __init__(self, mover: Mover, store: PointStore, kind: Sequence[int]) -> None:
-        self.mover, self.store, self.kind = mover, store, kind
+        self.mover = mover
+        self.store = store
+        self.kind = kind
         self.size_bytes = 0
         self._fragments: list[Fragment] = []
         self._base: list[int] = []  # the first device of those that each was made for
@@ -94,11 +96,13 @@ class Fragments:
 
     def _keys(self, numbers: Array, used: Array) -> tuple[list[tuple[object, ...]], Array]:
         """Per region what its fragment depends on but for its first device, and that device."""
-        table, hosts = self.mover.table, self.mover.equals.host
+        table = self.mover.table
+        hosts = self.mover.equals.host
         alike, device = np.array([self._describe(n) for n in numbers.tolist()], np.int64)[
             table.op
         ].T
-        count, first = np.diff(table.op_ptr), np.minimum(table.op_ptr[:-1], len(table.op) - 1)
+        count = np.diff(table.op_ptr)
+        first = np.minimum(table.op_ptr[:-1], len(table.op) - 1)
         base = np.where(count > 0, device[first], used[0])
         apart = device - np.repeat(base, count), hosts[device] - np.repeat(hosts[base], count)
         text, ends = np.stack([alike, *apart], axis=1).tobytes(), (24 * table.op_ptr).tolist()

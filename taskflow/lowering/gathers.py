@@ -52,7 +52,8 @@ class Gathering(NamedTuple):
 def gather_together(s: State, line: Line) -> None:
     """Rows for every box that many devices lack and that others, of the line, hold in tiles, or whole."""
     needs = needs_of(s, s.version)
-    done, alike = np.zeros(len(needs), np.bool_), np.empty(len(needs), np.int64)
+    done = np.zeros(len(needs), np.bool_)
+    alike = np.empty(len(needs), np.int64)
     if len(needs) <= s.few_gathers or not line.total or lacking_of(s, needs)[1] <= s.few_gathers:
         return
     for i in range(len(needs)):
@@ -73,7 +74,8 @@ def gather_together(s: State, line: Line) -> None:
 @inner
 def lacking_of(s: State, needs: Any) -> tuple[Any, int]:
     """Device -> the need that is not valid there, or -1; and how many."""
-    lacking, count = np.full(s.devices, -1, np.int64), 0
+    lacking = np.full(s.devices, -1, np.int64)
+    count = 0
     for need in needs:
         if missing(s, need):
             lacking[s.need[need].device] = need
@@ -97,7 +99,8 @@ def gather_box(s: State, need: int, lacking: Any, line: Line) -> None:
 @inner
 def gather_group(s: State, box: Any, x: Gathering, group: int) -> None:
     """One row that brings a box to all of a group that lack it."""
-    begin, tiles = s.args, x.tiles
+    begin = s.args
+    tiles = x.tiles
     for t in range(len(tiles.box)):
         for i in range(tiles.ptr[t], tiles.ptr[t + 1]):
             if x.is_used[i] and x.group[tiles.device[i]] == group:
@@ -105,7 +108,8 @@ def gather_group(s: State, box: Any, x: Gathering, group: int) -> None:
     middle = s.args
     for device in range(s.devices):
         if x.lacking[device] >= 0 and x.group[device] == group:
-            target, is_source = find_instance(s, device, box), False
+            target = find_instance(s, device, box)
+            is_source = False
             for a in range(begin, middle):
                 is_source = is_source or s.arg[a].instance == target
             add_arg(s, target, box, READ_WRITE if is_source else WRITE)
@@ -123,12 +127,15 @@ def gather_group(s: State, box: Any, x: Gathering, group: int) -> None:
 @inner
 def gathering_of(s: State, lacking: Any, tiles: HeldPieces) -> Gathering:
     """Who takes which tile from whom."""
-    is_used, group = np.zeros(len(tiles.held), np.bool_), np.arange(s.devices)
-    lacks, points = np.zeros(s.devices, np.int64), np.zeros(s.devices, np.int64)
+    is_used = np.zeros(len(tiles.held), np.bool_)
+    group = np.arange(s.devices)
+    lacks = np.zeros(s.devices, np.int64)
+    points = np.zeros(s.devices, np.int64)
     for device in range(s.devices):
         for t in range(len(tiles.box) if lacking[device] >= 0 else 0):
             giver = giver_of(s, tiles, t, device)
-            source, is_used[giver] = tiles.device[giver], True
+            source = tiles.device[giver]
+            is_used[giver] = True
             points[device] += volume(tiles.box[t]) if source != device else 0
             unite(group, source, device)
     for device in range(s.devices):
@@ -142,7 +149,8 @@ def gathering_of(s: State, lacking: Any, tiles: HeldPieces) -> Gathering:
 @leaf
 def unite(group: Any, one: int, other: int) -> None:
     """Two devices are in one group, and with them their groups."""
-    a, b = first_of(group, one), first_of(group, other)
+    a = first_of(group, one)
+    b = first_of(group, other)
     group[max(a, b)] = min(a, b)
 
 
@@ -158,7 +166,9 @@ def first_of(group: Any, device: int) -> int:
 @inner
 def is_complete(s: State, need: int, lacking: Any, tiles: HeldPieces) -> bool:
     """True where the tiles are the needed box, each point once, and every device has some of them or none."""
-    total, held, left = volume(s.need_box[need]), 0, 1
+    total = volume(s.need_box[need])
+    held = 0
+    left = 1
     put(s.work[0], s.need_box[need])
     for t in range(len(tiles.box)):
         held += volume(tiles.box[t])
@@ -175,8 +185,10 @@ def is_complete(s: State, need: int, lacking: Any, tiles: HeldPieces) -> bool:
 def tiles_held(s: State, need: int, line: Line) -> HeldPieces:
     """What is held of a needed box, by equal parts of it; where somebody has all of it, that alone."""
     sources = near(line, s.need_box[need])
-    box, held = np.empty((len(sources), s.width), np.int64), np.empty(len(sources), np.int64)
-    n, has_whole = 0, False
+    box = np.empty((len(sources), s.width), np.int64)
+    held = np.empty(len(sources), np.int64)
+    n = 0
+    has_whole = False
     for k in sources:
         if overlaps(s.held_box[k], s.need_box[need]):
             intersect(box[n], s.held_box[k], s.need_box[need])
@@ -197,7 +209,8 @@ def tiles_held(s: State, need: int, line: Line) -> HeldPieces:
 @leaf
 def own_volume(s: State, need: int, tiles: HeldPieces) -> int:
     """Points of the tiles that a device holds where it needs them, and of what it lacks."""
-    target, points = find_instance(s, s.need[need].device, s.need_box[need]), 0
+    target = find_instance(s, s.need[need].device, s.need_box[need])
+    points = 0
     for i in range(missing(s, need)):
         points += volume(s.work[i])
     for t in range(len(tiles.box)):

@@ -49,7 +49,9 @@ class RegionKinds:
     def __init__(
         self, lives: Lives, machine: MachineModel, rows_of: Callable[[Found, Array], TaskGraph]
     ) -> None:
-        self._lives, self._rows_of, self._machine = lives, rows_of, machine
+        self._lives = lives
+        self._rows_of = rows_of
+        self._machine = machine
         self._placed_kinds: dict[tuple[int, int], PlacedKind] = {}
         self._first: dict[int, tuple[RegionKind, int]] = {}  # of a fragment, and its shift
         self._touched: dict[bytes, Array] = {}
@@ -66,7 +68,8 @@ class RegionKinds:
             chosen: points of all operators.
         """
         first, which = kinds_of(by_region, np.arange(len(by_region.which)))
-        shift, fragments = by_region.shift[first].tolist(), by_region.which[first].tolist()
+        shift = by_region.shift[first].tolist()
+        fragments = by_region.which[first].tolist()
         keys = [(id(by_region.fragments[f]), s) for f, s in zip(fragments, shift, strict=True)]
         new = [k for k, key in enumerate(keys) if key not in self._placed_kinds]
         firsts = {keys[k][0]: k for k in reversed(new) if keys[k][0] not in self._first}
@@ -78,7 +81,9 @@ class RegionKinds:
     def _place(self, key: tuple[int, int]) -> bool:
         """Place the known kind of a fragment on other devices; False: these are not alike."""
         kind, shift = self._first[key[0]]
-        by, touched, rates = key[1] - shift, kind.table.touched, self._machine.rate_kinds
+        by = key[1] - shift
+        touched = kind.table.touched
+        rates = self._machine.rate_kinds
         if (where := (touched.tobytes(), by)) not in self._moved:
             links = self._machine.ways.moved(touched, by)
             if links is not None:
@@ -162,7 +167,8 @@ class RegionKinds:
         touched: Array,
     ) -> None:
         """A table of more kinds; `regions`: one of each."""
-        lives, is_kept = self._lives, np.zeros(len(by_region.which), np.bool_)
+        lives = self._lives
+        is_kept = np.zeros(len(by_region.which), np.bool_)
         is_kept[regions] = True
         touching = np.repeat(is_kept, np.diff(lives.op_ptr))
         is_chosen = np.zeros(int(chosen.which.max(initial=0)) + 1, np.bool_)
@@ -174,7 +180,8 @@ class RegionKinds:
         self.size_bytes += table.size_bytes
         of_region = dict(zip(regions.tolist(), keys, strict=True))
         for k, region in enumerate(sample.regions.tolist()):
-            key, kind = of_region[region], RegionKind(table, k)
+            key = of_region[region]
+            kind = RegionKind(table, k)
             self._first.setdefault(key[0], (kind, key[1]))
             self._placed_kinds[key] = PlacedKind(kind, self._weight())
 

@@ -147,18 +147,14 @@ def _touches(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) ->
     inputs, args = (
         np.array([(len(op.inputs), len(op.args)) for op in operators], np.int64).reshape(-1, 2).T
     )
-    first, op, arg = (
-        np.cumsum(args) - args,
-        np.repeat(np.arange(len(args)), args),
-        spread(np.zeros_like(args), args),
-    )
+    first = np.cumsum(args) - args
+    op = np.repeat(np.arange(len(args)), args)
+    arg = spread(np.zeros_like(args), args)
     writes = np.array(
         [Role.SUMS if op.kernel.accumulates else Role.WRITES for op in operators], np.int64
     )
-    role, made = (
-        np.where(arg < inputs[op], Role.READS, writes[op]),
-        np.where(arg < inputs[op], -1, arg - inputs[op]),
-    )
+    role = np.where(arg < inputs[op], Role.READS, writes[op])
+    made = np.where(arg < inputs[op], -1, arg - inputs[op])
     for k, operator in zip(first.tolist(), operators, strict=True):
         role[[k + at for at in operator.writes]] = Role.UPDATES
         role[[k + at for at in operator.adds]] = Role.ADDS
@@ -179,8 +175,11 @@ def _issuers(touch: Array, regions: int) -> tuple[Array, Array, Array]:
 
 def _versions(touch: Array, event_ptr: Array) -> tuple[Array, Array, Array]:
     """The version that every event reads, or -1; where the versions of every region begin, and who makes each."""
-    region, role, count = touch[:, 0], touch[:, 3], np.diff(event_ptr)
-    makes, begins = role != Role.READS, np.isin(role, (Role.WRITES, Role.SUMS))
+    region = touch[:, 0]
+    role = touch[:, 3]
+    count = np.diff(event_ptr)
+    makes = role != Role.READS
+    begins = np.isin(role, (Role.WRITES, Role.SUMS))
     is_given = np.ones(len(count), np.int64)  # there is a version that no event makes
     is_given[count > 0] = ~begins[event_ptr[:-1][count > 0]]
     total = np.concatenate([[0], np.cumsum(makes)])
@@ -228,15 +227,18 @@ def load(region: int, lives: Lives, points_of: Any, table: PointTable) -> tuple[
     event = lives.event[lives.event_ptr[region] : lives.event_ptr[region + 1]]
     producer = lives.producer[lives.producer_ptr[region] : lives.producer_ptr[region + 1]]
     ops = lives.op[lives.op_ptr[region] : lives.op_ptr[region + 1]]
-    flags, ptr = lives.region[region], np.zeros(len(event) + 1, np.int64)
+    flags = lives.region[region]
+    ptr = np.zeros(len(event) + 1, np.int64)
     for e in range(len(event)):
         ptr[e + 1] = ptr[e] + table.record[points_of[ops[event[e].issuer]]].points
-    total, is_partial = ptr[-1], np.zeros(len(event), np.bool_)
+    total = ptr[-1]
+    is_partial = np.zeros(len(event), np.bool_)
     life = RegionLife(
         whole, len(ops), event, producer, ptr, is_partial,
         flags.itemsize, flags.is_persistent, flags.is_fetched, flags.is_scalar, flags.gathers,
     )  # fmt: skip
-    device, box = np.empty(total, np.int64), np.empty((total, len(whole)), np.int64)
+    device = np.empty(total, np.int64)
+    box = np.empty((total, len(whole)), np.int64)
     points = Points(device, box, np.zeros(total, np.int64), np.full(total, -1, np.int64))
     for e in range(len(event)):
         is_partial[e] = load_event(life, e, points_of[ops[event[e].issuer]], table, points)
@@ -246,8 +248,11 @@ def load(region: int, lives: Lives, points_of: Any, table: PointTable) -> tuple[
 @leaf
 def load_event(life: RegionLife, e: int, number: int, table: PointTable, points: Points) -> bool:
     """Put down the points of one event, of this number; whether they leave partial results, or read them so."""
-    of, begin, argument = table.record[number], life.event_ptr[e], life.event[e].argument
-    made, is_partial = life.event[e].made, of.takes_parts != 0
+    of = table.record[number]
+    begin = life.event_ptr[e]
+    argument = life.event[e].argument
+    made = life.event[e].made
+    is_partial = of.takes_parts != 0
     for i in range(of.points):
         points.device[begin + i] = table.device[of.first_device + i]
     if made >= 0:

@@ -80,7 +80,8 @@ def likeness_of(sample: Sample, chosen: DistinctPoints, representative: Array) -
 def _at_representative(group: Array, device: Array, representative: Array) -> Array:
     """Of every item, that at its place among those of its group, on the representative of its device."""
     devices = len(representative)
-    key, wanted = group * devices + device, group * devices + representative[device]
+    key = group * devices + device
+    wanted = group * devices + representative[device]
     count = int(max(key.max(initial=-1), wanted.max(initial=-1))) + 1
     ptr, order = grouped(key, count)
     at = ptr[wanted] + ranks(key, count)
@@ -114,7 +115,8 @@ def all_numbers_as_found(chosen: DistinctPoints, by_region: Found, issue: IssueO
     """The same of all rows, in program order."""
     moves, _ = by_region.version_rows()
     ordinal, _ = by_region.gather(lambda f: f.row["ordinal"])
-    which, points = chosen.which, chosen.points[chosen.which]
+    which = chosen.which
+    points = chosen.points[chosen.which]
     of_points = chosen.ordinal[spread(pointers(chosen.points)[:-1][which], points)]
     row = issue.rows(np.concatenate([points, moves]), np.concatenate([of_points, ordinal]))
     numbers = np.empty_like(row)

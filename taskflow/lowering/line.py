@@ -36,14 +36,22 @@ class Line(NamedTuple):
 @inner
 def line_of(number: Any, box: Any, width: int) -> Line:
     """The boxes of these numbers, of so many borders each, in a line."""
-    count, best, side, longest = len(number), -1, 0, 0
+    count = len(number)
+    best = -1
+    side = 0
+    longest = 0
     for d in range(0, width if count else 0, 2):
-        low, high, most = box[number[0]][d], box[number[0]][d], 1
+        low = box[number[0]][d]
+        high = box[number[0]][d]
+        most = 1
         for k in number:
-            low, high = min(low, box[k][d]), max(high, box[k][d])
+            low = min(low, box[k][d])
+            high = max(high, box[k][d])
             most = max(most, box[k][d + 1] - box[k][d])
         if (high - low) // most > best:
-            best, side, longest = (high - low) // most, d, most
+            best = (high - low) // most
+            side = d
+            longest = most
     key = np.empty(count, np.int64)
     for i in range(count):
         key[i] = box[number[i]][side] * count + i
@@ -72,7 +80,8 @@ def end_near(line: Line, box: Any) -> int:
 @leaf
 def first_from(keys: Any, least: int) -> int:
     """The place of the first of these ascending keys that is not below `least`."""
-    low, high = 0, len(keys)
+    low = 0
+    high = len(keys)
     while low < high:
         middle = (low + high) // 2
         if keys[middle] < least:

@@ -99,11 +99,17 @@ class Mover:
         table: Lives,
         piece_bytes: int = 0,
     ) -> None:
-        self.equals, self.few, self.doors = equals, few, doors
-        self.lives, self.table, self.piece_bytes = lives, table, piece_bytes
+        self.equals = equals
+        self.few = few
+        self.doors = doors
+        self.lives = lives
+        self.table = table
+        self.piece_bytes = piece_bytes
         _, receiving, _, _, within = streams
         self.is_queued = bool((receiving == within).all())
-        self.memory, self.room, self.asking = np.empty(0, np.int64), 1, -1
+        self.memory = np.empty(0, np.int64)
+        self.room = 1
+        self.asking = -1
 
     def world(self, points_of: Array, used: Array, store: PointStore) -> tuple[Any, ...]:
         """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
@@ -132,7 +138,8 @@ class Mover:
         from taskflow.lowering import moving  # numba: imported on first use
         from taskflow.lowering.state import State
 
-        world, end = self.world(points_of, used, store), -1
+        world = self.world(points_of, used, store)
+        end = -1
         while end != moving.DONE:
             end, more, *columns = moving.move(number, world, self.memory, self.room)
             self.make_room(number, end, more)
@@ -164,7 +171,8 @@ class Mover:
                 f"lower: what moves region '{self.lives[number].region.name}' does not fit into memory"
             )
         elif end == moving.NO_STATE:
-            self.room, self.asking = _MORE * self.room, number
+            self.room = _MORE * self.room
+            self.asking = number
         elif end == moving.NOBODY:
             where = f"region '{self.lives[number].region.name}'"
             raise InternalError(f"{where}: nobody holds what is needed of it ({more})")

@@ -49,7 +49,8 @@ def add_arg(s: State, instance: int, box: Any, privilege: int) -> None:
     k = append(s, s.args, len(s.arg))
     if k >= 0:
         s.args += 1
-        s.arg[k].instance, s.arg[k].privilege = instance, privilege
+        s.arg[k].instance = instance
+        s.arg[k].privilege = privilege
         put(s.arg_box[k], box)
 
 
@@ -66,9 +67,14 @@ def add_row(s: State, kind: int, source: int, device: int) -> None:
     if k < 0 or s.is_full:
         return
     s.rows += 1
-    row, begin = s.row[k], arg_begin(s, k)
-    row.kind, row.source, row.device, row.arg_end = kind, source, device, s.args
-    row.collective, row.ordinal = 0, 0
+    row = s.row[k]
+    begin = arg_begin(s, k)
+    row.kind = kind
+    row.source = source
+    row.device = device
+    row.arg_end = s.args
+    row.collective = 0
+    row.ordinal = 0
     row.points = volume(s.arg_box[begin]) * (s.args - begin if kind == FOLD else 1)
     for a in range(begin, s.args):
         if s.arg[a].privilege == READ:
@@ -93,8 +99,13 @@ def add_collective(s: State, begin: int, middle: int, collective: int, points: i
         if s.arg[a].instance >= 0:
             device = min(device, s.instance[s.arg[a].instance].device)
     row = s.row[k]
-    row.kind, row.source, row.device, row.arg_end = COLLECTIVE, device, device, s.args
-    row.points, row.collective, row.ordinal = points, collective, 0
+    row.kind = COLLECTIVE
+    row.source = device
+    row.device = device
+    row.arg_end = s.args
+    row.points = points
+    row.collective = collective
+    row.ordinal = 0
     for a in range(begin, middle):
         note_read(s, s.arg[a].instance, s.arg_box[a], s.issuer, k - s.first)
     return True
@@ -107,12 +118,10 @@ def add_copy(s: State, source: int, source_instance: int, device: int, instance:
     if k >= 0:
         s.copies += 1
         copy = s.copy[k]
-        copy.source, copy.source_instance, copy.device, copy.instance = (
-            source,
-            source_instance,
-            device,
-            instance,
-        )
+        copy.source = source
+        copy.source_instance = source_instance
+        copy.device = device
+        copy.instance = instance
     return k
 
 
@@ -123,7 +132,8 @@ def copy_in_rounds(s: State) -> None:
     So every device sends and receives one at a time, and all are busy in every round. Copies within a device come
     last, since they may copy what has just arrived.
     """
-    key, shift = np.empty(s.copies, np.int64), bits(s.copies)
+    key = np.empty(s.copies, np.int64)
+    shift = bits(s.copies)
     for k in range(s.copies):
         device = s.copy[k].device
         away = (s.copy[k].source - device) % s.devices
@@ -144,12 +154,17 @@ def exchange_together(s: State, whole: Any) -> None:
     """
     if s.devices <= s.few_exchanges or s.rows != s.first:
         return
-    sends, receives, points = np.zeros(s.devices, np.int64), np.zeros(s.devices, np.int64), 0
-    pairs, turn = np.zeros((s.devices, s.devices), np.int64), np.full(s.copies, -1)
+    sends = np.zeros(s.devices, np.int64)
+    receives = np.zeros(s.devices, np.int64)
+    points = 0
+    pairs = np.zeros((s.devices, s.devices), np.int64)
+    turn = np.full(s.copies, -1)
     for k in range(s.copies):
-        source, device = s.copy[k].source, s.copy[k].device
+        source = s.copy[k].source
+        device = s.copy[k].device
         if source != device:
-            sends[source], receives[device] = 1, 1
+            sends[source] = 1
+            receives[device] = 1
             points += volume(s.copy_box[k])
             turn[k] = pairs[source, device]
             pairs[source, device] += 1
@@ -176,18 +191,24 @@ def exchange_in_turn(s: State, turn: Any, t: int) -> None:
 
     It reads what is copied, by target and source, and writes it; then memory for what is passed on, in that order.
     """
-    balance, points = np.zeros((2, s.devices), np.int64), 0
-    key, count, shift = np.empty(s.copies, np.int64), 0, bits(s.copies)
+    balance = np.zeros((2, s.devices), np.int64)
+    points = 0
+    key = np.empty(s.copies, np.int64)
+    count = 0
+    shift = bits(s.copies)
     for k in range(s.copies):
         if turn[k] == t:
-            source, device = s.copy[k].source, s.copy[k].device
-            balance[0, source], balance[1, device] = 1, 1
+            source = s.copy[k].source
+            device = s.copy[k].device
+            balance[0, source] = 1
+            balance[1, device] = 1
             points += volume(s.copy_box[k])
             key[count] = ((device * s.devices + source) << shift) + k
             count += 1
     if (balance[0] != balance[1]).any():
         return
-    order, begin = sort(key[:count]) & ((1 << shift) - 1), s.args
+    order = sort(key[:count]) & ((1 << shift) - 1)
+    begin = s.args
     for k in order:
         add_arg(s, s.copy[k].source_instance, s.copy_box[k], READ)
     middle = s.args
@@ -209,7 +230,8 @@ def exchange_in_turn(s: State, turn: Any, t: int) -> None:
 @inner
 def members_of(s: State, begin: int) -> Any:
     """The devices of the arguments from `begin` on, as `Exchange.ring` has them, but for the order of hosts."""
-    names, host = np.empty(s.args - begin, np.int64), s.device["host"].copy()
+    names = np.empty(s.args - begin, np.int64)
+    host = s.device["host"].copy()
     for a in range(begin, s.args):
         names[a - begin] = s.instance[s.arg[a].instance].device
     return in_order(names, (host, host, s.device["kind"].copy()))
@@ -233,21 +255,30 @@ def is_transfer(s: State, row: int) -> bool:
 @inner
 def classify(s: State, whole: Any, first: int) -> int:
     """The collective that the rows of the version make up, from this one on."""
-    sends, receives = np.zeros(s.devices, np.int64), np.zeros(s.devices, np.int64)
+    sends = np.zeros(s.devices, np.int64)
+    receives = np.zeros(s.devices, np.int64)
     folds = np.zeros(s.devices, np.int64)
-    copies, reducing, sent, is_one_box, lead = 0, 0, 0, True, -1
+    copies = 0
+    reducing = 0
+    sent = 0
+    is_one_box = True
+    lead = -1
     for k in range(first, s.rows):
-        row, begin = s.row[k], arg_begin(s, k)
+        row = s.row[k]
+        begin = arg_begin(s, k)
         if row.kind == FOLD:
             folds[row.device] = 1
             reducing += row.arg_end - begin - 2
         elif is_transfer(s, k):
             copies += 1
-            sends[row.source], receives[row.device] = 1, 1
+            sends[row.source] = 1
+            receives[row.device] = 1
             sent += row.points
             lead = begin if lead < 0 else lead
             is_one_box = is_one_box and same(s.arg_box[lead], s.arg_box[begin])
-    senders, receivers, folding = sends.sum(), receives.sum(), folds.sum()
+    senders = sends.sum()
+    receivers = receives.sum()
+    folding = folds.sum()
     if not copies:
         return 0
     if folding:
@@ -264,7 +295,8 @@ def classify(s: State, whole: Any, first: int) -> int:
 @inner
 def classify_exchange(s: State, whole: Any, receives: Any, sent: int) -> int:
     """The collective where several devices copy to several, which are marked in `receives`: so many points in all."""
-    needed, is_gather = 0, True
+    needed = 0
+    is_gather = True
     for k in needs_of(s, s.version):
         needed += volume(s.need_box[k]) if receives[s.need[k].device] else 0
     for k in needs_of(s, s.version):

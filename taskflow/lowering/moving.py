@@ -143,7 +143,8 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     life, points = load(region, world.lives, world.points_of, world.table)
     ordinal = ordinals_of(points.device, life.event_ptr, len(world.equals.host))
     has_parts = len(ordinal) > 0 and ordinal.max() > 0
-    fetch, none = world.used if life.is_fetched else world.used[:0], np.empty(0, np.int64)
+    fetch = world.used if life.is_fetched else world.used[:0]
+    none = np.empty(0, np.int64)
     order = named_by(points, fetch, world)
     fetch = number_anew(points, fetch, order, len(world.equals.host))
     size = room * (64 + 4 * (len(points.device) + len(fetch)))
@@ -153,15 +154,17 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     if taken > len(memory):
         return Played(NO_MEMORY, taken, s, life, points, order, fetch, none, none)
     clear(s, memory, len(life.whole), world.equals.host[order], world.equals.kind[order])
-    s.few_sums, s.few_gathers = world.few_sums, world.few_gathers
-    s.few_exchanges, s.has_relays = world.few_exchanges, world.has_relays
-    s.doors, s.is_queued = world.doors, world.is_queued
-    s.room_bytes, s.piece_bytes, s.is_brief = (
-        world.room_bytes,
-        world.piece_bytes,
-        is_brief and not has_parts,
-    )
-    s.itemsize, s.is_scalar = life.itemsize, life.is_scalar
+    s.few_sums = world.few_sums
+    s.few_gathers = world.few_gathers
+    s.few_exchanges = world.few_exchanges
+    s.has_relays = world.has_relays
+    s.doors = world.doors
+    s.is_queued = world.is_queued
+    s.room_bytes = world.room_bytes
+    s.piece_bytes = world.piece_bytes
+    s.is_brief = is_brief and not has_parts
+    s.itemsize = life.itemsize
+    s.is_scalar = life.is_scalar
     version_row, homes = play(s, life, points, fetch, ordinal if has_parts else ordinal[:0])
     end = NO_STATE if s.is_full else NOBODY if s.lost else DONE
     return Played(end, s.lost - 1, s, life, points, order, fetch, version_row, homes)
@@ -190,7 +193,8 @@ def rename(x: Played) -> None:
     """Devices have the numbers of the machine again, where rows, instances and points name them."""
     s = x.state
     for k in range(s.rows):
-        s.row[k].source, s.row[k].device = x.order[s.row[k].source], x.order[s.row[k].device]
+        s.row[k].source = x.order[s.row[k].source]
+        s.row[k].device = x.order[s.row[k].device]
     for k in range(s.instances):
         s.instance[k].device = x.order[s.instance[k].device]
     for k in range(len(x.points.device)):
@@ -208,7 +212,10 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
     homes = gather_needs(s, life, points, fetch, turn)
     make_instances(s, life, points, np.arange(0 if len(turn) else s.needs))
     for version in range(len(life.producer)):
-        s.version, s.issuer, s.first, s.held_boxes = version, life.ops + version, s.rows, 0
+        s.version = version
+        s.issuer = life.ops + version
+        s.first = s.rows
+        s.held_boxes = 0
         first_edge = s.edges
         for k in range(s.instances):
             s.instance[k].first_held = -1
@@ -240,12 +247,17 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
 @inner
 def take_turns(s: State, life: RegionLife, points: Points, turn: Any, ordinal: Any) -> None:
     """Deliver what was made to the readers of one turn after the other, in instances of their own."""
-    held, last, version = s.held_boxes, s.device["last_value"].copy(), s.version
+    held = s.held_boxes
+    last = s.device["last_value"].copy()
+    version = s.version
     for k in range(life.gathers):
-        first, least = s.rows, ordinal.max()
-        s.version, s.held_boxes = k, held
+        first = s.rows
+        least = ordinal.max()
+        s.version = k
+        s.held_boxes = held
         for device in range(s.devices):  # instances of the turn before are none of this one
-            s.device[device].last_value, s.device[device].found = last[device], -1
+            s.device[device].last_value = last[device]
+            s.device[device].found = -1
             if last[device] < 0:
                 s.device[device].first_value = -1
             else:
@@ -308,7 +320,9 @@ def feed(s: State) -> None:
 @leaf
 def consume(s: State, life: RegionLife, e: int, p: Points, turn: Any, k: int) -> None:
     """The points of an event read, and then perhaps update, their boxes; where they have turns, those of one."""
-    begin, end, issuer = life.event_ptr[e], life.event_ptr[e + 1], life.event[e].issuer
+    begin = life.event_ptr[e]
+    end = life.event_ptr[e + 1]
+    issuer = life.event[e].issuer
     for point in range(begin, end):
         if not is_empty(p.box[point]) and (not len(turn) or turn[point] == k):
             p.instance[point] = (
@@ -329,7 +343,8 @@ def part_for(life: RegionLife, reader: int, readers: tuple[int, int], p: Points)
 
     Where there are as many `readers` as parts these stand in one order, as a rule.
     """
-    begin, count = life.event_ptr[0], life.event_ptr[1] - life.event_ptr[0]
+    begin = life.event_ptr[0]
+    count = life.event_ptr[1] - life.event_ptr[0]
     place = reader - readers[0] if readers[1] - readers[0] == count else 0
     for k in range(place, place + count):
         point = begin + k % count
@@ -341,7 +356,9 @@ def part_for(life: RegionLife, reader: int, readers: tuple[int, int], p: Points)
 @inner
 def homes_and_fetches(x: Played) -> Any:
     """The instances of needs that are homes, then of the devices that fetch."""
-    s, homes, fetch = x.state, x.homes, x.fetch
+    s = x.state
+    homes = x.homes
+    fetch = x.fetch
     instances = np.empty(len(homes) + len(fetch), np.int64)
     for i in range(len(homes)):
         instances[i] = find_instance(s, s.need[homes[i]].device, s.need_box[homes[i]])
@@ -363,7 +380,8 @@ def deliver(s: State, whole: Any) -> None:
     if len(needs):
         pieces = pieces_of(s, sources, s.held_box[: len(sources)])
         line = line_of(np.arange(len(pieces.box)), pieces.box, s.width)
-        near, spare = np.empty(len(s.held), np.int64), np.empty(len(s.held), np.int64)
+        near = np.empty(len(s.held), np.int64)
+        spare = np.empty(len(s.held), np.int64)
         for need in needs:
             serve(s, need, pieces, line, near, spare)
     exchange_together(s, whole)
@@ -373,7 +391,8 @@ def deliver(s: State, whole: Any) -> None:
 @inner
 def lacking_by_device(s: State) -> Any:
     """The needs of the version that lack something, by device."""
-    needs, count = needs_of(s, s.version), 0
+    needs = needs_of(s, s.version)
+    count = 0
     device = np.empty(len(needs), np.int64)
     for need in needs:
         if missing(s, need):
@@ -385,7 +404,8 @@ def lacking_by_device(s: State) -> Any:
 @leaf
 def serve(s: State, need: int, pieces: HeldPieces, line: Line, near: Any, spare: Any) -> None:
     """Copies of what a need lacks, from the nearest; `line`: of the pieces."""
-    target, left = find_instance(s, s.need[need].device, s.need_box[need]), missing(s, need)
+    target = find_instance(s, s.need[need].device, s.need_box[need])
+    left = missing(s, need)
     if not left:  # another need of the device has brought it
         return
     count = holders_of(s, need, pieces, line, left, near)
@@ -407,7 +427,8 @@ def holders_of(s: State, need: int, pieces: HeldPieces, line: Line, left: int, n
     Of every piece it is the holder whose turn it is; what has arrived since is for its own device. `near` gets numbers
     to sort: how far away, and which held box.
     """
-    device, n = s.need[need].device, 0
+    device = s.need[need].device
+    n = 0
     for i in range(first_near(line, s.need_box[need]), end_near(line, s.need_box[need])):
         t = line.number[line.key[i] % line.total]
         if is_missing(s, left, pieces.box[t]):

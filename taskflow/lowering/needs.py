@@ -40,8 +40,11 @@ def add_need(s: State, version: int, device: int, box: Any) -> None:
         return
     s.needs += 1
     put(s.need_box[k], box)
-    new, of_version = s.need[k], s.version_needs[version]
-    new.device, new.next, new.before = device, -1, s.latest_need[version, device]
+    new = s.need[k]
+    of_version = s.version_needs[version]
+    new.device = device
+    new.next = -1
+    new.before = s.latest_need[version, device]
     s.latest_need[version, device] = k
     if of_version.first < 0:
         of_version.first = k
@@ -85,7 +88,8 @@ def turns_of(life: RegionLife, points: Points, ordinal: Any) -> Any:
     So it is where one event makes the region and all others read it, between steps nobody, and some device has several
     points of a reader. Points of one micro-batch, of pieces of it say, follow each other.
     """
-    none, turns = np.empty(0, np.int64), ordinal * life.gathers
+    none = np.empty(0, np.int64)
+    turns = ordinal * life.gathers
     is_kept = life.is_persistent or life.is_fetched or len(life.producer) != 1
     if life.gathers < 2 or not len(ordinal) or is_kept or life.producer[0] < 0:
         return none
@@ -124,14 +128,18 @@ def keep_unread(s: State, whole: Any) -> None:
 @inner
 def needs_of(s: State, version: int) -> Any:
     """The needs of a version, in order."""
-    count, k = 0, s.version_needs[version].first
+    count = 0
+    k = s.version_needs[version].first
     while k >= 0:
-        count, k = count + 1, s.need[k].next
+        count = count + 1
+        k = s.need[k].next
     needs = np.empty(count, np.int64)
-    count, k = 0, s.version_needs[version].first
+    count = 0
+    k = s.version_needs[version].first
     while k >= 0:
         needs[count] = k
-        count, k = count + 1, s.need[k].next
+        count = count + 1
+        k = s.need[k].next
     return needs
 
 
@@ -161,9 +169,11 @@ def missing(s: State, need: int) -> int:
     if target < 0:
         return 0
     put(s.work[0], s.need_box[need])
-    left, k = 1, s.instance[target].first_held
+    left = 1
+    k = s.instance[target].first_held
     while k >= 0 and left:
-        left, k = cut_out(s, left, s.held_box[k]), s.held[k].next
+        left = cut_out(s, left, s.held_box[k])
+        k = s.held[k].next
     return left
 
 
@@ -173,7 +183,9 @@ def make_instances(s: State, life: RegionLife, points: Points, needs: Any) -> No
     total = len(needs)
     for e in life.producer:
         total += 0 if e < 0 or life.is_partial[e] else life.event_ptr[e + 1] - life.event_ptr[e]
-    device, box, n = np.empty(total, np.int64), np.empty((total, s.width), np.int64), len(needs)
+    device = np.empty(total, np.int64)
+    box = np.empty((total, s.width), np.int64)
+    n = len(needs)
     for i in range(n):
         device[i] = s.need[needs[i]].device
         put(box[i], s.need_box[needs[i]])
@@ -185,7 +197,8 @@ def make_instances(s: State, life: RegionLife, points: Points, needs: Any) -> No
                 n += 1
     for k in sorted_boxes(device, box, s.devices):
         if not is_empty(box[k]) and find_instance(s, device[k], box[k]) < 0:
-            new, at = add_instance(s, device[k], box[k], False), s.device[device[k]]
+            new = add_instance(s, device[k], box[k], False)
+            at = s.device[device[k]]
             if new >= 0:
                 if at.first_value < 0:
                     at.first_value = new
@@ -199,7 +212,9 @@ def sorted_boxes(device: Any, box: Any, devices: int) -> Any:
     """An order by device, then by decreasing volume, then by corners."""
     order, ptr = by_number(device, devices)
     for j in range(len(order)):  # an insertion sort within every device
-        k, low, high = order[j], ptr[device[order[j]]], j
+        k = order[j]
+        low = ptr[device[order[j]]]
+        high = j
         middle = max(low, high - 1)  # most come in order
         while low < high:
             if comes_before(box[k], box[order[middle]]):
@@ -216,7 +231,8 @@ def sorted_boxes(device: Any, box: Any, devices: int) -> Any:
 @leaf
 def comes_before(a: Any, b: Any) -> bool:
     """The larger box first, then by lower corner, then by upper corner."""
-    size, other = volume(a), volume(b)
+    size = volume(a)
+    other = volume(b)
     if size != other:
         return bool(size > other)
     for side in range(2):
@@ -245,11 +261,15 @@ def owners_of(s: State, tile: Any, holds: Any, needs: Line) -> tuple[Any, Any]:
     """
     wanted = wanted_of(s, tile, needs)
     parts = cut_at_borders(s, tile, wanted.box)
-    owner, owned = np.empty(s.devices, np.int64), np.empty((s.devices, s.width), np.int64)
-    able, cut, count = np.empty(s.devices, np.bool_), np.empty((s.devices, s.width), np.int64), 0
+    owner = np.empty(s.devices, np.int64)
+    owned = np.empty((s.devices, s.width), np.int64)
+    able = np.empty(s.devices, np.bool_)
+    cut = np.empty((s.devices, s.width), np.int64)
+    count = 0
     for i in range(len(parts)):
         if count + s.devices > len(owner):
-            owner, owned = np.concatenate((owner, owner)), np.concatenate((owned, owned))
+            owner = np.concatenate((owner, owner))
+            owned = np.concatenate((owned, owned))
         devices = able_of(s, parts[i], wanted, holds, able)
         if devices:
             split_evenly(cut, parts[i], devices, s.is_scalar)
@@ -267,8 +287,10 @@ def owners_of(s: State, tile: Any, holds: Any, needs: Line) -> tuple[Any, Any]:
 @inner
 def wanted_of(s: State, tile: Any, needs: Line) -> Wanted:
     """What of a tile is needed of the version that is being moved."""
-    around, count = near(needs, tile), 0
-    box, device = np.empty((len(around), s.width), np.int64), np.empty(len(around), np.int64)
+    around = near(needs, tile)
+    count = 0
+    box = np.empty((len(around), s.width), np.int64)
+    device = np.empty(len(around), np.int64)
     for k in around:
         if overlaps(s.need_box[k], tile):
             intersect(box[count], s.need_box[k], tile)
@@ -280,7 +302,8 @@ def wanted_of(s: State, tile: Any, needs: Line) -> Wanted:
 @leaf
 def able_of(s: State, part: Any, wanted: Wanted, holds: Any, able: Any) -> int:
     """Set who shares a part: those who need it, and if some of them hold a partial result, these; how many."""
-    has_holder, count = False, 0
+    has_holder = False
+    count = 0
     for device in range(s.devices):
         able[device] = False
     for k in range(len(wanted.device)):
@@ -297,7 +320,9 @@ def able_of(s: State, part: Any, wanted: Wanted, holds: Any, able: Any) -> int:
 def cut_at_borders(s: State, tile: Any, wanted: Any) -> Any:
     """The tile in parts such that every wanted box is a union of parts."""
     put(s.work[0], tile)
-    count, seen, distinct = 1, np.empty(len(wanted), np.int64), 0
+    count = 1
+    seen = np.empty(len(wanted), np.int64)
+    distinct = 0
     for k in range(len(wanted)):
         j = 0
         while j < distinct and not same(wanted[seen[j]], wanted[k]):

@@ -32,7 +32,9 @@ class Launches:
         self.operators = tuple(graph.operators)
         self.identities = [_identity(op, graph.precision.dtype) for op in self.operators]
         self._phases = phases_of(self.operators)
-        self._number, self._store, self._ndim = number, store, ndim
+        self._number = number
+        self._store = store
+        self._ndim = ndim
         self._launches: dict[tuple[int, int], Launch] = {}
         self._shapes: dict[int, Shape] = {}  # by the model of points
 
@@ -90,10 +92,8 @@ class Launches:
 def kind_of(op: Operator) -> tuple[object, ...]:
     """What the points of an operator depend on besides its configuration."""
     windows = tuple(op.windows.items())
-    itemsizes, picks = (
-        tuple(r.itemsize for r in op.args),
-        tuple(map(tuple, op.kernel.picks.items())),
-    )
+    itemsizes = tuple(r.itemsize for r in op.args)
+    picks = tuple(map(tuple, op.kernel.picks.items()))
     return (
         op.pattern,
         tuple(op.extents.items()),

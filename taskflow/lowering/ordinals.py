@@ -22,7 +22,8 @@ from taskflow.lowering.tiles import Points, by_number
 @inner
 def ordinals_of(device: Any, ptr: Any, devices: int) -> Any:
     """The ordinals of points on these devices; those of operator k are numbers `ptr[k]` to `ptr[k + 1]`."""
-    ordinals, count = np.empty(len(device), np.int64), np.zeros(devices, np.int64)
+    ordinals = np.empty(len(device), np.int64)
+    count = np.zeros(devices, np.int64)
     for k in range(len(ptr) - 1):
         for point in range(ptr[k], ptr[k + 1]):
             ordinals[point] = count[device[point]]
@@ -36,7 +37,8 @@ def ordinals_of(device: Any, ptr: Any, devices: int) -> Any:
 def number_moves(s: State, life: RegionLife, first_edge: int, ordinal: Any) -> None:
     """The ordinals of the rows that move a version which an event makes; `first_edge`: of their dependences."""
     event = life.producer[s.version]
-    maker, begin = life.event[event].issuer, life.event_ptr[event]
+    maker = life.event[event].issuer
+    begin = life.event_ptr[event]
     for e in range(first_edge, s.edges):
         edge = s.edge[e]
         if edge.issuer == s.issuer:
@@ -50,13 +52,15 @@ def number_moves(s: State, life: RegionLife, first_edge: int, ordinal: Any) -> N
 @inner
 def number_feeds(s: State, life: RegionLife, points: Points, ordinal: Any) -> None:
     """The ordinals of the rows that fill a version from the caller's feed: its first reader's where that reads it."""
-    first, least = life.ops, np.full(s.rows, -1, np.int64)
+    first = life.ops
+    least = np.full(s.rows, -1, np.int64)
     for e in range(len(life.event)):
         if life.event[e].version == s.version:
             first = min(first, life.event[e].issuer)
     for e in range(len(life.event)):
         if life.event[e].version == s.version and life.event[e].issuer == first:
-            begin, end = life.event_ptr[e], life.event_ptr[e + 1]
+            begin = life.event_ptr[e]
+            end = life.event_ptr[e + 1]
             order, ptr = by_number(points.device[begin:end], s.devices)
             for number in range(s.first, s.rows):
                 row = s.row[number]

@@ -83,7 +83,8 @@ def own_part(
     is_whole = part.is_node & np.append(
         np.zeros(sample.points, np.bool_), sample.row["kind"] == COLLECTIVE
     )
-    has_all, of_wholes = is_whole[sample.points + sample.arg_row], np.zeros_like(part.is_here)
+    has_all = is_whole[sample.points + sample.arg_row]
+    of_wholes = np.zeros_like(part.is_here)
     of_wholes[part.instance[has_all]] = True
     wholes = parts_of(sample, chosen, is_whole, has_all, of_wholes, np.zeros_like(of_wholes))
     numbers = _Numbers(sample, chosen, by_region, issue)
@@ -124,7 +125,8 @@ class MarkedPart(NamedTuple):
 
 def part_of(sample: Sample, chosen: DistinctPoints, is_own: Array) -> MarkedPart:
     """What the devices that are marked have; `chosen`: of all devices."""
-    instance, is_here = instances_of_arguments(sample), is_own[sample.instance_device]
+    instance = instances_of_arguments(sample)
+    is_here = is_own[sample.instance_device]
     is_node = np.concatenate([is_own[chosen.device], np.zeros(len(sample.row), np.bool_)])
     is_node[sample.points + sample.arg_row[is_here[instance]]] = True
     is_together = (sample.row["kind"] == COLLECTIVE)[sample.arg_row]
@@ -160,7 +162,8 @@ class _Numbers:
         size, rank = _cells(
             np.concatenate([chosen.points, version_rows]), np.concatenate([chosen.ordinal, row])
         )
-        first, count = pointers(versions)[:-1][by_region.which], versions[by_region.which]
+        first = pointers(versions)[:-1][by_region.which]
+        count = versions[by_region.which]
         lists = np.concatenate([chosen.which, len(chosen.points) + spread(first, count)])
         self._start = _starts(size[lists], issue)
         self._first_found = pointers(size.sum(axis=1)[lists])
@@ -174,7 +177,8 @@ class _Numbers:
             sample.kind < 0, 0, 1
         )  # regions that are left out have the empty list at the end
         at = np.repeat(first, count) + spread(np.zeros_like(count), count) * np.repeat(step, count)
-        self._lists, self._ends = np.concatenate([chosen.which, len(chosen.points) + at]), begin
+        self._lists = np.concatenate([chosen.which, len(chosen.points) + at])
+        self._ends = begin
         self.begin = begin[self._lists]
 
     def issued(self, is_node: Array) -> tuple[Array, Array]:
@@ -216,6 +220,7 @@ def _starts(size: Array, issue: IssueOrder) -> Array:
     cell = np.flatnonzero(size)
     issuer, ordinal = np.divmod(cell, ordinals)
     cell = cell[np.lexsort((place[issuer], ordinal, issue.group[issuer]))]
-    in_order, start = size.reshape(-1)[cell], np.zeros(size.size, np.int64)
+    in_order = size.reshape(-1)[cell]
+    start = np.zeros(size.size, np.int64)
     start[cell] = np.cumsum(in_order) - in_order
     return start.reshape(size.shape)

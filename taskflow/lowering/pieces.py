@@ -12,7 +12,8 @@ from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import State
 from taskflow.tasks.turns import new_turns, whose_turn
 
-_PRIME, _FACTOR = (1 << 31) - 1, 40503  # of a hash of boxes; a product of both is far from 63 bits
+_PRIME = (1 << 31) - 1
+_FACTOR = 40503  # of a hash of boxes; a product of both is far from 63 bits
 
 
 class HeldPieces(NamedTuple):
@@ -36,15 +37,14 @@ class HeldPieces(NamedTuple):
 def pieces_of(s: State, held: Any, box: Any) -> HeldPieces:
     """The pieces that some held boxes are, or parts of which they are; `box`: that of each."""
     piece, first = numbered(box)
-    ptr, key, shift = (
-        np.zeros(len(first) + 1, np.int64),
-        np.empty(len(held), np.int64),
-        bits(len(held)),
-    )
+    ptr = np.zeros(len(first) + 1, np.int64)
+    key = np.empty(len(held), np.int64)
+    shift = bits(len(held))
     for i in range(len(held)):
         ptr[piece[i] + 1] += 1
         key[i] = ((piece[i] * s.devices + s.held[held[i]].device) << shift) + i
-    order, device = sort(key) & ((1 << shift) - 1), np.empty(len(held), np.int64)
+    order = sort(key) & ((1 << shift) - 1)
+    device = np.empty(len(held), np.int64)
     for i in range(len(held)):
         device[i] = s.held[held[order[i]]].device
     return HeldPieces(held[order], device, np.cumsum(ptr), box[first], new_turns(len(held)))
@@ -60,14 +60,17 @@ def giver_of(s: State, pieces: HeldPieces, t: int, reader: int) -> int:
 @inner
 def numbered(box: Any) -> tuple[Any, Any]:
     """Numbers of boxes, equal for equal ones, and the first box of every number."""
-    number, first, count = np.empty(len(box), np.int64), np.empty(len(box), np.int64), 0
+    number = np.empty(len(box), np.int64)
+    first = np.empty(len(box), np.int64)
+    count = 0
     slot = np.full(2 * len(box) + 1, -1)
     for k in range(len(box)):
         at = hash_of(box[k]) % len(slot)
         while slot[at] >= 0 and not same(box[first[slot[at]]], box[k]):
             at = (at + 1) % len(slot)
         if slot[at] < 0:
-            slot[at], first[count] = count, k
+            slot[at] = count
+            first[count] = k
             count += 1
         number[k] = slot[at]
     return number, first[:count]

@@ -59,17 +59,17 @@ class PointStore:
     """
 
     def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
-        self.operators, self.kind = operators, kind
-        self._names, self.box_dtype = axis_names(operators), _dtype_of_boxes(operators)
+        self.operators = operators
+        self.kind = kind
+        self._names = axis_names(operators)
+        self.box_dtype = _dtype_of_boxes(operators)
         first = {number: op for op, number in reversed(list(enumerate(kind)))}
         kinds = kinds_of([operators[op] for _, op in sorted(first.items())], self._names)
         self._kind_columns = tuple(kinds)
         length = np.zeros(6, np.int64)
         device, rank, size, colour, partial = (np.zeros(ROOM, np.int64) for _ in range(5))
-        box, record = (
-            np.zeros(ROOM, self.box_dtype),
-            np.zeros(ROOM // SHORT, RECORD_DTYPE),
-        )
+        box = np.zeros(ROOM, self.box_dtype)
+        record = np.zeros(ROOM // SHORT, RECORD_DTYPE)
         self.table = PointTable(
             length, device, rank, np.zeros(ROOM), size, box, colour, partial, record, kinds.term
         )
@@ -123,7 +123,8 @@ class PointStore:
         self, op: int, points: OperatorPoints, parts: HeldParts, distinct: Array, model: int
     ) -> int:
         """Add the points of an addition, like those of a model, on the devices of its parts."""
-        kind, columns = self.kind[op], (points.spans, points.boxes, points.colours)
+        kind = self.kind[op]
+        columns = (points.spans, points.boxes, points.colours)
         args = kind, model, parts.device, *columns, distinct, self._kind_columns
         while (fit := add_parts(*args, tuple(self.table))) != FITS:
             self._double(fit)
@@ -167,7 +168,8 @@ class PointStore:
     def _add(self, new: Mapping[int, int], config: ParallelConfig, numbers: dict[int, int]) -> None:
         """Add the points of operators of new kinds (with their ops): of those that have a model, on other devices."""
         ranks, devices, distinct = _ranked(config.devices)
-        models, left = self._models.setdefault((config.degrees, ranks), {}), list(new)
+        models = self._models.setdefault((config.degrees, ranks), {})
+        left = list(new)
         if config.degrees not in self._degrees:
             self._degrees[config.degrees] = self._describe(config.degrees)
         names, counts, is_balanced = self._degrees[config.degrees]
@@ -288,7 +290,9 @@ def add_parts(
 @leaf
 def add_like(model: int, distinct: Any, t: PointTable) -> int:
     """Append the points of a model on other devices: FITS; else nothing is appended."""
-    old, new, number = t.record[model], t.length[DEVICE], t.length[RECORD]
+    old = t.record[model]
+    new = t.length[DEVICE]
+    number = t.length[RECORD]
     count = old.points
     if new + count > len(t.device):
         return DEVICE
@@ -298,7 +302,8 @@ def add_like(model: int, distinct: Any, t: PointTable) -> int:
         t.device[new + i] = distinct[t.device_rank[old.first_model + i]]
     t.record[number] = old
     t.record[number].first_device = new
-    t.length[DEVICE], t.length[RECORD] = new + count, number + 1
+    t.length[DEVICE] = new + count
+    t.length[RECORD] = number + 1
     share_devices(number, t)
     return FITS
 
@@ -308,7 +313,8 @@ def share_devices(number: int, t: PointTable) -> None:
     """Points that were added last, on the devices of those before them, have no devices of their own."""
     if number == 0:
         return
-    new, old = t.record[number], t.record[number - 1]
+    new = t.record[number]
+    old = t.record[number - 1]
     if new.points != old.points:
         return
     for i in range(new.points):
@@ -321,10 +327,8 @@ def share_devices(number: int, t: PointTable) -> None:
 @inner
 def split_axes(kind: int, names: Any, parts: Any, k: Kinds) -> tuple[Any, Any]:
     """The operator's own axis for each axis of a configuration, -1: makes replicas; and borders of balanced parts."""
-    axis, cut = (
-        np.empty(len(names), np.int64),
-        np.zeros((len(names), parts.max() + 1 if len(parts) else 1), np.int64),
-    )
+    axis = np.empty(len(names), np.int64)
+    cut = np.zeros((len(names), parts.max() + 1 if len(parts) else 1), np.int64)
     for j in range(len(names)):
         axis[j] = k.axis[kind, names[j]] if parts[j] > 1 else -1
         if axis[j] >= 0:
@@ -339,7 +343,9 @@ def add_kind(
     kind: int, axis: Any, parts: Any, borders: Any, devices: Any, distinct: Any, k: Kinds, t: PointTable
 ) -> int:  # fmt: skip
     """Append the points of an operator: FITS; else nothing is appended. Arguments as for `add_points`, of one."""
-    a, b, made = k.first[kind], k.first[kind + 1], k.made[kind]
+    a = k.first[kind]
+    b = k.first[kind + 1]
+    made = k.made[kind]
     table = (
         k.extents[a[0] : b[0]],
         k.dim_ptr[a[1] : b[1]],
@@ -361,9 +367,13 @@ def put_points(
     k: Kinds, t: PointTable,
 ) -> int:  # fmt: skip
     """Append points that `make_points` made: FITS; else nothing is appended."""
-    a, b = k.first[kind], k.first[kind + 1]
-    dims, arguments, term = b[3] - a[3], b[5] - a[5], k.first_term[kind]
-    count, made = len(where), k.made[kind]
+    a = k.first[kind]
+    b = k.first[kind + 1]
+    dims = b[3] - a[3]
+    arguments = b[5] - a[5]
+    term = k.first_term[kind]
+    count = len(where)
+    made = k.made[kind]
     more = (count, 2 * count * dims, count * made, made, count, 1)
     room = (
         len(t.device),
@@ -401,14 +411,17 @@ def put_points(
 @leaf
 def put_flops(flops: Any, kind: int, spans: Any, k: Kinds) -> None:
     """Of the points with these intervals; more for what they read by a table."""
-    a, b = k.first[kind], k.first[kind + 1]
+    a = k.first[kind]
+    b = k.first[kind + 1]
     for p in range(len(spans)):
         flops[p] = k.flops[kind] * volume(spans, p)
     for d in range(a[3], b[3]):
         if k.work[d] > 0.0:
-            axis, first = k.dim_axis[a[2] + k.dim_ptr[a[1] + d - a[3]]], k.window[d, 1]
+            axis = k.dim_axis[a[2] + k.dim_ptr[a[1] + d - a[3]]]
+            first = k.window[d, 1]
             for p in range(len(spans)):
-                low, high = spans[p, axis, 0], spans[p, axis, 1]
+                low = spans[p, axis, 0]
+                high = spans[p, axis, 1]
                 read = k.images[first + high] - k.images[first + low]
                 of_others = volume(spans, p) / (high - low)
                 flops[p] += k.work[d] * (read * of_others)
@@ -418,14 +431,15 @@ def put_flops(flops: Any, kind: int, spans: Any, k: Kinds) -> None:
 def put_record(t: PointTable, count: int, dims: int, made: int, term: int) -> None:
     """Say where the columns of points that are added begin."""
     new = t.record[t.length[RECORD]]
-    new.first_device, new.points, new.first_box, new.dims = (
-        t.length[DEVICE],
-        count,
-        t.length[BOX],
-        dims,
-    )
-    new.first_colour, new.made, new.first_partial = t.length[COLOUR], made, t.length[PARTIAL]
-    new.first_term, new.first_model = term, t.length[MODEL]
+    new.first_device = t.length[DEVICE]
+    new.points = count
+    new.first_box = t.length[BOX]
+    new.dims = dims
+    new.first_colour = t.length[COLOUR]
+    new.made = made
+    new.first_partial = t.length[PARTIAL]
+    new.first_term = term
+    new.first_model = t.length[MODEL]
 
 
 @leaf

@@ -13,7 +13,8 @@ from taskflow.graph.pattern import PatternTable
 from taskflow.graph.window import BY_TABLE
 from taskflow.strategy.partition import split_numbers
 
-FITS, FAULT = -2, -1  # what adding points may end with, see `pointstore.add_points`
+FITS = -2
+FAULT = -1  # what adding points may end with, see `pointstore.add_points`
 DEVICE, BOX, COLOUR, PARTIAL, MODEL, RECORD = range(
     6
 )  # columns that fill up, by their number in `length`

@@ -68,14 +68,16 @@ def _privileges(points: OperatorPoints) -> Array:
 def note_later_parts(points: dict[str, Any]) -> None:
     """Of the parts that share an instance, the first is written and the others are added to it."""
     row = np.repeat(np.arange(len(points["launch"])), points["arg_count"])
-    instance, privilege = points["arg_instance"], points["arg_privilege"]
+    instance = points["arg_instance"]
+    privilege = points["arg_privilege"]
     parts = np.flatnonzero(
         (instance >= 0) & np.isin(privilege, (Privilege.REDUCE, Privilege.READ_WRITE))
     )
     boxes, at = points["arg_box"]
     box = boxes[at[parts]].reshape(len(parts), 2 * boxes.shape[2])
     where = points["launch"][row[parts]], instance[parts], *box.T
-    order, is_first = np.lexsort(where), np.zeros(len(parts), np.bool_)
+    order = np.lexsort(where)
+    is_first = np.zeros(len(parts), np.bool_)
     is_first[:1] = True
     for column in where:
         is_first[1:] |= np.diff(column[order]) != 0
@@ -136,7 +138,9 @@ class ChosenPoints:
 
     def __init__(self, numbers: Array, store: PointStore, shape_of: Callable[[int], Shape]) -> None:
         self._numbers, self.which = np.unique(numbers, return_inverse=True)
-        self._store, self._table, self._shape_of = store, store.table, shape_of
+        self._store = store
+        self._table = store.table
+        self._shape_of = shape_of
         self._records = store.table.record[self._numbers]
 
     def devices(self, k: int) -> Array:
@@ -177,11 +181,14 @@ class ChosenPoints:
         self, some: Array, count: Array, point: Array | None, has_shapes: bool
     ) -> DistinctPoints:
         """Points of some numbers; `count`: of every number, how many of them, `point`: which; None: all."""
-        many, table = count[some], self._table
-        ends, whole = pointers(count).tolist(), point is None
+        many = count[some]
+        table = self._table
+        ends = pointers(count).tolist()
+        whole = point is None
         point = spread(np.zeros_like(many), many) if point is None else point
         first = np.repeat(self._records[["first_device", "first_model"]][some], many)
-        device, at = table.device[first["first_device"] + point], first["first_model"] + point
+        device = table.device[first["first_device"] + point]
+        at = first["first_model"] + point
         shapes = [
             self._shape_of(self._store.model(n)) for n in self._numbers.tolist() if has_shapes
         ]
@@ -193,7 +200,8 @@ class ChosenPoints:
 
 def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
     """The rows of operators with so many arguments and these points."""
-    count, which = chosen.points[chosen.which], chosen.which
+    count = chosen.points[chosen.which]
+    which = chosen.which
     at = spread(pointers(chosen.points)[:-1][which], count)
     device = chosen.device[at]
     return {
@@ -272,7 +280,8 @@ def in_order(
 
 def placed(parts: Sequence[Array], row: Array) -> Array:
     """A column in which value k of the parts, one after the other, is that of `row[k]`."""
-    column, begin = np.empty(len(row), parts[0].dtype), 0
+    column = np.empty(len(row), parts[0].dtype)
+    begin = 0
     for values in parts:
         column[row[begin : begin + len(values)]] = values
         begin += len(values)
@@ -293,7 +302,9 @@ class IssueOrder:
     """
 
     def __init__(self, lives: Lives, args: Array) -> None:
-        self.lives, self._args, self._ops = lives, args, len(args)
+        self.lives = lives
+        self._args = args
+        self._ops = len(args)
         regions = np.arange(len(lives.region))
         self._region_of_op, self._region_of_version, self._region_of_event = (
             np.repeat(regions, np.diff(ptr))
@@ -303,7 +314,8 @@ class IssueOrder:
     @cached_property
     def numbers(self) -> Array:
         """Operators and versions, by number, in row order."""
-        is_given, at = self.lives.producer < 0, self.group
+        is_given = self.lives.producer < 0
+        at = self.group
         place = 3 * at + np.concatenate([np.full(self._ops, 1), np.where(is_given, 0, 2)])
         numbers: Array = np.argsort(place, kind="stable")
         return numbers
@@ -311,11 +323,10 @@ class IssueOrder:
     @cached_property
     def group(self) -> Array:
         """By number, the operator with which it stands; -1: with none."""
-        lives, region = self.lives, self._region_of_version
-        event, first = (
-            np.maximum(lives.event_ptr[region] + lives.producer, 0),
-            np.full(len(lives.region), self._ops),
-        )
+        lives = self.lives
+        region = self._region_of_version
+        event = np.maximum(lives.event_ptr[region] + lives.producer, 0)
+        first = np.full(len(lives.region), self._ops)
         reads = lives.event["version"] == 0
         reader = self._op_of(self._region_of_event, lives.event["issuer"])[reads]
         np.minimum.at(first, self._region_of_event[reads], reader)
@@ -342,7 +353,8 @@ class IssueOrder:
             count: rows of every operator and version.
             ordinal: of every row.
         """
-        start, in_order = np.empty_like(count), count[self.numbers]
+        start = np.empty_like(count)
+        in_order = count[self.numbers]
         start[self.numbers] = np.cumsum(in_order) - in_order
         row = spread(start, count)
         if ordinal.any():
@@ -352,7 +364,8 @@ class IssueOrder:
 
     def dependences(self, by_region: Found, count: Array, row: Array) -> tuple[Array, Array]:
         """All edges of all fragments as CSR, each once, sorted; `count`, `row`: of and from `rows`."""
-        first, rows = np.cumsum(count) - count, len(row)
+        first = np.cumsum(count) - count
+        rows = len(row)
         edges, of_region = by_region.gather(lambda f: f.edges)
         first = first[self.issuers]
         base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], of_region)
@@ -370,7 +383,8 @@ class IssueOrder:
         """
         local, locals_ = by_region.gather(lambda f: f.event_instance)
         op = self._op_of(self._region_of_event, self.lives.event["issuer"])
-        total, count = self._args * points, points[op]
+        total = self._args * points
+        count = points[op]
         at = np.repeat((np.cumsum(total) - total)[op] + self.lives.event["argument"], count)
         at += spread(np.zeros_like(count), count) * np.repeat(self._args[op], count)
         instance = np.empty(total.sum(), np.int64)

@@ -87,7 +87,8 @@ def _one_of_each(by_region: Found, is_kept: Array | None) -> tuple[Array, Array,
     """See `Sample.regions`, `Sample.kind` and `Sample.by_region`."""
     kept = np.arange(len(by_region.which)) if is_kept is None else np.flatnonzero(is_kept)
     first, of_kept = kinds_of(by_region, kept)
-    regions, kind = kept[first], np.full(len(by_region.which), -1)
+    regions = kept[first]
+    kind = np.full(len(by_region.which), -1)
     kind[kept] = of_kept
     different, of = np.unique(by_region.which[regions], return_inverse=True)
     fragments = [by_region.fragments[k] for k in different.tolist()]
@@ -168,7 +169,8 @@ def parts_of(
     """
     before = pointers(is_node)
     index = before[np.stack([sample.waiting, sample.awaited])] - before[sample.begin]
-    is_edge, is_row = is_node[sample.waiting] & is_node[sample.awaited], is_node[sample.points :]
+    is_edge = is_node[sample.waiting] & is_node[sample.awaited]
+    is_row = is_node[sample.points :]
     is_point = [is_node[points] for points in _spans(chosen.points)]
     counts = sample.rows, sample.args, sample.instances, sample.events, sample.edges
     parts = []
@@ -209,15 +211,15 @@ def _part(
 ) -> Fragment:
     """A fragment with some instances, rows, arguments, points and edges, of which the indices are new."""
     number = np.where(is_instance, np.cumsum(is_instance) - 1, -1)
-    row, arg, edges = f.row[kept].copy(), f.arg[args].copy(), f.edges[is_edge].copy()
+    row = f.row[kept].copy()
+    arg = f.arg[args].copy()
+    edges = f.edges[is_edge].copy()
     row["arg_end"] = np.cumsum(np.bincount(arg_row[args], minlength=len(kept))[kept])
     arg["instance"] = number[arg["instance"]]
     edges["index"], edges["awaited_index"] = index[:, is_edge]
-    event, is_home, fetches = (
-        f.event_instance[is_point],
-        here[f.homes],
-        f.fetches[here[f.fetches[:, 1]]],
-    )
+    event = f.event_instance[is_point]
+    is_home = here[f.homes]
+    fetches = f.fetches[here[f.fetches[:, 1]]]
     return Fragment(
         f.instance_device[is_instance],
         f.instance_box[is_instance],

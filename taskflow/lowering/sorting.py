@@ -18,7 +18,8 @@ RUN = 16
 def sort_run(keys: Any, begin: int, end: int) -> None:
     """Sort `keys[begin:end]` by insertion."""
     for i in range(begin + 1, end):
-        key, j = keys[i], i
+        key = keys[i]
+        j = i
         while j > begin and keys[j - 1] > key:
             keys[j] = keys[j - 1]
             j -= 1
@@ -28,7 +29,8 @@ def sort_run(keys: Any, begin: int, end: int) -> None:
 @leaf
 def merge(keys: Any, begin: int, middle: int, end: int, out: Any) -> None:
     """Merge two sorted runs of `keys` into `out[begin:end]`."""
-    i, j = begin, middle
+    i = begin
+    j = middle
     for n in range(begin, end):
         if i < middle and (j >= end or keys[i] <= keys[j]):
             out[n] = keys[i]

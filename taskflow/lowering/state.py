@@ -123,7 +123,8 @@ _ROWS |= dict.fromkeys(
     ("access", "access_box", "edge", "arg", "arg_box", "copy", "copy_box", "summand"), _MANY_TIMES
 )
 _ROWS_OF = np.array([_ROWS.get(name, _SIZE) for name in State.tables])
-_WIDTH, _COLUMNS = -1, -2
+_WIDTH = -1
+_COLUMNS = -2
 _ROW_OF = np.array(
     [
         {"width": _WIDTH, "devices": _COLUMNS}[row]
@@ -142,11 +143,9 @@ def lay_out(memory: Any, size: int, width: int, devices: int, versions: int) -> 
 
     The memory may be too short for the tables, and even for saying so.
     """
-    end, rows, heads = (
-        _HEADER,
-        (size, MANY * size, devices, versions),
-        np.empty((len(_ROWS_OF), 2), np.int64),
-    )
+    end = _HEADER
+    rows = (size, MANY * size, devices, versions)
+    heads = np.empty((len(_ROWS_OF), 2), np.int64)
     for t in range(len(_ROWS_OF)):
         row = width if _ROW_OF[t] == _WIDTH else devices if _ROW_OF[t] == _COLUMNS else _ROW_OF[t]
         heads[t, 0], heads[t, 1] = end, rows[_ROWS_OF[t]]
@@ -161,13 +160,19 @@ def clear(s: State, memory: Any, width: int, hosts: Any, kinds: Any) -> None:
     """Nothing is there yet; host and kind of every device."""
     for k in range(_HEADS):
         memory[k] = 0
-    s.width, s.devices = width, len(hosts)
+    s.width = width
+    s.devices = len(hosts)
     for d in range(s.devices):
         at = s.device[d]
-        at.host, at.kind, at.first_value, at.last_value, at.found = hosts[d], kinds[d], -1, -1, -1
+        at.host = hosts[d]
+        at.kind = kinds[d]
+        at.first_value = -1
+        at.last_value = -1
+        at.found = -1
     for v in range(len(s.version_needs)):
         at = s.version_needs[v]
-        at.first, at.last = -1, -1
+        at.first = -1
+        at.last = -1
         for d in range(s.devices):
             s.latest_need[v, d] = -1
 
@@ -191,8 +196,13 @@ def add_instance(s: State, device: int, box: Any, is_partial: bool) -> int:
     if k >= 0:
         s.instances += 1
         new = s.instance[k]
-        new.device, new.is_partial, new.next = device, is_partial, -1
-        new.latest_write, new.latest_read, new.first_held, new.last_held = -1, -1, -1, -1
+        new.device = device
+        new.is_partial = is_partial
+        new.next = -1
+        new.latest_write = -1
+        new.latest_read = -1
+        new.first_held = -1
+        new.last_held = -1
         put(s.instance_box[k], box)
     return k
 
@@ -228,8 +238,10 @@ def add_edge(s: State, issuer: int, index: int, access: int) -> None:
     if k >= 0:
         s.edges += 1
         edge = s.edge[k]
-        edge.issuer, edge.index = issuer, index
-        edge.awaited_issuer, edge.awaited_index = awaited.issuer, awaited.index
+        edge.issuer = issuer
+        edge.index = index
+        edge.awaited_issuer = awaited.issuer
+        edge.awaited_index = awaited.index
 
 
 @leaf
@@ -238,7 +250,8 @@ def wait_for(s: State, latest: int, box: Any, issuer: int, index: int) -> None:
 
     Of what arrives in an instance in one stream the latest is enough, where edges may be left out.
     """
-    k, is_told = latest, False
+    k = latest
+    is_told = False
     while k >= 0:
         if overlaps(s.access_box[k], box):
             arrives = s.is_brief > 0 and s.is_queued > 0 and is_arrival(s, k)
@@ -261,9 +274,11 @@ def is_arrival(s: State, access: int) -> bool:
 @leaf
 def take_over(s: State, latest: int, box: Any, issuer: int, index: int) -> int:
     """Edges to all accesses that overlap the box; those that lie within it are dropped. The latest one that is left."""
-    later, k = -1, latest
+    later = -1
+    k = latest
     while k >= 0:
-        before, is_covered = s.access[k].before, False
+        before = s.access[k].before
+        is_covered = False
         if overlaps(s.access_box[k], box):
             add_edge(s, issuer, index, k)
             is_covered = covers(box, s.access_box[k])
@@ -286,7 +301,9 @@ def remember(s: State, latest: int, box: Any, issuer: int, index: int) -> int:
     s.accesses += 1
     put(s.access_box[k], box)
     new = s.access[k]
-    new.issuer, new.index, new.before = issuer, index, latest
+    new.issuer = issuer
+    new.index = index
+    new.before = latest
     return k
 
 
@@ -320,8 +337,11 @@ def hold(s: State, device: int, instance: int, box: Any) -> None:
     s.held_boxes += 1
     if instance < 0:
         return
-    new, at = s.held[k], s.instance[instance]
-    new.device, new.instance, new.next = device, instance, -1
+    new = s.held[k]
+    at = s.instance[instance]
+    new.device = device
+    new.instance = instance
+    new.next = -1
     put(s.held_box[k], box)
     if at.first_held < 0:
         at.first_held = k

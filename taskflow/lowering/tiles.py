@@ -35,7 +35,8 @@ class Tile(NamedTuple):
 @inner
 def by_number(number: Any, numbers: int) -> tuple[Any, Any]:
     """What has these numbers, in order of them, and where each number begins in that order."""
-    ptr, order = np.zeros(numbers + 1, np.int64), np.empty(len(number), np.int64)
+    ptr = np.zeros(numbers + 1, np.int64)
+    order = np.empty(len(number), np.int64)
     for k in number:
         ptr[k + 1] += 1
     for k in range(numbers):
@@ -51,11 +52,15 @@ def by_number(number: Any, numbers: int) -> tuple[Any, Any]:
 def tiles_of(box: Any, begin: int, end: int) -> tuple[Any, Any]:
     """Points in order of their tiles (equal boxes), and the first point of every tile in that order."""
     count = end - begin
-    tile, first, tiles, t = np.empty(count, np.int64), np.empty(count, np.int64), 0, 0
+    tile = np.empty(count, np.int64)
+    first = np.empty(count, np.int64)
+    tiles = 0
+    t = 0
     for p in range(count):
         seen = 0
         while seen < tiles and not same(box[begin + first[t]], box[begin + p]):
-            seen, t = seen + 1, (t + 1) % tiles  # from the last one on: points come in order
+            seen = seen + 1
+            t = (t + 1) % tiles  # from the last one on: points come in order
         if seen == tiles:
             t = tiles
             first[t] = p
@@ -68,10 +73,14 @@ def tiles_of(box: Any, begin: int, end: int) -> tuple[Any, Any]:
 @inner
 def tile_of(points: Any, p: Points) -> Tile:
     """The points of a tile by colour, in order of appearance, each colour once a device."""
-    most, devices, colours = 0, 0, 0
+    most = 0
+    devices = 0
+    colours = 0
     for i in points:
-        most, devices = max(most, p.colour[i] + 1), max(devices, p.device[i] + 1)
-    number, local = np.full(most, -1, np.int64), np.empty(len(points), np.int64)
+        most = max(most, p.colour[i] + 1)
+        devices = max(devices, p.device[i] + 1)
+    number = np.full(most, -1, np.int64)
+    local = np.empty(len(points), np.int64)
     for i in range(len(points)):
         c = p.colour[points[i]]
         if number[c] < 0:
@@ -79,7 +88,9 @@ def tile_of(points: Any, p: Points) -> Tile:
             colours += 1
         local[i] = number[c]
     order, all_ptr = by_number(local, colours)
-    kept, ptr, n = np.empty(len(points), np.int64), np.zeros(colours + 1, np.int64), 0
+    kept = np.empty(len(points), np.int64)
+    ptr = np.zeros(colours + 1, np.int64)
+    n = 0
     latest = np.full(devices, -1, np.int64)  # of every device, the last colour that it has
     for c in range(colours):
         for i in order[all_ptr[c] : all_ptr[c + 1]]:
@@ -97,11 +108,9 @@ def tile_of(points: Any, p: Points) -> Tile:
 def groups_of(kept: Any, ptr: Any, device: Any, devices: int) -> tuple[Any, Any]:
     """Of every colour the next one of its group, and the first colour of every group; see `Tile`."""
     colours = len(ptr) - 1
-    following, last, leader = (
-        np.full(colours, -1, np.int64),
-        np.empty(colours, np.int64),
-        np.empty(colours, np.int64),
-    )
+    following = np.full(colours, -1, np.int64)
+    last = np.empty(colours, np.int64)
+    leader = np.empty(colours, np.int64)
     latest = np.full(
         devices, -1, np.int64
     )  # of every device, the last group whose first device it is

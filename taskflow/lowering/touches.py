@@ -12,7 +12,8 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import leaf, tiered
 
-PRIME, BASE = (1 << 31) - 1, 1_103_515_245  # of a polynomial hash: products fit into 63 bits
+PRIME = (1 << 31) - 1
+BASE = 1_103_515_245  # of a polynomial hash: products fit into 63 bits
 
 
 class RegionTouches(NamedTuple):
@@ -106,7 +107,9 @@ def liken(
         unlike: of every touch, from `begin`; becomes True where a row would be like another one.
     """
     device, rank, thing, facts, more = touches
-    ptr, of_first, expected = np.zeros(len(size) + 1, np.int64), np.empty(end - begin, np.int64), 0
+    ptr = np.zeros(len(size) + 1, np.int64)
+    of_first = np.empty(end - begin, np.int64)
+    expected = 0
     for k in range(begin, end):
         if is_first[device[k]]:
             ptr[orbit[device[k]] + 1] += 1
@@ -122,7 +125,8 @@ def liken(
         o = orbit[device[k]]
         if rank[k] >= ptr[o + 1] - ptr[o]:
             return False
-        one, there = thing[k], of_first[ptr[o] + rank[k]]
+        one = thing[k]
+        there = of_first[ptr[o] + rank[k]]
         other = thing[there]
         for column in range(len(facts)):
             if facts[column, one] != facts[column, other]:

@@ -128,7 +128,8 @@ def _with_rates(
     """`device` with these rates and seconds of ramps; a rate of 0, of a side that no sample shows, stays as it was."""
     rate = rate or device.compute_efficiency * device.flops_per_second
     bandwidth = bandwidth or device.memory_efficiency * device.memory_bandwidth
-    peak, widest = max(device.flops_per_second, rate), max(device.memory_bandwidth, bandwidth)
+    peak = max(device.flops_per_second, rate)
+    widest = max(device.memory_bandwidth, bandwidth)
     return replace(
         device,
         flops_per_second=peak,

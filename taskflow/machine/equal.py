@@ -45,8 +45,11 @@ class Equals(NamedTuple):
 def in_order(names: Array, equals: tuple[Array, Array, Array]) -> Array:
     """The devices that are named, each once, those of a host side by side; see the module for their order."""
     host, host_kind, kind = equals
-    is_named, host_number = np.zeros(len(host), np.bool_), np.full(host.max() + 1, -1, np.int64)
-    devices, count, hosts = np.empty(len(names), np.int64), 0, 0
+    is_named = np.zeros(len(host), np.bool_)
+    host_number = np.full(host.max() + 1, -1, np.int64)
+    devices = np.empty(len(names), np.int64)
+    count = 0
+    hosts = 0
     for device in names:
         if is_named[device]:
             continue
@@ -115,9 +118,11 @@ def _kinds_on_hosts(
         hashed.one, hashed.more * code[hashed.other]
     )
     ptr, order = by_host
-    size, kind = np.diff(ptr), np.empty(len(code), np.int64)
+    size = np.diff(ptr)
+    kind = np.empty(len(code), np.int64)
     sizes = np.repeat(size, size)
-    one, other = np.repeat(order, sizes), order[spread(np.repeat(ptr[:-1], size), sizes)]
+    one = np.repeat(order, sizes)
+    other = order[spread(np.repeat(ptr[:-1], size), sizes)]
     tables = np.split(_way(ways, hashed.alone, one, other), pointers(size**2)[1:-1])
     for members, table in zip(np.split(order, ptr[1:-1]), tables, strict=True):
         kind[members] = _kinds(table.reshape(len(members), -1), total[members], code[members])
@@ -126,7 +131,8 @@ def _kinds_on_hosts(
 
 def _ways_of_hosts(hashed: _Hashed, host: Array, sent: Array, got: Array) -> Array:
     """(hosts, hosts) the ways from one to another, times the codes of their devices."""
-    hosts, kinds = int(host.max()) + 1, len(hashed.across)
+    hosts = int(host.max()) + 1
+    kinds = len(hashed.across)
     cell = host * kinds + hashed.kind
     source, target = (
         _sums(cell, code, hosts * kinds).reshape(hosts, kinds) for code in (sent, got)
@@ -184,21 +190,21 @@ def _kinds(way: Array, total: Array, code: Array) -> Array:
         total: (n,) of all ways, those to places beyond the n included, times their codes.
         code: (n,).
     """
-    itself, left, kinds = (
-        way.diagonal(),
-        way[~np.eye(len(way), dtype=np.bool_)],
-        np.arange(len(way)),
-    )
+    itself = way.diagonal()
+    left = way[~np.eye(len(way), dtype=np.bool_)]
+    kinds = np.arange(len(way))
     while len(left):
         alike = total + code * (left[0] - itself) + itself * itself
         _, first, number = np.unique(alike, return_index=True, return_inverse=True)
-        kinds, left = np.minimum(kinds, first[number.reshape(-1)]), left[left != left[0]]
+        kinds = np.minimum(kinds, first[number.reshape(-1)])
+        left = left[left != left[0]]
     return kinds
 
 
 def _hashes_of(devices: Sequence[Device]) -> Array:
     """Of all but their hosts."""
-    hash_of, hashes = dict[tuple[object, ...], int](), np.empty(len(devices), np.uint64)
+    hash_of = dict[tuple[object, ...], int]()
+    hashes = np.empty(len(devices), np.uint64)
     for k, device in enumerate(devices):
         if (key := device.alone) not in hash_of:
             text = repr(replace(device, host=0)).encode()

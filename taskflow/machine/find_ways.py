@@ -32,14 +32,16 @@ def find_ways(devices: Sequence[Device], links: Sequence[Link]) -> Ways:
     ends = np.array(
         [[places.setdefault(end, len(places)) for end in link.ends] for link in links], np.int64
     )
-    ends, length = ends.reshape(-1, 2), link_lengths(links)
+    ends = ends.reshape(-1, 2)
+    length = link_lengths(links)
     parts = _parts(count, ends, len(places))
     try:
         within, out, into, place = _tables(parts, ends, length)
     except ValueError:
         # It names two devices by their places in a part; without parts it names them by their numbers.
         within, out, into, place = _tables(_one_part(count, len(places)), ends, length)
-    part, longest = parts.of[:count], int((within >= 0).sum(axis=2).max(initial=0))
+    part = parts.of[:count]
+    longest = int((within >= 0).sum(axis=2).max(initial=0))
     if out.size:
         longest = max(longest, _longest(part, out, into))
     return Ways(
@@ -99,12 +101,15 @@ def _tables(parts: Parts, ends: Array, length: Array) -> tuple[Array, Array, Arr
     of_link = parts.of[np.where(ends[:, 0] == parts.centre, ends[:, 1], ends[:, 0])]
     place_ptr, places = grouped(parts.of + 1, int(parts.of.max()) + 2)
     link_ptr, links = grouped(of_link, int(parts.of.max()) + 1)
-    number, place = np.full(len(parts.of), -1), np.zeros(parts.devices, np.int64)
-    routes_of, routes = dict[bytes, Array](), list[tuple[Array, Array, Array]]()
+    number = np.full(len(parts.of), -1)
+    place = np.zeros(parts.devices, np.int64)
+    routes_of = dict[bytes, Array]()
+    routes = list[tuple[Array, Array, Array]]()
     for (a, b), (c, d) in zip(
         pairwise(place_ptr[1:].tolist()), pairwise(link_ptr.tolist()), strict=True
     ):
-        members, inside = places[a:b], links[c:d]
+        members = places[a:b]
+        inside = links[c:d]
         devices = members[members < parts.devices]
         order = [*devices, *([parts.centre] if parts.centre >= 0 else []), *members[len(devices) :]]
         number[order], place[devices] = np.arange(len(order)), np.arange(len(devices))
@@ -124,7 +129,9 @@ def _joined(
     within = np.full((parts.devices, most, hops), -1, np.int32)
     out, into = (np.full((parts.devices, hops * (parts.centre >= 0)), -1, np.int32) for _ in "oi")
     for devices, links, route in routes:
-        named, count, width = np.append(links, -1)[route], len(devices), route.shape[2]
+        named = np.append(links, -1)[route]
+        count = len(devices)
+        width = route.shape[2]
         within[devices, :count, :width] = named[:count, :count]
         if parts.centre >= 0:
             out[devices, :width], into[devices, :width] = named[:count, count], named[count, :count]

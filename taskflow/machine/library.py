@@ -38,7 +38,8 @@ class Curve:
         """Seconds at a size in bytes."""
         if size <= self._sizes[-1]:
             return float(np.interp(size, self._sizes, self._seconds))
-        run, rise = np.diff(self._sizes[-2:])[0], np.diff(self._seconds[-2:])[0]
+        run = np.diff(self._sizes[-2:])[0]
+        rise = np.diff(self._seconds[-2:])[0]
         return float(self._seconds[-1] + rise / run * (size - self._sizes[-1]))
 
 

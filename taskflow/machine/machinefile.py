@@ -57,8 +57,10 @@ from taskflow.machine.device import SLOWED, Device, Link, slowed
 from taskflow.machine.library import LibraryTimes
 from taskflow.machine.protocol import OWN, UNDER, Protocol, read_protocols
 
-VERSION, LARGEST_BYTES = 1, 16 << 20
-MOST_DEVICES, MOST_LINKS = 1 << 12, 1 << 20  # the routes of 4,096 devices take half a GiB
+VERSION = 1
+LARGEST_BYTES = 16 << 20
+MOST_DEVICES = 1 << 12
+MOST_LINKS = 1 << 20  # the routes of 4,096 devices take half a GiB
 
 Place = int | str
 Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
@@ -133,7 +135,8 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
     """
     table = fit(parse_toml(text), MachineTable)
     check_version(table.version, VERSION)
-    count, has_hosts = hosts or table.hosts or 1, table.hosts is not None
+    count = hosts or table.hosts or 1
+    has_hosts = table.hosts is not None
     if count > 1 and not has_hosts:
         raise ValueError(f"describes all devices; a file of {count} equal hosts says 'hosts'")
     template: list[dict[str, Any]] = []
@@ -182,7 +185,8 @@ def _check_count(what: str, count: int, most: int) -> None:
 
 def write_machine(parts: MachineParts) -> str:
     """The text of a machine file that reads back equal."""
-    devices, links = parts.devices, parts.links
+    devices = parts.devices
+    links = parts.links
     lines = [f"version = {VERSION}"]
     lines += [
         f"{key} = {_value(getattr(parts, key))}"

@@ -227,7 +227,8 @@ class MachineModel:
         devices: list[Device] = []
         links: list[Link] = []
         for machine in machines:
-            count, hosts = len(devices), 1 + max((d.host for d in devices), default=-1)
+            count = len(devices)
+            hosts = 1 + max((d.host for d in devices), default=-1)
             devices += [replace(d, host=d.host + hosts) for d in machine.devices]
             for link in machine.links:
                 first, second = (move_place(end, count, hosts) for end in link.ends)
@@ -303,7 +304,8 @@ class MachineModel:
 
     def few(self, name: str) -> int:
         """So many devices exchange by copies instead of in a collective of this name."""
-        algorithm, few = self.collectives.get(name), 1 if self.has_library else DIRECT_DEVICES
+        algorithm = self.collectives.get(name)
+        few = 1 if self.has_library else DIRECT_DEVICES
         return {None: few, "copies": len(self.devices)}.get(algorithm, 1)
 
     @cached_property

@@ -21,11 +21,14 @@ from taskflow.machine.library import COLLECTIVES
 
 ALGORITHMS = "ring", "tree", "nvls", "nvls-tree"
 NAMES = "LL", "LL128", "Simple"
-OWN, NCCL = "own", "nccl"
+OWN = "own"
+NCCL = "nccl"
 LIBRARIES = OWN, NCCL
-UNDER, BEHIND = "under", "behind"  # compute, whatever it is that collectives travel
+UNDER = "under"
+BEHIND = "behind"  # compute, whatever it is that collectives travel
 HOST_COUNTS = 3  # one, two, more: bandwidths differ
-_LONGEST_SECONDS, _MOST_SIZES = 1.0, 64
+_LONGEST_SECONDS = 1.0
+_MOST_SIZES = 64
 PUBLISHED = Path(__file__).with_name("nccl.toml")
 
 

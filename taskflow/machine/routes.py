@@ -29,10 +29,8 @@ def find_routes(devices: int, ends: Array, length: Array) -> Array:
     Raises:
         ValueError: two devices have no route.
     """
-    width, places = (
-        max(1, _ENTRIES // max(len(ends), 1)),
-        max(devices, int(ends.max(initial=0)) + 1),
-    )
+    width = max(1, _ENTRIES // max(len(ends), 1))
+    places = max(devices, int(ends.max(initial=0)) + 1)
     parts = [
         _routes_to(np.arange(lo, min(lo + width, devices)), ends, length, devices, places)
         for lo in range(0, devices, width)
@@ -58,7 +56,8 @@ def _routes_to(
     """Per hop the (devices, targets) links taken, -1 where the target is reached."""
     first = _first_links(targets, ends, length, places)
     place = np.repeat(np.arange(devices)[:, None], len(targets), axis=1)
-    columns, hops = np.arange(len(targets)), []
+    columns = np.arange(len(targets))
+    hops = []
     while (is_on_the_way := place != targets).any():
         taken = np.where(is_on_the_way, first[place, columns], -1)
         if (is_stuck := is_on_the_way & (taken < 0)).any():
@@ -78,7 +77,8 @@ def _first_links(targets: Array, ends: Array, length: Array, places: int) -> Arr
         return first
     order = np.argsort(ends[:, 0], kind="stable")
     tails, starts, counts = np.unique(ends[order, 0], return_index=True, return_counts=True)
-    heads, length = ends[order, 1], length[order, None]
+    heads = ends[order, 1]
+    length = length[order, None]
     while True:
         through = distance[heads] + length
         nearest = np.minimum.reduceat(through, starts)

@@ -29,7 +29,8 @@ SCALES = {  # name -> what is multiplied
     "memory": "bytes of the devices' memory",
 }
 OF_LINKS = "network", "links", "latency"
-DEVICE, LINK = "device", "link"  # what a name with a colon is of
+DEVICE = "device"
+LINK = "link"  # what a name with a colon is of
 
 
 def scale_machine(machine: MachineModel, factors: Mapping[str, float]) -> MachineModel:
@@ -91,10 +92,8 @@ def scalable(machine: MachineModel) -> list[str]:
 
 def is_between_hosts(machine: MachineModel) -> Array:
     """Whether each link lies on routes from host to host alone."""
-    host, is_used = (
-        np.array([d.host for d in machine.devices]),
-        np.zeros((2, len(machine.links) + 1), bool),
-    )
+    host = np.array([d.host for d in machine.devices])
+    is_used = np.zeros((2, len(machine.links) + 1), bool)
     for is_inside, row in enumerate(is_used):  # the last entry: no link
         row[machine.routes[(host[:, None] == host) == is_inside]] = True
     is_between: Array = (is_used[0] & ~is_used[1])[:-1]
@@ -102,7 +101,8 @@ def is_between_hosts(machine: MachineModel) -> Array:
 
 
 def _scaled(device: Device, factors: Mapping[str, float]) -> Device:
-    flops, memory = factors.get("flops", 1.0), factors.get("memory", 1.0)
+    flops = factors.get("flops", 1.0)
+    memory = factors.get("memory", 1.0)
     return replace(
         device,
         flops_per_second=device.flops_per_second * flops,

@@ -184,7 +184,8 @@ class Ways:
         place = np.empty(len(devices), np.int64)
         place[by_part] = np.arange(len(devices)) - ptr[part[by_part]]
         one, other = near_pairs(part)
-        most, hops = int(np.diff(ptr).max()), self.within.shape[2]
+        most = int(np.diff(ptr).max())
+        hops = self.within.shape[2]
         within = np.full((len(devices), most, hops), -1, np.int32)
         within[one, place[other]] = self.within[devices[one], self.place[devices[other]]]
         crossing = [t[devices] if len(first) > 1 else t[devices, :0] for t in (self.out, self.into)]
@@ -201,7 +202,8 @@ class Ways:
         """Facts of some links, the last of which is none, among some devices."""
         number = np.full(len(self.part) + 1, -1)
         number[devices] = np.arange(len(devices))
-        begin, end = number[self.link.begin[links]], number[self.link.end[links]]
+        begin = number[self.link.begin[links]]
+        end = number[self.link.end[links]]
         door = np.where(end >= 0, self.link.door[links], np.int32(0))
         facts = self.link.latency[links], self.link.bandwidth[links]
         return LinkColumns(*facts, begin, end, door, self.link.kind[links])
@@ -213,7 +215,8 @@ class Ways:
         """
         if not len(devices) or devices.min() + by < 0 or devices.max() + by >= len(self.part):
             return None
-        (here, links), (there, others) = self.only(devices), self.only(devices + by)
+        (here, links) = self.only(devices)
+        (there, others) = self.only(devices + by)
         both = zip(here.columns, there.columns, strict=True)
         if not all(np.array_equal(one, other) for one, other in both):
             return None
@@ -245,7 +248,8 @@ def are_apart(kind: Array, part: Array) -> Array:
     """(kinds, kinds) whether there are two devices of these kinds in different parts."""
     is_there = np.zeros((int(kind.max()) + 1, int(part.max()) + 1), np.int64)
     is_there[kind, part] = 1
-    together, parts = is_there @ is_there.T, is_there.sum(axis=1)
+    together = is_there @ is_there.T
+    parts = is_there.sum(axis=1)
     apart: Array = (parts[:, None] > 1) | (parts > 1) | (together == 0)
     return apart
 
@@ -255,7 +259,8 @@ def _rank_links(
     part: Array, place: Array, within: Array, out: Array, into: Array, rank: Array
 ) -> int:
     """Set the ranks of links, which are -1, by their first use of all pairs of devices; how many there are."""
-    count, is_seen = 0, np.zeros(len(part), np.bool_)
+    count = 0
+    is_seen = np.zeros(len(part), np.bool_)
     for source in range(len(part)):
         is_out = False
         for target in range(len(part)):
@@ -263,9 +268,11 @@ def _rank_links(
                 count = _rank(within[source, place[target]], rank, count)
                 continue
             if not is_out:
-                count, is_out = _rank(out[source], rank, count), True
+                count = _rank(out[source], rank, count)
+                is_out = True
             if not is_seen[target]:
-                count, is_seen[target] = _rank(into[target], rank, count), True
+                count = _rank(into[target], rank, count)
+                is_seen[target] = True
     return count
 
 

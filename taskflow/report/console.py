@@ -118,7 +118,9 @@ class _CompilingLines(logging.Handler):
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(logging.INFO)
-        self._console, self._clock, self._count = console, clock, 0
+        self._console = console
+        self._clock = clock
+        self._count = 0
         self._last = clock() - LINE_SECONDS * console.is_terminal
 
     def emit(self, record: logging.LogRecord) -> None:

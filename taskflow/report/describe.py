@@ -113,7 +113,8 @@ def describe_change(old: float, new: float) -> str:
 def _scaled(value: float, units: Sequence[str]) -> str:
     unit = 0
     while abs(value) >= 999.5 and unit + 1 < len(units):
-        value, unit = value / 1000, unit + 1
+        value = value / 1000
+        unit = unit + 1
     digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
     return f"{value:.{digits}f} {units[unit]}"
 
@@ -126,7 +127,8 @@ def label_repeats(entries: Iterable[tuple[Operator, ParallelConfig]]) -> dict[st
     """
     groups: dict[object, list[str]] = {}
     for op, config in entries:
-        words, extents = tuple(re.split(r"\d+", op.name)), tuple(op.extents.items())
+        words = tuple(re.split(r"\d+", op.name))
+        extents = tuple(op.extents.items())
         groups.setdefault((words, op.pattern, extents, config), []).append(op.name)
     labels: dict[str, str] = {}
     for names in groups.values():

@@ -25,7 +25,8 @@ def strategy_dot(graph: Graph, strategy: Strategy, devices: int) -> str:
 
     An edge is a region that one entry makes and another reads.
     """
-    kinds, lines = axis_kinds(graph), list[str]()
+    kinds = axis_kinds(graph)
+    lines = list[str]()
     maker: dict[str, str] = {}
     for op in graph.operators:
         if op.name not in strategy:

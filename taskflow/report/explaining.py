@@ -90,16 +90,23 @@ class _Explainer:
     """What the entries of one plan share."""
 
     def __init__(self, plan: Plan, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
-        graph, machine = plan.transform(graph), machine.with_collectives(plan.collectives)
-        strategy, order = plan.placement(graph, machine), plan.order
-        self.graph, self.strategy, self.machine, self.costs = graph, strategy, machine, costs
+        graph = plan.transform(graph)
+        machine = machine.with_collectives(plan.collectives)
+        strategy = plan.placement(graph, machine)
+        order = plan.order
+        self.graph = graph
+        self.strategy = strategy
+        self.machine = machine
+        self.costs = costs
         self.lowering = Lowering(graph, machine, bucket_bytes=plan.bucket_bytes or 0)
-        self.data_parallel, self.kinds = data_parallel(graph, machine), axis_kinds(graph)
+        self.data_parallel = data_parallel(graph, machine)
+        self.kinds = axis_kinds(graph)
         self.operators = {op.name: op for op in graph.operators}
         self.labels = label_repeats(
             (op, strategy[op.name]) for op in graph.operators if op.name in strategy
         )
-        rows, again = self.lowering.lower(strategy), recomputed(graph)
+        rows = self.lowering.lower(strategy)
+        again = recomputed(graph)
         timeline = simulate(rows if order is None else reorder(rows, costs, order), costs)
         self.step, self.baseline = self._break_down(timeline), self._simulate(self.data_parallel)
         in_time = order is not None or again
@@ -114,7 +121,8 @@ class _Explainer:
 
     def entry(self, op: Operator) -> OperatorExplanation:
         """The explanation of one entry, without alternatives."""
-        config, kinds = self.strategy[op.name], self.kinds[op.name]
+        config = self.strategy[op.name]
+        kinds = self.kinds[op.name]
         return OperatorExplanation(
             name=op.name,
             config=config,
@@ -167,7 +175,8 @@ class _Explainer:
         return self._compare(effective_config(op, changed)[0], 1, timeline)
 
     def _compare(self, config: ParallelConfig, tried: int, timeline: Timeline) -> Alternative:
-        step, changed = self.step, self._break_down(timeline)
+        step = self.step
+        changed = self._break_down(timeline)
         compute = changed.path_seconds("compute") - step.path_seconds("compute")
         return Alternative(
             config, tried, changed.seconds, compute, changed.exposed_seconds - step.exposed_seconds

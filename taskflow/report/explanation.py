@@ -117,7 +117,9 @@ def explanation_parts(explanation: Explanation, most: int = 30) -> Iterator[str 
 
 def headline(explanation: Explanation) -> str:
     """Seconds of a step, and against data parallelism."""
-    step, baseline, machine = explanation.step, explanation.baseline, explanation.machine
+    step = explanation.step
+    baseline = explanation.baseline
+    machine = explanation.machine
     devices = f"{len(machine.devices)} device{'s' if len(machine.devices) > 1 else ''}"
     return (
         f"{describe_seconds(step.seconds)} a step on machine '{printable(machine.name)}' ({devices}), "
@@ -128,7 +130,8 @@ def headline(explanation: Explanation) -> str:
 def comparison_table(explanation: Explanation) -> Table:
     """The step under the strategy and under data parallelism."""
     rows: Table = [("a step", "strategy", "data parallelism", "change")]
-    mine, other = _totals(explanation.step), _totals(explanation.baseline)
+    mine = _totals(explanation.step)
+    other = _totals(explanation.baseline)
     for (name, value), base in zip(mine.items(), other.values(), strict=True):
         rows.append(
             (name, _described(name, value), _described(name, base), describe_change(base, value))
@@ -189,7 +192,8 @@ def operator_table(explanation: Explanation, most: int) -> Table:
 
 
 def _operator_row(same: Sequence[OperatorExplanation]) -> tuple[str, ...]:
-    shares, bases = [entry.share for entry in same], [entry.baseline for entry in same]
+    shares = [entry.share for entry in same]
+    bases = [entry.baseline for entry in same]
     return (
         _title(same),
         same[0].soap or "-",
@@ -268,7 +272,8 @@ def _reason(entry: OperatorExplanation, seconds: float) -> str:
     what = many if entry.is_data_parallel else "data parallelism for it alone"
     if other.config is None:
         return f"{what} is not possible: {other.refusal}"
-    ratio, name = other.seconds / seconds, f"{what} ({describe_split(other.config)})"
+    ratio = other.seconds / seconds
+    name = f"{what} ({describe_split(other.config)})"
     if math.isclose(ratio, 1.0, rel_tol=1e-6):
         return f"{name} makes a step just as long"
     return f"{name} makes a step {ratio:.3g}x as long{_growth(other, seconds)}{': faster' if ratio < 1 else ''}"
@@ -299,7 +304,8 @@ def path_headline(step: Breakdown) -> str:
 
 def path_table(explanation: Explanation, most: int) -> Table:
     """The operators that the critical path spends most time on, the longest first; those that do the same added up."""
-    step, labels = explanation.step, {entry.name: entry.label for entry in explanation.operators}
+    step = explanation.step
+    labels = {entry.name: entry.label for entry in explanation.operators}
     seconds: dict[str, dict[str, float]] = {}
     for part in step.path:
         roles = seconds.setdefault(labels.get(part.group) or part.group or "(fed)", {})

@@ -18,7 +18,8 @@ from taskflow.tasks.timeline import Timeline
 
 COLUMNS = 100
 SIGNS = {Phase.FORWARD: digits, Phase.BACKWARD: ascii_lowercase, Phase.WEIGHT: ascii_uppercase}
-IDLE, OTHER = ".", "-"
+IDLE = "."
+OTHER = "-"
 
 
 def pipeline_diagram(timeline: Timeline, columns: int = COLUMNS) -> str:
@@ -48,7 +49,8 @@ def _marks(timeline: Timeline, pipeline: Pipeline, points: Array, columns: int) 
     kinds, which = np.unique(step, axis=0, return_inverse=True)
     busy = np.zeros((len(kinds) + 1, columns))
     edges = np.linspace(0.0, timeline.seconds, columns + 1)
-    start, end = timeline.start[points][:, None], timeline.end[points][:, None]
+    start = timeline.start[points][:, None]
+    end = timeline.end[points][:, None]
     within = np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1])
     np.add.at(busy, which.reshape(-1), np.maximum(within, 0.0))
     busy[-1] = np.diff(edges) - busy.sum(axis=0)

@@ -45,7 +45,8 @@ class PlanExplanation:
 def explain_plan(timeline: Timeline, schedule: str, recomputed: Sequence[str]) -> PlanExplanation:
     """The plan of a predicted timeline."""
     rows = timeline.task_graph
-    pipeline, points = pipeline_of(rows), rows.kind == Kind.POINT
+    pipeline = pipeline_of(rows)
+    points = rows.kind == Kind.POINT
     seconds = (timeline.end - timeline.start)[points]
     busy = np.bincount(rows.device[points], seconds, len(rows.machine.devices))
     idle = 1 - busy / timeline.seconds if timeline.seconds else np.zeros(len(busy))

@@ -84,10 +84,8 @@ def table_of(
     devices = 1 + max(max(block.devices) for block in blocks)
     unit = _unit(blocks)
     span = np.array([math.ceil(Fraction(block.span) / unit) for block in blocks], np.int64)
-    on, after = (
-        np.zeros((len(blocks), devices), np.bool_),
-        np.zeros((len(blocks), len(blocks)), np.bool_),
-    )
+    on = np.zeros((len(blocks), devices), np.bool_)
+    after = np.zeros((len(blocks), len(blocks)), np.bool_)
     for number, block in enumerate(blocks):
         on[number, list(block.devices)] = True
         after[number, list(block.after)] = True
@@ -104,7 +102,8 @@ def is_exact(blocks: Sequence[Block], unit: float) -> bool:
 
 def repeated(table: Table, parts: int) -> Table:
     """The blocks of so many micro-batches: block i of micro-batch k is number `k * blocks + i`."""
-    blocks, same = len(table.span), np.eye(parts, dtype=np.bool_)
+    blocks = len(table.span)
+    same = np.eye(parts, dtype=np.bool_)
     distance = np.full((parts, blocks, parts, blocks), -FAR)
     for part in range(parts):
         distance[part, :, part] = table.distance

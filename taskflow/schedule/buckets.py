@@ -34,7 +34,8 @@ def in_buckets(task_graph: TaskGraph, order: Array) -> Array:
         task_graph: the rows.
         order: row numbers in issue order.
     """
-    graph, position = task_graph, np.empty(len(order), np.int64)
+    graph = task_graph
+    position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
     may = is_by_library(graph) & np.isin(graph.collective, TOGETHER)
     gathering = gathers(graph, position)
@@ -44,8 +45,10 @@ def in_buckets(task_graph: TaskGraph, order: Array) -> Array:
     is_member[gathering.row] = is_member[summed] = True
     level = _levels(graph.dep_ptr, graph.dep_row, is_member)
     phase = np.array([launch.phase > Phase.FORWARD for launch in graph.launches])
-    layers, reader = _layers(graph), gathering.reader
-    unit, made = layers[graph.launch[reader]], layers[_makers(graph, summed)]
+    layers = _layers(graph)
+    reader = gathering.reader
+    unit = layers[graph.launch[reader]]
+    made = layers[_makers(graph, summed)]
     keys = unit, phase[graph.launch[reader]], graph.ordinal[reader]
     position = _moved(graph, position, gathering.row, (*keys, level[gathering.row]), no_later)
     made = np.where(np.isin(made, unit), made, -1)
@@ -64,11 +67,9 @@ def _layers(task_graph: TaskGraph) -> Array:
 
 def _makers(task_graph: TaskGraph, rows: Array) -> Array:
     """Per row the launch of the last point that it waits for; -1: it waits for none."""
-    latest, waiting, awaited = (
-        np.full(len(task_graph), -1),
-        task_graph.waiting_row,
-        task_graph.dep_row,
-    )
+    latest = np.full(len(task_graph), -1)
+    waiting = task_graph.waiting_row
+    awaited = task_graph.dep_row
     is_point = task_graph.kind[awaited] == Kind.POINT
     np.maximum.at(latest, waiting[is_point], awaited[is_point])
     return np.where(latest[rows] >= 0, task_graph.launch[latest[rows]], -1)
@@ -90,7 +91,8 @@ def _moved(
         return position
     keys = (groups_of(task_graph)[0][rows], *keys)
     order = np.lexsort((position[rows], *keys))
-    rows, keys = rows[order], tuple(key[order] for key in keys)
+    rows = rows[order]
+    keys = tuple(key[order] for key in keys)
     bucket = _fill(np.stack(keys), whole_bytes(task_graph)[rows], task_graph.bucket_bytes)
     ends = np.flatnonzero(np.diff(bucket, prepend=-1, append=-1))
     anchor = rows[ends[:-1]] if follow is no_later else rows[ends[1:] - 1]
@@ -106,7 +108,8 @@ def _moved(
 @tiered
 def _fill(keys: Array, size: Array, most: int) -> Array:
     """The bucket of every column of keys; columns follow each other, and a bucket has `most` bytes or one member."""
-    bucket, held = np.zeros(len(size), np.int64), 0
+    bucket = np.zeros(len(size), np.int64)
+    held = 0
     for k in range(len(size)):
         is_new = k > 0 and ((keys[:, k] != keys[:, k - 1]).any() or held + size[k] > most)
         bucket[k] = bucket[k - 1] + is_new if k > 0 else 0
@@ -116,10 +119,8 @@ def _fill(keys: Array, size: Array, most: int) -> Array:
 
 def _are_gradients(task_graph: TaskGraph) -> Array:
     """Of which rows all that comes is read by updates alone."""
-    is_point, phase = (
-        task_graph.kind == Kind.POINT,
-        [launch.phase for launch in task_graph.launches],
-    )
+    is_point = task_graph.kind == Kind.POINT
+    phase = [launch.phase for launch in task_graph.launches]
     is_update = is_point & (np.array([*phase, Phase.FORWARD])[task_graph.launch] == Phase.UPDATE)
     return _read_late(task_graph.dep_ptr, task_graph.dep_row, is_point, is_update)
 
@@ -127,7 +128,8 @@ def _are_gradients(task_graph: TaskGraph) -> Array:
 @tiered
 def _read_late(ptr: Array, awaited: Array, is_point: Array, is_update: Array) -> Array:
     """See `_are_gradients`; rows that move data hand on what reads them."""
-    is_read, is_early = np.zeros(len(is_point), np.bool_), np.zeros(len(is_point), np.bool_)
+    is_read = np.zeros(len(is_point), np.bool_)
+    is_early = np.zeros(len(is_point), np.bool_)
     for row in range(len(is_point) - 1, -1, -1):
         for before in awaited[ptr[row] : ptr[row + 1]]:
             is_read[before] |= is_update[row] if is_point[row] else is_read[row]

@@ -39,7 +39,8 @@ def early_launches(task_graph: TaskGraph, is_staged: Array) -> Array:
 
 def _of_feeds(task_graph: TaskGraph) -> Array:
     """Per launch whether it is made of feeds alone, and of states that no launch updates."""
-    fed, is_of_feeds = set[int](), np.zeros(len(task_graph.launches), np.bool_)
+    fed = set[int]()
+    is_of_feeds = np.zeros(len(task_graph.launches), np.bool_)
     updated = _updated(task_graph)
     for number, launch in enumerate(task_graph.launches):
         count = len(launch.bound.pattern.inputs)
@@ -87,10 +88,8 @@ def _needed_late(
     """Per row whether a staged row awaits, through rows that `passes`, points of feeds of a later ordinal than its own,
     and this row is on the way.
     """
-    last, needed = (
-        last_ordinals(ptr, awaited, ordinal, is_of_feeds, passes),
-        np.zeros(len(ordinal), np.bool_),
-    )
+    last = last_ordinals(ptr, awaited, ordinal, is_of_feeds, passes)
+    needed = np.zeros(len(ordinal), np.bool_)
     for row in range(len(ordinal) - 1, -1, -1):
         for before in awaited[ptr[row] : ptr[row + 1]]:
             is_late = not passes[row] and last[before] > ordinal[row]

@@ -68,30 +68,32 @@ def find_schedule(
     """
     if not is_whole(parts):
         raise ValueError(f"parts: {parts!r} micro-batches; at least one")
-    seconds, seed = (
-        real("find_schedule", "seconds", seconds, 0),
-        whole("find_schedule", "seed", seed, 0),
-    )
+    seconds = real("find_schedule", "seconds", seconds, 0)
+    seed = whole("find_schedule", "seed", seed, 0)
     table, unit = table_of(blocks, memory)
-    until, rng = time.perf_counter() + seconds, np.random.default_rng(seed)
-    least, best = (
-        _least_makespan(table, parts),
-        Finite(STUCK, np.zeros((len(blocks), parts), np.int64), False),
-    )
+    until = time.perf_counter() + seconds
+    rng = np.random.default_rng(seed)
+    least = _least_makespan(table, parts)
+    best = Finite(STUCK, np.zeros((len(blocks), parts), np.int64), False)
     first = _first_priorities(
         table, parts, find_period(blocks, memory, seconds * PERIOD_SHARE, seed), unit
     )
     first += [] if known is None else [known * 10.0 / unit]
     pool: list[tuple[int, int, Array]] = []
-    number, scratch, lists = 0, best.starts.copy(), _lists(table)
+    number = 0
+    scratch = best.starts.copy()
+    lists = _lists(table)
     while number < len(first) or (best.makespan > least and time.perf_counter() < until):
         if number < len(first):
-            priorities, rounds = first[number], FIRST_ROUNDS
+            priorities = first[number]
+            rounds = FIRST_ROUNDS
         else:
-            priorities, rounds = pool[rng.integers(len(pool))][2].copy(), ROUNDS
+            priorities = pool[rng.integers(len(pool))][2].copy()
+            rounds = ROUNDS
             if rng.random() < 0.5:
                 priorities += rng.normal(size=priorities.shape) * table.span.sum() * 0.05
-        draws, temperature = rng.random((rounds, 5)), TEMPERATURES[number % 2]
+        draws = rng.random((rounds, 5))
+        temperature = TEMPERATURES[number % 2]
         makespan = anneal(lists, priorities, least, temperature, draws, scratch)
         pool = sorted([*pool, (makespan, number, priorities)], key=lambda tried: tried[:2])[:BEST]
         number += 1
@@ -120,7 +122,8 @@ def _least_makespan(table: Table, parts: int) -> int:
 
 def _first_priorities(table: Table, parts: int, period: Period | None, unit: float) -> list[Array]:
     """Priorities to start from: blocks by micro-batches, less goes first."""
-    number, total = np.arange(parts, dtype=float), float(table.span.sum())
+    number = np.arange(parts, dtype=float)
+    total = float(table.span.sum())
     level = (
         -np.where(table.distance > -FAR, table.distance + table.span, 0)
         .max(axis=1)[:, None]
@@ -179,7 +182,8 @@ def anneal(
         starts: of blocks of micro-batches.
     """
     blocks, parts = priorities.shape
-    trial, total = np.empty_like(starts), lists.span.sum()
+    trial = np.empty_like(starts)
+    total = lists.span.sum()
     now = lay(lists, priorities, starts)
     best = now
     if now < STUCK:
@@ -187,7 +191,8 @@ def anneal(
     for which, when, kind, far, chance in draws:
         if best <= least:
             break
-        block, part = int(which * blocks), int(when * parts)
+        block = int(which * blocks)
+        part = int(when * parts)
         begin, end = (part, part + 1) if kind < 0.5 else (part, parts) if kind < 0.8 else (0, parts)
         move = (far - 0.5) * total * (1.0 if kind < 0.5 else 0.7)
         before = priorities[block].copy()
@@ -209,22 +214,25 @@ def anneal(
 @inner
 def lay(lists: Lists, priorities: Array, starts: Array) -> int:
     """Fill in `starts`: one block after the other, always the one of least priority plus start; the makespan."""
-    (blocks, parts), devices = priorities.shape, len(lists.limit)
-    following, free, level, last = (
-        np.zeros(blocks, np.int64),
-        np.zeros(devices, np.int64),
-        np.zeros(devices),
-        0,
-    )
+    (blocks, parts) = priorities.shape
+    devices = len(lists.limit)
+    following = np.zeros(blocks, np.int64)
+    free = np.zeros(devices, np.int64)
+    level = np.zeros(devices)
+    last = 0
     for _ in range(blocks * parts):
-        best, best_start, least = -1, 0, np.inf
+        best = -1
+        best_start = 0
+        least = np.inf
         for block in range(blocks):
             part = following[block]
             start = (
                 start_of(lists, block, part, following, free, level, starts) if part < parts else -1
             )
             if start >= 0 and priorities[block, part] + start < least:
-                best, best_start, least = block, start, priorities[block, part] + start
+                best = block
+                best_start = start
+                least = priorities[block, part] + start
         if best < 0:
             return STUCK
         starts[best, following[best]] = best_start

@@ -87,11 +87,9 @@ def search_schedule(
 
 def best_policy(task_graph: TaskGraph, problem: Blocks) -> Array | None:
     """When blocks begin by the policy that is the fastest; None: none fits the placement."""
-    pipeline, spans, best = (
-        pipeline_of(task_graph),
-        np.array([[block.span] for block in problem.blocks]),
-        None,
-    )
+    pipeline = pipeline_of(task_graph)
+    spans = np.array([[block.span] for block in problem.blocks])
+    best = None
     for policy in POLICIES.values():
         with suppress(ValueError):  # it asks for another placement
             starts = starts_of(problem, policy.schedule(pipeline))
@@ -104,18 +102,21 @@ def best_policy(task_graph: TaskGraph, problem: Blocks) -> Array | None:
 
 def starts_of(problem: Blocks, schedule: Schedule) -> Array | None:
     """When blocks begin that follow the lists of a schedule; None: devices would wait for each other."""
-    blocks, lists = problem.blocks, _lists(problem, schedule)
+    blocks = problem.blocks
+    lists = _lists(problem, schedule)
     ends = np.full((len(blocks), problem.parts), np.nan)
     free = dict.fromkeys(lists, 0.0)
     while heads := {lists[device][0] for device in lists if lists[device]}:
         placed = False
         for block, part in sorted(heads):
-            devices, before = blocks[block].devices, ends[list(blocks[block].after), part]
+            devices = blocks[block].devices
+            before = ends[list(blocks[block].after), part]
             if not np.isnan(before).any() and all(
                 lists[device] and lists[device][0] == (block, part) for device in devices
             ):
                 end = max([*before, *(free[device] for device in devices)]) + blocks[block].span
-                ends[block, part], placed = end, True
+                ends[block, part] = end
+                placed = True
                 for device in devices:
                     free[device] = end
                     lists[device].popleft()
@@ -158,7 +159,8 @@ def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
     """
     pipeline = pipeline_of(task_graph)
     check_barriers(task_graph, pipeline, NAME)
-    staged, phases = np.flatnonzero(pipeline.stage >= 0), len(LETTERS)
+    staged = np.flatnonzero(pipeline.stage >= 0)
+    phases = len(LETTERS)
     codes, block = _numbered(pipeline)
     of_device = np.zeros((len(codes), len(task_graph.machine.devices)))
     np.add.at(
@@ -167,7 +169,8 @@ def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
     spans = of_device.max(axis=1) / pipeline.parts
     held = _changes(task_graph, pipeline, block, len(codes))
     after = _after(task_graph, block, len(codes))
-    blocks, steps = [], []
+    blocks = []
+    steps = []
     for number, code in enumerate(codes.tolist()):
         stage, phase = divmod(code, phases)
         devices = sorted(set(task_graph.device[staged[block[staged] == number]].tolist()))
@@ -193,15 +196,20 @@ def _after(task_graph: TaskGraph, block: Array, blocks: int) -> list[list[int]]:
 
 def held_bytes(task_graph: TaskGraph) -> Array:
     """(devices,) the most that micro-batches hold between blocks, with the rows in their order."""
-    pipeline, rows = pipeline_of(task_graph), len(task_graph)
+    pipeline = pipeline_of(task_graph)
+    rows = len(task_graph)
     _, block = _numbered(pipeline)
     kept, first, last = _kept(task_graph, pipeline, block)
     is_held = block[first] != block[last]
-    kept, first, last = kept[is_held], first[is_held], last[is_held]
-    size, device = task_graph.instance_bytes()[kept], task_graph.instance_device[kept]
+    kept = kept[is_held]
+    first = first[is_held]
+    last = last[is_held]
+    size = task_graph.instance_bytes()[kept]
+    device = task_graph.instance_device[kept]
     most: Array = np.zeros(len(task_graph.machine.devices), np.int64)
     for number in np.unique(device).tolist():
-        change, is_here = np.zeros(rows + 1, np.int64), device == number
+        change = np.zeros(rows + 1, np.int64)
+        is_here = device == number
         np.add.at(change, first[is_here], size[is_here])
         np.add.at(change, last[is_here] + 1, -size[is_here])
         most[number] = change.cumsum().max()
@@ -219,7 +227,8 @@ def _numbered(pipeline: Pipeline) -> tuple[Array, Array]:
 def _changes(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: int) -> Array:
     """Bytes that each block takes and does not give back, or gives back, of every device; mean over micro-batches."""
     kept, first, last = _kept(task_graph, pipeline, block)
-    size, change = task_graph.instance_bytes()[kept], np.zeros(blocks)
+    size = task_graph.instance_bytes()[kept]
+    change = np.zeros(blocks)
     np.add.at(change, block[first], size)
     np.add.at(change, block[last], -size)
     devices = np.array(
@@ -231,11 +240,13 @@ def _changes(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: in
 
 def _kept(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> tuple[Array, Array, Array]:
     """The instances that a micro-batch makes and reads, and the rows of blocks that use them first and last."""
-    rows, args = len(task_graph), task_graph.arg_instance
+    rows = len(task_graph)
+    args = task_graph.arg_instance
     row = task_graph.arg_row
     is_used = (args >= 0) & (block[row] >= 0)
     instances = len(task_graph.instance_region)
-    first, last = np.full(instances, rows), np.full(instances, -1)
+    first = np.full(instances, rows)
+    last = np.full(instances, -1)
     np.minimum.at(first, args[is_used], row[is_used])
     np.maximum.at(last, args[is_used], row[is_used])
     persistent = np.array([r.is_persistent for r in task_graph.regions], np.bool_)[

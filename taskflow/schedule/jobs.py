@@ -24,7 +24,8 @@ def crossover(task_graph: TaskGraph, seconds: Array) -> Array:
         computes a            b            a            b
         updates                            a            b      with gradients of the turn before
     """
-    jobs, turn = _numbers(task_graph), np.zeros(len(task_graph))
+    jobs = _numbers(task_graph)
+    turn = np.zeros(len(task_graph))
     of_launch = np.array(
         [_turn(n.step / n.pace, jobs[n.job], len(jobs), n.phase) for n in task_graph.launches]
     )

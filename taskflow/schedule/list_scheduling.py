@@ -99,7 +99,8 @@ def list_schedule(
     row = np.concatenate([np.repeat(np.arange(rows), np.diff(task_graph.dep_ptr)), late, held[0]])
     awaited = np.concatenate([task_graph.dep_row, before, held[1]])
     follower_ptr, by_awaited = grouped(awaited, rows)
-    follower, waits = row[by_awaited], np.bincount(row, minlength=rows)
+    follower = row[by_awaited]
+    waits = np.bincount(row, minlength=rows)
     row, stream = find_queues(task_graph)
     if following is None:
         following = np.full(rows, -1)
@@ -133,16 +134,20 @@ def feeds_late(task_graph: TaskGraph, rows: Waiting, order: Array) -> Array:
 def issue(rows: Waiting, moment: int, streams: int, order: Array) -> int:
     """Fill in `order`; how many rows were issued."""
     count = len(rows.seconds)
-    ready, free, waiting = np.zeros(count), np.zeros(streams), rows.waiting.copy()
+    ready = np.zeros(count)
+    free = np.zeros(streams)
+    waiting = rows.waiting.copy()
     heap = Heap(np.empty(count, np.int64), np.empty(count), np.empty(count), np.zeros(1, np.int64))
-    none, of_streams = np.full(count, -1), np.full(streams, -1)
+    none = np.full(count, -1)
+    of_streams = np.full(streams, -1)
     parked = Parked(none, none.copy(), of_streams, of_streams.copy())
     for row in range(count):
         if waiting[row] == 0:
             offer(row, rows, heap, parked, ready, free, moment)
     issued = 0
     while heap.size[0]:
-        row, then = heap.row[0], heap.moment[0]
+        row = heap.row[0]
+        then = heap.moment[0]
         pop(heap)
         if moment_of(rows, row, ready, free, moment) > then:  # its streams have filled up
             leave(row, rows, parked)
@@ -207,7 +212,8 @@ def offer(
     row: int, rows: Waiting, heap: Heap, parked: Parked, ready: Array, free: Array, moment: int
 ) -> None:
     """A row may be issued: into the heap, or beside the stream that it waits for if one there goes before it."""
-    now, stream = moment_of(rows, row, ready, free, moment), -1
+    now = moment_of(rows, row, ready, free, moment)
+    stream = -1
     if moment == BY_START and now > ready[row]:
         for k in range(rows.stream_ptr[row], rows.stream_ptr[row + 1]):
             if free[rows.stream[k]] == now:
@@ -247,7 +253,8 @@ def wake(row: int, rows: Waiting, heap: Heap, parked: Parked, ready: Array, free
 @inlined
 def goes_before(rows: Waiting, ready: Array, a: int, b: int) -> bool:
     """Whether row `a` goes before row `b` when both can start at the same moment."""
-    first, second = priority_of(rows, a, ready), priority_of(rows, b, ready)
+    first = priority_of(rows, a, ready)
+    second = priority_of(rows, b, ready)
     return bool(first < second or (first == second and a < b))
 
 
@@ -258,13 +265,15 @@ def meld(rows: Waiting, ready: Array, parked: Parked, a: int, b: int) -> int:
         return max(a, b)
     if goes_before(rows, ready, b, a):
         a, b = b, a
-    top, child = a, parked.right[a]
+    top = a
+    child = parked.right[a]
     parked.right[a] = parked.left[a]
     while child >= 0:
         if goes_before(rows, ready, b, child):
             child, b = b, child
         parked.left[a] = child
-        a, child = child, parked.right[child]
+        a = child
+        child = parked.right[child]
         parked.right[a] = parked.left[a]
     parked.left[a] = b
     return int(top)
@@ -296,7 +305,9 @@ def push(heap: Heap, row: int, moment: float, priority: float) -> None:
     """Add a row."""
     child = heap.size[0]
     heap.size[0] += 1
-    heap.row[child], heap.moment[child], heap.priority[child] = row, moment, priority
+    heap.row[child] = row
+    heap.moment[child] = moment
+    heap.priority[child] = priority
     while child > 0 and is_before(heap, child, (child - 1) // 2):
         swap(heap, child, (child - 1) // 2)
         child = (child - 1) // 2

@@ -161,7 +161,8 @@ def critical_path(task_graph: TaskGraph, seconds: Array) -> Array:
 
 def own_path(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows as by `critical_path`, the way as a share of the longest of the own job."""
-    level, job = bottom_levels(task_graph, seconds), jobs_of(task_graph)
+    level = bottom_levels(task_graph, seconds)
+    job = jobs_of(task_graph)
     longest = np.full(job.max(initial=0) + 1, np.finfo(float).tiny)
     np.maximum.at(longest, job, level)
     priority = 2 * task_graph.ordinal - level / longest[job]
@@ -215,7 +216,8 @@ def depth_first(task_graph: TaskGraph, seconds: Array) -> Array:
 
 def forward_first(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by the moment at which they can start; ties by the first point that reads what they lead to, then by row."""
-    is_point, rows = task_graph.kind == Kind.POINT, np.arange(len(task_graph))
+    is_point = task_graph.kind == Kind.POINT
+    rows = np.arange(len(task_graph))
     return list_schedule(
         task_graph, seconds, BY_START, np.where(is_point, rows, first_readers(task_graph))
     )
@@ -226,15 +228,15 @@ def first_readers(task_graph: TaskGraph) -> Array:
 
     What the last step updates is read by the next call: by row n of that one, which is number `len(task_graph) + n`.
     """
-    rows, point, privilege = (
-        len(task_graph),
-        task_graph.kind == Kind.POINT,
-        task_graph.arg_privilege,
-    )
-    row, instance = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr)), task_graph.arg_instance
+    rows = len(task_graph)
+    point = task_graph.kind == Kind.POINT
+    privilege = task_graph.arg_privilege
+    row = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr))
+    instance = task_graph.arg_instance
     updates = np.flatnonzero(point[row] & (privilege == Privilege.READ_WRITE) & (instance >= 0))
     reads = np.flatnonzero(point[row] & (privilege == Privilege.READ) & (instance >= 0))
-    first, readers = np.full(len(task_graph.instance_region), rows), np.full(rows, 2 * rows)
+    first = np.full(len(task_graph.instance_region), rows)
+    readers = np.full(rows, 2 * rows)
     np.minimum.at(first, instance[reads], row[reads])
     np.minimum.at(readers, row[updates], rows + first[instance[updates]])
     hands_on = ~point

@@ -35,7 +35,8 @@ def barriers_before(
     A barrier is one of several parts that waits for a later one. All else goes behind what it waits for: an update that
     is done once a step, say.
     """
-    barriers, last = np.zeros(len(ordinal), np.int64), ordinal.copy()
+    barriers = np.zeros(len(ordinal), np.int64)
+    last = ordinal.copy()
     for row in range(len(ordinal)):
         barriers[row] = barriers[row - 1] if row > 0 else 0
         for k in range(ptr[row], ptr[row + 1]):

@@ -32,7 +32,8 @@ from taskflow.core.numbers import real, whole
 from taskflow.schedule.blocks import FAR, Block, Table, is_exact, repeated, table_of
 
 MOST_PARTS = 3  # micro-batches a period
-FIRST_BUDGET, GROWTH = 2_000, 1.3  # placements of a search, and of the next one in the same period
+FIRST_BUDGET = 2_000
+GROWTH = 1.3  # placements of a search, and of the next one in the same period
 ONE_PART_SHARE = 0.6  # of the time is for one micro-batch a period
 JITTER = 0.15  # how often a block's first place is a random one, once plain searches have failed
 DRAWS = 1_009  # random numbers of a search, used again and again
@@ -85,12 +86,11 @@ def find_period(
     Raises:
         ValueError: a block is impossible, blocks wait in a circle, or a micro-batch keeps memory.
     """
-    seconds, seed = (
-        real("find_period", "seconds", seconds, 0),
-        whole("find_period", "seed", seed, 0),
-    )
+    seconds = real("find_period", "seconds", seconds, 0)
+    seed = whole("find_period", "seed", seed, 0)
     table, unit = table_of(blocks, memory)
-    until, best = time.perf_counter() + seconds, None
+    until = time.perf_counter() + seconds
+    best = None
     least = least_period(table)
     for parts in range(1, MOST_PARTS + 1):
         most = (
@@ -132,16 +132,16 @@ def _search(table: Table, parts: int, most: int, seconds: float, seed: int) -> P
 
     The longest period comes first: where that is impossible for one micro-batch after the other, all are.
     """
-    until, rng, many = (
-        time.perf_counter() + seconds,
-        np.random.default_rng(seed),
-        repeated(table, parts),
-    )
+    until = time.perf_counter() + seconds
+    rng = np.random.default_rng(seed)
+    many = repeated(table, parts)
     pairs = _pairs_of(many)
     least = max(math.ceil(least_period(table) * parts - 1e-9), int(table.span.max()))
-    laps, starts = _laps(many), np.zeros(len(many.span), np.int64)
+    laps = _laps(many)
+    starts = np.zeros(len(many.span), np.int64)
     orders = {period: _orders(many, rng) for period in (most, *range(least, most))}
-    best, budget = None, float(FIRST_BUDGET)
+    best = None
+    budget = float(FIRST_BUDGET)
     while orders and (best is None or time.perf_counter() < until):
         for period in list(orders):
             draws = rng.random(DRAWS if budget > FIRST_BUDGET else 0)
@@ -191,7 +191,8 @@ def _pairs_of(table: Table) -> _Pairs:
                 amount = min(need, left[taker])
                 if amount > 0:
                     pairs.append((device, taker, giver, amount))
-                    left[taker], need = left[taker] - amount, need - amount
+                    left[taker] = left[taker] - amount
+                    need = need - amount
     columns = list(zip(*pairs, strict=True)) if pairs else [(), (), (), ()]
     devices, takers, givers = (np.array(column, np.int64) for column in columns[:3])
     return _Pairs(devices, takers, givers, np.array(columns[3], float))
@@ -239,11 +240,17 @@ def place(
         starts: of every block.
     """
     blocks, devices = table.on.shape
-    busy, left = np.zeros((devices, period), np.bool_), table.on.sum(axis=0)
-    earliest, latest = np.full((blocks + 1, blocks), -FAR), np.full((blocks + 1, blocks), FAR)
-    first, step = np.zeros(blocks, np.int64), np.ones(blocks, np.int64)
-    count, tried = np.zeros(blocks, np.int64), np.zeros(blocks, np.int64)
-    depth, is_new, places = 0, True, 0
+    busy = np.zeros((devices, period), np.bool_)
+    left = table.on.sum(axis=0)
+    earliest = np.full((blocks + 1, blocks), -FAR)
+    latest = np.full((blocks + 1, blocks), FAR)
+    first = np.zeros(blocks, np.int64)
+    step = np.ones(blocks, np.int64)
+    count = np.zeros(blocks, np.int64)
+    tried = np.zeros(blocks, np.int64)
+    depth = 0
+    is_new = True
+    places = 0
     while 0 <= depth < blocks:
         block = order[depth]
         if is_new:
@@ -299,13 +306,18 @@ def _open(
     count: Array,
 ) -> None:
     """The places to try, nearest to what is placed first."""
-    first[block], step[block], count[block] = 0, 1, period
+    first[block] = 0
+    step[block] = 1
+    count[block] = period
     if early > -FAR:
-        first[block], count[block] = early, most
+        first[block] = early
+        count[block] = most
         if late < FAR:
             count[block] = max(0, late - early + 1)
     elif late < FAR:
-        first[block], step[block], count[block] = late, -1, most
+        first[block] = late
+        step[block] = -1
+        count[block] = most
 
 
 @inlined
@@ -361,7 +373,8 @@ def _fits(
         area = 0.0
         for pair in range(len(pairs.device)):
             if pairs.device[pair] == device:
-                taker, giver = pairs.taker[pair], pairs.giver[pair]
+                taker = pairs.taker[pair]
+                giver = pairs.giver[pair]
                 held = table.distance[taker, giver]
                 if earliest[giver] > -FAR and latest[taker] < FAR:
                     held = max(held, earliest[giver] - latest[taker])
@@ -383,7 +396,8 @@ def _peak(table: Table, device: int, period: int, starts: Array) -> float:
     most = 0.0
     for taker in range(len(starts)):
         if table.on[taker, device] and table.memory[taker] > 0:
-            moment, level = starts[taker] % period, 0.0
+            moment = starts[taker] % period
+            level = 0.0
             for other in range(len(starts)):
                 if table.on[other, device]:
                     begun = (1 if starts[other] % period <= moment else 0) - starts[other] // period

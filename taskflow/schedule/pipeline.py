@@ -51,13 +51,15 @@ class Pipeline(NamedTuple):
 def pipeline_of(task_graph: TaskGraph) -> Pipeline:
     """The pipeline in a task graph."""
     rows = np.flatnonzero(task_graph.kind == Kind.POINT)
-    launch, ordinal = task_graph.launch[rows], task_graph.ordinal[rows]
+    launch = task_graph.launch[rows]
+    ordinal = task_graph.ordinal[rows]
     count = np.zeros(len(task_graph.launches), np.int64)
     np.maximum.at(count, launch, ordinal + 1)
     parts = int(count.max(initial=1))
     stage_of, devices = _stages(task_graph, rows, (count == parts) & ~of_parameters(task_graph))
     again = frozenset(stage_of[computed_again(task_graph)].tolist()) - {NONE}
-    stage, phase = np.full(len(task_graph), NONE), np.full(len(task_graph), NONE)
+    stage = np.full(len(task_graph), NONE)
+    phase = np.full(len(task_graph), NONE)
     stage[rows] = stage_of[launch]
     is_early = early_launches(task_graph, stage >= 0)
     stage[rows[is_early[launch]]] = NONE
@@ -71,11 +73,9 @@ def _stages(
     """The stage of every launch, and the devices of every stage."""
     by_launch = rows[np.lexsort((task_graph.point[rows], task_graph.launch[rows]))]
     ends = np.searchsorted(task_graph.launch[by_launch], np.arange(len(is_staged) + 1)).tolist()
-    stage_of, devices, of_leader = (
-        np.full(len(is_staged), NONE),
-        list[tuple[int, ...]](),
-        dict[str, int](),
-    )
+    stage_of = np.full(len(is_staged), NONE)
+    devices = list[tuple[int, ...]]()
+    of_leader = dict[str, int]()
     for number, launch in enumerate(task_graph.launches):
         used = tuple(
             dict.fromkeys(task_graph.device[by_launch[ends[number] : ends[number + 1]]].tolist())
@@ -102,13 +102,15 @@ def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None
     """
     waiting = task_graph.waiting_row
     awaited = task_graph.dep_row
-    is_point, is_staged = task_graph.kind == Kind.POINT, pipeline.stage >= 0
+    is_point = task_graph.kind == Kind.POINT
+    is_staged = pipeline.stage >= 0
     last = last_ordinals(task_graph.dep_ptr, awaited, task_graph.ordinal, is_staged, ~is_point)
     is_late = is_staged[waiting] & (last[awaited] > task_graph.ordinal[waiting])
     if not is_late.any():
         return
     edge = int(np.argmax(is_late))
-    reader, maker = task_graph.name(int(waiting[edge])), task_graph.name(int(awaited[edge]))
+    reader = task_graph.name(int(waiting[edge]))
+    maker = task_graph.name(int(awaited[edge]))
     way = way_out(task_graph, pipeline, (reader, maker))
     needs = (
         f"'{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point"

@@ -48,7 +48,8 @@ from taskflow.strategy.strategy import Strategy, StrategyTable, check_strategy
 from taskflow.tasks.task_graph import TaskGraph
 from taskflow.tasks.timeline import Timeline
 
-FORMAT, VERSION = "taskflow-plan", 1
+FORMAT = "taskflow-plan"
+VERSION = 1
 
 
 class PlanTable(StrategyTable, forbid_unknown_fields=True):
@@ -139,7 +140,8 @@ class Plan:
     def lower(self, graph: Graph, machine: MachineModel) -> tuple[Graph, TaskGraph]:
         """The graph that runs, and its rows as they are lowered; see `apply`."""
         graph = self.transform(graph)
-        strategy, size = self.placement(graph, machine), self.bucket_bytes
+        strategy = self.placement(graph, machine)
+        size = self.bucket_bytes
         return graph, lower(graph, strategy, machine, self.collectives, bucket_bytes=size)
 
     def apply(
@@ -167,7 +169,8 @@ class Plan:
         if devices is None:
             graph, rows = self.lower(graph, machine)
             return graph, rows if self.order is None else reorder(rows, costs, self.order)
-        graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
+        graph = self.transform(graph)
+        machine = machine.with_collectives(self.collectives)
         lowering = Lowering(graph, machine, bucket_bytes=self.bucket_bytes or 0)
         strategy, schedule = self.placement(graph, machine), self.order
         if schedule is None:
@@ -185,7 +188,8 @@ class Plan:
         """
         if self.schedule is not None and named(self.schedule) is None:  # it names devices, say
             return simulate(self.apply(graph, machine, costs)[1], costs)
-        graph, machine = self.transform(graph), machine.with_collectives(self.collectives)
+        graph = self.transform(graph)
+        machine = machine.with_collectives(self.collectives)
         strategy = self.placement(graph, machine)
         rows = lower_to_simulate(graph, strategy, machine, costs, self.bucket_bytes or 0)
         if self.order:

@@ -62,7 +62,8 @@ def one_f_one_b(place: Place) -> list[Step]:
 @Policy
 def interleaved(place: Place) -> list[Step]:
     """1F1B where a device has several stages, far from each other: rounds of micro-batches, a stage at a time."""
-    several, group = len(place.stages), place.parts // max(1, place.parts // place.positions)
+    several = len(place.stages)
+    group = place.parts // max(1, place.parts // place.positions)
     rounds = [
         range(first, min(first + group, place.parts)) for first in range(0, place.parts, group)
     ]
@@ -92,7 +93,8 @@ def zb_h1(place: Place) -> list[Step]:
 
 def v_step(place: Place, device: int, made: Counter[tuple[str, int]]) -> Step | None:
     """What a device of a V does next: the first of these that can be; no forward step while it holds two a device."""
-    down, up = device, place.length - 1 - device
+    down = device
+    up = place.length - 1 - device
     awaited = {("F", up): ("F", up - 1), ("I", down): ("I", down + 1), ("I", up): ("I", up + 1)}
     awaited |= {("F", down): ("F", down - 1), ("W", down): ("I", down), ("W", up): ("I", up)}
     held = sum(made["F", stage] - made["W", stage] for stage in (down, up))
@@ -125,7 +127,10 @@ def zb_v(place: Place) -> list[Step]:
 
     All devices are played as if all steps took as long, but at the turn twice as long.
     """
-    stages, turn, late, played = v_stages(place), place.positions - 1, None, list[Step | None]()
+    stages = v_stages(place)
+    turn = place.positions - 1
+    late = None
+    played = list[Step | None]()
     made = Counter({("F", -1): place.parts})
     while any(made["W", stage] < place.parts for stage in stages):
         steps = [*(v_step(place, device, made) for device in range(turn)), late]
@@ -141,7 +146,8 @@ def by_moments(place: Place, period: int, backward: int = 1) -> list[Step]:
 
     Along every dependence moments grow, so devices never wait for each other in a circle, whatever the placement.
     """
-    length, several = place.length, range(place.parts)
+    length = place.length
+    several = range(place.parts)
     moments = [
         (stage + period * part, ("F", stage, part)) for stage in place.stages for part in several
     ]

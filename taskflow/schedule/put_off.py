@@ -73,7 +73,8 @@ def layers_ahead(task_graph: TaskGraph, put_off: PutOff, layers: int, position: 
     innermost numbered part: `layer3` of `layer3.attention.q`; what is in no such part is a layer of its own. Where
     vectors alone are gathered, as for a norm, the layer goes on with the next.
     """
-    launch, part = task_graph.launch[put_off.reader], task_graph.ordinal[put_off.reader]
+    launch = task_graph.launch[put_off.reader]
+    part = task_graph.ordinal[put_off.reader]
     devices = _devices(task_graph)[launch]
     names = {name: k for k, name in enumerate(dict.fromkeys(map(layer_of, task_graph.launches)))}
     number = np.array([names[layer_of(launch)] for launch in task_graph.launches])
@@ -81,7 +82,8 @@ def layers_ahead(task_graph: TaskGraph, put_off: PutOff, layers: int, position: 
     order = np.lexsort((position[put_off.reader], devices))
     keys = np.stack([devices, number[launch], phase[launch], part], axis=1)[order]
     begins = _begins(keys, _dimensions(task_graph, put_off.row[order]) > 1)
-    visit, first = np.cumsum(begins) - 1, order[begins]
+    visit = np.cumsum(begins) - 1
+    first = order[begins]
     ahead = np.maximum(visit - layers, 0)
     is_there = (visit >= layers) & (devices[first[ahead]] == devices[order])
     anchor = np.full(len(order), -1)
@@ -129,7 +131,8 @@ def a_layer_ahead_in_lists(task_graph: TaskGraph, position: Array) -> tuple[Arra
     if not len(row):
         return row, anchor
     devices = _devices(task_graph)[task_graph.launch]
-    lowest, highest = gathers(task_graph, devices), gathers(task_graph, -devices)
+    lowest = gathers(task_graph, devices)
+    highest = gathers(task_graph, -devices)
     shared = lowest.row[devices[lowest.reader] != devices[highest.reader]]
     is_of_one = ~np.isin(row, shared)
     return row[is_of_one], anchor[is_of_one]
@@ -155,7 +158,8 @@ def _in_turn(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
     points = np.setdiff1d(
         np.flatnonzero(task_graph.kind == Kind.POINT), gathers(task_graph, position).row
     )
-    launch, device = task_graph.launch[points], task_graph.device[points]
+    launch = task_graph.launch[points]
+    device = task_graph.device[points]
     phase = np.array([launch.phase for launch in task_graph.launches])[launch]
     is_concerned = np.isin(device, device[computed_again(task_graph)[launch]])
     points = points[is_concerned & np.isin(phase, (Phase.BACKWARD, Phase.WEIGHT))]
@@ -242,7 +246,9 @@ def _follow(
     who waits for it; and the first other row that waits for what comes of it, or -1.
     """
     rows = len(may)
-    is_of, leads, reader = may.copy(), moves.copy(), np.full(rows, -1)
+    is_of = may.copy()
+    leads = moves.copy()
+    reader = np.full(rows, -1)
     for row in range(rows):
         for before in awaited[ptr[row] : ptr[row + 1]]:
             is_of[row] = is_of[row] and is_of[before]

@@ -26,7 +26,8 @@ from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeli
 from taskflow.schedule.put_off import NOWHERE, computed_again
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
-FORMAT, VERSION = "taskflow-schedule", 1
+FORMAT = "taskflow-schedule"
+VERSION = 1
 # Phase, stage and micro-batch. F: forward, I: gradients of activations (of the stage's input, in the end), W: gradients
 # of weights, B: both, as they are lowered. The letters are those of torch.distributed.pipelining.
 Step = tuple[str, int, int]
@@ -185,12 +186,15 @@ def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) 
     check_barriers(task_graph, pipeline, schedule.name)
     if isinstance(schedule, Policy):
         schedule = schedule.schedule(pipeline)
-    place, device = _places(task_graph, pipeline, schedule), task_graph.device
-    listed, is_first = np.flatnonzero(place >= 0), np.zeros(len(task_graph), np.bool_)
+    place = _places(task_graph, pipeline, schedule)
+    device = task_graph.device
+    listed = np.flatnonzero(place >= 0)
+    is_first = np.zeros(len(task_graph), np.bool_)
     if schedule.eager:
         is_first = _without_gradients(task_graph, place)
     listed = listed[np.lexsort((listed, ~is_first[listed], place[listed], device[listed]))]
-    following, is_same = np.full(len(task_graph), -1), device[listed[:-1]] == device[listed[1:]]
+    following = np.full(len(task_graph), -1)
+    is_same = device[listed[:-1]] == device[listed[1:]]
     late = NOBODY
     if schedule.eager > 1:
         is_same &= place[listed[:-1]] == place[listed[1:]]
@@ -213,7 +217,8 @@ def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) 
 
 def _without_gradients(task_graph: TaskGraph, place: Array) -> Array:
     """Per row whether it computes something again that no row before it in its step reads, but to do so, too."""
-    is_again, rows = place >= 0, np.arange(len(task_graph))
+    is_again = place >= 0
+    rows = np.arange(len(task_graph))
     is_again[is_again] = computed_again(task_graph)[task_graph.launch[is_again]]
     columns = np.stack([task_graph.device, place], axis=1)
     step = np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
@@ -308,7 +313,8 @@ def _stuck(
     heads = np.flatnonzero(left & ~behind & (pipeline.stage >= 0))
     said = []
     for row in heads.tolist():
-        phase, stage = LETTERS[Phase(int(pipeline.phase[row]))], int(pipeline.stage[row])
+        phase = LETTERS[Phase(int(pipeline.phase[row]))]
+        stage = int(pipeline.stage[row])
         said.append(
             f"device {task_graph.device[row]} at {_say((phase, stage, int(pipeline.part[row])))}"
         )
@@ -322,7 +328,8 @@ def _stuck(
 
 def _awaits_later(task_graph: TaskGraph, pipeline: Pipeline, row: int, left: Array) -> list[str]:
     """The operators on the way from a row to a later micro-batch that it awaits through what belongs to no stage."""
-    ways, seen = [(row, [task_graph.name(row)])], {row}
+    ways = [(row, [task_graph.name(row)])]
+    seen = {row}
     while ways:
         here, names = ways.pop(0)
         for before in (b for b in task_graph.deps(here) if left[b] and b not in seen):

@@ -46,11 +46,14 @@ class TableLoads:
     """What the rows of a table load of links under some costs."""
 
     def __init__(self, rows: TaskGraph, costs: CostModel) -> None:
-        self.rows, self.seconds = rows, costs.seconds(rows)
+        self.rows = rows
+        self.seconds = costs.seconds(rows)
         row, link, rate = hops_of(rows, self.seconds)
         order = np.lexsort((link, row))
-        self.row, self.link = row[order], link[order]
-        self.peak, self.latency = np.zeros(len(rows)), latencies_of(rows)
+        self.row = row[order]
+        self.link = link[order]
+        self.peak = np.zeros(len(rows))
+        self.latency = latencies_of(rows)
         np.maximum.at(self.peak, row, rate)
         bandwidth = rows.machine.link_bandwidth[self.link]
         self.part = rate[order] / self.peak[self.row] / bandwidth
@@ -72,7 +75,8 @@ class KindLoads:
         entries = slice(*np.searchsorted(table.row, kind.ends).tolist())
         self.row = table.row[entries] - kind.begin
         self._links_here = kind.links_here
-        self.link, self.part = kind.links_here(table.link[entries]), table.part[entries]
+        self.link = kind.links_here(table.link[entries])
+        self.part = table.part[entries]
         self.seconds, self.peak, self.latency = (
             column[span] for column in (table.seconds, table.peak, table.latency)
         )
@@ -81,7 +85,9 @@ class KindLoads:
     @cached_property
     def users(self) -> tuple[Users, Users]:
         """Who uses links to send, and to receive."""
-        rows, machine, at = self.rows, self.rows.machine, np.arange(self.span.start, self.span.stop)
+        rows = self.rows
+        machine = self.rows.machine
+        at = np.arange(self.span.start, self.span.stop)
         links, used = np.unique(self.link, return_inverse=True)
         port, has_port = ports_of(rows, at)
         together = rows.kind[at] == Kind.COLLECTIVE
@@ -103,7 +109,8 @@ class KindLoads:
 
 def _users(links: Array, used: Array, user: Array, is_alone: Array) -> Users:
     """Who uses links; of every entry: which of the links, its stream, and whether its row has one of its own."""
-    low, high = np.full(len(links), np.iinfo(np.int64).max), np.full(len(links), -1)
+    low = np.full(len(links), np.iinfo(np.int64).max)
+    high = np.full(len(links), -1)
     np.minimum.at(low, used[~is_alone], user[~is_alone])
     np.maximum.at(high, used[~is_alone], user[~is_alone])
     alone = np.bincount(used[is_alone], minlength=len(links))
@@ -131,9 +138,12 @@ class LoadsUnder:
     """
 
     def __init__(self, loads: KindLoads, like: Array) -> None:
-        self.loads, self.like, of_rows = loads, like, like[loads.row]
+        self.loads = loads
+        self.like = like
+        of_rows = like[loads.row]
         order = np.lexsort((loads.part, of_rows, loads.link))
-        link, entries = loads.link[order], np.stack([of_rows, loads.part.view(np.int64)])[:, order]
+        link = loads.link[order]
+        entries = np.stack([of_rows, loads.part.view(np.int64)])[:, order]
         self.links = link[np.flatnonzero(np.diff(link, prepend=-1))]
         self.number = _number_lists(link, entries)
         begin = np.flatnonzero((np.diff(np.vstack([link, entries]), prepend=-1) != 0).any(axis=0))
@@ -155,7 +165,8 @@ def _number_lists(link: Array, entries: Array) -> Array:
     """Of every link, in order, a number that those with equal lists of entries share; (columns, n), sorted by link."""
     begin = np.flatnonzero(np.diff(link, prepend=-1))
     count = np.diff(begin, append=len(link))
-    place, code = spread(np.zeros_like(begin), count), np.zeros(len(link), np.uint64)
+    place = spread(np.zeros_like(begin), count)
+    code = np.zeros(len(link), np.uint64)
     for column in (*entries, place):
         code = _mix(code + column.view(np.uint64))
     total = np.add.reduceat(code, begin) if len(begin) else code
@@ -183,7 +194,9 @@ class LoadsAmong:
     """
 
     def __init__(self, under: LoadsUnder, numbers: LinkNumbers) -> None:
-        self.under, self._numbers, like = under, numbers, under.like
+        self.under = under
+        self._numbers = numbers
+        like = under.like
         loads = under.loads
         kept = np.flatnonzero(numbers.of[loads.link] >= 0)
         part = loads.part[kept].view(np.int64)
@@ -205,14 +218,18 @@ class LoadsAmong:
     @cached_property
     def seen(self) -> Array:
         """Of every device a number that follows from the seconds of its rows, and from the links that they load."""
-        loads, like, rows = self.under.loads, self.under.like, self.under.loads.rows
+        loads = self.under.loads
+        like = self.under.like
+        rows = self.under.loads.rows
         kept = np.flatnonzero(self._numbers.of[loads.link] >= 0)
-        number, part = self._numbers.of[loads.link[kept]], loads.part[kept]
+        number = self._numbers.of[loads.link[kept]]
+        part = loads.part[kept]
         code = _mix(number.astype(np.uint64) + _MIXING * part.view(np.uint64))
         code = _mix(code + self.under.count[kept].astype(np.uint64))
         of_rows = _MIXING * (loads.seconds.view(np.uint64) ^ like.astype(np.uint64))
         np.add.at(of_rows, loads.row[kept], code)
-        of_rows, span = _mix(of_rows), loads.span
+        of_rows = _mix(of_rows)
+        span = loads.span
         seen = np.zeros(len(rows.machine.devices), np.uint64)
         together = rows.kind[span] == Kind.COLLECTIVE
         for end, alone in ((rows.device, of_rows), (rows.source, of_rows * _MIXING)):
@@ -281,7 +298,8 @@ def _are_shared(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> Array:
     links = len(loads[0].rows.machine.links) if loads else 0
     are_shared = np.ones(links, np.bool_)
     for end in range(2):
-        low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
+        low = np.full(links, np.iinfo(np.int64).max)
+        high = np.full(links, -1)
         alone = np.zeros(links, np.int64)
         for of, kind in zip(loads, peers.kinds, strict=True):
             users = of.users[end]
@@ -295,7 +313,8 @@ def _are_shared(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> Array:
 
 def _number_links(under: Sequence[LoadsUnder], are_shared: Array) -> LinkNumbers:
     """Links that the same kinds of rows load alike have one number, in the order of the links."""
-    code, weights = np.zeros(len(are_shared), np.int64), _weights(len(under))
+    code = np.zeros(len(are_shared), np.int64)
+    weights = _weights(len(under))
     for weight, of_kind in zip(weights, under, strict=True):
         code[of_kind.links] += (of_kind.number + 1) * weight
     used = np.zeros(len(are_shared), np.bool_)

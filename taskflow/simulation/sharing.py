@@ -30,7 +30,8 @@ def schedule_fairly(
         taken: of every row, in calls; default: the same.
     """
     seconds = np.asarray(seconds, float)
-    loads, tax = find_loads(task_graph, seconds), find_tax(task_graph)
+    loads = find_loads(task_graph, seconds)
+    tax = find_tax(task_graph)
     start, end = fair_pass(find_waits(task_graph), loads, seconds if taken is None else taken, tax)
     return start, end, float(end.max(initial=0.0))
 
@@ -45,14 +46,20 @@ def find_waits(task_graph: TaskGraph) -> Successors:
 
 def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     """What rows load of the links that several streams use."""
-    machine, count = task_graph.machine, len(task_graph)
-    (row, link, rate), latency = hops_of(task_graph, seconds), latencies_of(task_graph)
+    machine = task_graph.machine
+    count = len(task_graph)
+    (row, link, rate) = hops_of(task_graph, seconds)
+    latency = latencies_of(task_graph)
     peak = np.zeros(count)
     np.maximum.at(peak, row, rate)
     kept = _is_shared(task_graph, row, link)[link]
-    row, link, rate = row[kept], link[kept], rate[kept]
+    row = row[kept]
+    link = link[kept]
+    rate = rate[kept]
     order = np.lexsort((link, row))  # as representatives have them: sums are rounded alike
-    row, link, rate = row[order], link[order], rate[order]
+    row = row[order]
+    link = link[order]
+    rate = rate[order]
     part = rate / peak[row] / machine.link_bandwidth[link]
     _, number = np.unique(link, return_inverse=True)
     return Loads(
@@ -62,7 +69,8 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
 
 def find_hops(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array]:
     """Rows, and HOP of the links that they load."""
-    machine, (row, link, rate) = task_graph.machine, hops_of(task_graph, seconds)
+    machine = task_graph.machine
+    (row, link, rate) = hops_of(task_graph, seconds)
     hop = np.zeros(len(row), HOP)
     hop["link"] = STREAMS * len(machine.devices) + link
     hop["part"], hop["latency"] = rate / machine.link_bandwidth[link], latencies_of(task_graph)[row]
@@ -71,7 +79,8 @@ def find_hops(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array]:
 
 def latencies_of(task_graph: TaskGraph) -> Array:
     """Seconds before each row loads its links."""
-    latency, moved = np.zeros(len(task_graph)), np.flatnonzero(task_graph.is_transfer)
+    latency = np.zeros(len(task_graph))
+    moved = np.flatnonzero(task_graph.is_transfer)
     every = task_graph.machine.ways.latency(task_graph.source[moved], task_graph.device[moved])
     latency[moved] = np.where(task_graph.algorithm[moved] == JOINED, 0.0, every)
     return latency
@@ -80,12 +89,14 @@ def latencies_of(task_graph: TaskGraph) -> Array:
 def find_tax(task_graph: TaskGraph) -> Tax | None:
     """What collectives take of their devices' compute, and copies that a library sends; None: nothing."""
     share = np.array([d.collective_share for d in task_graph.machine.devices])
-    together, sent = task_graph.kind == Kind.COLLECTIVE, task_graph.is_transfer
+    together = task_graph.kind == Kind.COLLECTIVE
+    sent = task_graph.is_transfer
     row = np.flatnonzero(together | (sent & task_graph.machine.has_library))
     if not (share.any() and len(row)):
         return None
     ends = np.stack([task_graph.source[row], task_graph.device[row]], axis=1)
-    groups, is_group = task_graph.groups, together[row]
+    groups = task_graph.groups
+    is_group = together[row]
     group = np.where(is_group, -2 - task_graph.streams[row, 0], 0)
     ptr = np.append(groups.device_ptr, 0)  # there may be no group
     begin = np.where(is_group, ptr[group], len(groups.devices) + 2 * np.arange(len(row)))
@@ -107,7 +118,8 @@ def hops_of(task_graph: TaskGraph, seconds: Array) -> Hops:
 
 
 def _hops_of_transfers(task_graph: TaskGraph) -> Hops:
-    ways, moved = task_graph.machine.ways, np.flatnonzero(task_graph.is_transfer)
+    ways = task_graph.machine.ways
+    moved = np.flatnonzero(task_graph.is_transfer)
     ends = task_graph.source[moved], task_graph.device[moved]
     routes = ways.links(*ends)
     count = (routes >= 0).sum(axis=1)
@@ -132,7 +144,8 @@ def _hops_of_collectives(task_graph: TaskGraph, seconds: Array) -> Iterator[Hops
 
 def links_of(task_graph: TaskGraph, row: int) -> tuple[Array, Array]:
     """See `links_of_exchange`, of a collective row."""
-    number, machine = int(task_graph.algorithm[row]), task_graph.machine
+    number = int(task_graph.algorithm[row])
+    machine = task_graph.machine
     carried = task_graph.ways[number].carried if number >= 0 else []
     if not carried:
         carried.append(links_of_exchange(machine, task_graph.exchange(row)))
@@ -152,19 +165,19 @@ def links_of_exchange(machine: MachineModel, exchange: Exchange) -> tuple[Array,
     message, hop = np.nonzero(routes >= 0)
     carried = np.bincount(routes[message, hop], size[message], len(machine.links))
     ways, links = machine.ways.only(np.array(exchange.members))
-    even, order = ways.link.evened(carried[links]), np.argsort(links)
+    even = ways.link.evened(carried[links])
+    order = np.argsort(links)
     order = order[even[order] > 0]
     return links[order], even[order] / max(size.sum(), 1)
 
 
 def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
     """Whether several sending and several receiving streams use a link; per link."""
-    devices, links = task_graph.machine.devices, len(task_graph.machine.links)
-    is_shared, source, device = (
-        np.ones(links, np.bool_),
-        task_graph.source[row],
-        task_graph.device[row],
-    )
+    devices = task_graph.machine.devices
+    links = len(task_graph.machine.links)
+    is_shared = np.ones(links, np.bool_)
+    source = task_graph.source[row]
+    device = task_graph.device[row]
     is_collective = task_graph.kind[row] == Kind.COLLECTIVE
     port, has_port = ports_of(task_graph, row)
     has_no_stream = np.array([d.kind == "cpu" for d in devices])[source]  # the receiver copies
@@ -174,7 +187,8 @@ def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
         (device, is_collective | has_port),
     ):
         users = np.where(is_alone, len(devices) + row, ends)
-        low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
+        low = np.full(links, np.iinfo(np.int64).max)
+        high = np.full(links, -1)
         np.minimum.at(low, link, users)
         np.maximum.at(high, link, users)
         is_shared &= low != high

@@ -42,9 +42,11 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
         return _of_representatives(task_graph, costs)
     task_graph.check_complete("simulate")
     plan = plan_memory(task_graph, is_predicted=True)
-    waiting, seconds = with_reuse(task_graph, plan), costs.seconds(task_graph)
+    waiting = with_reuse(task_graph, plan)
+    seconds = costs.seconds(task_graph)
     start, end, last = schedule_fairly(waiting, seconds, costs.of_calls(task_graph, seconds))
-    needed, last = needed_bytes(task_graph, plan), last + task_graph.machine.step_seconds
+    needed = needed_bytes(task_graph, plan)
+    last = last + task_graph.machine.step_seconds
     return Timeline(waiting, start, end, last, needed, shortage(task_graph, plan, needed))
 
 
@@ -60,11 +62,10 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     waiting = with_reuse(task_graph, plan)
     taken = costs.of_calls(task_graph, costs.seconds_of_representatives(task_graph, table_seconds))
     start, end = fair_pass(find_waits(waiting), loads, taken, find_tax(waiting))
-    needed, last = needed_bytes(task_graph, plan), float(end.max(initial=0.0))
-    of_all, lacking = (
-        peers.orbits.representative[peers.orbits.of],
-        shortage(task_graph, plan, needed),
-    )
+    needed = needed_bytes(task_graph, plan)
+    last = float(end.max(initial=0.0))
+    of_all = peers.orbits.representative[peers.orbits.of]
+    lacking = shortage(task_graph, plan, needed)
     seconds = last + task_graph.machine.step_seconds
     return Timeline(waiting, start, end, seconds, needed[of_all], lacking)
 
@@ -86,11 +87,9 @@ def walk_pass(task_graph: TaskGraph, seconds: Array) -> Callable[[], tuple[Array
     )
 
     def run() -> tuple[Array, Array, float]:
-        start, end, free = (
-            np.zeros(rows),
-            np.zeros(rows),
-            np.zeros(count_streams(task_graph.machine)),
-        )
+        start = np.zeros(rows)
+        end = np.zeros(rows)
+        free = np.zeros(count_streams(task_graph.machine))
         _one_pass(task_graph.dep_ptr, task_graph.dep_row, *queues, *hops, seconds, start, end, free)
         return start, end, float(max(end.max(initial=0.0), free.max(initial=0.0)))
 

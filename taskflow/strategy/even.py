@@ -61,9 +61,11 @@ def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strat
 def _work(op: Operator, axis: str) -> Array:
     """Floating-point operations of every point of an axis."""
     extent = op.extents[axis]
-    uniform, by_image = op.total_flops, np.zeros(extent)
+    uniform = op.total_flops
+    by_image = np.zeros(extent)
     for name, _ in op.work:
-        image, of_image = op.windows[name], op.image_flops(name)
+        image = op.windows[name]
+        of_image = op.image_flops(name)
         if image.axis == axis and of_image:
             by_image += of_image / image.work((0, extent)) * (image.high - image.low)
             uniform -= of_image
@@ -72,7 +74,8 @@ def _work(op: Operator, axis: str) -> Array:
 
 def fractions_of(work: Array, count: int, shares: tuple[float, ...] | None) -> tuple[float, ...]:
     """Fractions of an axis whose parts have equal work, or work by shares; no part is empty."""
-    extent, done = len(work), np.concatenate([[0.0], np.cumsum(work)])
+    extent = len(work)
+    done = np.concatenate([[0.0], np.cumsum(work)])
     wanted = done[-1] * np.cumsum(shares or [1 / count] * count)[:-1]
     after = np.clip(np.searchsorted(done, wanted), 1, extent)
     cuts = after - (wanted - done[after - 1] < done[after] - wanted)

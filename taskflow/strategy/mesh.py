@@ -53,7 +53,8 @@ def _grid_of(config: ParallelConfig) -> DeviceGrid | None:
     shape = [degree for _, degree in config.degrees if isinstance(degree, int)]
     if len(shape) < len(config.degrees):
         return None
-    devices, runs = np.array(config.devices, np.int64).reshape(shape), list[DeviceRun]()
+    devices = np.array(config.devices, np.int64).reshape(shape)
+    runs = list[DeviceRun]()
     base = int(devices.flat[0])
     left = devices - base
     for k, (axis, _) in enumerate(config.degrees):
@@ -71,7 +72,8 @@ def _runs_of(axis: str, line: Array) -> list[DeviceRun] | None:
     runs = []
     while len(line) > 1:
         steps = np.diff(line)
-        stride, other = int(steps[0]), np.flatnonzero(steps != steps[0])
+        stride = int(steps[0])
+        other = np.flatnonzero(steps != steps[0])
         count = gcd(int(other[0]) + 1 if len(other) else len(line), len(line))
         blocks = line.reshape(-1, count)
         if count < 2 or stride < 0 or (blocks - blocks[:, :1] != stride * np.arange(count)).any():

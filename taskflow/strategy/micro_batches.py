@@ -29,9 +29,12 @@ def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
             divide into `parts`.
     """
     check_parts(parts)
-    sample, chosen, made = sample_groups(graph), strategy.copy(), InParts()
+    sample = sample_groups(graph)
+    chosen = strategy.copy()
+    made = InParts()
     for family in families(graph, strategy) if parts > 1 else []:
-        name, extents = family.leader.name, family.leader.extents
+        name = family.leader.name
+        extents = family.leader.extents
         if name not in strategy:
             continue
         axes = sample.get(name, ())
@@ -75,13 +78,16 @@ def in_parts(
     Raises:
         ValueError: there are too few samples, or the family cannot be split so; the message begins with `where`.
     """
-    leader, degrees = family.leader, dict(config.degrees)
+    leader = family.leader
+    degrees = dict(config.degrees)
     axes = [axis for axis in axes if axis in leader.split_axes]
     if not axes:
         return config
     own_axes = [axis for axis in axes if axis in degrees]
-    shares, shards = degrees.get(axes[-1], 1), prod(parts_of(degrees[axis]) for axis in own_axes)
-    extent, wanted = prod(leader.extents[axis] for axis in axes), shards * parts
+    shares = degrees.get(axes[-1], 1)
+    shards = prod(parts_of(degrees[axis]) for axis in own_axes)
+    extent = prod(leader.extents[axis] for axis in axes)
+    wanted = shards * parts
     if extent < wanted:
         raise ValueError(
             f"{where}: '{leader.name}' has {extent} samples; {parts} micro-batches in {shards} parts need {wanted}"

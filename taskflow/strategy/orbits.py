@@ -79,7 +79,8 @@ class Orbits:
 
         All others are in an orbit of their own, whose size and representative say nothing.
         """
-        of, others = np.full(len(self.of), -1), np.ones(len(self.of), np.bool_)
+        of = np.full(len(self.of), -1)
+        others = np.ones(len(self.of), np.bool_)
         others[devices] = False
         names, first, number = np.unique(
             self.of[devices + by], return_index=True, return_inverse=True
@@ -102,7 +103,8 @@ class Orbits:
 
         What is between the two of a pair is between all that are as far apart; so none of them stands for another.
         """
-        orbits, number = self, np.arange(len(self.of))
+        orbits = self
+        number = np.arange(len(self.of))
         for stride, end in zip(self.strides, [*self.strides[1:], len(number)], strict=True):
             digit = number % end // stride
             if (digit[some] != digit[others]).any():
@@ -116,7 +118,8 @@ def orbits_of(graph: Graph, strategy: Strategy, machine: MachineModel) -> Orbits
     Raises:
         ValueError: an operator has no configuration.
     """
-    strategy, grids = completed(graph, strategy), DeviceGrids()
+    strategy = completed(graph, strategy)
+    grids = DeviceGrids()
     placed = [(op, grids.of(effective_config(op, strategy)[0])) for op in graph.operators]
     regular = [(op, grid) for op, grid in placed if grid is not None]
     mesh = mesh_of(machine, [grid for grid in grids.by_config.values() if grid is not None])
@@ -189,7 +192,10 @@ def _tiling(
     op: Operator, axes: Sequence[str], runs: dict[str, list[DeviceRun]], scale: int, mesh: Mesh
 ) -> Tiling:
     """How a group of axes, the slowest first, is cut; one point of the last one is `scale` of the dimension."""
-    every, steps, points, tile = list[tuple[DeviceRun, int]](), list[tuple[int, int]](), scale, 0
+    every = list[tuple[DeviceRun, int]]()
+    steps = list[tuple[int, int]]()
+    points = scale
+    tile = 0
     is_even = all(
         op.extents[axis] % prod(run.parts for run in runs.get(axis, ())) == 0 for axis in axes
     )

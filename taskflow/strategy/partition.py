@@ -108,7 +108,8 @@ def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
     Raises:
         ValueError: a group is split in a way that is not contiguous in memory.
     """
-    devices, table = np.array(config.devices, np.int64), op.bound.table.columns
+    devices = np.array(config.devices, np.int64)
+    table = op.bound.table.columns
     points = make_points(*cuts(op, config), devices, table)
     device, spans, boxes, colours, outputs, fault = points
     if fault >= 0:
@@ -153,8 +154,10 @@ def _refuse(op: Operator, spans: Array) -> None:
 
 # -- compiled ----------------------------------------------------------------------------------------------------------
 
-image, within = leaf(window_rule.image), leaf(window_rule.within)
-table_image, BY_RULE = leaf(window_rule.table_image), window_rule.BY_RULE
+image = leaf(window_rule.image)
+within = leaf(window_rule.within)
+table_image = leaf(window_rule.table_image)
+BY_RULE = window_rule.BY_RULE
 
 
 @tiered
@@ -171,7 +174,9 @@ def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, A
     placed = np.full((colours, len(devices) // max(colours, 1)), -1, np.int64)
     count = np.zeros(colours, np.int64)
     for k in range(len(devices)):
-        rest, colour, weight = k, 0, 1
+        rest = k
+        colour = 0
+        weight = 1
         for j in range(len(parts) - 1, -1, -1):
             part = rest % parts[j]
             rest //= parts[j]
@@ -185,15 +190,15 @@ def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, A
             placed[colour, count[colour]] = devices[k]
             count[colour] += 1
     total = count.sum()
-    device, colour_of, part_of = (
-        np.empty(total, np.int64),
-        np.empty(total, np.int64),
-        np.empty((total, kept), np.int64),
-    )
+    device = np.empty(total, np.int64)
+    colour_of = np.empty(total, np.int64)
+    part_of = np.empty((total, kept), np.int64)
     n = 0
     for colour in range(colours):
         for i in range(count[colour]):
-            device[n], colour_of[n], rest = placed[colour, i], colour, colour
+            device[n] = placed[colour, i]
+            colour_of[n] = colour
+            rest = colour
             column = kept - 1
             for j in range(len(parts) - 1, -1, -1):
                 if axis[j] >= 0:
@@ -239,7 +244,9 @@ def put_boxes(boxes: Any, spans: Any, count: int, of: PatternColumns) -> int:
                     window[d, 4], window[d, 5] != 0,
                 )  # fmt: skip
                 continue
-            low, high, is_contiguous = 0, 1, True
+            low = 0
+            high = 1
+            is_contiguous = True
             for k in range(of.dim_ptr[d], of.dim_ptr[d + 1]):
                 axis = of.dim_axis[k]
                 low, high, is_contiguous = within(
@@ -247,7 +254,8 @@ def put_boxes(boxes: Any, spans: Any, count: int, of: PatternColumns) -> int:
                 )
                 if not is_contiguous:
                     fault = min(fault, n)
-            boxes[n, d, 0], boxes[n, d, 1] = low, high
+            boxes[n, d, 0] = low
+            boxes[n, d, 1] = high
     return fault if fault < count else -1
 
 
@@ -273,16 +281,22 @@ def make_points(
     """
     of = PatternColumns(*table)
     device, _, part_of = place_points(axis, parts, devices, (axis >= 0).sum())
-    count, outputs = len(device), of.reduced.shape[0]
+    count = len(device)
+    outputs = of.reduced.shape[0]
     intervals = np.empty((count, len(of.extents), 2), np.int64)
-    colours, n = np.zeros((count, outputs), np.int64), 0
+    colours = np.zeros((count, outputs), np.int64)
+    n = 0
     for p in range(count):
-        intervals[n, :, 0], intervals[n, :, 1] = 0, of.extents
-        is_empty, column = False, 0
+        intervals[n, :, 0] = 0
+        intervals[n, :, 1] = of.extents
+        is_empty = False
+        column = 0
         for j in range(len(axis)):
             if axis[j] >= 0:
-                low, high = bounds[j, part_of[p, column]], bounds[j, part_of[p, column] + 1]
-                intervals[n, axis[j], 0], intervals[n, axis[j], 1] = low, high
+                low = bounds[j, part_of[p, column]]
+                high = bounds[j, part_of[p, column] + 1]
+                intervals[n, axis[j], 0] = low
+                intervals[n, axis[j], 1] = high
                 is_empty = is_empty or high <= low
                 for k in range(outputs):
                     if of.reduced[k, axis[j]]:

@@ -45,13 +45,12 @@ def parts_of(points: OperatorPoints, made: int) -> HeldParts | None:
     tile, device, colour = table[once].T
     if not len(once):
         return None
-    holder, by_colour = _numbers(tile, device), _numbers(tile, colour)
+    holder = _numbers(tile, device)
+    by_colour = _numbers(tile, colour)
     group = _least(colour, holder)
     by_group = _numbers(tile, group)
-    holders, turn = (
-        np.bincount(by_group[np.unique(holder, return_index=True)[1]]),
-        _turn(by_colour, once),
-    )
+    holders = np.bincount(by_group[np.unique(holder, return_index=True)[1]])
+    turn = _turn(by_colour, once)
     is_together = (
         (_least(group, by_colour) == group)
         & (np.bincount(by_colour)[by_colour] == holders[by_group])
@@ -100,8 +99,10 @@ def _spans(op: Operator, box: list[list[int]]) -> list[Interval] | None:
     for axes, (low, high) in zip(op.bound.terms[0].dims, box, strict=True):
         for k, axis in enumerate(axes):
             behind = prod(op.extents[inner] for inner in axes[k + 1 :])
-            begin, end = low // behind, -(-high // behind)
-            low, high = low - begin * behind, high - (end - 1) * behind
+            begin = low // behind
+            end = -(-high // behind)
+            low = low - begin * behind
+            high = high - (end - 1) * behind
             if end - begin > 1 and (low, high) != (0, behind):
                 return None
             spans[axis] = begin, end
@@ -131,7 +132,8 @@ def _least(values: Array, group: Array) -> Array:
 
 def _turn(group: Array, key: Array) -> Array:
     """For each how many of its group have a lesser key."""
-    order, count = np.lexsort((key, group)), np.bincount(group)
+    order = np.lexsort((key, group))
+    count = np.bincount(group)
     turn = np.empty_like(order)
     turn[order] = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
     return turn

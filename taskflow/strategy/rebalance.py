@@ -27,9 +27,11 @@ def cut_by_rates(graph: Graph, strategy: Strategy, rates: Sequence[float]) -> St
     if not is_measured.any():
         raise ValueError(f"rebalance: rates are {list(rates)}, no device has one")
     of_devices = np.where(is_measured, measured, measured[is_measured].mean())
-    samples, chosen = sample_groups(graph), strategy.copy()
+    samples = sample_groups(graph)
+    chosen = strategy.copy()
     for family in families(graph, strategy):
-        name, config = family.leader.name, strategy.get(family.leader.name)
+        name = family.leader.name
+        config = strategy.get(family.leader.name)
         degrees = dict(config.degrees) if config else {}
         axis = next((a for a in samples.get(name, ()) if parts(degrees.get(a, 1)) > 1), None)
         if config is None or axis is None:

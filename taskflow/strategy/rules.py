@@ -70,7 +70,8 @@ def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
     What reads samples in another order, as experts do from their slots, is split along the axis of these: so its
     parameters are on all devices, too.
     """
-    sample, devices = sample_axes(graph), range(len(machine.devices))
+    sample = sample_axes(graph)
+    devices = range(len(machine.devices))
     axes = ((f, sample.get(f.leader.name) or _axis_of_slots(f.leader)) for f in families(graph))
     return Strategy.of_graph(graph, {f.leader.name: split(f, devices, axis) for f, axis in axes})
 
@@ -161,7 +162,8 @@ def _is_dense(op: Operator) -> bool:
 def _by_rule(
     graph: Graph, machine: MachineModel, splits_parameters: Callable[[Operator], bool]
 ) -> Strategy:
-    sample, devices = sample_axes(graph), range(len(machine.devices))
+    sample = sample_axes(graph)
+    devices = range(len(machine.devices))
     chosen: dict[str, ParallelConfig] = {}
     along: dict[str, str | None] = {}  # region -> the dimension name along which it is split
     for family in families(graph):
@@ -254,7 +256,8 @@ def operator_placement(graph: Graph, machine: MachineModel) -> Strategy:
     host. Encoder and decoder lie beside each other, as in Wu et al., arXiv 1609.08144 (2016); FlexFlow (Jia, Zaharia
     and Aiken, MLSys 2019) compares its recurrent networks with this rule.
     """
-    sample, middles = sample_axes(graph), _middles(graph)
+    sample = sample_axes(graph)
+    middles = _middles(graph)
     chosen: dict[str, ParallelConfig] = {}
     for family in families(graph):
         name = family.leader.name
@@ -271,7 +274,8 @@ def placed_tables(graph: Graph, machine: MachineModel) -> Strategy:
     A table is a parameter of more elements than all operations of its readers: most of it is not even read in a step,
     yet data parallelism would exchange a gradient of all of it.
     """
-    strategy, held = data_parallel(graph, machine), [0] * len(machine.devices)
+    strategy = data_parallel(graph, machine)
+    held = [0] * len(machine.devices)
     tables = _tables(graph)
     for table in sorted(tables, key=lambda name: -graph.regions[name].size_bytes):
         device = held.index(min(held))
@@ -304,8 +308,10 @@ def _depths(graph: Graph) -> dict[str, int]:
         if op.follows is None:
             parameters = {r.name for r in op.inputs if r.role == "parameter"}
             if not parameters & held:
-                depth, held = made.get(op.inputs[0].name, 0) if op.inputs else 0, set()
-            depths[op.name], held = depth, held | parameters
+                depth = made.get(op.inputs[0].name, 0) if op.inputs else 0
+                held = set()
+            depths[op.name] = depth
+            held = held | parameters
         made.update({r.name: depths.get(op.follows or op.name, 0) + 1 for r in op.outputs})
     return depths
 

@@ -52,7 +52,8 @@ class ShardedState:
     """`shard_state` of many strategies of one graph."""
 
     def __init__(self, graph: Graph, within_hosts: MachineModel | None = None) -> None:
-        self.graph, self._keepers = graph, list(_keepers(graph))
+        self.graph = graph
+        self._keepers = list(_keepers(graph))
         devices = within_hosts.devices if within_hosts else ()
         self._hosts = np.array([d.host for d in devices]) if devices else None
         self._beside: dict[str | None, list[Operator]] = {}
@@ -115,7 +116,8 @@ def sharded_config(
     of what the operator lacks, samples by their speed, so they do here.
     With `hosts`, of every device, replicas of one host are parts, and those of others stay replicas.
     """
-    family, degrees = Family.of(op), {axis: parts(degree) for axis, degree in config.degrees}
+    family = Family.of(op)
+    degrees = {axis: parts(degree) for axis, degree in config.degrees}
     kept = [axis for axis in degrees if axis in op.split_axes and axis in op.extents]
     held = _holders(degrees, config, kept)
     if any(not isinstance(degree, int) for axis, degree in config.degrees if axis in kept):

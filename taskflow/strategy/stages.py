@@ -66,7 +66,8 @@ def stages(
     )
     if len(groups) != len(bounds) - 1:
         raise ValueError(f"stages: {len(bounds) - 1} stages on {len(groups)} groups of devices")
-    sample, chosen = sample_groups(graph), {}
+    sample = sample_groups(graph)
+    chosen = {}
     for group, (begin, end) in zip(groups, pairwise(bounds), strict=True):
         for family in all_families[begin:end]:
             name = family.leader.name
@@ -108,11 +109,9 @@ def whole_cuts(graph: Graph, all_families: Sequence[Family]) -> Array:
     The backward pass of the stage behind would wait for that of the stage before, which waits for it.
     """
     number = {family.leader.name: k for k, family in enumerate(all_families)}
-    again, made, closed = (
-        set(recomputed(graph)),
-        dict[str, int](),
-        np.zeros(len(all_families) + 1, int),
-    )
+    again = set(recomputed(graph))
+    made = dict[str, int]()
+    closed = np.zeros(len(all_families) + 1, int)
     for op in graph.operators:
         here = number[op.follows or op.name]
         for region in () if op.is_backward else op.inputs:
@@ -140,7 +139,8 @@ def quantile_cuts(work: Sequence[float], count: int, able: Array | None = None) 
     """
     if able is None or len(able) < count - 1:
         able = np.arange(1, len(work))
-    able, done = np.append(able, len(work)), np.cumsum(work)
+    able = np.append(able, len(work))
+    done = np.cumsum(work)
     before = done[able - 1]
     cuts = [int(np.argmin(abs(before - done[-1] * k / count))) for k in range(1, count)]
     for k in range(1, count - 1):
@@ -158,7 +158,8 @@ def level_cuts(work: Sequence[float], count: int) -> list[int]:
     At most as many stages as there are numbers in `work`.
     """
     done = np.concatenate([[0.0], np.cumsum(work)])
-    least, before = np.where(np.arange(len(done)) > 0, done**2, np.inf), list[Array]()
+    least = np.where(np.arange(len(done)) > 0, done**2, np.inf)
+    before = list[Array]()
     for _ in range(count - 1):
         least, cut = _with_one_cut_more(least, done)
         before.append(cut)
@@ -178,21 +179,27 @@ def _with_one_cut_more(least: Array, done: Array) -> tuple[Array, Array]:
         least: sum of the squares of all stages before, for every beginning of the last one.
         done: work before every operator.
     """
-    sums, cut = np.full(len(done), np.inf), np.zeros(len(done), np.int64)
-    begin, end = np.array([1]), np.array([len(done)])
-    low, high = np.array([0]), np.array([len(done) - 2])
+    sums = np.full(len(done), np.inf)
+    cut = np.zeros(len(done), np.int64)
+    begin = np.array([1])
+    end = np.array([len(done)])
+    low = np.array([0])
+    high = np.array([len(done) - 2])
     while len(begin):
         middle = (begin + end) // 2
         tried = np.minimum(high, middle - 1) - low + 1
-        start, first = spread(low, tried), pointers(tried)[:-1]
+        start = spread(low, tried)
+        first = pointers(tried)[:-1]
         values = least[start] + (done[np.repeat(middle, tried)] - done[start]) ** 2
         sums[middle] = np.minimum.reduceat(values, first)
         place = np.where(
             values == np.repeat(sums[middle], tried), np.arange(len(values)), len(values)
         )
         cut[middle] = start[np.minimum.reduceat(place, first)]
-        begin, end = np.append(begin, middle + 1), np.append(middle, end)
-        low, high = np.append(low, cut[middle]), np.append(cut[middle], high)
+        begin = np.append(begin, middle + 1)
+        end = np.append(middle, end)
+        low = np.append(low, cut[middle])
+        high = np.append(cut[middle], high)
         has_ends = begin < end
         begin, end, low, high = (column[has_ends] for column in (begin, end, low, high))
     return sums, cut

@@ -38,7 +38,8 @@ from taskflow.graph.family import families
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.repeat import in_step
 
-FORMAT, VERSION = "taskflow-strategy", 1
+FORMAT = "taskflow-strategy"
+VERSION = 1
 MOST_POINTS = 1 << 31  # of an operator
 
 
@@ -58,7 +59,8 @@ class StrategyTable(Struct, forbid_unknown_fields=True):
 
     def strategy(self) -> Strategy:
         """The strategy; ValueError if an entry is malformed (named)."""
-        configs, signatures = {}, {}
+        configs = {}
+        signatures = {}
         for name, value in self.operators.items():
             with naming(f"operator '{name}'"):
                 entry = fit(value, OperatorTable)
@@ -207,7 +209,8 @@ class Strategy(UserDict[str, ParallelConfig]):
     def of_graph(graph: Graph, configs: Mapping[str, ParallelConfig]) -> Strategy:
         """A strategy that remembers the operators of `graph`."""
         signatures = {op.name: (op.pattern, dict(op.extents)) for op in graph.operators}
-        strategy, different = Strategy(configs, signatures), dict[ParallelConfig, ParallelConfig]()
+        strategy = Strategy(configs, signatures)
+        different = dict[ParallelConfig, ParallelConfig]()
         # Equal ones are one object: to compare those of thousands of devices takes long.
         strategy.data = {n: different.setdefault(c, c) for n, c in strategy.data.items()}
         return strategy

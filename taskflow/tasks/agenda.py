@@ -64,7 +64,9 @@ def _sift(a: Agenda, row: int, moment: float, at: int) -> None:
             break
         _move(a, child, at)
         at = child
-    a.moment[at], a.row[at], a.place[row] = moment, row, at
+    a.moment[at] = moment
+    a.row[at] = row
+    a.place[row] = at
 
 
 @leaf

@@ -25,7 +25,9 @@ def relay_of(source: int, target: int, members: Array, hosts: Array) -> int:
     """
     if hosts[source] == hosts[target]:
         return source
-    number, count, is_before = 0, 0, True
+    number = 0
+    count = 0
+    is_before = True
     for device in members:
         is_before = is_before and device != target
         number += is_before and hosts[device] == hosts[target]
@@ -53,19 +55,21 @@ def pairwise(o: Outline) -> Messages:
 
 def two_level(o: Outline) -> Messages:
     """What is for other hosts is gathered at members of the own one while that for the host before it crosses."""
-    source, target, relay = np.array(o.owners), np.array(o.targets), np.array(o.relays)
+    source = np.array(o.owners)
+    target = np.array(o.targets)
+    relay = np.array(o.relays)
     if len(relay) == 0:
         return pairwise(o)
     _, host = np.unique(o.hosts, return_inverse=True)
-    hosts, members = int(host.max()) + 1, len(o.hosts)
-    away, is_passed = (host[source] - host[target]) % hosts, relay != source
+    hosts = int(host.max()) + 1
+    members = len(o.hosts)
+    away = (host[source] - host[target]) % hosts
+    is_passed = relay != source
     turn = np.where(away, 2 * away, 2 * hosts) * members  # those within a host come last
     tile = np.append(np.flatnonzero(is_passed), np.arange(len(source)))
     passing = np.arange(len(tile)) < is_passed.sum()
-    a, b = (
-        np.where(passing, source[tile], relay[tile]),
-        np.where(passing, relay[tile], target[tile]),
-    )
+    a = np.where(passing, source[tile], relay[tile])
+    b = np.where(passing, relay[tile], target[tile])
     return _messages(o, turn[tile] - 3 * members * passing + (a - b) % members, a, b, tile)
 
 

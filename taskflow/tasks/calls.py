@@ -34,7 +34,8 @@ def calls_of(task_graph: TaskGraph) -> tuple[Array, Array]:
     first = np.arange(len(task_graph))
     if not task_graph.bucket_bytes:
         return first, first
-    before, size = _before(task_graph), whole_bytes(task_graph)
+    before = _before(task_graph)
+    size = whole_bytes(task_graph)
     call_bytes = size.copy()
     for row in np.flatnonzero(before >= 0).tolist():
         head = first[before[row]]
@@ -49,10 +50,12 @@ def calls_of(task_graph: TaskGraph) -> tuple[Array, Array]:
 
 def whole_bytes(task_graph: TaskGraph) -> Array:
     """Of every collective the bytes that it sums, or gathers; of other rows 0."""
-    graph, size = task_graph, np.zeros(len(task_graph), np.int64)
+    graph = task_graph
+    size = np.zeros(len(task_graph), np.int64)
     of_region = np.array([(r.itemsize, r.ndim) for r in graph.regions], np.int64)
     at = np.flatnonzero(graph.kind[graph.arg_row] == Kind.COLLECTIVE)
-    row, box = graph.arg_row[at], graph.arg_box[at]
+    row = graph.arg_row[at]
+    box = graph.arg_box[at]
     itemsize, ndim = of_region[graph.region[row]].T
     extents = box[:, 1] - box[:, 0]
     extents[np.arange(extents.shape[1]) >= ndim[:, None]] = 1
@@ -62,7 +65,8 @@ def whole_bytes(task_graph: TaskGraph) -> Array:
 
 def groups_of(task_graph: TaskGraph) -> tuple[Array, list[tuple[int, ...]]]:
     """Of every collective the number of its group, with all its devices; of other rows -1. And the groups."""
-    graph, group_of = task_graph, np.full(len(task_graph), -1)
+    graph = task_graph
+    group_of = np.full(len(task_graph), -1)
     numbers = dict[tuple[int, ...], int]()
     for row in np.flatnonzero(graph.kind == Kind.COLLECTIVE).tolist():
         rows, place, by = (
@@ -78,7 +82,9 @@ def with_calls(task_graph: TaskGraph) -> TaskGraph:
     first, last = calls_of(task_graph)
     if (first == last).all():
         return task_graph
-    rows, waiting, awaited = len(task_graph), task_graph.waiting_row, task_graph.dep_row
+    rows = len(task_graph)
+    waiting = task_graph.waiting_row
+    awaited = task_graph.dep_row
     of_calls = first[waiting] * rows + last[awaited]
     key = distinct(np.concatenate([waiting * rows + awaited, of_calls]))
     return replace(
@@ -88,13 +94,16 @@ def with_calls(task_graph: TaskGraph) -> TaskGraph:
 
 def _before(task_graph: TaskGraph) -> Array:
     """Of a row that may continue a call the row before on all its devices, one of the same kind and group; else -1."""
-    graph, previous = task_graph, np.full(len(task_graph), -1)
+    graph = task_graph
+    previous = np.full(len(task_graph), -1)
     row, device = _touching(graph)
     order = np.lexsort((row, device))
-    row, device = row[order], device[order]
+    row = row[order]
+    device = device[order]
     before = np.concatenate([[-1], row[:-1]])
     before[np.flatnonzero(np.diff(device, prepend=-1))] = -1
-    least, most = np.full(len(graph), len(graph)), np.full(len(graph), -1)
+    least = np.full(len(graph), len(graph))
+    most = np.full(len(graph), -1)
     np.minimum.at(least, row, before)
     np.maximum.at(most, row, before)
     may = is_by_library(graph) & np.isin(graph.collective, TOGETHER)
@@ -107,8 +116,10 @@ def _before(task_graph: TaskGraph) -> Array:
 
 def _touching(task_graph: TaskGraph) -> tuple[Array, Array]:
     """Rows and the devices that they are on, of those devices of which all rows are there."""
-    graph, is_together = task_graph, task_graph.kind == Kind.COLLECTIVE
-    together, alone = np.flatnonzero(is_together), np.flatnonzero(~is_together)
+    graph = task_graph
+    is_together = task_graph.kind == Kind.COLLECTIVE
+    together = np.flatnonzero(is_together)
+    alone = np.flatnonzero(~is_together)
     devices = [
         graph.groups.devices_of(group) for group in (-2 - graph.streams[together, 0]).tolist()
     ]

@@ -80,7 +80,8 @@ def carry(
 
 def _final_sums(moves: Moves, owner: Array) -> Array:
     """Of every part, the number of the move that completes its sum at its owner; -1: none."""
-    final, adding = np.full(len(owner), -1), np.flatnonzero(moves.adds)
+    final = np.full(len(owner), -1)
+    adding = np.flatnonzero(moves.adds)
     count = (moves.last - moves.first)[adding]
     part = np.repeat(moves.first[adding] - pointers(count)[:-1], count) + np.arange(count.sum())
     move = np.repeat(adding, count)
@@ -104,11 +105,15 @@ def _carry(
     The sums of a message stand behind it, when all of it is there: until then their numbers count from 0.
     """
     moves, memories = Moves(*move_columns), Memories(*memory_columns)
-    steps, n = np.empty((8, most), np.int64), 0
-    sums, folds = np.empty((8, most), np.int64), 0
+    steps = np.empty((8, most), np.int64)
+    n = 0
+    sums = np.empty((8, most), np.int64)
+    folds = 0
     summed = follows = 0
     for move in range(len(moves.source)):
-        source, target, offset = moves.source[move], moves.target[move], moves.offset[move]
+        source = moves.source[move]
+        target = moves.target[move]
+        offset = moves.offset[move]
         if move == 0 or moves.message[move] != moves.message[move - 1]:
             n = _append(steps, n, sums[:, :folds], number)
             number += summed
@@ -159,12 +164,14 @@ def _append(steps: Array, n: int, sums: Array, number: int) -> int:
 def _alike(boxes: Array, lies: tuple[Array, ...], k: int, last: int, move: int) -> tuple[int, int]:
     """The last part, and the first behind it, of those from part `k` on that lie in the same memory at both ends."""
     final, held, there = lies
-    end, after = k, _with_elements(boxes, k + 1, last)
+    end = k
+    after = _with_elements(boxes, k + 1, last)
     while after < last:
         is_final = (final[after] == move) == (final[k] == move)
         if not is_final or held[after] != held[k] or there[after] != there[k]:
             break
-        end, after = after, _with_elements(boxes, after + 1, last)
+        end = after
+        after = _with_elements(boxes, after + 1, last)
     return end, after
 
 
@@ -187,9 +194,11 @@ def _volume(low: Array, high: Array) -> int:
 @inlined
 def _receiver(memories: Memories, boxes: Array, first: int, last: int, member: int) -> int:
     """The first target of a member in which these parts lie; else what holds their partial results, which is spent."""
-    low, high = boxes[first, 0], boxes[last, 1]
+    low = boxes[first, 0]
+    high = boxes[last, 1]
     for k in range(memories.target_ptr[member], memories.target_ptr[member + 1]):
-        target, is_within = memories.targets[k], True
+        target = memories.targets[k]
+        is_within = True
         for d in range(len(low)):
             is_within = is_within and memories.boxes[target, 0, d] <= low[d]
             is_within = is_within and high[d] <= memories.boxes[target, 1, d]

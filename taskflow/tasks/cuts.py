@@ -58,7 +58,8 @@ def cut_boxes(tiles: Array, cut: Cut, members: int) -> Array:
 @tiered
 def _cut_boxes(tiles: Array, cut: tuple[Array, ...], together: int, members: int) -> Array:
     tile, begin, end, shares = cut
-    boxes, along = tiles[tile], np.empty(len(tiles), np.int64)
+    boxes = tiles[tile]
+    along = np.empty(len(tiles), np.int64)
     for k in range(len(tiles)):
         along[k] = _cut_dimension(tiles[k, 1] - tiles[k, 0], members)
     for k in range(len(boxes)):
@@ -78,7 +79,8 @@ def _begin_of_share(number: int, shares: int, extent: int, together: int) -> int
     longer extent is shorter, which makes prices grow with bytes; and any `together` shares beside each other have at
     most their part of the extent, rounded up, for which there is room where a sum arrives.
     """
-    left, width = extent % shares, min(together, shares)
+    left = extent % shares
+    width = min(together, shares)
     groups = -(-shares // width)
     in_last = shares - width * (groups - 1)
     full, begun = (
@@ -86,11 +88,10 @@ def _begin_of_share(number: int, shares: int, extent: int, together: int) -> int
         left % groups,
     )  # places that have one more in all groups, and in the first ones
     if left > in_last * groups:
-        full, begun = (
-            in_last + (left - in_last * groups) // (groups - 1),
-            (left - in_last * groups) % (groups - 1),
-        )
-    group, place = number // width, number % width
+        full = in_last + (left - in_last * groups) // (groups - 1)
+        begun = (left - in_last * groups) % (groups - 1)
+    group = number // width
+    place = number % width
     more = (
         group * full
         + min(group, begun)

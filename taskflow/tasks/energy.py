@@ -30,7 +30,8 @@ def joules_of(task_graph: TaskGraph, seconds: float, link_bytes: Mapping[int, in
     per_link = [machine.links[link].joules_per_byte for link in link_bytes]
     if None in (*per_flop, *per_byte, *watts, *per_link):
         return None
-    device, peers = task_graph.device, task_graph.peers
+    device = task_graph.device
+    peers = task_graph.peers
     size = np.where(task_graph.is_communication, 0, task_graph.bytes)
     rows = task_graph.flops * np.array(per_flop)[device] * _of_dtypes(task_graph)
     rows += size * np.array(per_byte)[device]

@@ -100,16 +100,15 @@ class Exchange:
 
     def sent(self) -> Array:
         """Source, device and elements of all that goes from one device to another; (3, n)."""
-        outline, members = self.outline(1), np.array(self.members)
+        outline = self.outline(1)
+        members = np.array(self.members)
         messages = self.messages or (pairwise if self.name == "all-to-all" else straight_messages)(
             outline
         )
         cut = cut_of(outline, messages.owner, messages.together)
         boxes = boxes_of(outline, cut)
-        moves, end = (
-            moves_of(outline, messages, cut, boxes),
-            pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1)),
-        )
+        moves = moves_of(outline, messages, cut, boxes)
+        end = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
         size = (end[moves.last] - end[moves.first]) * outline.unit_bytes
         return np.stack([members[moves.source], members[moves.target], size])
 
@@ -244,7 +243,8 @@ class Exchange:
         """Of an all-to-all with memory for what is passed on, the device that may pass on each tile."""
         if self.name != "all-to-all" or not self.scratch:
             return []
-        ring, hosts = np.array(self.ring), self.equals.host
+        ring = np.array(self.ring)
+        hosts = self.equals.host
         pairs = ((self.devices[k], self.devices[self.sources + k]) for k in self.having)
         return [relay_of(source, target, ring, hosts) for source, target in pairs]
 
@@ -310,7 +310,8 @@ def _first_holders(sources: Sequence[tuple[int, int]], serving: Collection[int])
 
 def _carry(exchange: Exchange, is_own: Array) -> StepColumns:
     """Every move as a copy, or as a copy into scratch memory and a fold."""
-    outline, members = exchange.outline(1), np.array(exchange.members)
+    outline = exchange.outline(1)
+    members = np.array(exchange.members)
     if exchange.name == "all-to-all":
         return _hand_over(exchange, outline, is_own[members])
     messages = exchange.messages or straight_messages(outline)
@@ -335,20 +336,25 @@ def _local_steps(exchange: Exchange, is_own: Array) -> StepColumns:
     """What is copied within the memory of a device, before all else."""
     target, part = np.array(exchange.local, np.int64).reshape(-1, 2).T
     number = np.flatnonzero(is_own[np.array(exchange.devices)[target]])
-    target, part, zero = target[number], part[number], np.zeros_like(number)
+    target = target[number]
+    part = part[number]
+    zero = np.zeros_like(number)
     return StepColumns(number, target, part, zero + COPY, zero > 0, zero, exchange.box_array[part])
 
 
 def _hand_over(exchange: Exchange, outline: Outline, is_own: Array) -> StepColumns:
     """Every move of an all-to-all as a copy, to the target of its tile or to who passes it on; `is_own`: members."""
     messages = exchange.messages or pairwise(outline)
-    owner, receiver = np.array(outline.owners), np.array(outline.targets)
+    owner = np.array(outline.owners)
+    receiver = np.array(outline.targets)
     scratch = np.full(len(owner), -1)
     if outline.relays:
         scratch[np.array(outline.relays) != owner] = exchange.scratch
     cut = cut_of(outline, messages.owner, messages.together)
     moves = moves_of(outline, messages, cut, boxes_of(outline, cut))
-    source, target, k = moves.source, moves.target, cut.tile[moves.first]
+    source = moves.source
+    target = moves.target
+    k = cut.tile[moves.first]
     part = np.where(source == owner[k], k, scratch[k])
     to = np.where(target == receiver[k], exchange.sources + k, scratch[k])
     follows = np.diff(moves.message, prepend=-1) == 0
@@ -361,12 +367,14 @@ def _hand_over(exchange: Exchange, outline: Outline, is_own: Array) -> StepColum
 
 def _arriving(exchange: Exchange, source: Array, device: Array, adds: Array) -> Array:
     """Of every move that is added, the scratch memory in which what a device sends to another arrives; others: -1."""
-    scratch, arrives = exchange.scratch_at, np.full(len(adds), -1)
+    scratch = exchange.scratch_at
+    arrives = np.full(len(adds), -1)
     count = np.zeros(len(exchange.equals.host), np.int64)
     count[list(scratch)] = [len(memories) for memories in scratch.values()]
     first = pointers(count)[:-1]
     flat = np.array([k for device in sorted(scratch) for k in scratch[device]], np.int64)
-    source, device = source[adds], device[adds]
+    source = source[adds]
+    device = device[adds]
     if len(device):
         arrives[adds] = flat[first[device] + exchange.doors(source, device) % count[device]]
     return arrives

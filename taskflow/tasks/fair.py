@@ -130,14 +130,17 @@ def _no_flows(
     ptr: Array, link: Array
 ) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, ...]]:
     """Columns of `FlowTimes`, `Crossing` and `Agenda`."""
-    rows, links, flows = len(ptr) - 1, 0, 0
+    rows = len(ptr) - 1
+    links = 0
+    flows = 0
     row = np.empty(len(link), np.int64)
     for k in range(rows):
         flows += ptr[k] < ptr[k + 1]
         row[ptr[k] : ptr[k + 1]] = k
     for k in range(len(link)):
         links = max(links, link[k] + 1)
-    free, used = np.arange(flows)[::-1].copy(), np.zeros(4, np.int64)
+    free = np.arange(flows)[::-1].copy()
+    used = np.zeros(4, np.int64)
     used[0] = flows
     stale, near, left = np.zeros((3, links), np.int64)
     listed = (
@@ -295,11 +298,15 @@ def _join(x: Loads, c: Crossing, row: int) -> None:
     number = c.free[c.used[0]]
     c.flow[row] = number
     f = c.flows[number]
-    f.row, f.is_new, f.pace, f.level = row, 1, 1.0, 0.0
+    f.row = row
+    f.is_new = 1
+    f.pace = 1.0
+    f.level = 0.0
     for k in range(x.ptr[row], x.ptr[row + 1]):
         link = x.link[k]
         first = c.head[link]
-        c.hop[k].before, c.hop[k].after = NONE, first
+        c.hop[k].before = NONE
+        c.hop[k].after = first
         if first != NONE:
             c.hop[first].before = k
         c.head[link] = k
@@ -313,7 +320,8 @@ def _leave(x: Loads, c: Crossing, row: int) -> None:
     c.used[0] += 1
     c.flow[row] = NONE
     for k in range(x.ptr[row], x.ptr[row + 1]):
-        before, after = c.hop[k].before, c.hop[k].after
+        before = c.hop[k].before
+        after = c.hop[k].after
         if before == NONE:
             c.head[x.link[k]] = after
         else:
@@ -340,7 +348,8 @@ def _rate(x: Loads, c: Crossing) -> None:
     _find(x, c)
     left = c.used[2]
     while left:
-        level, settled = np.inf, 0
+        level = np.inf
+        settled = 0
         for k in range(c.used[3]):
             here = c.near[k]
             if c.left[here] and c.room[here] < level * c.taken[here]:
@@ -361,17 +370,21 @@ def _rate(x: Loads, c: Crossing) -> None:
 @leaf
 def _find(x: Loads, c: Crossing) -> None:
     """Find the flows and links that are to be rated, and make all of their links free."""
-    links, flows = 0, 0
+    links = 0
+    flows = 0
     for k in range(c.used[1]):
         c.near[k] = c.stale[k]
     near = c.used[1]
     while links < near:
         link = c.near[links]
-        c.room[link], c.taken[link], c.left[link] = 1.0, 0.0, 0
+        c.room[link] = 1.0
+        c.taken[link] = 0.0
+        c.left[link] = 0
         hop = c.head[link]
         while hop != NONE:
             row = c.row[hop]
-            number, f = c.flow[row], c.flows[c.flow[row]]
+            number = c.flow[row]
+            f = c.flows[c.flow[row]]
             if f.level >= 0.0:
                 f.level = -1.0
                 c.rated[flows] = number
@@ -391,13 +404,16 @@ def _find(x: Loads, c: Crossing) -> None:
         for hop in range(x.ptr[f.row], x.ptr[f.row + 1]):
             c.taken[x.link[hop]] += x.part[hop]
             c.left[x.link[hop]] += 1
-    c.used[1], c.used[2], c.used[3] = 0, flows, near
+    c.used[1] = 0
+    c.used[2] = flows
+    c.used[3] = near
 
 
 @leaf
 def _settle_all(x: Loads, c: Crossing, link: int, level: float) -> int:
     """Give all flows over a link that have no level yet this one; how many."""
-    settled, hop = 0, c.head[link]
+    settled = 0
+    hop = c.head[link]
     while hop != NONE:
         number = c.flow[c.row[hop]]
         if c.flows[number].level == 0.0:

@@ -31,7 +31,8 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
         size: bytes.
         first, last: rows between which it is alive, both included.
     """
-    offset, placed = np.zeros(len(size), np.int64), dict[bytes, Array]()
+    offset = np.zeros(len(size), np.int64)
+    placed = dict[bytes, Array]()
     by_device = np.argsort(device, kind="stable")
     for instances in np.split(by_device, np.flatnonzero(np.diff(device[by_device])) + 1):
         if not len(instances):
@@ -51,16 +52,20 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
 @tiered
 def _place(size: Array, born: Array, until: Array, depth: int) -> Array:
     """See `first_fit`; `born` and `until` are numbers of births, of which there are fewer than `2**depth`."""
-    nodes, entries = np.empty((3 * depth + 3, 2), np.int64), np.empty((2, 3 * depth + 3), np.int64)
-    ptr, length = np.zeros((2, 2 << depth), np.int64), np.zeros((2, 2 << depth), np.int64)
+    nodes = np.empty((3 * depth + 3, 2), np.int64)
+    entries = np.empty((2, 3 * depth + 3), np.int64)
+    ptr = np.zeros((2, 2 << depth), np.int64)
+    length = np.zeros((2, 2 << depth), np.int64)
     for k in range(len(size)):
         for kind, node in nodes[: _find_nodes(born[k], until[k], 1 << depth, nodes)]:
             ptr[kind, node] += 1
-    begin, end = np.empty(ptr.sum(), np.int64), np.empty(ptr.sum(), np.int64)
+    begin = np.empty(ptr.sum(), np.int64)
+    end = np.empty(ptr.sum(), np.int64)
     ptr = np.cumsum(ptr).reshape(ptr.shape) - ptr
     offset = np.zeros(len(size), np.int64)
     for k in range(len(size)):
-        entered, sets = nodes[: _find_nodes(born[k], until[k], 1 << depth, nodes)], 0
+        entered = nodes[: _find_nodes(born[k], until[k], 1 << depth, nodes)]
+        sets = 0
         for kind, node in entered:  # who is born in its life, who is alive above its birth
             if length[1 - kind, node]:
                 first = ptr[1 - kind, node]
@@ -78,32 +83,42 @@ def _place(size: Array, born: Array, until: Array, depth: int) -> Array:
 @inlined
 def _find_nodes(born: int, until: int, leaves: int, nodes: Array) -> int:
     """Fill in the nodes that make up the births from `born` to `until`, and those above `born`; how many."""
-    low, high, above, count = born + leaves, until + leaves + 1, born + leaves, 0
+    low = born + leaves
+    high = until + leaves + 1
+    above = born + leaves
+    count = 0
     while above:
-        nodes[count, 0], nodes[count, 1] = BORN, above
+        nodes[count, 0] = BORN
+        nodes[count, 1] = above
         count += 1
         above >>= 1
     while low < high:
         if low & 1:
-            nodes[count, 0], nodes[count, 1] = ALIVE, low
+            nodes[count, 0] = ALIVE
+            nodes[count, 1] = low
             count += 1
         if high & 1:
-            nodes[count, 0], nodes[count, 1] = ALIVE, high - 1
+            nodes[count, 0] = ALIVE
+            nodes[count, 1] = high - 1
             count += 1
-        low, high = (low + 1) >> 1, high >> 1
+        low = (low + 1) >> 1
+        high = high >> 1
     return count
 
 
 @inlined
 def _lowest(size: int, begin: Array, end: Array, at: Array, stop: Array, sets: int) -> int:
     """The lowest offset at which `size` bytes are in none of the sets, entries `at[k]` to `stop[k]` each."""
-    start, is_moved = 0, True
+    start = 0
+    is_moved = True
     while is_moved:
-        is_moved, left = False, 0
+        is_moved = False
+        left = 0
         for k in range(sets):
             while at[k] < stop[k] and begin[at[k]] < start + size:
                 if end[at[k]] > start:
-                    start, is_moved = end[at[k]], True
+                    start = end[at[k]]
+                    is_moved = True
                 at[k] += 1
             if at[k] < stop[k]:  # else the set says nothing any more
                 at[left], stop[left] = at[k], stop[k]
@@ -118,11 +133,13 @@ def _add(begin: Array, end: Array, at: int, stop: int, low: int, high: int) -> i
     first = _find(end, at, stop, low)
     last = _find(begin, first, stop, high + 1)  # the entries from first to last touch them
     if first < last:
-        low, high = min(low, begin[first]), max(high, end[last - 1])
+        low = min(low, begin[first])
+        high = max(high, end[last - 1])
     more = first + 1 - last
     for k in range(stop - 1, last - 1, -1) if more > 0 else range(last, stop if more else last):
         begin[k + more], end[k + more] = begin[k], end[k]
-    begin[first], end[first] = low, high
+    begin[first] = low
+    end[first] = high
     return more
 
 

@@ -33,7 +33,8 @@ class Groups:
         That is where the same groups occupy both. `alone`: streams that rows of no group occupy, which all stay.
         """
         count = max(self.streams.max(initial=-1), alone.max(initial=-1)) + 1
-        number, first = np.zeros(count, np.int64), 1  # equal where all groups so far are the same
+        number = np.zeros(count, np.int64)
+        first = 1  # equal where all groups so far are the same
         for begin, end in pairwise(self.ptr.tolist()):
             streams = self.streams[begin:end]
             distinct, which = np.unique(number[streams], return_inverse=True)

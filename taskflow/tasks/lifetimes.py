@@ -31,8 +31,10 @@ def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Ar
 
     `receive` are the rows before which receives are posted; who is never used begins after all rows and ends before.
     """
-    count, rows = len(task_graph.instance_region), len(task_graph)
-    first, last = np.full(count, rows, np.int64), np.full(count, -1, np.int64)
+    count = len(task_graph.instance_region)
+    rows = len(task_graph)
+    first = np.full(count, rows, np.int64)
+    last = np.full(count, -1, np.int64)
     row, instance = _uses(task_graph)
     np.minimum.at(first, instance, row)
     np.maximum.at(last, instance, row)
@@ -50,14 +52,20 @@ def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Ar
 
 def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Columns:
     """Those of `lifetimes_by_order`, made wait-free, in half rows: 2k is row k, and 2k + 1 the time until row k + 1."""
-    graph, rows, devices = task_graph, len(task_graph), len(task_graph.machine.devices)
+    graph = task_graph
+    rows = len(task_graph)
+    devices = len(task_graph.machine.devices)
     own = np.where(graph.streams[:, 0] < devices, graph.streams[:, 0], -1)
     row, instance = _uses(graph)
-    device, first, last = graph.instance_device[instance], 2 * first, 2 * last
+    device = graph.instance_device[instance]
+    first = 2 * first
+    last = 2 * last
     is_own = own[row] == device
     for bound, best in ((first, np.minimum), (last, np.maximum)):
         best.at(bound, instance[is_own], 2 * row[is_own])
-    row, instance, device = row[~is_own], instance[~is_own], device[~is_own]
+    row = row[~is_own]
+    instance = instance[~is_own]
+    device = device[~is_own]
     before, after = _edges(graph)
     begun = _last_over(before, after, own, row, device)
     before, after = rows - 1 - after, rows - 1 - before  # the same backwards
@@ -72,8 +80,11 @@ def _uses(task_graph: TaskGraph) -> Columns:
 
     What a row of a call uses, the first and the last one do.
     """
-    graph, (fold, _) = task_graph, folded(task_graph)
-    copies, row, argument = np.flatnonzero(fold >= 0), graph.arg_row, graph.arg_instance
+    graph = task_graph
+    (fold, _) = folded(task_graph)
+    copies = np.flatnonzero(fold >= 0)
+    row = graph.arg_row
+    argument = graph.arg_instance
     uses = [(row, argument)]
     if len(copies):
         uses.append((fold[copies], argument[graph.arg_ptr[copies]]))
@@ -113,12 +124,14 @@ def _last_over(before: Array, after: Array, own: Array, row: Array, device: Arra
     awaited = before[order]
     clock, makers = _shared_clocks(ptr, awaited, own)
     needed = _needed(ptr, awaited, clock, makers, row)
-    clock, makers = (np.cumsum(needed) - 1)[clock], makers[needed]
+    clock = (np.cumsum(needed) - 1)[clock]
+    makers = makers[needed]
     asked, place = np.unique(device, return_inverse=True)  # those of a rank are few
     number = np.full(max(own.max(initial=-1), asked.max(initial=-1)) + 2, -1)  # -1: of none
     number[asked] = np.arange(len(asked))
     number = number[np.maximum(own, -1)]
-    found, count = np.empty(len(row), np.int64), len(asked)
+    found = np.empty(len(row), np.int64)
+    count = len(asked)
     first, order = grouped(place, count)
     for low in range(0, count, AT_ONCE):
         here = order[first[low] : first[min(low + AT_ONCE, count)]]
@@ -134,14 +147,17 @@ def _shared_clocks(ptr: Array, awaited: Array, own: Array) -> Columns:
 
     Clock 0 is of rows that wait for nothing. A clock says nothing of the device on whose own stream its row is.
     """
-    clock, makers, count = np.zeros(len(own), np.int64), np.zeros(len(own) + 1, np.int64), 1
+    clock = np.zeros(len(own), np.int64)
+    makers = np.zeros(len(own) + 1, np.int64)
+    count = 1
     for row in range(len(own)):
         is_known = True
         for other in awaited[ptr[row] : ptr[row + 1]]:
             is_known &= own[other] >= 0 and own[other] == own[row]
             clock[row] = max(clock[row], clock[other])  # on one stream clocks only grow
         if not is_known:
-            clock[row], makers[count] = count, row
+            clock[row] = count
+            makers[count] = row
             count += 1
     return clock, makers[:count]
 
@@ -150,7 +166,8 @@ def _shared_clocks(ptr: Array, awaited: Array, own: Array) -> Columns:
 def _needed(ptr: Array, awaited: Array, clock: Array, makers: Array, row: Array) -> Array:
     """Which clocks are needed for some rows: theirs, those that these come from, and clock 0."""
     needed = np.zeros(len(makers), np.bool_)
-    needed[0], needed[clock[row]] = True, True
+    needed[0] = True
+    needed[clock[row]] = True
     for k in range(len(makers) - 1, 0, -1):
         if needed[k]:
             needed[clock[awaited[ptr[makers[k]] : ptr[makers[k] + 1]]]] = True
@@ -160,7 +177,8 @@ def _needed(ptr: Array, awaited: Array, clock: Array, makers: Array, row: Array)
 @tiered
 def _clocks(ptr: Array, awaited: Array, own: Array, clock: Array, makers: Array, low: int) -> Array:
     """Of every clock, the last rows that are over of AT_ONCE devices from `low` on; -1: none."""
-    found, held = np.full((len(makers), AT_ONCE), -1, np.int32), np.empty(AT_ONCE, np.int32)
+    found = np.full((len(makers), AT_ONCE), -1, np.int32)
+    held = np.empty(AT_ONCE, np.int32)
     for k in range(1, len(makers)):
         held[:] = -1
         for e in range(ptr[makers[k]], ptr[makers[k] + 1]):

@@ -64,7 +64,9 @@ class MemoryPlan:
 
     def share_bytes(self, task_graph: TaskGraph, some: Array | int, others: Array | int) -> Array:
         """Whether instances lie, in part, in the same bytes of a device; elementwise, of arrays that broadcast."""
-        device, begin, size = task_graph.instance_device, self.offset, self.size
+        device = task_graph.instance_device
+        begin = self.offset
+        size = self.size
         is_before = begin[some] < begin[others] + size[others]
         found: Array = (
             (device[some] == device[others])
@@ -103,16 +105,17 @@ def plan_memory(
 
     def place(first: Array, last: Array) -> Columns:
         """Offsets of what passes, and the peak of every device."""
-        here, peak = device[passing], held.copy()
+        here = device[passing]
+        peak = held.copy()
         begin = held[here] + first_fit(here, size[passing], first[passing], last[passing])
         np.maximum.at(peak, here, begin + size[passing])
         return begin, peak
 
     begin, peak = place(first, last)
-    room, is_free = (
-        spendable_bytes(task_graph.machine) - staged_bytes(task_graph) - reserved_bytes(task_graph),
-        np.zeros(devices, np.bool_),
+    room = (
+        spendable_bytes(task_graph.machine) - staged_bytes(task_graph) - reserved_bytes(task_graph)
     )
+    is_free = np.zeros(devices, np.bool_)
     if np.any(peak < room):
         longer, more = place(*wait_free_lifetimes(task_graph, first, last))
         is_free = (2 * more <= peak + room) & (peak < room)
@@ -127,7 +130,8 @@ def plan_memory(
 
 def with_reuse(task_graph: TaskGraph, plan: MemoryPlan) -> TaskGraph:
     """The task graph in which every row also waits for the rows whose memory it takes over, and calls as a whole."""
-    own, added = np.diff(task_graph.dep_ptr), np.diff(plan.reuse_ptr)
+    own = np.diff(task_graph.dep_ptr)
+    added = np.diff(plan.reuse_ptr)
     ptr = task_graph.dep_ptr + plan.reuse_ptr
     rows = np.empty(ptr[-1], np.int64)
     rows[spread(ptr[:-1], own)] = task_graph.dep_row
@@ -186,7 +190,8 @@ def reserved_bytes(task_graph: TaskGraph) -> Array:
 
     Groups are those of collectives; what devices send one another goes through one more.
     """
-    machine, count = task_graph.machine, len(task_graph.machine.devices)
+    machine = task_graph.machine
+    count = len(task_graph.machine.devices)
     own = np.array([(d.reserved_bytes, d.communicator_bytes) for d in machine.devices], np.int64)
     if not own[:, 1].any():
         return own[:, 0]
@@ -196,7 +201,8 @@ def reserved_bytes(task_graph: TaskGraph) -> Array:
         for kind in task_graph.peers.kinds:
             key = id(kind.table), *kind.ends
             spans.setdefault(key, (kind.table.rows, kind.span, []))[2].append(kind.by)
-    members, talks = [np.zeros(0, np.int64)], np.zeros(count, np.bool_)
+    members = [np.zeros(0, np.int64)]
+    talks = np.zeros(count, np.bool_)
     for rows, span, moved in spans.values():
         together = np.unique(rows.streams[span][rows.kind[span] == Kind.COLLECTIVE, 0])
         groups = [np.array(rows.groups.devices_of(-2 - g), np.int64) for g in together.tolist()]
@@ -241,7 +247,8 @@ def _post_rows(
     devices: int,
 ) -> Array:
     """See `receive_rows`."""
-    receive, last_point = np.full(len(kind), -1, np.int64), np.full(devices, -1, np.int64)
+    receive = np.full(len(kind), -1, np.int64)
+    last_point = np.full(devices, -1, np.int64)
     for row in range(len(kind)):
         here = device[row]
         if transfer[row]:

@@ -121,9 +121,11 @@ class Outline:
 
 def even_outline(name: str, hosts: Sequence[int], size: float) -> Outline:
     """A collective of which all members have, or get, `size` bytes, in tiles that are as equal as can be."""
-    count, whole = len(hosts), round(size)
+    count = len(hosts)
+    whole = round(size)
     bounds = [k * (whole // count) + min(k, whole % count) for k in range(count + 1)]
-    tiles, members = tuple(pairwise(bounds)), tuple(range(count))
+    tiles = tuple(pairwise(bounds))
+    members = tuple(range(count))
     if name not in ("reduce-scatter", "all-gather"):
         tiles = ((0, whole),)
     having = (0,) if name == "broadcast" else members
@@ -175,23 +177,31 @@ def cut_of(outline: Outline, owner: Array, together: int = 0) -> Cut:
 def _cut(tile_owner: Array, owner: Array, members: int) -> tuple[Array, ...]:
     """Columns of `Cut`: `ptr`, `tile`, `begin`, `end` and `shares`, then the piece of every part."""
     tiles = np.bincount(tile_owner, minlength=members)
-    pieces, done = np.bincount(owner, minlength=members), np.zeros(members, np.int64)
-    first_tile, order = np.cumsum(tiles) - tiles, np.argsort(tile_owner, kind="mergesort")
-    first, ptr = np.empty(len(owner), np.int64), np.zeros(len(owner) + 1, np.int64)
+    pieces = np.bincount(owner, minlength=members)
+    done = np.zeros(members, np.int64)
+    first_tile = np.cumsum(tiles) - tiles
+    order = np.argsort(tile_owner, kind="mergesort")
+    first = np.empty(len(owner), np.int64)
+    ptr = np.zeros(len(owner) + 1, np.int64)
     for k in range(len(owner)):
-        share, count, number = tiles[owner[k]], pieces[owner[k]], done[owner[k]]
+        share = tiles[owner[k]]
+        count = pieces[owner[k]]
+        number = done[owner[k]]
         first[k] = number * share // count
         ptr[k + 1] = ptr[k] + -(-(number + 1) * share // count) - first[k]
         done[owner[k]] += 1
     tile, begin, end, shares, piece = np.empty((5, ptr[-1]), np.int64)
     done[:] = 0
     for k in range(len(owner)):
-        share, count, number = tiles[owner[k]], pieces[owner[k]], done[owner[k]]
+        share = tiles[owner[k]]
+        count = pieces[owner[k]]
+        number = done[owner[k]]
         done[owner[k]] += 1
         for part in range(ptr[k], ptr[k + 1]):
             at = first[k] + part - ptr[k]
             since = number * share - at * count
-            tile[part], piece[part] = order[first_tile[owner[k]] + at], k
+            tile[part] = order[first_tile[owner[k]] + at]
+            piece[part] = k
             begin[part], end[part], shares[part] = max(since, 0), min(since + share, count), count
     return ptr, tile, begin, end, shares, piece
 
@@ -258,9 +268,15 @@ def _move(
     """Columns of `Moves`; `has`: (members, parts), is changed; `room`: so many elements arrive at once."""
     source, target, first, last, adds = columns
     p, most = _Parts(_along(parts[0], parts[1]), *parts), int((last - first).sum())
-    moved, n, message = np.empty((8, most), np.int64), 0, -1
+    moved = np.empty((8, most), np.int64)
+    n = 0
+    message = -1
     for k in range(len(source)):
-        s, t, at, is_new, filled = source[k], target[k], first[k], True, 0
+        s = source[k]
+        t = target[k]
+        at = first[k]
+        is_new = True
+        filled = 0
         while at < last[k]:
             begin = at
             if p.before[begin] == p.before[begin + 1]:
@@ -271,12 +287,19 @@ def _move(
                 not adds[k] and (not gets[t, begin] or (has[t, begin] and not is_sum))
             ):
                 continue
-            moved[0, n], moved[1, n], moved[2, n], moved[3, n] = s, t, begin, end
+            moved[0, n] = s
+            moved[1, n] = t
+            moved[2, n] = begin
+            moved[3, n] = end
             moved[4, n] = adds[k] and has[t, begin]
             size = (p.before[end] - p.before[begin]) * moved[4, n]
             if is_new or filled + size > room:
-                message, filled, is_new = message + 1, 0, False
-            moved[5, n], moved[6, n], moved[7, n] = message, k, filled
+                message = message + 1
+                filled = 0
+                is_new = False
+            moved[5, n] = message
+            moved[6, n] = k
+            moved[7, n] = filled
             filled += size
             n += 1
             has[t, begin:end] = True
@@ -313,7 +336,9 @@ def _joined(
         last: the message ends before this part.
         room: see `_move`.
     """
-    end, at, way = begin + 1, begin + 1, _ANY
+    end = begin + 1
+    at = begin + 1
+    way = _ANY
     while at < last:
         if p.before[at] < p.before[at + 1]:
             if p.tile[at] != p.tile[end - 1] and p.owner[at] == p.owner[end - 1]:
@@ -333,13 +358,15 @@ def _joined(
     return end, at
 
 
-_ANY, _NONE = -2, -1  # in place of a dimension: not chosen yet, and there is none
+_ANY = -2
+_NONE = -1  # in place of a dimension: not chosen yet, and there is none
 
 
 @inner
 def _along(boxes: Array, before: Array) -> Array:
     """Along which dimension each part and the last one before it that has elements are one box; `_NONE`."""
-    along, last = np.full(len(boxes), _NONE), -1
+    along = np.full(len(boxes), _NONE)
+    last = -1
     for k in range(len(boxes)):
         if before[k] < before[k + 1]:
             if last >= 0:
@@ -351,10 +378,12 @@ def _along(boxes: Array, before: Array) -> Array:
 @leaf
 def _joined_along(low: Array, high: Array, other: Array) -> int:
     """Along which dimension two boxes are neighbours that are equal in the others: they are one; `_NONE`."""
-    unequal, along = 0, _NONE
+    unequal = 0
+    along = _NONE
     for k in range(len(low)):
         if low[k] != other[0, k] or high[k] != other[1, k]:
-            unequal, along = unequal + 1, k
+            unequal = unequal + 1
+            along = k
     return along if unequal == 1 and high[along] == other[0, along] else _NONE
 
 
@@ -384,7 +413,8 @@ def _serve(outline: Outline, messages: Messages) -> Messages:
 @tiered
 def _served(serving: Array, owner: Array) -> tuple[Array, Array, Array]:
     """Outsiders, and the pieces from `first` to before `last` that belong to those who serve them."""
-    served, n = np.empty((3, len(serving) * len(owner)), np.int64), 0
+    served = np.empty((3, len(serving) * len(owner)), np.int64)
+    n = 0
     for k in range(len(serving)):
         for piece in range(len(owner)):
             if owner[piece] != serving[k]:
@@ -400,13 +430,17 @@ def _served(serving: Array, owner: Array) -> tuple[Array, Array, Array]:
 @tiered
 def _givers(hosts: Array, has: Array, targets: Array) -> Array:
     """(3, n) from whom targets take the pieces that they lack: sources, targets, pieces; `has`: (pieces, members)."""
-    givers, n = np.empty((3, len(has) * len(targets)), np.int64), 0
+    givers = np.empty((3, len(has) * len(targets)), np.int64)
+    n = 0
     for piece in range(len(has)):
-        holder, turns = np.flatnonzero(has[piece]), new_turns(len(hosts))
+        holder = np.flatnonzero(has[piece])
+        turns = new_turns(len(hosts))
         for target in targets:
             if not has[piece, target]:
                 giver = holder[whose_turn(hosts, holder, (0, len(holder)), target, turns)]
-                givers[0, n], givers[1, n], givers[2, n] = giver, target, piece
+                givers[0, n] = giver
+                givers[1, n] = target
+                givers[2, n] = piece
                 n += 1
     return givers[:, :n]
 
@@ -417,7 +451,8 @@ def straight_messages(outline: Outline) -> Messages:
     owner = np.array(
         sorted(set(outline.targets) if outline.name == "all-reduce" else outline.owners)
     )
-    tile, piece = cut_of(outline, owner).tile[: len(owner)], np.arange(len(owner))
+    tile = cut_of(outline, owner).tile[: len(owner)]
+    piece = np.arange(len(owner))
     halves = list[
         tuple[Array, Array, Array, Array]
     ]()  # sources, targets, pieces, whether it is added
@@ -442,7 +477,8 @@ def _in_turn(owner: Array, columns: Array, count: int) -> Messages:
 
     Pieces that go the same way are one message.
     """
-    away, is_last = (columns[0] - columns[1]) % count, columns[3] == 0
+    away = (columns[0] - columns[1]) % count
+    is_last = columns[3] == 0
     source, target, first, adds = columns[:, np.lexsort((away * is_last, is_last))]
     alike = np.stack([source, target, adds, first - np.arange(len(first))])
     begin = np.flatnonzero(np.diff(alike, prepend=-1).any(axis=0))

@@ -21,19 +21,22 @@ def lives(task_graph: TaskGraph, start: Array, end: Array) -> tuple[Array, Array
     last = float(np.nanmax(end, initial=0.0))
     begin, finish = np.full((2, len(task_graph.instance_region)), np.nan)
     row = task_graph.arg_row
-    used, instance = task_graph.arg_instance >= 0, task_graph.arg_instance
+    used = task_graph.arg_instance >= 0
+    instance = task_graph.arg_instance
     np.fmin.at(begin, instance[used], start[row[used]])
     np.fmax.at(finish, instance[used], end[row[used]])
     fetched = [k for places in task_graph.fetches.values() for _, k, _ in places]
     finish[fetched] = np.where(np.isnan(begin[fetched]), np.nan, last)
     kept = [k for k, _ in chain.from_iterable(task_graph.homes.values())]
-    begin[kept], finish[kept] = 0.0, last
+    begin[kept] = 0.0
+    finish[kept] = last
     return begin, finish
 
 
 def bytes_in_use(task_graph: TaskGraph, begin: Array, finish: Array) -> list[tuple[Array, Array]]:
     """Per device the seconds at which its bytes in use change, ascending, and what they are from then on."""
-    size, device = task_graph.instance_bytes(), task_graph.instance_device
+    size = task_graph.instance_bytes()
+    device = task_graph.instance_device
     by_device = []
     for number in range(len(task_graph.machine.devices)):
         here = np.flatnonzero((device == number) & ~np.isnan(begin))

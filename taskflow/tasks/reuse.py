@@ -22,7 +22,8 @@ from taskflow.tasks.task_graph import Kind, TaskGraph
 
 Columns = tuple[Array, Array]
 
-MIXED, NOBODY = -2, -1
+MIXED = -2
+NOBODY = -1
 
 
 def folded(task_graph: TaskGraph) -> Columns:
@@ -30,7 +31,8 @@ def folded(task_graph: TaskGraph) -> Columns:
 
     Where ranks share memory, the fold reads the source itself and the transfer needs no copy.
     """
-    args, graph = (task_graph.arg_ptr, task_graph.arg_instance), task_graph
+    args = (task_graph.arg_ptr, task_graph.arg_instance)
+    graph = task_graph
     found: Columns = _folded(graph.kind, graph.is_transfer, *args, graph.instance_partial)
     return found
 
@@ -40,7 +42,8 @@ def _folded(
     kind: Array, is_transfer: Array, arg_ptr: Array, arg_instance: Array, is_partial: Array
 ) -> Columns:
     """See `folded`."""
-    fold, argument = np.full(len(kind), -1, np.int64), np.full(len(kind), -1, np.int64)
+    fold = np.full(len(kind), -1, np.int64)
+    argument = np.full(len(kind), -1, np.int64)
     latest = np.full(len(is_partial), -1, np.int64)
     for row in range(len(kind)):
         first = arg_ptr[row]
@@ -51,7 +54,8 @@ def _folded(
             for k in range(first + 1, arg_ptr[row + 1]):
                 copy = latest[arg_instance[k]]
                 if copy >= 0:
-                    fold[copy], argument[copy] = row, k - first
+                    fold[copy] = row
+                    argument[copy] = k - first
     return fold, argument
 
 
@@ -71,7 +75,8 @@ def reuse_edges(
         first, last: rows between which it is alive; `last` is negative if it is never used.
         lies_in: the instance in whose memory it lies; default: itself.
     """
-    graph, number = task_graph, np.arange(len(offset))
+    graph = task_graph
+    number = np.arange(len(offset))
     lies_in = number if lies_in is None else lies_in
     used = np.flatnonzero((last >= 0) & (size > 0) & (lies_in == number))
     if not len(used):
@@ -79,7 +84,8 @@ def reuse_edges(
     births = used[np.argsort(first[used], kind="stable")]
     begin = graph.instance_device * (int((offset + size).max(initial=0)) + 1) + offset
     bounds = distinct(np.concatenate([begin[used], begin[used] + size[used]]))
-    low, high = np.searchsorted(bounds, begin), np.searchsorted(bounds, begin + size)
+    low = np.searchsorted(bounds, begin)
+    high = np.searchsorted(bounds, begin + size)
     taken = _taken_over(births, low, high, len(bounds).bit_length())
     instance = np.where(graph.arg_instance < 0, -1, lies_in[graph.arg_instance])
     queue = np.where(graph.is_communication, -1, graph.streams[:, 0])
@@ -87,7 +93,8 @@ def reuse_edges(
         instance + 1, len(offset) + 1
     )  # the arguments by instance, in row order; empty ones first
     uses = use, ptr[1:]
-    args, deps = (graph.arg_ptr, instance), (graph.dep_ptr, graph.dep_row)
+    args = (graph.arg_ptr, instance)
+    deps = (graph.dep_ptr, graph.dep_row)
     found: Columns = _edges(args, uses, deps, taken, queue, folded(graph)[0])
     return found
 
@@ -99,23 +106,29 @@ def _taken_over(births: Array, low: Array, high: Array, depth: int) -> Columns:
     A tree of some depth over the bytes knows who had them last: one owner of all bytes of a node, or `MIXED`. `births`
     are the instances in the order in which they are born, `low` and `high` the numbers of the bounds of their bytes.
     """
-    part, taken, count = np.zeros((len(low), 2), np.int64), np.empty(5 * len(births), np.int64), 0
-    owner, left = np.full(2 << depth, NOBODY, np.int64), np.empty((depth + 2, 3), np.int64)
+    part = np.zeros((len(low), 2), np.int64)
+    taken = np.empty(5 * len(births), np.int64)
+    count = 0
+    owner = np.full(2 << depth, NOBODY, np.int64)
+    left = np.empty((depth + 2, 3), np.int64)
     for i in births:
         part[i] = count
-        left[0], lefts = (1, 0, 1 << depth), 1
+        left[0] = (1, 0, 1 << depth)
+        lefts = 1
         while lefts:
             lefts -= 1
             node, at, width = left[lefts]
             if at < high[i] and low[i] < at + width:
-                held, is_inside = owner[node], low[i] <= at and at + width <= high[i]
+                held = owner[node]
+                is_inside = low[i] <= at and at + width <= high[i]
                 if held >= 0 and (count == part[i, 0] or taken[count - 1] != held):
                     taken[count] = held
                     count += 1
                 owner[node] = i if is_inside else MIXED
                 if held == MIXED or not is_inside:
                     if held != MIXED:
-                        owner[node << 1], owner[node << 1 | 1] = held, held
+                        owner[node << 1] = held
+                        owner[node << 1 | 1] = held
                     left[lefts] = node << 1 | 1, at + width // 2, width // 2
                     left[lefts + 1] = node << 1, at, width // 2
                     lefts += 2
@@ -132,11 +145,15 @@ def _edges(
     `args` are where those of a row begin, and their instances; `uses` the arguments by instance, and where those of an
     instance begin; `deps` where those of a row begin, and their rows; `queue` the stream of a row of one device, or -1.
     """
-    (arg_ptr, instance), (use, use_ptr), (dep_ptr, dep_row) = args, uses, deps
+    (arg_ptr, instance) = args
+    (use, use_ptr) = uses
+    (dep_ptr, dep_row) = deps
     part, taken = taken_over
     row_of = np.repeat(np.arange(len(queue)), np.diff(arg_ptr))
     opens, closes = _first_and_last(row_of, uses, deps)
-    ptr, found, count = np.zeros(len(queue) + 1, np.int64), np.empty(len(queue) + 1, np.int64), 0
+    ptr = np.zeros(len(queue) + 1, np.int64)
+    found = np.empty(len(queue) + 1, np.int64)
+    count = 0
     known = np.full(len(queue), -1, np.int64)
     for row in range(len(queue)):
         known[dep_row[dep_ptr[row] : dep_ptr[row + 1]]] = row
@@ -159,15 +176,19 @@ def _edges(
 @inner
 def _first_and_last(row_of: Array, uses: Columns, deps: Columns) -> Columns:
     """Of every argument: whether no other user of its instance is before its row, and whether none is behind it."""
-    (use, use_ptr), (dep_ptr, dep_row) = uses, deps
-    opens, closes = np.ones(len(row_of), np.bool_), np.ones(len(row_of), np.bool_)
-    used, followed = np.full(len(dep_ptr), -1, np.int64), np.full(len(dep_ptr), -1, np.int64)
+    (use, use_ptr) = uses
+    (dep_ptr, dep_row) = deps
+    opens = np.ones(len(row_of), np.bool_)
+    closes = np.ones(len(row_of), np.bool_)
+    used = np.full(len(dep_ptr), -1, np.int64)
+    followed = np.full(len(dep_ptr), -1, np.int64)
     for i in range(len(use_ptr) - 1):
         own = use[use_ptr[i] : use_ptr[i + 1]]
         used[row_of[own]] = i
         for k in own:
             for before in dep_row[dep_ptr[row_of[k]] : dep_ptr[row_of[k] + 1]]:
                 if used[before] == i:
-                    opens[k], followed[before] = False, i
+                    opens[k] = False
+                    followed[before] = i
         closes[own] = followed[row_of[own]] != i
     return opens, closes

@@ -135,7 +135,8 @@ def messages_of(name: str, steps: Steps, parts: int) -> Messages:
 
     A message that is added carries one of so many `parts` of all, at most: more does not fit where it arrives.
     """
-    halves, together = [], 0
+    halves = []
+    together = 0
     if name in SUMS and len(steps.owner) < parts:
         steps = pipelined(steps, -(-parts // len(steps.owner)), 0)
     if name in SUMS:

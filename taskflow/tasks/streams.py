@@ -49,14 +49,13 @@ class StreamTable:
         )
         self.arriving = np.where(self.by_link, -1, self.receiving)  # of transfers
         rate = [d.memory_efficiency * d.memory_bandwidth for d in machine.devices]
-        self.fold_rate, self.host_number = (
-            np.array(rate),
-            np.array([d.host for d in machine.devices]),
-        )
+        self.fold_rate = np.array(rate)
+        self.host_number = np.array([d.host for d in machine.devices])
         overhead = np.array([d.overhead_seconds for d in machine.devices])
         self.fold_seconds = overhead + [d.half_bytes for d in machine.devices] / self.fold_rate
         self.count = count_streams(machine)
-        self.machine, self.first_link = machine, STREAMS * count
+        self.machine = machine
+        self.first_link = STREAMS * count
 
     def routes(self, source: Array, target: Array) -> Array:
         """(..., longest) links on the way from some devices to others, -1 behind the last."""
@@ -104,7 +103,8 @@ class StreamTable:
 
     def _table(self, groups: list[tuple[int, ...]]) -> Groups:
         """The groups of a task graph, in the order of their numbers."""
-        streams, devices = [self.of_group(group) for group in groups], groups
+        streams = [self.of_group(group) for group in groups]
+        devices = groups
         none = np.zeros(0, np.int64)
         return Groups(
             pointers([len(s) for s in streams]),
@@ -146,24 +146,30 @@ class StreamSets:
     """
 
     def __init__(self, table: StreamTable) -> None:
-        count, machine = len(table.compute), table.machine
+        count = len(table.compute)
+        machine = table.machine
         pairs = table.compute[:, None], table.compute[None, :]
         routes, ports, queues = table.routes(*pairs), table.ports(*pairs), table.ends(*pairs)
         queues[:, :, 1] = np.maximum(queues[:, :, 1], ports)
         queues[table.compute, table.compute, 0] = table.within
-        flat, alone = queues.reshape(count * count, -1), 2 * count
+        flat = queues.reshape(count * count, -1)
+        alone = 2 * count
         lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(alone, np.int64)])
-        self._table, self._is_shared = table, _shared(table, routes)
+        self._table = table
+        self._is_shared = _shared(table, routes)
         self._groups: dict[tuple[bytes, ...], int] = {}
         self.count = table.count
-        self._ptr, self._streams = Column(np.int64), Column(np.int64)
-        self._hop_ptr, self._hop = Column(np.int64), Column(HOP)
+        self._ptr = Column(np.int64)
+        self._streams = Column(np.int64)
+        self._hop_ptr = Column(np.int64)
+        self._hop = Column(HOP)
         self._ptr.add(pointers(lengths))
         self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute]))
         is_kept = (routes >= 0) & self._is_shared[routes] & (routes != ports[:, :, None])
         is_kept[table.compute, table.compute] = False
         source, target, k = np.nonzero(is_kept)
-        links, latency = machine.routes[source, target, k], machine.latency_seconds[source, target]
+        links = machine.routes[source, target, k]
+        latency = machine.latency_seconds[source, target]
         self._add_hops(
             links, machine.bandwidth[source, target] / machine.link_bandwidth[links], latency
         )
@@ -198,7 +204,9 @@ class StreamSets:
 
     def _add_hops(self, links: Array, parts: Array, latency: Array) -> None:
         hop = np.zeros(len(links), HOP)
-        hop["link"], hop["part"], hop["latency"] = self._table.first_link + links, parts, latency
+        hop["link"] = self._table.first_link + links
+        hop["part"] = parts
+        hop["latency"] = latency
         self._hop.add(hop)
 
 
@@ -208,7 +216,8 @@ def _shared(table: StreamTable, routes: Array) -> Array:
     used = routes[routes >= 0]
     is_shared = np.ones(table.count, np.bool_)
     for streams in (table.sending[source], table.arriving[target]):
-        low, high = np.full(len(is_shared), np.iinfo(np.int64).max), np.full(len(is_shared), -1)
+        low = np.full(len(is_shared), np.iinfo(np.int64).max)
+        high = np.full(len(is_shared), -1)
         np.minimum.at(low, used, streams)
         np.maximum.at(high, used, streams)
         is_shared &= (low != high) | (low < 0)
@@ -240,7 +249,8 @@ def follows(rows: Array, streams: Array) -> tuple[Array, Array]:
 
 def ports_of(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:
     """The first link of transfers, and whether it is a port of their source."""
-    source, devices = task_graph.source[moved], task_graph.machine.devices
+    source = task_graph.source[moved]
+    devices = task_graph.machine.devices
     by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in devices])
     links = task_graph.machine.ways.links(source, task_graph.device[moved])
     first = links[:, :1].max(axis=1, initial=-1)

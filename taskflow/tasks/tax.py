@@ -85,6 +85,7 @@ def _hold(t: Tax, end: Array, a: Agenda, device: int, now: float, more: int) -> 
     t.held[device] += more
     row = t.running[device]
     if row != NONE and was_held != (t.held[device] > 0):
-        left, pace = end[row] - now, t.pace[device]
+        left = end[row] - now
+        pace = t.pace[device]
         end[row] = now + (left * pace if was_held else left / pace)  # as in `begin_or_end`
         put(a, row, end[row])

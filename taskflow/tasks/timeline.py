@@ -54,7 +54,8 @@ class Timeline:
 
     def busy_seconds(self) -> dict[int, float]:
         """Stream number -> seconds in which it is occupied."""
-        duration, graph = np.nan_to_num(self.end - self.start), self.task_graph
+        duration = np.nan_to_num(self.end - self.start)
+        graph = self.task_graph
         rows, streams = graph.occupied()
         total = np.bincount(streams, duration[rows], count_streams(graph.machine))
         if graph.peers is not None:
@@ -63,7 +64,8 @@ class Timeline:
 
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""
-        machine, (source, device, size) = self.task_graph.machine, self.task_graph.carried()
+        machine = self.task_graph.machine
+        (source, device, size) = self.task_graph.carried()
         routes = machine.ways.links(source, device)
         crossing, hop = np.nonzero(routes >= 0)
         total = np.zeros(len(machine.links), np.int64)
@@ -90,9 +92,11 @@ class Timeline:
         graph = self.task_graph
         before, after = follows(*find_queues(graph))  # links are shared, and make nobody wait
         waiting = graph.waiting_row
-        first, then = np.concatenate([graph.dep_row, before]), np.concatenate([waiting, after])
+        first = np.concatenate([graph.dep_row, before])
+        then = np.concatenate([waiting, after])
         is_known = ~np.isnan(self.end[first])
-        first, then = first[is_known], then[is_known]
+        first = first[is_known]
+        then = then[is_known]
         order = np.lexsort((first, self.end[first], then))
         is_last = np.diff(then[order], append=-1) != 0
         awaited = np.full(len(graph), -1, np.int64)
@@ -103,7 +107,9 @@ class Timeline:
         """Rows of a longest chain: from the row that ends last, back through whatever each row waited for."""
         if not len(self.end) or np.all(np.isnan(self.end)):
             return []
-        awaited, row, path = self.awaited(), int(np.nanargmax(self.end)), list[int]()
+        awaited = self.awaited()
+        row = int(np.nanargmax(self.end))
+        path = list[int]()
         while row >= 0:
             path.append(row)
             row = int(awaited[row])
@@ -125,7 +131,8 @@ def _busy_of_all(peers: Peers[TaskGraph], duration: Array, total: Array) -> Arra
     devices = len(peers.orbits.of)
     first = peers.orbits.representative[peers.orbits.of]
     of_devices = total[: STREAMS * devices].reshape(STREAMS, devices)[:, first]
-    moved, links = np.flatnonzero(peers.kind >= 0), np.zeros(len(total) - STREAMS * devices)
+    moved = np.flatnonzero(peers.kind >= 0)
+    links = np.zeros(len(total) - STREAMS * devices)
     begin = pointers([len(kind.like) for kind in peers.kinds])
     row = begin[peers.kind[moved]] + peers.number[moved]
     row -= np.array([kind.begin for kind in peers.kinds], np.int64)[peers.kind[moved]]

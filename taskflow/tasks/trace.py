@@ -60,7 +60,8 @@ class _Threads:
     """Processes and threads: a thread for each stream, and more for links that carry several transfers at once."""
 
     def __init__(self, machine: MachineModel) -> None:
-        self._machine, self._next = machine, count_streams(machine)
+        self._machine = machine
+        self._next = count_streams(machine)
         self._ends: dict[int, list[tuple[int, float]]] = {}  # stream -> (thread, when it is free)
 
     def place(self, stream: int, start: float, end: float) -> Event:
@@ -98,7 +99,8 @@ class _Threads:
 
 def _event(task_graph: TaskGraph, row: int, start: float, seconds: float) -> Event:
     """A row as a complete event, without its stream."""
-    kind, launch = Kind(int(task_graph.kind[row])), int(task_graph.launch[row])
+    kind = Kind(int(task_graph.kind[row]))
+    launch = int(task_graph.launch[row])
     args: Event = {
         "row": row,
         "device": int(task_graph.device[row]),
@@ -106,15 +108,14 @@ def _event(task_graph: TaskGraph, row: int, start: float, seconds: float) -> Eve
     }
     members: Sequence[str] = ()
     if launch >= 0:
-        what, category = "point", task_graph.launches[launch].phase.name.lower()
+        what = "point"
+        category = task_graph.launches[launch].phase.name.lower()
         args |= {"flops": float(task_graph.flops[row]), "micro-batch": int(task_graph.ordinal[row])}
         members = task_graph.launches[launch].members
     else:
         category = CATEGORIES[kind]
-        what, args["source"] = (
-            COLLECTIVES[int(task_graph.collective[row])] or category,
-            int(task_graph.source[row]),
-        )
+        what = COLLECTIVES[int(task_graph.collective[row])] or category
+        args["source"] = int(task_graph.source[row])
     name = f"{what} {task_graph.name(row)}[{int(task_graph.point[row])}]{contents(tuple(members))}"
     return {
         "name": name,

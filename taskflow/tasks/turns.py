@@ -35,7 +35,8 @@ def whose_turn(hosts: Any, holder: Any, span: Any, reader: int, turns: Any) -> i
         turns: see `new_turns`.
     """
     begin, end = span
-    near, first = 0, begin
+    near = 0
+    first = begin
     for i in range(begin, end):
         if holder[i] == reader:
             return int(i)

@@ -38,11 +38,10 @@ class Batches:
         seed: int = 0,
         drop_last: bool = True,
     ) -> None:
-        size, seed = whole("batches", "size", size), whole("batches", "seed", seed, 0)
-        shuffle, drop_last = (
-            flag("batches", "shuffle", shuffle),
-            flag("batches", "drop_last", drop_last),
-        )
+        size = whole("batches", "size", size)
+        seed = whole("batches", "seed", seed, 0)
+        shuffle = flag("batches", "shuffle", shuffle)
+        drop_last = flag("batches", "drop_last", drop_last)
         if not arrays:
             raise ValueError("batches: there are no arrays")
         for name, array in arrays.items():
@@ -50,7 +49,10 @@ class Batches:
         lengths = {name: len(a) for name, a in arrays.items()}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"batches: the arrays have different lengths: {lengths}")
-        self.arrays, self.size, self.shuffle, self.seed = dict(arrays), size, shuffle, seed
+        self.arrays = dict(arrays)
+        self.size = size
+        self.shuffle = shuffle
+        self.seed = seed
         self.examples = next(iter(lengths.values()))
         self.drop_last = drop_last
         if size < 1 or self.examples < size:

@@ -186,7 +186,8 @@ class EarlyStopping:
             return False
         value = score(f"EarlyStopping('{self.name}')", moment, self.name, self.mode)
         if value < self.best - self.least:
-            self.best, self.waited = value, 0
+            self.best = value
+            self.waited = 0
         else:
             self.waited += 1
         return self.waited >= self.patience
@@ -265,7 +266,8 @@ class Rebalance:
 
 def computing(step: Executor) -> Array:
     """(2, devices) Operations and seconds of the points of every device in the last step; 0: another rank's."""
-    rows, timeline = step.task_graph, step.timeline
+    rows = step.task_graph
+    timeline = step.timeline
     seconds = np.nan_to_num(timeline.end - timeline.start)
     points = (rows.kind == Kind.POINT) & (seconds > 0)
     columns = rows.flops[points], seconds[points]
@@ -312,7 +314,8 @@ class Rungs:
         self._values.append(score(f"Rungs('{self.watch}')", moment, self.watch, "min"))
         if len(self._values) < self.every:
             return None
-        mean, before = sum(self._values) / len(self._values), self.rung
+        mean = sum(self._values) / len(self._values)
+        before = self.rung
         self._values.clear()
         if before < len(self.bounds) and mean < self.bounds[before]:
             self.rung += 1
@@ -356,7 +359,8 @@ class MergeBest:
             self._losses[copy] = 0.9 * self._losses.get(copy, value) + 0.1 * value
         if moment.step % self.every:
             return
-        best, step = min(self.copies, key=self._losses.__getitem__), moment.executor
+        best = min(self.copies, key=self._losses.__getitem__)
+        step = moment.executor
         for region in moment.graph.parameters:
             job, _, name = region.name.partition("/")
             if job == best:

@@ -134,7 +134,8 @@ class Jobs:
 
     def executor(self, name: str) -> Executor:
         """Of the graph of one job alone, with the parameters and states that it has here."""
-        job, machine = self.jobs[name], self.trainer.machine
+        job = self.jobs[name]
+        machine = self.trainer.machine
         rows = lower(job.graph, self._strategies[name], machine)
         return Executor(rows, share=self.trainer.first, job=name)
 
@@ -144,7 +145,8 @@ class Jobs:
             return None
         running = self._running()
         for name in running:
-            position, begin = self.positions[name], f"{name}."
+            position = self.positions[name]
+            begin = f"{name}."
             outputs = {
                 k.removeprefix(begin): v for k, v in moment.outputs.items() if k.startswith(begin)
             }
@@ -179,7 +181,8 @@ class _Together:
     """The batches of all jobs, step by step: those of each, epoch after epoch, until it is over."""
 
     def __init__(self, jobs: Mapping[str, Job], batches: Mapping[str, Reading]) -> None:
-        self._jobs, self._batches = jobs, batches
+        self._jobs = jobs
+        self._batches = batches
 
     def __len__(self) -> int:
         return max(self._batches[name].count * job.epochs for name, job in self._jobs.items())

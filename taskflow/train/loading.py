@@ -37,7 +37,8 @@ class OfArrays:
     """Batches by index, or what has their `epoch` and length: all ranks have them."""
 
     def __init__(self, batches: Any, graph: Graph) -> None:
-        self.batches, self.count = batches, len(batches)
+        self.batches = batches
+        self.count = len(batches)
         self._samples = samples_of(graph)
 
     def epoch(self, number: int) -> Iterator[Sized]:
@@ -59,7 +60,9 @@ class OfIterable:
             raise TypeError(
                 f"batches: a {type(source).__name__} is no iterable of batches, and no function of one"
             )
-        self.source, self.inputs, self.transport = source, graph.inputs, transport
+        self.source = source
+        self.inputs = graph.inputs
+        self.transport = transport
         self.count = len(source) if hasattr(source, "__len__") else 0
         self._is_read = False
 

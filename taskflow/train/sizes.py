@@ -37,7 +37,9 @@ class Sizes:
         first: Executor,
         make: Callable[[int], Executor] | None = None,
     ) -> None:
-        self.where, self.samples, self.make = where, samples, make
+        self.where = where
+        self.samples = samples
+        self.make = make
         self.executors = {samples: first}
         self.left_out = 0
 
@@ -74,7 +76,8 @@ class Sizes:
                 is_ahead = goes_on
                 if self.executors.get(samples) is not step:  # another plan came with the step
                     before[0].forget_next()
-                    step, is_ahead = self.executor(samples) or step, False
+                    step = self.executor(samples) or step
+                    is_ahead = False
             before = step, samples, feeds
         if before is not None:
             yield before[0], before[1], None if is_ahead else before[2], None

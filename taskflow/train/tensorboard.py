@@ -25,7 +25,8 @@ class EventFile:
         now = time.time() if clock is None else clock
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}"
         paths = (folder / f"{name}.{k}.taskflow" for k in count())
-        self.path, self._table = next(path for path in paths if _is_made(path)), _crc_table()
+        self.path = next(path for path in paths if _is_made(path))
+        self._table = _crc_table()
         self._append(_double(1, now) + _bytes(3, b"brain.Event:2"))
 
     def scalar(self, name: str, value: float, step: int) -> None:

@@ -96,6 +96,8 @@ def test_a_device_without_scratch_memory_for_what_it_adds_is_refused(plan):
     exchange = task_graph.exchange(row)
     for device, scratch in exchange.scratch_at.items():
         gone = [args_of(task_graph, row)[k] for k in scratch]
-        with pytest.raises(PlanError, match=f"rule arguments: row {row}, .*none of the algorithm's"):
+        with pytest.raises(
+            PlanError, match=f"rule arguments: row {row}, .*none of the algorithm's"
+        ):
             check_plan(graph, without_args(task_graph, gone))
         assert device in exchange.targets_at

@@ -57,12 +57,14 @@ def build(
         ValueError: `read_config`'s; or sequences are longer than the learned positions.
     """
     record, name = read_config(config)
-    graph, whole = Graph(), of_parameters(dtype)
+    graph = Graph()
+    whole = of_parameters(dtype)
     sizes = StepSizes(batch, sequence, training, whole, fused, capacity_factor, groups or batch)
     options: dict[str, Any] = {"optimizer": ops.adamw, "lr": lr, "betas": (0.9, 0.95)}
     options |= {"weight_decay": 0.1, "dtype": dtype}
     if isinstance(record, ViT):
-        y, t = vit_scores(graph, record, sizes), graph.input("t", (batch,), "int32")
+        y = vit_scores(graph, record, sizes)
+        t = graph.input("t", (batch,), "int32")
         return finish(graph, ops.softmax_cross_entropy(y, t, name="loss"), training, **options)
     if isinstance(record, Bert):
         return _pretrain(graph, record, sizes, name == "BertForPreTraining", options)
@@ -79,7 +81,8 @@ def _pretrain(
     graph: Graph, config: Bert, sizes: StepSizes, both: bool, options: Mapping[str, Any]
 ) -> Graph:
     """Masked words, and whether sentences follow each other."""
-    h, t = bert_features(graph, config, sizes), tokens(graph, "t", sizes.batch, sizes.sequence)
+    h = bert_features(graph, config, sizes)
+    t = tokens(graph, "t", sizes.batch, sizes.sequence)
     name = "loss_words" if both else "loss"
     loss = ops.cross_entropy(masked_words(h, config), t, IGNORED, name=name)
     if both:

@@ -20,12 +20,15 @@ _TABLE = "bert.embeddings.word_embeddings"
 
 def bert_features(graph: Graph, config: Bert, sizes: StepSizes) -> LogicalRegion:
     """Features (batch, sequence, hidden) of the words `x`, of sentences `segments`."""
-    hidden, eps, dropout = config.hidden_size, config.layer_norm_eps, sizes.dropout
+    hidden = config.hidden_size
+    eps = config.layer_norm_eps
+    dropout = sizes.dropout
     x, segments = (tokens(graph, n, sizes.batch, sizes.sequence) for n in ("x", "segments"))
     place = "bert.embeddings"
     h = sizes.embed(x, config.vocab_size, hidden, _TABLE, config.pad_token_id)
     h = add_positions(h, f"{place}.position_embeddings", config.max_position_embeddings)
-    name, kinds = f"{place}.token_type_embeddings", config.type_vocab_size
+    name = f"{place}.token_type_embeddings"
+    kinds = config.type_vocab_size
     kind = sizes.embed(segments, kinds, hidden, name)
     h = ops.layer_norm(ops.add(h, kind, f"{place}.sum"), eps, f"{place}.LayerNorm")
     h = dropout(h, config.hidden_dropout_prob)
@@ -42,7 +45,8 @@ def bert_features(graph: Graph, config: Bert, sizes: StepSizes) -> LogicalRegion
         y = dropout(attend(h, f"{name}.attention"), config.hidden_dropout_prob)
         y = ops.add(h, y, f"{name}.attended")
         h = ops.layer_norm(y, eps, f"{name}.attention.output.LayerNorm")
-        inner, names = config.intermediate_size, "intermediate.dense output.dense"
+        inner = config.intermediate_size
+        names = "intermediate.dense output.dense"
         y = dropout(plain(h, inner, config.hidden_act, name, names), config.hidden_dropout_prob)
         h = ops.layer_norm(ops.add(h, y, f"{name}.out"), eps, f"{name}.output.LayerNorm")
     return h
@@ -54,7 +58,8 @@ def masked_words(h: LogicalRegion, config: Bert) -> LogicalRegion:
     h = ops.linear(h, config.hidden_size, name=f"{place}.dense")
     h = ACTIVATIONS[config.hidden_act](h, name=f"{place}.act")
     h = ops.layer_norm(h, config.layer_norm_eps, f"{place}.LayerNorm")
-    name, words = "cls.predictions.decoder", config.vocab_size
+    name = "cls.predictions.decoder"
+    words = config.vocab_size
     y = scores_of_words(h, words, _TABLE, config.tie_word_embeddings, name=name)
     bias = h.graph.parameter("cls.predictions.bias", (words,), 0.0, y.dtype)
     return ops.add(y, bias, "cls.predictions")

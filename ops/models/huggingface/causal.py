@@ -22,8 +22,10 @@ from taskflow import Graph, LogicalRegion
 
 def gpt2_scores(graph: Graph, config: Gpt2, sizes: StepSizes) -> LogicalRegion:
     """Scores (batch, sequence, words) of the words `x`."""
-    x, dropout = tokens(graph, "x", sizes.batch, sizes.sequence), sizes.dropout
-    eps, hidden = config.layer_norm_epsilon, config.n_embd
+    x = tokens(graph, "x", sizes.batch, sizes.sequence)
+    dropout = sizes.dropout
+    eps = config.layer_norm_epsilon
+    hidden = config.n_embd
     table = "transformer.wte"
     h = sizes.embed(x, config.vocab_size, hidden, table)
     h = dropout(add_positions(h, "transformer.wpe", config.n_positions), config.embd_pdrop)
@@ -49,10 +51,12 @@ def gpt2_scores(graph: Graph, config: Gpt2, sizes: StepSizes) -> LogicalRegion:
 
 def rotary_scores(graph: Graph, config: Rotary, sizes: StepSizes) -> LogicalRegion:
     """Scores (batch, sequence, words) of the words `x`."""
-    x, eps = tokens(graph, "x", sizes.batch, sizes.sequence), config.rms_norm_eps
+    x = tokens(graph, "x", sizes.batch, sizes.sequence)
+    eps = config.rms_norm_eps
     table = "model.embed_tokens"
     h = sizes.embed(x, config.vocab_size, config.hidden_size, table, config.pad_token_id)
-    attend, masks = _attention(config, sizes), dict[int, LogicalRegion]()
+    attend = _attention(config, sizes)
+    masks = dict[int, LogicalRegion]()
     for k in range(config.num_hidden_layers):
         name = f"model.layers.{k}"
         window = config.window(k) or sizes.sequence

@@ -59,7 +59,8 @@ class Attention:
         mask: LogicalRegion | None = None,
     ) -> LogicalRegion:
         """Of `x` (batch, queries, hidden); the operators are called `<name>.<part>`."""
-        source, graph = x if memory is None else memory, x.graph
+        source = x if memory is None else memory
+        graph = x.graph
         q_name, k_name, v_name, out_name = (f"{name}.{part}" for part in self.names)
         q = self._heads(x, self.heads, q_name, f"{name}.q")
         is_shared = self.key_heads < self.heads
@@ -134,7 +135,8 @@ def scores_of_words(
 
 def within_window(graph: Graph, length: int, window: int) -> LogicalRegion:
     """Whether key t of query q is one of the `window` last ones up to its own, or behind it: (length, length), bool."""
-    name, kernel = graph.unique_name("window"), _within.bind(window=window)
+    name = graph.unique_name("window")
+    kernel = _within.bind(window=window)
     return _by_position(graph, name, length, length, kernel, "bool")
 
 
@@ -173,7 +175,8 @@ def _within(ctx: Context, sees: Array, *, window: int) -> None:
 
 @Kernel
 def _buckets(ctx: Context, made: Array, *, buckets: int, farthest: int, both_ways: bool) -> None:
-    xp, away = ctx.xp, -_distances(ctx)
+    xp = ctx.xp
+    away = -_distances(ctx)
     made[...] = 0
     if both_ways:
         buckets //= 2

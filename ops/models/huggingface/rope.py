@@ -12,7 +12,8 @@ from ops.models.huggingface.config import Rope, Rotary
 def rotary_of(config: Rotary, features: int, sequence: int) -> tuple[float, ops.RotaryScaling]:
     """The base of the angles, and their scaling, for heads of so many features and sequences of that length."""
     rope = config.rope_parameters or config.rope_scaling or Rope()
-    base, kind = rope.rope_theta or config.rope_theta, rope.rope_type or rope.type or "default"
+    base = rope.rope_theta or config.rope_theta
+    kind = rope.rope_type or rope.type or "default"
     trained = rope.original_max_position_embeddings or config.max_position_embeddings
     scaling = ops.RotaryScaling(rope.factor)
     if kind == "linear":
@@ -39,8 +40,10 @@ def _yarn(rope: Rope, features: int, base: float, trained: int, longest: int) ->
         for turns in (rope.beta_fast or 32, rope.beta_slow or 1)
     )
     if rope.truncate:
-        low, high = floor(low), ceil(high)
-    low, high = max(low, 0), min(high, features - 1)
+        low = floor(low)
+        high = ceil(high)
+    low = max(low, 0)
+    high = min(high, features - 1)
     width = high - low or 0.001
     magnitude = rope.attention_factor
     if magnitude is None:

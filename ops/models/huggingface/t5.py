@@ -18,7 +18,8 @@ from taskflow import Graph, LogicalRegion
 
 def t5_scores(graph: Graph, config: T5, sizes: StepSizes) -> LogicalRegion:
     """Scores (batch, sequence, words) of the words that follow `x_decoder`, given the words `x`."""
-    length, width = sizes.sequence, config.d_model
+    length = sizes.sequence
+    width = config.d_model
     x, given = (tokens(graph, n, sizes.batch, length) for n in ("x", "x_decoder"))
     h = sizes.embed(ops.concat([x, given], 1, "words"), config.vocab_size, width, "shared")
     first, second = ops.split(h, length, 1, "embedded")
@@ -82,7 +83,8 @@ def _bias(
     """(heads, queries, keys), of the first layer and for all of them."""
     place = f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias"
     count = config.relative_attention_num_buckets
-    farthest, length = config.relative_attention_max_distance, h.shape[1]
+    farthest = config.relative_attention_max_distance
+    length = h.shape[1]
     buckets = relative_buckets(
         h.graph, f"{name}.buckets", length, length, count, farthest, both_ways
     )

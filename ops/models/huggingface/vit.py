@@ -12,7 +12,8 @@ from taskflow import Graph, LogicalRegion
 def vit_scores(graph: Graph, config: ViT, sizes: StepSizes) -> LogicalRegion:
     """Scores (batch, classes) of the images `x` (batch, channels, height, width)."""
     shape = (sizes.batch, config.num_channels, config.image_size, config.image_size)
-    x, eps = graph.input("x", shape, sizes.dtype), config.layer_norm_eps
+    x = graph.input("x", shape, sizes.dtype)
+    eps = config.layer_norm_eps
     h = sizes.dropout(_words(x, config), config.hidden_dropout_prob)
     attend = Attention(
         config.num_attention_heads,
@@ -39,8 +40,11 @@ def vit_scores(graph: Graph, config: ViT, sizes: StepSizes) -> LogicalRegion:
 
 def _words(x: LogicalRegion, config: ViT) -> LogicalRegion:
     """(batch, 1 + patches, hidden): the class, then the patches, and their positions."""
-    graph, name, size = x.graph, "vit.embeddings", config.patch_size
-    batch, hidden = x.shape[0], config.hidden_size
+    graph = x.graph
+    name = "vit.embeddings"
+    size = config.patch_size
+    batch = x.shape[0]
+    hidden = config.hidden_size
     h = ops.conv2d(x, hidden, size, stride=size, name=f"{name}.patch_embeddings.projection")
     h = ops.permute(ops.flatten(h, 2, name=f"{name}.flat"), (0, 2, 1), f"{name}.patches")
     token = graph.parameter(f"{name}.cls_token", (1, 1, hidden), ops.normal(0.0, 0.02), x.dtype)

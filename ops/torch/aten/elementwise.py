@@ -141,7 +141,8 @@ def _compare(function: Rule) -> Rule:
     def rule(site: Site, x: Any, y: Any) -> Region:
         if _is(x) and _is(y) and x.dtype != y.dtype:
             wide = str(np.result_type(x.dtype, y.dtype))
-            x, y = cast(x, wide), cast(y, wide)
+            x = cast(x, wide)
+            y = cast(y, wide)
         made: Region = function(x, y, site.name)
         return made
 

@@ -49,8 +49,10 @@ def _linear(site: Site, x: Any, weight: Any, bias: Any = None) -> Region:
 
 def _matmul(site: Site, x: Region, y: Region) -> Region:
     """torch's broadcasting: vectors get a dimension, leading dimensions are repeated."""
-    is_row, is_column = x.ndim == 1, y.ndim == 1
-    x, y = unsqueeze(x, 0) if is_row else x, unsqueeze(y, 1) if is_column else y
+    is_row = x.ndim == 1
+    is_column = y.ndim == 1
+    x = unsqueeze(x, 0) if is_row else x
+    y = unsqueeze(y, 1) if is_column else y
     if y.ndim > 2 and x.shape[:-2] != y.shape[:-2]:
         lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
         x, y = expand(x, (*lead, *x.shape[-2:])), expand(y, (*lead, *y.shape[-2:]))
@@ -103,7 +105,8 @@ def _convolution(ndim: int) -> Rule:
         x, size = site.region(x), weight.shape[2:]
         is_single = x.ndim == ndim + 1
         x = unsqueeze(x, 0) if is_single else x
-        strides, dilations = as_many(stride, ndim), as_many(dilation, ndim)
+        strides = as_many(stride, ndim)
+        dilations = as_many(dilation, ndim)
         if isinstance(padding, str):
             x, padding = _same_padding(x, padding, size, dilations)
         args = size, strides, as_many(padding, ndim), dilations

@@ -34,7 +34,8 @@ def _cross_entropy(
     ignored: int = -100,
     smoothing: float = 0.0,
 ) -> Region:
-    scores, is_chance = _classes_last(site, x), t.is_floating
+    scores = _classes_last(site, x)
+    is_chance = t.is_floating
     targets = _classes_last(site, t) if is_chance else t
     options = {"reduction": _REDUCTIONS[reduction], "weight": weight}
     return cross_entropy(

@@ -165,7 +165,8 @@ def _cumsum(site: Site, x: Region, dim: int, dtype: Any = None) -> Region:
     import torch
 
     wide = site.dtype if "float" in site.dtype else "float64"
-    n, dim = x.shape[dim], dim % x.ndim
+    n = x.shape[dim]
+    dim = dim % x.ndim
     behind = permuted(site, x, (*(d for d in range(x.ndim) if d != dim), dim))
     ones = site.constant(torch.ones(n, n, dtype=getattr(torch, wide)).triu())
     lead = " ".join(f"a{k}" for k in range(x.ndim - 1))

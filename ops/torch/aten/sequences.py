@@ -46,10 +46,12 @@ def _recurrent(kind: str) -> Rule:
         is_both_ways: bool,
         batch_first: bool,
     ) -> tuple[Any, ...]:
-        x, states = site.region(x), state if kind == "lstm" else (state,)
+        x = site.region(x)
+        states = state if kind == "lstm" else (state,)
         need(x.ndim == 3, "a recurrent layer on sequences without a batch")
         y = x if batch_first else exchanged(site, x, 0, 1)
-        per_way, ways = (4 if bias else 2), (2 if is_both_ways else 1)
+        per_way = 4 if bias else 2
+        ways = 2 if is_both_ways else 1
         need(len(params) == per_way * ways * layers, "a recurrent layer with projections")
         last: list[list[Region]] = []
         for layer in range(layers):
@@ -138,7 +140,8 @@ def _attend(
         and not is_causal
         and _is_causal(mask, q.shape[-2], k.shape[-2])
     ):
-        mask, is_causal = None, True
+        mask = None
+        is_causal = True
     p = p if site.book.is_dropping else 0.0
     d = q.shape[-1]
     is_usual = scale is None or isclose(scale, 1 / sqrt(d), rel_tol=1e-9)

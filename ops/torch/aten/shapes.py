@@ -159,7 +159,8 @@ def _scattered(site: Site, x: Region, part: Region, dim: int, begin: int, stop: 
 
 
 def _select_scatter(site: Site, x: Region, part: Region, dim: int, index: int) -> Region:
-    index, dim = index % x.shape[dim], dim % x.ndim
+    index = index % x.shape[dim]
+    dim = dim % x.ndim
     return _scattered(site, x, unsqueeze(part, dim), dim, index, index + 1)
 
 
@@ -205,14 +206,17 @@ def padded(
 ) -> Region:
     """As torch.nn.functional.pad; a negative width cuts."""
     for k in range(len(widths) // 2):
-        dim, before, behind = x.ndim - 1 - k, widths[2 * k], widths[2 * k + 1]
+        dim = x.ndim - 1 - k
+        before = widths[2 * k]
+        behind = widths[2 * k + 1]
         if before < 0 or behind < 0:
             x = slice(x, dim, max(-before, 0), x.shape[dim] - max(-behind, 0))
     widths = [max(w, 0) for w in widths]
     if mode == "constant":
         return pad(x, widths, float(value or 0), site.name)
     for k in range(len(widths) // 2):
-        dim, (before, behind) = x.ndim - 1 - k, widths[2 * k : 2 * k + 2]
+        dim = x.ndim - 1 - k
+        (before, behind) = widths[2 * k : 2 * k + 2]
         pieces = [*_edge(x, dim, before, mode, True), x, *_edge(x, dim, behind, mode, False)]
         x = x if len(pieces) == 1 else concat(pieces, dim, site.name)
     return x

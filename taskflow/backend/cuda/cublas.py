@@ -23,7 +23,8 @@ import numpy as np
 
 from taskflow.backend.context import Array, pointer
 
-_NONE, _TRANSPOSED = 0, 1
+_NONE = 0
+_TRANSPOSED = 1
 TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}  # cudaDataType
 COMPUTE_TYPES = {
     "float16": 68,
@@ -51,11 +52,14 @@ class Operand:
 
 def operand(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Operand | None:
     """A matrix, or a stack with even steps, of these strides in bytes; None where cuBLAS cannot read it in place."""
-    (rows, columns), (down, right) = shape[-2:], strides[-2:]
+    (rows, columns) = shape[-2:]
+    (down, right) = strides[-2:]
     batch = _even_step(shape[:-2], strides[:-2])
     if batch is None or down % itemsize or right % itemsize or batch % itemsize:
         return None
-    down, right, batch = down // itemsize, right // itemsize, batch // itemsize
+    down = down // itemsize
+    right = right // itemsize
+    batch = batch // itemsize
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
         return Operand(False, max(down if rows > 1 else columns, columns, 1), batch)
     if (down == 1 or rows == 1) and (right >= rows or columns == 1):

@@ -44,16 +44,16 @@ EPILOGUES = {
     "bias_gradient_of_first": 256,
     "bias_gradient_of_second": 512,
 }
-_TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER, _AUX_POINTER, _AUX_LEADING = (
-    3,
-    4,
-    7,
-    8,
-    11,
-    12,
-)
-_BATCH_COUNT, _BATCH_STRIDE = 5, 6  # of a layout
-_MOST_WORKSPACE, _ALIGNMENT_A = 1, 5  # of a preference; those of B, C and D follow
+_TRANSPOSE_A = 3
+_TRANSPOSE_B = 4
+_EPILOGUE = 7
+_BIAS_POINTER = 8
+_AUX_POINTER = 11
+_AUX_LEADING = 12
+_BATCH_COUNT = 5
+_BATCH_STRIDE = 6  # of a layout
+_MOST_WORKSPACE = 1
+_ALIGNMENT_A = 5  # of a preference; those of B, C and D follow
 _ALIGNED = 256  # what cuBLASLt takes for granted
 _BIT_MASK = 128  # multiples of which the leading dimension of ReLU's mask is, in bits
 
@@ -119,7 +119,9 @@ class CublasLt:
     def __init__(
         self, library: ctypes.CDLL, workspace: int, pointer: Callable[[Array], int]
     ) -> None:
-        self._library, self._workspace, self._pointer = library, workspace, pointer
+        self._library = library
+        self._workspace = workspace
+        self._pointer = pointer
         self._plans: dict[ProductRequest, ProductPlan | None] = {}
         self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
         self._handle = ctypes.c_void_p()
@@ -176,7 +178,9 @@ class CublasLt:
             ctypes.c_double if request.dtypes[2] == "float64" else ctypes.c_float
         ]
         first, second, result = plan.layouts
-        a, b, c = self._pointer(y), self._pointer(x), self._pointer(z)
+        a = self._pointer(y)
+        b = self._pointer(x)
+        c = self._pointer(z)
         operands = (
             ctypes.addressof(one),
             a,
@@ -227,12 +231,11 @@ class CublasLt:
         return self._plans[request]
 
     def _make(self, request: ProductRequest) -> ProductPlan:
-        description, gemm = ctypes.c_void_p(), request.gemm
+        description = ctypes.c_void_p()
+        gemm = request.gemm
         scale = TYPES["float64" if request.dtypes[2] == "float64" else "float32"]
-        make, put = (
-            self._library.cublasLtMatmulDescCreate,
-            self._library.cublasLtMatmulDescSetAttribute,
-        )
+        make = self._library.cublasLtMatmulDescCreate
+        put = self._library.cublasLtMatmulDescSetAttribute
         self._check(make(ctypes.byref(description), request.compute_type, scale))
         for attribute, operation in zip((_TRANSPOSE_A, _TRANSPOSE_B), gemm.operations, strict=True):
             self._set(put, description, attribute, ctypes.c_int32(operation))
@@ -253,10 +256,8 @@ class CublasLt:
         self, dtype: str, extents: tuple[int, int], operand: Operand, count: int
     ) -> ctypes.c_void_p:
         layout = ctypes.c_void_p()
-        make, put = (
-            self._library.cublasLtMatrixLayoutCreate,
-            self._library.cublasLtMatrixLayoutSetAttribute,
-        )
+        make = self._library.cublasLtMatrixLayoutCreate
+        put = self._library.cublasLtMatrixLayoutSetAttribute
         rows, columns = (ctypes.c_uint64(n) for n in extents)
         self._check(
             make(ctypes.byref(layout), TYPES[dtype], rows, columns, ctypes.c_int64(operand.leading))
@@ -268,7 +269,9 @@ class CublasLt:
 
     def _choose(self, plan: ProductPlan, request: ProductRequest) -> bool:
         """Ask the heuristic; False where it knows no algorithm."""
-        library, preference, count = self._library, ctypes.c_void_p(), ctypes.c_int()
+        library = self._library
+        preference = ctypes.c_void_p()
+        count = ctypes.c_int()
         self._check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
         put = library.cublasLtMatmulPreferenceSetAttribute
         self._set(put, preference, _MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))

@@ -76,7 +76,8 @@ class Cudnn:
     """
 
     def __init__(self, library: ModuleType, pointer: Callable[[Array], int]) -> None:
-        self._library, self._pointer = library, pointer
+        self._library = library
+        self._pointer = pointer
         self._handles: dict[int, Any] = {}
         self._graphs: dict[CudnnRequest, tuple[Any, int] | None] = {}
 

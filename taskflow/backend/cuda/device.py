@@ -70,7 +70,8 @@ class CudaStreams(StreamBackend):
                 "executor: devices are of kind 'cuda', and CuPy finds no GPU and driver"
             )
         count: int = runtime.getDeviceCount()
-        self._count, self._is_checked = count, is_checked
+        self._count = count
+        self._is_checked = is_checked
         self.xp = Arrays(self)
         self._gpus: set[int] = set()  # that were used so far
         self._streams = weakref.WeakSet[CudaStream]()
@@ -115,7 +116,8 @@ class CudaStreams(StreamBackend):
             return cupy.cuda.Event(disable_timing=not timed)
 
     def run(self, stream: CudaStream, call: Call) -> None:
-        previous, self._current = self._current, stream
+        previous = self._current
+        self._current = stream
         try:
             with cupy.cuda.Device(stream.gpu), stream.stream:
                 call()
@@ -234,7 +236,8 @@ class CudaStreams(StreamBackend):
         current = self._current
         if current is None:
             raise InternalError("a matrix product outside of a stream")
-        lt, may_plan = current.lt(self.is_capturing), not self.is_capturing
+        lt = current.lt(self.is_capturing)
+        may_plan = not self.is_capturing
         flags = {"uses_tf32": self.uses_tf32, "may_plan": may_plan}
         return lt.matmul(current.ptr, a, b, out, epilogue, bias=bias, aux=aux, **flags)
 
@@ -251,7 +254,8 @@ class CudaStreams(StreamBackend):
             return None
         if current.gpu not in self._cudnn:
             self._cudnn[current.gpu] = find_cudnn(pointer)
-        cudnn, flags = self._cudnn[current.gpu], (self.uses_tf32, not self.is_capturing)
+        cudnn = self._cudnn[current.gpu]
+        flags = (self.uses_tf32, not self.is_capturing)
         if cudnn is None:
             return None
         current.plans_with(cudnn)
@@ -346,7 +350,8 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 
 def _gpu(number: int) -> Gpu:
-    facts, ask = runtime.getDeviceProperties(number), runtime.deviceGetAttribute
+    facts = runtime.getDeviceProperties(number)
+    ask = runtime.deviceGetAttribute
     lanes = (
         64 if (facts["major"], facts["minor"]) in ((7, 0), (7, 5), (8, 0)) else 128
     )  # of a multiprocessor

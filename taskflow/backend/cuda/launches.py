@@ -90,7 +90,8 @@ def inspect_kernel(array: Array, out: Array) -> Launch:
 
 def not_finite_kernel(array: Array, flag: Array) -> Launch:
     """What `StreamBackend.launch` gets for a `StreamBackend.note_not_finite`."""
-    exponent, name = _EXPONENTS[array.dtype.name], f"not_finite_{array.itemsize * 8}"
+    exponent = _EXPONENTS[array.dtype.name]
+    name = f"not_finite_{array.itemsize * 8}"
     return _CHECK, name, array.size, (_bits(array), flag, exponent, *_layout(array))
 
 
@@ -101,9 +102,11 @@ def _bits(array: Array) -> Array:
 
 def _layout(array: Array) -> tuple[int, ...]:
     """Extents and steps in elements, filled up to six dimensions, and the number of elements."""
-    shape, strides = array.shape, array.strides
+    shape = array.shape
+    strides = array.strides
     if array.flags.c_contiguous:
-        shape, strides = (array.size,), (array.itemsize,)
+        shape = (array.size,)
+        strides = (array.itemsize,)
     if len(shape) > MOST_DIMENSIONS:
         raise ValueError(
             f"an array of {len(shape)} dimensions with gaps: a check looks at most at {MOST_DIMENSIONS}"

@@ -61,7 +61,8 @@ class MappedMemory:
             NoRoom: this GPU has no room for it.
         """
         self._free(ranks)
-        number, self._count = self._count, self._count + 1
+        number = self._count
+        self._count = self._count + 1
         with cupy.cuda.Device(gpu):
             block = malloc(-(-max(size_bytes, 1) // _GRAIN_BYTES) * _GRAIN_BYTES)
             cupy.cuda.MemoryPointer(block, 0).memset(0, block.size)
@@ -71,7 +72,8 @@ class MappedMemory:
         weakref.finalize(lent, self._ended.add, number).atexit = False
         mine = _bytes_at(int(block.ptr), size_bytes, lent, gpu)
         handles = ranks.gather(_handle(int(block.ptr), size_bytes))
-        failure, arrays = next((h for h in handles if isinstance(h, str)), ""), list[Array]()
+        failure = next((h for h in handles if isinstance(h, str)), "")
+        arrays = list[Array]()
         if not failure:
             try:
                 arrays = [
@@ -131,7 +133,8 @@ def _handle(pointer: int, size_bytes: int) -> tuple[bytes, int, int] | str:
 
 
 def _block_start(pointer: int) -> int:
-    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    base = ctypes.c_uint64()
+    size = ctypes.c_size_t()
     library = ctypes.CDLL("libcuda.so.1")
     status = library.cuMemGetAddressRange_v2(
         ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer)

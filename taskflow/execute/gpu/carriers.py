@@ -88,7 +88,8 @@ def why_not_shared(gpus: Sequence[RankGpu], source: int, device: int) -> str:
 
 
 def _check_possible(gpus: Sequence[RankGpu], carrier: str, why_not: str) -> None:
-    ranks, why = range(len(gpus)), ""
+    ranks = range(len(gpus))
+    why = ""
     if carrier == "shared":
         reasons = (why_not_shared(gpus, s, d) for s in ranks for d in ranks if s != d)
         why = why_not or next(filter(None, reasons), "")
@@ -123,7 +124,8 @@ def _plan_collectives(task_graph: TaskGraph) -> dict[int, LibraryPlan]:
         else task_graph.kind == Kind.COLLECTIVE
     )
     for row in np.flatnonzero(rows).tolist():
-        region, name = int(task_graph.region[row]), COLLECTIVES[int(task_graph.collective[row])]
+        region = int(task_graph.region[row])
+        name = COLLECTIVES[int(task_graph.collective[row])]
         if name not in SUMS or task_graph.regions[region].dtype in SUMMED:
             plan = plan_library(task_graph.exchange(row), task_graph.order(region))
             if plan is not None:

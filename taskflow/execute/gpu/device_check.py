@@ -75,12 +75,11 @@ class DeviceChecks:
         copyto = self._backend.xp.copyto
         before: list[Call] = []
         after: list[Call] = []
-        copies, offset = [], 0
+        copies = []
+        offset = 0
         for k, (view, privilege) in enumerate(zip(views, privileges, strict=True)):
-            counters, number = (
-                self._counters[device][self._used[device]],
-                outputs.index(k) if k in outputs else k,
-            )
+            counters = self._counters[device][self._used[device]]
+            number = outputs.index(k) if k in outputs else k
             memory, copy, offset = self._between_zones(device, offset, view)
             argument = _Argument(
                 task, number, privilege, view.size, device, self._used[device], memory.size
@@ -128,7 +127,8 @@ class DeviceChecks:
             (unread, bits), (unwritten, bits_after), (kept, _) = counts[argument.device][
                 argument.counters
             ].tolist()
-            where, k = f"task {argument.task}", argument.number
+            where = f"task {argument.task}"
+            k = argument.number
             if kept != argument.words:
                 what = (
                     "output"

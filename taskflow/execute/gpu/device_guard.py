@@ -50,13 +50,14 @@ class DeviceGuard(StepGuard):
         self, compiler: StreamCompiler, guarded: Guarded, is_any: Callable[[bool], bool]
     ) -> None:
         super().__init__(guarded, is_any)
-        self._backend, self._ledger, self._issue = compiler.backend, compiler.ledger, compiler.issue
-        self._memory, self._graph, size = (
-            compiler.memory,
-            compiler.graph,
-            8 * max(len(guarded.names), 1),
-        )
-        purpose, devices = "numbers of the guard", self._memory.devices
+        self._backend = compiler.backend
+        self._ledger = compiler.ledger
+        self._issue = compiler.issue
+        self._memory = compiler.memory
+        self._graph = compiler.graph
+        size = 8 * max(len(guarded.names), 1)
+        purpose = "numbers of the guard"
+        devices = self._memory.devices
         self._numbers = {d: self._ledger.take(d, purpose, size).view(np.uint64) for d in devices}
         self._noted = {d: self._backend.pinned(size).view(np.uint64) for d in devices}
         made = guarded.arrays(self._graph, self._memory, is_apart=True)
@@ -92,7 +93,8 @@ class DeviceGuard(StepGuard):
 
     def _build(self, at: int, made: Mapping[int, Sequence[tuple[Array, int]]]) -> GuardedItems:
         """The items of the program, those that make gradients with notes, and those of the guard before item `at`."""
-        items, late = self._with_notes(made), self.guarded.late
+        items = self._with_notes(made)
+        late = self.guarded.late
         latest = {item.stream: k for k, item in enumerate(items[:at]) if item.stream != HOST}
         over, row, added = (
             tuple(sorted(latest.values())),

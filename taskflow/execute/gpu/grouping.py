@@ -78,7 +78,8 @@ class GroupedRows:
     def __init__(
         self, issue: ItemOrder, make: Callable[[Sequence[int]], Call] | None, border: int = -1
     ) -> None:
-        self._issue, self._make = issue, make
+        self._issue = issue
+        self._make = make
         self._groups = group_rows(issue.graph, issue.plan, self._keys(), border) if make else {}
         self.rows = {row for groups in self._groups.values() for rows in groups for row in rows}
 
@@ -101,12 +102,11 @@ class GroupedRows:
 
     def _keys(self) -> dict[int, Hashable]:
         """What points have in common: a device, a kernel, a step, dtypes and scalars."""
-        issue, keys = self._issue, dict[int, Hashable]()
+        issue = self._issue
+        keys = dict[int, Hashable]()
         for row in np.flatnonzero(issue.graph.kind == Kind.POINT).tolist():
-            launch, device = (
-                issue.graph.launches[int(issue.graph.launch[row])],
-                int(issue.graph.device[row]),
-            )
+            launch = issue.graph.launches[int(issue.graph.launch[row])]
+            device = int(issue.graph.device[row])
             adds = launch.kernel.accumulates or bool(
                 launch.bound.pattern.adds
             )  # each knows itself to what it adds

@@ -52,9 +52,13 @@ class ItemOrder:
         ledger: Ledger,
         await_for: Callable[[int], None],
     ) -> None:
-        self.graph, self.plan = compiler.graph, compiler.plan
-        self.memory, self.transport = compiler.memory, compiler.transport
-        self.backend, self.ledger, self.before = backend, ledger, await_for
+        self.graph = compiler.graph
+        self.plan = compiler.plan
+        self.memory = compiler.memory
+        self.transport = compiler.transport
+        self.backend = backend
+        self.ledger = ledger
+        self.before = await_for
         self.items: list[Item] = []
         self._devices = len(self.graph.machine.devices)
         self.streams = {

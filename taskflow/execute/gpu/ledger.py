@@ -22,12 +22,10 @@ from taskflow.core.geometry import Rect
 from taskflow.execute.memory import Memory
 from taskflow.tasks.task_graph import Array
 
-INSTANCES, SCRATCH, PACKING, CONSTANTS = (
-    "instances",
-    "scratch memory",
-    "packing",
-    "constants of kernels",
-)
+INSTANCES = "instances"
+SCRATCH = "scratch memory"
+PACKING = "packing"
+CONSTANTS = "constants of kernels"
 LIBRARY = "buffers of NCCL"
 
 
@@ -76,7 +74,8 @@ class Ledger:
 
     def describe(self, device: int) -> str:
         """What is taken, what libraries take, and what is free."""
-        libraries, (free, total) = self._backend.library_bytes(device), self._backend.memory(device)
+        libraries = self._backend.library_bytes(device)
+        (free, total) = self._backend.memory(device)
         parts = [f"{size} of {purpose}" for purpose, size in self.taken[device].items() if size]
         parts += [
             f"about {size} of {purpose}" for purpose, size in self.expected[device].items() if size
@@ -92,7 +91,8 @@ class DeviceMemory(Memory):
     begins_zeroed = False
 
     def __init__(self, *args: Any, backend: StreamBackend, ledger: Ledger) -> None:
-        self.backend, self.ledger = backend, ledger
+        self.backend = backend
+        self.ledger = ledger
         super().__init__(*args)
 
     def share(self, size_bytes: int) -> list[Array] | None:

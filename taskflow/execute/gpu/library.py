@@ -57,7 +57,8 @@ class LibraryPlan:
 
 def plan_library(x: Exchange, order: Sequence[int]) -> LibraryPlan | None:
     """The calls that carry out an exchange; `order` is that of the region's dimensions in memory, slowest first."""
-    sources, targets = x.source_at, {d: k[0] for d, k in x.targets_at.items()}
+    sources = x.source_at
+    targets = {d: k[0] for d, k in x.targets_at.items()}
     is_one_each = len(sources) == x.sources and len(targets) == x.targets  # on a device
     if x.name in SUMS:
         return _plan_sum(x, sources, targets, order) if is_one_each else None
@@ -162,7 +163,8 @@ def _broadcast(
 
 def _sends(x: Exchange) -> list[LibraryCall]:
     """Every part of every target from a source that has it, in turn."""
-    calls, holders = list[LibraryCall](), dict[Rect, list[int]]()
+    calls = list[LibraryCall]()
+    holders = dict[Rect, list[int]]()
     for s in x.having:
         holders.setdefault(x.boxes[s], []).append(s)
     turns = [new_turns(len(sources)) for sources in holders.values()]

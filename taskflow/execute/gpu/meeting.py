@@ -55,7 +55,9 @@ class Meeting:
         can_share: bool,
         choices: Choices | None,
     ) -> None:
-        self._task_graph, self._transport, self._carrier = task_graph, transport, carrier
+        self._task_graph = task_graph
+        self._transport = transport
+        self._carrier = carrier
         self.backend = backend
         choices = choices or shipped_choices(backend.name(transport.rank))
         backend.choices = transport.gather(choices)[0]
@@ -91,7 +93,8 @@ class Meeting:
         compiler = StreamCompiler(
             *args, backend=self.backend, carriers=carriers, ledger=self.ledger
         )
-        compiler.captures, compiler.times = capture and not compiler.check, record
+        compiler.captures = capture and not compiler.check
+        compiler.times = record
         return compiler
 
     @staticmethod
@@ -173,11 +176,9 @@ def _run(
     over: Mapping[int, object],
 ) -> None:
     """Have a stream do something, and wait for it, by an event of its device."""
-    backend, stream, event = (
-        compiler.backend,
-        compiler.issue.streams[number],
-        over[compiler.issue.device(number)],
-    )
+    backend = compiler.backend
+    stream = compiler.issue.streams[number]
+    event = over[compiler.issue.device(number)]
     try:
         backend.run(stream, call)
         backend.record(stream, event)

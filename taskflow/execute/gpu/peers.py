@@ -31,7 +31,8 @@ class PeerRows:
     """The transfers `rows` of a program, of which this rank's part is appended to `issue`."""
 
     def __init__(self, issue: ItemOrder, rows: list[int]) -> None:
-        self._issue, self._flag_of = issue, {row: k for k, row in enumerate(rows)}
+        self._issue = issue
+        self._flag_of = {row: k for k, row in enumerate(rows)}
         self._rank = issue.transport.rank
         self._lent: dict[int, int] = {}  # rows whose data may still be read -> its instance
         self._folds: dict[
@@ -52,7 +53,8 @@ class PeerRows:
     def add(self, row: int) -> None:
         """What this rank does for a row, if it is at either end."""
         graph = self._issue.graph
-        source, device = int(graph.source[row]), int(graph.device[row])
+        source = int(graph.source[row])
+        device = int(graph.device[row])
         if source == self._rank:
             self._lend(row, device)
         if device == self._rank and row not in self._merged:
@@ -108,7 +110,8 @@ class PeerRows:
 
     def _take_back(self, row: int) -> None:
         if row in self._lent:
-            issue, instance = self._issue, self._lent.pop(row)
+            issue = self._issue
+            instance = self._lent.pop(row)
             stream = issue.number(StreamKind.SENDING, self._rank)
             issue.add(self._await(row), row, "await", stream, [instance], awaits=True)
 
@@ -119,5 +122,6 @@ class PeerRows:
         )
 
     def _await(self, row: int) -> Call:
-        own_flags, flag = self._flags[self._rank], slice(self._flag_of[row], self._flag_of[row] + 1)
+        own_flags = self._flags[self._rank]
+        flag = slice(self._flag_of[row], self._flag_of[row] + 1)
         return self._issue.backend.awaits(own_flags[_ARRIVED, flag], own_flags[_AWAITED, flag])

@@ -113,19 +113,24 @@ class StreamReplay:
         captures: bool,
         times: bool,
     ) -> None:
-        self._backend, self._staging, self._cells = backend, staging, cells
-        self._streams, self._devices = list(streams.values()), [devices[s] for s in streams]
+        self._backend = backend
+        self._staging = staging
+        self._cells = cells
+        self._streams = list(streams.values())
+        self._devices = [devices[s] for s in streams]
         self._leads: dict[
             int, tuple[int, Any]
         ] = {}  # of every clock the first device and stream, the lead's first
         for device, stream in zip(self._devices, self._streams):
             self._leads.setdefault(backend.clock(device), (device, stream))
         self._number = {s: k for k, s in enumerate(streams)} | {HOST: len(streams)}
-        self._captures, self._times = captures and not times and not backend.is_profiled, times
+        self._captures = captures and not times and not backend.is_profiled
+        self._times = times
         self.issued_seconds = 0.0
         self._lead = self._streams[0]
         self._end = backend.make_event(self._devices[0])
-        self.start, self.end = np.full(rows, np.nan), np.full(rows, np.nan)
+        self.start = np.full(rows, np.nan)
+        self.end = np.full(rows, np.nan)
         self._events: dict[tuple[int, int], Any] = {}
         self._clock: list[tuple[Any, Any]] = []
         self._origins: dict[int, Any] = {}  # of the times of a clock
@@ -135,12 +140,14 @@ class StreamReplay:
 
     def take(self, guarded: GuardedItems) -> None:
         """From now on a step is these items, on the streams of before."""
-        self._guarded, self.items = guarded, list(guarded.items)
+        self._guarded = guarded
+        self.items = list(guarded.items)
         if self._times:
             make = partial(self._backend.make_event, timed=True)
             self._clock = [(make(d), make(d)) for d in map(self._device_of, self.items)]
             self._origins = {clock: make(device) for clock, (device, _) in self._leads.items()}
-        self.segments, self.is_captured = self._build([False] * len(self.items)), False
+        self.segments = self._build([False] * len(self.items))
+        self.is_captured = False
         self._calls: list[Call] = [partial(self._issue, segment) for segment in self.segments]
         if guarded.guard is not None:  # what is left of a step that is given up
             self._rest = self._segment(guarded.guard + 1, len(self.items), False, guarded.points)
@@ -161,7 +168,8 @@ class StreamReplay:
         is_over = self._launch()
         self.issued_seconds = time.perf_counter() - begin
         if self.prefetch is not None:
-            prefetch, self.prefetch = self.prefetch, None
+            prefetch = self.prefetch
+            self.prefetch = None
             prefetch()
         self._backend.synchronize(self._end)
         self.is_warm = True
@@ -216,7 +224,9 @@ class StreamReplay:
 
     def _build(self, is_capturable: Sequence[bool]) -> list[Segment]:
         """The segments of a step, given which items can be in a graph; a guard is one of its own."""
-        segments, first, guard = [], 0, self._guarded.guard
+        segments = []
+        first = 0
+        guard = self._guarded.guard
         parts = [0 if guard is None else (k >= guard) + (k > guard) for k in range(len(self.items))]
         for (is_captured, _), group in groupby(zip(is_capturable, parts, strict=True)):
             count = len(list(group))
@@ -258,7 +268,8 @@ class StreamReplay:
     def _calls_of(
         self, plan: EventPlan, k: int, stream: int, item: int, is_run: bool
     ) -> list[Call]:
-        backend, is_host = self._backend, stream == self._number[HOST]
+        backend = self._backend
+        is_host = stream == self._number[HOST]
         awaited = [self._events[plan.events[other]] for other in plan.waits[k]]
         if is_host:
             return [*(partial(backend.synchronize, e) for e in awaited), self.items[item].call]
@@ -298,7 +309,8 @@ class StreamReplay:
     def _capture(self) -> None:
         is_capturable = [self._can_capture(item) for item in self.items]
         made = [self._captured(segment) for segment in self._build(is_capturable)]
-        self.segments, self._calls = [segment for segment, _ in made], [call for _, call in made]
+        self.segments = [segment for segment, _ in made]
+        self._calls = [call for _, call in made]
         self.is_captured = True
         kinds = [segment.is_captured for segment in self.segments]
         _log.debug(
@@ -356,7 +368,8 @@ class StreamReplay:
         self.start.fill(np.nan)
         self.end.fill(np.nan)
         for item, begin, end in timed:
-            row, origin = item.row, self._origins[self._backend.clock(self._device_of(item))]
+            row = item.row
+            origin = self._origins[self._backend.clock(self._device_of(item))]
             self.start[row] = np.fmin(self.start[row], self._backend.seconds_between(origin, begin))
             self.end[row] = np.fmax(self.end[row], self._backend.seconds_between(origin, end))
         if timed:

@@ -58,7 +58,8 @@ class Staging:
     """The feeds of the devices of this rank; `add` all parts, then `freeze`."""
 
     def __init__(self, backend: StreamBackend, ledger: Ledger, devices: Sequence[int]) -> None:
-        self._backend, self._ledger = backend, ledger
+        self._backend = backend
+        self._ledger = ledger
         self._parts: dict[int, list[FeedBox]] = {d: [] for d in devices}
         self._streams = {d: backend.make_stream(d, "next feeds") for d in devices}
         self._turn = 0
@@ -102,8 +103,10 @@ class Staging:
         if self._is_staged:
             raise InternalError("the feeds of the next step are staged already")
         for device in self._devices:
-            pinned, staged = self._pinned[device][self._turn], self._staged[device][self._turn]
-            stream, there = self._streams[device], list[Call]()
+            pinned = self._pinned[device][self._turn]
+            staged = self._staged[device][self._turn]
+            stream = self._streams[device]
+            there = list[Call]()
             for part in self._parts[device]:
                 value = self._backend.resident(stream, part.feed.value)
                 if value is None:
@@ -144,7 +147,8 @@ class StepCells:
     def __init__(
         self, backend: StreamBackend, ledger: Ledger, run: Run, devices: Sequence[int], points: int
     ) -> None:
-        self._backend, self._run = backend, run
+        self._backend = backend
+        self._run = run
         size = points * CELLS_A_POINT * _CELL_BYTES
         self._pinned = {d: [backend.pinned(size) for _ in range(2)] for d in devices}
         self._blocks = {d: ledger.take(d, "numbers of a step", size) for d in devices}
@@ -160,7 +164,8 @@ class StepCells:
         It is filled on the current stream.
         """
         number = len(self._made[device])
-        begin, end = number * _CELL_BYTES, (number + 1) * _CELL_BYTES
+        begin = number * _CELL_BYTES
+        end = (number + 1) * _CELL_BYTES
         if end > len(self._blocks[device]):
             raise InternalError(
                 f"device {device}: no kernel has more than {CELLS_A_POINT} numbers of a step"
@@ -177,7 +182,8 @@ class StepCells:
         self._turn = 1 - self._turn
         for device, made in self._made.items():
             if made:
-                host, size = self._pinned[device][self._turn], len(made) * _CELL_BYTES
+                host = self._pinned[device][self._turn]
+                size = len(made) * _CELL_BYTES
                 for value, views in made:
                     views[self._turn][0] = value(self._run)
                 self._backend.run(

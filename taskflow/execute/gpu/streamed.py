@@ -59,7 +59,10 @@ class StreamCompiler(Compiler):
         self, *args: Any, backend: StreamBackend, carriers: Carriers, ledger: Ledger
     ) -> None:
         super().__init__(*args)
-        self.backend, self.carriers, self.ledger, self.xp = backend, carriers, ledger, backend.xp
+        self.backend = backend
+        self.carriers = carriers
+        self.ledger = ledger
+        self.xp = backend.xp
         backend.uses_tf32 = self.graph.uses_tf32
 
     def compile(self) -> RankProgram:
@@ -105,7 +108,8 @@ class StreamCompiler(Compiler):
 
     def _choose_rows(self) -> None:
         """Which rows go which way between ranks."""
-        graph, pairs = self.graph, self.carriers.pairs
+        graph = self.graph
+        pairs = self.carriers.pairs
         ends = zip(graph.source.tolist(), graph.device.tolist(), strict=True)
         way = np.array([pairs.get(pair, "messages") for pair in ends])
         crosses = graph.is_transfer if self.transport.size > 1 else np.zeros(len(graph), np.bool_)
@@ -132,7 +136,8 @@ class StreamCompiler(Compiler):
     def _local(self, row: int) -> None:
         if row in self._groups.rows:
             return
-        elsewhere, stream = self._peers.parts_of(row), self._stream(row)
+        elsewhere = self._peers.parts_of(row)
+        stream = self._stream(row)
         uses = [
             i for k, (i, _, _) in enumerate(self.graph.args(row)) if i >= 0 and k not in elsewhere
         ]
@@ -142,10 +147,12 @@ class StreamCompiler(Compiler):
         self._peers.give_back(row, stream)
 
     def _stream(self, row: int) -> int:
-        number, devices = int(self.graph.streams[row, 0]), len(self.graph.machine.devices)
+        number = int(self.graph.streams[row, 0])
+        devices = len(self.graph.machine.devices)
         if number < 0:  # it occupies links alone
             return number
-        kind, device = StreamKind(number // devices), number % devices
+        kind = StreamKind(number // devices)
+        device = number % devices
         instance, rect, _ = self._args(row)[0]
         is_here = kind != StreamKind.COMPUTE and instance >= 0
         size = self.memory.view(instance, rect).nbytes if is_here else 0
@@ -159,7 +166,8 @@ class StreamCompiler(Compiler):
         self._peers.take_back(row)
 
     def _feed(self, row: int, views: list[Array]) -> Call:
-        (_, rect, _), region = self._args(row)[0], int(self.graph.region[row])
+        (_, rect, _) = self._args(row)[0]
+        region = int(self.graph.region[row])
         dtype = self.graph.regions[region].dtype
         part = self.staging.add(int(self.graph.device[row]), self.feeds[region], rect, dtype)
         return partial(self._copy_in, views[0], part)
@@ -183,7 +191,8 @@ class StreamCompiler(Compiler):
 
     def _context(self, row: int, bound: BoundKernel) -> StreamContext:
         device = int(self.graph.device[row])
-        cell, allocate = partial(self.cells.add, device), self.ledger.maker(device, CONSTANTS)
+        cell = partial(self.cells.add, device)
+        allocate = self.ledger.maker(device, CONSTANTS)
         args = (
             partial(boxes_of, self.graph, row),
             self.run,
@@ -202,7 +211,8 @@ class StreamCompiler(Compiler):
     def _checked(
         self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]
     ) -> Call:
-        checks, device = self.issue.checks, int(self.graph.device[row])
+        checks = self.issue.checks
+        device = int(self.graph.device[row])
         assert checks is not None
         return checks.checked(str(self.graph[row]), device, views, privileges, call)
 

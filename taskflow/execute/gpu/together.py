@@ -33,8 +33,10 @@ class LibraryRows:
     def __init__(
         self, issue: ItemOrder, plans: Mapping[int, LibraryPlan], transfers: Sequence[int]
     ) -> None:
-        self._issue, self._plans = issue, plans
-        self._rank, graph = issue.transport.rank, issue.graph
+        self._issue = issue
+        self._plans = plans
+        self._rank = issue.transport.rank
+        graph = issue.graph
         self._transfers = group_transfers(graph, transfers)
         self._calls = group_collectives(graph, plans)
         self._world = tuple(range(issue.transport.size))
@@ -55,7 +57,9 @@ class LibraryRows:
 
     def _connect(self, groups: list[tuple[int, ...]]) -> dict[tuple[int, ...], Communicator]:
         """Make the communicators; what they are expected to take is in the ledger before."""
-        backend, ledger, rank = self._issue.backend, self._issue.ledger, self._rank
+        backend = self._issue.backend
+        ledger = self._issue.ledger
+        rank = self._rank
         expected = sum(
             backend.communicator_bytes(self._peers(group)) for group in groups if rank in group
         )
@@ -65,7 +69,8 @@ class LibraryRows:
 
     def _peers(self, group: tuple[int, ...]) -> int:
         """With how many others of a group this rank exchanges data: two in rings, and each one that it sends to."""
-        graph, others = self._issue.graph, set[int]()
+        graph = self._issue.graph
+        others = set[int]()
         calls = [call for plan in self._plans.values() for calls in plan.rounds for call in calls]
         if len(group) == self._issue.transport.size:
             ends = [
@@ -88,7 +93,8 @@ class LibraryRows:
     # -- transfers -------------------------------------------------------------------------------------------------
 
     def _add_transfers(self, rows: Sequence[int]) -> None:
-        graph, round_ = self._issue.graph, _Round(self._issue, self._rank)
+        graph = self._issue.graph
+        round_ = _Round(self._issue, self._rank)
         mine = [row for row in rows if self._rank in (graph.source[row], graph.device[row])]
         for row in mine:
             box = graph.args(row)[0][1]
@@ -116,7 +122,9 @@ class LibraryRows:
                 self._emit(rows, round_, self._communicators[mine[0][1].group or self._world])
 
     def _add_call(self, row: int, call: LibraryCall, round_: _Round) -> None:
-        args, rank, graph = self._issue.graph.args(row), self._rank, self._issue.graph
+        args = self._issue.graph.args(row)
+        rank = self._rank
+        graph = self._issue.graph
         source = (
             (args[call.sources[rank]][0], call.source_box[rank]) if rank in call.sources else None
         )
@@ -128,7 +136,8 @@ class LibraryRows:
             round_.copy(source, target)
             return
         given, got = source and round_.give(*source), target and round_.get(*target)
-        kind, peer = call.kind, call.root
+        kind = call.kind
+        peer = call.root
         if kind == "send":
             kind, peer = ("send", next(iter(call.targets))) if source else ("receive", call.root)
         round_.parts.append(
@@ -160,7 +169,8 @@ class _Round:
     """The calls that go together, with the copies before and after them and the instances that they use."""
 
     def __init__(self, issue: ItemOrder, rank: int) -> None:
-        self._issue, self.stream = issue, issue.number(StreamKind.LIBRARY, rank)
+        self._issue = issue
+        self.stream = issue.number(StreamKind.LIBRARY, rank)
         self.parts: list[GroupCall] = []
         self.before: list[Call] = []
         self.after: list[Call] = []
@@ -212,7 +222,8 @@ def group_transfers(graph: TaskGraph, rows: Sequence[int]) -> dict[int, list[int
 
 def group_collectives(graph: TaskGraph, rows: Iterable[int]) -> dict[int, list[int]]:
     """First row of a call -> all of it, of collectives that are calls of the library; see `tasks.calls`."""
-    first, by_first = calls_of(graph)[0].tolist(), dict[int, list[int]]()
+    first = calls_of(graph)[0].tolist()
+    by_first = dict[int, list[int]]()
     for row in sorted(rows):
         by_first.setdefault(first[row], []).append(row)
     return by_first

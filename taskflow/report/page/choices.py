@@ -18,7 +18,8 @@ from taskflow.searching.whatif import Find, stragglers, what_if
 
 MOST_STARTS = 12  # of a search that are simulated again, for bytes and memory
 SLOWER = 1.1  # of one device
-NETWORK, FLOPS = (0.25, 0.5, 1.0, 2.0, 4.0, 10.0), (0.5, 1.0, 2.0)  # factors
+NETWORK = (0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
+FLOPS = (0.5, 1.0, 2.0)  # factors
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what
 
@@ -112,7 +113,8 @@ def what_if_columns(
     grid = [(n, f) for f in FLOPS for n in (NETWORK if network else (1.0,)) if (n, f) != (1.0, 1.0)]
     alone = [pair for pair in grid if pair[1] == 1.0]
     asked = [(name, grid if k == 0 else alone) for k, name in enumerate(plans)]
-    total, done = sum(len(pairs) + 1 for _, pairs in asked), 0
+    total = sum(len(pairs) + 1 for _, pairs in asked)
+    done = 0
     answers = []
     for name, pairs in asked:
         scales = [

@@ -147,7 +147,9 @@ def _add_other_splits(model: dict[str, Any], plan: Plan, inputs: ReportInputs) -
 
 def _choices(inputs: ReportInputs, progress: Progress) -> dict[str, Any]:
     """Baselines by rule, or of a search, and the plan itself."""
-    graph, machine, costs = inputs.graph, inputs.machine, inputs.costs
+    graph = inputs.graph
+    machine = inputs.machine
+    costs = inputs.costs
     progress(0, 1, "the plan among others")
     outcomes = [judged(graph, machine, costs, inputs.plan, inputs.name)]
     if inputs.found is not None:

@@ -31,13 +31,12 @@ def link_columns(timeline: Timeline) -> dict[str, Any]:
 
     `busiest_share` is the part of the step for which the busiest link of a class would be full.
     """
-    machine, carried = (
-        timeline.task_graph.machine,
-        np.zeros(len(timeline.task_graph.machine.links), np.int64),
-    )
+    machine = timeline.task_graph.machine
+    carried = np.zeros(len(timeline.task_graph.machine.links), np.int64)
     by_link = timeline.link_bytes()
     carried[list(by_link)] = list(by_link.values())
-    between, bandwidth = is_between_hosts(machine), machine.link_bandwidth[:-1]
+    between = is_between_hosts(machine)
+    bandwidth = machine.link_bandwidth[:-1]
     classes = []
     for is_between, rate in sorted({*zip(between.tolist(), bandwidth.tolist(), strict=True)}):
         of_class = carried[(between == is_between) & (bandwidth == rate)]

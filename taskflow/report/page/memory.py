@@ -31,8 +31,12 @@ def memory_columns(timeline: Timeline) -> dict[str, Any]:
     graph = timeline.task_graph
     begin, finish = lives(graph, timeline.start, timeline.end)
     edges = np.linspace(0.0, timeline.seconds, COLUMNS + 1)
-    sizes, classes = graph.instance_bytes(), _classes(graph)
-    in_use, at, most, alive = [], [], [], []
+    sizes = graph.instance_bytes()
+    classes = _classes(graph)
+    in_use = []
+    at = []
+    most = []
+    alive = []
     changes = bytes_in_use(graph, begin, finish)
     fullest = np.argsort([-int(held.max(initial=0)) for _, held in changes], kind="stable")
     devices = sorted(fullest[:MOST_DEVICES].tolist())

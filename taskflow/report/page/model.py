@@ -44,7 +44,8 @@ def model_columns(
         step: of the strategy, by vertices (`group_of`).
         compared: the same under another plan.
     """
-    labels, kinds = entry_labels(graph, strategy), axis_kinds(graph)
+    labels = entry_labels(graph, strategy)
+    kinds = axis_kinds(graph)
     members: dict[str, list[Operator]] = defaultdict(list)
     for op in graph.operators:
         if op.name in strategy:

@@ -41,17 +41,20 @@ def choose_tasks(timeline: Timeline, most: int) -> ShownTasks:
     """The tasks to show, not many more than `most`; a task in several lanes counts as several."""
     row, lane = lanes_of(timeline.task_graph)
     is_timed = ~np.isnan(timeline.start[row])
-    row, lane = row[is_timed], lane[is_timed]
+    row = row[is_timed]
+    lane = lane[is_timed]
     count = np.bincount(lane // LANES, minlength=len(timeline.task_graph.machine.devices))
     order = _telling(timeline)
     order = order[count[order] > 0]
     enough = int(np.searchsorted(np.cumsum(count[order]), most, side="right"))
     devices = np.sort(order[: max(enough, 1)])
     kept = np.isin(lane // LANES, devices)
-    row, lane = row[kept], lane[kept]
+    row = row[kept]
+    lane = lane[kept]
     if len(row) > most:  # one device alone
         longest = np.argsort(-(timeline.end - timeline.start)[row], kind="stable")[:most]
-        row, lane = row[longest], lane[longest]
+        row = row[longest]
+        lane = lane[longest]
     rows = np.unique(row)
     rows = rows[np.lexsort((rows, timeline.start[rows]))]
     place = np.zeros(len(timeline.start), np.int64)
@@ -68,7 +71,8 @@ def lanes_of(task_graph: TaskGraph) -> tuple[Array, Array]:
 
     A link that begins or ends at a device is a lane of it, too: some devices send by links alone.
     """
-    machine, devices = task_graph.machine, len(task_graph.machine.devices)
+    machine = task_graph.machine
+    devices = len(task_graph.machine.devices)
     row, stream = task_graph.occupied()
     first_link = STREAMS * devices
     of_device = stream < first_link
@@ -87,7 +91,8 @@ def lanes_of(task_graph: TaskGraph) -> tuple[Array, Array]:
 
 def _telling(timeline: Timeline) -> Array:
     """All devices, those that say most first."""
-    graph, devices = timeline.task_graph, len(timeline.task_graph.machine.devices)
+    graph = timeline.task_graph
+    devices = len(timeline.task_graph.machine.devices)
     seconds = np.nan_to_num(timeline.end - timeline.start)
     points = graph.kind == Kind.POINT
     busy = np.bincount(graph.device[points], seconds[points], devices)

@@ -82,7 +82,8 @@ def _task_columns(
     timeline: Timeline, shown: ShownTasks, groups: Sequence[str], number: Array
 ) -> Mapping[str, Any]:
     """`tasks`, a column each; `names`, which they count; `groups` of the strategy that they belong to."""
-    graph, rows = timeline.task_graph, shown.rows
+    graph = timeline.task_graph
+    rows = shown.rows
     scale = TICKS / timeline.seconds if timeline.seconds else 0.0
     start = np.rint(timeline.start[rows] * scale).astype(np.int64)
     length = np.rint((timeline.end - timeline.start)[rows] * scale).astype(np.int64)

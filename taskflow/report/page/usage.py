@@ -22,7 +22,8 @@ def usage_columns(timeline: Timeline) -> dict[str, Any]:
     graph = timeline.task_graph
     row, lane = lanes_of(graph)
     is_timed = ~np.isnan(timeline.start[row])
-    row, device = row[is_timed], lane[is_timed] // LANES
+    row = row[is_timed]
+    device = lane[is_timed] // LANES
     is_point = graph.kind[row] == Kind.POINT
     compute, computing = _usage(timeline, row[is_point], device[is_point])
     _, communicating = _usage(timeline, row[~is_point], device[~is_point])
@@ -55,7 +56,8 @@ def _by_device(row: Array, device: Array, devices: int) -> list[Array]:
 def _union(start: Array, end: Array) -> tuple[Array, Array]:
     """Intervals that cover the same and do not overlap."""
     order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
+    start = start[order]
+    end = np.maximum.accumulate(end[order]) if len(end) else end
     is_first = np.ones(len(start), bool)
     is_first[1:] = start[1:] > end[:-1]
     is_last = np.append(is_first[1:], True)[: len(start)]
@@ -64,7 +66,8 @@ def _union(start: Array, end: Array) -> tuple[Array, Array]:
 
 def _mean_count(start: Array, end: Array, edges: Array) -> Array:
     """How many intervals are under way, on average, between two edges."""
-    start, end = np.sort(start), np.sort(end)
+    start = np.sort(start)
+    end = np.sort(end)
     passed = _summed(start, edges) - _summed(
         end, edges
     )  # seconds of all intervals before each edge

@@ -34,8 +34,10 @@ class Crew:
     def __init__(self, size: int) -> None:
         self.size = size
         self._limits: list[Any] = []  # of BLAS, of those who are with the crew now
-        self._is_busy, self._owner = Lock(), 0
-        self._round, self._lists = 0, list[Sequence[Call]]()
+        self._is_busy = Lock()
+        self._owner = 0
+        self._round = 0
+        self._lists = list[Sequence[Call]]()
         self._errors = list[BaseException | None]()
         if size > 1:
             self._start()
@@ -45,7 +47,8 @@ class Crew:
 
         from taskflow.tasks.threads import spin
 
-        self._spin, self._libraries = spin, threadpoolctl.ThreadpoolController()
+        self._spin = spin
+        self._libraries = threadpoolctl.ThreadpoolController()
         self._rounds, self._ends, self._sleeps = (
             np.zeros(self.size * _GAP, np.int64) for _ in range(3)
         )
@@ -74,7 +77,8 @@ class Crew:
                 for call in calls:
                     call()
             return
-        self._owner, self._errors = get_ident(), [None] * self.size
+        self._owner = get_ident()
+        self._errors = [None] * self.size
         self._lists, self._round = [[], *lists], self._round + 1
         for k in range(1, len(self._lists)):
             self._hand_over(k)
@@ -94,7 +98,9 @@ class Crew:
             ):
                 time.sleep(0)  # let a signal be noticed
         errors = [error for error in self._errors if error is not None]
-        self._lists, self._errors, self._owner = [], [], 0  # what they refer to may go
+        self._lists = []
+        self._errors = []
+        self._owner = 0  # what they refer to may go
         self._is_busy.release()
         return errors
 
@@ -105,7 +111,8 @@ class Crew:
 
     def _serve(self, k: int) -> None:
         """What a thread does for ever: wait for a round, and make its calls."""
-        cell, done = k * _GAP, 0
+        cell = k * _GAP
+        done = 0
         while True:
             patience = self._looks(_PATIENCE_SECONDS)
             latest = self._spin.exchange(self._ends, self._rounds, cell, done, patience)

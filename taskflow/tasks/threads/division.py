@@ -145,7 +145,8 @@ def options(task_graph: TaskGraph, row: int, count: int) -> list[Option]:
     device = task_graph.machine.devices[int(task_graph.device[row])]
     computing = float(task_graph.flops[row] / device.flops_per_second)
     moving = float(task_graph.bytes[row] / device.memory_bandwidth)
-    whole, launch = whole_part(task_graph, row), task_graph.launches[int(task_graph.launch[row])]
+    whole = whole_part(task_graph, row)
+    launch = task_graph.launches[int(task_graph.launch[row])]
     ways = [Option([whole], computing + moving)]
     if count > 1:
         orders = [task_graph.order(n) for n in launch.args]
@@ -173,7 +174,8 @@ def best_alone(task_graph: TaskGraph, row: int, count: int) -> Option:
 
 def _are_apart(task_graph: TaskGraph, row: int, parts: Sequence[Part]) -> bool:
     """Whether no part reads what another one overwrites: an argument that lies in an output's memory has its boxes."""
-    args, is_written = task_graph.args(row), _is_written(task_graph, row)
+    args = task_graph.args(row)
+    is_written = _is_written(task_graph, row)
     for k, (instance, _, _) in enumerate(args):
         homes = [
             j

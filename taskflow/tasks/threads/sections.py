@@ -77,7 +77,8 @@ def _extend(
 ) -> tuple[float, list[Option]]:
     """The section that begins with the first point computed so: the seconds that it saves, and an option a point."""
     (row, others), *after = points
-    chosen, is_divided = [first], len(first.parts) > 1
+    chosen = [first]
+    is_divided = len(first.parts) > 1
     uses.add(row, first.parts)
     saved = _lone_seconds(others) - first.seconds - MEETING_SECONDS * is_divided
     for row, others in after:
@@ -106,7 +107,8 @@ class PlannedBytes:
     """The bytes of the instances of a task graph, by its memory plan."""
 
     def __init__(self, graph: TaskGraph, plan: MemoryPlan) -> None:
-        self._graph, self._plan = graph, plan
+        self._graph = graph
+        self._plan = plan
         self._sharing: dict[int, list[int]] = {}
         self._spans: dict[tuple[int, Rect], tuple[int, int]] = {}
 
@@ -128,16 +130,15 @@ class PlannedBytes:
         return self._spans[instance, rect]
 
     def _span(self, instance: int, rect: Rect) -> tuple[int, int]:
-        region, whole = (
-            int(self._graph.instance_region[instance]),
-            self._graph.instance_rect(instance),
-        )
+        region = int(self._graph.instance_region[instance])
+        whole = self._graph.instance_rect(instance)
         first = last = 0
         shape = whole.shape
         for d in self._graph.order(region):
             first = first * shape[d] + rect.lo[d] - whole.lo[d]
             last = last * shape[d] + rect.hi[d] - 1 - whole.lo[d]
-        begin, size = int(self._plan.offset[instance]), self._graph.regions[region].itemsize
+        begin = int(self._plan.offset[instance])
+        size = self._graph.regions[region].itemsize
         return begin + first * size, begin + (last + 1) * size
 
 
@@ -145,7 +146,8 @@ class Uses:
     """Which thread touched which box of which instance in a section."""
 
     def __init__(self, task_graph: TaskGraph, memory: PlannedBytes) -> None:
-        self.task_graph, self.memory = task_graph, memory
+        self.task_graph = task_graph
+        self.memory = memory
         self.by_instance: dict[int, set[Use]] = {}
 
     def add(self, row: int, parts: Sequence[Part]) -> None:
@@ -195,7 +197,8 @@ def section_calls(
     crew: Crew,
 ) -> list[Call]:
     """What the first thread does for every point of a section; `views` are those of every row, see `part_calls`."""
-    mine, others = list[Call](), [list[Call]() for _ in range(crew.size - 1)]
+    mine = list[Call]()
+    others = [list[Call]() for _ in range(crew.size - 1)]
     for row, parts in zip(section.rows, section.parts, strict=True):
         first, *rest = part_calls(task_graph, row, parts, views[row], context)
         mine.append(first)
@@ -224,10 +227,8 @@ def part_calls(
         context: makes what a kernel sees.
     """
     args = task_graph.args(row)
-    launch, privileges = (
-        task_graph.launches[int(task_graph.launch[row])],
-        [privilege for _, _, privilege in args],
-    )
+    launch = task_graph.launches[int(task_graph.launch[row])]
+    privileges = [privilege for _, _, privilege in args]
     is_read, is_written = access(privileges)
     calls: list[Call] = []
     for thread, part in enumerate(parts):
