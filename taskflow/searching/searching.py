@@ -51,7 +51,8 @@ _log = logging.getLogger(__name__)
 
 PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum
 WHOLE = 32  # changes that take as long as a plan that is judged as a whole, about
-STARTING, SHAPING = 0.1, 1 / 2  # of the budget: until then starts are judged, and shapes alone
+SHAPING = 0.4  # of the budget: until then shapes alone are judged
+STARTING = SHAPING / 2 / 2  # and until then starts
 # Changes without a gain, before a walk ends; half of what a move gained and took is forgotten after as many. And draws
 # of moves that have nothing to try, one after the other: then there is nothing.
 PATIENCE = 128

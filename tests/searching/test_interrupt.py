@@ -70,7 +70,7 @@ def test_who_handles_it_goes_on_doing_so():
     seen = []
     before = signal.signal(signal.SIGINT, lambda *_: seen.append(1))
     try:
-        found = search(network(), FOUR, COSTS, proposals=300, progress=interrupt_at(5))
+        found = search(network(), FOUR, COSTS, proposals=600, progress=interrupt_at(5))
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen and found.proposals >= 30
