@@ -105,18 +105,17 @@ class _Home:
         starts: Mapping[str, Strategy],
         progress: Callable[[int, float], None] | None,
     ) -> None:
-        self.graph, self.machine, self.costs, self.seed, self.starts = (
-            graph,
-            machine,
-            costs,
-            seed,
-            starts,
-        )
+        self.graph = graph
+        self.machine = machine
+        self.costs = costs
+        self.seed = seed
+        self.starts = starts
         self.progress = progress or (lambda done, best: None)
         self.transport = connect()
         self.known: dict[str, _Rehearsed] = {}  # by the digest of the rows
         self._digests: dict[str, str] = {}  # name of a start -> that of its rows
-        self.budget, self._until = budget, 0.0  # the part of it when the present share ends
+        self.budget = budget
+        self._until = 0.0  # the part of it when the present share ends
         self._history: list[tuple[int, float]] = []
 
     @property

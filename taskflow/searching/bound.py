@@ -45,7 +45,8 @@ def lower_bound(
 
 def whole_seconds(graph: Graph, machine: MachineModel, costs: CostModel) -> Array:
     """(operators, devices): seconds of every operator, not split, on every device."""
-    lowering, found = Lowering(graph, machine), dict[object, Array]()
+    lowering = Lowering(graph, machine)
+    found = dict[object, Array]()
     for number, device in enumerate(machine.devices):
         if device not in found:
             task_graph = lowering.lower(single_device(graph, machine, number))

@@ -53,11 +53,15 @@ def bound_of(
     numbers, fragment = decided(chosen, b)
     count = lay_spans(span, (numbers, fragment), layout, rows)
     waiting = first_waits(fragment, layout, rows.packed)
-    t, free = Timed(span, np.empty(count)), np.zeros(streams)
+    t = Timed(span, np.empty(count))
+    free = np.zeros(streams)
     devices = rows.packed.bytes.shape[1]
-    first, last, load = np.zeros(len(numbers)), 0.0, 0.0  # when the first point of each ends
+    first = np.zeros(len(numbers))
+    last = 0.0
+    load = 0.0  # when the first point of each ends
     for group in range(len(layout.group_ptr) - 1):
-        op, begin = group - 1, 0.0
+        op = group - 1
+        begin = 0.0
         for w in range(b.writer_ptr[op], b.writer_ptr[op + 1]) if op >= 0 else range(0):
             begin = max(begin, first[b.writer[w]])
         if op >= 0 and numbers[op] < 0:
@@ -75,7 +79,8 @@ def bound_of(
 @inner
 def decided(chosen: Array, b: BoundTables) -> tuple[Array, Array]:
     """Per operator its ROWS, and per region its fragment; -1: not yet."""
-    numbers, fragment = np.full(len(b.family), -1, np.int64), np.full(len(b.families), -1, np.int64)
+    numbers = np.full(len(b.family), -1, np.int64)
+    fragment = np.full(len(b.families), -1, np.int64)
     for op in range(len(numbers)):
         if chosen[b.family[op]] >= 0:
             numbers[op] = b.rows[op, chosen[b.family[op]]]

@@ -131,7 +131,9 @@ class _Exhaustive:
         most_visits: int | None,
         progress: Callable[[int, float], None],
     ) -> None:
-        self.space, self.judge, self.progress = space, judge, progress
+        self.space = space
+        self.judge = judge
+        self.progress = progress
         self.most_visits = math.inf if most_visits is None else most_visits
         self.without_waits = PackedJudge(judge.graph, judge.machine, judge.costs, is_roomy=True)
         self.bounds = Bounds(space, self.without_waits)
@@ -139,7 +141,10 @@ class _Exhaustive:
         self.symmetries = list(_symmetries(space, self.configs))
         self.chosen = np.full(len(space.names), -1, np.int64)
         self.best: Mapping[str, ParallelConfig] = {}
-        self.seconds, self.judged, self.visited, self.pruned = math.inf, 0, 0, 0
+        self.seconds = math.inf
+        self.judged = 0
+        self.visited = 0
+        self.pruned = 0
         self.refusal = ""  # what the last strategy that was faster than all before was short of
 
     @property
@@ -180,20 +185,24 @@ class _Exhaustive:
         if seconds < self.seconds:
             self.refusal = self.judge.judge(Plan(strategy)).shortage
             if not self.refusal:
-                self.best, self.seconds = configs, seconds
+                self.best = configs
+                self.seconds = seconds
 
 
 class Bounds:
     """Lower bounds of partly decided strategies; -1 stands for undecided."""
 
     def __init__(self, space: Space, judge: PackedJudge) -> None:
-        self._sizes, self._pool = [space.size(name) for name in space.names], judge.pool
-        span, streams = judge.current.timed.span.copy(), judge.pool.sets.count
+        self._sizes = [space.size(name) for name in space.names]
+        self._pool = judge.pool
+        span = judge.current.timed.span.copy()
+        streams = judge.pool.sets.count
         self._given = tuple(bound_tables(space, judge)), span, streams, tuple(judge.layout)
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""
-        out, pool = np.empty(self._sizes[leader]), self._pool
+        out = np.empty(self._sizes[leader])
+        pool = self._pool
         rows = tuple(pool.packed), (pool.op_rows.data, *pool.sets.columns)
         bound_children(chosen, leader, *self._given, *rows, out)
         return out
@@ -226,6 +235,7 @@ def _renamed(config: ParallelConfig, name: Sequence[int]) -> ParallelConfig:
 
 def _is_same_machine(machine: MachineModel, name: Sequence[int]) -> bool:
     """Whether renamed devices have the same rates, and the same latency and bandwidth between them."""
-    matrices, order = (machine.latency_seconds, machine.bandwidth), np.ix_(name, name)
+    matrices = (machine.latency_seconds, machine.bandwidth)
+    order = np.ix_(name, name)
     is_same = all(machine.devices[a] == machine.devices[b] for a, b in enumerate(name))
     return is_same and all(np.array_equal(matrix, matrix[order]) for matrix in matrices)

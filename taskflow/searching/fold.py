@@ -49,7 +49,8 @@ def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:
             op.follows is not None and not op.is_backward
         ):  # of these, those at the ends have more or fewer
             members[op.follows].append(op)
-    names, runs = list(members), find_repetitions([_content(ops) for ops in members.values()])
+    names = list(members)
+    runs = find_repetitions([_content(ops) for ops in members.values()])
     place = {
         n: (run.first, k)
         for run in runs

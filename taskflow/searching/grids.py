@@ -97,7 +97,9 @@ class Grids:
 
     def choices(self, name: str, devices: Sequence[int]) -> dict[Choice, ParallelConfig]:
         """The grids that an operator alone may have, on all devices."""
-        family, sample, count = self.families[name], self.samples.get(name), len(devices)
+        family = self.families[name]
+        sample = self.samples.get(name)
+        count = len(devices)
         found: dict[Choice, ParallelConfig] = {}
         for tensor in divisors(count):
             axes = {WHOLE: REPLICAS, **self._group_axes[name]}
@@ -134,7 +136,8 @@ class Grids:
         self, name: str, devices: Sequence[int], data: int, tensor: int, rest: str
     ) -> ParallelConfig:
         """The configuration of one operator in a grid of `data` times `tensor` devices."""
-        family, sample = self.families[name], self.samples.get(name)
+        family = self.families[name]
+        sample = self.samples.get(name)
         if family.is_of_numbers:
             return replicas(devices)
         axis = self._chosen(tensor).get(name) if tensor > 1 else None
@@ -166,11 +169,9 @@ class Grids:
         self, name: str, devices: Sequence[int], extents: tuple[int, int, int], rest: str
     ) -> ParallelConfig:
         """The configuration of one operator in a grid of data, context and tensor parallelism."""
-        family, sample, (data, context, tensor) = (
-            self.families[name],
-            self.samples.get(name),
-            extents,
-        )
+        family = self.families[name]
+        sample = self.samples.get(name)
+        (data, context, tensor) = extents
         if family.is_of_numbers:
             return replicas(devices)
         along = self.sequence.get(name) or REPLICAS
@@ -205,7 +206,8 @@ class Grids:
         """Leaders with a product for each expert -> the axis of experts, and that of their slots."""
         found: dict[str, tuple[str, str | None]] = {}
         for name in self._is_weighted & self.families.keys():
-            leader, weights = self.families[name].leader, self._weight_axes[name]
+            leader = self.families[name].leader
+            weights = self._weight_axes[name]
             read = leader.bound.term_axes[0]
             made = leader.bound.term_axes[len(leader.inputs)]
             if read & weights - made and (along := read & weights & made):
@@ -244,7 +246,8 @@ class Grids:
 
     def _sums(self, weighted: Iterable[Axis]) -> float:
         """Bytes of partial results for a flop that is split, where operators are split along these axes."""
-        size_bytes, flops = 0.0, 0.0
+        size_bytes = 0.0
+        flops = 0.0
         for name, axis in weighted:
             leader = self.families[name].leader
             made = leader.bound.term_axes[len(leader.inputs) :]
@@ -277,7 +280,8 @@ class Grids:
 
     def _can(self, axis: Axis, tensor: int) -> bool:
         """Whether a leader can be split along an axis in so many about equal parts, beside its samples."""
-        family, (name, along) = self.families[axis[0]], axis
+        family = self.families[axis[0]]
+        (name, along) = axis
         extent = family.leader.extents[along]
         is_even = extent % tensor == 0 or extent >= EVEN * tensor
         return is_even and family.allows({along: tensor}) and self.samples.get(name) != along

@@ -39,12 +39,15 @@ class Judge:
     """Judges plans of one graph."""
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
-        self.graph, self.machine, self.costs = graph, machine, costs
+        self.graph = graph
+        self.machine = machine
+        self.costs = costs
         self._lowerings: dict[object, Lowering] = {}  # by what a plan says beside its strategy
         # By the identities of configurations: the plan, which holds them, and its outcome.
         self._known: dict[object, tuple[Plan, Outcome]] = {}
         self._rows: tuple[object, TaskGraph] | None = None  # of the last plan, as lowered
-        self._seconds, self._devices = 0.0, 0  # that judging took so far, of so many devices
+        self._seconds = 0.0
+        self._devices = 0  # that judging took so far, of so many devices
 
     def judge(self, plan: Plan) -> Outcome:
         """The outcome of a plan.

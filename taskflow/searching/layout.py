@@ -42,13 +42,13 @@ class Layout(NamedTuple):
 
 def lay_out(lowering: Lowering) -> Layout:
     """The layout of a graph."""
-    order, lives = lowering.order, lowering.mover.table
-    span, group = np.zeros(len(order.numbers), SPAN), order.group[order.numbers] + 1
+    order = lowering.order
+    lives = lowering.mover.table
+    span = np.zeros(len(order.numbers), SPAN)
+    group = order.group[order.numbers] + 1
     span[:] = order.sequence
-    issuer_ptr, issuer_span = (
-        lives.op_ptr + lives.producer_ptr,
-        np.argsort(order.numbers)[order.issuers],
-    )
+    issuer_ptr = lives.op_ptr + lives.producer_ptr
+    issuer_span = np.argsort(order.numbers)[order.issuers]
     issuers = np.diff(issuer_ptr)
     region = np.repeat(np.arange(len(issuers)), issuers)
     by_span = np.argsort(issuer_span, kind="stable")
@@ -73,7 +73,8 @@ def constants(lives: Sequence[Life]) -> list[int]:
 
 def lifetimes(lowering: Lowering) -> tuple[Array, Array]:
     """First and last operator between which the instances of every region are needed."""
-    last, found = len(lowering.operators) - 1, np.zeros((2, len(lowering.lives)), np.int64)
+    last = len(lowering.operators) - 1
+    found = np.zeros((2, len(lowering.lives)), np.int64)
     for number, life in enumerate(lowering.lives):
         is_kept = life.region.is_persistent or not life.ops
         found[0, number] = 0 if is_kept or life.producer[0] < 0 else min(life.ops)

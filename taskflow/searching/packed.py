@@ -9,7 +9,8 @@ import numpy as np
 from taskflow.core.columns import Array, record, records
 
 # Columns that grow together; compiled code gives the number of those with too little room.
-ROW, FITS = 0, -2  # `seconds` and so on; there is room in all
+ROW = 0
+FITS = -2  # `seconds` and so on; there is room in all
 GROWING = (
     ("seconds", "streams", "ordinal"),
     ("edge_ptr",),

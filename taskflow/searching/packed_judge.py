@@ -84,7 +84,10 @@ class PackedJudge:
     def __init__(
         self, graph: Graph, machine: MachineModel, costs: CostModel, is_roomy: bool = False
     ) -> None:
-        self.graph, self.machine, self.costs, self.refusal = graph, machine, costs, ""
+        self.graph = graph
+        self.machine = machine
+        self.costs = costs
+        self.refusal = ""
         self._known = {op.name: op for op in graph.operators}
         self._number = {op.name: number for number, op in enumerate(graph.operators)}
         self.followers = {name: [number] for name, number in self._number.items()}
@@ -93,14 +96,16 @@ class PackedJudge:
                 self.followers[op.follows].append(number)
         self._has_staging = np.array([d.kind == "cuda" for d in machine.devices])
         self._capacity = np.array([math.inf if is_roomy else d.free_bytes for d in machine.devices])
-        self._allowed, self._most_bytes = self._capacity, HELD_BYTES
+        self._allowed = self._capacity
+        self._most_bytes = HELD_BYTES
         self.strategy = Strategy({})
         self._fill()
 
     def _fill(self) -> None:
         """An empty pool and no current strategy."""
         self.lowering = lowering = Lowering(self.graph, self.machine)
-        self.pool, self.layout = Pool(lowering, self.costs), lay_out(lowering)
+        self.pool = Pool(lowering, self.costs)
+        self.layout = lay_out(lowering)
         self._lifetimes = lifetimes(lowering)
         kinds = list(zip(lowering.op_kind, lowering.cost_kind, strict=True))
         # operators with the same have the same points and rows, and so have those that follow them
@@ -198,20 +203,25 @@ class PackedJudge:
             ValueError: an operator cannot be split so.
         """
         now = self.current
-        named, points, rows = now.named, now.points.copy(), now.rows.copy()
+        named = now.named
+        points = now.points.copy()
+        rows = now.rows.copy()
         if isinstance(changes, Strategy):
             check_strategy(self.graph, changes, len(self.machine.devices))
-            named, changes = {}, completed(self.graph, changes)
+            named = {}
+            changes = completed(self.graph, changes)
         own = {self._number[name]: name for name in changes if self._known[name].follows}
         named = {**named, **own}
         for name, config in changes.items():
-            ops, columns = np.array(self.followers[name]), self.columns(name, config)
+            ops = np.array(self.followers[name])
+            columns = self.columns(name, config)
             kept = [named.get(op, name) == name for op in ops.tolist()] if named else slice(None)
             points[ops[kept]], rows[ops[kept]] = columns[:, kept]
         self._settle_additions(points, rows, changes)
         chosen = replace(now, named=named, points=points, rows=rows)
         chosen.ops = np.flatnonzero(points != now.points)
-        chosen.missing, chosen.new = [], {}
+        chosen.missing = []
+        chosen.new = {}
         self._find_fragments(chosen)
         return chosen
 
@@ -242,8 +252,10 @@ class PackedJudge:
 
     def _find_fragments(self, chosen: Chosen) -> None:
         """The numbers of its fragments, those that are to be made among them."""
-        points, fragment = chosen.points.tolist(), chosen.fragment.copy()
-        used, first = self._used(points), self.pool.fragments
+        points = chosen.points.tolist()
+        fragment = chosen.fragment.copy()
+        used = self._used(points)
+        first = self.pool.fragments
         regions = {region for op in chosen.ops.tolist() for region in self._regions[op]}
         if used != chosen.used:
             regions |= self._by_used
@@ -255,7 +267,8 @@ class PackedJudge:
                 if number == first + len(chosen.missing):
                     chosen.missing.append(region)
             fragment[region] = number
-        chosen.fragment, chosen.used = fragment, used
+        chosen.fragment = fragment
+        chosen.used = used
         chosen.regions = np.flatnonzero(fragment != self.current.fragment)
 
     def key(self, region: int, points: Sequence[int], used: Sequence[int]) -> Hashable:
@@ -290,7 +303,8 @@ class PackedJudge:
         streams without them, with one, with three and so on; a pass in which collectives take nothing; then these are
         priced.
         """
-        done, is_limited = 0, math.isfinite(limit)
+        done = 0
+        is_limited = math.isfinite(limit)
         while done < len(chosen.missing):
             if is_limited and self._pass(chosen, limit) > limit:
                 return math.inf
@@ -305,8 +319,11 @@ class PackedJudge:
 
     def _pass(self, chosen: Chosen, limit: float) -> float:
         """See `resimulate`."""
-        now, pool, besides = self.current, self.pool, self.machine.step_seconds
-        choice, packed = (chosen.rows, chosen.fragment), tuple(pool.packed)
+        now = self.current
+        pool = self.pool
+        besides = self.machine.step_seconds
+        choice = (chosen.rows, chosen.fragment)
+        packed = tuple(pool.packed)
         rows, chosen.work = (pool.op_rows.data, *pool.sets.columns), now.work.copy()
         changed = chosen.ops, chosen.regions, (now.rows, now.fragment), choice
         is_known = change_work(chosen.work, *changed, packed, rows)
@@ -314,7 +331,8 @@ class PackedJudge:
             return math.inf
         if not is_known:
             return 0.0
-        span, streams = np.zeros(len(self.layout.span), LAID), len(chosen.work)
+        span = np.zeros(len(self.layout.span), LAID)
+        streams = len(chosen.work)
         seconds, end = pass_rows(
             limit - besides, choice, span, streams, tuple(self.layout), packed, rows
         )
@@ -326,7 +344,8 @@ class PackedJudge:
 
         What feeds take beside the arenas of GPUs is their instances, FEED_BLOCKS times.
         """
-        sizes, (first, last) = self.pool.packed.bytes[chosen.fragment], self._lifetimes
+        sizes = self.pool.packed.bytes[chosen.fragment]
+        (first, last) = self._lifetimes
         change = np.zeros((len(self.lowering.operators) + 1, sizes.shape[1]), np.int64)
         np.add.at(change, first, sizes)
         np.subtract.at(change, last + 1, sizes)

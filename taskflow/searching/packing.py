@@ -38,11 +38,14 @@ def pack_points(
     """
     table, rates, p = PointTable(*store), Rates(*all_rates), Packed(*pool)
     for k in range(len(points)):
-        record, row, whole = table.record[points[k, 0]], p.filled[0].rows, np.zeros(2, np.int64)
+        record = table.record[points[k, 0]]
+        row = p.filled[0].rows
+        whole = np.zeros(2, np.int64)
         if row + record.points > len(p.seconds):
             return k
         for i in range(record.points):
-            device, at = table.device[record.first_device + i], record.first_model + i
+            device = table.device[record.first_device + i]
+            at = record.first_model + i
             p.seconds[row + i] = point_seconds(
                 table.flops[at], table.bytes[at], device, points[k, 1], rates
             )
@@ -58,7 +61,9 @@ def pack_points(
 def put_rows(found: np.record, count: int, p: Packed) -> None:
     """The ROWS of an operator or version, which are the next `count` rows."""
     first = p.filled[0].rows
-    found.first, found.count, found.parts = first, count, 1
+    found.first = first
+    found.count = count
+    found.parts = 1
     for row in range(first, first + count):
         found.parts = max(found.parts, 1 + p.ordinal[row])
     p.filled[0].rows += count
@@ -67,8 +72,10 @@ def put_rows(found: np.record, count: int, p: Packed) -> None:
 @leaf
 def point_seconds(flops: float, size: int, device: int, dtype: int, rates: Rates) -> float:
     """`AnalyticCosts.task_seconds` of one point, to the last bit."""
-    compute, memory = flops / rates.flops[dtype, device], size / rates.bandwidth[device]
-    both, ramps = compute + memory, 0.0
+    compute = flops / rates.flops[dtype, device]
+    memory = size / rates.bandwidth[device]
+    both = compute + memory
+    ramps = 0.0
     if both > 0.0:
         share = compute / both
         ramps = share * rates.compute_ramp[device] + (1.0 - share) * rates.ramp[device]
@@ -110,15 +117,19 @@ def pack_regions(
 @inner
 def pack(x: Played, p: Packed, rates: Rates) -> int:
     """Append a region's fragment: FITS; else nothing is appended, and it is the column that has too little room."""
-    s, first = x.state, first_waiting(x)
-    issuers, versions = len(first) - 1, len(x.version_row) - 1
+    s = x.state
+    first = first_waiting(x)
+    issuers = len(first) - 1
+    versions = len(x.version_row) - 1
     column = lacking_column(s, first[issuers], issuers, versions, p)
     if column != FITS:
         return int(column)
     filled = p.filled[0]
     fragment = p.fragment[filled.fragments]
-    fragment.first, fragment.count = filled.rows, s.rows
-    fragment.version, fragment.issuer = filled.versions, filled.issuers
+    fragment.first = filled.rows
+    fragment.count = s.rows
+    fragment.version = filled.versions
+    fragment.issuer = filled.issuers
     pack_rows(s, p, rates)
     for v in range(versions):
         put_rows(p.version[filled.versions + v], x.version_row[v + 1] - x.version_row[v], p)
@@ -135,7 +146,8 @@ def pack(x: Played, p: Packed, rates: Rates) -> int:
 @inner
 def first_waiting(x: Played) -> Array:
     """Where the rows of every issuer begin among those of all of the region, and how many these are."""
-    life, ops = x.life, x.life.ops
+    life = x.life
+    ops = x.life.ops
     first = np.zeros(ops + len(x.version_row), np.int64)
     for e in range(len(life.event)):
         first[life.event[e].issuer + 1] = life.event_ptr[e + 1] - life.event_ptr[e]
@@ -152,8 +164,10 @@ def lacking_column(s: State, waiting: int, issuers: int, versions: int, p: Packe
 
     As if every row were a collective.
     """
-    of, numbers = p.filled[0], s.args * (ARG_NUMBERS + s.width)
-    rows, edges = of.rows + s.rows, of.edges + s.edges
+    of = p.filled[0]
+    numbers = s.args * (ARG_NUMBERS + s.width)
+    rows = of.rows + s.rows
+    edges = of.edges + s.edges
     first = rows, of.waiting + waiting + 1, edges, of.versions + versions, of.issuers + issuers
     used = (*first, of.fragments + 1, of.pending + s.rows, of.args + numbers)
     first_room = len(p.seconds), len(p.edge_ptr), len(p.edge), len(p.version), len(p.issuer)
@@ -167,13 +181,18 @@ def lacking_column(s: State, waiting: int, issuers: int, versions: int, p: Packe
 @inner
 def pack_rows(s: State, p: Packed, rates: Rates) -> None:
     """Seconds and streams of the rows."""
-    devices, begin = len(rates.overhead), 0
+    devices = len(rates.overhead)
+    begin = 0
     for k in range(s.rows):
-        of, row = s.row[k], p.filled[0].rows + k
-        source, device, size = of.source, of.device, of.points * s.itemsize
+        of = s.row[k]
+        row = p.filled[0].rows + k
+        source = of.source
+        device = of.device
+        size = of.points * s.itemsize
         p.ordinal[row] = of.ordinal
         if of.kind == COLLECTIVE:
-            p.seconds[row], p.streams[row] = 0.0, OPEN
+            p.seconds[row] = 0.0
+            p.streams[row] = OPEN
             pend(s, k, begin, p)
         elif of.kind == COPY and source != device:
             p.seconds[row] = rates.latency[source, device] + size / rates.throughput[source, device]
@@ -188,15 +207,21 @@ def pack_rows(s: State, p: Packed, rates: Rates) -> None:
 @leaf
 def pend(s: State, k: int, begin: int, p: Packed) -> None:
     """Note the collective in row `k`, with its arguments from `begin` on."""
-    filled, end = p.filled[0], s.row[k].arg_end
-    pending, at, first = p.pending[filled.pending], filled.args, s.arg[begin].instance
+    filled = p.filled[0]
+    end = s.row[k].arg_end
+    pending = p.pending[filled.pending]
+    at = filled.args
+    first = s.arg[begin].instance
     pending.row, pending.name, pending.itemsize = filled.rows + k, s.row[k].collective, s.itemsize
-    pending.bytes, pending.first = s.row[k].points * s.itemsize, at
-    pending.args, pending.width = end - begin, ARG_NUMBERS + s.width
+    pending.bytes = s.row[k].points * s.itemsize
+    pending.first = at
+    pending.args = end - begin
+    pending.width = ARG_NUMBERS + s.width
     for a in range(begin, end):
         instance = s.arg[a].instance
         role = SCRATCH if s.instance[instance].is_partial else TARGET
-        p.arg[at], p.arg[at + 1] = s.instance[instance].device, instance - first
+        p.arg[at] = s.instance[instance].device
+        p.arg[at + 1] = instance - first
         p.arg[at + 2] = SOURCE if s.arg[a].privilege == READ else role
         for i in range(s.width):
             p.arg[at + ARG_NUMBERS + i] = s.arg_box[a, i]
@@ -208,8 +233,11 @@ def pend(s: State, k: int, begin: int, p: Packed) -> None:
 @inner
 def pack_edges(s: State, first: Array, p: Packed) -> None:
     """For what all rows wait, by issuer and row; `first`: see `first_waiting`."""
-    filled, count, issuers = p.filled[0], first[-1], len(first) - 1
-    ptr, end = p.edge_ptr[filled.waiting : filled.waiting + count + 1], filled.edges
+    filled = p.filled[0]
+    count = first[-1]
+    issuers = len(first) - 1
+    ptr = p.edge_ptr[filled.waiting : filled.waiting + count + 1]
+    end = filled.edges
     p.issuer[filled.issuers : filled.issuers + issuers] = filled.waiting + first[:issuers]
     ptr[:] = 0
     for e in range(s.edges):
@@ -221,7 +249,8 @@ def pack_edges(s: State, first: Array, p: Packed) -> None:
         row = first[s.edge[e].issuer] + s.edge[e].index
         ptr[row] -= 1
         edge = p.edge[ptr[row]]
-        edge.issuer, edge.index = s.edge[e].awaited_issuer, s.edge[e].awaited_index
+        edge.issuer = s.edge[e].awaited_issuer
+        edge.index = s.edge[e].awaited_index
     filled.waiting += count + 1
     filled.edges += s.edges
     filled.issuers += issuers

@@ -37,7 +37,9 @@ class Pool:
     """
 
     def __init__(self, lowering: Lowering, costs: CostModel) -> None:
-        self.lowering, self.costs, self._rates = lowering, costs, tuple(costs.rates)
+        self.lowering = lowering
+        self.costs = costs
+        self._rates = tuple(costs.rates)
         self.packed = empty(len(lowering.regions), len(lowering.machine.devices))
         self.op_rows = Column(ROWS)
         self.sets = StreamSets(StreamTable(lowering.machine))
@@ -77,7 +79,8 @@ class Pool:
         dtypes = (self.lowering.compute_dtype[op] for op in ops)
         points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
         known = tuple(self.lowering.store.table), self._rates, self.sets.first_compute
-        found, done = np.zeros(len(points), ROWS), 0
+        found = np.zeros(len(points), ROWS)
+        done = 0
         while done < len(points):
             done += packing.pack_points(points[done:], *known, tuple(self.packed), found[done:])
             if done < len(points):
@@ -99,7 +102,8 @@ class Pool:
         if self._is_rated:
             return
         self._price_collectives()
-        mover, store = self.lowering.mover, self.lowering.store
+        mover = self.lowering.mover
+        store = self.lowering.store
         made = [(int(k), mover.move(k, numbers, used, store)) for k in regions.tolist()]
         end = int(self.packed.filled["rows"][0])
         self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
@@ -115,8 +119,10 @@ class Pool:
         self.packed.filled[:] = self._settled
 
     def _pack_regions(self, regions: Array, numbers: Array, used: Array) -> None:
-        mover, done = self.lowering.mover, 0
-        world, end = mover.world(numbers, used, self.lowering.store), -1
+        mover = self.lowering.mover
+        done = 0
+        world = mover.world(numbers, used, self.lowering.store)
+        end = -1
         while end != moving.DONE:
             args = regions[done:], world, mover.memory, mover.room, tuple(self.packed)
             end, at, more = packing.pack_regions(*args, self._rates)
@@ -144,7 +150,8 @@ class Pool:
 
     def _set_of(self, ring: Sequence[int], size: int, carried: Carried) -> int:
         """The set of streams and links of a collective of so many bytes among the devices of a ring."""
-        machine, (seconds, links, parts) = self.lowering.machine, carried
+        machine = self.lowering.machine
+        (seconds, links, parts) = carried
         pace = np.array([size / seconds if seconds > 0 else 0.0])
         (paces,) = paces_of(machine, links, parts, pace)
         return self.sets.of_group(ring, links, paces / machine.link_bandwidth[links])
@@ -154,7 +161,8 @@ class Pool:
         device, instance, role = args[:, : len(ARG)].T.tolist()
         boxes = args[:, len(ARG) :].reshape(len(args), -1, 2).transpose(2, 0, 1).tolist()
         rects = [Rect(tuple(lo), tuple(hi)) for lo, hi in zip(*boxes, strict=True)]
-        counts, machine = (role.count(SOURCE), role.count(TARGET)), self.lowering.machine
+        counts = (role.count(SOURCE), role.count(TARGET))
+        machine = self.lowering.machine
         return Exchange(name, machine.equals, machine.ways.doors, device, instance, rects, *counts)
 
     def _grow(self, column: int) -> None:

@@ -66,7 +66,10 @@ class SearchProblem:
         costs: CostModel,
         space: Space | PlanSpace | None = None,
     ) -> None:
-        self.graph, self.machine, self.costs, self.space = graph, machine, costs, space
+        self.graph = graph
+        self.machine = machine
+        self.costs = costs
+        self.space = space
         self.judge = Judge(graph, machine, costs)
         self.shapes: dict[int, PlanShape] = {}
         self.plans: dict[PlanShape, Plan | None] = {}
@@ -143,7 +146,9 @@ class Variant:
     """The graph that runs; its parts are made when they are first asked for."""
 
     def __init__(self, problem: SearchProblem, plan: Plan) -> None:
-        self.machine, self.costs, self.plan = problem.machine, problem.costs, plan
+        self.machine = problem.machine
+        self.costs = problem.costs
+        self.plan = plan
         self._problem = problem
         self._made: dict[object, object] = {}
 

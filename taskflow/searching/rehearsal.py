@@ -162,7 +162,8 @@ class Rehearsal:
     """The calls of this rank's rows, bound to memory of their own, which is as much as an executor takes."""
 
     def __init__(self, task_graph: TaskGraph) -> None:
-        self.task_graph, self._transport = task_graph, connect().over(task_graph.devices_used)
+        self.task_graph = task_graph
+        self._transport = connect().over(task_graph.devices_used)
         self._program = _compile(task_graph, self._transport)
         _time_all(self._program.calls)  # compiled, and their memory touched
         self._is_short = _time_all(self._program.calls).sum() < SHORT_SECONDS
@@ -214,7 +215,9 @@ def typical_seconds(task_graph: TaskGraph, rounds: Array) -> Array:
 def _compile(task_graph: TaskGraph, transport: Transport) -> RankProgram:
     """The calls of this rank's rows, with the rows of `task_graph` that they belong to."""
     expansion = expand(task_graph)
-    rows, plan, run = expansion.task_graph, expand_plan(plan_memory(task_graph), expansion), Run()
+    rows = expansion.task_graph
+    plan = expand_plan(plan_memory(task_graph), expansion)
+    run = Run()
     memory = Memory(rows, plan, transport, share_memory=transport.size > 1)
     _set_apart(memory)
     PersistentRegions(task_graph, memory, transport, run).initialise()
@@ -235,14 +238,16 @@ def _set_apart(memory: Memory) -> None:
     Nobody sends anything in a rehearsal, and an index must be a legal one where the arena holds other things. Where
     ranks share memory, what they read of each other are any numbers: those of this round or of the one before.
     """
-    graph, own = memory.task_graph, list(memory.arenas)
+    graph = memory.task_graph
+    own = list(memory.arenas)
     is_used = np.isin(graph.device, own) | np.isin(graph.source, own)
     used = np.unique(graph.arg_instance[np.repeat(is_used, np.diff(graph.arg_ptr))])
     for instance in used[used >= 0].tolist():
         number = int(graph.instance_region[instance])
         dtype = np.dtype(graph.regions[number].dtype)
         if int(graph.instance_device[instance]) not in own or dtype.kind != "f":
-            order, shape = graph.order(number), graph.instance_rect(instance).shape
+            order = graph.order(number)
+            shape = graph.instance_rect(instance).shape
             zeros = np.full(
                 [shape[d] for d in order], 0, dtype
             )  # touched, unlike those of `np.zeros`
@@ -251,7 +256,8 @@ def _set_apart(memory: Memory) -> None:
 
 def _time_all(calls: Iterable[Callable[[], object]]) -> Array:
     """Seconds of every call, made one after the other."""
-    clock, times = time.perf_counter, [time.perf_counter()]
+    clock = time.perf_counter
+    times = [time.perf_counter()]
     with crew(), np.errstate(all="ignore"):  # what is updated again and again may overflow
         for call in calls:
             call()

@@ -104,7 +104,8 @@ def pass_rows(
         of_graph: `Layout`; the others as of `change_work`.
     """
     layout, rows = Layout(*of_graph), Rows(of_rows[0], Packed(*of_pool), *of_rows[1:])
-    t, free = Timed(span, np.empty(lay_spans(span, chosen, layout, rows))), np.zeros(streams)
+    t = Timed(span, np.empty(lay_spans(span, chosen, layout, rows)))
+    free = np.zeros(streams)
     waiting = first_waits(chosen[1], layout, rows.packed)
     for group in range(len(layout.group_ptr) - 1):
         if pass_group(group, 0.0, waiting, free, t, layout, rows) > limit:
@@ -115,18 +116,22 @@ def pass_rows(
 @leaf
 def lay_spans(span: Array, chosen: Choice, layout: Layout, rows: Rows) -> int:
     """Where the rows of all spans are; where nothing is chosen yet there are none. And how many there are in all."""
-    end, packed = 0, rows.packed
+    end = 0
+    packed = rows.packed
     for b in range(len(span)):
         of = layout.span[b]
         number = chosen[0][of.op] if of.op >= 0 else chosen[1][of.region]
-        span[b].end, span[b].count = end, 0
+        span[b].end = end
+        span[b].count = 0
         if number < 0:
             continue
         if of.op >= 0:
             here = rows.op_rows[number]
         else:
             here = packed.version[packed.fragment[number].version + of.version]
-        span[b].row, span[b].count, span[b].parts = here.first, here.count, here.parts
+        span[b].row = here.first
+        span[b].count = here.count
+        span[b].parts = here.parts
         end += here.count
     return end
 
@@ -136,7 +141,8 @@ def first_waits(fragment: Array, layout: Layout, packed: Packed) -> Array:
     """Per `Layout.wait`, where the rows begin in `Packed.edge_ptr`; -1: nowhere."""
     found = np.full(len(layout.wait), -1, np.int64)
     for w in range(len(found)):
-        number, issuer = fragment[layout.wait[w].region], layout.wait[w].issuer
+        number = fragment[layout.wait[w].region]
+        issuer = layout.wait[w].issuer
         if number >= 0:
             found[w] = packed.issuer[packed.fragment[number].issuer + issuer]
     return found
@@ -150,12 +156,15 @@ def pass_group(
 
     Those of the operator do not start before `begin`.
     """
-    spans, parts, last = range(layout.group_ptr[group], layout.group_ptr[group + 1]), 1, 0.0
+    spans = range(layout.group_ptr[group], layout.group_ptr[group + 1])
+    parts = 1
+    last = 0.0
     for b in spans:
         parts = max(parts, t.span[b].parts)
     for part in range(parts):
         for b in spans:
-            span, least = t.span[b], begin if layout.span[b].op >= 0 else 0.0
+            span = t.span[b]
+            least = begin if layout.span[b].op >= 0 else 0.0
             for k in range(span.count):
                 if rows.packed.ordinal[span.row + k] == part:
                     done = max(least, awaited(b, k, waiting, t, layout, rows.packed))
@@ -171,7 +180,8 @@ def awaited(b: int, k: int, waiting: Array, t: Timed, layout: Layout, packed: Pa
     for w in range(layout.wait_ptr[b], layout.wait_ptr[b + 1]):
         if waiting[w] < 0:
             continue
-        row, first = waiting[w] + k, layout.wait[w].first
+        row = waiting[w] + k
+        first = layout.wait[w].first
         for e in range(packed.edge_ptr[row], packed.edge_ptr[row + 1]):
             edge = packed.edge[e]
             span = t.span[layout.issuer_span[first + edge.issuer]]
@@ -204,7 +214,8 @@ def exchange(work: Array, parts: Array, old: int, new: int, rows: Rows) -> None:
             continue
         first = parts[number].first
         for row in range(first, first + parts[number].count):
-            streams, seconds = rows.packed.streams[row], rows.packed.seconds[row]
+            streams = rows.packed.streams[row]
+            seconds = rows.packed.seconds[row]
             if streams == OPEN:
                 continue
             for k in range(rows.set_ptr[streams], rows.set_ptr[streams + 1]):

@@ -170,7 +170,9 @@ class _Search:
         progress: Callable[[int, float], None] | None,
         seed: tuple[int, int],
     ) -> None:
-        self.problem, self.budget, self.seed = problem, budget, seed
+        self.problem = problem
+        self.budget = budget
+        self.seed = seed
         self.progress = progress or (lambda done, best: None)
         self.generator = np.random.default_rng(seed)
         self.arms = _Arms(moves, problem.can_walk)
@@ -212,7 +214,8 @@ class _Search:
             self._turn(0)
         if self.population.best is None or not self.problem.has_orders or self.best.plan.parts > 1:
             return
-        plan, kind = self.best.plan, self.population.leaders[0].kind
+        plan = self.best.plan
+        kind = self.population.leaders[0].kind
         shape = self.problem.shapes.get(id(plan))
         if (bucketed := change_buckets(plan, self.problem, self.generator)) is not None:
             self._try(bucketed, shape, kind)
@@ -246,7 +249,8 @@ class _Search:
 
     def _turn(self, arm: int) -> None:
         """One plan judged, or the note that a move has none."""
-        move, is_change = self.arms.moves[arm], self.arms.price[arm] == 1
+        move = self.arms.moves[arm]
+        is_change = self.arms.price[arm] == 1
         if is_change and (walk := self._walking()) is not None:
             plan = move(walk.plan, self.problem, self.generator)
             if plan is not None and _is_change(walk.plan, plan):
@@ -268,7 +272,8 @@ class _Search:
 
     def _leaders(self, arm: int) -> Iterator[Leader]:
         """From which a move may go on, in random order."""
-        far, nothing = FAR * self.arms.reach[arm], self.arms.nothing
+        far = FAR * self.arms.reach[arm]
+        nothing = self.arms.nothing
         if self.population.best is None:
             far = math.inf
         leaders = [
@@ -316,14 +321,16 @@ class _Search:
         self._end_walk()
         for leader in self.population.draw(self.generator, self.population.leaders):
             if leader.outcome.fits and _can_walk(leader.outcome.plan):
-                self._walk, self._kind = Walk(self.problem, leader.outcome.plan), leader.kind
+                self._walk = Walk(self.problem, leader.outcome.plan)
+                self._kind = leader.kind
                 self.budget.spent += WHOLE
                 return self._walk
         return None
 
     def _end_walk(self) -> None:
         """What a walk found is judged as a whole plan, in its order of rows and in that of the best plan."""
-        walk, self._walk = self._walk, None
+        walk = self._walk
+        self._walk = None
         if walk and walk.least < walk.begin:
             orders = dict.fromkeys([walk.best.schedule, self.best.plan.schedule])
             for plan in (replace(walk.best, schedule=order) for order in orders if order in ORDERS):
@@ -335,7 +342,8 @@ class _Search:
         plan = self.best.plan
         if not (self.problem.can_walk and _can_walk(plan)):
             return
-        walk, variant = Walk(self.problem, plan), self.problem.variant(plan)
+        walk = Walk(self.problem, plan)
+        variant = self.problem.variant(plan)
         left = count_neighbours(variant)
         while left > 0 and not self.budget.is_interrupted:
             plan_next = next_neighbour(walk.plan, self.problem, self.generator)
@@ -345,7 +353,8 @@ class _Search:
                 count_neighbours(variant) if walk.propose(plan_next, walk.limit(-1.0)) else left - 1
             )
             self._count(1.0)
-        self._walk, self._kind = walk, FOUND
+        self._walk = walk
+        self._kind = FOUND
         self._end_walk()
         is_best = walk.least == walk.begin or self.best.plan.strategy is walk.best.strategy
         self.is_local = is_best and not self.budget.is_interrupted

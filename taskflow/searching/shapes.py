@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from taskflow.searching.grids import RESTS
 
-WHOLE, SHARDED, HOMES = "", ", sharded state", ", sharded parameters"
+WHOLE = ""
+SHARDED = ", sharded state"
+HOMES = ", sharded parameters"
 ONE_STAGE = "one_f_one_b", 1
 # Policies, and the stages of each group of devices; in a V the two at its turn are one.
 SCHEDULES = ONE_STAGE, ("zb_v", 2), ("interleaved", 2), ("zb_h1", 1)

@@ -60,16 +60,15 @@ class Space:
         device_lists: Sequence[Sequence[int]] | None = None,
     ) -> None:
         every = families(graph)
-        self.graph, self.machine, self.operators = (
-            graph,
-            machine,
-            [family.leader for family in every],
-        )
+        self.graph = graph
+        self.machine = machine
+        self.operators = [family.leader for family in every]
         self.names = [op.name for op in self.operators]
         self._configs: dict[ParallelConfig, ParallelConfig] = {}
         self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
         self._named: set[str] = set()
-        placements, known = Placements(machine, device_lists), dict[_Kind, _Choices]()
+        placements = Placements(machine, device_lists)
+        known = dict[_Kind, _Choices]()
         self._choices: dict[str, _Choices] = {}
         for name, family in zip(self.names, every, strict=True):
             axes = tuple((axis, most) for axis, most in family.most.items() if most > 1)
@@ -186,9 +185,11 @@ class _Choices:
         self.has_fractions = any(each.fractions for p in different for each in p)
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
-        self._placements, self._legal = placements, {degrees for degrees, _ in self.rows}
+        self._placements = placements
+        self._legal = {degrees for degrees, _ in self.rows}
         self._known: dict[ParallelConfig, bool] = {}
-        self._configs, self._made = configs, dict[int, ParallelConfig]()
+        self._configs = configs
+        self._made = dict[int, ParallelConfig]()
 
     def config(self, number: int) -> ParallelConfig:
         """Configuration `number`."""
@@ -221,7 +222,8 @@ class _Choices:
         split: dict[str, Degree] = {a: d for a, d in zip(self.axes, degrees, strict=True) if d > 1}
         if placement.fractions is not None:
             split = dict.fromkeys(split, placement.fractions)
-        devices, extents = placement.devices, [d for d in degrees if d > 1]
+        devices = placement.devices
+        extents = [d for d in degrees if d > 1]
         return ParallelConfig(split, turn(devices, extents) if placement.is_turned else devices)
 
 

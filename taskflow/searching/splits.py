@@ -26,7 +26,8 @@ class Splits:
         self.operator = op
         axes, rows = space.degrees(op.follows or op.name)
         self._degrees = {a: rows[:, k] for k, a in enumerate(axes) if a in op.split_axes}
-        part, points = np.ones(len(rows)), np.ones(len(rows))
+        part = np.ones(len(rows))
+        points = np.ones(len(rows))
         for axis, degrees in self._degrees.items():
             extent = op.extents[axis]
             part *= np.maximum(extent // degrees, 1) / extent
@@ -51,7 +52,8 @@ class Splits:
 
     def _window_read(self, name: str, extent: int) -> float:
         bound = self.operator.bound
-        window, points = bound.windows[name], bound.extents[bound.windows[name].axis]
+        window = bound.windows[name]
+        points = bound.extents[bound.windows[name].axis]
         lo, hi = window.image((0, points), extent)
         if not self.is_even or hi <= lo:
             return 0.0

@@ -46,7 +46,8 @@ def starts(
             yield name, inside
         else:
             left_out.append(name)
-    generator, k = np.random.default_rng(seed), 0
+    generator = np.random.default_rng(seed)
+    k = 0
     while problem.has_strategies:
         space = problem.variant(Plan(Strategy({}))).space
         yield f"random {k}", Plan(space.draw_strategy(generator))
@@ -87,7 +88,8 @@ def checked_starts(
         if name.partition(" on ")[0].partition(",")[0] in RULE_NAMES:
             raise ValueError(f"search: the start '{name}': it has the name of a start by a rule")
         try:
-            graph, devices = problem.variant(plan).graph, len(problem.machine.devices)
+            graph = problem.variant(plan).graph
+            devices = len(problem.machine.devices)
             check_strategy(graph, plan.strategy, devices)
             problem.judge.lowering(plan).numbers(plan.strategy)
         except ValueError as error:

@@ -51,7 +51,8 @@ class BoundTables(NamedTuple):
 
 def bound_tables(space: Space, judge: PackedJudge) -> BoundTables:
     """What `boundpass.bound_children` reads."""
-    operators, pool = list(space.graph.operators), judge.pool
+    operators = list(space.graph.operators)
+    pool = judge.pool
     leaders = {name: number for number, name in enumerate(space.names)}
     family = np.array([leaders[op.follows or op.name] for op in operators])
     sizes = [space.size(name) for name in space.names]

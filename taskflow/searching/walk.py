@@ -52,9 +52,12 @@ class Walk:
         if not seconds <= limit or not math.isfinite(seconds):
             return 0.0
         self.judge.accept()
-        self.plan, self.seconds = plan, seconds
+        self.plan = plan
+        self.seconds = seconds
         if seconds >= self.least:
             return 0.0
         gain = math.log(self.least / seconds)
-        self.best, self.least, self.gained = plan, seconds, self.tried
+        self.best = plan
+        self.least = seconds
+        self.gained = self.tried
         return gain

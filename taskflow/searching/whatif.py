@@ -95,13 +95,15 @@ def what_if(
     for factors in scales:
         _check_costs(costs, factors)
     question = _Question(graph, find, costs, sensitivities)
-    known, first = dict[MachineModel, Case](), math.inf
+    known = dict[MachineModel, Case]()
+    first = math.inf
     machines = [(scale_machine(machine, factors), factors) for factors in ({}, *scales)]
     counts = devices or [len(machine.devices)]
     for scaled, factors in [
         (scaled.take(count), factors) for scaled, factors in machines for count in counts
     ]:
-        interrupted, key = None, _in_use(scaled)
+        interrupted = None
+        key = _in_use(scaled)
         if key not in known:
             known[key], interrupted = question.answer(scaled)
         first = first if math.isfinite(first) else known[key].seconds
@@ -142,7 +144,8 @@ def stragglers(
     """
     _check_costs(costs, {f"{DEVICE}:0": slower})
     as_it_is = plan.predict(graph, machine, costs)
-    busy, on_path = _computing(as_it_is), _computing(as_it_is, as_it_is.critical_path())
+    busy = _computing(as_it_is)
+    on_path = _computing(as_it_is, as_it_is.critical_path())
     slow = []
     for device in sorted(busy, key=busy.__getitem__, reverse=True)[:most]:
         scaled = scale_machine(machine, {f"{DEVICE}:{device}": slower})
@@ -186,7 +189,8 @@ class _Question:
 
     def answer(self, machine: MachineModel) -> tuple[Case, SearchInterrupted | None]:
         """A case, and what interrupted its search."""
-        case, interrupted = Case(len(machine.devices), {}), None
+        case = Case(len(machine.devices), {})
+        interrupted = None
         try:
             found = self.find(self.graph, machine, self._costs(machine))
         except NoRoomError as error:
@@ -194,7 +198,8 @@ class _Question:
         except SearchInterrupted as caught:
             found = (interrupted := caught).result
         if isinstance(found, SearchResult):
-            case, found = replace(case, start=found.best_start, pareto=found.pareto), found.plan
+            case = replace(case, start=found.best_start, pareto=found.pareto)
+            found = found.plan
         plan = Plan(found) if isinstance(found, Strategy) else found
         timeline = plan.predict(self.graph, machine, self._costs(machine))
         seconds = timeline.seconds

@@ -19,7 +19,8 @@ def change_again(plan: Plan, problem: SearchProblem, generator: np.random.Genera
     if not names or problem.space is not None:
         return None
     first, last = sorted(int(k) for k in generator.integers(len(names), size=2))
-    run, now = set(names[first : last + 1]), set(plan.recomputed)
+    run = set(names[first : last + 1])
+    now = set(plan.recomputed)
     chosen = now - run if run <= now else now | run
     return replace(plan, recomputed=tuple(name for name in names if name in chosen))
 

@@ -19,7 +19,8 @@ def change_buckets(
     machine = problem.machine
     if problem.space is not None or not (machine.has_library or machine.library):
         return None
-    size, shape = plan.bucket_bytes, problem.shapes.get(id(plan))
+    size = plan.bucket_bytes
+    shape = problem.shapes.get(id(plan))
     sizes = [2 * size, size // 2, None] if size else [BUCKET_BYTES]
     turned = sizes[:: -1 if size and generator.random() < 1 / 2 else 1]
     others = (problem.shaped(replace(plan, bucket_bytes=each), shape) for each in turned)

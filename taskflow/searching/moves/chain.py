@@ -10,7 +10,8 @@ from taskflow.searching.problem import SearchProblem
 
 def change_chain(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A new configuration for an operator, brought over to the chain that had what was brought over from it before."""
-    proposals, strategy = problem.variant(plan).proposals, plan.strategy
+    proposals = problem.variant(plan).proposals
+    strategy = plan.strategy
     names = proposals.space.names
     first = int(generator.random() * len(names))
     reach = int((len(names) - first + 1) ** generator.random())  # most are short

@@ -17,11 +17,16 @@ def move_cut(plan: Plan, problem: SearchProblem, generator: np.random.Generator)
     if not cuts:
         return None
     cut = cuts[int(generator.random() * len(cuts))]
-    before, behind = places[cut - 1], places[cut]
+    before = places[cut - 1]
+    behind = places[cut]
     width = 1 << int(generator.random() * (len(names) // (len(cuts) + 1)).bit_length())
-    moved, here, there = range(cut - width, cut), before, behind
+    moved = range(cut - width, cut)
+    here = before
+    there = behind
     if generator.random() < 1 / 2:
-        moved, here, there = range(cut, cut + width), behind, before
+        moved = range(cut, cut + width)
+        here = behind
+        there = before
     if len(here) != len(there) or any(places[k : k + 1] != [here] for k in moved):
         return None
     return problem.changed(plan, {names[k]: _placed(plan.strategy[names[k]], there) for k in moved})

@@ -18,5 +18,6 @@ def change_kin(plan: Plan, problem: SearchProblem, generator: np.random.Generato
         return None
     kin = proposals.kin[int(generator.random() * len(proposals.kin))]
     name = kin[int(generator.random() * len(kin))]
-    old, new = plan.strategy[name], proposals.space.draw_common(name, generator)
+    old = plan.strategy[name]
+    new = proposals.space.draw_common(name, generator)
     return problem.changed(plan, {other: new for other in kin if plan.strategy[other] == old})

@@ -47,7 +47,8 @@ def _coprime(size: int) -> int:
 
     Its ratio is that of Fibonacci numbers, each of which is the sum of the two before.
     """
-    before, number = 1, 1
+    before = 1
+    number = 1
     while number < size:
         before, number = number, before + number
     step = max(round(size * number / (before + 2 * number)), 1)

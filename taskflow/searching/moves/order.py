@@ -25,7 +25,8 @@ def orders_of(graph: Graph) -> tuple[str, ...]:
 
 def next_order(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """The plan in the order that was the fastest so far; the first plan, in the next order; a pipeline, more eager."""
-    policy, shape = named(plan.schedule), problem.shapes.get(id(plan))
+    policy = named(plan.schedule)
+    shape = problem.shapes.get(id(plan))
     if not problem.has_orders or not (isinstance(policy, Policy) or plan.schedule in ORDERS):
         return None
     orders = orders_of(problem.graph) if problem.order is None else (problem.order,)

@@ -83,10 +83,12 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
 
 
 def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
-    first, count = problem.variant(Plan(Strategy({}))), len(problem.machine.devices)
+    first = problem.variant(Plan(Strategy({})))
+    count = len(problem.machine.devices)
     if shape.groups < 1 or shape.tensor < 1 or count % (shape.groups * shape.tensor):
         return None
-    size, parts = count // shape.groups, shape.groups * shape.parts
+    size = count // shape.groups
+    parts = shape.groups * shape.parts
     samples = min((region.shape[0] for region in problem.graph.inputs if region.ndim), default=1)
     if shape.groups > 1 and samples % (parts * (size // shape.tensor)):
         return None
