@@ -13,13 +13,13 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import noted_interrupt
-from taskflow.comm.transport import LocalTransport, connect
+from taskflow.comm.transport import LocalTransport, Transport, connect
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -82,7 +82,8 @@ def search_at_home(
         ValueError, SearchInterrupted: as `search` does. An interrupted one has the best in rehearsal so far, too.
     """
     proposals = PROPOSALS if proposals is None and seconds is None else proposals
-    home = _Home(graph, machine, costs, Budget(proposals, seconds), seed, starts or {}, progress)
+    tell = progress or (lambda done, best: None)
+    home = _Home(graph, machine, costs, Budget(proposals, seconds), seed, starts or {}, tell)
     if not isinstance(costs, MeasuredCosts) or any(d.kind == "cuda" for d in machine.devices):
         return home.search(1.0, searching=1.0)
     for share in SHARES:
@@ -92,36 +93,33 @@ def search_at_home(
     return home.settle(result)
 
 
+@dataclass
 class _Home:
-    """What is known of one call, the same on every rank."""
+    """What is known of one call, the same on every rank.
 
-    def __init__(
-        self,
-        graph: Graph,
-        machine: MachineModel,
-        costs: CostModel,
-        budget: Budget,
-        seed: int,
-        starts: Mapping[str, Strategy],
-        progress: Callable[[int, float], None] | None,
-    ) -> None:
-        self.graph = graph
-        self.machine = machine
-        self.costs = costs
-        self.seed = seed
-        self.starts = starts
-        self.progress = progress or (lambda done, best: None)
-        self.transport = connect()
-        self.known: dict[str, _Rehearsed] = {}  # by the digest of the rows
-        self._digests: dict[str, str] = {}  # name of a start -> that of its rows
-        self.budget = budget
-        self._until = 0.0  # the part of it when the present share ends
-        self._history: list[tuple[int, float]] = []
+    Attributes:
+        rehearsed: by the digest of the rows.
+        _digests: name of a start -> that of its rows.
+        _until: the part of the budget when the present share ends.
+    """
+
+    graph: Graph
+    machine: MachineModel
+    costs: CostModel
+    budget: Budget
+    seed: int
+    starts: Mapping[str, Strategy]
+    progress: Callable[[int, float], None]
+    transport: Transport = field(default_factory=connect)
+    rehearsed: dict[str, _Rehearsed] = field(default_factory=dict)
+    _digests: dict[str, str] = field(default_factory=dict)
+    _until: float = 0.0
+    _history: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def best(self) -> _Rehearsed:
         """The fastest in rehearsal; of equal ones that which moves fewer bytes, then that which needs less memory."""
-        return min(self.known.values(), key=lambda each: each.prediction)
+        return min(self.rehearsed.values(), key=lambda each: each.prediction)
 
     def search(self, share: float, searching: float = HALF) -> SearchResult:
         """A search of rank 0, whose Ctrl-C ends it, by what is known."""
@@ -143,8 +141,8 @@ class _Home:
             self.budget.proposals,
             self.budget.seconds,
         )
-        if self.known and isinstance(self.costs, MeasuredCosts):
-            self.costs.correct([each.rows for each in self.known.values()])
+        if self.rehearsed and isinstance(self.costs, MeasuredCosts):
+            self.costs.correct([each.rows for each in self.rehearsed.values()])
             fastest = self.best.prediction[0]
             if replace(self.best.plan, schedule=None) == Plan(self.best.plan.strategy):
                 starts[BEFORE] = self.best.plan.strategy
@@ -188,9 +186,11 @@ class _Home:
         ]
         digests = {name: each.rows.digest() for name, each in zip(names, made, strict=True)}
         self._digests |= digests
-        if all(digests[name] in self.known for name in names[:2]):  # the best, and one device alone
+        if all(
+            digests[name] in self.rehearsed for name in names[:2]
+        ):  # the best, and one device alone
             return False
-        known, before = self.known, [self.best] if self.known else []
+        known, before = self.rehearsed, [self.best] if self.rehearsed else []
         new = {
             digests[name]: each
             for name, each in zip(names, made, strict=True)
@@ -213,11 +213,13 @@ class _Home:
 
     def settle(self, result: SearchResult) -> SearchResult:
         """The result of the last search, with the plan that is fastest in rehearsal and what rehearsals say."""
-        if not self.known:
+        if not self.rehearsed:
             return result
         digests = {name: self._digests.get(name) for name in result.baseline_seconds}
         of_starts = {
-            name: self.known[d].prediction[0] for name, d in digests.items() if d in self.known
+            name: self.rehearsed[d].prediction[0]
+            for name, d in digests.items()
+            if d in self.rehearsed
         }
         baseline = {
             name: of_starts.get(name, s)
@@ -234,7 +236,7 @@ class _Home:
             proposals=self.budget.done,
             is_locally_optimal=result.is_locally_optimal and best.plan == result.plan,
             idle=idle_devices(best.plan.strategy, len(self.machine.devices)),
-            rehearsed=len(self.known),
+            rehearsed=len(self.rehearsed),
         )
 
 
