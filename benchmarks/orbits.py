@@ -53,7 +53,7 @@ def kinds() -> Iterator[str]:
             rows = Lowering(graph, machine).rows_to_simulate(strategy, costs)
             simulate(rows, costs)
             seconds.append(time.process_time() - begin)
-        each = len(rows) / len(ready.found.fragments)
+        each = len(rows) / len(ready.by_region.fragments)
         yield f"{model:14}{devices:8}{tensor:7}{each:12.0f}{seconds[0]:16.3f}{seconds[1]:8.3f}"
 
 

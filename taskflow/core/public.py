@@ -22,15 +22,16 @@ def on_demand(package: str) -> tuple[Callable[[str], object], Callable[[], list[
     places = _places(ast.parse(getsource(module)))
 
     def get(name: str) -> object:
-        home, own = places.get(name, (f"{package}.{name}", ""))
-        if not own and (name.startswith("_") or find_spec(home) is None):
+        home, attribute = places.get(name, (f"{package}.{name}", ""))
+        if not attribute and (name.startswith("_") or find_spec(home) is None):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if home == package:  # a module in it is among its public names
-            home = f"{package}.{own}"
-            own = ""
-        found = getattr(import_module(home), own) if own else import_module(home)
-        setattr(module, name, found)
-        return found
+            home = f"{package}.{attribute}"
+            attribute = ""
+        holder = import_module(home)
+        value = getattr(holder, attribute) if attribute else holder
+        setattr(module, name, value)
+        return value
 
     return get, lambda: sorted(places)
 
